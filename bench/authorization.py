@@ -30,7 +30,7 @@ from hub.registry.generic import objects
 from hub.registry.managedclusters import service as clusters
 from hub.store import SqlStore
 from machinery.apiserver.access import Attributes
-from machinery.apiserver.authz.authorizer import RbacAuthorizer
+from machinery.apiserver.authz.rbac import RbacAuthorizer
 from machinery.apiserver.storage import Actor
 from machinery.identity import AgentId, ClusterName, SerialNumber, agent_subject
 from machinery.runtime.clock import SystemClock

@@ -13,8 +13,7 @@ from ipaddress import ip_address
 from aiohttp import web
 
 from machinery.apiserver.access import ANONYMOUS, OPEN_PATHS, Attributes, Authenticator, Authorizer, Decision
-from machinery.apiserver.authz.authorizer import HeldRules, RoleIndex
-from machinery.apiserver.authz.rules import EVERYTHING
+from machinery.apiserver.authz.rbac import EVERYTHING, HeldRules, RoleIndex
 from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
 from machinery.apiserver.storage import Actor, Storage
 from machinery.errors import UnauthorizedError

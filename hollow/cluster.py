@@ -26,8 +26,7 @@ from hollow.objects import KUBERNETES_VERSION, ClusterShape
 from hollow.storage import HollowStorage
 from machinery.apiserver.http.health import HealthCheck
 from machinery.apiserver.http.listener import Listening, serve
-from machinery.apiserver.http.negotiation import ResponseForm
-from machinery.apiserver.http.responses import error_answer
+from machinery.apiserver.http.responses import ResponseForm, error_answer
 from machinery.apiserver.kinds.core import CONFIG_MAP
 from machinery.apiserver.kinds.reviews import GROUP as AUTHORIZATION
 from machinery.apiserver.kinds.reviews import access_reviews

@@ -13,8 +13,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from hollow.objects import Document
 from machinery.apiserver.access import Authenticator
-from machinery.apiserver.http.negotiation import ResponseForm
-from machinery.apiserver.http.responses import error_answer
+from machinery.apiserver.http.responses import ResponseForm, error_answer
 from machinery.errors import BadRequestError, ForbiddenError, MusterError, NotFoundError
 from machinery.identity import OPERATOR_GROUP
 

@@ -9,8 +9,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from machinery.apiserver.access import Authenticator
-from machinery.apiserver.http.negotiation import ResponseForm
-from machinery.apiserver.http.responses import error_answer
+from machinery.apiserver.http.responses import ResponseForm, error_answer
 from machinery.durations import parse_duration
 from machinery.errors import ForbiddenError, InvalidError, MethodNotAllowedError, MusterError, UnavailableError
 from machinery.identity import OPERATOR_GROUP

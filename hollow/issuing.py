@@ -8,9 +8,8 @@ from typing import Any
 from aiohttp import web
 
 from hollow import kinds
-from machinery.apiserver.authn.service_accounts import Account, Accounts, ServiceAccountTokenIssuer, ServiceAccountTokens
 from machinery.apiserver.kinds.core import SERVICE_ACCOUNT
-from machinery.apiserver.kinds.tokens import service_account
+from machinery.apiserver.kinds.tokens import Account, Accounts, ServiceAccountTokenIssuer, ServiceAccountTokens, service_account
 from machinery.apiserver.resource import ApiGroup
 from machinery.apiserver.storage import Actor, Storage
 from machinery.identity import AUTHENTICATED_GROUP

@@ -15,8 +15,7 @@ from typing import Any
 from hub.api.bootstrapcredentials import AttestationError, Attested, Demand
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.ports import Store, Transaction
-from machinery.apiserver.authn.https_json import AllowedUrls, JsonDocuments
-from machinery.apiserver.authn.issuer_keys import IssuerKeys
+from machinery.apiserver.authn.issuer_keys import AllowedUrls, IssuerKeys, JsonDocuments
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import ClusterName, CredentialId, HubId
 from machinery.meta.urls import https_flaw

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from hub.access.authenticators import Connect
 from hub.api.logins import JWT, authorities_of
 from hub.api.meta import document as doc
-from machinery.apiserver.authn.https_json import JsonDocuments, check_https
-from machinery.apiserver.authn.issuer_keys import Discovered, discover, fetch_keys
+from machinery.apiserver.authn.issuer_keys import Discovered, JsonDocuments, check_https, discover, fetch_keys
 from machinery.errors import MusterError
 from machinery.meta.conditions import FALSE, TRUE, UNKNOWN, Condition
 from machinery.meta.objects import Document

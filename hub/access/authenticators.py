@@ -12,8 +12,7 @@ from hub.ports import Store
 from hub.registry import logins
 from machinery.apiserver.authn.aggregation import DelegatedTokens
 from machinery.apiserver.authn.chain import Identity, TokenAuthenticator
-from machinery.apiserver.authn.https_json import JsonDocuments
-from machinery.apiserver.authn.issuer_keys import IssuerKeys
+from machinery.apiserver.authn.issuer_keys import IssuerKeys, JsonDocuments
 from machinery.errors import UnauthorizedError, UnavailableError
 from machinery.runtime.clock import Clock
 

@@ -13,7 +13,7 @@ import structlog
 
 from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES, Change, Kind
 from hub.ports import Store, Transaction
-from machinery.apiserver.authz.authorizer import RoleIndex, Roles
+from machinery.apiserver.authz.rbac import RoleIndex, Roles
 from machinery.apiserver.storage import GroupResource
 from machinery.errors import ExpiredError, MusterError, UnavailableError
 from machinery.meta.objects import ChangeType, Key, Query, StoredObject

@@ -17,7 +17,7 @@ from hub.api.bootstrapcredentials import CredentialRecord
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.clusterroles import CORE, CSRS, EVENTS, LEASES, READ, Groups
 from machinery.apiserver.access import Attributes
-from machinery.apiserver.authz.rules import PolicyRule
+from machinery.apiserver.authz.rbac import PolicyRule
 from machinery.errors import BadRequestError
 from machinery.identity import (
     CLUSTER_LABEL,

@@ -9,7 +9,7 @@ from hub.access.attestations import AttestationPolicy, Attestor, KnownIssuer, fl
 from hub.api.bootstrapcredentials import ANY_SUBJECT, Demand
 from hub.ports import Store
 from hub.settings import HubSettings
-from machinery.apiserver.authn.https_json import AllowedUrls, HttpsDocuments
+from machinery.apiserver.authn.issuer_keys import AllowedUrls, HttpsDocuments
 from machinery.errors import InvalidError
 from machinery.identity import HubId
 from machinery.meta import bounded_yaml as boundedyaml

@@ -19,7 +19,7 @@ from hub.registry.bootstrapcredentials.resource import AdvertisedAddress
 from hub.registry.certificateauthorities.resource import authorities_of
 from hub.replica.debug_endpoints import checks_of
 from machinery.apiserver.authn.chain import TokenChecks
-from machinery.apiserver.authn.https_json import AllowedUrls
+from machinery.apiserver.authn.issuer_keys import AllowedUrls
 from machinery.apiserver.http.connections import ConnectionBounds
 from machinery.apiserver.http.draining import Draining, not_yet
 from machinery.apiserver.http.filters import Filters

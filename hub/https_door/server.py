@@ -34,8 +34,8 @@ from hub.registry import namespaces
 from hub.registry.bootstrapcredentials.resource import AdvertisedAddress, CredentialStorage
 from hub.registry.clusterroles import reconcile
 from machinery.apiserver.authn.chain import TokenChecks
-from machinery.apiserver.authn.https_json import AllowedUrls, HttpsDocuments
 from machinery.apiserver.authn.impersonation import Impersonation
+from machinery.apiserver.authn.issuer_keys import AllowedUrls, HttpsDocuments
 from machinery.apiserver.authz.escalation import rbac_storage
 from machinery.apiserver.http.filters import Filters
 from machinery.apiserver.http.health import HealthCheck

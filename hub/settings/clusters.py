@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from hub.settings.fields import Count, Duration, NoDuration, SettingsGroup, Words
-from machinery.apiserver.authn.https_json import AllowedUrls
+from machinery.apiserver.authn.issuer_keys import AllowedUrls
 from machinery.meta.selectors import valid_label_key
 from machinery.meta.urls import https_flaw
 from machinery.product import RESERVED_DOMAINS, is_reserved

@@ -8,8 +8,7 @@ from aiohttp import web
 
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.http.health import ENDPOINTS, HealthCheck, HealthEndpoints
-from machinery.apiserver.http.negotiation import etag_matches, is_pretty, negotiate
-from machinery.apiserver.http.responses import body_answer, no_such_page, value_answer
+from machinery.apiserver.http.responses import body_answer, etag_matches, is_pretty, negotiate, no_such_page, value_answer
 from machinery.apiserver.openapi import discovery
 from machinery.apiserver.openapi.documents import OpenApi
 from machinery.apiserver.read import past, reads

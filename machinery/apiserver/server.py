@@ -17,9 +17,8 @@ from machinery.apiserver.access import Attributes, Authenticator, Authorizer, at
 from machinery.apiserver.http.filters import INCOMING, Filters, Incoming, Inner, RequestCounts, chained, traced
 from machinery.apiserver.http.health import HealthCheck
 from machinery.apiserver.http.limits import BODY_LIMIT, REQUEST_LIMIT
-from machinery.apiserver.http.negotiation import ResponseForm, negotiate
 from machinery.apiserver.http.options import request_timeout
-from machinery.apiserver.http.responses import error_answer
+from machinery.apiserver.http.responses import ResponseForm, error_answer, negotiate
 from machinery.apiserver.http.status_errors import InternalError, forbidden_request
 from machinery.apiserver.read.watches import Watches
 from machinery.apiserver.resource import ApiGroup

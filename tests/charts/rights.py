@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from machinery.apiserver.access import Attributes, Decision
-from machinery.apiserver.authz.rules import named
+from machinery.apiserver.authz.rbac import named
 from machinery.apiserver.storage import Actor
 from machinery.identity import service_account_user
 

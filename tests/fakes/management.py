@@ -9,7 +9,7 @@ from aiohttp import web
 
 from machinery.apiserver.access import Attributes, Decision
 from machinery.apiserver.authn.chain import Identity, TokenAuthenticator
-from machinery.apiserver.authz.authorizer import HeldRules
+from machinery.apiserver.authz.rbac import HeldRules
 from machinery.apiserver.http.listener import Listening, serve
 from machinery.apiserver.kinds.core import CONFIG_MAP
 from machinery.apiserver.kinds.reviews import access_reviews

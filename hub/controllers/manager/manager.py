@@ -41,7 +41,7 @@ from hub.controllers.manager.availability import AvailabilityControllers
 from hub.controllers.manager.fleet import FleetControllers, Gates
 from hub.ports import Issuer, Store
 from hub.settings import HubSettings
-from machinery.apiserver.authn.https_json import HttpsDocuments
+from machinery.apiserver.authn.issuer_keys import HttpsDocuments
 from machinery.lifecycle.startup import in_time
 from machinery.meta.objects import Document, Key
 from machinery.runtime.clock import Clock

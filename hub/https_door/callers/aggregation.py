@@ -17,7 +17,7 @@ from machinery.apiserver.access import Attributes, Decision
 from machinery.apiserver.authn.aggregation import DelegatedAuthorizer, DelegatedTokens, FrontProxy, Origin, Review, Trust
 from machinery.apiserver.authn.authorities import mark_of_authority
 from machinery.apiserver.authn.credential_end import Presence
-from machinery.apiserver.authz.authorizer import HeldRules, RbacAuthorizer
+from machinery.apiserver.authz.rbac import HeldRules, RbacAuthorizer
 from machinery.apiserver.kinds.reviews import Reviewer
 from machinery.apiserver.storage import Actor
 from machinery.errors import MusterError

@@ -30,8 +30,14 @@ from machinery.apiserver.authn.chain import (
     TokenUnion,
 )
 from machinery.apiserver.authn.credential_end import Presence
-from machinery.apiserver.authn.service_accounts import Account, Accounts, ServiceAccountTokenIssuer, ServiceAccountTokens
-from machinery.apiserver.kinds.tokens import service_account, token_review
+from machinery.apiserver.kinds.tokens import (
+    Account,
+    Accounts,
+    ServiceAccountTokenIssuer,
+    ServiceAccountTokens,
+    service_account,
+    token_review,
+)
 from machinery.apiserver.resource import Resource
 from machinery.apiserver.storage import Storage
 from machinery.errors import ExpiredError, MusterError

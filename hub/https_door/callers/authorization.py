@@ -21,7 +21,7 @@ from hub.ports import Store, Transaction
 from hub.registry.certificatesigningrequests.credential_uses import is_of_set
 from hub.registry.multihub.owners import denied
 from machinery.apiserver.access import OPEN_PATHS, Attributes, Authorizer, Decision
-from machinery.apiserver.authz.authorizer import HeldRules, RbacAuthorizer
+from machinery.apiserver.authz.rbac import HeldRules, RbacAuthorizer
 from machinery.apiserver.storage import Actor
 from machinery.errors import DenialCause
 from machinery.identity import (

@@ -13,8 +13,7 @@ from hub.api.hubreplicas import USUAL_LOG_LEVEL, LogLevelOrder
 from hub.ports import Store
 from hub.registry.hubreplicas import service as orders
 from machinery.apiserver.http.filters import Incoming
-from machinery.apiserver.http.negotiation import ResponseForm
-from machinery.apiserver.http.responses import value_answer
+from machinery.apiserver.http.responses import ResponseForm, value_answer
 from machinery.durations import format_duration, parse_duration
 from machinery.errors import BadRequestError, MethodNotAllowedError
 from machinery.lifecycle.process import Verbosity

@@ -11,8 +11,19 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from machinery.apiserver.access import Attributes
-from machinery.apiserver.authz.authorizer import ROLE, ROLES, SEEN_WITHIN, RbacAuthorizer, Roles
-from machinery.apiserver.authz.rules import EVERYTHING, GROUP, PolicyRule, compact, missing, rules_of
+from machinery.apiserver.authz.rbac import (
+    EVERYTHING,
+    GROUP,
+    ROLE,
+    ROLES,
+    SEEN_WITHIN,
+    PolicyRule,
+    RbacAuthorizer,
+    Roles,
+    compact,
+    missing,
+    rules_of,
+)
 from machinery.apiserver.storage import GroupResource, Storage
 from machinery.apiserver.storages.admission import Admission, AdmittedStorage
 from machinery.errors import ErrorSubject, ForbiddenError, NotFoundError

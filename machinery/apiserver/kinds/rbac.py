@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from machinery.apiserver.authz.rules import GROUP, SERVICE_ACCOUNT, USER, USER_GROUP
+from machinery.apiserver.authz.rbac import GROUP, SERVICE_ACCOUNT, USER, USER_GROUP
 from machinery.apiserver.kinds.declaration import TEXT, Schema, builtin, listing, mapping, record
 from machinery.apiserver.resource import AGE, CREATED_DESCRIPTION, ApiGroup, Column, TableRow
 from machinery.apiserver.write.metadata import subdomain

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from machinery.apiserver.access import Attributes, Decision
-from machinery.apiserver.authz.authorizer import HeldRules
+from machinery.apiserver.authz.rbac import HeldRules
 from machinery.apiserver.http.status_errors import causes_text
 from machinery.apiserver.kinds.declaration import BOOLEAN, EXTRA, OPEN, TEXT, TEXTS, builtin, listing, record
 from machinery.apiserver.kinds.tokens import GROUP as AUTHENTICATION

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from machinery.apiserver.http.negotiation import JSON, clauses
+from machinery.apiserver.http.responses import JSON, clauses
 from machinery.apiserver.resource import ApiGroup, Resource, Subresource
 
 AGGREGATED_KIND = "APIGroupDiscoveryList"

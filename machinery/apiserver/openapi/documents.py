@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from machinery.apiserver.http.negotiation import JSON, clauses, etag_matches, takes_gzip
+from machinery.apiserver.http.responses import JSON, clauses, etag_matches, takes_gzip
 from machinery.apiserver.openapi.discovery import served
 from machinery.apiserver.openapi.operations import ALWAYS, content, paths_of, refusals
 from machinery.apiserver.openapi.schemas import (

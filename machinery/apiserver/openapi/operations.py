@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from machinery.apiserver.http.negotiation import JSON, PROTOBUF, YAML
+from machinery.apiserver.http.responses import JSON, PROTOBUF, YAML
 from machinery.apiserver.openapi.schemas import group_version_kind, kind_reference, list_reference, meta, reference
 from machinery.apiserver.resource import Resource, Subresource
 from machinery.apiserver.write.patches import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH

@@ -17,12 +17,10 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from machinery.apiserver.http.negotiation import JSON, ResponseForm, ResponseShape
 from machinery.apiserver.http.options import WatchOptions, watch_options
-from machinery.apiserver.http.responses import item_bytes
+from machinery.apiserver.http.responses import JSON, ResponseForm, ResponseShape, item_bytes
 from machinery.apiserver.http.status_errors import InternalError, status_document
-from machinery.apiserver.read.reads import ResourceCall, fresh
-from machinery.apiserver.read.tables import TableWriter, partial
+from machinery.apiserver.read.reads import ResourceCall, TableWriter, fresh, partial
 from machinery.errors import DeadlineError, ExpiredError, MusterError, NotAcceptableError, UnavailableError
 from machinery.meta.objects import ChangeType, StoredObject, WatchEvent
 from machinery.runtime.rate_limit import drain_rate, paced

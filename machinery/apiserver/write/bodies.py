@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from machinery.apiserver.http.negotiation import ACCEPTED, JSON, PROTOBUF
+from machinery.apiserver.http.responses import ACCEPTED, JSON, PROTOBUF
 from machinery.apiserver.write import protobuf
 from machinery.apiserver.write.protobuf import MESSAGES
 from machinery.errors import BadRequestError, TooLargeError, UnsupportedMediaTypeError

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from aiohttp import web
 
-from machinery.apiserver.authn.https_json import MAX_ANSWER, HttpsDocuments
+from machinery.apiserver.authn.issuer_keys import MAX_ANSWER, HttpsDocuments
 from machinery.apiserver.http.listener import serve
 from machinery.errors import InvalidError, UnavailableError
 from machinery.runtime.tls import server_context

@@ -38,7 +38,7 @@ from hub.registry.core import serviceaccounts as accounts
 from hub.registry.generic import objects
 from hub.registry.kinds import WRITE_PATHS
 from hub.registry.managedclusteraddons.tokens import _remove_part
-from machinery.apiserver.authn.https_json import JsonDocuments
+from machinery.apiserver.authn.issuer_keys import JsonDocuments
 from machinery.errors import InvalidError, UnauthorizedError, UnavailableError
 from machinery.identity import CLUSTER_LABEL, OPERATOR_GROUP, ClusterName, SerialNumber
 from machinery.meta.objects import Document, Key, StoredObject

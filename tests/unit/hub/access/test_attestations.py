@@ -14,8 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from hub.access.attestations import AttestationPolicy, Attestor, KnownIssuer, flaws
 from hub.api.bootstrapcredentials import FAILED, AttestationError, Attested, CredentialBounds, Demand
 from hub.api.certificates import CertificateRecord, Purpose
-from machinery.apiserver.authn.https_json import AllowedUrls, JsonDocuments
-from machinery.apiserver.authn.issuer_keys import APART
+from machinery.apiserver.authn.issuer_keys import APART, AllowedUrls, JsonDocuments
 from machinery.errors import UnavailableError
 from machinery.identity import ClusterName, HubId
 from machinery.pki import TokenKeys, generate_key

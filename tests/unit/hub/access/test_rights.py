@@ -23,7 +23,7 @@ from hub.registry import clusterroles
 from hub.registry.generic import objects
 from hub.registry.managedclusters import service as clusters
 from machinery.apiserver.access import Attributes
-from machinery.apiserver.authz.authorizer import RbacAuthorizer
+from machinery.apiserver.authz.rbac import RbacAuthorizer
 from machinery.apiserver.storage import Actor
 from machinery.errors import UnauthorizedError, UnavailableError
 from machinery.identity import CLUSTER_LABEL, AddOnName, AgentId, ClusterName, CredentialId, SerialNumber

@@ -25,7 +25,7 @@ from hub.registry.generic import objects
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
 from machinery.apiserver.access import ANONYMOUS, Attributes, Decision
-from machinery.apiserver.authz.authorizer import RbacAuthorizer
+from machinery.apiserver.authz.rbac import RbacAuthorizer
 from machinery.apiserver.storage import Actor, GroupResource
 from machinery.apiserver.storages.admission import Admission
 from machinery.errors import ForbiddenError, UnavailableError

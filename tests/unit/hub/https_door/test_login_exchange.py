@@ -19,7 +19,7 @@ from hub.ports import Issuer
 from hub.registry.generic import objects
 from machinery import pki
 from machinery.apiserver.authn.chain import Identity, TokenAuthenticator
-from machinery.apiserver.authn.https_json import JsonDocuments
+from machinery.apiserver.authn.issuer_keys import JsonDocuments
 from machinery.apiserver.http.limits import Rates
 from machinery.apiserver.resource import Question
 from machinery.apiserver.storage import Actor

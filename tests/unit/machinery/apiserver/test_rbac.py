@@ -8,9 +8,18 @@ from typing import Any
 import pytest
 
 from machinery.apiserver.access import Attributes, Decision
-from machinery.apiserver.authz.authorizer import HeldRules, RbacAuthorizer, RoleIndex, Roles
 from machinery.apiserver.authz.escalation import MOST_LISTED, EscalationCheck
-from machinery.apiserver.authz.rules import EVERYTHING, PolicyRule, compact, missing, rules_of
+from machinery.apiserver.authz.rbac import (
+    EVERYTHING,
+    HeldRules,
+    PolicyRule,
+    RbacAuthorizer,
+    RoleIndex,
+    Roles,
+    compact,
+    missing,
+    rules_of,
+)
 from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
 from machinery.apiserver.kinds.reviews import Reviewer, access_reviews
 from machinery.apiserver.resource import Question, Resource

@@ -14,7 +14,7 @@ from aiohttp.test_utils import make_mocked_request
 from machinery.apiserver.access import Attributes, attributes
 from machinery.apiserver.http import options
 from machinery.apiserver.http.health import ENDPOINTS, HealthCheck, HealthEndpoints
-from machinery.apiserver.http.negotiation import JSON, YAML, ResponseShape, etag_matches, negotiate, takes_gzip
+from machinery.apiserver.http.responses import JSON, YAML, ResponseShape, etag_matches, negotiate, takes_gzip
 from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE
 from machinery.apiserver.openapi.discovery import Discovery, aggregated_version
 from machinery.apiserver.read.past import parse_at

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from machinery import pki
-from machinery.apiserver.authn.https_json import JsonDocuments
-from machinery.apiserver.authn.issuer_keys import APART, FRESH, STALE, IssuerKeys
-from machinery.apiserver.authn.service_accounts import Account, Accounts, ServiceAccountTokenIssuer, ServiceAccountTokens
+from machinery.apiserver.authn.issuer_keys import APART, FRESH, STALE, IssuerKeys, JsonDocuments
 from machinery.apiserver.kinds.core import SERVICE_ACCOUNT
+from machinery.apiserver.kinds.tokens import Account, Accounts, ServiceAccountTokenIssuer, ServiceAccountTokens
 from machinery.apiserver.storage import Actor
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import NotFoundError, UnauthorizedError, UnavailableError
