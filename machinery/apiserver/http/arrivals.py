@@ -14,7 +14,8 @@ from typing import Any
 import structlog
 from aiohttp.web import RequestHandler
 
-from machinery.apiserver.http.connections import Connections, ConnectionSlot, Guard
+from machinery.apiserver.http.connections import Connections, Guard
+from machinery.apiserver.http.limits import Slot
 
 LINE = b"PROXY "
 LONGEST_LINE = 107
@@ -115,7 +116,7 @@ class Arrival(asyncio.Protocol):
         self._factory = factory
         self._context = context
         self._transport: asyncio.Transport | None = None
-        self._place: ConnectionSlot | None = None
+        self._place: Slot | None = None
         self._address = ""
         self._forwarded = False
         self._early = b""
@@ -126,7 +127,7 @@ class Arrival(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream server makes no others
         self._transport = transport
-        self._connections.arriving.add(self)
+        self._connections.arriving.add(transport)
         name = transport.get_extra_info("peername")
         self._address = str(name[0]) if isinstance(name, tuple) else ""
         if is_within(self._address, self._connections.bounds.proxies):
@@ -159,10 +160,6 @@ class Arrival(asyncio.Protocol):
         del exc
         self._lost = True
         self._leave()
-
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
 
     def _enter(self, transport: asyncio.Transport) -> None:
         if self._deadline is not None:
@@ -198,7 +195,8 @@ class Arrival(asyncio.Protocol):
 
     def _hand_over(self, transport: asyncio.Transport) -> None:
         assert self._place is not None  # noqa: S101 - it has entered
-        self._connections.arriving.discard(self)
+        assert self._transport is not None  # noqa: S101 - so it has a transport
+        self._connections.arriving.discard(self._transport)
         shown = Forwarded(transport, self._address) if self._forwarded else transport
         guard = Guard(self._factory(), self._connections, self._place, shown)
         transport.set_protocol(guard)
@@ -211,7 +209,8 @@ class Arrival(asyncio.Protocol):
             guard.connection_lost(None)
 
     def _leave(self) -> None:
-        self._connections.arriving.discard(self)
+        if self._transport is not None:
+            self._connections.arriving.discard(self._transport)
         if self._deadline is not None:
             self._deadline.cancel()
         if self._place is not None:

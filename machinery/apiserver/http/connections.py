@@ -9,13 +9,14 @@ import resource
 from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from ipaddress import IPv4Network, IPv6Network
-from typing import Protocol, cast
+from typing import cast
 
 import structlog
 from aiohttp.web import RequestHandler
 
-from machinery.apiserver.http.limits import origin
+from machinery.apiserver.http.limits import Slot, origin
 
 TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
@@ -56,18 +57,13 @@ def most_connections() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 4 // 5
 
 
-class Arriving(Protocol):
-    """A connection before the end of its TLS handshake."""
-
-    def abort(self) -> None: ...
-
-
 class Connections:
     """The open connections of a listener."""
 
     def __init__(self, bounds: ConnectionBounds) -> None:
         self.bounds = bounds
-        self.arriving: set[Arriving] = set()
+        self.arriving: set[asyncio.Transport] = set()
+        """Connections before the end of their TLS handshake."""
         self._open: set[Guard] = set()
         self._addresses: Counter[str] = Counter()
         self._changed = asyncio.Event()
@@ -76,7 +72,7 @@ class Connections:
         self._turned_away = 0
         self._told = -TOLD_EVERY
 
-    def admit(self, address: str) -> "ConnectionSlot | None":
+    def admit(self, address: str) -> Slot | None:
         """Reserve a slot for a connection from `address`; None: the connection must be closed.
 
         Refusals are logged with their number, at most every TOLD_EVERY seconds.
@@ -85,7 +81,7 @@ class Connections:
         is_full = bool(each and host and self._addresses[host] >= each)
         if not is_full and self._addresses.total() < self._most:
             self._addresses[host] += 1
-            return ConnectionSlot(self._addresses, host)
+            return Slot(partial(self._left_by, host))
         self._turned_away += 1
         now = asyncio.get_running_loop().time()
         if now >= self._told + TOLD_EVERY:
@@ -93,6 +89,11 @@ class Connections:
             log.warning("connections are closed: there are as many as may be", closed=self._turned_away, **why)
             self._turned_away, self._told = 0, now
         return None
+
+    def _left_by(self, host: str) -> None:
+        self._addresses[host] -= 1
+        if not self._addresses[host]:
+            del self._addresses[host]
 
     def __len__(self) -> int:
         return len(self._open)
@@ -115,8 +116,10 @@ class Connections:
 
     def abort(self) -> None:
         """Abort all connections."""
-        for each in (*self.arriving, *self._open):
-            each.abort()
+        for transport in tuple(self.arriving):
+            transport.abort()
+        for guard in tuple(self._open):
+            guard.abort()
 
     def opened(self, guard: "Guard") -> None:
         self._open.add(guard)
@@ -128,29 +131,13 @@ class Connections:
         self._changed.set()
 
 
-class ConnectionSlot:
-    """The count of one connection under its address. `leave` is idempotent."""
-
-    def __init__(self, addresses: Counter[str], host: str) -> None:
-        self._addresses = addresses
-        self._host = host
-        self._taken = True
-
-    def leave(self) -> None:
-        if self._taken:
-            self._taken = False
-            self._addresses[self._host] -= 1
-            if not self._addresses[self._host]:
-                del self._addresses[self._host]
-
-
 class Guard(asyncio.Protocol):
     """Passes everything on to aiohttp's protocol and enforces header deadline and header size.
 
     `shown`: the transport that aiohttp gets.
     """
 
-    def __init__(self, inner: RequestHandler, connections: Connections, place: ConnectionSlot, shown: object) -> None:
+    def __init__(self, inner: RequestHandler, connections: Connections, place: Slot, shown: object) -> None:
         self._inner = inner
         self._connections = connections
         self._place = place

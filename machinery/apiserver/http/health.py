@@ -5,7 +5,7 @@ path needs permission.
 """
 
 import json
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -38,21 +38,6 @@ class HealthCheck:
 PING = HealthCheck("ping", _ping)
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    name: str
-    failure: str | None = None
-    excluded_by: str = ""
-
-    @property
-    def line(self) -> str:
-        if self.excluded_by == self.name:
-            return f"[+]{self.name} excluded: ok"
-        if self.excluded_by:
-            return f"[+]{self.name} excluded with {self.excluded_by}: ok"
-        return f"[+]{self.name} ok" if self.failure is None else f"[-]{self.name} failed: reason withheld"
-
-
 def _plain(text: str, status: int = 200) -> web.Response:
     response = web.Response(text=text, status=status, content_type="text/plain", charset="utf-8")
     response.headers["X-Content-Type-Options"] = "nosniff"
@@ -80,13 +65,21 @@ class HealthEndpoints:
         if check:
             return await self._one(endpoint, check)
         exclude = set(request.query.getall("exclude", []))
-        outcomes = [await self._outcome_unless(check, endpoint, exclude) for check in self._checks[endpoint].values()]
-        unknown = exclude - {outcome.excluded_by for outcome in outcomes}
-        lines = [outcome.line for outcome in outcomes]
+        unknown, lines, passed = set(exclude), [], True
+        for each in self._checks[endpoint].values():
+            excluded_by = next((name for name in (each.name, each.group) if name in exclude), "")
+            unknown.discard(excluded_by)
+            if excluded_by:
+                lines.append(f"[+]{each.name} excluded{'' if excluded_by == each.name else f' with {excluded_by}'}: ok")
+            elif await self._failure(each, endpoint) is None:
+                lines.append(f"[+]{each.name} ok")
+            else:
+                lines.append(f"[-]{each.name} failed: reason withheld")
+                passed = False
         if unknown:
             names = ",".join(json.dumps(name, ensure_ascii=False) for name in sorted(unknown))
             lines.append(f"warn: some health checks cannot be excluded: no matches for {names}")
-        if any(outcome.failure is not None for outcome in outcomes):
+        if not passed:
             return _plain("\n".join([*lines, f"{endpoint} check failed", ""]), 500)
         if "verbose" in request.query:
             return _plain("\n".join([*lines, f"{endpoint} check passed", ""]))
@@ -96,20 +89,13 @@ class HealthEndpoints:
         check = self._checks[endpoint].get(name)
         if check is None:
             return _plain(NOT_FOUND, 404)
-        outcome = await self._outcome(check, endpoint)
-        if outcome.failure is not None:
-            return _plain(f"internal server error: {outcome.failure}\n", 500)
+        failure = await self._failure(check, endpoint)
+        if failure is not None:
+            return _plain(f"internal server error: {failure}\n", 500)
         return web.Response(text="ok", content_type="text/plain", charset="utf-8")
 
-    async def _outcome_unless(self, check: HealthCheck, endpoint: str, exclude: Collection[str]) -> _Outcome:
-        """Outcome of a check, unless its name or group is excluded."""
-        for name in (check.name, check.group):
-            if name in exclude:
-                return _Outcome(check.name, excluded_by=name)
-        return await self._outcome(check, endpoint)
-
-    async def _outcome(self, check: HealthCheck, endpoint: str) -> _Outcome:
-        """Outcome of a check. Logs the first failure and the recovery."""
+    async def _failure(self, check: HealthCheck, endpoint: str) -> str | None:
+        """Why a check fails; None: it passes. Logs the first failure and the recovery."""
         place = (endpoint, check.name)
         try:
             await check.probe()
@@ -117,8 +103,8 @@ class HealthEndpoints:
             if place not in self._failing:
                 log.warning("health check failed", check=check.name, endpoint=endpoint, error=str(error))
             self._failing.add(place)
-            return _Outcome(check.name, failure=str(error) or type(error).__name__)
+            return str(error) or type(error).__name__
         if place in self._failing:
             log.info("health check passes again", check=check.name, endpoint=endpoint)
         self._failing.discard(place)
-        return _Outcome(check.name)
+        return None

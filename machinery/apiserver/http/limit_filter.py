@@ -6,12 +6,13 @@ response begins. Anonymous callers count by host, so that one host cannot take t
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 from aiohttp import web
 
 from machinery.apiserver.access import ANONYMOUS, Attributes, peer_certificate
 from machinery.apiserver.http.filters import Incoming, Inner
-from machinery.apiserver.http.limits import PATIENCE, Openings, Pool, Rates, RefusalQueue, origin
+from machinery.apiserver.http.limits import PATIENCE, Openings, Pool, Rates, RefusalQueue, Slot, origin
 from machinery.apiserver.http.options import request_timeout
 from machinery.apiserver.storage import Actor
 from machinery.errors import DeadlineError, MusterError, TooManyRequestsError, UnavailableError
@@ -44,17 +45,14 @@ class Limiting:
         if identity:
             self._rates.check(identity)
         with self._watches.one(identity if incoming.long_running else ""):
-            return await self._seated(incoming, inner, pool, identity)
-
-    async def _seated(self, incoming: Incoming, inner: Inner, pool: Pool, identity: str) -> web.StreamResponse:
-        await pool.take(identity, self._patience(incoming))
-        seat = Seat(pool, identity)
-        if incoming.long_running:
-            incoming.on_headers.append(lambda _response: seat.leave())
-        try:
-            return await inner(incoming)
-        finally:
-            seat.leave()
+            await pool.take(identity, self._patience(incoming))
+            seat = Slot(partial(pool.give, identity))
+            if incoming.long_running:
+                incoming.on_headers.append(lambda _response: seat.leave())
+            try:
+                return await inner(incoming)
+            finally:
+                seat.leave()
 
     def _patience(self, incoming: Incoming) -> timedelta:
         allowed = self._longest if incoming.long_running else request_timeout(incoming.request.query, self._longest)
@@ -97,17 +95,3 @@ class RefusalLimit:
             if incoming.authenticated.user == ANONYMOUS.user:
                 self._rates.check(host)
             raise
-
-
-class Seat:
-    """A taken seat. `leave` is idempotent."""
-
-    def __init__(self, pool: Pool, identity: str) -> None:
-        self._pool = pool
-        self._identity = identity
-        self._taken = True
-
-    def leave(self) -> None:
-        if self._taken:
-            self._taken = False
-            self._pool.give(self._identity)

@@ -9,7 +9,7 @@ After Kubernetes' priority and fairness, with one queue per identity instead of 
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -193,6 +193,18 @@ class Pool:
             "refused": self._refused,
             "retry_after": self._pushback.value,
         }
+
+
+class Slot:
+    """Something that was taken and is given back once: `leave` is idempotent."""
+
+    def __init__(self, give: Callable[[], None]) -> None:
+        self._give: Callable[[], None] | None = give
+
+    def leave(self) -> None:
+        give, self._give = self._give, None
+        if give is not None:
+            give()
 
 
 class RefusalQueue:
