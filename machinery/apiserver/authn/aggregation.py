@@ -6,7 +6,7 @@ cached for 10 s, as in Kubernetes' delegating servers; tokens are cached as hash
 """
 
 import json
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
@@ -16,9 +16,10 @@ from urllib.parse import unquote
 
 import structlog
 from aiohttp import web
+from multidict import CIMultiDictProxy
 
-from machinery.apiserver.access import OPEN_PATHS, Attributes, Authorizer, Decision, peer_certificate
-from machinery.apiserver.authn.authorities import TrustedAuthorities, mark_of_authority
+from machinery.apiserver.access import OPEN_PATHS, Attributes, Authorizer, Decision
+from machinery.apiserver.authn.authorities import TrustedAuthorities
 from machinery.apiserver.authn.chain import Identity, RequestAuthenticator, TokenAuthenticator
 from machinery.apiserver.storage import Actor
 from machinery.errors import InvalidError, MusterError, UnauthorizedError
@@ -73,6 +74,16 @@ def _names(entries: Mapping[str, Any], key: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def extra_headers(headers: CIMultiDictProxy[str], prefixes: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Further attributes of a user: values by the rest of the header's name after one of the prefixes."""
+    extra: dict[str, tuple[str, ...]] = {}
+    for name, value in headers.items():
+        for prefix in (each for each in prefixes if name.lower().startswith(each.lower())):
+            key = unquote(name[len(prefix) :].lower())
+            extra[key] = (*extra.get(key, ()), value)
+    return extra
+
+
 class FrontProxy(RequestAuthenticator):
     """Trusts no proxy until `believe` is called."""
 
@@ -92,8 +103,7 @@ class FrontProxy(RequestAuthenticator):
         return gone
 
     async def identify(self, request: web.Request) -> Identity | None:
-        certificate = peer_certificate(request)
-        signed = self._authorities.signed(certificate) if certificate is not None else None
+        signed = self._authorities.presented(request)
         if signed is None:
             return None
         facts, name = signed.facts, signed.facts.subject.common_name
@@ -106,7 +116,7 @@ class FrontProxy(RequestAuthenticator):
             return None
         if is_reserved(actor.user, actor.groups):
             raise UnauthorizedError(f'a proxy cannot speak for "{actor.user[:80]}": agents come by themselves')
-        return Identity(actor, f"{mark_of_authority(signed.authority)}{facts.fingerprint}", facts.not_after)
+        return Identity(actor, signed.mark, facts.not_after)
 
     def _named(self, request: web.Request) -> Actor | None:
         """The user in the headers; None: no user. Raises UnauthorizedError."""
@@ -116,11 +126,7 @@ class FrontProxy(RequestAuthenticator):
             return None
         groups = tuple(value for name in trust.groups for value in headers.getall(name, ()) if value)
         uid = next((headers[name] for name in trust.uids if headers.get(name)), "")
-        extra: dict[str, tuple[str, ...]] = {}
-        for name, value in headers.items():
-            for prefix in (each for each in trust.extras if name.lower().startswith(each.lower())):
-                key = unquote(name[len(prefix) :].lower())
-                extra[key] = (*extra.get(key, ()), value)
+        extra = extra_headers(headers, trust.extras)
         told = (user, uid, *groups, *extra, *(value for values in extra.values() for value in values))
         if not all(is_plain(text) for text in told):
             raise UnauthorizedError("the proxy's headers hold what is no text")
@@ -138,27 +144,21 @@ V = TypeVar("V")
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer(Generic[V]):
-    value: V
-    until: float
-
-
 class _Kept(Generic[V]):
     """A cache whose entries expire after `KEPT`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._answers: dict[Hashable, _Answer[V]] = {}
+        self._entries: dict[Hashable, tuple[V, float]] = {}
 
     def get(self, key: Hashable) -> V | None:
-        answer = self._answers.get(key)
-        return answer.value if answer is not None and self._clock.monotonic() < answer.until else None
+        value, until = self._entries.get(key, (None, 0.0))
+        return value if self._clock.monotonic() < until else None
 
     def keep(self, key: Hashable, value: V) -> V:
-        if len(self._answers) >= MAX_KEPT:
-            self._answers.clear()
-        self._answers[key] = _Answer(value, self._clock.monotonic() + KEPT.total_seconds())
+        if len(self._entries) >= MAX_KEPT:
+            self._entries.clear()
+        self._entries[key] = value, self._clock.monotonic() + KEPT.total_seconds()
         return value
 
 

@@ -28,6 +28,11 @@ class Signed:
     facts: CertificateFacts
     authority: str
 
+    @property
+    def mark(self) -> str:
+        """Key by which open requests with this certificate can be ended."""
+        return f"{mark_of_authority(self.authority)}{self.facts.fingerprint}"
+
 
 class TrustedAuthorities:
     """A replaceable set of CAs. TLS has verified the certificates, possibly by other CAs than these."""
@@ -54,19 +59,20 @@ class TrustedAuthorities:
         self._bundle, self._known, self._seen = bundle, known, {}
         return gone
 
+    def presented(self, request: web.Request) -> Signed | None:
+        """The client's certificate with its CA; None: none, or none of these CAs signed it."""
+        certificate = peer_certificate(request)
+        return None if certificate is None else self.signed(certificate)
+
     def signed(self, certificate: bytes) -> Signed | None:
-        """Return the certificate with its CA; None: none of these CAs signed it."""
+        """The certificate with its CA; None: none of these CAs signed it."""
         if certificate not in self._seen:
             if len(self._seen) >= MAX_KEPT:
                 self._seen.clear()
-            self._seen[certificate] = self._look(certificate)
+            issuers = (each for each, authority in self._known.items() if pki.is_issued_by(certificate, authority))
+            issuer = next(issuers, None)
+            self._seen[certificate] = None if issuer is None else Signed(pki.parse_certificate(certificate), issuer)
         return self._seen[certificate]
-
-    def _look(self, certificate: bytes) -> Signed | None:
-        for fingerprint, authority in self._known.items():
-            if pki.is_issued_by(certificate, authority):
-                return Signed(pki.parse_certificate(certificate), fingerprint)
-        return None
 
 
 class ForeignCertificates(RequestAuthenticator):
@@ -78,8 +84,7 @@ class ForeignCertificates(RequestAuthenticator):
         self._clock = clock
 
     async def identify(self, request: web.Request) -> Identity | None:
-        certificate = peer_certificate(request)
-        signed = self._authorities.signed(certificate) if certificate is not None else None
+        signed = self._authorities.presented(request)
         if signed is None:
             return None
         facts, user = signed.facts, signed.facts.subject.common_name
@@ -89,7 +94,7 @@ class ForeignCertificates(RequestAuthenticator):
             raise UnauthorizedError(f'a certificate of this CA cannot be for "{user[:80]}": the server gives such names')
         groups = tuple(sorted(facts.subject.organizations & self._groups))
         actor = Actor(user, groups, extra={CREDENTIAL_ID: (f"X509SHA256={facts.fingerprint}",)})
-        return Identity(actor, f"{mark_of_authority(signed.authority)}{facts.fingerprint}", facts.not_after)
+        return Identity(actor, signed.mark, facts.not_after)
 
 
 def mark_of_authority(fingerprint: str) -> str:

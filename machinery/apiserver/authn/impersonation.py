@@ -11,13 +11,12 @@ with the reason; an empty `Impersonate-User` is refused instead of ignored.
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from urllib.parse import unquote
 
 from aiohttp import web
 from multidict import CIMultiDictProxy
 
 from machinery.apiserver.access import ANONYMOUS, Attributes, Authorizer
-from machinery.apiserver.authn.aggregation import Origin
+from machinery.apiserver.authn.aggregation import Origin, extra_headers
 from machinery.apiserver.http.filters import Incoming, Inner
 from machinery.apiserver.http.status_errors import forbidden_request
 from machinery.apiserver.storage import Actor
@@ -117,11 +116,7 @@ def claimed(headers: CIMultiDictProxy[str]) -> ImpersonatedUser | None:
     user = headers.get(USER, "")
     if not user:
         raise BadRequestError(f"{', '.join(sorted(set(present)))}: impersonation needs a user name in the header {USER}")
-    extra: dict[str, tuple[str, ...]] = {}
-    for name, value in headers.items():
-        if name.lower().startswith(EXTRA):
-            key = unquote(name.lower().removeprefix(EXTRA))
-            extra[key] = (*extra.get(key, ()), value)
+    extra = extra_headers(headers, (EXTRA,))
     if not all(is_plain(text) for text in (*extra, *(value for name in present for value in headers.getall(name)))):
         raise BadRequestError("the headers for impersonation hold what is no text")
     return ImpersonatedUser(user, tuple(headers.getall(GROUP, ())), headers.get(UID, ""), extra)

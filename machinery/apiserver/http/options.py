@@ -21,6 +21,8 @@ METADATA_FIELDS = ("metadata.name", "metadata.namespace")
 LATEST = -1
 """Revision in a continue token for an inconsistent continuation at the current state, after the original revision expired."""
 EXACT, NOT_OLDER = "Exact", "NotOlderThan"
+LONGEST_MANAGER = 128
+"""Longest name of a field manager in bytes."""
 MAX_NUMBER = 2**31 - 1
 MAX_DIGITS = 19
 """Revisions with fewer digits fit into 64 bits."""
@@ -95,21 +97,22 @@ def revision(text: str) -> int | None:
 
 def selection(resource: Resource, namespace: str, query: Parameters, name: str = "") -> Query:
     """The selectors of a URL, within a namespace ("": all), or only the object `name`."""
-    asked = parse_field_selector(query.get("fieldSelector", "")).requirements
-    of_labels = [(term, resource.selectable_label(term.name)) for term in asked]
-    fields = [_known_field(resource, term) for term, label in of_labels if label is None]
+    labels, fields = list(parse_label_selector(query.get("labelSelector", "")).requirements), []
+    for term in parse_field_selector(query.get("fieldSelector", "")).requirements:
+        field = term.name if term.name in METADATA_FIELDS else resource.selectable_name(term.name)
+        if label := resource.selectable_label(term.name):
+            of_label = replace(term, name=label)
+            if term.values == ("",):  # an empty field is an absent label
+                operator = Operator.NOT_EXISTS if term.operator is Operator.EQUALS else Operator.EXISTS
+                of_label = Requirement(label, operator, ())
+            labels.append(of_label)
+        elif field is None:
+            raise BadRequestError(f"field label not supported: {term.name}")
+        else:
+            fields.append(replace(term, name=field))
     if name:
         fields.append(Requirement("metadata.name", Operator.EQUALS, (name,)))
-    labels = parse_label_selector(query.get("labelSelector", "")).requirements
-    named = [_of_label(term, label) for term, label in of_labels if label is not None]
-    return Query(namespace or None, (*labels, *named), tuple(fields))
-
-
-def _of_label(term: Requirement, label: str) -> Requirement:
-    """Turn a field selector's term into a label requirement. An empty field is an absent label."""
-    if term.values == ("",):
-        return Requirement(label, Operator.NOT_EXISTS if term.operator is Operator.EQUALS else Operator.EXISTS, ())
-    return replace(term, name=label)
+    return Query(namespace or None, tuple(labels), tuple(fields))
 
 
 def _asked(resource: Resource, query: Parameters, now: datetime, *, watched: bool = False) -> Hashable | None:
@@ -130,38 +133,26 @@ def _ordered(resource: Resource, query: Parameters, place: SortPosition | None =
     return resource.order(text, place)
 
 
-def _known_field(resource: Resource, requirement: Requirement) -> Requirement:
-    if requirement.name in METADATA_FIELDS:
-        return requirement
-    name = resource.selectable_name(requirement.name)
-    if name is None:
-        raise BadRequestError(f"field label not supported: {requirement.name}")
-    return replace(requirement, name=name)
-
-
-def _check_match(query: Parameters, *, initial: str | None = None) -> None:
-    match = query.get("resourceVersionMatch", "")
-    field = "resourceVersionMatch"
+def _check_match(query: Parameters, *, watched: bool = False) -> None:
+    match, initial = query.get("resourceVersionMatch", ""), query.get("sendInitialEvents", "")
+    field, known = "resourceVersionMatch", query.get("resourceVersion")
     if match and match not in (EXACT, NOT_OLDER):
         raise invalid_options("ListOptions", not_supported(field, match, (EXACT, NOT_OLDER)))
-    if initial is not None:
-        if initial and match != NOT_OLDER:
-            why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+    broken: Mapping[str, object]
+    if watched:
+        broken = {
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan": initial and match != NOT_OLDER,
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided": match and not initial,
+        }
+    else:
+        broken = {
+            "resourceVersionMatch is forbidden when continue is provided": match and query.get("continue"),
+            "resourceVersionMatch is forbidden unless resourceVersion is provided": match and not known,
+            'resourceVersionMatch "exact" is forbidden for resourceVersion "0"': match == EXACT and known == "0",
+        }
+    for why, is_broken in broken.items():
+        if is_broken:
             raise invalid_options("ListOptions", forbidden(field, why))
-        if match and not initial:
-            why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-            raise invalid_options("ListOptions", forbidden(field, why))
-        return
-    if not match:
-        return
-    if query.get("continue"):
-        raise invalid_options("ListOptions", forbidden(field, "resourceVersionMatch is forbidden when continue is provided"))
-    if not query.get("resourceVersion"):
-        why = "resourceVersionMatch is forbidden unless resourceVersion is provided"
-        raise invalid_options("ListOptions", forbidden(field, why))
-    if match == EXACT and query["resourceVersion"] == "0":
-        why = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-        raise invalid_options("ListOptions", forbidden(field, why))
 
 
 def list_options(resource: Resource, namespace: str, query: Parameters, now: datetime) -> ListOptions:
@@ -192,7 +183,7 @@ def watch_options(resource: Resource, namespace: str, name: str, query: Paramete
         raise BadRequestError("sortBy is for lists: a watch tells changes in the order in which they come to be")
     chosen = replace(selection(resource, namespace, query, name), where=_asked(resource, query, now, watched=True))
     asked = query.get("sendInitialEvents", "")
-    _check_match(query, initial=asked)
+    _check_match(query, watched=True)
     known = revision(query.get("resourceVersion", ""))
     seconds = _number(query["timeoutSeconds"]) if query.get("timeoutSeconds") else 0
     mark = is_true(asked)
@@ -238,10 +229,6 @@ def read_continue(token: str, sort_by: str = "") -> Started:
     return Started(Key(namespace, name), at, place)
 
 
-LONGEST_MANAGER = 128
-"""Longest name of a field manager in bytes."""
-
-
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
     """Options of a write."""
@@ -269,12 +256,8 @@ def write_options(kind: str, query: Mapping[str, str], dry_runs: list[str]) -> W
     if at is not None:
         why = f"should only contain printable characters (at position {at})"
         raise invalid_options(kind, invalid_value("fieldManager", manager, why))
-    return WriteOptions(bool(dry_run), validation, manager, _force(query))
-
-
-def _force(query: Mapping[str, str]) -> bool | None:
-    text = query.get("force", "")
-    return is_true(text) if text else None
+    force = query.get("force", "")
+    return WriteOptions(bool(dry_run), validation, manager, is_true(force) if force else None)
 
 
 def check_patch_options(options: WriteOptions, *, applies: bool) -> None:
