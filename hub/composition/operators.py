@@ -1,6 +1,7 @@
 """The HTTPS door of operators, and the hub's loopback client."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from ipaddress import ip_network
 
 from hub.composition.access import Access
@@ -15,8 +16,8 @@ from hub.https_door.listener import HttpsDoor
 from hub.https_door.pages import log_level as verbosity
 from hub.https_door.pages.revocation_lists import RevocationLists
 from hub.https_door.server import HttpsServer, build_door
-from hub.registry.bootstrapcredentials.resource import AdvertisedAddress
-from hub.registry.certificateauthorities.resource import authorities_of
+from hub.registry.bootstrapcredentials.documents import AdvertisedAddress
+from hub.registry.certificateauthorities.resource import CERTIFICATE_AUTHORITY, authorities_of
 from hub.replica.debug_endpoints import checks_of
 from machinery.apiserver.authn.chain import TokenChecks
 from machinery.apiserver.authn.issuer_keys import AllowedUrls
@@ -66,6 +67,7 @@ async def build_operators_door(
     installed = server.paths.expect("api groups")
     draining = Draining(loopback.identity)
     external = tuple(await authenticators(context, certificates, access))
+    authorities = partial(authorities_of, patience=settings.ca_rotation_patience, cannot=resources.ring.cannot)
     door = build_door(
         store,
         certificates.signing,
@@ -90,11 +92,7 @@ async def build_operators_door(
         external_authenticators=external,
         token_checks=TokenChecks(limits.refusals, clock),
         login=LoginSettings(settings.login_rate, settings.login_burst, settings.audit_login_names, issuer),
-        others=(
-            authorities_of(
-                store, settings.api_group_suffix, patience=settings.ca_rotation_patience, cannot=resources.ring.cannot
-            ),
-        ),
+        others=(replace(CERTIFICATE_AUTHORITY, bind=authorities).served(store, settings.api_group_suffix),),
         attests=settings.attestation == "required",
         allowed_issuers=AllowedUrls(settings.attestation_allowed_issuers),
         join_labels=settings.join_labels,

@@ -7,22 +7,8 @@ from typing import Any
 
 from hub.https_door.storage.counts import cluster_counts
 from hub.ports import Store
-from hub.registry.approvalrules.resource import approval_rule
-from hub.registry.auditrecords import AuditStorage, audit_record
-from hub.registry.authenticators import credential_issuer, jwt_authenticator, webhook_authenticator
-from hub.registry.bootstrapcredentials.resource import bootstrap_credential
-from hub.registry.certificateauthorities.resource import authorities_of
-from hub.registry.clusterdiagnoses import DiagnosisStorage, cluster_diagnosis
-from hub.registry.clusterprofiles import cluster_profile
-from hub.registry.clustersummaries import SummaryStorage, cluster_summary
-from hub.registry.clustertransitions import TransitionStorage, cluster_transition
-from hub.registry.hubleaders import LeaderStorage, hub_leader
-from hub.registry.hubreplicas.resource import ReplicaStorage, hub_replica, replica_drain
-from hub.registry.managedclusteraddons.resource import cluster_management_add_on, managed_cluster_add_on
-from hub.registry.managedclusters.actions import cluster_move, cluster_rotation
-from hub.registry.managedclusters.resource import heartbeat_extras, leased, managed_cluster
-from hub.registry.managedclustersets import managed_cluster_set, managed_cluster_set_binding
-from hub.registry.revocations import revocation
+from hub.registry.kinds import DEFINITIONS
+from hub.registry.managedclusters.resource import leased
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
 from machinery.apiserver.kinds.core import CONFIG_MAP, LEASE, NAMESPACE, SECRET, SERVICE_ACCOUNT
 from machinery.apiserver.kinds.events import EVENT, EVENTS_V1, SPELLING
@@ -35,6 +21,11 @@ from machinery.apiserver.storages.memory import MemoryStorage
 
 def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Storage, events: Storage) -> list[ApiGroup]:
     """Returns all resources of the hub. Those without a storage of their own use the server's."""
+    own = (each.served(store, group_suffix) for each in DEFINITIONS)
+    bound: dict[str, dict[str, Any]] = {
+        "ManagedCluster": {"counts": cluster_counts(store)},
+        "BootstrapCredential": {"storage": credentials},
+    }
     return grouped(
         (
             CONFIG_MAP,
@@ -47,33 +38,7 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
             replace(EVENTS_V1, storage=ConvertedStorage(events, SPELLING)),
             CERTIFICATE_SIGNING_REQUEST,
             replace(LEASE, storage=leases),
-            managed_cluster(
-                group_suffix,
-                heartbeat_extras(store),
-                cluster_move(store, group_suffix),
-                cluster_rotation(store, group_suffix),
-                counts=cluster_counts(store),
-            ),
-            managed_cluster_set(group_suffix),
-            managed_cluster_set_binding(group_suffix),
-            managed_cluster_add_on(group_suffix),
-            cluster_management_add_on(group_suffix),
-            cluster_profile(),
-            approval_rule(group_suffix),
-            bootstrap_credential(group_suffix, credentials),
-            revocation(group_suffix),
-            authorities_of(store, group_suffix),
-            credential_issuer(group_suffix),
-            cluster_summary(group_suffix, SummaryStorage(store, f"hub.{group_suffix}/v1alpha1")),
-            hub_replica(
-                group_suffix, ReplicaStorage(store, f"hub.{group_suffix}/v1alpha1"), replica_drain(store, group_suffix)
-            ),
-            cluster_diagnosis(group_suffix, DiagnosisStorage(store, f"hub.{group_suffix}/v1alpha1")),
-            hub_leader(group_suffix, LeaderStorage(store, f"hub.{group_suffix}/v1alpha1")),
-            cluster_transition(group_suffix, TransitionStorage(store, f"hub.{group_suffix}/v1alpha1")),
-            jwt_authenticator(f"login.{group_suffix}"),
-            webhook_authenticator(f"login.{group_suffix}"),
-            audit_record(group_suffix, AuditStorage(store, f"hub.{group_suffix}/v1alpha1")),
+            *(replace(resource, **bound.get(resource.kind, {})) for resource in own),
         )
     )
 

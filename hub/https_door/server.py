@@ -31,7 +31,8 @@ from hub.https_door.storage.past import PastObjects
 from hub.https_door.storage.storage import ServiceStorage
 from hub.ports import Issuer, Store
 from hub.registry import namespaces
-from hub.registry.bootstrapcredentials.resource import AdvertisedAddress, CredentialStorage
+from hub.registry.bootstrapcredentials.documents import AdvertisedAddress
+from hub.registry.bootstrapcredentials.resource import CredentialStorage
 from hub.registry.clusterroles import reconcile
 from machinery.apiserver.authn.chain import TokenChecks
 from machinery.apiserver.authn.impersonation import Impersonation

@@ -1,6 +1,7 @@
 """AuditRecord, a kind of this project: a request to the hub, its user and its outcome, as an event of `audit.k8s.io/v1`."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
@@ -10,9 +11,10 @@ import msgspec
 from hub.api.auditrecords import DRY_RUN, AuditEntry, AuditPosition, AuditQuery, AuditSize, named
 from hub.api.meta import document as doc
 from hub.ports import Transaction
+from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.generic.virtual import VirtualStorage, not_found
 from machinery.apiserver.resource import AGE, Column, Resource, TableRow
-from machinery.apiserver.storage import GroupResource, Storage
+from machinery.apiserver.storage import GroupResource
 from machinery.errors import BadRequestError, TooLargeError
 from machinery.meta.objects import Key, Page, Query, StoredObject
 from machinery.meta.selectors import Operator, Requirement
@@ -102,9 +104,9 @@ COLUMNS = (
 )
 
 
-def audit_record(group_suffix: str, storage: Storage) -> Resource:
-    return Resource(
-        group=f"hub.{group_suffix}",
+AUDIT_RECORD = ResourceDefinition(
+    Resource(
+        group="hub",
         version="v1alpha1",
         name="auditrecords",
         kind="AuditRecord",
@@ -112,8 +114,10 @@ def audit_record(group_suffix: str, storage: Storage) -> Resource:
         schema=SCHEMA,
         columns=COLUMNS,
         selectable_names=("user", "verb", "resource", "namespace", "name", "since", "until"),
-        storage=storage,
-    )
+    ),
+    bind=lambda shown, store, _own: replace(shown, storage=AuditStorage(store, shown.api_version())),
+    stored=False,
+)
 
 
 TRIMMED_AT_ONCE = 2_000

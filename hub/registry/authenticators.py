@@ -5,6 +5,7 @@ from typing import Any
 
 from hub.api.logins import JWT, RESERVED, WEBHOOK, authorities_of
 from hub.api.meta import document as doc
+from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.generic.schemas import CONDITIONS, MOMENT, NAME, TEXT, Schema, listing, record
 from machinery import pki
 from machinery.apiserver.resource import AGE, STATUS, Column, Resource, TableRow
@@ -122,37 +123,32 @@ def _phase(row: TableRow) -> str:
     return str(doc.mapping(row.document, "status").get("phase") or "Pending")
 
 
-_PHASE = Column("Status", _phase, description="Pending, Ready or Error.")
-
-
-def jwt_authenticator(group: str) -> Resource:
-    columns = (
-        Column("Issuer", _spec("issuer"), description="Whose tokens."),
-        Column("Audience", _spec("audience"), description="What the tokens must be meant for."),
-        _PHASE,
-        AGE,
+def _authenticator(kind: str, schema: Schema, *columns: Column) -> ResourceDefinition:
+    return ResourceDefinition(
+        Resource(
+            group="login",
+            version="v1alpha1",
+            name=f"{kind.lower()}s",
+            kind=kind,
+            categories=(PRODUCT, f"{PRODUCT}-authenticators"),
+            schema=schema,
+            validate=_violations,
+            subresources=(STATUS,),
+            columns=(*columns, Column("Status", _phase, description="Pending, Ready or Error."), AGE),
+            counts_generations=True,
+        )
     )
-    return _authenticator(group, JWT, JWT_SCHEMA, columns)
 
 
-def webhook_authenticator(group: str) -> Resource:
-    columns = (Column("Endpoint", _spec("endpoint"), description="Who is asked."), _PHASE, AGE)
-    return _authenticator(group, WEBHOOK, WEBHOOK_SCHEMA, columns)
-
-
-def _authenticator(group: str, kind: str, schema: Schema, columns: tuple[Column, ...]) -> Resource:
-    return Resource(
-        group=group,
-        version="v1alpha1",
-        name=f"{kind.lower()}s",
-        kind=kind,
-        categories=(PRODUCT, f"{PRODUCT}-authenticators"),
-        schema=schema,
-        validate=_violations,
-        subresources=(STATUS,),
-        columns=columns,
-        counts_generations=True,
-    )
+JWT_AUTHENTICATOR = _authenticator(
+    JWT,
+    JWT_SCHEMA,
+    Column("Issuer", _spec("issuer"), description="Whose tokens."),
+    Column("Audience", _spec("audience"), description="What the tokens must be meant for."),
+)
+WEBHOOK_AUTHENTICATOR = _authenticator(
+    WEBHOOK, WEBHOOK_SCHEMA, Column("Endpoint", _spec("endpoint"), description="Who is asked.")
+)
 
 
 _REACHED = record(
@@ -195,13 +191,14 @@ _ISSUER_COLUMNS = (
 )
 
 
-def credential_issuer(group_suffix: str) -> Resource:
-    return Resource(
-        group=f"hub.{group_suffix}",
+CREDENTIAL_ISSUER = ResourceDefinition(
+    Resource(
+        group="hub",
         version="v1alpha1",
         name="credentialissuers",
         kind="CredentialIssuer",
         schema=ISSUER_SCHEMA,
         subresources=(STATUS,),
         columns=_ISSUER_COLUMNS,
-    )
+    ),
+)

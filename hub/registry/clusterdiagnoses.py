@@ -1,17 +1,13 @@
-"""ClusterDiagnosis, a kind of this project: why a cluster is not Available, step by step, and what to do.
-
-ClusterDiagnoses: why a cluster is not Available, computed on read.
+"""ClusterDiagnosis, a kind of this project: why a cluster is not Available, step by step, and what to do; computed on read.
 
 There is one for every name, also of clusters that never registered; it then covers their bootstrap credentials. They cannot be
 listed, because each needs several reads of its own.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
-from uuid import NAMESPACE_OID, uuid5
-
-import msgspec
 
 from hub.api import bootstrapcredentials as credentials
 from hub.api.certificates import Purpose
@@ -20,11 +16,12 @@ from hub.api.clusterdiagnoses import ClusterFacts, Diagnosis, DiagnosisFinding, 
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS
 from hub.ports import Transaction
+from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.generic.schemas import TEXT, Schema, listing, record
-from hub.registry.generic.virtual import VirtualStorage
+from hub.registry.generic.virtual import ComputedObject, ComputedStorage
 from hub.registry.liveness import brake
 from machinery.apiserver.resource import Column, Resource, TableRow
-from machinery.apiserver.storage import GroupResource, Storage
+from machinery.apiserver.storage import GroupResource
 from machinery.errors import MethodNotAllowedError, NotFoundError
 from machinery.identity import CLUSTER_LABEL, ClusterName, cluster_name
 from machinery.meta.objects import Document, Key, Page, Query, StoredObject
@@ -60,20 +57,6 @@ _COLUMNS = (
     Column("Message", _cause("message"), description="What was found there."),
     Column("Advice", _cause("advice"), description="What to do.", priority=1),
 )
-
-
-def cluster_diagnosis(group_suffix: str, storage: Storage) -> Resource:
-    return Resource(
-        group=f"hub.{group_suffix}",
-        version="v1alpha1",
-        name="clusterdiagnoses",
-        singular="clusterdiagnosis",
-        kind="ClusterDiagnosis",
-        verbs=("get",),
-        schema=SCHEMA,
-        columns=_COLUMNS,
-        storage=storage,
-    )
 
 
 FALLS_OF = timedelta(hours=1)
@@ -126,11 +109,8 @@ def _lead(tx: Transaction) -> Lead | None:
     return Lead(record.holder, record.renewed_at, record.lease) if record else None
 
 
-KIND = "ClusterDiagnosis"
-
-
-class DiagnosisStorage(VirtualStorage):
-    """Each answer is one read of the database; the resourceVersion is the store's revision."""
+class DiagnosisStorage(ComputedStorage):
+    """Computes one diagnosis for a name."""
 
     async def get(self, resource: GroupResource, key: Key) -> StoredObject:
         """Raises NotFoundError if the name cannot be a cluster's."""
@@ -139,9 +119,7 @@ class DiagnosisStorage(VirtualStorage):
         except ValueError as error:
             raise NotFoundError(f'{resource} "{key.name}" not found: {error}') from None
         found, revision = await self._store.read(_look, name)
-        metadata = {"name": name, "uid": str(uuid5(NAMESPACE_OID, f"{KIND}/{name}")), "resourceVersion": str(revision)}
-        document = {"apiVersion": self._api_version, "kind": KIND, "metadata": metadata, "status": _status(found)}
-        return StoredObject(key, revision, msgspec.json.encode(document))
+        return self.stored(ComputedObject(name, f"ClusterDiagnosis/{name}", {"status": _status(found)}), revision)
 
     async def list(self, resource: GroupResource, query: Query) -> Page:
         """Raises MethodNotAllowedError."""
@@ -164,3 +142,19 @@ def _status(found: Diagnosis) -> dict[str, Any]:
 def _told(finding: DiagnosisFinding) -> dict[str, str]:
     told = {"step": finding.step, "state": str(finding.state), "reason": finding.reason, "message": finding.said}
     return {**told, "advice": finding.advice} if finding.advice else told
+
+
+CLUSTER_DIAGNOSIS = ResourceDefinition(
+    Resource(
+        group="hub",
+        version="v1alpha1",
+        name="clusterdiagnoses",
+        singular="clusterdiagnosis",
+        kind="ClusterDiagnosis",
+        verbs=("get",),
+        schema=SCHEMA,
+        columns=_COLUMNS,
+    ),
+    bind=lambda shown, store, _own: replace(shown, storage=DiagnosisStorage(store, shown, lambda _tx: ())),
+    stored=False,
+)

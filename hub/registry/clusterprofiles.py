@@ -12,6 +12,7 @@ from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.registry import namespaces
 from hub.registry.generic import objects
+from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.generic.schemas import CONDITION, TEXT, condition_column, listing, record
 from hub.registry.managedclustersets import all_sets
 from machinery.apiserver.resource import AGE, STATUS, Resource
@@ -104,8 +105,8 @@ SCHEMA = record(
 )
 
 
-def cluster_profile() -> Resource:
-    return Resource(
+CLUSTER_PROFILE = ResourceDefinition(
+    Resource(
         group=GROUP,
         version=VERSION,
         name="clusterprofiles",
@@ -116,4 +117,5 @@ def cluster_profile() -> Resource:
         subresources=(STATUS,),
         columns=(condition_column("Joined", "Joined"), condition_column("Healthy", "ControlPlaneHealthy"), AGE),
         counts_generations=True,
-    )
+    ),
+)

@@ -1,29 +1,26 @@
-"""ClusterSummary, a kind of this project: the whole fleet in one object.
-
-ClusterSummary `fleet`: the number of clusters in each state, counted by the database on read.
+"""ClusterSummary `fleet`, a kind of this project: the number of clusters in each state, counted by the database on read.
 
 It is the only object and is not stored. The only accepted write is `spec.releaseBrake`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
-from uuid import NAMESPACE_OID, uuid5
-
-import msgspec
 
 from hub.api.liveness import Brake
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query.selectable_fields import CONDITIONS, HUB_ACCEPTS, VERSION
 from hub.ports import Transaction
+from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.generic.schemas import MOMENT, TEXT, Schema, record
-from hub.registry.generic.virtual import VirtualStorage, not_found
+from hub.registry.generic.virtual import ComputedObject, ComputedStorage
 from hub.registry.liveness import brake
 from machinery.apiserver.resource import Column, Resource, TableRow, age_of
-from machinery.apiserver.storage import Actor, GroupResource, Storage, UpdateFunc
+from machinery.apiserver.storage import Actor, GroupResource, UpdateFunc
 from machinery.errors import MethodNotAllowedError
 from machinery.meta import conditions
-from machinery.meta.objects import Key, Page, Query, StoredObject
+from machinery.meta.objects import Key, StoredObject
 from machinery.meta.timestamps import format_time
 
 _NUMBER: Schema = {"type": "integer", "format": "int64"}
@@ -82,56 +79,23 @@ _COLUMNS = (
 )
 
 
-def cluster_summary(group_suffix: str, storage: Storage) -> Resource:
-    return Resource(
-        group=f"hub.{group_suffix}",
-        version="v1alpha1",
-        name="clustersummaries",
-        singular="clustersummary",
-        kind="ClusterSummary",
-        short_names=("fleet",),
-        verbs=("get", "list", "update", "patch"),
-        schema=SCHEMA,
-        columns=_COLUMNS,
-        storage=storage,
-    )
-
-
-NAME, KIND = "fleet", "ClusterSummary"
 NEVER = "Never"
 """State of clusters without the condition Available, which have never sent a beat."""
 
 
-class SummaryStorage(VirtualStorage):
-    """Each answer is one read of the database; the resourceVersion is the store's revision."""
-
-    async def get(self, resource: GroupResource, key: Key) -> StoredObject:
-        return await self._fleet() if key.name == NAME else not_found(resource, key)
-
-    async def list(self, resource: GroupResource, query: Query) -> Page:
-        del resource
-        fleet = await self._fleet()
-        chosen = query.after is None and query.matches(fleet.key, {}, {})
-        return Page((fleet,) if chosen else (), fleet.revision)
+class SummaryStorage(ComputedStorage):
+    """Accepts the release of the brake as an update."""
 
     async def update(
         self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
     ) -> StoredObject:
         """Releases the brake for `spec.releaseBrake`; nothing is stored."""
-        if key.name != NAME:
-            not_found(resource, key)
-        new = change((await self._fleet()).document)
+        new = change((await self.get(resource, key)).document)
         if new is None:
             raise MethodNotAllowedError(f"{resource} are counted, not deleted")
         if not dry_run and doc.mapping(new, "spec").get("releaseBrake") is True:
             await self._store.run(brake.release, actor.user)
-        return await self._fleet()
-
-    async def _fleet(self) -> StoredObject:
-        status, revision = await self._store.read(_count)
-        metadata = {"name": NAME, "uid": str(uuid5(NAMESPACE_OID, KIND)), "resourceVersion": str(revision)}
-        document = {"apiVersion": self._api_version, "kind": KIND, "metadata": metadata, "status": status}
-        return StoredObject(Key("", NAME), revision, msgspec.json.encode(document))
+        return await self.get(resource, key)
 
 
 def _brake(state: Brake) -> dict[str, Any]:
@@ -141,7 +105,7 @@ def _brake(state: Brake) -> dict[str, Any]:
     return {"holds": True, "since": format_time(state.since), **told}
 
 
-def _count(tx: Transaction) -> tuple[dict[str, Any], int]:
+def _fleet(tx: Transaction) -> Sequence[ComputedObject]:
     accepted = tx.objects.tally(MANAGED_CLUSTERS, HUB_ACCEPTS)
     available = tx.objects.tally(MANAGED_CLUSTERS, CONDITIONS + conditions.AVAILABLE)
     versions = tx.objects.tally(MANAGED_CLUSTERS, VERSION)
@@ -153,4 +117,21 @@ def _count(tx: Transaction) -> tuple[dict[str, Any], int]:
         "versions": {version: count for version, count in sorted(versions.items()) if version},
         "brake": _brake(brake.now(tx)),
     }
-    return status, tx.changes.newest()
+    return (ComputedObject("fleet", "ClusterSummary", {"status": status}),)
+
+
+CLUSTER_SUMMARY = ResourceDefinition(
+    Resource(
+        group="hub",
+        version="v1alpha1",
+        name="clustersummaries",
+        singular="clustersummary",
+        kind="ClusterSummary",
+        short_names=("fleet",),
+        verbs=("get", "list", "update", "patch"),
+        schema=SCHEMA,
+        columns=_COLUMNS,
+    ),
+    bind=lambda shown, store, _own: replace(shown, storage=SummaryStorage(store, shown, _fleet)),
+    stored=False,
+)

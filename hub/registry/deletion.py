@@ -15,8 +15,9 @@ from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, Kind
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.api.revocations import CLUSTER_DELETED
 from hub.ports import Transaction
-from hub.registry import kinds, namespaces
+from hub.registry import namespaces
 from hub.registry.certificates import service as certificates
+from hub.registry.generic.definition import WritePath
 from hub.registry.kinds import WRITE_PATHS
 from hub.registry.managedclusters import content
 from hub.registry.managedclusters import service as clusters
@@ -160,8 +161,8 @@ def _remaining_content(tx: Transaction, name: str) -> tuple[Counter[Kind], Count
     return held, finalizers
 
 
-def _namespace_content(tx: Transaction, name: str) -> Iterator[tuple[kinds.WritePath, StoredObject]]:
-    for path in kinds.WRITE_PATHS.values():
+def _namespace_content(tx: Transaction, name: str) -> Iterator[tuple[WritePath, StoredObject]]:
+    for path in WRITE_PATHS.values():
         more, after = path.namespaced, None
         while more:
             page = tx.objects.find(path.kind, Query(namespace=name, limit=PORTION, after=after))

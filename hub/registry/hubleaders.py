@@ -1,24 +1,15 @@
-"""HubLeader, a kind of this project: which replica of the hub leads.
+"""HubLeader, a kind of this project: the lock of the leader election, which only the election writes."""
 
-The HubLeader: the lock of the leader election, read from the database.
-
-It is written by the election only.
-"""
-
+from collections.abc import Sequence
 from typing import Any
-from uuid import NAMESPACE_OID, uuid5
-
-import msgspec
 
 from hub.api.meta import document as doc
 from hub.ports import Transaction
+from hub.registry.generic.definition import computed
 from hub.registry.generic.schemas import MOMENT, TEXT, Schema, record
-from hub.registry.generic.virtual import VirtualStorage, not_found
+from hub.registry.generic.virtual import ComputedObject
 from machinery.apiserver.resource import Column, Resource, TableRow, age_of
-from machinery.apiserver.storage import GroupResource, Storage
 from machinery.durations import format_duration
-from machinery.election.lock import LockRecord
-from machinery.meta.objects import Key, Page, Query, StoredObject
 from machinery.meta.timestamps import format_micro_time
 
 NOBODY = "<nobody>"
@@ -57,9 +48,24 @@ COLUMNS = (
 )
 
 
-def hub_leader(group_suffix: str, storage: Storage) -> Resource:
-    return Resource(
-        group=f"hub.{group_suffix}",
+def _leader(tx: Transaction) -> Sequence[ComputedObject]:
+    lock = tx.leaders.record()
+    if lock is None:
+        return ()
+    status = {
+        "holder": lock.holder,
+        "term": lock.term,
+        "transitions": lock.transitions,
+        "leaseDuration": format_duration(lock.lease),
+        "acquireTime": format_micro_time(lock.acquired_at),
+        "renewTime": format_micro_time(lock.renewed_at),
+    }
+    return (ComputedObject("hub", "HubLeader/hub", {"status": status}),)
+
+
+HUB_LEADER = computed(
+    Resource(
+        group="hub",
         version="v1alpha1",
         name="hubleaders",
         singular="hubleader",
@@ -67,45 +73,6 @@ def hub_leader(group_suffix: str, storage: Storage) -> Resource:
         verbs=("get", "list"),
         schema=SCHEMA,
         columns=COLUMNS,
-        storage=storage,
-    )
-
-
-NAME, KIND = "hub", "HubLeader"
-
-
-class LeaderStorage(VirtualStorage):
-    """Each answer is one read of the database; the resourceVersion is the store's revision."""
-
-    async def get(self, resource: GroupResource, key: Key) -> StoredObject:
-        record, revision = await self._store.read(_look)
-        return not_found(resource, key) if record is None or key.name != NAME else _stored(self._api_version, record, revision)
-
-    async def list(self, resource: GroupResource, query: Query) -> Page:
-        del resource  # there is one at most
-        record, revision = await self._store.read(_look)
-        is_chosen = query.matches(Key("", NAME), {}, {}) and (query.after is None or query.after.name < NAME)
-        if record is None or not is_chosen:
-            return Page((), revision)
-        return Page((_stored(self._api_version, record, revision),), revision)
-
-
-def _look(tx: Transaction) -> tuple[LockRecord | None, int]:
-    return tx.leaders.record(), tx.changes.newest()
-
-
-def _stored(api_version: str, record: LockRecord, revision: int) -> StoredObject:
-    metadata = {"name": NAME, "uid": str(uuid5(NAMESPACE_OID, f"{KIND}/{NAME}")), "resourceVersion": str(revision)}
-    document = {"apiVersion": api_version, "kind": KIND, "metadata": metadata, "status": _status(record)}
-    return StoredObject(Key("", NAME), revision, msgspec.json.encode(document))
-
-
-def _status(record: LockRecord) -> dict[str, Any]:
-    return {
-        "holder": record.holder,
-        "term": record.term,
-        "transitions": record.transitions,
-        "leaseDuration": format_duration(record.lease),
-        "acquireTime": format_micro_time(record.acquired_at),
-        "renewTime": format_micro_time(record.renewed_at),
-    }
+    ),
+    _leader,
+)

@@ -1,139 +1,89 @@
-"""All stored kinds, each with its only write path. Kinds that are not in this table cannot be written.
+"""All resources of the hub. A kind that is not in these tables is neither served nor written."""
 
-A kind without rules of its own is one line, `plain(...)`. Its selectable fields are in `hub.api.query.selection`; schema,
-columns and subresources are in its `Resource` in `hub.https_door.groups`.
-"""
+from collections.abc import Mapping
+from dataclasses import replace
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
-
-from hub.api.certificatesigningrequests.request import Requester
 from hub.api.meta.change import (
-    ADDON_DEFINITIONS,
-    ADDONS,
-    APPROVAL_RULES,
-    CLUSTER_PROFILES,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
-    CLUSTER_SET_BINDINGS,
-    CLUSTER_SETS,
     CONFIG_MAPS,
-    CREDENTIAL_ISSUERS,
     EVENTS,
-    JWT_AUTHENTICATORS,
     LEASES,
-    MANAGED_CLUSTERS,
     NAMESPACES,
     REQUESTS,
-    REVOCATIONS,
     ROLE_BINDINGS,
     ROLES,
     SECRETS,
     SERVICE_ACCOUNTS,
-    WEBHOOK_AUTHENTICATORS,
     Kind,
 )
-from hub.ports import Transaction, Written
-from hub.registry import clusterroles, namespaces
-from hub.registry import revocations as revocation
-from hub.registry.approvalrules import service as approval_rules
-from hub.registry.certificatesigningrequests import service as requests
-from hub.registry.core import leases
-from hub.registry.core import serviceaccounts as accounts
-from hub.registry.generic import objects
-from hub.registry.managedclusteraddons import service as addons
-from hub.registry.managedclusters import service as clusters
-from machinery.meta.objects import StoredObject
-
-Put = Callable[[Transaction, dict[str, Any], StoredObject | None, Requester], Written]
-"""Create (old object None) or update for a requester. Raises InvalidError, AlreadyExistsError, ConflictError and others."""
-Remove = Callable[[Transaction, StoredObject, Requester], Written]
-
-
-@dataclass(frozen=True, slots=True)
-class WritePath:
-    """How objects of one kind are written."""
-
-    kind: Kind
-    put: Put
-    remove: Remove
-    namespaced: bool
-
-
-def plain(kind: Kind, *, namespaced: bool, generations: bool = False) -> WritePath:
-    """A kind without rules of its own. `generations`: metadata.generation counts changes outside metadata and status."""
-    return WritePath(
-        kind,
-        lambda tx, new, old, who: objects.put(tx, kind, new, old, who.user, generations=generations),
-        lambda tx, old, who: objects.remove(tx, kind, old, who.user, generations=generations),
-        namespaced,
-    )
-
-
-_ALL = (
-    WritePath(
-        MANAGED_CLUSTERS,
-        lambda tx, new, old, who: revocation.put_cluster(tx, new, old, who.user),
-        lambda tx, old, who: clusters.remove(tx, old, who.user),
-        namespaced=False,
-    ),
-    WritePath(
-        ADDONS,
-        lambda tx, new, old, who: addons.put(tx, new, old, who.user),
-        lambda tx, old, who: addons.remove(tx, old, who.user),
-        namespaced=True,
-    ),
-    WritePath(REQUESTS, requests.put, lambda tx, old, who: requests.remove(tx, old, who.user), namespaced=False),
-    WritePath(
-        LEASES,
-        lambda tx, new, old, who: leases.put(tx, new, old, who.user),
-        lambda tx, old, who: leases.remove(tx, old, who.user),
-        namespaced=True,
-    ),
-    WritePath(
-        NAMESPACES,
-        lambda tx, new, old, who: namespaces.put(tx, new, old, who.user),
-        lambda tx, old, who: namespaces.remove(tx, old, who.user),
-        namespaced=False,
-    ),
-    WritePath(
-        APPROVAL_RULES,
-        lambda tx, new, old, who: approval_rules.put(tx, new, old, who.user),
-        lambda tx, old, who: approval_rules.remove(tx, old, who.user),
-        namespaced=False,
-    ),
-    WritePath(
-        REVOCATIONS,
-        lambda tx, new, old, who: revocation.put(tx, new, old, who.user),
-        lambda tx, old, who: revocation.remove(tx, old, who.user),
-        namespaced=False,
-    ),
-    plain(ADDON_DEFINITIONS, namespaced=False, generations=True),
-    plain(CLUSTER_SETS, namespaced=False, generations=True),
-    plain(CLUSTER_SET_BINDINGS, namespaced=True, generations=True),
-    plain(CLUSTER_PROFILES, namespaced=True, generations=True),
-    plain(CONFIG_MAPS, namespaced=True),
-    plain(CREDENTIAL_ISSUERS, namespaced=False),
-    plain(EVENTS, namespaced=True),
-    plain(SECRETS, namespaced=True),
-    plain(JWT_AUTHENTICATORS, namespaced=False, generations=True),
-    plain(WEBHOOK_AUTHENTICATORS, namespaced=False, generations=True),
-    WritePath(
-        SERVICE_ACCOUNTS,
-        lambda tx, new, old, who: accounts.put(tx, new, old, who.user),
-        lambda tx, old, who: accounts.remove(tx, old, who.user),
-        namespaced=True,
-    ),
-    WritePath(
-        CLUSTER_ROLES,
-        lambda tx, new, old, who: clusterroles.put_cluster_role(tx, new, old, who.user),
-        lambda tx, old, who: clusterroles.remove_cluster_role(tx, old, who.user),
-        namespaced=False,
-    ),
-    plain(CLUSTER_ROLE_BINDINGS, namespaced=False),
-    plain(ROLES, namespaced=True),
-    plain(ROLE_BINDINGS, namespaced=True),
+from hub.registry import (
+    auditrecords,
+    authenticators,
+    clusterdiagnoses,
+    clusterprofiles,
+    clusterroles,
+    clustersummaries,
+    clustertransitions,
+    core,
+    hubleaders,
+    managedclustersets,
+    namespaces,
+    revocations,
 )
+from hub.registry.approvalrules import resource as approvalrules
+from hub.registry.bootstrapcredentials import resource as bootstrapcredentials
+from hub.registry.certificateauthorities import resource as certificateauthorities
+from hub.registry.certificatesigningrequests import service as requests
+from hub.registry.generic.definition import ResourceDefinition, WritePath
+from hub.registry.hubreplicas import resource as hubreplicas
+from hub.registry.managedclusteraddons import resource as managedclusteraddons
+from hub.registry.managedclusters import resource as managedclusters
+from machinery.apiserver.storage import GroupResource
 
-WRITE_PATHS: Mapping[Kind, WritePath] = {path.kind: path for path in _ALL}
+DEFINITIONS: tuple[ResourceDefinition, ...] = (
+    replace(managedclusters.MANAGED_CLUSTER, put=revocations.put_cluster),  # a write may revoke agents of the cluster
+    managedclustersets.MANAGED_CLUSTER_SET,
+    managedclustersets.MANAGED_CLUSTER_SET_BINDING,
+    managedclusteraddons.MANAGED_CLUSTER_ADD_ON,
+    managedclusteraddons.CLUSTER_MANAGEMENT_ADD_ON,
+    clusterprofiles.CLUSTER_PROFILE,
+    approvalrules.APPROVAL_RULE,
+    bootstrapcredentials.BOOTSTRAP_CREDENTIAL,
+    revocations.REVOCATION,
+    certificateauthorities.CERTIFICATE_AUTHORITY,
+    authenticators.CREDENTIAL_ISSUER,
+    clustersummaries.CLUSTER_SUMMARY,
+    hubreplicas.HUB_REPLICA,
+    clusterdiagnoses.CLUSTER_DIAGNOSIS,
+    hubleaders.HUB_LEADER,
+    clustertransitions.CLUSTER_TRANSITION,
+    authenticators.JWT_AUTHENTICATOR,
+    authenticators.WEBHOOK_AUTHENTICATOR,
+    auditrecords.AUDIT_RECORD,
+)
+"""The hub's own resources, in the order in which API groups are served."""
+
+_KUBERNETES = (
+    WritePath(REQUESTS, requested=requests.put, custom_remove=requests.remove),
+    WritePath(LEASES, namespaced=True, custom_put=core.put_lease, custom_remove=core.remove_lease),
+    WritePath(NAMESPACES, custom_put=namespaces.put, custom_remove=namespaces.remove),
+    WritePath(CONFIG_MAPS, namespaced=True),
+    WritePath(EVENTS, namespaced=True),
+    WritePath(SECRETS, namespaced=True),
+    WritePath(SERVICE_ACCOUNTS, namespaced=True, custom_put=core.put_account, custom_remove=core.remove_account),
+    WritePath(CLUSTER_ROLES, custom_put=clusterroles.put_cluster_role, custom_remove=clusterroles.remove_cluster_role),
+    WritePath(CLUSTER_ROLE_BINDINGS),
+    WritePath(ROLES, namespaced=True),
+    WritePath(ROLE_BINDINGS, namespaced=True),
+)
+"""Resources of Kubernetes, whose schemas are in `machinery.apiserver.kinds`."""
+
+WRITE_PATHS: Mapping[Kind, WritePath] = {
+    path.kind: path for path in (*_KUBERNETES, *(each.write_path for each in DEFINITIONS if each.stored))
+}
+
+
+def write_paths(suffix: str) -> dict[GroupResource, WritePath]:
+    """The write paths by API resource."""
+    return {path.resource(suffix): path for path in WRITE_PATHS.values()}

@@ -15,6 +15,7 @@ from hub.api.meta.change import CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUS
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.registry.generic import objects
+from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.generic.schemas import CONDITION, DNS_LABEL, NAME, TEXT, Schema, condition_column, listing, record
 from hub.registry.managedclusters import service as membership
 from machinery.apiserver.resource import AGE, STATUS, Resource
@@ -163,9 +164,9 @@ def _binding_violations(new: Document, _old: Document | None) -> list[Cause]:
     return [invalid_value("spec.clusterSet", wanted or "", why)]
 
 
-def managed_cluster_set(group_suffix: str) -> Resource:
-    return Resource(
-        group=f"cluster.{group_suffix}",
+MANAGED_CLUSTER_SET = ResourceDefinition(
+    Resource(
+        group="cluster",
         version="v1beta2",
         name="managedclustersets",
         kind="ManagedClusterSet",
@@ -175,12 +176,13 @@ def managed_cluster_set(group_suffix: str) -> Resource:
         subresources=(STATUS,),
         columns=(condition_column("Empty", EMPTY), AGE),
         counts_generations=True,
-    )
+    ),
+)
 
 
-def managed_cluster_set_binding(group_suffix: str) -> Resource:
-    return Resource(
-        group=f"cluster.{group_suffix}",
+MANAGED_CLUSTER_SET_BINDING = ResourceDefinition(
+    Resource(
+        group="cluster",
         version="v1beta2",
         name="managedclustersetbindings",
         kind="ManagedClusterSetBinding",
@@ -190,4 +192,5 @@ def managed_cluster_set_binding(group_suffix: str) -> Resource:
         validate=_binding_violations,
         subresources=(STATUS,),
         counts_generations=True,
-    )
+    ),
+)

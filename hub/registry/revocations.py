@@ -18,10 +18,11 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS
 from hub.api.revocations import RevocationTarget, RevokedObjects
 from hub.ports import Transaction, Written
+from hub.registry import core as accounts
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificates import service as certificates
 from hub.registry.certificatesigningrequests import service as request_objects
-from hub.registry.core import serviceaccounts as accounts
+from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.generic.objects import store
 from hub.registry.generic.schemas import DNS_LABEL, MOMENT, TEXT, Schema, listing, record
 from hub.registry.managedclusters import service as clusters
@@ -181,7 +182,7 @@ def _end_accounts(tx: Transaction, cluster: ClusterName, actor: str) -> int:
     found = tx.objects.find(SERVICE_ACCOUNTS, Query(namespace=cluster)).items
     made = [stored for stored in found if removal.is_made_for(stored.document, cluster)]
     for stored in made:
-        accounts.remove(tx, stored, actor)
+        accounts.remove_account(tx, stored, actor)
     return len(made)
 
 
@@ -248,9 +249,9 @@ def _without_status(new: Document, _actor: Actor, _now: object) -> Document:
     return {name: part for name, part in new.items() if name != "status"}
 
 
-def revocation(group_suffix: str) -> Resource:
-    return Resource(
-        group=f"hub.{group_suffix}",
+REVOCATION = ResourceDefinition(
+    Resource(
+        group="hub",
         version="v1alpha1",
         name="revocations",
         kind="Revocation",
@@ -261,4 +262,7 @@ def revocation(group_suffix: str) -> Resource:
         selectable=rules.selectable,
         selectable_names=("spec.cluster", "spec.agent", "spec.serial", "spec.bootstrapCredential"),
         columns=_COLUMNS,
-    )
+    ),
+    put=put,
+    remove=remove,
+)

@@ -15,7 +15,7 @@ from hub.api.clusterroles import path_rule
 from hub.api.meta import document as doc
 from hub.https_door.callers.authenticator_chain import ExternalAuthenticator
 from hub.https_door.storage.storage import ServiceStorage
-from hub.registry.managedclusters.resource import managed_cluster
+from hub.registry.managedclusters.resource import MANAGED_CLUSTER
 from hub.store import SqlStore
 from machinery.apiserver.access import Authenticator
 from machinery.apiserver.authn.chain import Identity, RequestAuthenticator, TokenAuthenticator
@@ -37,7 +37,7 @@ from tests.fakes.open_access import EveryoneIsAdmin
 from tests.golden.replay import TOKENS, World, exchanges, recorded_objects
 
 ADMIN = Actor("admin", ("system:masters", "system:authenticated"), "admin")
-CLUSTERS = managed_cluster()
+CLUSTERS = MANAGED_CLUSTER.named()
 LIST_OF_CLUSTERS, LIST_OF_REQUESTS, TABLE_OF_NAMESPACES = 68, 170, 174
 RECORDED_ROLES = (
     {"metadata": {"name": "well-known"}, "rules": [path_rule("/.well-known", "/.well-known/*")]},

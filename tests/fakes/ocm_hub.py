@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from hub.registry.managedclusteraddons.resource import managed_cluster_add_on
-from hub.registry.managedclusters.resource import managed_cluster
+from hub.registry.managedclusteraddons.resource import MANAGED_CLUSTER_ADD_ON
+from hub.registry.managedclusters.resource import MANAGED_CLUSTER
 from machinery.apiserver.access import ANONYMOUS, OPEN_PATHS, Attributes, Authenticator, Authorizer, Decision
 from machinery.apiserver.http.listener import serve
 from machinery.apiserver.kinds import core
@@ -38,7 +38,6 @@ from machinery.pki import (
     parse_request,
     random_serial,
 )
-from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import SystemClock
 from machinery.runtime.tls import peer_certificate, server_context
 from tests.fakes.identity import serving_material
@@ -46,7 +45,7 @@ from tests.fakes.identity import serving_material
 TOKEN = "bootstrap.secret"  # noqa: S105 - of a test
 HUB = Actor("system:hub", ("system:masters",))
 BOOTSTRAP = Actor("system:bootstrap", ("system:bootstrappers:managedcluster",))
-CLUSTER, ADD_ON = managed_cluster(), managed_cluster_add_on(GROUP_SUFFIX)
+CLUSTER, ADD_ON = MANAGED_CLUSTER.named(), MANAGED_CLUSTER_ADD_ON.named()
 GROUPS = (
     ApiGroup("", (core.NAMESPACE,)),
     CERTIFICATES,

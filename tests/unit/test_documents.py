@@ -18,7 +18,7 @@ from hollow.__main__ import main as hollow
 from hub.__main__ import main as hub
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.https_door.server import build_door
-from hub.registry.bootstrapcredentials.resource import AdvertisedAddress
+from hub.registry.bootstrapcredentials.documents import AdvertisedAddress
 from hubctl.__main__ import hubctl
 from machinery.errors import UnauthorizedError
 from machinery.identity import HubId

@@ -14,10 +14,11 @@ from typing import Any
 
 from hub.api.meta.change import Change, Kind
 from hub.api.objects.history import is_remembered
-from hub.https_door.storage.write_paths import ResourceWritePath, write_paths
 from hub.ports import Store, Transaction
+from hub.registry.generic.definition import WritePath
 from hub.registry.generic.schemas import MOMENT, OPEN, TEXT, Schema, listing, record
 from hub.registry.generic.virtual import not_found
+from hub.registry.kinds import write_paths
 from machinery.apiserver.read.past import parse_at
 from machinery.apiserver.resource import ApiGroup, Resource, Subresource
 from machinery.apiserver.storage import GroupResource, Past, PastRevision
@@ -40,7 +41,7 @@ class PastObjects(Past):
         return await self._store.read(_place, asked)
 
     async def get_at(self, resource: GroupResource, key: Key, at: int) -> StoredObject:
-        return await self._store.read(_get, self._paths[resource], key, at)
+        return await self._store.read(_get, self._paths[resource], resource, key, at)
 
     async def list_at(self, resource: GroupResource, query: Query) -> Page:
         return await self._store.read(_find, self._paths[resource], query)
@@ -63,12 +64,12 @@ def _place(tx: Transaction, asked: datetime | int) -> PastRevision:
     return PastRevision(asked, tx.changes.instant(asked) or tx.now)
 
 
-def _get(tx: Transaction, path: ResourceWritePath, key: Key, at: int) -> StoredObject:
+def _get(tx: Transaction, path: WritePath, resource: GroupResource, key: Key, at: int) -> StoredObject:
     found = tx.changes.one_at(path.kind, key, at)
-    return found or not_found(path.resource, key)
+    return found or not_found(resource, key)
 
 
-def _find(tx: Transaction, path: ResourceWritePath, query: Query) -> Page:
+def _find(tx: Transaction, path: WritePath, query: Query) -> Page:
     return tx.objects.find(path.kind, query)
 
 

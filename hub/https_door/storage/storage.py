@@ -11,12 +11,15 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from hub.api.certificates import CertificateRecord, Purpose
+from hub.api.certificatesigningrequests.request import SERIAL_EXTRA, Requester
 from hub.api.meta import document as doc
 from hub.https_door.storage.feed import ChangeFeed
-from hub.https_door.storage.write_paths import ResourceWritePath, write_paths
 from hub.ports import Store, Transaction, Written
 from hub.registry import namespaces
+from hub.registry.generic.definition import WritePath
 from hub.registry.generic.virtual import DryRun, not_found
+from hub.registry.kinds import write_paths
 from machinery.apiserver.storage import Actor, GroupResource, Storage, UpdateFunc
 from machinery.errors import AlreadyExistsError, ErrorSubject
 from machinery.meta.objects import Document, Key, Page, Query, StoredObject, WatchEvent
@@ -43,7 +46,7 @@ class ServiceStorage(Storage):
         return PORTION
 
     async def get(self, resource: GroupResource, key: Key) -> StoredObject:
-        return await self._store.read(_get, self._paths[resource], key)
+        return await self._store.read(_get, self._paths[resource], resource, key)
 
     async def list(self, resource: GroupResource, query: Query) -> Page:
         return await self._store.read(_find, self._paths[resource], query)
@@ -52,7 +55,9 @@ class ServiceStorage(Storage):
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
     ) -> StoredObject:
         try:
-            written = await self._store.run(_create, self._paths[resource], key, document, actor, dry_run=dry_run)
+            written = await self._store.run(
+                _create, self._paths[resource], key, document, actor, resource=resource, dry_run=dry_run
+            )
         except DryRun as seen:
             return StoredObject(key, 0, _encode(seen.document))
         return written.stored
@@ -61,7 +66,9 @@ class ServiceStorage(Storage):
         self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
     ) -> StoredObject:
         try:
-            written = await self._store.run(_update, self._paths[resource], key, change, actor, dry_run=dry_run)
+            written = await self._store.run(
+                _update, self._paths[resource], key, change, actor, resource=resource, dry_run=dry_run
+            )
         except DryRun as seen:
             revision = int(seen.document["metadata"]["resourceVersion"])
             return StoredObject(key, revision, _encode(seen.document))
@@ -106,35 +113,37 @@ def _newest(tx: Transaction) -> int:
     return tx.changes.newest()
 
 
-def _get(tx: Transaction, path: ResourceWritePath, key: Key) -> StoredObject:
+def _get(tx: Transaction, path: WritePath, resource: GroupResource, key: Key) -> StoredObject:
     found = tx.objects.get(path.kind, key)
-    return found or not_found(path.resource, key)
+    return found or not_found(resource, key)
 
 
-def _find(tx: Transaction, path: ResourceWritePath, query: Query) -> Page:
+def _find(tx: Transaction, path: WritePath, query: Query) -> Page:
     return tx.objects.find(path.kind, query)
 
 
-def _create(tx: Transaction, path: ResourceWritePath, key: Key, document: Document, actor: Actor, *, dry_run: bool) -> Written:
-    resource = path.resource
+def _create(
+    tx: Transaction, path: WritePath, key: Key, document: Document, actor: Actor, *, resource: GroupResource, dry_run: bool
+) -> Written:
     if tx.objects.get(path.kind, key) is not None:
         already_exists(resource, key)
     if key.namespace:
         namespaces.check_open(tx, resource.resource, key, group=resource.group)
-    written = path.put(tx, _placed(document, key), None, actor)
+    written = path.put(tx, _placed(document, key), None, requester(actor))
     if dry_run:
         _show(tx, path, key, None)
     return written
 
 
 def _update(
-    tx: Transaction, path: ResourceWritePath, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool
+    tx: Transaction, path: WritePath, key: Key, change: UpdateFunc, actor: Actor, *, resource: GroupResource, dry_run: bool
 ) -> Written | StoredObject:
-    old = _get(tx, path, key)
+    old = _get(tx, path, resource, key)
     new = change(old.document)
     if new == old.document:
         return old
-    written = path.remove(tx, old, actor) if new is None else path.put(tx, _placed(new, key), old, actor)
+    who = requester(actor)
+    written = path.remove(tx, old, who) if new is None else path.put(tx, _placed(new, key), old, who)
     if dry_run:
         _show(tx, path, key, old)
     return written
@@ -146,7 +155,19 @@ def _placed(document: Document, key: Key) -> dict[str, Any]:
     return doc.with_metadata(document, **place)
 
 
-def _show(tx: Transaction, path: ResourceWritePath, key: Key, old: StoredObject | None) -> NoReturn:
+def _show(tx: Transaction, path: WritePath, key: Key, old: StoredObject | None) -> NoReturn:
     seen = tx.objects.get(path.kind, key) or old
     document = seen.document if seen is not None else {}
     raise DryRun(doc.with_metadata(document, resourceVersion=None if old is None else str(old.revision)))
+
+
+def requester(actor: Actor) -> Requester:
+    """Adds the serial number of the actor's certificate, which the hub's own rules use and no other actor may claim.
+
+    Operators' requests have none, so that they stay valid when the operator's certificate is revoked.
+    """
+    holder = actor.holder
+    extra = {name: values for name, values in actor.extra.items() if name != SERIAL_EXTRA}
+    if isinstance(holder, CertificateRecord) and holder.purpose not in (Purpose.OPERATOR, Purpose.LOGIN):
+        extra[SERIAL_EXTRA] = (f"{holder.serial:x}",)
+    return Requester(actor.user, actor.groups, actor.uid, extra)

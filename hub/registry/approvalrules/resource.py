@@ -2,6 +2,8 @@
 
 from hub.api.approvalrules import CLUSTER_FIELDS, AskerKind, RuleVerdict
 from hub.api.meta import document as doc
+from hub.registry.approvalrules import service as approval_rules
+from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.generic.schemas import CONDITIONS, MOMENT, NAME, TEXT, Schema, listing, record
 from machinery.apiserver.resource import AGE, STATUS, Column, Resource, TableRow, age_of
 
@@ -107,9 +109,9 @@ COLUMNS = (
 )
 
 
-def approval_rule(group_suffix: str) -> Resource:
-    return Resource(
-        group=f"hub.{group_suffix}",
+APPROVAL_RULE = ResourceDefinition(
+    Resource(
+        group="hub",
         version="v1alpha1",
         name="approvalrules",
         kind="ApprovalRule",
@@ -118,4 +120,7 @@ def approval_rule(group_suffix: str) -> Resource:
         subresources=(STATUS,),
         columns=COLUMNS,
         counts_generations=True,
-    )
+    ),
+    put=approval_rules.put,
+    remove=approval_rules.remove,
+)

@@ -19,7 +19,6 @@ from hub.api.meta.change import CLUSTER_SETS
 from hub.ports import Issuer, Store, Transaction
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.documents import (
-    KIND,
     AdvertisedAddress,
     CredentialView,
     DemandFlaws,
@@ -28,9 +27,10 @@ from hub.registry.bootstrapcredentials.documents import (
     shown,
 )
 from hub.registry.bootstrapcredentials.service import CredentialTerms
+from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.generic.virtual import DryRun, VirtualStorage, not_found
 from machinery.apiserver.resource import AGE, Column, Resource, TableRow
-from machinery.apiserver.storage import Actor, GroupResource, Storage, UpdateFunc
+from machinery.apiserver.storage import Actor, GroupResource, UpdateFunc
 from machinery.errors import InvalidError, MethodNotAllowedError
 from machinery.identity import CredentialId
 from machinery.meta.objects import Document, Key, Page, Query, StoredObject
@@ -179,20 +179,19 @@ COLUMNS = (
 )
 
 
-def bootstrap_credential(group_suffix: str, storage: Storage) -> Resource:
-    return Resource(
-        group=f"hub.{group_suffix}",
+BOOTSTRAP_CREDENTIAL = ResourceDefinition(
+    Resource(
+        group="hub",
         version="v1alpha1",
         name="bootstrapcredentials",
         kind="BootstrapCredential",
         verbs=("create", "delete", "get", "list"),
         schema=SCHEMA,
         columns=COLUMNS,
-        storage=storage,
-    )
+    ),
+    stored=False,
+)
 
-
-__all__ = ["KIND", "AdvertisedAddress", "CredentialStorage"]
 
 _encode = msgspec.json.Encoder().encode
 

@@ -1,24 +1,23 @@
 """CertificateAuthority, a kind of this project: the hub's CAs, the progress of a CA change, and actions that control it."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
-from uuid import NAMESPACE_OID, uuid5
-
-import msgspec
 
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Phase, issuing
 from hub.api.certificateauthorities.rotation import Member, RotationSurvey, waits_for
 from hub.api.meta import document as doc
 from hub.ports import Store, Transaction
 from hub.registry.certificateauthorities import service as authorities
+from hub.registry.generic.definition import ResourceDefinition, action
 from hub.registry.generic.schemas import MOMENT, TEXT, Schema, listing, record
-from hub.registry.generic.virtual import CountedStorage
+from hub.registry.generic.virtual import ComputedObject, ComputedStorage
 from machinery import pki
-from machinery.apiserver.resource import AGE, Answers, Column, Question, Resource, Subresource, TableRow
-from machinery.apiserver.storage import Storage
+from machinery.apiserver.resource import AGE, Column, Question, Resource, TableRow
 from machinery.errors import ConflictError
-from machinery.meta.objects import Document, Key, StoredObject
+from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time
 
 _COUNT: Schema = {"type": "integer", "format": "int32"}
@@ -106,37 +105,6 @@ _COLUMNS = (
 )
 
 
-def certificate_authority(group_suffix: str, storage: Storage, *actions: tuple[str, Answers]) -> Resource:
-    """Returns the resource. `actions`: name and handler of each subresource that operators post to."""
-    group = f"hub.{group_suffix}"
-    return Resource(
-        group=group,
-        version="v1alpha1",
-        name="certificateauthorities",
-        singular="certificateauthority",
-        kind="CertificateAuthority",
-        short_names=("ca",),
-        verbs=("get", "list"),
-        schema=SCHEMA,
-        columns=_COLUMNS,
-        storage=storage,
-        subresources=tuple(Subresource(name, verbs=("create",), question=_action(group, answer)) for name, answer in actions),
-    )
-
-
-def _action(group: str, answer: Answers) -> Resource:
-    return Resource(
-        group=group,
-        version="v1alpha1",
-        name="certificateauthorityactions",
-        kind="CertificateAuthorityAction",
-        verbs=("create",),
-        schema=ACTION_SCHEMA,
-        answers=answer,
-    )
-
-
-KIND = "CertificateAuthority"
 WITHIN = 60
 """Default seconds that connected agents have to trust the CA after a compromised one, and again to renew."""
 PATIENCE = timedelta(hours=24)
@@ -149,31 +117,12 @@ async def _can(_known: Collection[AuthorityId]) -> str | None:
     return None
 
 
-class AuthorityStorage(CountedStorage):
-    """Each answer is one read of the database; every resourceVersion is the store's revision."""
-
-    def __init__(self, store: Store, api_version: str, patience: timedelta) -> None:
-        super().__init__(store, api_version)
-        self._patience = patience
-
-    async def everything(self) -> tuple[Sequence[StoredObject], int]:
-        seen, revision = await self._store.read(_look)
-        return [self._stored(each, seen, revision) for each in seen.authorities], revision
-
-    def _stored(self, one: AuthorityRecord, seen: RotationSurvey, revision: int) -> StoredObject:
-        metadata = {
-            "name": one.id,
-            "uid": str(uuid5(NAMESPACE_OID, f"{KIND}/{one.id}")),
-            "creationTimestamp": format_time(one.created_at),
-            "resourceVersion": str(revision),
-        }
-        status = _status(one, seen, self._patience)
-        document = {"apiVersion": self._api_version, "kind": KIND, "metadata": metadata, "status": status}
-        return StoredObject(Key("", one.id), revision, msgspec.json.encode(document))
-
-
-def _look(tx: Transaction) -> tuple[RotationSurvey, int]:
-    return authorities.survey(tx), tx.changes.newest()
+def _computed(tx: Transaction, patience: timedelta) -> Sequence[ComputedObject]:
+    seen = authorities.survey(tx)
+    return [
+        ComputedObject(each.id, f"CertificateAuthority/{each.id}", {"status": _status(each, seen, patience)}, each.created_at)
+        for each in seen.authorities
+    ]
 
 
 def _status(one: AuthorityRecord, seen: RotationSurvey, patience: timedelta) -> Mapping[str, Any]:
@@ -209,9 +158,10 @@ def _names(members: Collection[Member]) -> list[str]:
     return sorted(each.cluster for each in members)
 
 
-def authorities_of(store: Store, group_suffix: str, *, patience: timedelta = PATIENCE, cannot: Cannot = _can) -> Resource:
-    """Returns the resource with its actions `rotate`, `proceed` and `compromised`."""
-    storage = AuthorityStorage(store, f"hub.{group_suffix}/v1alpha1", patience)
+def authorities_of(
+    shown: Resource, store: Store, own: str, *, patience: timedelta = PATIENCE, cannot: Cannot = _can
+) -> Resource:
+    """The served resource with its actions `rotate`, `proceed` and `compromised`."""
 
     async def known() -> str | None:
         return await cannot([each.id for each in await store.read(authorities.all_of)])
@@ -247,7 +197,22 @@ def authorities_of(store: Store, group_suffix: str, *, patience: timedelta = PAT
         }
         return _answered(question, told)
 
-    return certificate_authority(group_suffix, storage, ("rotate", rotate), ("proceed", proceed), ("compromised", compromised))
+    actions = (("rotate", rotate), ("proceed", proceed), ("compromised", compromised))
+    return replace(
+        shown,
+        storage=ComputedStorage(store, shown, partial(_computed, patience=patience)),
+        subresources=tuple(
+            action(
+                own,
+                name,
+                answer,
+                resource="certificateauthorityactions",
+                kind="CertificateAuthorityAction",
+                schema=ACTION_SCHEMA,
+            )
+            for name, answer in actions
+        ),
+    )
 
 
 def _rotate(tx: Transaction, named: AuthorityId, actor: str, *, cannot: str | None, dry_run: bool) -> AuthorityRecord:
@@ -267,3 +232,20 @@ def _give_up(
 
 def _answered(question: Question, status: Mapping[str, Any]) -> Document:
     return {**question.document, "status": dict(status)}
+
+
+CERTIFICATE_AUTHORITY = ResourceDefinition(
+    Resource(
+        group="hub",
+        version="v1alpha1",
+        name="certificateauthorities",
+        singular="certificateauthority",
+        kind="CertificateAuthority",
+        short_names=("ca",),
+        verbs=("get", "list"),
+        schema=SCHEMA,
+        columns=_COLUMNS,
+    ),
+    bind=authorities_of,
+    stored=False,
+)

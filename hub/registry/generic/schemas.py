@@ -13,7 +13,9 @@ NAME: Schema = {"type": "string", "minLength": 1}
 MOMENT: Schema = {"type": "string", "format": "date-time"}
 OPEN: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 DNS_LABEL: Schema = {**TEXT, "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}
-_QUALIFIED = "([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])"
+_PREFIX = r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
+QUALIFIED_NAME = rf"^{_PREFIX}(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
+"""Pattern of a qualified name, as of a condition's type."""
 CONDITION: Schema = {
     "type": "object",
     "required": ["lastTransitionTime", "message", "reason", "status", "type"],
@@ -23,7 +25,7 @@ CONDITION: Schema = {
         "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
         "reason": {**TEXT, "maxLength": 1024, "minLength": 1, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"},
         "status": {**TEXT, "enum": ["True", "False", "Unknown"]},
-        "type": {**TEXT, "maxLength": 316, "pattern": f"^{_QUALIFIED}$"},
+        "type": {**TEXT, "maxLength": 316, "pattern": QUALIFIED_NAME},
     },
 }
 
@@ -42,6 +44,7 @@ def listing(items: Schema, *keys: str, description: str = "") -> Schema:
     return {"type": "array", **told, **known, "items": items}
 
 
+CONDITIONS_OF_TYPE: Schema = listing(CONDITION, "type")
 CONDITIONS: Schema = listing(CONDITION, "type", description="conditions describe the state of the object.")
 
 

@@ -3,16 +3,21 @@
 Their resourceVersion is the store's revision. They cannot be watched or written unless a kind overrides that.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from datetime import timedelta
-from typing import NoReturn
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NoReturn
+from uuid import NAMESPACE_OID, uuid5
+
+import msgspec
 
 from hub.ports import Store, Transaction
+from machinery.apiserver.resource import Resource
 from machinery.apiserver.storage import Actor, GroupResource, Storage, UpdateFunc
 from machinery.errors import ErrorSubject, MethodNotAllowedError, NotFoundError
 from machinery.meta.objects import Document, Key, Page, Query, StoredObject, WatchEvent
+from machinery.meta.timestamps import format_time
 
 FOREVER = timedelta(days=1)
 
@@ -53,27 +58,61 @@ class VirtualStorage(Storage):
             pass
 
 
-class CountedStorage(VirtualStorage, ABC):
-    """For kinds with few objects: each answer reads all of them and selects by name."""
+@dataclass(frozen=True, slots=True)
+class ComputedObject:
+    """One object. `content`: its fields besides metadata. `seed`: text that determines its uid."""
 
-    @abstractmethod
-    async def everything(self) -> tuple[Sequence[StoredObject], int]:
-        """Returns all objects, and the store's revision at that time."""
+    name: str
+    seed: str
+    content: Mapping[str, Any]
+    created: datetime | None = None
+    namespace: str = ""
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+
+Compute = Callable[[Transaction], Sequence[ComputedObject]]
+
+
+class ComputedStorage(VirtualStorage):
+    """For kinds with few objects: each answer computes all of them in one read of the database, and selects by name."""
+
+    def __init__(self, store: Store, resource: Resource, compute: Compute) -> None:
+        super().__init__(store, resource.api_version())
+        self._kind = resource.kind
+        self._compute = compute
 
     async def get(self, resource: GroupResource, key: Key) -> StoredObject:
-        found = {each.key: each for each in (await self.everything())[0]}
-        return found.get(key) or not_found(resource, key)
+        found, revision = await self._store.read(_computed, self._compute)
+        return self.chosen(resource, key, found, revision)
 
     async def list(self, resource: GroupResource, query: Query) -> Page:
         del resource
-        found, revision = await self.everything()
-        chosen = [
-            each
-            for each in sorted(found, key=lambda one: one.key)
-            if query.matches(each.key, {}, {}) and (query.after is None or each.key > query.after)
-        ]
-        page = tuple(chosen[: query.limit])
-        return Page(page, revision, page[-1].key if page and len(chosen) > len(page) else None)
+        found, revision = await self._store.read(_computed, self._compute)
+        chosen = sorted((each for each in found if query.matches(each.key, {}, {})), key=lambda each: each.key)
+        left = [each for each in chosen if query.after is None or each.key > query.after]
+        page = tuple(self.stored(each, revision) for each in left[: query.limit])
+        return Page(page, revision, page[-1].key if len(left) > len(page) else None)
+
+    def chosen(self, resource: GroupResource, key: Key, found: Sequence[ComputedObject], revision: int) -> StoredObject:
+        """The object with this key. Raises NotFoundError."""
+        one = next((each for each in found if each.key == key), None)
+        return not_found(resource, key) if one is None else self.stored(one, revision)
+
+    def stored(self, each: ComputedObject, revision: int) -> StoredObject:
+        metadata = {"name": each.name} | ({"namespace": each.namespace} if each.namespace else {})
+        metadata["uid"] = str(uuid5(NAMESPACE_OID, each.seed))
+        if each.created is not None:
+            metadata["creationTimestamp"] = format_time(each.created)
+        metadata["resourceVersion"] = str(revision)
+        document = {"apiVersion": self._api_version, "kind": self._kind, "metadata": metadata, **each.content}
+        return StoredObject(each.key, revision, msgspec.json.encode(document))
+
+
+def _computed(tx: Transaction, compute: Compute) -> tuple[Sequence[ComputedObject], int]:
+    return compute(tx), tx.changes.newest()
 
 
 def _newest(tx: Transaction) -> int:

@@ -1,22 +1,19 @@
 """HubReplica, a kind of this project: a process that serves this hub."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
-from uuid import NAMESPACE_OID, uuid5
-
-import msgspec
 
 from hub.api.hubreplicas import Load, Replica
 from hub.api.meta import document as doc
 from hub.ports import Store, Transaction
+from hub.registry.generic.definition import ResourceDefinition, action
 from hub.registry.generic.schemas import MOMENT, TEXT, Schema, record
-from hub.registry.generic.virtual import CountedStorage
+from hub.registry.generic.virtual import ComputedObject, ComputedStorage
 from hub.registry.hubreplicas import service as draining
-from machinery.apiserver.resource import AGE, Column, Question, Resource, Subresource, TableRow, age_of
-from machinery.apiserver.storage import Storage
-from machinery.meta.objects import Document, Key, StoredObject
+from machinery.apiserver.resource import AGE, Answers, Column, Question, Resource, TableRow, age_of
+from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time
 
 _FLAG: Schema = {"type": "boolean"}
@@ -73,63 +70,24 @@ _COLUMNS = (
 )
 
 
-def hub_replica(group_suffix: str, storage: Storage, *more: Subresource) -> Resource:
-    return Resource(
-        group=f"hub.{group_suffix}",
-        version="v1alpha1",
-        name="hubreplicas",
-        singular="hubreplica",
-        kind="HubReplica",
-        short_names=("replicas",),
-        verbs=("get", "list"),
-        subresources=more,
-        schema=SCHEMA,
-        columns=_COLUMNS,
-        storage=storage,
-    )
-
-
-KIND = "HubReplica"
 MEBIBYTE = 2**20
 
 
-class ReplicaStorage(CountedStorage):
-    """Each answer is one read of the database; every resourceVersion is the store's revision."""
-
-    async def everything(self) -> tuple[Sequence[StoredObject], int]:
-        seen = await self._store.read(_look)
-        return [self._stored(each, seen) for each in seen.replicas], seen.revision
-
-    def _stored(self, replica: Replica, seen: "_Seen") -> StoredObject:
-        metadata = {
-            "name": replica.name,
-            "uid": str(uuid5(NAMESPACE_OID, f"{KIND}/{replica.instance}")),
-            "creationTimestamp": format_time(replica.started),
-            "resourceVersion": str(seen.revision),
-        }
-        document = {"apiVersion": self._api_version, "kind": KIND, "metadata": metadata, "status": _status(replica, seen)}
-        return StoredObject(Key("", replica.name), seen.revision, msgspec.json.encode(document))
+def _replicas(tx: Transaction) -> Sequence[ComputedObject]:
+    lock = tx.leaders.record()
+    leader = lock.holder if lock else ""
+    return [
+        ComputedObject(each.name, f"HubReplica/{each.instance}", {"status": _status(each, leader, tx.now)}, each.started)
+        for each in tx.replicas.all()
+    ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    replicas: Sequence[Replica]
-    leader: str
-    now: datetime
-    revision: int
-
-
-def _look(tx: Transaction) -> _Seen:
-    record = tx.leaders.record()
-    return _Seen(tx.replicas.all(), record.holder if record else "", tx.now, tx.changes.newest())
-
-
-def _status(replica: Replica, seen: _Seen) -> dict[str, Any]:
+def _status(replica: Replica, leader: str, now: datetime) -> dict[str, Any]:
     return {
-        "state": replica.state(seen.now),
+        "state": replica.state(now),
         "drained": replica.drained,
-        "leader": replica.name == seen.leader,
-        "sessions": 0 if replica.is_lost(seen.now) else replica.sessions,
+        "leader": replica.name == leader,
+        "sessions": 0 if replica.is_lost(now) else replica.sessions,
         "version": replica.version,
         "grpcAddress": replica.grpc,
         "httpsAddress": replica.https,
@@ -167,9 +125,7 @@ DRAIN_SCHEMA: Schema = record(
 )
 
 
-def replica_drain(store: Store, group_suffix: str) -> Subresource:
-    """Returns the subresource of HubReplicas."""
-
+def _drain(store: Store) -> Answers:
     async def answer(question: Question) -> Document:
         spec, actor = doc.mapping(question.document, "spec"), question.actor.user
         if spec.get("cancel") is True:
@@ -179,18 +135,31 @@ def replica_drain(store: Store, group_suffix: str) -> Subresource:
             question, await store.run(draining.order_drain, question.name, actor, force=force, dry_run=question.dry_run)
         )
 
-    kind = Resource(
-        group=f"hub.{group_suffix}",
-        version="v1alpha1",
-        name="replicadrains",
-        kind="ReplicaDrain",
-        verbs=("create",),
-        schema=DRAIN_SCHEMA,
-        answers=answer,
-    )
-    return Subresource("drain", verbs=("create",), question=kind)
+    return answer
 
 
 def _drained(question: Question, replica: Replica) -> Document:
     status = {"drained": replica.drained, "sessions": replica.sessions, "version": replica.version}
     return {**question.document, "status": status}
+
+
+def _bound(shown: Resource, store: Store, own: str) -> Resource:
+    drain = action(own, "drain", _drain(store), resource="replicadrains", kind="ReplicaDrain", schema=DRAIN_SCHEMA)
+    return replace(shown, storage=ComputedStorage(store, shown, _replicas), subresources=(drain,))
+
+
+HUB_REPLICA = ResourceDefinition(
+    Resource(
+        group="hub",
+        version="v1alpha1",
+        name="hubreplicas",
+        singular="hubreplica",
+        kind="HubReplica",
+        short_names=("replicas",),
+        verbs=("get", "list"),
+        schema=SCHEMA,
+        columns=_COLUMNS,
+    ),
+    bind=_bound,
+    stored=False,
+)

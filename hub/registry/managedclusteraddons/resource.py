@@ -5,7 +5,9 @@ from collections.abc import Callable, Mapping
 from hub.api.managedclusteraddons import versions
 from hub.api.meta import document as doc
 from hub.api.query.selectable_fields import ADD_ON_ALIASES, ADD_ON_FIELDS, of_conditions
+from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.generic.schemas import CONDITIONS, DNS_LABEL, NAME, TEXT, Schema, condition_column, listing, record
+from hub.registry.managedclusteraddons import service as addons
 from machinery.apiserver.resource import STATUS, Column, Resource, ServedVersion, TableRow, age_of
 
 GROUP: Schema = {**TEXT, "default": ""}
@@ -116,9 +118,9 @@ _WIDE = (
 )
 
 
-def managed_cluster_add_on(group_suffix: str) -> Resource:
-    return Resource(
-        group=f"addon.{group_suffix}",
+MANAGED_CLUSTER_ADD_ON = ResourceDefinition(
+    Resource(
+        group="addon",
         version="v1beta1",
         name="managedclusteraddons",
         kind="ManagedClusterAddOn",
@@ -132,7 +134,10 @@ def managed_cluster_add_on(group_suffix: str) -> Resource:
         selectable=of_conditions,
         selectable_names=ADD_ON_FIELDS,
         field_aliases=ADD_ON_ALIASES,
-    )
+    ),
+    put=addons.put,
+    remove=addons.remove,
+)
 
 
 _SHARE: Schema = {
@@ -241,9 +246,9 @@ _V1ALPHA1 = ServedVersion(
 )
 
 
-def cluster_management_add_on(group_suffix: str) -> Resource:
-    return Resource(
-        group=f"addon.{group_suffix}",
+CLUSTER_MANAGEMENT_ADD_ON = ResourceDefinition(
+    Resource(
+        group="addon",
         version="v1beta1",
         name="clustermanagementaddons",
         kind="ClusterManagementAddOn",
@@ -253,4 +258,5 @@ def cluster_management_add_on(group_suffix: str) -> Resource:
         subresources=(STATUS,),
         columns=(_DISPLAY_NAME,),
         counts_generations=True,
-    )
+    ),
+)

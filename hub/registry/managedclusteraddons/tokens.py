@@ -5,8 +5,8 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, SERVICE_ACCOUNTS, Kind
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
+from hub.registry import core as accounts
 from hub.registry import namespaces
-from hub.registry.core import serviceaccounts as accounts
 from hub.registry.generic import objects
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
@@ -82,7 +82,7 @@ def _remove(tx: Transaction, key: Key, actor: str) -> None:
 
 def _remove_part(tx: Transaction, kind: Kind, found: StoredObject, actor: str) -> None:
     if kind == SERVICE_ACCOUNTS:
-        accounts.remove(tx, found, actor)
+        accounts.remove_account(tx, found, actor)
     else:
         objects.remove(tx, kind, found, actor)
 

@@ -13,9 +13,10 @@ from hub.api.managedclusters.agent_annotations import LONGEST_RENEWAL, RenewalOr
 from hub.api.meta import document as doc
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Store, Transaction
+from hub.registry.generic.definition import action
 from hub.registry.generic.schemas import MOMENT, TEXT, Schema, record
 from hub.registry.managedclusters import service as clusters
-from machinery.apiserver.resource import Question, Resource, Subresource
+from machinery.apiserver.resource import Question, Subresource
 from machinery.errors import Cause, InvalidError, invalid_value, required
 from machinery.identity import AgentId, ClusterName
 from machinery.meta.objects import Document
@@ -122,7 +123,7 @@ MOVE_SCHEMA: Schema = record(
 )
 
 
-def cluster_move(store: Store, group_suffix: str) -> Subresource:
+def cluster_move(store: Store, own_group: str) -> Subresource:
     """Returns the subresource of ManagedClusters."""
 
     async def answer(question: Question) -> Document:
@@ -134,17 +135,9 @@ def cluster_move(store: Store, group_suffix: str) -> Subresource:
         hub = await store.run(order_move, name, str(spec.get("to")), actor, dry_run=question.dry_run)
         return _moved(question, {"hubID": str(hub["id"]), "hubName": str(hub.get("name") or "")})
 
-    kind = Resource(
-        group=f"hub.{group_suffix}",
-        version="v1alpha1",
-        name="clustermoves",
-        kind="ClusterMove",
-        verbs=("create",),
-        schema=MOVE_SCHEMA,
-        validate=_move_violations,
-        answers=answer,
+    return action(
+        own_group, "move", answer, resource="clustermoves", kind="ClusterMove", schema=MOVE_SCHEMA, validate=_move_violations
     )
-    return Subresource("move", verbs=("create",), question=kind)
 
 
 def _moved(question: Question, status: Mapping[str, str]) -> Document:
@@ -190,7 +183,7 @@ ROTATION_SCHEMA: Schema = record(
 )
 
 
-def cluster_rotation(store: Store, group_suffix: str) -> Subresource:
+def cluster_rotation(store: Store, own_group: str) -> Subresource:
     """Returns the subresource of ManagedClusters."""
 
     async def answer(question: Question) -> Document:
@@ -201,17 +194,15 @@ def cluster_rotation(store: Store, group_suffix: str) -> Subresource:
         actor = question.actor.user
         return _rotated(question, await store.run(order_renewal, name, within, actor, dry_run=question.dry_run))
 
-    kind = Resource(
-        group=f"hub.{group_suffix}",
-        version="v1alpha1",
-        name="clusterrotations",
+    return action(
+        own_group,
+        "rotate",
+        answer,
+        resource="clusterrotations",
         kind="ClusterRotation",
-        verbs=("create",),
         schema=ROTATION_SCHEMA,
         validate=_rotation_violations,
-        answers=answer,
     )
-    return Subresource("rotate", verbs=("create",), question=kind)
 
 
 def _rotated(question: Question, found: RenewalProgress) -> Document:

@@ -15,42 +15,24 @@ from hub.api.query.query_fields import where_of
 from hub.api.query.selectable_fields import CLUSTER_ALIASES, CLUSTER_FIELDS, CLUSTER_LABELS, of_cluster
 from hub.api.query.sorting import sort_of
 from hub.ports import Store, Transaction
-from machinery.apiserver.resource import STATUS, Column, Counts, Extras, Resource, Subresource, TableRow, age_of
+from hub.registry.generic.definition import ResourceDefinition
+from hub.registry.generic.schemas import CONDITIONS_OF_TYPE, DNS_LABEL, MOMENT, QUALIFIED_NAME, TEXT, condition_column
+from hub.registry.managedclusters import service as clusters
+from hub.registry.managedclusters.actions import cluster_move, cluster_rotation
+from machinery.apiserver.resource import STATUS, Column, Extras, Resource, TableRow, age_of
 from machinery.apiserver.storage import Actor
 from machinery.durations import human_duration
 from machinery.identity import ClusterName
 from machinery.meta import conditions
 from machinery.meta.objects import Document, Key
-from machinery.product import GROUP_SUFFIX
 
-_NAME = "([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])"
 _NUMBER = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
-_TEXT: dict[str, Any] = {"type": "string"}
-_NAMESPACE: dict[str, Any] = {**_TEXT, "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}
-_MOMENT: dict[str, Any] = {"type": "string", "format": "date-time"}
 _QUANTITIES: dict[str, Any] = {
     "type": "object",
     "additionalProperties": {
         "anyOf": [{"type": "integer"}, {"type": "string"}],
         "pattern": rf"^(\+|-)?{_NUMBER}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{_NUMBER}))?$",
         "x-kubernetes-int-or-string": True,
-    },
-}
-_CONDITIONS: dict[str, Any] = {
-    "type": "array",
-    "x-kubernetes-list-type": "map",
-    "x-kubernetes-list-map-keys": ["type"],
-    "items": {
-        "type": "object",
-        "required": ["lastTransitionTime", "message", "reason", "status", "type"],
-        "properties": {
-            "lastTransitionTime": _MOMENT,
-            "message": {**_TEXT, "maxLength": 32768},
-            "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
-            "reason": {**_TEXT, "maxLength": 1024, "minLength": 1, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"},
-            "status": {**_TEXT, "enum": ["True", "False", "Unknown"]},
-            "type": {**_TEXT, "maxLength": 316, "pattern": f"^{_NAME}$"},
-        },
     },
 }
 _TAINTS: dict[str, Any] = {
@@ -61,18 +43,18 @@ _TAINTS: dict[str, Any] = {
         "required": ["effect", "key"],
         "properties": {
             "effect": {
-                **_TEXT,
+                **TEXT,
                 "description": "effect on placements that do not tolerate the taint.",
                 "enum": list(admission.TAINT_EFFECTS),
             },
             "key": {
-                **_TEXT,
+                **TEXT,
                 "description": "key of the taint, such as foo.example.com/bar.",
                 "maxLength": 316,
-                "pattern": f"^{_NAME}$",
+                "pattern": QUALIFIED_NAME,
             },
-            "timeAdded": {**_MOMENT, "description": "when the taint was added.", "nullable": True},
-            "value": {**_TEXT, "description": "value that belongs to the key.", "maxLength": 1024},
+            "timeAdded": {**MOMENT, "description": "when the taint was added.", "nullable": True},
+            "value": {**TEXT, "description": "value that belongs to the key.", "maxLength": 1024},
         },
     },
 }
@@ -99,8 +81,8 @@ _SPEC: dict[str, Any] = {
                 "type": "object",
                 "required": ["url"],
                 "properties": {
-                    "caBundle": {**_TEXT, "format": "byte", "description": "CA bundle of the API server."},
-                    "url": {**_TEXT, "description": "URL of the API server of the managed cluster."},
+                    "caBundle": {**TEXT, "format": "byte", "description": "CA bundle of the API server."},
+                    "url": {**TEXT, "description": "URL of the API server of the managed cluster."},
                 },
             },
         },
@@ -119,12 +101,12 @@ _STATUS: dict[str, Any] = {
             "items": {
                 "type": "object",
                 "properties": {
-                    "name": {**_TEXT, "maxLength": 253, "minLength": 1},
-                    "value": {**_TEXT, "maxLength": 1024, "minLength": 1},
+                    "name": {**TEXT, "maxLength": 253, "minLength": 1},
+                    "value": {**TEXT, "maxLength": 1024, "minLength": 1},
                 },
             },
         },
-        "conditions": {**_CONDITIONS, "description": "conditions: accepted, joined, available, clock synced."},
+        "conditions": {**CONDITIONS_OF_TYPE, "description": "conditions: accepted, joined, available, clock synced."},
         "managedNamespaces": {
             "description": "namespaces managed by the cluster sets that the cluster belongs to.",
             "type": "array",
@@ -133,13 +115,13 @@ _STATUS: dict[str, Any] = {
             "items": {
                 "type": "object",
                 "required": ["clusterSet", "name"],
-                "properties": {"clusterSet": _TEXT, "name": _NAMESPACE, "conditions": _CONDITIONS},
+                "properties": {"clusterSet": TEXT, "name": DNS_LABEL, "conditions": CONDITIONS_OF_TYPE},
             },
         },
         "version": {
             "description": "version of the managed cluster.",
             "type": "object",
-            "properties": {"kubernetes": {**_TEXT, "description": "its Kubernetes version."}},
+            "properties": {"kubernetes": {**TEXT, "description": "its Kubernetes version."}},
         },
     },
 }
@@ -149,14 +131,6 @@ SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {"spec": _SPEC, "status": _STATUS},
 }
-
-
-def _condition_cell(kind: str) -> Any:
-    def cell(row: TableRow) -> str | None:
-        found = conditions.find(row.document.get("status", {}).get("conditions", ()), kind)
-        return found.status if found is not None else None
-
-    return cell
 
 
 def _urls(row: TableRow) -> str | None:
@@ -194,16 +168,8 @@ _COLUMNS = (
         description=_path(".spec.hubAcceptsClient"),
     ),
     Column("Managed Cluster URLs", _urls, description=_path(".spec.managedClusterClientConfigs[*].url")),
-    Column(
-        "Joined",
-        _condition_cell(conditions.JOINED),
-        description=_path(f'.status.conditions[?(@.type=="{conditions.JOINED}")].status'),
-    ),
-    Column(
-        "Available",
-        _condition_cell(conditions.AVAILABLE),
-        description=_path(f'.status.conditions[?(@.type=="{conditions.AVAILABLE}")].status'),
-    ),
+    condition_column("Joined", conditions.JOINED),
+    condition_column("Available", conditions.AVAILABLE),
     Column(
         "Age",
         lambda row: age_of(row.document["metadata"].get("creationTimestamp"), row.now),
@@ -242,31 +208,6 @@ def leased(resource: Resource, duration: timedelta) -> Resource:
     return replace(resource, schema=schema, prepare_create=with_default)
 
 
-def managed_cluster(
-    group_suffix: str = GROUP_SUFFIX, extras: Extras | None = None, *more: Subresource, counts: Counts | None = None
-) -> Resource:
-    """Returns the resource; `extras` gives `last_beat`, `session`, `agent` and `flaps` per cluster for the wide columns."""
-    return Resource(
-        group=f"cluster.{group_suffix}",
-        version="v1",
-        name="managedclusters",
-        kind="ManagedCluster",
-        short_names=("mcl", "mcls"),
-        schema=SCHEMA,
-        subresources=(STATUS, *more),
-        counts_generations=True,
-        columns=_COLUMNS,
-        extras=extras,
-        selectable=of_cluster,
-        selectable_names=CLUSTER_FIELDS,
-        field_aliases=CLUSTER_ALIASES,
-        selectable_labels=CLUSTER_LABELS,
-        where=where_of,
-        order=sort_of,
-        counts=counts,
-    )
-
-
 FEW = 8
 FLAPS_OF = timedelta(days=1)
 
@@ -303,3 +244,32 @@ def _beats(tx: Transaction, clusters: Sequence[ClusterName]) -> Sequence[LastBea
         return tx.heartbeats.all()
     found = (tx.heartbeats.of(cluster) for cluster in clusters)
     return [beat for beat in found if beat is not None]
+
+
+def _bound(shown: Resource, store: Store, own: str) -> Resource:
+    actions = (STATUS, cluster_move(store, own), cluster_rotation(store, own))
+    return replace(shown, extras=heartbeat_extras(store), subresources=actions)
+
+
+MANAGED_CLUSTER = ResourceDefinition(
+    Resource(
+        group="cluster",
+        version="v1",
+        name="managedclusters",
+        kind="ManagedCluster",
+        short_names=("mcl", "mcls"),
+        schema=SCHEMA,
+        subresources=(STATUS,),
+        counts_generations=True,
+        columns=_COLUMNS,
+        selectable=of_cluster,
+        selectable_names=CLUSTER_FIELDS,
+        field_aliases=CLUSTER_ALIASES,
+        selectable_labels=CLUSTER_LABELS,
+        where=where_of,
+        order=sort_of,
+    ),
+    put=clusters.put,
+    remove=clusters.remove,
+    bind=_bound,
+)

@@ -15,9 +15,9 @@ from hub.api.hubreplicas import Replica
 from hub.api.liveness import Brake, encode_brake
 from hub.api.managedclusters import cluster as rules
 from hub.controllers.clusters.namespaces import Namespaces
-from hub.https_door.storage.write_paths import write_paths
 from hub.ports import Transaction
 from hub.registry.hubreplicas import service as replicas
+from hub.registry.kinds import write_paths
 from hub.registry.liveness import brake
 from hub.registry.managedclusters import service as clusters
 from hubctl.errors import DONE, FAILED

@@ -32,9 +32,9 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import CREDENTIAL_ISSUERS, JWT_AUTHENTICATORS, SERVICE_ACCOUNTS
 from hub.controllers.certificates.authenticators import AGAIN, SOON, AuthenticatorStatus
 from hub.ports import Transaction
+from hub.registry import core as accounts
 from hub.registry import logins
 from hub.registry import revocations as revocation
-from hub.registry.core import serviceaccounts as accounts
 from hub.registry.generic import objects
 from hub.registry.kinds import WRITE_PATHS
 from hub.registry.managedclusteraddons.tokens import _remove_part
@@ -229,13 +229,13 @@ def test_logins_of_an_account_end_with_it_and_those_of_another_stay(store: Inlin
         first, second = login(store, "robot"), login(store, "robot")
         assert reason(store, other) is None
         store.transact(lambda tx, remove: remove(tx, stored(tx, "robot")), remove)
-        assert [reason(store, serial) for serial in (first, second)] == [accounts.GONE] * 2, how
+        assert [reason(store, serial) for serial in (first, second)] == [accounts.ACCOUNT_DELETED] * 2, how
         store.transact(account, "robot")
     store.transact(account, "held", finalizers=["example.org/wait"])
     serial = login(store, "held")
     store.transact(lambda tx: PATH.remove(tx, stored(tx, "held"), WHO))
     assert store.transact(lambda tx: stored(tx, "held")) is not None
-    assert reason(store, serial) == accounts.GONE, "an account that only waits for its finalizers"
+    assert reason(store, serial) == accounts.ACCOUNT_DELETED, "an account that only waits for its finalizers"
     serial = login(store, "robot")
     clock.advance(Lifetimes().login + timedelta(seconds=1))
     store.transact(lambda tx: PATH.remove(tx, stored(tx, "robot"), WHO))

@@ -10,9 +10,9 @@ from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Kind
 from hub.api.objects import managed_fields as ownership
 from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER, tracked
 from hub.https_door.groups import groups_of
-from hub.https_door.storage.write_paths import resource_of
 from hub.registry import kinds
 from hub.registry.generic.objects import Unchanged
+from hub.registry.kinds import WRITE_PATHS
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
 from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
@@ -151,7 +151,7 @@ def test_services_and_api_server_divide_every_kind_alike() -> None:
     resources = served()
 
     def check(kind: Kind) -> None:
-        resource = resources[str(resource_of(kind, GROUP_SUFFIX))]
+        resource = resources[str(WRITE_PATHS[kind].resource(GROUP_SUFFIX))]
         structure = resource.structures[resource.api_version()]
         declared = {path: keys for path, keys in keyed_lists(structure) if not path.startswith("metadata")}
         assert dict(ownership.LIST_MAPS.get(kind, {})) == declared

@@ -12,13 +12,12 @@ from hub.api.query.query_fields import CLUSTER, where_of
 from hub.api.query.selectable_fields import CLUSTER_ALIASES, CLUSTER_FIELDS, CLUSTER_LABELS
 from hub.api.query.selection import fields_of
 from hub.api.query.sorting import groups_of, sort_of
-from hub.registry.managedclusteraddons.resource import managed_cluster_add_on
-from hub.registry.managedclusters.resource import managed_cluster
+from hub.registry.managedclusteraddons.resource import MANAGED_CLUSTER_ADD_ON
+from hub.registry.managedclusters.resource import MANAGED_CLUSTER
 from machinery.apiserver.http.options import list_options, read_continue, selection, write_continue
 from machinery.errors import BadRequestError
 from machinery.meta.objects import Document, Key
 from machinery.meta.selectors import Operator
-from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusals, check_results
 
@@ -57,21 +56,24 @@ def test_clusters_are_selected_by_their_status_and_known_fields_alone() -> None:
     )
     known = fields_of(MANAGED_CLUSTERS, EAST)
     check_results(
-        lambda selector: selection(managed_cluster(), "", {"fieldSelector": selector}).matches(Key("", "east"), {}, known), rows
+        lambda selector: selection(MANAGED_CLUSTER.named(), "", {"fieldSelector": selector}).matches(
+            Key("", "east"), {}, known
+        ),
+        rows,
     )
     assert fields_of(MANAGED_CLUSTERS, {"metadata": {"name": "new"}}) == {"spec.hubAcceptsClient": "false"}
     resource, unknown = (
-        managed_cluster(),
+        MANAGED_CLUSTER.named(),
         ("status.conditions=True", "spec.taints=x", "status.capacity.nodes=3", "metadata.uid=x"),
     )
     select = lambda selector: selection(resource, "", {"fieldSelector": selector})  # noqa: E731 - one line
     check_refusals(BadRequestError, select, [(selector, "field label not supported") for selector in unknown])
     assert all(resource.selectable_name(name) == known for name, known in CLUSTER_ALIASES.items())
-    assert managed_cluster_add_on(GROUP_SUFFIX).selectable_name("status.available") == "status.conditions.Available"
+    assert MANAGED_CLUSTER_ADD_ON.named().selectable_name("status.available") == "status.conditions.Available"
 
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "words-of-questions.md"
-RESOURCE = managed_cluster()
+RESOURCE = MANAGED_CLUSTER.named()
 
 
 def test_order_is_a_list_of_words_or_of_kubectls_paths_or_refused() -> None:

@@ -18,8 +18,9 @@ from hub.api.meta.change import MANAGED_CLUSTERS, Change, Kind
 from hub.https_door.pages.revocation_lists import FRESH, KEPT, RevocationLists
 from hub.https_door.pages.revocation_lists import PATIENCE as LISTS_PATIENCE
 from hub.https_door.storage.feed import BATCH, ChangeFeed
-from hub.https_door.storage.write_paths import write_paths
-from hub.registry.managedclusteraddons.resource import managed_cluster_add_on
+from hub.https_door.storage.storage import requester
+from hub.registry.kinds import write_paths
+from hub.registry.managedclusteraddons.resource import MANAGED_CLUSTER_ADD_ON
 from hub.registry.managedclusters import service as clusters
 from machinery import pki
 from machinery.apiserver.access import attributes
@@ -239,13 +240,13 @@ def test_only_the_certificate_that_an_agent_came_with_is_noted() -> None:
         holder = purpose and CertificateRecord(SerialNumber(0xABC), purpose, "somebody", (), NOW, NOW, "", NOW)
         actor = Actor("somebody", extra={SERIAL_EXTRA: ("def",), "other": ("kept",)}, holder=holder)
         put = write_paths(GROUP_SUFFIX)[REQUESTS].put
-        document = InlineStore(ManualClock()).transact(put, request, None, actor).stored.document
+        document = InlineStore(ManualClock()).transact(put, request, None, requester(actor)).stored.document
         assert requester_serial(document) == noted, purpose
         assert document["spec"]["extra"]["other"] == ["kept"]
 
 
 GROUP = "addon.open-cluster-management.io"
-RESOURCE = managed_cluster_add_on("open-cluster-management.io")
+RESOURCE = MANAGED_CLUSTER_ADD_ON.named()
 MINE = FieldOwnership(RESOURCE, "ann", f"{GROUP}/v1alpha1", "", "2026-01-01T00:00:00Z")
 
 

@@ -1,0 +1,45 @@
+"""Leases other than the clusters' own, and ServiceAccounts: the kinds' only write paths."""
+
+from typing import Any
+from uuid import uuid4
+
+from hub.api.meta import document as doc
+from hub.api.meta.change import LEASES, SERVICE_ACCOUNTS
+from hub.ports import Transaction, Written
+from hub.registry.generic import objects
+from hub.registry.generic.objects import store
+from machinery.meta.objects import StoredObject
+
+
+def put_lease(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
+    """Create (`old` None) or update. Raises AlreadyExistsError, ConflictError."""
+    before = old.document if old else None
+    document = doc.typed(new, "coordination.k8s.io/v1", "Lease")
+    return store(tx, LEASES, doc.stamped(document, before, uid=str(uuid4()), now=tx.now, generations=False), old, actor)
+
+
+def remove_lease(tx: Transaction, old: StoredObject, actor: str) -> Written:
+    return tx.objects.delete(LEASES, old, actor)
+
+
+ACCOUNT_DELETED = "ServiceAccountDeleted"
+
+
+def put_account(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
+    """Raises AlreadyExistsError, ConflictError."""
+    if old is not None and doc.is_deleting(new):
+        _revoke_logins(tx, old)
+    return objects.put(tx, SERVICE_ACCOUNTS, new, old, actor)
+
+
+def remove_account(tx: Transaction, old: StoredObject, actor: str) -> Written:
+    """Delete, or mark as deleting while finalizers remain. In both cases its tokens are no longer accepted."""
+    _revoke_logins(tx, old)
+    return objects.remove(tx, SERVICE_ACCOUNTS, old, actor)
+
+
+def _revoke_logins(tx: Transaction, account: StoredObject) -> None:
+    given = tx.certificates.of_account(account.uid)
+    ended = [record.serial for record in given if record.revoked_at is None and record.not_after > tx.now]
+    if ended:
+        tx.certificates.revoke(ended, tx.now, ACCOUNT_DELETED)

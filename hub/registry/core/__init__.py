@@ -1,1 +1,0 @@
-"""Namespaces, ServiceAccounts, Leases, roles and bindings."""

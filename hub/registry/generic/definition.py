@@ -1,0 +1,115 @@
+"""Declaration of a resource of the hub: where it is served, and the write path of its objects."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hub.api.certificatesigningrequests.request import Requester
+from hub.api.meta.change import Kind
+from hub.ports import Store, Transaction, Written
+from hub.registry.generic import objects
+from hub.registry.generic.virtual import Compute, ComputedStorage
+from machinery.apiserver.resource import Answers, Resource, Schema, Subresource, Validation
+from machinery.apiserver.storage import GroupResource
+from machinery.meta.objects import StoredObject
+from machinery.product import GROUP_SUFFIX, OWN_GROUPS
+
+Put = Callable[[Transaction, dict[str, Any], StoredObject | None, str], Written]
+"""Create (old object None) or update for a user. Raises InvalidError, AlreadyExistsError, ConflictError and others."""
+Remove = Callable[[Transaction, StoredObject, str], Written]
+RequestPut = Callable[[Transaction, dict[str, Any], StoredObject | None, Requester], Written]
+Bind = Callable[[Resource, Store, str], Resource]
+"""Adds what reads the store: storage, subresources, columns. The last argument is the hub's own API group."""
+
+
+def group_of(group: str, suffix: str) -> str:
+    """An API group as served: the hub's own groups end in the suffix."""
+    return f"{group}.{suffix}" if group in OWN_GROUPS else group
+
+
+@dataclass(frozen=True, slots=True)
+class WritePath:
+    """The only way to write objects of one kind; without rules of its own that of `hub.registry.generic.objects`.
+
+    `generations`: metadata.generation counts changes outside metadata and status. `requested` replaces `put` for a kind that
+    records who asked.
+    """
+
+    kind: Kind
+    namespaced: bool = False
+    generations: bool = False
+    custom_put: Put | None = None
+    custom_remove: Remove | None = None
+    requested: RequestPut | None = None
+
+    def put(self, tx: Transaction, new: dict[str, Any], old: StoredObject | None, who: Requester) -> Written:
+        if self.requested is not None:
+            return self.requested(tx, new, old, who)
+        if self.custom_put is not None:
+            return self.custom_put(tx, new, old, who.user)
+        return objects.put(tx, self.kind, new, old, who.user, generations=self.generations)
+
+    def remove(self, tx: Transaction, old: StoredObject, who: Requester) -> Written:
+        if self.custom_remove is not None:
+            return self.custom_remove(tx, old, who.user)
+        return objects.remove(tx, self.kind, old, who.user, generations=self.generations)
+
+    def resource(self, suffix: str) -> GroupResource:
+        """The API resource of the kind."""
+        name, _, group = self.kind.partition(".")
+        return GroupResource(group_of(group, suffix), name)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceDefinition:
+    """All that the hub declares of one resource. The group of `resource` has no suffix: `hub`, `cluster`.
+
+    `stored` False: the objects are computed when they are read.
+    """
+
+    resource: Resource
+    put: Put | None = None
+    remove: Remove | None = None
+    bind: Bind | None = None
+    stored: bool = True
+
+    @property
+    def write_path(self) -> WritePath:
+        shown = self.resource
+        kind = Kind(f"{shown.name}.{shown.group}")
+        return WritePath(kind, shown.namespaced, shown.counts_generations, self.put, self.remove)
+
+    def named(self, suffix: str = GROUP_SUFFIX) -> Resource:
+        """The resource with the suffix, without what reads the store."""
+        return replace(self.resource, group=group_of(self.resource.group, suffix))
+
+    def served(self, store: Store, suffix: str) -> Resource:
+        """The resource over this store."""
+        shown = self.named(suffix)
+        return shown if self.bind is None else self.bind(shown, store, group_of("hub", suffix))
+
+
+def computed(resource: Resource, compute: Compute) -> ResourceDefinition:
+    """A resource whose objects are computed when they are read."""
+
+    def bind(shown: Resource, store: Store, _own: str) -> Resource:
+        return replace(shown, storage=ComputedStorage(store, shown, compute))
+
+    return ResourceDefinition(resource, bind=bind, stored=False)
+
+
+def action(
+    own_group: str, name: str, answers: Answers, *, resource: str, kind: str, schema: Schema, validate: Validation | None = None
+) -> Subresource:
+    """A subresource that operators post to. `name`: in the path; `resource`, `kind`: of the document that is posted."""
+    posted = Resource(
+        group=own_group,
+        version="v1alpha1",
+        name=resource,
+        kind=kind,
+        verbs=("create",),
+        schema=schema,
+        validate=validate,
+        answers=answers,
+    )
+    return Subresource(name, verbs=("create",), question=posted)
