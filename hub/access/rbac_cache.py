@@ -19,7 +19,7 @@ from machinery.errors import ExpiredError, MusterError, UnavailableError
 from machinery.meta.objects import ChangeType, Key, Query, StoredObject
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
-from machinery.runtime.rate_limit import until_tick
+from machinery.runtime.event_loop import until_tick
 
 KINDS = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS)
 PROOF = timedelta(seconds=2)

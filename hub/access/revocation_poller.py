@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from hub.ports import Store
-from machinery.runtime.rate_limit import until_tick
+from machinery.runtime.event_loop import until_tick
 
 POLL = timedelta(milliseconds=500)
 RARELY = timedelta(seconds=5)

@@ -20,7 +20,7 @@ from machinery.meta.bounded_json import JsonError
 from machinery.observability.logs import redacted
 from machinery.product import NAME
 from machinery.runtime.clock import Clock
-from machinery.runtime.rate_limit import until_tick
+from machinery.runtime.event_loop import until_tick
 from machinery.sanitize import plain
 
 MAX_BODY = 64 * 1024

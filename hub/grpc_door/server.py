@@ -20,7 +20,7 @@ from machinery.apiserver.http.limits import BODY_LIMIT
 from machinery.errors import UnavailableError
 from machinery.lifecycle.server import Door
 from machinery.lifecycle.startup import bind_error, listening_failed
-from machinery.runtime.rate_limit import drain_rate, paced
+from machinery.runtime.event_loop import drain_rate, paced
 from machinery.runtime.tls import Material, Serving
 from machinery.wire.registration.v1.registration_pb2_grpc import add_RegistrationServicer_to_server
 

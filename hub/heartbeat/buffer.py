@@ -26,7 +26,7 @@ from machinery.errors import ConflictError, DeadlineError, MusterError, StaleEpo
 from machinery.identity import ClusterName
 from machinery.observability.metrics import COUNTS, Distribution
 from machinery.runtime.clock import Clock
-from machinery.runtime.rate_limit import until_tick
+from machinery.runtime.event_loop import until_tick
 
 ACTOR = "system:hub:heartbeat"
 GATHERING = 0.1

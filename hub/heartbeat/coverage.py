@@ -18,7 +18,7 @@ from hub.ports import Store, Transaction
 from hub.registry.liveness import heartbeats as hearing
 from machinery.errors import MusterError
 from machinery.runtime.clock import Clock
-from machinery.runtime.rate_limit import until_tick
+from machinery.runtime.event_loop import until_tick
 
 PULSE = timedelta(seconds=2)
 

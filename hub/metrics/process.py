@@ -10,7 +10,7 @@ from machinery.lifecycle.health import Endpoint
 from machinery.lifecycle.server import Server
 from machinery.observability.metrics import Distribution, Registry, gauge, histogram
 from machinery.product import version
-from machinery.runtime.rate_limit import until_tick
+from machinery.runtime.event_loop import until_tick
 
 BUILD = gauge("hub_build_info", "Always 1; the version of this hub.", "version")
 CHECKS = gauge("hub_readiness_check", "1: this check of /readyz passes; 0: it fails. The log has why.", "check")

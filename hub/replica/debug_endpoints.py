@@ -23,7 +23,7 @@ from machinery.lifecycle.health import LIVENESS, READINESS, HealthChecks, LoopPr
 from machinery.lifecycle.process import Verbosity, VerbositySignal
 from machinery.observability import logs, telemetry
 from machinery.runtime.clock import Clock
-from machinery.runtime.rate_limit import until_tick
+from machinery.runtime.event_loop import until_tick
 
 FLUSH_EVERY = timedelta(seconds=60)
 FLUSHED_WITHIN = timedelta(minutes=2)

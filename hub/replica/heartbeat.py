@@ -26,7 +26,7 @@ from machinery.lifecycle.usage import ProcessUsage, resident
 from machinery.product import version
 from machinery.runtime.clock import Clock
 from machinery.runtime.directory import DataDirectory
-from machinery.runtime.rate_limit import until_tick
+from machinery.runtime.event_loop import until_tick
 
 FILE = "replica"
 POD_NAME = "POD_NAME"

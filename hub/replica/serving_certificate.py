@@ -21,7 +21,7 @@ from machinery import pki
 from machinery.errors import InvalidError, UnavailableError
 from machinery.pki import CertificateFacts
 from machinery.runtime.clock import Clock
-from machinery.runtime.rate_limit import until_tick
+from machinery.runtime.event_loop import until_tick
 from machinery.runtime.tls import Material, Serving, server_context
 
 LOOK_EVERY = timedelta(seconds=2)

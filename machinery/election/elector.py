@@ -25,6 +25,7 @@ from machinery.election.leader_term import (
 )
 from machinery.election.lock import Candidate, Lock, LockRecord, Timings
 from machinery.errors import ConflictError, InvalidError
+from machinery.observability.log_once import LogOnce
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
 
@@ -124,7 +125,7 @@ class Elector:
         self._random = Random()  # noqa: S311 - spreads looks
         self._stop = asyncio.Event()
         self._nudged = asyncio.Event()
-        self._trouble = ""
+        self._failure = LogOnce(log)
         self._unanswered = False
         self._ended = asyncio.Event()
         self._ended.set()
@@ -142,7 +143,7 @@ class Elector:
     @property
     def trouble(self) -> str:
         """Why the last read of the lock failed; "": it succeeded."""
-        return self._trouble
+        return self._failure.text
 
     @property
     def leader(self) -> str:
@@ -190,7 +191,7 @@ class Elector:
         try:
             async with asyncio.timeout(self._timings.attempt.total_seconds()):
                 record = await self._lock.read()
-            self._trouble = ""
+            self._failure.reset()
             now = self._clock.monotonic()
             self._seen.look(record, now)
             free_at = self._seen.free_at()
@@ -200,7 +201,8 @@ class Elector:
             return None  # another candidate was faster
         except Exception as error:  # noqa: BLE001 - whatever the lock says, this process runs for it again
             self.tally.failures += 1
-            self._tell(error)
+            if not self._failure.warning("the leader's lock cannot be reached", told(error), exc_info=stack_of(error)):
+                log.debug("the leader's lock cannot be reached", error=told(error))  # it is retried for hours
             self.tried.set()
             await self._pause(self._timings.retry.total_seconds())
             return None
@@ -212,15 +214,6 @@ class Elector:
     def _knows(self) -> None:
         self.tried.set()
         self.looked.set()
-
-    def _tell(self, error: Exception) -> None:
-        """Log a warning when the error changes; the lock is retried every few seconds, possibly for hours."""
-        trouble = told(error)
-        if trouble == self._trouble:
-            log.debug("the leader's lock cannot be reached", error=trouble)
-        else:
-            log.warning("the leader's lock cannot be reached", error=trouble, exc_info=stack_of(error))
-        self._trouble = trouble
 
     async def _take(self, record: LockRecord | None, now: float) -> tuple[LockRecord, float, str]:
         because = self._seen.predecessor()

@@ -35,7 +35,7 @@ class StopSignals:
     Uses plain signal handlers instead of the event loop's: the second signal must work when the loop hangs.
     """
 
-    _open: ClassVar["StopSignals | None"] = None
+    _is_open: ClassVar[bool] = False
 
     def __init__(self, at_once: Callable[[], object] = _exit_at_once) -> None:
         self.requested = asyncio.Event()
@@ -45,21 +45,16 @@ class StopSignals:
         self._loop = asyncio.get_running_loop()
 
     def __enter__(self) -> Self:
-        if StopSignals._open is not None:
+        if StopSignals._is_open:
             raise RuntimeError("the stop signals of this process are taken already")
-        StopSignals._open = self
+        StopSignals._is_open = True
         self._before = {number: signal.signal(number, self._received) for number in STOP_SIGNALS}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)
-        StopSignals._open = None
-
-    def request(self) -> None:
-        """Request a graceful stop without a signal. The next signal then counts as the second."""
-        self._seen = max(self._seen, 1)
-        self._loop.call_soon_threadsafe(self.requested.set)
+        StopSignals._is_open = False
 
     def _received(self, _number: int, _frame: FrameType | None) -> None:
         self._seen += 1
@@ -67,15 +62,6 @@ class StopSignals:
             self._at_once()
         else:
             self._loop.call_soon_threadsafe(self.requested.set)
-
-
-def request_shutdown() -> bool:
-    """Request a graceful stop of this process from any thread. Return False if no StopSignals block is open."""
-    taken = StopSignals._open  # noqa: SLF001 - the same module
-    if taken is None:
-        return False
-    taken.request()
-    return True
 
 
 class LastResort:

@@ -25,7 +25,7 @@ from machinery.lifecycle import startup
 from machinery.lifecycle.health import READINESS, Endpoint, HealthChecks
 from machinery.lifecycle.hooks import HookError, PostStartHooks, StoppingHooks
 from machinery.runtime.clock import Clock
-from machinery.runtime.rate_limit import until_tick
+from machinery.runtime.event_loop import until_tick
 
 log = structlog.get_logger(__name__)
 

@@ -12,21 +12,25 @@ class LogOnce:
         self.text = ""
         """Text of the current failure; "" after `reset`."""
 
-    def warning(self, event: str, error: object, **fields: Any) -> None:
-        """Log `event` with the field `error` (the text of `error`), unless the last failure had the same text."""
-        self._tell(self._log.warning, event, error, fields)
+    def warning(self, event: str, error: object, **fields: Any) -> bool:
+        """Log `event` with the field `error` (the text of `error`), unless the last failure had the same text.
 
-    def error(self, event: str, error: object, **fields: Any) -> None:
+        Return whether it was logged.
+        """
+        return self._logged(self._log.warning, event, error, fields)
+
+    def error(self, event: str, error: object, **fields: Any) -> bool:
         """As `warning`, at the level `error`."""
-        self._tell(self._log.error, event, error, fields)
+        return self._logged(self._log.error, event, error, fields)
 
     def reset(self) -> bool:
         """Record a success: the next failure is logged whatever its text. Return whether a failure was before."""
         failed, self.text = bool(self.text), ""
         return failed
 
-    def _tell(self, level: Any, event: str, error: object, fields: dict[str, Any]) -> None:
-        text = str(error) or type(error).__name__
-        if text != self.text:
-            level(event, error=text, **fields)
-        self.text = text
+    def _logged(self, level: Any, event: str, error: object, fields: dict[str, Any]) -> bool:
+        before, self.text = self.text, str(error) or type(error).__name__
+        if self.text == before:
+            return False
+        level(event, error=self.text, **fields)
+        return True

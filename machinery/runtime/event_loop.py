@@ -1,4 +1,4 @@
-"""An event loop for servers of many small messages, which reads gRPC's completions in batches.
+"""An event loop for servers of many small messages, which reads gRPC's completions in batches; common ticks; work at a rate.
 
 A wake-up costs more than the handling of a heartbeat: a system call to wait, one to read and a round of the loop, for each of
 thousands per second. When gRPC finishes at least `BUSY` operations per window, the loop therefore does not poll gRPC's file for
@@ -9,6 +9,10 @@ suspends the pauses during a storm of calls.
 gRPC announces each finished operation with one byte on a socket and reads only one byte per wake-up, so bytes would accumulate
 during pauses. The loop recognises gRPC's reader and consumes all bytes but one before it calls the reader. Without that reader,
 or without epoll, the loop does not pause.
+
+Periodic checks at different instants would wake an idle machine once each, and most of their cost is the wake-up. They share
+ticks, which on a server's loop are just after even seconds of the wall clock, at which agents beat. Clients are disconnected at
+a bounded rate, because those that are disconnected all at once reconnect elsewhere all at once.
 """
 
 import asyncio
@@ -17,7 +21,8 @@ import select
 import selectors
 import socket
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from datetime import timedelta
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -151,3 +156,38 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     """`asyncio.run` on a PausingLoop."""
     with asyncio.Runner(loop_factory=PausingLoop) as runner:
         return runner.run(main)
+
+
+LEAST_RATE = 200
+LEAST_REST = 0.25
+SLACK = 0.005
+"""Backlog in seconds that `paced` may work off without sleeping: a wake-up per item would cost more than the item."""
+
+
+def drain_rate(count: int, grace: timedelta) -> float:
+    """Items per second that finish `count` items within `grace`; at least the rate at which Kubernetes ends watches."""
+    seconds = grace.total_seconds()
+    return max(LEAST_RATE, count / seconds) if seconds > 0 else float("inf")
+
+
+async def paced(things: Sequence[T], rate: float) -> AsyncIterator[T]:
+    """Yield `things` in order at `rate` per second, never faster, also after a pause of the consumer."""
+    loop = asyncio.get_running_loop()
+    due = loop.time()
+    for thing in things:
+        now = loop.time()
+        due = max(due, now - SLACK)
+        if due - now > SLACK:
+            await asyncio.sleep(due - now)
+        yield thing
+        due += 1 / rate
+
+
+def until_tick(period: timedelta) -> float:
+    """Seconds until the next tick of this period, common to all users of this event loop; at least a quarter of the period."""
+    seconds = period.total_seconds()
+    if not seconds:
+        return 0.0
+    loop = asyncio.get_running_loop()
+    rest = seconds - (loop.tick_time() if isinstance(loop, PausingLoop) else loop.time()) % seconds
+    return rest if rest >= seconds * LEAST_REST else rest + seconds

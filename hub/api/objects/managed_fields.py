@@ -29,8 +29,7 @@ from hub.api.meta.change import (
 )
 from machinery.meta.managedfields import ownership
 from machinery.meta.managedfields.comparing import Comparison, compare
-from machinery.meta.managedfields.elements import field
-from machinery.meta.managedfields.fieldset import Fields, minus
+from machinery.meta.managedfields.fieldset import Fields, field, minus
 from machinery.meta.managedfields.ownership import NOBODYS, updater
 from machinery.meta.managedfields.structure import LEAF, METADATA, OPEN, FieldForm, Structure
 from machinery.meta.objects import Document

@@ -20,7 +20,7 @@ import structlog
 
 from hub.grpc_door.session.sessions import OpenSession
 from machinery.errors import UnavailableError
-from machinery.runtime.rate_limit import LEAST_RATE, drain_rate, paced
+from machinery.runtime.event_loop import LEAST_RATE, drain_rate, paced
 
 log = structlog.get_logger(__name__)
 

@@ -24,7 +24,7 @@ from hub.registry.liveness.heartbeats import outdated
 from machinery.errors import ConflictError, MusterError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.runtime.backoff import Backoff
-from machinery.runtime.rate_limit import until_tick
+from machinery.runtime.event_loop import until_tick
 
 POLL = timedelta(milliseconds=500)
 RARELY = timedelta(seconds=5)

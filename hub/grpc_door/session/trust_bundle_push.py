@@ -22,7 +22,7 @@ from machinery.errors import MusterError
 from machinery.identity import AgentId, ClusterName
 from machinery.pki import parse_chain
 from machinery.runtime.backoff import Backoff
-from machinery.runtime.rate_limit import paced, until_tick
+from machinery.runtime.event_loop import paced, until_tick
 from machinery.wire.session.v1 import session_pb2 as wire
 
 PER_SECOND = 50.0

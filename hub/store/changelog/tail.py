@@ -17,7 +17,7 @@ import structlog
 
 from hub.api.meta.change import Change
 from machinery.errors import MusterError
-from machinery.runtime.rate_limit import until_tick
+from machinery.runtime.event_loop import until_tick
 
 RARELY = 10
 """Factor of the poll interval while notifications arrive."""

@@ -23,7 +23,7 @@ from machinery.apiserver.http.status_errors import InternalError, status_documen
 from machinery.apiserver.read.reads import ResourceCall, TableWriter, fresh, partial
 from machinery.errors import DeadlineError, ExpiredError, MusterError, NotAcceptableError, UnavailableError
 from machinery.meta.objects import ChangeType, StoredObject, WatchEvent
-from machinery.runtime.rate_limit import drain_rate, paced
+from machinery.runtime.event_loop import drain_rate, paced
 
 INITIAL_END = "k8s.io/initial-events-end"
 PACED_SHARE = 0.8

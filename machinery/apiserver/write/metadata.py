@@ -17,8 +17,7 @@ from machinery.meta.managedfields import configurations
 from machinery.meta.managedfields import ownership as held
 from machinery.meta.managedfields.applying import Application, Applied, conflict_error
 from machinery.meta.managedfields.comparing import compare
-from machinery.meta.managedfields.elements import field
-from machinery.meta.managedfields.fieldset import Fields, common, minus, of_paths
+from machinery.meta.managedfields.fieldset import Fields, common, field, minus, of_paths
 from machinery.meta.managedfields.ownership import (
     NOBODYS,
     Comparisons,

@@ -4,11 +4,8 @@ The rules are those of sigs.k8s.io/structured-merge-diff and of apimachinery's m
 clocks; used by the API server and by the hub's own services.
 
     structure       division of a document into fields by its schema
-    elements        path elements: names, keys of list entries, values of sets
     fieldset        sets of fields, as operations on the notation FieldsV1
-    comparing       differences of two documents by fields
-    selecting       the fields of a document, and a document without some fields
-    merging         merge of an applied configuration into a live document
+    comparing       differences of two documents by fields, the fields of one, and one without some fields
     ownership       `metadata.managedFields`, and the effect of a write on field owners
     applying        server-side apply: merge, removal of fields no longer applied, conflicts
     configurations  checks of an applied configuration, and its annotation of client-side apply

@@ -9,11 +9,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from machinery.meta.managedfields import elements
+from machinery.meta.managedfields import fieldset
 from machinery.meta.managedfields.applying import Conflict
-from machinery.meta.managedfields.comparing import compare
+from machinery.meta.managedfields.comparing import compare, fields_of
 from machinery.meta.managedfields.fieldset import Fields, contains, minus
-from machinery.meta.managedfields.selecting import fields_of
 from machinery.meta.managedfields.structure import FieldForm, Structure
 
 ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
@@ -28,7 +27,7 @@ def configuration(document: Mapping[str, Any], parts: tuple[str, ...]) -> dict[s
 
 def misfits(structure: Structure, config: Mapping[str, Any]) -> list[str]:
     """Errors in the form `<path>: <why>`; a wrong type is reported only for the topmost value."""
-    return [f"{elements.shown(path)}: {why}" for path, why in _misfits(structure, config, ())]
+    return [f"{fieldset.shown(path)}: {why}" for path, why in _misfits(structure, config, ())]
 
 
 _Misfit = tuple[tuple[str, ...], str]
@@ -49,7 +48,7 @@ def _of_map(structure: Structure, value: Mapping[str, Any], path: tuple[str, ...
     if structure.json_type != "object":
         return
     for name, part in value.items():
-        here = (*path, elements.field(name))
+        here = (*path, fieldset.field(name))
         if structure.declares(name) or structure.element is not None:
             yield from _misfits(structure.of(name), part, here)
         else:
@@ -59,12 +58,12 @@ def _of_map(structure: Structure, value: Mapping[str, Any], path: tuple[str, ...
 def _of_list(structure: Structure, value: list[Any], path: tuple[str, ...]) -> Iterator[_Misfit]:
     seen: set[str] = set()
     for index, entry in enumerate(value):
-        name = f"{elements.INDEX}{index}" if structure.form is FieldForm.LEAF else structure.names(entry)
+        name = f"{fieldset.INDEX}{index}" if structure.form is FieldForm.LEAF else structure.names(entry)
         if name is None:
-            yield (*path, f"{elements.INDEX}{index}"), _why_nameless(structure)
+            yield (*path, f"{fieldset.INDEX}{index}"), _why_nameless(structure)
             continue
         if name in seen:
-            yield path, f"duplicate entries for key {elements.shown((name,))}"
+            yield path, f"duplicate entries for key {fieldset.shown((name,))}"
         seen.add(name)
         if structure.element is not None:
             yield from _misfits(structure.element, entry, (*path, name))

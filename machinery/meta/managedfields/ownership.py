@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
-from machinery.meta.managedfields import elements
-from machinery.meta.managedfields.comparing import Comparison, compare
+from machinery.meta.managedfields import fieldset
+from machinery.meta.managedfields.comparing import Comparison, compare, reconciled
 from machinery.meta.managedfields.fieldset import Fields, decoded, in_order, minus, of_paths, touches, union
-from machinery.meta.managedfields.selecting import reconciled
 from machinery.meta.managedfields.structure import Structure
 
 Document = Mapping[str, Any]
@@ -21,8 +20,8 @@ ANCIENT = "ancient-changes"
 FIELDS_TYPE = "FieldsV1"
 _OF_THE_SERVER = ("name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation")
 NOBODYS = of_paths(
-    *((elements.field(name),) for name in ("apiVersion", "kind", "metadata")),
-    *((elements.field("metadata"), elements.field(name)) for name in (*_OF_THE_SERVER, "managedFields", "resourceVersion")),
+    *((fieldset.field(name),) for name in ("apiVersion", "kind", "metadata")),
+    *((fieldset.field("metadata"), fieldset.field(name)) for name in (*_OF_THE_SERVER, "managedFields", "resourceVersion")),
 )
 """Fields without owners: those that name the object, and those that only the server writes."""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
-from machinery.meta.managedfields import elements
+from machinery.meta.managedfields import fieldset
 
 Schema = Mapping[str, Any]
 """A structural OpenAPI v3 schema."""
@@ -61,12 +61,12 @@ class Structure:
     def names(self, entry: Any) -> str | None:
         """Path element of a list entry; None: it has none."""
         if self.form is FieldForm.SET:
-            return elements.value(entry) if isinstance(entry, Hashable) and entry is not None else None
+            return fieldset.value(entry) if isinstance(entry, Hashable) and entry is not None else None
         if not isinstance(entry, dict):
             return None
         known = {name: entry.get(name, self.defaults.get(name)) for name in self.keys}
         found = {name: part for name, part in known.items() if part is not None}
-        return elements.key(found) if found and all(isinstance(part, Hashable) for part in found.values()) else None
+        return fieldset.key(found) if found and all(isinstance(part, Hashable) for part in found.values()) else None
 
 
 DEEPEST_OPEN = 64

@@ -20,7 +20,7 @@ from machinery.client.kubeconfig import Credential
 from machinery.errors import InvalidError, MusterError
 from machinery.lifecycle.startup import StartError
 from machinery.runtime.clock import SystemClock
-from machinery.runtime.rate_limit import LEAST_RATE
+from machinery.runtime.event_loop import LEAST_RATE
 from machinery.runtime.tls import Material, client_context, shown_certificate
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as wire
@@ -174,7 +174,7 @@ async def sessions(stage: RpcStage, count: int) -> list[Stream]:
 async def test_sessions_at_a_stop_are_asked_to_leave_and_end_evenly_with_their_last_beats_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That no more end at once than the rate allows is shown in virtual time, with `machinery.runtime.rate_limit`."""
+    """That no more end at once than the rate allows is shown in virtual time, with `machinery.runtime.event_loop`."""
     monkeypatch.setattr(
         "hub.grpc_door.server.TO_LEAVE", timedelta(minutes=1)
     )  # the agents leave before, however busy the machine is

@@ -29,7 +29,7 @@ from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import ForbiddenError, NotFoundError, UnavailableError
 from machinery.meta.objects import Key
 from machinery.runtime.clock import ManualClock, SystemClock
-from machinery.runtime.rate_limit import LEAST_RATE
+from machinery.runtime.event_loop import LEAST_RATE
 from machinery.runtime.tls import client_context, server_context
 from tests.fakes.open_access import AllowEverything, EveryoneIsAdmin
 from tests.fakes.virtual_time import in_virtual_time_with_sockets, virtual
@@ -343,7 +343,7 @@ async def test_watches_that_cannot_end_evenly_in_time_end_at_its_end() -> None:
 
 @pytest.fixture
 def slow_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("machinery.runtime.rate_limit.LEAST_RATE", 1)
+    monkeypatch.setattr("machinery.runtime.event_loop.LEAST_RATE", 1)
     monkeypatch.setattr("machinery.apiserver.read.watches.PACED_SHARE", 50)
 
 

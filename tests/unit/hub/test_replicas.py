@@ -28,7 +28,7 @@ from machinery.lifecycle.server import LifecycleSignals
 from machinery.meta import conditions
 from machinery.meta.objects import Query
 from machinery.runtime.clock import ManualClock
-from machinery.runtime.rate_limit import LEAST_RATE
+from machinery.runtime.event_loop import LEAST_RATE
 from tests.checks import check_each, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import fresh_store

@@ -13,8 +13,19 @@ import pytest
 from machinery.durations import format_duration, parse_duration
 from machinery.runtime import event_loop as loop
 from machinery.runtime.clock import ManualClock, OffsetClock, SystemClock
-from machinery.runtime.event_loop import BEHIND, BUSY, PAUSE, WINDOW, PausingLoop, PausingSelector
-from machinery.runtime.rate_limit import LEAST_RATE, SLACK, drain_rate, paced, until_tick
+from machinery.runtime.event_loop import (
+    BEHIND,
+    BUSY,
+    LEAST_RATE,
+    PAUSE,
+    SLACK,
+    WINDOW,
+    PausingLoop,
+    PausingSelector,
+    drain_rate,
+    paced,
+    until_tick,
+)
 from machinery.runtime.scheduler import Scheduler, _Every
 from tests.checks import check_refusals
 from tests.fakes.virtual_time import START, in_virtual_time

@@ -11,7 +11,7 @@ import pytest
 import structlog.testing
 
 from machinery.errors import InvalidError, UnavailableError
-from machinery.lifecycle.process import LastResort, StopSignals, request_shutdown
+from machinery.lifecycle.process import LastResort, StopSignals
 from machinery.lifecycle.startup import StartError, StartupRetry, in_time, listening_failed
 
 
@@ -26,19 +26,9 @@ async def test_first_signal_requests_a_stop_and_the_second_ends_the_process() ->
             os.kill(os.getpid(), number)
             assert ended == ["at once"], number
 
-    ended.clear()
     before = signal.getsignal(signal.SIGTERM)
-    assert request_shutdown() is False
-    with StopSignals(at_once=lambda: ended.append("at once")) as stop:
-        assert await asyncio.to_thread(request_shutdown) is True
-        assert request_shutdown() is True, "twice is as good as once"
-        await stop.requested.wait()
-        assert ended == []
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert ended == ["at once"]
-        with pytest.raises(RuntimeError, match="taken already"), StopSignals():
-            pass
-    assert request_shutdown() is False
+    with StopSignals(), pytest.raises(RuntimeError, match="taken already"), StopSignals():
+        pass
     assert signal.getsignal(signal.SIGTERM) is before
 
 

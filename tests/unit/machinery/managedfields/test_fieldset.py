@@ -7,9 +7,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from machinery.errors import ConflictError
-from machinery.meta.managedfields import elements
+from machinery.meta.managedfields import fieldset
 from machinery.meta.managedfields import ownership as held
-from machinery.meta.managedfields.comparing import compare
+from machinery.meta.managedfields.applying import merge
+from machinery.meta.managedfields.comparing import compare, fields_of, reconciled, with_named, without
 from machinery.meta.managedfields.fieldset import (
     DEEPEST,
     Fields,
@@ -26,9 +27,7 @@ from machinery.meta.managedfields.fieldset import (
     touches,
     union,
 )
-from machinery.meta.managedfields.merging import merge
 from machinery.meta.managedfields.ownership import NOBODYS, Holdings
-from machinery.meta.managedfields.selecting import fields_of, reconciled, with_named, without
 from machinery.meta.managedfields.structure import DEEPEST_OPEN, FieldForm, Structure, structure
 from tests.checks import check_refusals
 from tests.fakes.managedfields import SCHEMA, STRUCTURE, World
@@ -39,16 +38,16 @@ A, B = "f:a", "f:b"
 def test_notation_is_ordered_and_foreign_notation_normalized_or_refused() -> None:
     assert of_paths((A,), (A, B)) == {A: {".": {}, B: {}}}
     assert of_paths((A, B)) == {A: {B: {}}}
-    ports = [elements.key({"port": 443}), elements.key({"port": 80}), elements.value("b"), elements.value("a"), A]
+    ports = [fieldset.key({"port": 443}), fieldset.key({"port": 80}), fieldset.value("b"), fieldset.value("a"), A]
     assert list(in_order(of_paths(*((port,) for port in ports)))) == [A, 'k:{"port":80}', 'k:{"port":443}', 'v:"a"', 'v:"b"']
     path = ("f:status", "f:conditions", 'k:{"type":"Ready"}', "f:status")
-    assert elements.shown(path) == '.status.conditions[type="Ready"].status'
-    assert elements.shown(("f:metadata", "f:finalizers", 'v:"a/b"')) == '.metadata.finalizers[="a/b"]'
-    assert elements.shown(("f:ports", 'k:{"port":80,"protocol":"TCP"}', "i:3")) == '.ports[port=80,protocol="TCP"][3]'
+    assert fieldset.shown(path) == '.status.conditions[type="Ready"].status'
+    assert fieldset.shown(("f:metadata", "f:finalizers", 'v:"a/b"')) == '.metadata.finalizers[="a/b"]'
+    assert fieldset.shown(("f:ports", 'k:{"port":80,"protocol":"TCP"}', "i:3")) == '.ports[port=80,protocol="TCP"][3]'
 
     ours: dict[str, str | None] = {'k:{"b":1,"a":"x"}': 'k:{"a":"x","b":1}', 'k:{"port": 80.0}': 'k:{"port":80}', "i:07": "i:7"}
     ours |= {'v:"\\u003cx\\u003e"': 'v:"<x>"', "f:with:colon": "f:with:colon", "x:from the future": None}
-    assert {sent: elements.canonical(sent) for sent in ours} == ours
+    assert {sent: fieldset.canonical(sent) for sent in ours} == ours
 
     deep: dict[str, object] = {}
     for _ in range(DEEPEST + 1):
