@@ -90,7 +90,7 @@ bench: $(VENV)/.dev ## measure the core figures and compare them with the baseli
 	$(BIN)/python -m bench $(ARGS)
 
 .PHONY: soak
-soak: $(VENV)/.dev ## the tests that repeat a trial, with many trials each; notes the outcome in bench/soak.md (ARGS="one test": shows it)
+soak: $(VENV)/.dev ## the tests that repeat a trial, with many trials each; writes bench/soak.md (ARGS="TEST": only prints)
 	$(BIN)/python -m bench.soak $(ARGS)
 
 .PHONY: fleet
@@ -98,7 +98,7 @@ fleet: $(VENV)/.dev ## a small fleet for ten minutes, with a fault every few sec
 	$(BIN)/python -m bench.fleet $(ARGS)
 
 .PHONY: fuzz
-fuzz: $(VENV)/.dev ## made-up requests, bodies, tokens, messages and CSRs; notes what came of them in bench/fuzz.md and bench/csrs.md (FUZZ=csrs ARGS="--cases 1000000")
+fuzz: $(VENV)/.dev ## generated requests, bodies, tokens, messages and CSRs; writes bench/fuzz.md and bench/csrs.md (FUZZ=csrs ARGS="--cases 1000000")
 	@for what in $(FUZZ); do $(BIN)/python -m bench.$$what $(ARGS); done
 
 .PHONY: lock

@@ -5,40 +5,28 @@ import importlib
 import click
 
 COMMANDS = {
-    name: f"bench.{name}"
-    for name in (
-        "core",
-        "start",
-        "sessions",
-        "join",
-        "heartbeats",
-        "metrics",
-        "issuance",
-        "hubctl",
-        "door",
-        "authorization",
-        "ownership",
-        "audit",
-        "backup",
-        "bodies",
-        "probe",
-        "replicas",
-        "spread",
-        "storm",
-        "takeover",
-        "availability",
-        "rest",
-        "failover",
-        "revoke",
-        "traces",
-        "asking",
-        "retention",
-    )
+    "core": "bench.core",
+    "start": "bench.processes",
+    "hubctl": "bench.processes",
+    "join": "bench.processes",
+    "rest": "bench.processes",
+    "sessions": "bench.sessions",
+    "issuance": "bench.sessions",
+    "heartbeats": "bench.heartbeats",
+    "availability": "bench.heartbeats",
+    "door": "bench.door",
+    "queries": "bench.queries",
+    "bodies": "bench.bodies",
+    "replicas": "bench.replicas",
+    "takeover": "bench.takeover",
+    "storm": "bench.storm",
+    "failover": "bench.failover",
 }
+"""The module of each command."""
 
 
-class Figures(click.Group):
-    """Loads a benchmark only when it is asked for: some start servers at import."""
+class Benchmarks(click.Group):
+    """Imports a benchmark when it is called: some start servers at import."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -52,7 +40,7 @@ class Figures(click.Group):
         return command
 
 
-@click.group(cls=Figures, invoke_without_command=True)
+@click.group(cls=Benchmarks, invoke_without_command=True)
 @click.pass_context
 def bench(context: click.Context) -> None:
     """Measure. Without a command: the core figures, in at most 40 minutes."""

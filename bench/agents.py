@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 from grpc import aio
@@ -12,9 +13,12 @@ from machinery.client.kubeconfig import Credential, read_kubeconfig
 from machinery.identity import CertificateSubject, agent_id, agent_subject, cluster_name
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
+from machinery.wire.session.v1 import session_pb2
 
 API = "hub.open-cluster-management.io/v1alpha1"
 AGENT = "bench"
+PATIENCE_SECONDS = 10
+"""The agent's default: how long it waits for an acknowledgement."""
 OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.keepalive_time_ms", 10_000),
@@ -32,7 +36,7 @@ class Agent:
 
 @dataclass(frozen=True)
 class Target:
-    """Where the hub is, and who calls."""
+    """Address and trust bundle of a hub's gRPC door."""
 
     server: str
     trust: bytes
@@ -64,12 +68,6 @@ async def register(channel: aio.Channel, cluster: str, key: bytes, request: byte
     """The three calls of a first registration; returns when the certificate is there."""
     stub, uid = RegistrationStub(channel), f"uid-{cluster}"
     await stub.EnsureCluster(wire.EnsureClusterRequest(cluster_name=cluster, cluster_uid=uid, agent_id=AGENT))
-    return await obtain(channel, cluster, key, request)
-
-
-async def obtain(channel: aio.Channel, cluster: str, key: bytes, request: bytes) -> Agent:
-    """Submits a CSR and follows it until its certificate is there."""
-    stub, uid = RegistrationStub(channel), f"uid-{cluster}"
     asked = wire.SubmitRequestRequest(cluster_name=cluster, agent_id=AGENT, cluster_uid=uid, request=request)
     name = (await stub.SubmitRequest(asked)).name
     async for answer in stub.FollowRequest(wire.FollowRequestRequest(name=name)):
@@ -79,7 +77,7 @@ async def obtain(channel: aio.Channel, cluster: str, key: bytes, request: bytes)
 
 
 async def register_many(target: Target, credential: Credential, names: list[str], at_once: int = 32) -> list[Agent]:
-    """Registers all over one connection."""
+    """Register all over one connection."""
     slots = asyncio.Semaphore(at_once)
 
     async def one(name: str) -> Agent:
@@ -88,3 +86,11 @@ async def register_many(target: Target, credential: Credential, names: list[str]
 
     async with target.channel(credential) as channel:
         return list(await asyncio.gather(*(one(name) for name in names)))
+
+
+async def open_session(channel: aio.Channel, agent: Agent) -> Any:
+    """A session's call after its Hello. The welcome is the first message to read."""
+    call: Any = channel.stream_stream("/muster.session.v1.Session/Connect")()
+    hello = session_pb2.Hello(agent_version="bench", cluster_uid=f"uid-{agent.cluster}", patience_seconds=PATIENCE_SECONDS)
+    await call.write(session_pb2.AgentMessage(hello=hello).SerializeToString())
+    return call

@@ -1,4 +1,4 @@
-"""The worst bodies of requests, generated for each format, and what reading each costs.
+"""The most expensive request bodies of each format, and the processor time of parsing each.
 
     python -m bench bodies
 
@@ -116,6 +116,6 @@ async def measured() -> dict[str, float]:
 
 @click.command()
 def bodies() -> None:
-    """What the worst bodies of requests cost."""
+    """Processor time of the most expensive request bodies."""
     for name, milliseconds in asyncio.run(measured()).items():
         click.echo(f"{milliseconds:8.1f} ms  {name}")

@@ -22,20 +22,20 @@ from typing import Any
 
 import click
 
-from bench import door, failover, heartbeats, issuance, join, sessions, start
+from bench import door, failover, heartbeats, processes, sessions
 from machinery.runtime.clock import SystemClock
 
 HERE = Path(__file__).parent
 TABLE, BASELINE = HERE / "figures.md", HERE / "baseline.json"
 LEAST_SPREAD = 0.10
-"""Share by which a figure may always differ, however close together the runs of the baseline lie."""
+"""Share of the median by which a figure may always differ, even if the runs of the baseline are closer together."""
 ENOUGH_RUNS = 3
-"""With fewer runs in the baseline its spread means nothing: such a figure is shown and not judged."""
+"""With fewer runs in the baseline a figure is shown and not judged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One row of the table. `key`: where the value stands in what its measurement returns; smaller is better."""
+    """One row of the table. `key`: path of the value in the measurement's result; smaller is better."""
 
     name: str
     unit: str
@@ -52,12 +52,12 @@ class Figure:
 
 
 MEASUREMENTS: dict[str, Callable[[], Awaitable[Mapping[str, Any]]]] = {
-    "start": lambda: start.measure(5),
-    "join": lambda: join.measure(7, "auto"),
-    "issuance": lambda: issuance.measure(300),
-    "sessions": lambda: sessions.measure(200, 3),
+    "start": lambda: processes.measure_start(5),
+    "join": lambda: processes.measure_join(7, "auto"),
+    "issuance": lambda: sessions.measure_issuance(300),
+    "sessions": lambda: sessions.measure_sessions(200, 3),
     "door": lambda: door.measure(5_000, 50, 20, ""),
-    "heartbeats": lambda: heartbeats.measure(1_000, 60, 120),
+    "heartbeats": lambda: heartbeats.measure_heartbeats(1_000, 60, 120),
     "failover": lambda: failover.measure(5, 10, 3),
 }
 
@@ -85,7 +85,7 @@ FIGURES = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A measured figure. `compared`: what stands in the baseline, the value or its ratio to the calibration loop."""
+    """A measured figure. `compared`: the value or its ratio to the calibration loop, as the baseline has it."""
 
     figure: Figure
     value: float
@@ -109,7 +109,7 @@ def calibrate() -> float:
 
 
 def limit_of(samples: Sequence[float]) -> float | None:
-    """The largest value that is no worse than the baseline within its noise; None: too few runs to say."""
+    """The largest value within the noise of the baseline; None: too few runs."""
     if len(samples) < ENOUGH_RUNS:
         return None
     spread = max(max(samples) - min(samples), LEAST_SPREAD * statistics.median(samples))
@@ -146,7 +146,7 @@ def is_worse(row: Row, samples: Sequence[float]) -> bool:
 
 
 def measured(names: Sequence[str]) -> list[Row]:
-    """Every figure of the measurements with these names, one measurement after the other."""
+    """All figures of these measurements, which run one after the other."""
     rows = []
     for name in names:
         load, before = os.getloadavg()[0], calibrate()

@@ -1,10 +1,10 @@
-"""What the HTTPS door costs with many clusters: lists, selections, pages, memory, and a change seen by many watchers.
+"""Cost of the HTTPS door with many clusters: lists, selectors, pages, memory, and a change sent to many watchers.
 
     python -m bench door [--clusters 5000] [--watchers 1000] [--database postgresql://...]
 
 A real `hub serve` over a database that was filled before with ManagedClusters of 3.3 kB, and one client on one TLS connection
-that takes no gzip. Processor time is the hub's, user and system. Watchers have a connection each; a change is seen when its
-bytes are there, so that the time is the hub's and not that of a thousand clients in one process.
+without gzip. Processor time is the hub's, user and system. Each watcher has its own connection; it has a change when the bytes
+arrive, still encrypted, so that the time is the hub's and not that of a thousand clients in one process.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import ssl
 import statistics
 import time
 from base64 import b64decode
+from collections.abc import Sequence
 from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from typing import Any
 import click
 import yaml
 
-from bench.stage import CLUSTERS, Stage, cpu_seconds, memory_mib, staged
+from bench.stage import CLUSTERS, Stage, cpu_seconds, memory_mib, report, staged
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
 from hub.store import SqlStore
@@ -30,9 +31,9 @@ from machinery.meta.objects import Key
 
 REGIONS = 60
 BYTES = 3_300
-AT_ONCE = 100
+BATCH = 100
 CALM = 0.1
-"""Seconds of processor time in two."""
+"""Processor seconds within two seconds below which the hub counts as idle."""
 
 
 @click.command()
@@ -42,11 +43,11 @@ CALM = 0.1
 @click.option("--database", default="", help="An empty PostgreSQL database; without it SQLite.")
 def door(clusters: int, watchers: int, rounds: int, database: str) -> None:
     """Lists, pages and watches over the HTTPS door."""
-    click.echo(json.dumps(asyncio.run(measure(clusters, watchers, rounds, database)), indent=2))
+    report(measure(clusters, watchers, rounds, database))
 
 
 def document(number: int) -> dict[str, Any]:
-    """A ManagedCluster as agents and operators make it, of about BYTES."""
+    """A ManagedCluster as agents and operators write it, of about BYTES."""
     name = f"cluster-{number:05}"
     conditions = [
         {
@@ -87,19 +88,18 @@ def document(number: int) -> dict[str, Any]:
     return made
 
 
-def _fill(tx: Transaction, numbers: range) -> None:
-    for number in numbers:
-        made = document(number)
+def put_new(tx: Transaction, documents: Sequence[dict[str, Any]]) -> None:
+    for made in documents:
         if tx.objects.get(MANAGED_CLUSTERS, Key("", made["metadata"]["name"])) is None:
             tx.objects.put(MANAGED_CLUSTERS, made, None, "bench")
 
 
-async def fill(url: str, clusters: int) -> None:
-    """Writes the clusters as the hub's own store would, in few transactions."""
+async def _fill(url: str, clusters: int) -> None:
+    """Write the clusters through the hub's own store, in few transactions."""
     store = SqlStore(url)
     await store.open()
-    for first in range(0, clusters, AT_ONCE):
-        await store.run(_fill, range(first, min(first + AT_ONCE, clusters)))
+    for first in range(0, clusters, BATCH):
+        await store.run(put_new, [document(number) for number in range(first, min(first + BATCH, clusters))])
     await store.close()
 
 
@@ -134,7 +134,7 @@ class Client:
             raise RuntimeError(f"patch: {answer.status}")
 
     def watch(self, revision: str) -> ssl.SSLSocket:
-        """A watch whose headers have come; what follows can be read undecoded."""
+        """A watch whose response headers have arrived."""
         opened = self.context.wrap_socket(socket.create_connection(("127.0.0.1", self.port)))
         opened.sendall(f"GET {CLUSTERS}?watch=1&resourceVersion={revision} HTTP/1.1\r\nHost: bench\r\n\r\n".encode())
         head = b""
@@ -201,7 +201,7 @@ def fan_out(hub: int, client: Client, watchers: int, changes: int) -> dict[str, 
 
 
 def settle(hub: int) -> None:
-    """Returns when the hub has looked at all clusters after its start and does next to nothing, or after two minutes."""
+    """Wait until the hub is idle, because it examines all clusters after its start; two minutes at most."""
     for _ in range(60):
         before = cpu_seconds(hub)
         time.sleep(2)
@@ -209,7 +209,7 @@ def settle(hub: int) -> None:
             return
 
 
-def ask(stage: Stage, hub: int, watchers: int, rounds: int) -> dict[str, Any]:
+def _all_requests(stage: Stage, hub: int, watchers: int, rounds: int) -> dict[str, Any]:
     settle(hub)
     found: dict[str, Any] = {"hub_rss_mib_at_rest": round(memory_mib(hub)[1], 1)}
     client = Client(stage.admin, stage.https_port)
@@ -226,7 +226,7 @@ async def measure(clusters: int, watchers: int, rounds: int, database: str) -> d
     async with staged() as stage:
         folder = stage.folder / "hub"
         folder.mkdir(mode=0o700)
-        await fill(database or f"sqlite:///{folder / 'hub.db'}", clusters)
+        await _fill(database or f"sqlite:///{folder / 'hub.db'}", clusters)
         flags = [f"--database-url={database}"] if database else []
         hub = await stage.start_hub(*flags)
-        return await asyncio.to_thread(ask, stage, hub.pid, watchers, rounds)
+        return await asyncio.to_thread(_all_requests, stage, hub.pid, watchers, rounds)

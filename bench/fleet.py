@@ -1,11 +1,11 @@
-"""A small fleet for a long time, with a fault every few seconds; after each the fleet must be whole again.
+"""A long run of a small fleet with a fault every few seconds; after each fault every cluster must be Available again.
 
     python -m bench.fleet [--clusters 4] [--minutes 10] [--seed 1]
 
-Real processes on one machine: a hub on SQLite that approves by rule, hollow clusters, and one spoke each. Faults are drawn
-from the seed: an agent killed or stopped, the hub killed or stopped, a cluster's API server ill. It fails as soon as a cluster
-is not Available with new beats within a minute, and ends with what the hub held at first and at last: memory and open files
-should not grow with the number of faults.
+Real processes on one machine: a hub on SQLite that approves by rule, hollow clusters, and one agent each. The seed determines
+the faults: an agent or the hub killed or stopped, a cluster's API server that fails. The run fails when a cluster is not
+Available with new beats within a minute. It prints memory and open files of the hub at the start and at the end, which should
+not grow with the number of faults.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from machinery.errors import MusterError
 from machinery.meta.timestamps import parse_time
 from machinery.runtime.clock import SystemClock
 
-WHOLE_WITHIN = 60.0
+RECOVERED_WITHIN = 60.0
 FLAGS = ("--auto-approve=*", "--default-lease-duration=2s", "--beat-interval=500ms", "--flush-window=200ms")
 
 
 class Fleet:
-    """The fleet and what was done to it."""
+    """The fleet and the faults so far."""
 
     def __init__(self, stage: Stage, clusters: int, random: Random) -> None:
         self.counts: Counter[str] = Counter()
@@ -47,7 +47,7 @@ class Fleet:
             partial(self._end_spoke, signal.SIGTERM),
             partial(self._end_hub, signal.SIGKILL),
             partial(self._end_hub, signal.SIGTERM),
-            self._illness,
+            self._api_server_fault,
         )
         self._spokes: dict[str, Child] = {}
         self._kubeconfigs: dict[str, Path] = {}
@@ -59,17 +59,17 @@ class Fleet:
             self._kubeconfigs[name] = await self._stage.start_hollow(name)
             self._bootstraps[name] = await self._stage.bootstrap(name)
             await self._start_spoke(name)
-        await self._whole()
+        await self._recovered()
 
     async def fault(self) -> None:
-        """One fault, and the way back to a whole fleet."""
+        """Cause one fault, and wait until the fleet has recovered."""
         self.counts[await self._random.choice(self._faults)()] += 1
         began = time.monotonic()
-        await self._whole()
+        await self._recovered()
         self.recoveries.append(time.monotonic() - began)
 
     def held(self) -> dict[str, float]:
-        """What the hub holds now."""
+        """Memory and number of open files of the hub."""
         assert self._stage.hub is not None
         pid = self._stage.hub.pid
         return {"pss_mib": round(memory_mib(pid)[0], 1), "files": len(list(Path(f"/proc/{pid}/fd").iterdir()))}
@@ -94,7 +94,7 @@ class Fleet:
         await self._stage.start_hub(*FLAGS)
         return f"hub {number.name}"
 
-    async def _illness(self) -> str:
+    async def _api_server_fault(self) -> str:
         name = self._random.choice(self._names)
         fault = self._random.choice(["slow=500ms", "error", "not-live", "refuse-secret-writes"])
         await self._switch(name, fault)
@@ -103,26 +103,26 @@ class Fleet:
         return f"cluster {fault}"
 
     async def _switch(self, name: str, fault: str) -> None:
-        """The cluster may be too ill to hear it at once."""
+        """Switch the fault on or off; the cluster may need several attempts."""
 
-        async def heard() -> bool:
+        async def accepted() -> bool:
             answer = await ask(_hollow("fault", f"--kubeconfig={self._kubeconfigs[name]}", fault))
             return answer.code == 0
 
-        await self._stage.until(heard, f"{name} takes {fault}", every=0.5)
+        await self._stage.until(accepted, f"{name} takes {fault}", every=0.5)
 
-    async def _whole(self) -> None:
-        """Until every cluster is Available and its agent has beaten since."""
+    async def _recovered(self) -> None:
+        """Wait until every cluster is Available and its agent has beaten since."""
         since = SystemClock().now()
 
-        async def whole() -> bool:
+        async def recovered() -> bool:
             try:
                 async with self._stage.client() as client:
                     return all([await self._beats(client, name, since) for name in self._names])
             except (MusterError, OSError):
                 return False
 
-        await self._stage.until(whole, "every cluster is Available and beats", within=WHOLE_WITHIN, every=0.2)
+        await self._stage.until(recovered, "every cluster is Available and beats", within=RECOVERED_WITHIN, every=0.2)
 
     @staticmethod
     async def _beats(client: KubeClient, name: str, since: datetime) -> bool:

@@ -1,12 +1,10 @@
-"""Requests made up from the published OpenAPI, against a running hub: no 500, and no answer that is not documented.
+"""Requests generated from the published OpenAPI, against a running hub: no status 500, and no undocumented answer.
 
-python -m bench.fuzz [--examples N] [--cases N] [--seed N]       what came of it is noted in bench/fuzz.md
+    python -m bench.fuzz [--examples N] [--cases N] [--seconds N] [--seed N]
 
-Before them come mutated bodies of every format, bearer tokens and gRPC messages (`bench.wirefuzz`).
-
-Every operation of every document gets its examples: some as the schema allows, some with bodies that are nearly right, some
-against the rules. Checked are the status, the content type and the schema of each answer. Watches are left out: they do not
-end.
+First mutated bodies of every format, bearer tokens and gRPC messages (`bench.wirefuzz`); then examples of every operation of
+every document, valid, nearly valid and invalid. Status, content type and schema of each answer are checked. Watches are left
+out, because they do not end. The result is written to bench/fuzz.md.
 """
 
 import argparse
@@ -55,17 +53,17 @@ SELDOM, MOSTLY = 0.1, 0.8
 
 @dataclass(slots=True)
 class Findings:
-    """What a run has seen."""
+    """Results of a run."""
 
     operations: int = 0
     answers: Counter[int] = field(default_factory=Counter)
     failures: dict[str, str] = field(default_factory=dict)
-    """By operation and kind of failure: one request, its answer, and what is wrong with it."""
+    """One request with its answer and the problem, by operation and kind of failure."""
     seconds: float = 0.0
 
 
 class Fuzzer:
-    """Sends made-up requests to the server at `url` with `session`'s credentials."""
+    """Sends generated requests to the server at `url` with the credentials of `session`."""
 
     def __init__(self, url: str, session: requests.Session, *, examples: int, number: int = 1) -> None:
         self._url = url
@@ -112,7 +110,7 @@ class Fuzzer:
         )
         @given(case=cases, draw=st.randoms(use_true_random=False))
         def asked(case: Case, draw: random.Random) -> None:
-            _made_plausible(case, kind, draw)
+            _make_plausible(case, kind, draw)
             self._asked(operation.label, case)
 
         asked()
@@ -140,8 +138,8 @@ def _told(failure: BaseException) -> str:
     return f"{type(failure).__name__}: {failure}"
 
 
-def _made_plausible(case: Case, kind: Mapping[str, str], draw: random.Random) -> None:
-    """Names that exist sometimes, the right type of object mostly, no watch."""
+def _make_plausible(case: Case, kind: Mapping[str, str], draw: random.Random) -> None:
+    """Use names that may exist, mostly the right type of object, and no watch."""
     kept = {
         name: value for name, value in dict(case.query or {}).items() if name not in UNENDING and draw.random() < MOSTLY / 2
     }
@@ -159,7 +157,7 @@ def _made_plausible(case: Case, kind: Mapping[str, str], draw: random.Random) ->
 def _typed(
     body: Mapping[str, Any], kind: Mapping[str, str], name: str, namespace: str | None, draw: random.Random
 ) -> dict[str, Any]:
-    """The body as an object of its kind, with a name; its other metadata only sometimes, as most of it is refused."""
+    """The body as an object of its kind, with a name, and sometimes its other metadata, most of which is refused."""
     given, group, version = body.get("metadata"), kind.get("group", ""), kind.get("version", "")
     metadata = dict(given) if isinstance(given, dict) and draw.random() > MOSTLY else {}
     metadata |= {"name": name, **({"namespace": namespace} if namespace else {})}
@@ -187,13 +185,13 @@ def session_of(path: Path) -> Iterator[tuple[str, requests.Session]]:
 
 
 def fuzzed(path: Path, *, examples: int, number: int, most: int | None = None) -> Findings:
-    """What comes of a run with the credentials of a kubeconfig."""
+    """Run with the credentials of a kubeconfig."""
     with session_of(path) as (url, session):
         return Fuzzer(url, session, examples=examples, number=number).run(most)
 
 
 def written(findings: Findings, parts: Sequence[Part], examples: int, number: int, began: datetime) -> str:
-    """The notes of one run."""
+    """The result of one run as Markdown."""
     failures = {**findings.failures, **{name: shown for part in parts for name, shown in part.failures.items()}}
     rows = [
         f"| {part.name} | {part.outcomes.total()} | {part.seconds:.0f} s | "
@@ -204,7 +202,7 @@ def written(findings: Findings, parts: Sequence[Part], examples: int, number: in
     counted = f"{findings.answers.total()} requests to {findings.operations} operations of the published OpenAPI"
     took = f"{findings.seconds / 60:.1f} minutes ({examples} examples of each, seed {number})"
     lines = [
-        "# The last made-up requests",
+        "# Generated requests: the last run",
         "",
         f"Written by `make fuzz` on {began:%Y-%m-%d}: {counted} in {took}.",
         "",
@@ -214,7 +212,7 @@ def written(findings: Findings, parts: Sequence[Part], examples: int, number: in
         "|---|---|---|---|",
         *rows,
         "",
-        "No internal error, no answer late or missing, and none that is not documented."
+        "No internal error, no missing or late answer, no undocumented answer."
         if not failures
         else f"{len(failures)} kinds of failures:",
         *(f"- {name}" for name in sorted(failures)),

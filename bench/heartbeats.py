@@ -1,16 +1,16 @@
-"""What one heartbeat costs the hub: processor time of its process, user and system, per beat.
+"""Cost of heartbeats and of healthy clusters: processor time of a hub that runs as a process.
 
-    python -m bench heartbeats [--sessions 1000] [--seconds 60] [--warm-up 120]
+    python -m bench heartbeats [--sessions 1000] [--seconds 60] [--warm-up 120]    per heartbeat
+    python -m bench availability [--clusters 1000] [--seconds 120] [--postgres]    per cluster and minute
 
-A real `hub serve` on SQLite, and as many clusters with a certificate and a connection of their own, each beating once a second
-at its own moment; all in one other process. The time includes gRPC and TLS, the flush and the acknowledgement of every beat,
-and whatever else the hub does meanwhile.
+All agents run in this process, each with its own certificate and connection.
 """
 
 import asyncio
-import json
 import random
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -19,29 +19,20 @@ from typing import Any
 import click
 from grpc import aio
 
-from bench.agents import Agent, Target, bootstrap, register_many
-from bench.stage import cpu_seconds, memory_mib, staged
+from bench.agents import Agent, Target, bootstrap, open_session, register_many
+from bench.stage import Stage, cpu_seconds, memory_mib, postgres_cpu_seconds, postgres_for_hubs, report, staged
 from machinery.wire.session.v1 import session_pb2 as wire
 from spoke.domain.beats import pause
 
 OPENING_AT_ONCE = 50
-PATIENCE_SECONDS = 10
-"""As the spoke's."""
-
-
-@click.command()
-@click.option("--sessions", default=1_000, show_default=True)
-@click.option("--seconds", default=60.0, show_default=True)
-@click.option("--warm-up", default=120.0, show_default=True, help="The Events of so many joins are told for a while.")
-def heartbeats(sessions: int, seconds: float, warm_up: float) -> None:
-    """Processor time of the hub per heartbeat."""
-    click.echo(json.dumps(asyncio.run(measure(sessions, seconds, warm_up)), indent=2))
+IDLE_SECONDS, WARM_UP_SECONDS = 30.0, 45.0
+"""How long a hub without clusters is measured. The time that taints and Events of new clusters take, and a little more."""
 
 
 class Fleet:
-    """Sessions that beat until their process ends: every `interval` seconds, or as the hub asks and the spoke draws it."""
+    """Open sessions that beat: every `interval` seconds, or without one as the hub asks and the agent draws it."""
 
-    def __init__(self, target: Target, agents: list[Agent], interval: float | None = None) -> None:
+    def __init__(self, target: Target, agents: list[Agent], interval: float | None) -> None:
         self._interval = interval
         self._target = target
         self._agents = agents
@@ -57,16 +48,10 @@ class Fleet:
 
     async def _session(self, tasks: asyncio.TaskGroup, agent: Agent) -> None:
         async with self._slots:
-            channel = self._target.channel(agent.credential)
-            call: Any = channel.stream_stream("/muster.session.v1.Session/Connect")()
-            hello = wire.Hello(agent_version="bench", cluster_uid=f"uid-{agent.cluster}", patience_seconds=PATIENCE_SECONDS)
-            await call.write(wire.AgentMessage(hello=hello).SerializeToString())
+            call = await open_session(self._target.channel(agent.credential), agent)
             pace = Pace(wire.HubMessage.FromString(await call.read()).welcome.beat_interval.ToTimedelta().total_seconds())
             self.open += 1
         tasks.create_task(self._read(call, pace))
-        await self._beat(call, pace)
-
-    async def _beat(self, call: Any, pace: "Pace") -> None:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(random.uniform(0, self._interval or pace.seconds))  # noqa: S311 - spreads load, guards nothing
         due = loop.time()
@@ -96,31 +81,52 @@ class Pace:
     seconds: float
 
     def drawn(self) -> float:
-        """Seconds until the next beat, in step with all others as the spoke's are: hub and agents have one clock here."""
+        """Seconds until the next beat, in step with all others as the agent's are: hub and agents have one clock here."""
         return pause(timedelta(seconds=self.seconds), random.random(), datetime.now(UTC)).total_seconds()  # noqa: S311 - spreads load
 
 
-async def measure(sessions: int, seconds: float, warm_up: float) -> dict[str, float]:
+@asynccontextmanager
+async def beating(stage: Stage, clusters: int, warm_up: float, interval: float | None = None) -> AsyncIterator[Fleet]:
+    """Sessions of new clusters that are all open and have warmed up. They end with the block."""
+    target, credential = await bootstrap(stage)
+    agents = await register_many(target, credential, [f"bench-{number:05}" for number in range(clusters)])
+    fleet = Fleet(target, agents, interval)
+    running = asyncio.create_task(fleet.run())
+    try:
+        while fleet.open < clusters:
+            await asyncio.sleep(0.1)
+            if running.done():
+                running.result()
+        await asyncio.sleep(warm_up)
+        yield fleet
+        if running.done():
+            running.result()
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+@click.command()
+@click.option("--sessions", default=1_000, show_default=True)
+@click.option("--seconds", default=60.0, show_default=True)
+@click.option("--warm-up", default=120.0, show_default=True, help="Events of so many joins are written for a while.")
+def heartbeats(sessions: int, seconds: float, warm_up: float) -> None:
+    """Processor time of the hub on SQLite per heartbeat; every session beats once a second.
+
+    It includes gRPC and TLS, flush and acknowledgement of every beat, and everything else that the hub does meanwhile.
+    """
+    report(measure_heartbeats(sessions, seconds, warm_up))
+
+
+async def measure_heartbeats(sessions: int, seconds: float, warm_up: float) -> dict[str, float]:
     async with staged() as stage:
         hub = await stage.start_hub("--auto-approve=*", "--beat-interval=1s", "--beats-per-second=0")
-        target, credential = await bootstrap(stage)
-        agents = await register_many(target, credential, [f"bench-{number:05}" for number in range(sessions)])
-        fleet = Fleet(target, agents, interval=1.0)
-        running = asyncio.create_task(fleet.run())
-        try:
-            while fleet.open < sessions:
-                await asyncio.sleep(0.1)
-                if running.done():
-                    running.result()
-            await asyncio.sleep(warm_up)
+        async with beating(stage, sessions, warm_up, interval=1.0) as fleet:
             before, began, cpu = fleet.acknowledged, time.monotonic(), cpu_seconds(hub.pid)
-            await asyncio.wait({running}, timeout=seconds)
+            await asyncio.sleep(seconds)
             beats, spent, took = fleet.acknowledged - before, cpu_seconds(hub.pid) - cpu, time.monotonic() - began
             pss, rss = memory_mib(hub.pid)
             unacknowledged = fleet.sent - fleet.acknowledged
-        finally:
-            running.cancel()
-            await asyncio.wait({running})
     return {
         "sessions": sessions,
         "beats_per_second": round(beats / took, 1),
@@ -129,3 +135,46 @@ async def measure(sessions: int, seconds: float, warm_up: float) -> dict[str, fl
         "hub_pss_mib": round(pss, 1),
         "hub_rss_mib": round(rss, 1),
     }
+
+
+@click.command()
+@click.option("--clusters", default=1_000, show_default=True)
+@click.option("--seconds", default=120.0, show_default=True)
+@click.option("--postgres", is_flag=True, help="On a PostgreSQL of the tests. Without it: SQLite.")
+def availability(clusters: int, seconds: float, *, postgres: bool) -> None:
+    """Processor time of the hub per healthy cluster and minute, with default settings.
+
+    Everything the hub does is counted, its cost without clusters included, which is measured before and listed as well. With
+    --postgres the processor time of all processes of the database is listed too.
+    """
+    if not postgres:
+        report(_measure_availability(clusters, seconds, None))
+        return
+    with postgres_for_hubs() as (_, postmaster):
+        report(_measure_availability(clusters, seconds, postmaster))
+
+
+async def _measure_availability(clusters: int, seconds: float, postmaster: int | None) -> dict[str, float]:
+    """`postmaster`: pid of the database's first process; None: SQLite."""
+    async with staged() as stage:
+        hub = await stage.start_hub("--auto-approve=*", *([stage.shared_keys()] if postmaster is not None else []))
+        await asyncio.sleep(5)
+        idle_seconds, before = min(seconds, IDLE_SECONDS), cpu_seconds(hub.pid)
+        await asyncio.sleep(idle_seconds)
+        idle = cpu_seconds(hub.pid) - before
+        async with beating(stage, clusters, WARM_UP_SECONDS) as fleet:
+            beats, began, before = fleet.acknowledged, time.monotonic(), cpu_seconds(hub.pid)
+            database = postgres_cpu_seconds(postmaster) if postmaster is not None else 0.0
+            await asyncio.sleep(seconds)
+            beats, took, spent = fleet.acknowledged - beats, time.monotonic() - began, cpu_seconds(hub.pid) - before
+            database = postgres_cpu_seconds(postmaster) - database if postmaster is not None else 0.0
+    minutes = clusters * took / 60
+    found = {
+        "clusters": float(clusters),
+        "beats_per_second": round(beats / took, 1),
+        "hub_cpu_ms_per_cluster_minute": round(spent / minutes * 1e3, 3),
+        "hub_cpu_ms_per_minute_without_clusters": round(idle / idle_seconds * 60e3, 1),
+    }
+    if postmaster is not None:
+        found["postgres_cpu_ms_per_cluster_minute"] = round(database / minutes * 1e3, 3)
+    return found

@@ -1,15 +1,13 @@
-"""How soon a change on one replica is seen on another.
+"""Delay until a change that one replica has committed reaches a follower on another replica.
 
-    python -m bench replicas --database postgresql://... [--changes 400]
+    python -m bench replicas [--database postgresql://...] [--changes 400]
 
-Two stores on one PostgreSQL, each as a replica opens it. From the moment at which the first one is told that its change is
-committed until a follower of the second one has it: at ease (one change at a time, fifty a second at most) and under load
-(twenty writers that never pause), each with the doorbell and with the poll alone. Processor time is that of this process,
-which is both replicas, per change. The database is best an empty one.
+Two stores on one PostgreSQL, each as a replica opens it. The delay runs from the answer to the writer until a follower of the
+second store has the change: idle (one change at a time, fifty a second at most) and under load (twenty writers without pause),
+each with notifications and with the poll alone. Processor time is that of this process, which is both replicas, per change.
 """
 
 import asyncio
-import json
 import time
 from dataclasses import dataclass, field
 from statistics import quantiles
@@ -18,6 +16,7 @@ from uuid import uuid4
 
 import click
 
+from bench.stage import postgres_for_hubs, report
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
 from hub.store import SqlStore
@@ -25,29 +24,30 @@ from machinery.meta.objects import Key
 
 WRITERS = 20
 PAUSE = 0.02
-UNTIL_HEARD = 1.0
+SUBSCRIBE_SECONDS = 1.0
 
 
 @click.command()
-@click.option("--database", metavar="URL", help="PostgreSQL, where tables may be made. Without it there is nothing to measure.")
+@click.option("--database", metavar="URL", help="An empty PostgreSQL database; without it a server of the tests.")
 @click.option("--changes", default=400, show_default=True)
 def replicas(database: str | None, changes: int) -> None:
-    """Delay until a change is seen on another replica."""
-    if database is None:
-        click.echo("needs --database postgresql://USER@HOST/NAME")
+    """Delay of a change until it reaches another replica."""
+    if database is not None:
+        report(measure(database, changes))
         return
-    click.echo(json.dumps(asyncio.run(measure(database, changes)), indent=2))
+    with postgres_for_hubs() as (url, _):
+        report(measure(url, changes))
 
 
 async def measure(url: str, changes: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name, doorbell in (("doorbell", True), ("poll alone", False)):
+    for name, doorbell in (("notifications", True), ("poll alone", False)):
         one, two = (SqlStore(url, doorbell=doorbell) for _ in range(2))
         try:
             await one.open()
             await two.open()
-            await asyncio.sleep(UNTIL_HEARD)
-            found[f"{name}, at ease"] = await at_ease(one, two, changes)
+            await asyncio.sleep(SUBSCRIBE_SECONDS)
+            found[f"{name}, idle"] = await idle(one, two, changes)
             found[f"{name}, under load"] = await under_load(one, two, changes * 5)
         finally:
             await one.close()
@@ -57,7 +57,7 @@ async def measure(url: str, changes: int) -> dict[str, Any]:
 
 @dataclass
 class Seen:
-    """When each name was committed, and when the follower had it."""
+    """When each name was committed, and when the follower received it."""
 
     committed: dict[str, float] = field(default_factory=dict)
     seen: dict[str, float] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Seen:
                 return
 
     def delays(self, spent: float) -> dict[str, float]:
-        """Milliseconds. A follower may be quicker than the answer to who wrote."""
+        """Delays in milliseconds; negative when the follower is faster than the answer to the writer."""
         delays = sorted((self.seen[name] - at) * 1000 for name, at in self.committed.items())
         cuts = quantiles(delays, n=100)
         per_change = spent / len(delays) * 1000
@@ -83,7 +83,7 @@ def put(tx: Transaction, name: str) -> None:
     tx.objects.put(MANAGED_CLUSTERS, document, tx.objects.get(MANAGED_CLUSTERS, Key("", name)), "bench")
 
 
-async def at_ease(one: SqlStore, two: SqlStore, changes: int) -> dict[str, float]:
+async def idle(one: SqlStore, two: SqlStore, changes: int) -> dict[str, float]:
     async def write(seen: Seen, run: str) -> None:
         for number in range(changes):
             await written(one, seen, f"{run}-{number}")

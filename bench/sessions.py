@@ -1,34 +1,62 @@
-"""Processor time of the hub per session start: TLS handshake, welcome, first acknowledged heartbeat, end.
+"""Certificates and session starts: many agents at a hub that runs as a process on SQLite.
 
-    python -m bench sessions [--agents 200] [--rounds 3]
-
-A real `hub serve` on SQLite with default settings. All agents have their certificates before the measurement begins.
+python -m bench issuance [--requests 300]            seconds until all CSRs that arrive at once are issued
+python -m bench sessions [--agents 200] [--rounds 3] processor time of the hub per session start
 """
 
 import asyncio
-import json
 import time
-from typing import Any
 
 import click
 
-from bench.agents import Agent, Target, bootstrap, register_many
-from bench.stage import cpu_seconds, staged
+from bench.agents import Agent, Target, bootstrap, open_session, register, register_many, request_for
+from bench.stage import cpu_seconds, report, staged
 from machinery.wire.session.v1 import session_pb2 as wire
 
 AT_ONCE = 16
 
 
 @click.command()
+@click.option("--requests", default=300, show_default=True)
+def issuance(requests: int) -> None:
+    """Time until many certificates are issued whose CSRs arrive at once.
+
+    Each request has its own connection; keys and requests are made before. The time runs from the first dial to the last
+    certificate: TLS handshakes, registration of the cluster, the request, its approval by rule, the signatures (agent and
+    recovery certificate each) and the answer.
+    """
+    report(measure_issuance(requests))
+
+
+async def measure_issuance(requests: int) -> dict[str, float]:
+    async with staged() as stage:
+        hub = await stage.start_hub("--auto-approve=*")
+        target, credential = await bootstrap(stage)
+        names = [f"bench-{number:05}" for number in range(requests)]
+        prepared = [(name, *request_for(name)) for name in names]
+        channels = [target.channel(credential) for _ in names]
+        spent, began = cpu_seconds(hub.pid), time.monotonic()
+        agents = await asyncio.gather(*(register(channel, *one) for channel, one in zip(channels, prepared, strict=True)))
+        took, spent = time.monotonic() - began, cpu_seconds(hub.pid) - spent
+        assert len({agent.credential.chain for agent in agents}) == requests
+        await asyncio.gather(*(channel.close() for channel in channels))
+    return {
+        "requests": requests,
+        "seconds": round(took, 2),
+        "hub_cpu_milliseconds_per_certificate": round(spent / requests * 1e3, 2),
+    }
+
+
+@click.command()
 @click.option("--agents", default=200, show_default=True)
 @click.option("--rounds", default=3, show_default=True, help="How often each agent opens a session.")
 def sessions(agents: int, rounds: int) -> None:
-    """Processor time of the hub per session start."""
-    click.echo(json.dumps(asyncio.run(measure(agents, rounds)), indent=2))
+    """Processor time of the hub per session: TLS handshake, welcome, first acknowledged heartbeat, end."""
+    report(measure_sessions(agents, rounds))
 
 
-async def measure(agents: int, rounds: int) -> dict[str, float]:
-    """Open `agents` sessions `rounds` times, each on a connection of its own."""
+async def measure_sessions(agents: int, rounds: int) -> dict[str, float]:
+    """Open `agents` sessions `rounds` times, each on its own connection. All agents have their certificates before."""
     async with staged() as stage:
         hub = await stage.start_hub("--auto-approve=*")
         target, credential = await bootstrap(stage)
@@ -50,20 +78,12 @@ async def _open_all(target: Target, agents: list[Agent]) -> None:
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def one(agent: Agent) -> None:
-        async with slots:
-            await _open(target, agent)
+        async with slots, target.channel(agent.credential) as channel:
+            call = await open_session(channel, agent)
+            beat = wire.Beat(sequence=1, verdict=wire.VERDICT_AVAILABLE)
+            await call.write(wire.AgentMessage(beat=beat).SerializeToString())
+            while wire.HubMessage.FromString(await call.read()).WhichOneof("message") != "beat_ack":
+                pass
+            call.cancel()
 
     await asyncio.gather(*(one(agent) for agent in agents))
-
-
-async def _open(target: Target, agent: Agent) -> None:
-    """One session until its first heartbeat is acknowledged."""
-    async with target.channel(agent.credential) as channel:
-        call: Any = channel.stream_stream("/muster.session.v1.Session/Connect")()
-        hello = wire.Hello(agent_version="bench", cluster_uid=f"uid-{agent.cluster}", patience_seconds=10)
-        await call.write(wire.AgentMessage(hello=hello).SerializeToString())
-        beat = wire.Beat(sequence=1, verdict=wire.VERDICT_AVAILABLE)
-        await call.write(wire.AgentMessage(beat=beat).SerializeToString())
-        while wire.HubMessage.FromString(await call.read()).WhichOneof("message") != "beat_ack":
-            pass
-        call.cancel()

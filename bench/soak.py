@@ -1,8 +1,8 @@
-"""The tests that repeat a trial, with many trials each; what came of it is noted in bench/soak.md.
+"""Runs the tests that repeat a trial with many trials each, and writes the result to bench/soak.md.
 
 python -m bench.soak [arguments for pytest]
 
-With arguments (one test, some tests) the outcome is shown, and the notes of the last whole run stay as they are.
+With arguments (some tests) the result is printed, and bench/soak.md stays as it is.
 """
 
 import os
@@ -19,15 +19,15 @@ from machinery.runtime.clock import SystemClock
 
 ROOT = Path(__file__).parents[1]
 NOTES = Path(__file__).with_name("soak.md")
-APART = "## Apart from it"
-"""Where the notes go on that people wrote; a run leaves them as they are."""
+MANUAL = "## Other runs"
+"""Heading of the part that is written by hand; a run keeps it."""
 TIMEOUT = 1800
-"""Seconds that one test may take: many trials may be in it."""
+"""Seconds of one test, with all its trials."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one test function, all its cases together."""
+    """The result of one test function, all its cases together."""
 
     trials: int = 0
     passed: int = 0
@@ -43,7 +43,7 @@ class Outcome:
 
 
 class Tally:
-    """A pytest plugin that adds up what the cases of each test function came to."""
+    """A pytest plugin that adds up the cases of each test function."""
 
     def __init__(self) -> None:
         self.outcomes: dict[str, Outcome] = {}
@@ -71,17 +71,18 @@ class Tally:
 
 
 def written(outcomes: Mapping[str, Outcome], began: datetime, seconds: float) -> str:
-    """The notes of one run: no names of machines, no paths outside the project."""
+    """The result of one run as Markdown."""
     return "\n".join(_lines(outcomes, began, seconds)) + "\n"
 
 
 def _lines(outcomes: Mapping[str, Outcome], began: datetime, seconds: float) -> Iterator[str]:
     failed = sum(outcome.failed for outcome in outcomes.values())
     trials = sum(outcome.trials for outcome in outcomes.values())
-    yield "# The last soak"
+    yield "# Repeated trials: the last run"
     yield ""
-    yield f"Written by `make soak` on {began:%Y-%m-%d}: {trials} trials of {len(outcomes)} tests in {seconds / 60:.1f} minutes,"
-    yield ("all passed." if not failed else f"{failed} cases failed.")
+    result = f"{failed} cases failed." if failed else "All passed."
+    yield f"Written by `make soak` on {began:%Y-%m-%d}: {trials} trials of {len(outcomes)} tests in {seconds / 60:.1f} minutes."
+    yield result
     yield ""
     yield "| test | trials | seconds | outcome |"
     yield "|---|---|---|---|"
@@ -91,13 +92,13 @@ def _lines(outcomes: Mapping[str, Outcome], began: datetime, seconds: float) -> 
 
 
 def renewed(notes: str, run: str) -> str:
-    """The notes with this run in place of the last one."""
-    _, apart, rest = notes.partition(APART)
+    """The notes with this run in place of the last one, and the part written by hand."""
+    _, apart, rest = notes.partition(MANUAL)
     return f"{run}\n{apart}{rest}" if apart else run
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Pytest's exit code. A run that came to nothing, or was of some tests only, leaves the notes as they are."""
+    """Run pytest; return its exit code. A run of some tests only does not change the notes."""
     os.environ["MUSTER_TRIALS"] = "soak"
     os.chdir(ROOT)
     tally = Tally()

@@ -1,22 +1,39 @@
-"""A hub, hollow clusters and spokes as processes for a benchmark, and what the kernel says of them."""
+"""Hubs, hollow clusters and agents as processes, PostgreSQL, and the counters that the kernel keeps of processes."""
 
 import asyncio
+import json
 import os
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
+from sqlalchemy import make_url
+
 from hollow.demo.processes import Child, Children, ask
+from hub.api.certificates import Lifetimes
+from hub.replica.keys import create_keys
 from machinery.client.rest import KubeClient
+from machinery.errors import NotFoundError
+from machinery.runtime.clock import SystemClock
 
 CLUSTERS = "/apis/cluster.open-cluster-management.io/v1/managedclusters"
 AVAILABLE = "ManagedClusterConditionAvailable"
-MIB = 1024.0
+KIB_PER_MIB = 1024.0
+
+
+def report(measurement: Awaitable[Any]) -> None:
+    """Run a measurement and print what it returns as JSON."""
+
+    async def awaited() -> Any:
+        return await measurement
+
+    click.echo(json.dumps(asyncio.run(awaited()), indent=2))
 
 
 def free_port() -> int:
@@ -31,7 +48,7 @@ def memory_mib(pid: int) -> tuple[float, float]:
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines():
         name, _, rest = line.partition(":")
         if name in found:
-            found[name] = int(rest.split()[0]) / MIB
+            found[name] = int(rest.split()[0]) / KIB_PER_MIB
     return found["Pss"], found["Rss"]
 
 
@@ -41,6 +58,37 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def postgres_cpu_seconds(postmaster: int) -> float:
+    """User and system time of a PostgreSQL server: its first process, that one's children, and those that have ended."""
+    total = 0.0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text("ascii", "replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(stat.parent.name) == postmaster:
+            total += sum(int(field) for field in fields[11:15])
+        elif int(fields[1]) == postmaster:
+            total += sum(int(field) for field in fields[11:13])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def postgres_for_hubs() -> Iterator[tuple[str, int]]:
+    """A PostgreSQL server of the tests that all hubs started in the block use: its URL and the pid of its first process.
+
+    The URL is passed in the environment, because it may hold a password.
+    """
+    from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - starts a server
+
+    with postgres_server(flushing=True) as url:
+        os.environ["HUB_DATABASE_URL"] = url
+        try:
+            yield url, int(Path(str(make_url(url).query["host"]), "postmaster.pid").read_text("ascii").split()[0])
+        finally:
+            del os.environ["HUB_DATABASE_URL"]
+
+
 def is_available(cluster: Mapping[str, Any]) -> bool:
     conditions = cluster.get("status", {}).get("conditions", [])
     return any(entry["type"] == AVAILABLE and entry["status"] == "True" for entry in conditions)
@@ -48,7 +96,7 @@ def is_available(cluster: Mapping[str, Any]) -> bool:
 
 @dataclass
 class Stage:
-    """Everything in one temporary folder, on free ports."""
+    """A hub with its clusters and agents, in one temporary folder, on free ports."""
 
     folder: Path
     children: Children
@@ -64,11 +112,16 @@ class Stage:
         return await self.children.start(name, [sys.executable, "-m", *arguments])
 
     async def start_hub(self, *flags: str) -> Child:
-        """Returns when it is ready."""
+        """Start the hub; return when it is ready."""
         doors = (f"--grpc-listen=127.0.0.1:{self.grpc_port}", f"--https-listen=127.0.0.1:{self.https_port}")
         self.hub = await self.start("hub", "hub", "serve", f"--data-dir={self.folder / 'hub'}", *doors, *flags)
-        await self.until(lambda: _answers(self.admin), "the hub is ready")
+        await self.until(lambda: is_ready(self.admin), "the hub is ready")
         return self.hub
+
+    def shared_keys(self) -> str:
+        """Create the keys that several replicas share; return the flag that names their folder."""
+        create_keys(self.folder / "keys", Lifetimes(), SystemClock().now())
+        return f"--keys-dir={self.folder / 'keys'}"
 
     async def start_hollow(self, name: str) -> Path:
         kubeconfig = self.folder / f"{name}.kubeconfig"
@@ -99,13 +152,22 @@ class Stage:
                     raise RuntimeError(f"waiting until {what}: the hub {self.hub.how_it_ended()}: {self.hub.last_words()}")
                 await asyncio.sleep(every)
 
+    async def until_available(self, client: KubeClient, name: str, every: float = 0.02) -> None:
+        async def available() -> bool:
+            try:
+                return is_available(await client.get(f"{CLUSTERS}/{name}"))
+            except NotFoundError:
+                return False
+
+        await self.until(available, f"{name} is Available", every=every)
+
     @asynccontextmanager
     async def client(self) -> AsyncIterator[KubeClient]:
         async with await KubeClient.from_file(self.admin) as client:
             yield client
 
 
-async def _answers(admin: Path) -> bool:
+async def is_ready(admin: Path) -> bool:
     try:
         async with await KubeClient.from_file(admin) as client:
             return (await client.raw("GET", "/readyz")).status == 200
@@ -115,7 +177,7 @@ async def _answers(admin: Path) -> bool:
 
 @asynccontextmanager
 async def staged() -> AsyncIterator[Stage]:
-    """An empty stage; leaving it ends every process."""
+    """An empty stage. All its processes end with the block."""
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:
         async with Children(Path(folder) / "logs") as children:
             yield Stage(Path(folder), children, free_port(), free_port())

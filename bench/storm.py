@@ -1,14 +1,12 @@
-"""How agents come back after the death of a replica: when, how evenly, and what it costs the one that is left.
+"""Reconnection of agents after one of two replicas is killed: delay, rate, and processor time of the other replica.
 
     python -m bench storm [--agents 1000]
 
 Two `hub serve` processes on one PostgreSQL behind a TCP balancer, and whole agents (the program's own loop, with clusters in
-memory) in one process beside them. One replica gets SIGKILL. An agent is back when a beat that it sent afterwards is
-acknowledged.
+memory) in one other process. One replica gets SIGKILL. An agent is back when a beat that it sent afterwards is acknowledged.
 """
 
 import asyncio
-import json
 import signal
 import tempfile
 import time
@@ -18,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from bench.stage import cpu_seconds
+from bench.stage import cpu_seconds, postgres_for_hubs, report
 from machinery.observability import logs
 from machinery.observability.logs import LogFormat
 from tests.e2e.crowd import Crowd, crowd_of
@@ -26,7 +24,7 @@ from tests.e2e.processes import Bench
 from tests.e2e.replicas import Replicas, replicas_of
 
 FLAGS = ("--auto-approve=*", "--default-lease-duration=10s", "--beat-interval=2s", "--identity-rate=0")
-LOOK_EVERY = 0.02
+POLL_SECONDS = 0.02
 BACK_WITHIN = 120.0
 SETTLE_SECONDS = 5.0
 
@@ -34,12 +32,10 @@ SETTLE_SECONDS = 5.0
 @click.command()
 @click.option("--agents", default=1000, show_default=True)
 def storm(agents: int) -> None:
-    """Agents that come back after the death of one replica of two."""
-    from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - a package of the tests
-
+    """Reconnection of agents after one of two replicas is killed."""
     logs.configure("critical", LogFormat.JSON)
-    with postgres_server(flushing=True) as url, tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:
-        click.echo(json.dumps(asyncio.run(_storm(Path(folder), url, agents))))
+    with postgres_for_hubs() as (url, _), tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:
+        report(_storm(Path(folder), url, agents))
 
 
 async def _storm(folder: Path, database: str, agents: int) -> dict[str, float]:
@@ -71,7 +67,7 @@ async def _killed(replicas: Replicas, crowd: Crowd) -> dict[str, float]:
                 reopened.setdefault(name, now)
                 if tally.heard > killed + reopened[name] and name not in back:
                     back[name] = tally.heard - killed
-        await asyncio.sleep(LOOK_EVERY)
+        await asyncio.sleep(POLL_SECONDS)
     await victim.process.ended()
     return {
         "agents": len(crowd.tallies),
@@ -85,7 +81,7 @@ async def _killed(replicas: Replicas, crowd: Crowd) -> dict[str, float]:
 
 
 def _lost(crowd: Crowd, opened: Mapping[str, int], killed: float) -> bool:
-    """Whether somebody has not been heard since, nor come again."""
+    """Whether an agent has neither beaten nor reconnected since."""
     return any(tally.heard <= killed + 2.0 and tally.opened == opened[name] for name, tally in crowd.tallies.items())
 
 

@@ -1,7 +1,9 @@
-"""How long nobody leads, by cause: replicas of a hub as processes on a PostgreSQL of their own, with the default timings.
+"""Time without a leader, by cause: two replicas as processes on a PostgreSQL of the tests, with the default timings.
 
-The clock runs from the signal to the commit of the next term, as another session of the database sees it; the CPU figure is a
-follower's own, for looking whether the lock was released.
+    python -m bench takeover [--trials 5]
+
+The time runs from the signal to the commit of the next term, as another session of the database reads it. Then the processor
+time of an idle leader and an idle follower is measured.
 """
 
 import asyncio
@@ -17,29 +19,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bench.stage import Stage, cpu_seconds, free_port, staged
+from bench.stage import Stage, cpu_seconds, free_port, is_ready, postgres_for_hubs, staged
 from hollow.demo.processes import Child
-from hub.api.certificates import Lifetimes
 from hub.ports import Leaders
-from hub.replica.keys import create_keys
 from hub.store.writer.leader_lock_connection import SqlLifeline
-from machinery.client.kubeconfig_documents import read_document
-from machinery.client.rest import KubeClient
 from machinery.election import KUBERNETES
-from machinery.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
     from tests.fakes.postgres_path import Way
 
 REPLICAS = ("hub-0", "hub-1")
-LOOK = 0.005
+POLL_SECONDS = 0.005
 WARM_SECONDS = 3.0
 IDLE_SECONDS = 20.0
 
 
 @dataclass
 class Trial:
-    """Two replicas, and a session of our own that sees the lock."""
+    """Two replicas, and a database session that reads the leader."""
 
     stage: Stage
     ways: Mapping[str, tuple["Way", str]]
@@ -49,7 +46,7 @@ class Trial:
     ports: dict[str, int] = field(default_factory=dict)
 
     async def start(self, name: str) -> None:
-        """Returns when it is ready."""
+        """Start a replica; return when it is ready."""
         port = self.ports.setdefault(name, free_port())
         data = self.stage.folder / name
         self.replicas[name] = await self.stage.children.start(
@@ -60,24 +57,15 @@ class Trial:
                 *(f"--grpc-listen=127.0.0.1:{free_port()}", f"--https-listen=127.0.0.1:{port}"),
             ],
         )
-
-        async def ready() -> bool:
-            try:
-                document = read_document(data / "admin.kubeconfig")
-                async with await KubeClient.from_document(document) as client:
-                    return (await client.raw("GET", "/readyz")).status == 200
-            except Exception:  # noqa: BLE001 - not yet
-                return False
-
-        await self.stage.until(ready, f"{name} is ready")
+        await self.stage.until(lambda: is_ready(data / "admin.kubeconfig"), f"{name} is ready")
 
     async def leader(self) -> tuple[str, int]:
         return await self.lifeline.ask(_leader)
 
     async def followed(self, term: int) -> float:
-        """The instant at which a later term had begun."""
+        """Wait for a later term; return the instant."""
         while not ((now := await self.leader())[0] and now[1] > term):  # noqa: ASYNC110 - the database is what is watched
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_SECONDS)
         return monotonic()
 
 
@@ -87,7 +75,7 @@ def _leader(leaders: Leaders) -> tuple[str, int]:
 
 
 async def _end(trial: Trial, number: signal.Signals, *, again: bool = False) -> float:
-    """How long nobody led after the leader got this signal; `again`: it is started at once, under its name."""
+    """Seconds without a leader after the leader received this signal. `again`: it is restarted at once under its name."""
     name, term = await trial.leader()
     child = trial.replicas[name]
     begun = monotonic()
@@ -107,7 +95,7 @@ async def _end(trial: Trial, number: signal.Signals, *, again: bool = False) -> 
 
 
 async def _cut_off(trial: Trial) -> float:
-    """How long nobody led after the leader's way to the database was cut: nothing arrives any more, and nobody is told."""
+    """Seconds without a leader after all packets between the leader and the database are dropped."""
     name, term = await trial.leader()
     begun = monotonic()
     way, _ = trial.ways[name]
@@ -119,21 +107,20 @@ async def _cut_off(trial: Trial) -> float:
 
 
 CAUSES: Mapping[str, Callable[[Trial], Awaitable[float]]] = {
-    "told to stop (SIGTERM)": lambda trial: _end(trial, signal.SIGTERM),
+    "stopped (SIGTERM)": lambda trial: _end(trial, signal.SIGTERM),
     "killed (SIGKILL)": lambda trial: _end(trial, signal.SIGKILL),
     "frozen (SIGSTOP)": lambda trial: _end(trial, signal.SIGSTOP),
     "cut off from the database": _cut_off,
-    "killed and started again": lambda trial: _end(trial, signal.SIGKILL, again=True),
+    "killed and restarted": lambda trial: _end(trial, signal.SIGKILL, again=True),
 }
 
 
 async def _measure(trials: int) -> None:
-    from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - a package of the tests
-    from tests.fakes.postgres_path import postgres_path  # noqa: PLC0415 - the same
+    from tests.fakes.postgres_path import postgres_path  # noqa: PLC0415 - beside the server of the tests
 
-    with postgres_server(flushing=True) as url:
+    with postgres_for_hubs() as (url, _):
         async with AsyncExitStack() as stack, staged() as stage:
-            create_keys(stage.folder / "keys", Lifetimes(), SystemClock().now())
+            stage.shared_keys()
             ways = {name: await stack.enter_async_context(postgres_path(url)) for name in REPLICAS}
             trial = Trial(stage, ways, SqlLifeline(url, lease=KUBERNETES.lease))
             for name in REPLICAS:
@@ -147,7 +134,7 @@ async def _measure(trials: int) -> None:
 
 
 async def _idle(trial: Trial) -> None:
-    """What it costs to follow, and to lead, while nothing happens."""
+    """Processor time of leader and follower while nothing happens."""
     leader, _ = await trial.leader()
     before = {name: cpu_seconds(child.pid) for name, child in trial.replicas.items()}
     await asyncio.sleep(IDLE_SECONDS)
@@ -159,5 +146,5 @@ async def _idle(trial: Trial) -> None:
 @click.command()
 @click.option("--trials", default=5, show_default=True, help="Of each cause; a kill takes 15 s.")
 def takeover(trials: int) -> None:
-    """Measure how long nobody leads after each kind of end of a leader."""
+    """Time without a leader after each kind of failure of the leader."""
     asyncio.run(_measure(trials))

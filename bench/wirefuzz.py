@@ -1,7 +1,7 @@
 """Mutated bodies in every format, bearer tokens and gRPC messages against a running hub; `bench.fuzz` runs them.
 
-Each part ends after a number of cases or of seconds. A finding is an internal error, no answer in time, an answer that is no
-Status, or one in the terms of Python.
+Each part ends after a number of cases or of seconds. A finding is an internal error, no answer in time, an error answer that is
+no Status, or one with words of Python.
 """
 
 import asyncio
@@ -84,7 +84,7 @@ PIECES = (
 )
 WITHIN = 20.0
 BRIEFLY = 1.0
-"""How long the first answer of a stream is waited for."""
+"""Seconds to wait for the first answer of a stream."""
 AT_ONCE = 4
 SHOWN = 300
 INTERNAL_ERROR, REFUSED = 500, 400
@@ -107,7 +107,7 @@ Sent = tuple[str, str, dict[str, str], bytes]
 
 @dataclass(slots=True)
 class Part:
-    """What became of one kind of input."""
+    """Outcomes of one kind of input."""
 
     name: str
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -122,14 +122,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Where a part ends."""
+    """Limits of a part."""
 
     cases: int = 2_000
     seconds: float = 60.0
 
 
 async def fuzzed(stage: Stage, random: Random, bounds: Bounds) -> list[Part]:
-    """All parts. The hub approves `fuzz-*` by itself."""
+    """Run all parts. The hub must approve `fuzz-*` by rule."""
     parts = [Part("bodies"), Part("tokens"), Part("messages")]
     kubeconfig = read_kubeconfig(stage.admin)
     credential = kubeconfig.require_credential()
@@ -162,7 +162,7 @@ async def _until_done(part: Part, bounds: Bounds, case: Callable[[], Awaitable[N
 
 
 def mutated(content: bytes, random: Random) -> bytes:
-    """Some bytes changed, left out, repeated or put in; sometimes none."""
+    """`content` with some bytes changed, removed, repeated or inserted; sometimes unchanged."""
     for _ in range(random.randrange(5)):
         begin = random.randrange(len(content) + 1)
         end = min(len(content), begin + random.randrange(1, 30))
@@ -232,7 +232,7 @@ def _part(number: int, content: bytes) -> bytes:
 
 
 def token(random: Random) -> str:
-    """Shaped as a JWT, as the hub's own, or as nothing. Lone surrogates stand for bytes that are not UTF-8."""
+    """Text in the form of a JWT, of a bootstrap token, or of nothing. Lone surrogates stand for bytes that are not UTF-8."""
     header = {"alg": random.choice(("ES256", "none", "RS256", "HS256", 1, None)), "kid": random.choice(("k", "", 1, "x" * 300))}
     claims: dict[str, Any] = {
         name: random.choice(("https://issuer", "system:admin", 1, -1, 1e300, True, None, [], {"a": 1}, "x" * 5000))
@@ -258,14 +258,14 @@ def token(random: Random) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """Requests at the HTTPS door."""
+    """Requests to the HTTPS door."""
 
     server: str
     admin: aiohttp.ClientSession
     stranger: aiohttp.ClientSession
 
     async def body(self, part: Part, random: Random) -> None:
-        """One mutated body, seldom by a stranger: refusals of an address are limited."""
+        """One mutated body, seldom without credentials, because refusals per address are limited."""
         who = self.stranger if random.random() < 0.02 else self.admin
         method, path, headers, body = written(random)
         if who is self.stranger:
@@ -311,7 +311,7 @@ class _Ask:
             elif document.get("kind") != "Status":
                 wrong = f"{method} {status} is no Status"
             elif found := _python(message):
-                wrong = f"a message in the terms of Python: {found}"
+                wrong = f"words of Python in a message: {found}"
         elif status < REFUSED and "Accept" not in headers:
             document = json.loads(content)
         part.note(str(status), wrong, (method, path, headers, body, content[:SHOWN]))
@@ -377,12 +377,12 @@ def _note(part: Part, error: aio.AioRpcError, sent: object) -> None:
     if reason == "InternalError" or error.code() in (StatusCode.UNKNOWN, StatusCode.DEADLINE_EXCEEDED):
         wrong = f"{error.code().name} {reason}"
     elif found := _python(error.details() or ""):
-        wrong = f"details in the terms of Python: {found}"
+        wrong = f"words of Python in details: {found}"
     part.note(error.code().name, wrong, (sent, error.details()))
 
 
 def _python(text: str) -> str:
-    """What is in the terms of Python, but for a word that odd messages have."""
+    """The first word of Python in the text that is not from an odd message."""
     return next((found.group() for found in PYTHON.finditer(text) if found.group() not in TEXTS), "")
 
 

@@ -1,59 +1,208 @@
-"""A certificate signing request before it is encoded and signed: what the mutations change."""
+"""Certificate signing requests before encoding: DER that can be encoded wrongly, keys of all kinds, and the draft."""
 
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
-from bench.csrs import der
-from bench.csrs.ring import Pair, Ring
-from bench.csrs.world import AGENT, EDGE, GONE, NEW, OTHER, RECOVERY, TOKENS, UID, WORK, Asker, Attempt, World
-from hub.api.certificatesigningrequests import request as rules
-from hub.api.certificatesigningrequests.request import AddOnRequest
-from machinery.identity import CLUSTER_LABEL, SIGNER, AgentId, CertificateSubject, ClusterName, addon_subject, agent_subject
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed448, ed25519, padding, rsa, x25519
 
+from machinery.identity import CertificateSubject
+
+SEQUENCE, SET, INTEGER, BITS, OCTETS, NULL, OID, UTF8, PRINTABLE = 0x30, 0x31, 0x02, 0x03, 0x04, 0x05, 0x06, 0x0C, 0x13
+ENCODINGS = {0x1C: "utf-32-be", 0x1E: "utf-16-be", 0x14: "latin-1", 0x16: "latin-1", PRINTABLE: "latin-1"}
+"""Of the string types, by tag; UTF-8 for any other tag."""
 COMMON_NAME, ORGANIZATION, UNIT = "2.5.4.3", "2.5.4.10", "2.5.4.11"
-REQUESTED_EXTENSIONS = "1.2.840.113549.1.9.14"
-ALTERNATIVE_NAMES = "2.5.29.17"
-WIDTH = 64
-Rdn = list[tuple[str, der.Node]]
+ECDSA = {"sha1": "4.1", "sha256": "4.3.2", "sha384": "4.3.3", "sha512": "4.3.4"}
+RSA = {"md5": 4, "sha1": 5, "sha256": 11, "sha384": 12, "sha512": 13}
+DIGESTS: Mapping[str, Any] = {name: getattr(hashes, name.upper()) for name in RSA}
+
+
+@dataclass
+class Node:
+    """One DER value: `content`, or its parts. `length`: length octets to write instead of the right ones."""
+
+    tag: int
+    content: bytes = b""
+    parts: list["Node"] = field(default_factory=list)
+    length: bytes | None = None
+
+    def encoded(self) -> bytes:
+        body = self.content + b"".join(part.encoded() for part in self.parts)
+        return bytes([self.tag & 0xFF]) + (length_of(len(body)) if self.length is None else self.length) + body
+
+    def copied(self) -> "Node":
+        return Node(self.tag, self.content, [part.copied() for part in self.parts], self.length)
+
+    def walk(self) -> Iterator["Node"]:
+        yield self
+        for part in self.parts:
+            yield from part.walk()
+
+
+def length_of(size: int) -> bytes:
+    if size < 0x80:
+        return bytes([size])
+    octets = size.to_bytes((size.bit_length() + 7) // 8, "big")
+    return bytes([0x80 | len(octets)]) + octets
+
+
+def parse_der(raw: bytes) -> list[Node]:
+    """The values in `raw`, which must be valid; BIT and OCTET STRINGs are not taken apart."""
+    nodes, at = [], 0
+    while at < len(raw):
+        tag, size, at = raw[at], raw[at + 1], at + 2
+        if size & 0x80:
+            octets = size & 0x7F
+            size, at = int.from_bytes(raw[at : at + octets], "big"), at + octets
+        body, at = raw[at : at + size], at + size
+        nodes.append(Node(tag, parts=parse_der(body)) if tag & 0x20 else Node(tag, body))
+    return nodes
+
+
+def seq(*parts: Node) -> Node:
+    return Node(SEQUENCE, parts=list(parts))
+
+
+def sets(*parts: Node) -> Node:
+    return Node(SET, parts=sorted(parts, key=Node.encoded))
+
+
+def integer(number: int) -> Node:
+    return Node(INTEGER, number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True))
+
+
+def bits(content: bytes, unused: int = 0) -> Node:
+    return Node(BITS, bytes([unused]) + content)
+
+
+def oid(dotted: str) -> Node:
+    first, second, *rest = (int(part) for part in dotted.split("."))
+    encoded = b""
+    for number in (first * 40 + second, *rest):
+        septets = [number & 0x7F]
+        while number := number >> 7:
+            septets.insert(0, 0x80 | number & 0x7F)
+        encoded += bytes(septets)
+    return Node(OID, encoded)
+
+
+def text(value: str, tag: int = UTF8) -> Node:
+    return Node(tag, value.encode(ENCODINGS.get(tag, "utf-8"), "replace"))
+
+
+def nested(depth: int) -> Node:
+    node = Node(NULL)
+    for _ in range(depth):
+        node = seq(node)
+    return node
+
+
+def extension(dotted: str, value: bytes, *, critical: bool = False) -> Node:
+    return seq(oid(dotted), *([Node(0x01, b"\xff")] if critical else []), Node(OCTETS, value))
+
+
+def dns_names(*values: str) -> Node:
+    return extension("2.5.29.17", seq(*(Node(0x82, value.encode()) for value in values)).encoded())
+
+
+def pem_of(raw: bytes) -> bytes:
+    encoded = b64encode(raw)
+    lines = [encoded[at : at + 64] for at in range(0, len(encoded), 64)]
+    return b"\n".join((b"-----BEGIN CERTIFICATE REQUEST-----", *lines, b"-----END CERTIFICATE REQUEST-----", b""))
+
+
+class Pair:
+    """A private key with its public half in DER."""
+
+    def __init__(self, private: Any) -> None:
+        form = serialization.PublicFormat.SubjectPublicKeyInfo
+        self.private = private
+        self.spki: bytes = private.public_key().public_bytes(serialization.Encoding.DER, form)
+
+    @property
+    def pem(self) -> bytes:
+        pkcs8, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        return bytes(self.private.private_bytes(serialization.Encoding.PEM, pkcs8, plain))
+
+    def sign(self, content: bytes, digest: str) -> tuple[Node, bytes]:
+        """AlgorithmIdentifier and signature as this kind of key makes them; an empty signature where it cannot sign."""
+        match self.private:
+            case ec.EllipticCurvePrivateKey():
+                known = digest if digest in ECDSA else "sha256"
+                return seq(oid(f"1.2.840.10045.{ECDSA[known]}")), self.private.sign(content, ec.ECDSA(DIGESTS[known]()))
+            case rsa.RSAPrivateKey():
+                algorithm = seq(oid(f"1.2.840.113549.1.1.{RSA[digest]}"), Node(NULL))
+                return algorithm, self.private.sign(content, padding.PKCS1v15(), DIGESTS[digest]())
+            case ed25519.Ed25519PrivateKey() | ed448.Ed448PrivateKey():
+                is_25519 = isinstance(self.private, ed25519.Ed25519PrivateKey)
+                return seq(oid("1.3.101.112" if is_25519 else "1.3.101.113")), self.private.sign(content)
+            case dsa.DSAPrivateKey():
+                return seq(oid("2.16.840.1.101.3.4.3.2")), self.private.sign(content, hashes.SHA256())
+            case _:
+                return seq(oid("1.2.840.10045.4.3.2")), b""
+
+
+class Keys:
+    """`own` may be certified, the most usual kinds first; `useless` are of kinds that may not."""
+
+    def __init__(self) -> None:
+        p256 = [Pair(ec.generate_private_key(ec.SECP256R1())) for _ in range(7)]
+        rsa_keys = [rsa.generate_private_key(exponent, 2048) for exponent in (65537, 3)]
+        self.own = [*p256[:4], *map(Pair, (ec.generate_private_key(ec.SECP384R1()), *rsa_keys))]
+        curves = (ec.SECP521R1(), ec.SECP224R1(), ec.SECP256K1(), ec.BrainpoolP256R1())
+        others = (ed25519.Ed25519PrivateKey, ed448.Ed448PrivateKey, x25519.X25519PrivateKey)
+        weak = [rsa.generate_private_key(65537, size) for size in (1024, 2047)]
+        useless: list[Any] = [*map(ec.generate_private_key, curves), *weak, dsa.generate_private_key(1024)]  # noqa: S505 - as above
+        self.useless = [Pair(each) for each in (*useless, *(kind.generate() for kind in others))]
+        self.victims, self.revoked, self.credentials = p256[4:]
+        """Of another cluster's agent, whose request is known and not its private half; of a revoked certificate; of a bootstrap
+        credential.
+        """
+
+
+Rdns = list[list[tuple[str, Node]]]
+
+
+def rdns_of(subject: CertificateSubject) -> Rdns:
+    organizations = [(ORGANIZATION, text(value, PRINTABLE)) for value in sorted(subject.organizations)]
+    return [*([organizations] if organizations else []), [(COMMON_NAME, text(subject.common_name, PRINTABLE))]]
 
 
 @dataclass
 class Draft:
-    """Everything of a request. `signer`: who signs it; `digest`: with what. The lists of steps run one after the other."""
+    """A request before it is encoded and signed. `foreign`: subjects that its requester may not have."""
 
-    asker: Asker
-    cluster: ClusterName
-    agent: AgentId
-    addon: bool
-    rdns: list[Rdn]
-    key: Pair
-    signer: Pair
     random: Random
-    ring: Ring
-    world: World
-    spki: bytes | None = None
-    version: der.Node = field(default_factory=lambda: der.integer(0))
-    extensions: list[der.Node] = field(default_factory=list)
-    attributes: list[der.Node] = field(default_factory=list)
+    keys: Keys
+    key: Pair
+    rdns: Rdns
+    foreign: Sequence[CertificateSubject]
+    extensions: list[Node] = field(default_factory=list)
+    attributes: list[Node] = field(default_factory=list)
+    version: Node = field(default_factory=lambda: integer(0))
     digest: str = "sha256"
-    on_unsigned: list[Callable[[der.Node], None]] = field(default_factory=list)
-    """Change the tree of what is signed, before it is."""
-    on_signed: list[Callable[[der.Node], None]] = field(default_factory=list)
+    signer: Pair | None = None
+    spki: bytes | None = None
+    before_signature: list[Callable[[Node], None]] = field(default_factory=list)
+    after_signature: list[Callable[[Node], None]] = field(default_factory=list)
     on_bytes: list[Callable[[bytes], bytes]] = field(default_factory=list)
     on_pem: list[Callable[[bytes], bytes]] = field(default_factory=list)
-    on_attempt: list[Callable[[Attempt], Attempt]] = field(default_factory=list)
-    made: list[str] = field(default_factory=list)
 
-    def encoded(self) -> bytes:
-        """The PEM block."""
-        unsigned = self._unsigned()
-        for change in self.on_unsigned:
+    def pem(self) -> bytes:
+        attributes = [node.copied() for node in self.attributes]
+        if self.extensions:
+            attributes.append(seq(oid("1.2.840.113549.1.9.14"), sets(seq(*self.extensions))))
+        name = seq(*(sets(*(seq(oid(kind), value) for kind, value in rdn)) for rdn in self.rdns))
+        (key,) = parse_der(self.spki or self.key.spki)
+        unsigned = seq(self.version, name, key, Node(0xA0, parts=attributes))
+        for change in self.before_signature:
             change(unsigned)
-        algorithm, signature = self.signer.signed(unsigned.encoded(), self.digest)
-        signed = der.sequence(unsigned, algorithm, der.bits(signature))
-        for change in self.on_signed:
+        algorithm, signature = (self.signer or self.key).sign(unsigned.encoded(), self.digest)
+        signed = seq(unsigned, algorithm, bits(signature))
+        for change in self.after_signature:
             change(signed)
         raw = signed.encoded()
         for alter in self.on_bytes:
@@ -62,73 +211,3 @@ class Draft:
         for alter in self.on_pem:
             pem = alter(pem)
         return pem
-
-    def _unsigned(self) -> der.Node:
-        attributes = [node.copied() for node in self.attributes]
-        if self.extensions:
-            wanted = der.set_of(der.sequence(*self.extensions))
-            attributes.append(der.sequence(der.oid(REQUESTED_EXTENSIONS), wanted))
-        spki = der.parsed(self.key.spki if self.spki is None else self.spki)
-        return der.sequence(self.version, der.name(self.rdns), spki, der.Node(der.ATTRIBUTES, parts=attributes))
-
-    def attempt(self) -> Attempt:
-        posted = self.asker.record is None or (self.asker.name != RECOVERY and self.random.random() < 0.4)
-        labels = {CLUSTER_LABEL: str(self.cluster), **({rules.ADDON_LABEL: str(WORK)} if self.addon else {})}
-        attempt = Attempt(
-            pem=self.encoded(),
-            asker=self.asker,
-            cluster=str(self.cluster),
-            agent=str(self.agent),
-            uid=UID + self.cluster,
-            addon=AddOnRequest(WORK, SIGNER) if self.addon else None,
-            post=posted,
-            labels=labels,
-        )
-        for change in self.on_attempt:
-            attempt = change(attempt)
-        return attempt
-
-
-def pem_of(raw: bytes) -> bytes:
-    text = b64encode(raw)
-    lines = [text[at : at + WIDTH] for at in range(0, len(text), WIDTH)]
-    return b"\n".join((b"-----BEGIN CERTIFICATE REQUEST-----", *lines, b"-----END CERTIFICATE REQUEST-----", b""))
-
-
-def rdns_of(subject: CertificateSubject) -> list[Rdn]:
-    organizations = [(ORGANIZATION, der.text(value, der.PRINTABLE)) for value in sorted(subject.organizations)]
-    parts = [organizations] if organizations else []
-    return [*parts, [(COMMON_NAME, der.text(subject.common_name, der.PRINTABLE))]]
-
-
-def extension(dotted: str, value: bytes, *, critical: bool = False) -> der.Node:
-    flag = [der.Node(0x01, b"\xff")] if critical else []
-    return der.sequence(der.oid(dotted), *flag, der.octets(value))
-
-
-def dns_names(*values: str) -> der.Node:
-    names = der.sequence(*(der.Node(0x82, value.encode()) for value in values))
-    return extension(ALTERNATIVE_NAMES, names.encoded())
-
-
-def drafted(random: Random, world: World) -> Draft:
-    """A request that its asker may make, mostly: nothing is wrong with it yet."""
-    asker = random.choice(world.askers)
-    cluster = _cluster(asker, random)
-    own = asker.name in ("agent", RECOVERY)
-    agent = AGENT if own or random.random() < 0.5 else AgentId(f"agent-{random.randrange(9)}")
-    addon = asker.name == "agent" and random.random() < 0.3
-    key = random.choices(world.ring.own, (20, 20, 20, 20, 10, 3, 1))[0]
-    subject = addon_subject(EDGE, WORK, "work") if addon else agent_subject(cluster, agent)
-    draft = Draft(asker, cluster, agent, addon, rdns_of(subject), key, key, random, world.ring, world)
-    if addon:
-        draft.extensions.append(dns_names(f"{WORK}.addon.open-cluster-management.io"))
-    return draft
-
-
-def _cluster(asker: Asker, random: Random) -> ClusterName:
-    if asker.clusters:
-        return ClusterName(random.choice(sorted(asker.clusters)))
-    return ClusterName(
-        random.choice((EDGE, OTHER, NEW, TOKENS, GONE, "newer", "c" * 63, "0f7c9c2e-9f3b-4e9e-8a31-0d2a4f1f6b70"))
-    )

@@ -1,276 +1,290 @@
-"""What is done to a request beside its contents: keys and signatures, the encoding, and what stands around it.
+"""Mutations of certificate signing requests.
 
-Each function breaks one thing, and says so by its name.
+Some leave a valid request on purpose, so that a rule that refuses too much is found as well.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from random import Random
 
-from bench.csrs import contents, der
-from bench.csrs.drafts import Draft, pem_of, rdns_of
-from bench.csrs.keys import broken_spki
-from bench.csrs.world import EDGE, GONE, NEW, OTHER, UID, WORK, Attempt
-from hub.api.certificatesigningrequests import request as rules
-from hub.api.certificatesigningrequests.request import AddOnRequest
-from machinery.identity import CLUSTER_LABEL, SIGNER, AddOnName, AgentId, agent_subject
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
-Mutation = Callable[[Draft], None]
+from bench.csrs.drafts import (
+    COMMON_NAME,
+    NULL,
+    OCTETS,
+    OID,
+    ORGANIZATION,
+    PRINTABLE,
+    SEQUENCE,
+    SET,
+    UNIT,
+    UTF8,
+    Draft,
+    Node,
+    bits,
+    dns_names,
+    extension,
+    integer,
+    length_of,
+    nested,
+    oid,
+    pem_of,
+    rdns_of,
+    seq,
+    sets,
+    text,
+)
+
+STRING_TAGS = (UTF8, PRINTABLE, 0x14, 0x16, 0x1C, 0x1E, OCTETS, NULL, 0x1A, 0x1B, 0x80)
+ATTRIBUTE_OIDS = (COMMON_NAME, ORGANIZATION, UNIT, "2.5.4.6", "2.5.4.5", "1.2.840.113549.1.9.1", "1.3.6.1.4.1.99999.7")
+EXTENSION_OIDS = (*(f"2.5.29.{each}" for each in (15, 19, 37, 14, 35, 30, 32, 31)), "1.3.6.1.5.5.7.1.1", "1.3.6.1.4.1.99999.8")
+EC_KEY, RSA_KEY, P256 = "1.2.840.10045.2.1", "1.2.840.113549.1.1.1", "1.2.840.10045.3.1.7"
+TEXTS = (
+    "",
+    " ",
+    "\0",
+    "a\0b",
+    "é",
+    "😀",
+    "\u202e",
+    "A" * 65,
+    "x" * 2000,
+    "system:masters",
+    "*",
+    "%s%n",
+    "../..",
+    "\n",
+    "e\u0301",
+)
 
 
-# Keys and signatures.
-
-
-def key_that_is_useless(draft: Draft) -> None:
-    draft.key = draft.signer = draft.random.choice(draft.ring.useless)
-
-
-def key_of_another(draft: Draft) -> None:
-    """The victim's, a revoked one, a credential's: with their own signature where the private half is had."""
-    draft.key = draft.random.choice((draft.ring.victims, draft.ring.revoked, draft.ring.credentials))
-    if draft.key is not draft.ring.victims:
-        draft.signer = draft.key
-
-
-def key_and_signer_differ(draft: Draft) -> None:
-    draft.signer = draft.random.choice([pair for pair in draft.ring.own if pair is not draft.key])
-
-
-def key_that_is_broken(draft: Draft) -> None:
-    draft.spki = broken_spki(draft.key.spki, draft.random)
-
-
-def signature_of_another_digest(draft: Draft) -> None:
-    draft.digest = draft.random.choice(("md5", "sha1", "sha384", "sha512"))
-
-
-def signature_that_is_none(draft: Draft) -> None:
-    zero, huge = der.integer(0), der.integer(1 << 300)
-    contents = (b"", b"\0", der.sequence(zero, zero).encoded(), der.sequence(huge, huge).encoded(), draft.random.randbytes(70))
-    content = draft.random.choice(contents)
-    draft.on_signed.append(lambda signed: put(signed, 2, der.bits(content, draft.random.choice((0, 0, 7, 8, 255)))))
-
-
-def signature_by_another_name(draft: Draft) -> None:
-    """The algorithm is another than that which signed, or has parameters that it has not."""
-    kinds = (
-        "1.2.840.10045.4.3.3",
-        "1.2.840.113549.1.1.11",
-        "1.2.840.113549.1.1.10",
-        "1.3.101.112",
-        "1.2.840.10045.4.3.1",
-        "2.16.840.1.101.3.4.3.17",
-        "1.2.3",
+def broken_spki(spki: bytes, random: Random) -> bytes:
+    """A SubjectPublicKeyInfo like `spki` that is invalid, or of another key than it seems."""
+    point, prime = spki[-64:], 2**256 - 2**224 + 2**192 + 2**96 - 1
+    points = (
+        *(b"\x04" + point[:32] + random.randbytes(32), b"\x04" + b"\0" * 64, b"\0", b"", b"\x04" + point + b"\0"),
+        *(bytes([2 + point[-1] % 2]) + point[:32], bytes([6 + point[-1] % 2]) + point),
+        b"\x04" + prime.to_bytes(32, "big") + b"\1" * 32,
     )
-    more = draft.random.choice(((), (der.Node(der.NULL),), (der.sequence(),), (der.text("x"),)))
-    algorithm = der.sequence(der.oid(draft.random.choice(kinds)), *more)
-    draft.on_signed.append(lambda signed: put(signed, 1, algorithm))
+    # Explicit curve parameters, right or with another generator (CVE-2020-0601).
+    curve = ec.generate_private_key(ec.SECP256R1()).public_key()
+    generator = curve.public_bytes(serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint)
+    order = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+    b = 0x5AC635D8AA3A93E7B3EBBD55769886BC651D06B0CC53B0F63BCE3C3E27D2604B
+    coefficients = seq(Node(OCTETS, (prime - 3).to_bytes(32, "big")), Node(OCTETS, b.to_bytes(32, "big")))
+    prime_field = seq(oid("1.2.840.10045.1.1"), integer(prime))
+    explicit = seq(integer(1), prime_field, coefficients, Node(OCTETS, generator), integer(order), integer(1))
+    moduli = (0, -(1 << 2048), 1 << 4096 | 1, random.getrandbits(2048) | 1 << 2047, random.getrandbits(40_000) | 1)
+    numbers = seq(integer(random.choice(moduli)), integer(random.choice((0, 1, 2, 65_536, 65_537, 2**64 + 1, -3)))).encoded()
+    parameters = random.choice((explicit, Node(NULL), oid("1.2.3.4")))
+    return random.choice(
+        (
+            seq(seq(oid(EC_KEY), oid(P256)), bits(random.choice(points))),
+            seq(seq(oid(EC_KEY), parameters), bits(b"\x04" + point)),
+            seq(seq(oid(RSA_KEY), Node(NULL)), bits(numbers)),
+            seq(seq(oid("1.3.101.112")), bits(random.randbytes(32), 3)),
+            seq(),
+        )
+    ).encoded()
 
 
-def signature_of_a_victim(draft: Draft) -> None:
-    """The victim's own request, word for word or with another's words in it."""
-    draft.key = draft.signer = draft.ring.victims
-    if draft.random.random() < 0.5:
-        draft.rdns = rdns_of(agent_subject(OTHER, AgentId("agent-1")))
-    else:
-        rdns = draft.rdns
-        draft.rdns = rdns_of(agent_subject(OTHER, AgentId("agent-1")))
-        draft.on_signed.append(lambda signed: put(signed.parts[0], 1, der.name(rdns)) if signed.parts else None)
+def mutate_subject(draft: Draft) -> None:
+    """Another identity, or values added, removed, repeated, spelled or grouped otherwise."""
+    random, rdns = draft.random, draft.rdns
+    match random.randrange(7):
+        case 0 | 1:
+            draft.rdns = rdns_of(random.choice(draft.foreign))
+        case 2:
+            rdns.append([(ORGANIZATION, text("system:masters"))])
+        case 3:
+            entry = (random.choice(ATTRIBUTE_OIDS), text(random.choice(TEXTS), random.choice(STRING_TAGS)))
+            random.choice(rdns).append(entry) if rdns and random.random() < 0.5 else rdns.append([entry])
+        case 4 if rdns:
+            rdns.append(list(random.choice(rdns))) if random.random() < 0.5 else rdns.remove(random.choice(rdns))
+        case 5:
+            spell = random.choice((str, str.upper, "{} ".format, "{}\0".format, lambda words: words.replace("e", "\u0435")))
+            draft.rdns = [
+                [(kind, text(spell(value.content.decode("latin-1")), random.choice(STRING_TAGS))) for kind, value in rdn]
+                for rdn in rdns
+            ]
+        case _:
+            entries = [entry for rdn in rdns for entry in rdn]
+            entries += [(UNIT, text(f"g{number}")) for number in range(random.choice((0, 10, 400)))]
+            draft.rdns = [[entry] for entry in entries] if random.random() < 0.5 else [entries]
 
 
-def put(node: der.Node, index: int, part: der.Node) -> None:
-    """In the place of the part there; another mutation may have taken that away."""
+def mutate_extensions(draft: Draft) -> None:
+    """Extensions that make a CA or a server certificate, foreign names, repeated and malformed ones."""
+    random = draft.random
+    powers = (
+        extension("2.5.29.19", seq(Node(0x01, b"\xff")).encoded()),
+        extension("2.5.29.15", bits(b"\xff\x80", 7).encoded(), critical=True),
+        extension("2.5.29.37", seq(oid("2.5.29.37.0"), oid("1.3.6.1.5.5.7.3.1")).encoded()),
+    )
+    names = ("hub.example", "localhost", "*.example", "work.addon.open-cluster-management.io", "a" * 300, "", "é", "a\0b")
+    other_name = Node(random.choice((0x81, 0x86, 0x87, 0xA0, 0xA4, 0x89)), random.choice((b"a@b.example", b"\x7f\0\0\1", b"")))
+    content = random.choice((b"", b"\x05\x00", random.randbytes(random.randrange(40)), nested(30).encoded()))
+    match random.randrange(5):
+        case 0:
+            draft.extensions += random.sample(powers, random.randint(1, 3))
+        case 1:
+            draft.extensions.append(extension(random.choice(EXTENSION_OIDS), content, critical=random.random() < 0.3))
+        case 2:
+            draft.extensions.append(dns_names(*random.sample(names, random.randint(1, 4))))
+        case 3:
+            draft.extensions.append(extension("2.5.29.17", seq(other_name).encoded()))
+        case _:
+            draft.extensions += [node.copied() for node in draft.extensions or [dns_names("a.example")] * 2]
+
+
+def mutate_attributes(draft: Draft) -> None:
+    """Attributes that are malformed, repeated or very large."""
+    random = draft.random
+    content = random.choice((sets(), text("secret"), sets(seq()), sets(dns_names("x")), nested(20)))
+    large = sets(Node(OCTETS, b"\0" * random.choice((1000, 12_000, 16_000, 70_000))))
+    kind = random.choice(("1.2.840.113549.1.9.14", "1.2.840.113549.1.9.7", "1.3.6.1.4.1.311.2.1.14", "1.3.6.1.4.1.99999.9"))
+    draft.attributes.append(seq(oid(kind), random.choice((large, content))))
+
+
+def mutate_key(draft: Draft) -> None:
+    """A key that may not be certified, that belongs to somebody else, or that is invalid."""
+    random, keys = draft.random, draft.keys
+    match random.randrange(4):
+        case 0:
+            draft.key = random.choice(keys.useless)
+        case 1:
+            draft.key = random.choice((keys.revoked, keys.credentials))
+        case 2:
+            draft.key, draft.signer = keys.victims, draft.key
+        case _:
+            draft.signer, draft.spki = draft.signer or draft.key, broken_spki(draft.key.spki, random)
+
+
+def mutate_signature(draft: Draft) -> None:
+    """Another signer, digest or algorithm, no signature, or the victim's own request with other words in it."""
+    random = draft.random
+    zero, huge = integer(0), integer(1 << 300)
+    contents = (b"", b"\0", seq(zero, zero).encoded(), seq(huge, huge).encoded(), random.randbytes(70))
+    false_bits = bits(random.choice(contents), random.choice((0, 0, 7, 8, 255)))
+    kinds = ("1.2.840.10045.4.3.3", "1.2.840.113549.1.1.11", "1.2.840.113549.1.1.10", "1.3.101.112", "1.2.3")
+    algorithm = seq(oid(random.choice(kinds)), *random.choice(((), (Node(NULL),), (seq(),), (text("x"),))))
+    match random.randrange(5):
+        case 0:
+            draft.signer = random.choice([pair for pair in draft.keys.own if pair is not draft.key])
+        case 1:
+            draft.digest = random.choice(("md5", "sha1", "sha384", "sha512"))
+        case 2:
+            draft.after_signature.append(lambda signed: _put(signed, 2, false_bits))
+        case 3:
+            draft.after_signature.append(lambda signed: _put(signed, 1, algorithm))
+        case _:
+            name = seq(*(sets(*(seq(oid(kind), value) for kind, value in rdn)) for rdn in draft.rdns))
+            draft.key, draft.signer, draft.rdns = draft.keys.victims, None, rdns_of(draft.foreign[0])
+            if random.random() < 0.5:
+                draft.after_signature.append(lambda signed: _put(signed.parts[0], 1, name) if signed.parts else None)
+
+
+def _put(node: Node, index: int, part: Node) -> None:
+    """Replace a part, unless another mutation has removed it."""
     if index < len(node.parts):
         node.parts[index] = part
 
 
-# The encoding.
+def mutate_tree(draft: Draft) -> None:
+    """One to three nodes dropped, doubled, exchanged, cut, or with another tag or length; before or after the signature."""
+
+    def change(tree: Node) -> None:
+        random = draft.random
+        for _ in range(random.randint(1, 3)):
+            nodes = list(tree.walk())
+            node, other = random.choice(nodes), random.choice(nodes).copied()
+            match random.randrange(8):
+                case 0 if node.parts:
+                    node.parts.pop(random.randrange(len(node.parts)))
+                case 1 | 2 if node.parts:
+                    node.parts.insert(random.randrange(len(node.parts)), random.choice(node.parts).copied())
+                case 3:
+                    node.tag = random.choice((random.randrange(256), SEQUENCE, SET, NULL, OID, 0x1F, 0xFF))
+                case 4:
+                    node.length = random.choice(
+                        (b"\x80", b"\x81\x01", b"\x84\xff\xff\xff\xff", b"\xff", b"\0", b"\x88" + b"\x7f" * 8)
+                    )
+                case 5:
+                    node.content = random.choice((b"", b"\x80" * 20, random.randbytes(60), node.content * 2, node.content[:-1]))
+                case 6:
+                    node.parts = [*node.parts, nested(random.choice((1, 10, 60)))]
+                case _:
+                    node.tag, node.content, node.parts, node.length = other.tag, other.content, other.parts, other.length
+
+    if draft.random.random() < 0.2:
+        draft.version = draft.random.choice((integer(1), integer(-1), integer(1 << 70), text("0"), bits(b"")))
+    draft.random.choice((draft.before_signature, draft.after_signature)).append(change)
 
 
-def version_of_any_kind(draft: Draft) -> None:
-    draft.version = draft.random.choice(
-        (der.integer(1), der.integer(2), der.integer(-1), der.integer(1 << 70), der.text("0"), der.bits(b""))
+def mutate_bytes(draft: Draft) -> None:
+    """Bits flipped and bytes inserted, removed or overwritten, in the DER or in the PEM."""
+
+    def change(raw: bytes) -> bytes:
+        random, out = draft.random, bytearray(raw)
+        for _ in range(random.choice((1, 1, 1, 2, 5, 20))):
+            at = random.randrange(len(out) + 1)
+            match random.randrange(4):
+                case 0 if out:
+                    out[at % len(out)] ^= 1 << random.randrange(8)
+                case 1:
+                    out[at:at] = random.randbytes(random.choice((1, 2, 50)))
+                case 2:
+                    del out[at : at + random.choice((1, 2, 100))]
+                case _:
+                    out[at : at + 4] = random.choice((b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x30\x80\0\0", b"\r\n\r\n"))
+        return bytes(out)
+
+    draft.random.choice((draft.on_bytes, draft.on_pem)).append(change)
+
+
+def mutate_pem(draft: Draft) -> None:
+    """Other line ends, labels, headers and encodings, more than one block, half a block, nesting of 3,000 levels."""
+    deep = b""
+    for _ in range(3000):
+        deep = bytes([SEQUENCE]) + length_of(len(deep)) + deep
+    label = b"CERTIFICATE REQUEST"
+    draft.on_pem.append(
+        draft.random.choice(
+            (
+                *(
+                    lambda pem: pem * 2,
+                    lambda pem: b"junk\n" + pem,
+                    lambda pem: pem + b"junk",
+                    lambda pem: pem[: len(pem) // 2],
+                ),
+                *(
+                    lambda pem: pem.replace(b"\n", b"\r\n"),
+                    lambda pem: pem.replace(b"\n", b""),
+                    lambda pem: b" \n\t" + pem + b"\n",
+                ),
+                *(lambda pem: pem.replace(label, b"NEW " + label), lambda pem: pem.replace(label, b"CERTIFICATE")),
+                *(lambda pem: pem.replace(b"-----\n", b"-----\nProc-Type: 4,ENCRYPTED\n\n", 1), lambda _: b""),
+                *(lambda pem: pem.replace(b"\n", b"\n" * 500), lambda pem: pem.decode("latin-1").encode("utf-16")),
+                *(lambda pem: b"\xef\xbb\xbf" + pem, lambda pem: pem.replace(b"=", b"")),
+                *(lambda _: pem_of(deep), lambda _: pem_of(b"\x30\x80" * 4000)),
+            )
+        )
     )
 
 
-def tree_before_the_signature(draft: Draft) -> None:
-    draft.on_unsigned.append(lambda tree: _shaken(draft, tree))
+def requested_duration(random: Random) -> timedelta:
+    return timedelta(seconds=random.choice((-1, 0, 1, 599, 600, 3600, 86_400 * 365, 2**31 - 1, 2**31, 10**12)))
 
 
-def tree_after_the_signature(draft: Draft) -> None:
-    draft.on_signed.append(lambda tree: _shaken(draft, tree))
-
-
-def _shaken(draft: Draft, tree: der.Node) -> None:
-    """One to three nodes are dropped, doubled, exchanged, cut, named or measured otherwise."""
-    random = draft.random
-    for _ in range(random.randint(1, 3)):
-        nodes = list(tree.walked())
-        node, other = random.choice(nodes), random.choice(nodes)
-        match random.randrange(8):
-            case 0 if node.parts:
-                node.parts.pop(random.randrange(len(node.parts)))
-            case 1 if node.parts:
-                node.parts.append(random.choice(node.parts).copied())
-            case 2 if node.parts:
-                random.shuffle(node.parts)
-            case 3:
-                node.tag = random.choice((random.randrange(256), der.SEQUENCE, der.SET, der.NULL, der.OID, 0x1F, 0xFF))
-            case 4:
-                node.length = random.choice(
-                    (b"\x80", b"\x81\x01", b"\x84\xff\xff\xff\xff", b"\x82\x00\x05", b"\xff", b"\x00", b"\x88" + b"\x7f" * 8)
-                )
-            case 5:
-                node.content = random.choice(
-                    (b"", b"\0", b"\x80" * 20, random.randbytes(random.randrange(60)), node.content * 2, node.content[:-1])
-                )
-            case 6:
-                node.parts = [*node.parts, der.nested(random.choice((1, 10, 60)))]
-            case _:
-                copied = other.copied()
-                node.tag, node.content, node.parts, node.length = copied.tag, copied.content, copied.parts, copied.length
-
-
-def bytes_changed(draft: Draft) -> None:
-    draft.on_bytes.append(lambda raw: _spoiled(draft, raw))
-
-
-def pem_changed(draft: Draft) -> None:
-    draft.on_pem.append(lambda pem: _spoiled(draft, pem))
-
-
-def _spoiled(draft: Draft, raw: bytes) -> bytes:
-    random, out = draft.random, bytearray(raw)
-    for _ in range(random.choice((1, 1, 1, 2, 5, 20))):
-        at = random.randrange(len(out) + 1)
-        match random.randrange(4):
-            case 0 if out:
-                out[at % len(out)] ^= 1 << random.randrange(8)
-            case 1:
-                out[at:at] = random.randbytes(random.choice((1, 2, 50)))
-            case 2:
-                del out[at : at + random.choice((1, 2, 100))]
-            case _:
-                out[at : at + 4] = random.choice((b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x30\x80\0\0", b"\r\n\r\n"))
-    return bytes(out)
-
-
-def pem_written_otherwise(draft: Draft) -> None:
-    ways: tuple[Callable[[bytes], bytes], ...] = (
-        lambda pem: pem * 2,
-        lambda pem: b"junk\n" + pem,
-        lambda pem: pem + b"junk",
-        lambda pem: pem.replace(b"\n", b"\r\n"),
-        lambda pem: pem.replace(b"\n", b""),
-        lambda pem: b" \n\t" + pem + b"\n\n",
-        lambda pem: pem.replace(b"CERTIFICATE REQUEST", b"NEW CERTIFICATE REQUEST"),
-        lambda pem: pem.replace(b"CERTIFICATE REQUEST", b"CERTIFICATE"),
-        lambda pem: pem.replace(b"-----\n", b"-----\nProc-Type: 4,ENCRYPTED\n\n", 1),
-        lambda pem: pem.replace(b"\n", b"\n" * 500),
-        lambda pem: pem.decode("latin-1").encode("utf-16"),
-        lambda pem: b"\xef\xbb\xbf" + pem,
-        lambda pem: pem.replace(b"=", b""),
-        lambda pem: pem[: len(pem) // 2],
-        lambda _: b"",
-        lambda _: pem_of(der.deep(3000)),
-        lambda _: pem_of(b"\x30\x80" * 4000),
-    )
-    draft.on_pem.append(draft.random.choice(ways))
-
-
-# What stands around it.
-
-
-def asked_for_another(draft: Draft) -> None:
-    random = draft.random
-    cluster = random.choice((str(OTHER), str(EDGE), "new", "", "A", "a/b", "a\0", "..", "é", "c" * 64))
-    agent = random.choice((draft.agent, "agent-2", "", "A", "a:b", "a\n"))
-
-    def changed(attempt: Attempt) -> Attempt:
-        uid = random.choice((attempt.uid, "", "another", UID + cluster))
-        labels = random.choice((attempt.labels, {}, {**attempt.labels, CLUSTER_LABEL: cluster}))
-        return replace(attempt, cluster=random.choice((cluster, attempt.cluster)), agent=str(agent), uid=uid, labels=labels)
-
-    draft.on_attempt.append(changed)
-
-
-def asked_whole_for_another(draft: Draft) -> None:
-    """Everything fits, but who asks is of another cluster."""
-    cluster = draft.random.choice((OTHER, EDGE, NEW, GONE))
-    draft.rdns, draft.extensions = rdns_of(agent_subject(cluster, draft.agent)), []
-    labels = {CLUSTER_LABEL: str(cluster)}
-    draft.on_attempt.append(lambda attempt: replace(attempt, cluster=cluster, uid=UID + cluster, labels=labels, addon=None))
-
-
-def asked_for_an_addon(draft: Draft) -> None:
-    name = draft.random.choice((WORK, AddOnName("other"), AddOnName(""), AddOnName("a/b"), AddOnName("\0")))
-    signer = draft.random.choice((SIGNER, "example.com/signer", ""))
-
-    def changed(attempt: Attempt) -> Attempt:
-        labels = {**attempt.labels, rules.ADDON_LABEL: str(name)}
-        return replace(attempt, addon=AddOnRequest(name, signer), labels=labels)
-
-    draft.on_attempt.append(changed)
-
-
-def asked_for_a_time(draft: Draft) -> None:
-    seconds = draft.random.choice((-1, 0, 1, 599, 600, 3600, 86_400 * 365, 2**31 - 1, 2**31, 10**12, 10**18))
-    duration = timedelta(seconds=min(seconds, 10**12))
-    draft.on_attempt.append(
-        lambda attempt: replace(attempt, duration=duration, spec={**attempt.spec, "expirationSeconds": seconds})
-    )
-
-
-def asked_for_a_use(draft: Draft) -> None:
-    usages = draft.random.choice(
-        (["server auth"], ["any"], [], ["client auth"], ["cert sign", "client auth"], [*rules.USAGES, *rules.USAGES])
-    )
-    signer = draft.random.choice((SIGNER, SIGNER, "kubernetes.io/legacy-unknown", "example.com/x", "x"))
-    draft.on_attempt.append(
-        lambda attempt: replace(attempt, post=True, spec={**attempt.spec, "usages": usages, "signerName": signer})
-    )
-
-
-def asked_as_another(draft: Draft) -> None:
-    """Names, groups and a serial that the request claims for its requester."""
-    serial = [f"{draft.world.victim.serial:x}"]
-    claims = {
-        "username": draft.world.victim.user,
-        "groups": ["system:masters"],
-        "extra": {rules.SERIAL_EXTRA: serial},
-        "uid": "u",
-    }
-    draft.on_attempt.append(lambda attempt: replace(attempt, post=True, spec={**attempt.spec, **claims}))
-
-
-MUTATIONS: tuple[Mutation, ...] = (
-    *contents.ALL,
-    key_that_is_useless,
-    key_of_another,
-    key_and_signer_differ,
-    key_that_is_broken,
-    signature_of_another_digest,
-    signature_that_is_none,
-    signature_by_another_name,
-    signature_of_a_victim,
-    version_of_any_kind,
-    tree_before_the_signature,
-    tree_after_the_signature,
-    bytes_changed,
-    pem_changed,
-    pem_written_otherwise,
-    asked_for_another,
-    asked_whole_for_another,
-    asked_for_an_addon,
-    asked_for_a_time,
-    asked_for_a_use,
-    asked_as_another,
+MUTATIONS: Sequence[Callable[[Draft], None]] = (
+    mutate_subject,
+    mutate_extensions,
+    mutate_attributes,
+    mutate_key,
+    mutate_signature,
+    mutate_tree,
+    mutate_bytes,
+    mutate_pem,
 )
-
-
-def mutate(draft: Draft) -> None:
-    """None to four of them, one mostly."""
-    count = draft.random.choices((0, 1, 2, 3, 4), (10, 60, 20, 7, 3))[0]
-    for mutation in draft.random.sample(MUTATIONS, count):
-        mutation(draft)
-        draft.made.append(mutation.__name__)

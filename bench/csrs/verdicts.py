@@ -1,4 +1,4 @@
-"""Whether what came of a request was allowed: judged by the bytes that were signed, not by the hub's own code."""
+"""Whether an issued certificate is allowed, judged by the signed bytes, by code that shares no rule with the hub."""
 
 from base64 import b64decode
 from datetime import timedelta
@@ -11,24 +11,17 @@ from bench.csrs.world import EDGE, OTHER, Attempt, Outcome, World
 from hub.api.certificates import CertificateRecord, Purpose
 
 REFUSALS = frozenset(
-    {
-        "InvalidError",
-        "TooLargeError",
-        "ForbiddenError",
-        "TooManyRequestsError",
-        "AlreadyExistsError",
-        "NotFoundError",
-        "Failed",
-        "Approved",
-    }
+    (
+        *("InvalidError", "TooLargeError", "ForbiddenError", "TooManyRequestsError", "AlreadyExistsError", "NotFoundError"),
+        *("Failed", "Approved"),
+    )
 )
-"""`Approved`: another signer's, left to it."""
-COMMON_NAME, ORGANIZATION = "2.5.4.3", "2.5.4.10"
+"""Outcomes without a certificate. `Approved`: of another signer."""
+COMMON_NAME, ORGANIZATION, NAMES = "2.5.4.3", "2.5.4.10", "2.5.29.17"
 ALWAYS = {"2.5.29.19", "2.5.29.15", "2.5.29.37", "2.5.29.14", "2.5.29.35"}
-NAMES, RECOVERY_ANNOTATION = "2.5.29.17", "hub.open-cluster-management.io/recovery-certificate"
+RECOVERY_ANNOTATION = "hub.open-cluster-management.io/recovery-certificate"
 BACKDATED, LONGEST, LONGEST_RECOVERY = timedelta(minutes=5), timedelta(days=30), timedelta(days=90)
 PREFIX, EVERY = "system:open-cluster-management:", "system:open-cluster-management:managed-clusters"
-Words = list[tuple[str, str]]
 
 
 def judged(attempt: Attempt, outcome: Outcome, world: World) -> list[str]:
@@ -39,13 +32,12 @@ def judged(attempt: Attempt, outcome: Outcome, world: World) -> list[str]:
     found = ["issued twice"] if outcome.again else []
     if attempt.asker.barred:
         found.append(f"signed for {attempt.asker.name}")
-    request = outcome.request or {}
-    leaf = b64decode(request["status"]["certificate"])
-    recovery = request["metadata"].get("annotations", {}).get(RECOVERY_ANNOTATION, "").encode()
+    leaf = b64decode(outcome.request["status"]["certificate"])
+    recovery = outcome.request["metadata"].get("annotations", {}).get(RECOVERY_ANNOTATION, "").encode()
     by_serial = {record.serial: record for record in outcome.records}
     certificates = [x509.load_pem_x509_certificate(pem) for pem in (leaf, recovery) if pem]
     if {certificate.serial_number for certificate in certificates} != set(by_serial):
-        found.append("the records are not of what was signed")
+        found.append("the records are not those of the signed certificates")
     for certificate in certificates:
         found += _certificate(certificate, by_serial.get(certificate.serial_number), attempt, world)  # type: ignore[call-overload]
     return found
@@ -62,7 +54,7 @@ def _certificate(certificate: x509.Certificate, record: CertificateRecord | None
     usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     allowed = attempt.asker.clusters
     rules = (
-        (_may_have(certificate.public_key().public_bytes(der, spki), record, world), "it is for a key that must have none"),
+        (_may_have(certificate.public_key().public_bytes(der, spki), record, world), "its key may have none"),
         (not allowed or record.cluster in allowed, f"{attempt.asker.name} got one for cluster {record.cluster}"),
         (_words(certificate) == _expected(record), f"its subject is {_words(certificate)}"),
         (set(found) == expected, f"its extensions are {sorted(found)}"),
@@ -77,17 +69,18 @@ def _certificate(certificate: x509.Certificate, record: CertificateRecord | None
 
 
 def _may_have(spki: bytes, record: CertificateRecord, world: World) -> bool:
-    """Who replays a victim's own request gets what only the victim can use, and the victim's own identity at that."""
-    if spki == world.ring.own[0].spki:
-        return record.cluster == EDGE  # the agent's own, on record: a key belongs to one cluster
-    return spki in world.ring.allowed or (spki == world.ring.victims.spki and record.cluster == OTHER)
+    """A replay of a victim's own request may give a certificate that only the victim can use, for the victim's identity."""
+    if spki == world.keys.own[0].spki:
+        return record.cluster == EDGE  # a key belongs to one cluster
+    allowed = {pair.spki for pair in world.keys.own}
+    return spki in allowed or (spki == world.keys.victims.spki and record.cluster == OTHER)
 
 
-def _words(certificate: x509.Certificate) -> Words:
+def _words(certificate: x509.Certificate) -> list[tuple[str, str]]:
     return sorted((part.oid.dotted_string, str(part.value)) for part in certificate.subject)
 
 
-def _expected(record: CertificateRecord) -> Words:
+def _expected(record: CertificateRecord) -> list[tuple[str, str]]:
     cluster = record.cluster
     if record.purpose is Purpose.RECOVERY:
         return [(COMMON_NAME, f"system:recovery:{cluster}:{record.agent}")]

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from bench.csrs.ring import Ring
+from bench.csrs.drafts import Keys
 from hub.api.certificates import CertificateRecord, Lifetimes, Purpose
 from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import AddOnRequest, Requester, RequestPhase, Submission
 from hub.api.managedclusters.cluster import JoinRequest
 from hub.issuer import LocalIssuer
 from hub.ports import Transaction
-from hub.registry.approvalrules import approval as approving
+from hub.registry.approvalrules import approval
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificates import service
 from hub.registry.certificatesigningrequests import credential_uses, issuance, submission
@@ -40,8 +40,7 @@ from tests.fakes.inline_store import InlineStore
 
 P = ParamSpec("P")
 T = TypeVar("T")
-EDGE, OTHER, NEW, TOKENS = ClusterName("edge"), ClusterName("other"), ClusterName("new"), ClusterName("tokens")
-GONE = ClusterName("gone")
+EDGE, OTHER, NEW, TOKENS, GONE = map(ClusterName, ("edge", "other", "new", "tokens", "gone"))
 AGENT, WORK, UID = AgentId("agent-1"), AddOnName("work"), "uid-of-"
 LIFETIMES = Lifetimes()
 POSTED, RECOVERY = "posted", "recovery"
@@ -49,7 +48,7 @@ POSTED, RECOVERY = "posted", "recovery"
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who asks. `clusters`: those it may have a certificate for; empty: any. `barred`: none at all."""
+    """A requester. `clusters`: those it may have a certificate for; empty: any. `barred`: none at all."""
 
     name: str
     record: CertificateRecord | None
@@ -65,39 +64,35 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One request as it is handed in: by gRPC, or posted to the Kubernetes API."""
+    """One request as it is submitted: by gRPC, or posted to the Kubernetes API."""
 
     pem: bytes
     asker: Asker
-    cluster: str = str(EDGE)
-    agent: str = str(AGENT)
-    uid: str = UID + EDGE
+    cluster: str
+    agent: str
+    uid: str
+    labels: Mapping[str, str]
     duration: timedelta | None = None
     addon: AddOnRequest | None = None
     post: bool = False
     spec: Mapping[str, Any] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    made: tuple[str, ...] = ()
-    """What was done to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`told`: the error's reason, or the phase. `request`: the stored document. `ruled`: no human was asked."""
+    """`told`: the error's type, or the phase. `again`: whether issuing a second time wrote something."""
 
     told: str
-    request: Mapping[str, Any] | None = None
+    request: Mapping[str, Any] = field(default_factory=dict)
     records: tuple[CertificateRecord, ...] = ()
     again: bool = False
-    """Whether a second issuing wrote something."""
-    ruled: bool = False
 
 
 class World:
-    """Every attempt begins from the same state."""
+    """A hub with clusters, credentials and a CA. Every attempt begins from the same state."""
 
-    def __init__(self, ring: Ring) -> None:
-        self.ring = ring
+    def __init__(self) -> None:
+        self.keys = Keys()
         self.clock = ManualClock()
         self.store = InlineStore(self.clock)
         now = self.clock.now()
@@ -110,11 +105,11 @@ class World:
         self._base = self.store.saved()
 
     def _settle(self) -> None:
-        """Two clusters with their agents, an add-on, and everybody who may ask for something, or may not."""
+        """Create clusters with their agents, an add-on, and requesters of every kind."""
         unbound, self.askers = self._credential(None), []
-        edge = self._join(EDGE, self.ring.own[0].pem, unbound)
-        self.victim = self._join(OTHER, self.ring.victims.pem, unbound)
-        gone = self._join(GONE, self.ring.revoked.pem, unbound)
+        edge = self._join(EDGE, self.keys.own[0].pem, unbound)
+        self.victim = self._join(OTHER, self.keys.victims.pem, unbound)
+        gone = self._join(GONE, self.keys.revoked.pem, unbound)
         self._run(lambda tx: tx.certificates.revoke([gone.serial], tx.now, "Test"))
         self._run(addons.put, _addon(), None, "ann")
         operator = self._run(service.admit_operator, "ann", self._spki(), self.issuer, LIFETIMES)
@@ -145,7 +140,7 @@ class World:
     def _record(self, serial: SerialNumber) -> CertificateRecord:
         record = self._run(lambda tx: tx.certificates.by_serial(serial))
         if record is None:
-            raise RuntimeError("no record of what was just issued")
+            raise RuntimeError("an issued certificate has no record")
         return record
 
     def _newest(self, cluster: ClusterName, purpose: Purpose) -> CertificateRecord:
@@ -153,7 +148,7 @@ class World:
 
     def _credential(self, cluster: ClusterName | None, uses: int | None = None) -> CertificateRecord:
         known = getattr(self, "askers", None) is None
-        spki = self.ring.credentials.spki if known else self._spki()
+        spki = self.keys.credentials.spki if known else self._spki()
         made, _ = self._run(
             lambda tx: credentials.create(
                 tx,
@@ -180,40 +175,32 @@ class World:
         return self._newest(cluster, Purpose.AGENT)
 
     def tried(self, attempt: Attempt) -> Outcome:
-        """The whole way of one request. Raises whatever is not a refusal."""
+        """Submit, approve and issue one request. Raises everything that is no refusal."""
         self.store.restore(self._base)
         service.checked_request.cache_clear()
         try:
             name = self._posted(attempt) if attempt.post else self._submitted(attempt)
-            ruled = self._run(lambda tx: approving.review(tx, name, approving.rules_in(tx, ("*",)), "hub")) is not None
+            self._run(lambda tx: approval.review(tx, name, approval.rules_in(tx, ("*",)), "hub"))
             if self._run(requests.state, name).phase is RequestPhase.PENDING:
-                ruled = False
                 self._run(lambda tx: requests.decide(tx, name, approve=True, reason="R", message="m", actor="ann"))
             self._run(issuance.issue, name, self.issuer, LIFETIMES, "hub")
-            return self._run(self._told, name, ruled)
+            return self._run(self._outcome, name)
         except MusterError as error:
             return Outcome(type(error).__name__)
 
-    def _told(self, tx: Transaction, name: str, ruled: bool) -> Outcome:  # noqa: FBT001 - a column of the outcome
+    def _outcome(self, tx: Transaction, name: str) -> Outcome:
         stored = requests.find(tx, name)
         again = issuance.issue(tx, name, self.issuer, LIFETIMES, "hub") is not None
         records = tuple(tx.certificates.of_request(stored.uid))
-        return Outcome(str(requests.state(tx, name).phase), stored.document, records, again, ruled)
+        return Outcome(str(requests.state(tx, name).phase), stored.document, records, again)
 
     def _submitted(self, attempt: Attempt) -> str:
-        """As `hub.grpc_door.registration.servicer` decodes it."""
+        """As the gRPC door decodes it."""
         record = attempt.asker.record
         if record is None:
             return self._posted(attempt)
-        asked = Submission(
-            cluster=cluster_name(attempt.cluster),
-            agent=agent_id(attempt.agent),
-            request=attempt.pem,
-            requester=record,
-            cluster_uid=attempt.uid,
-            requested_duration=attempt.duration,
-            addon=attempt.addon,
-        )
+        cluster, agent = cluster_name(attempt.cluster), agent_id(attempt.agent)
+        asked = Submission(cluster, agent, attempt.pem, record, attempt.uid, attempt.duration, attempt.addon)
         if attempt.asker.name == RECOVERY:
             return self._run(recover, asked, unattended=True)
         return self._run(submission.submit, asked)

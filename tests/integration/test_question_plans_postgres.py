@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, text
 
-from bench.asking_fleet import fill
-from bench.asking_questions import QUESTIONS
+from bench.queries import QUESTIONS, fill
 from hub.store.engine.engine import migrating_engine, parse_url
 from hub.store.tables import certificates
 from tests.fixtures.postgres import Databases

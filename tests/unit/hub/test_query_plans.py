@@ -11,7 +11,7 @@ from sqlalchemy import Select, bindparam, select
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError
 
-from bench.asking_questions import QUESTIONS, Question
+from bench.queries import QUESTIONS, Question
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS
 from hub.store import schema
 from hub.store.changelog import past, retention
