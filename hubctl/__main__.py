@@ -1,4 +1,4 @@
-"""The program hubctl: imports a command's module only when it is called, and prints failures as one sentence to stderr."""
+"""The programs hubctl and kubectl-hub: import a command's module only when it is called, and print failures as one sentence."""
 
 import os
 import sys
@@ -7,9 +7,8 @@ from importlib import import_module
 
 import click
 
-from hubctl.errors import DONE, FAILED, INTERRUPTED, MISUSED, CommandError
-from hubctl.kubeconfig.contexts import context_names
-from hubctl.suggestions import closest
+from hubctl.errors import DONE, FAILED, INTERRUPTED, MISUSED, CommandError, closest
+from hubctl.kubeconfig import context_names
 from machinery.product import version
 from machinery.runtime.closed_pipe import outlive_readers
 
@@ -22,43 +21,43 @@ COMMANDS = {
     ),
     "diagnose": ("hubctl.commands.clusters.diagnose:diagnose", "Find out why a cluster is not Available, and what to do."),
     "history": ("hubctl.commands.objects.history:history", "Show what became of a cluster: every change, when, and by whom."),
-    "diff": ("hubctl.commands.objects.diff:diff", "Show what is different between two moments."),
+    "diff": ("hubctl.commands.objects.history:diff", "Show what is different between two moments."),
     "join": ("hubctl.commands.clusters.join:join", "Print, or apply, what makes a cluster join."),
-    "accept": ("hubctl.commands.clusters.accept:accept", "Accept clusters into the fleet."),
-    "deny": ("hubctl.commands.clusters.accept:deny", "Deny clusters: they stay known and may not report."),
+    "accept": ("hubctl.commands.access.approval:accept", "Accept clusters into the fleet."),
+    "deny": ("hubctl.commands.access.approval:deny", "Deny clusters: they stay known and may not report."),
     "revoke": (
-        "hubctl.commands.access.revoke:revoke",
+        "hubctl.commands.access.revocation:revoke",
         "Revoke a cluster, an agent, a serial or a bootstrap credential, at once.",
     ),
-    "move": ("hubctl.commands.clusters.move:move", "Move clusters to other hubs of theirs."),
-    "drain": ("hubctl.commands.hub.drain:drain", "Have a replica's sessions go elsewhere."),
-    "uncordon": ("hubctl.commands.hub.drain:uncordon", "Let a drained replica have sessions again."),
+    "move": ("hubctl.commands.clusters.actions:move", "Move clusters to other hubs of theirs."),
+    "drain": ("hubctl.commands.clusters.actions:drain", "Have a replica's sessions go elsewhere."),
+    "uncordon": ("hubctl.commands.clusters.actions:uncordon", "Let a drained replica have sessions again."),
     "label": ("hubctl.commands.objects.label:label", "Set or remove labels."),
     "annotate": ("hubctl.commands.objects.label:annotate", "Set or remove annotations."),
-    "taint": ("hubctl.commands.clusters.taint:taint", "Taint clusters, or take taints off."),
+    "taint": ("hubctl.commands.objects.label:taint", "Taint clusters, or take taints off."),
     "apply": ("hubctl.commands.objects.apply:apply", "Make objects as manifests say."),
     "ca": ("hubctl.commands.hub.ca:ca", "Change the hub's CA, and see how far that is."),
-    "rotate": ("hubctl.commands.clusters.rotate:rotate", "Have agents renew their certificates ahead of time."),
-    "certificate": ("hubctl.commands.access.certificate:certificate", "Approve or deny certificate requests."),
+    "rotate": ("hubctl.commands.clusters.actions:rotate", "Have agents renew their certificates ahead of time."),
+    "certificate": ("hubctl.commands.access.approval:certificate", "Approve or deny certificate requests."),
     "create": ("hubctl.commands.clusters.create:create", "Make a bootstrap kubeconfig for a cluster that is to join."),
     "delete": ("hubctl.commands.objects.delete:delete", "Delete clusters (their certificates are revoked) and other objects."),
     "addon": ("hubctl.commands.clusters.addon:addon", "Enable add-ons on clusters, or disable them."),
     "top": ("hubctl.commands.objects.top:top", "Show what clusters have, and how the hub's replicas fare."),
     "events": ("hubctl.commands.objects.events:events", "Show what happened."),
     "release-brake": (
-        "hubctl.commands.clusters.release_brake:release_brake",
+        "hubctl.commands.clusters.actions:release_brake",
         "Let silent clusters be tainted and removed again.",
     ),
-    "audit": ("hubctl.commands.access.audit:audit", "Show who did what: the hub's audit records."),
-    "config": ("hubctl.commands.local.config:config", "Show and choose contexts: which hub, and as whom."),
+    "audit": ("hubctl.commands.objects.events:audit", "Show who did what: the hub's audit records."),
+    "config": ("hubctl.commands.access.config:config", "Show and choose contexts: which hub, and as whom."),
     "login": ("hubctl.commands.access.login:login", "Log in with a token of others, and write a kubeconfig."),
     "logout": ("hubctl.commands.access.login:logout", "Forget a login."),
-    "whoami": ("hubctl.commands.access.whoami:whoami", "Show as whom the hub knows you."),
-    "credential": ("hubctl.commands.access.credential:credential", "The plug-in by which kubectl logs in."),
-    "api-resources": ("hubctl.commands.objects.api_resources:api_resources", "Show the kinds of objects that the hub has."),
-    "log-level": ("hubctl.commands.hub.log_level:log_level", "Show or change how much the hub logs."),
-    "completion": ("hubctl.commands.local.completion:completion", "Print what a shell needs to complete command lines."),
-    "version": ("hubctl.commands.hub.version:version", "Show the versions of hubctl and of the hub."),
+    "whoami": ("hubctl.commands.hub.info:whoami", "Show as whom the hub knows you."),
+    "credential": ("hubctl.commands.access.login:credential", "The plug-in by which kubectl logs in."),
+    "api-resources": ("hubctl.commands.hub.info:api_resources", "Show the kinds of objects that the hub has."),
+    "log-level": ("hubctl.commands.hub.info:log_level", "Show or change how much the hub logs."),
+    "completion": ("hubctl.commands.hub.info:completion", "Print what a shell needs to complete command lines."),
+    "version": ("hubctl.commands.hub.info:version", "Show the versions of hubctl and of the hub."),
 }
 
 ELSEWHERE = {
@@ -195,6 +194,32 @@ def main(name: str = "hubctl") -> None:
         # The rest of the buffer cannot be written either, and Python would report that again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
+
+
+FILES_TOO, NO_FILES = 0, 4
+"""Directives for kubectl after the words: also complete file names, or not."""
+
+
+def kubectl_main() -> None:
+    """The program `kubectl-hub`."""
+    main("kubectl hub")
+
+
+def kubectl_complete() -> None:
+    """The program `kubectl_complete-hub`: its arguments are the words so far, the last one unfinished."""
+    for line in offered(sys.argv[1:]):
+        click.echo(line)
+
+
+def offered(words: Sequence[str]) -> list[str]:
+    """One completion per line, with its help after a tab; the last line is the directive for kubectl."""
+    from click.shell_completion import ShellComplete  # noqa: PLC0415 - only when a key was pressed
+
+    *before, unfinished = words or ("",)
+    items = ShellComplete(hubctl, {}, "hubctl", "").get_completions(list(before), unfinished)
+    files = any(item.type in ("file", "dir") for item in items)
+    lines = [f"{item.value}\t{item.help}" if item.help else str(item.value) for item in items if item.type == "plain"]
+    return [*lines, f":{FILES_TOO if files else NO_FILES}"]
 
 
 if __name__ == "__main__":

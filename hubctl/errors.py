@@ -1,4 +1,6 @@
-"""Errors of hubctl: one sentence with what to do, and the exit code."""
+"""Errors of hubctl: one sentence with what to do, a suggestion for a mistyped word, and the exit code."""
+
+from collections.abc import Iterable
 
 DONE, FAILED, MISUSED, NOT_FOUND, TIMED_OUT, UNREACHABLE, NOT_WELL, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
 """Exit codes: done; refused or failed; wrong usage, or an unusable kubeconfig; an object does not exist; the time is over
@@ -30,3 +32,14 @@ class RefusedCredentialError(CommandError):
     def __init__(self, sentence: str, *, reason: str = "", asked_in_vain: bool = False) -> None:
         super().__init__(sentence, reason=reason)
         self.asked_in_vain = asked_in_vain
+
+
+ALIKE = 0.6
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """`: did you mean "x"?`, or empty when nothing is similar."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only after a mistake
+
+    found = get_close_matches(word.lower(), list(known), n=1, cutoff=ALIKE)
+    return f': did you mean "{found[0]}"?' if found else ""

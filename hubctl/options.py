@@ -1,13 +1,15 @@
 """Options shared by several commands, and their types."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Any, TypeVar
 
 import click
 
+from hubctl.errors import CommandError
 from machinery.durations import parse_duration
+from machinery.meta.timestamps import format_micro_time
 
 F = TypeVar("F", bound=Callable[..., Any])
 Decorator = Callable[[Any], Any]
@@ -48,3 +50,27 @@ def with_options(*options: Decorator) -> Callable[[F], F]:
 def dry_run_query(dry_run: Any) -> dict[str, str]:
     """The query parameter of a dry run."""
     return {"dryRun": "All"} if dry_run else {}
+
+
+TIME_FORMS = "write a time such as 2026-11-01T12:00Z or 2026-11-01 12:00 (here), how long ago such as 2h, or a revision"
+
+
+def moment(text: str) -> str:
+    """The time in the hub's format; empty: now. A time without zone is local. Raises CommandError."""
+    asked = text.strip()
+    if asked in ("", "now"):
+        return ""
+    if asked.isascii() and asked.isdecimal():
+        return asked
+    try:
+        parse_duration(asked.removeprefix("-"))
+    except ValueError:
+        return _instant(asked)
+    return f"-{asked.removeprefix('-')}"
+
+
+def _instant(text: str) -> str:
+    try:
+        return format_micro_time(datetime.fromisoformat(text).astimezone(UTC))
+    except (ValueError, OverflowError):
+        raise CommandError(f'"{text}" is no time: {TIME_FORMS}', code=2) from None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from hubctl.kubeconfig.contexts import option_of, quietly
+from hubctl.kubeconfig import option_of, quietly
 
 if TYPE_CHECKING:
     from hubctl.client.http import ApiClient
@@ -59,7 +59,7 @@ def _kinds(context: click.Context, incomplete: str) -> list[CompletionItem]:
     known = [resource.words[0] for resource in ALL]
 
     def served() -> Iterable[str]:
-        from hubctl.client.discovery import Catalogue  # noqa: PLC0415 - likewise
+        from hubctl.client.resources import Catalogue  # noqa: PLC0415 - likewise
 
         plurals = {resource.plural for resource in ALL}
         catalogue = Catalogue(_client(context))
@@ -73,7 +73,7 @@ def _kinds(context: click.Context, incomplete: str) -> list[CompletionItem]:
 
 def _names(context: click.Context, kind: str, incomplete: str) -> list[CompletionItem]:
     def found() -> Iterable[str]:
-        from hubctl.client.discovery import Catalogue  # noqa: PLC0415 - only when a key was pressed
+        from hubctl.client.resources import Catalogue  # noqa: PLC0415 - only when a key was pressed
 
         client = _client(context)
         return _listed(client, Catalogue(client).named(kind), str(context.params.get("namespace") or ""))

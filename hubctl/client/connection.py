@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from hubctl.client.http import REQUEST_TIMEOUT, ApiClient
-from hubctl.kubeconfig.contexts import context_names
-from hubctl.kubeconfig.loading import KubeconfigFiles
+from hubctl.kubeconfig import KubeconfigFiles, context_names
 from machinery.client.kubeconfig import Kubeconfig
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -1,22 +1,78 @@
-"""HTTP client of the hub's HTTPS door: requests and watches as the user of a kubeconfig."""
+"""HTTP client of the hub's HTTPS API: requests, pages of lists and watches, directly or through an HTTP proxy."""
 
 import http.client
 import json
 import ssl
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any, TypeVar
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import SplitResult, unquote, urlencode, urlsplit
 
 from hubctl.auth.identity import Shown, identity_of
 from hubctl.client.errors import Refusals, document_of
-from hubctl.client.proxy import connection_to, proxy_of
 from hubctl.errors import CommandError, RefusedCredentialError
-from machinery.client.kubeconfig import Credential, Kubeconfig
+from machinery.client.kubeconfig import ClusterEntry, Credential, Kubeconfig
 from machinery.errors import InvalidError
 from machinery.product import GROUP_SUFFIX, suffixed
 from machinery.runtime.tls import client_context
+
+HTTPS_PORT, HTTP_PORT = 443, 80
+
+
+class HubHTTPSConnection(http.client.HTTPSConnection):
+    """Verifies the server under the kubeconfig's `tls-server-name`, if it has one."""
+
+    def __init__(self, host: str, port: int, context: ssl.SSLContext, server_name: str | None, patience: float) -> None:
+        super().__init__(host, port, timeout=patience, context=context)
+        self._tls = context
+        self._server_name = server_name
+
+    def connect(self) -> None:
+        http.client.HTTPConnection.connect(self)
+        # The tunnel's inner host is a private attribute of this class; without a tunnel it is the host itself.
+        name = self._server_name or getattr(self, "_tunnel_host", None) or self.host
+        self.sock = self._tls.wrap_socket(self.sock, server_hostname=name)
+
+
+def proxy_of(entry: ClusterEntry, source: str) -> SplitResult | None:
+    """The proxy in a kubeconfig; None: none. Raises CommandError for an unusable one, without its password."""
+    if not entry.proxy_url:
+        return None
+    try:
+        parts = urlsplit(entry.proxy_url)
+        good = parts.scheme == "http" and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise CommandError(
+            f'kubeconfig {source}: the proxy-url of cluster "{entry.name}" is none that hubctl goes through: it is '
+            "http://HOST:PORT, with USER:PASSWORD@ if need be",
+            code=2,
+        )
+    return parts
+
+
+def connection_to(
+    entry: ClusterEntry, proxy: SplitResult | None, context: ssl.SSLContext, patience: float
+) -> http.client.HTTPSConnection:
+    """A connection that is not open yet."""
+    server = urlsplit(entry.server)
+    host, port = server.hostname or "", server.port or HTTPS_PORT
+    if proxy is None:
+        return HubHTTPSConnection(host, port, context, entry.tls_server_name, patience)
+    connection = HubHTTPSConnection(proxy.hostname or "", proxy.port or HTTP_PORT, context, entry.tls_server_name, patience)
+    connection.set_tunnel(host, port, _proxy_login(proxy))
+    return connection
+
+
+def _proxy_login(proxy: SplitResult) -> dict[str, str]:
+    if proxy.username is None:
+        return {}
+    login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Proxy-Authorization": f"Basic {b64encode(login.encode()).decode('ascii')}"}
+
 
 T = TypeVar("T")
 
@@ -183,3 +239,39 @@ class ApiClient:
             return step()
         except (OSError, http.client.HTTPException) as error:
             raise self._refusals.of_failure(error, shown) from None
+
+
+PAGE = 500
+"""Objects per page, as in kubectl."""
+PAGING = ("continue", "remainingItemCount")
+"""Fields of a list's metadata about its remaining pages."""
+
+
+def pages(
+    client: ApiClient, path: str, query: Mapping[str, str], *, accept: str = JSON, limit: int | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield the pages, with at most `limit` objects in total. Raises CommandError."""
+    left, place = limit, ""
+    while True:
+        size = PAGE if left is None else min(PAGE, left)
+        answer = client.get(path, accept=accept, **query, **{"limit": str(size), "continue": place})
+        yield answer
+        place = str((answer.get("metadata") or {}).get("continue") or "")
+        if left is not None:
+            left -= len(answer.get("items") or answer.get("rows") or ())
+        if not place or left == 0:
+            return
+
+
+def whole(
+    client: ApiClient, path: str, query: Mapping[str, str], *, accept: str = JSON, limit: int | None = None
+) -> dict[str, Any]:
+    """All pages as one answer, with the revision of the first. Raises CommandError."""
+    found: dict[str, Any] = {}
+    for answer in pages(client, path, query, accept=accept, limit=limit):
+        for part in ("items", "rows"):
+            if found and answer.get(part):
+                found[part] = [*(found.get(part) or ()), *answer[part]]
+        found = found or answer
+    metadata = {name: value for name, value in (found.get("metadata") or {}).items() if name not in PAGING}
+    return {**found, "metadata": metadata} if "metadata" in found else found

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
-from hubctl.auth.credential_cache import CERTIFICATE, Wallet
+from hubctl.auth.token_sources import CERTIFICATE, Wallet
 from hubctl.client.http import ApiClient
 from hubctl.errors import CommandError
 from machinery.client.exec_credential import AskedCluster, ToldCredential

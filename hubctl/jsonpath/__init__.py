@@ -5,9 +5,7 @@ order of the document (kubectl's order is random), integers and floats can be co
 without a backslash. A `{range}` without `{end}`, and a template without any expression, are refused.
 """
 
-from hubctl.jsonpath.evaluation import results
-from hubctl.jsonpath.parsing import parse_path, parse_template
-from hubctl.jsonpath.rendering import as_json, rendered, text_of
-from hubctl.jsonpath.tree import Path, Template
+from hubctl.jsonpath.evaluation import as_json, rendered, results, text_of
+from hubctl.jsonpath.parsing import Path, Template, parse_path, parse_template
 
 __all__ = ["Path", "Template", "as_json", "parse_path", "parse_template", "rendered", "results", "text_of"]

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from hubctl.errors import CommandError
-from hubctl.suggestions import closest
+from hubctl.errors import CommandError, closest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -18,6 +17,8 @@ DOCUMENTS = ("json", "yaml", "name")
 TEMPLATES = ("jsonpath", "jsonpath-as-json", "jsonpath-file")
 COLUMNS = ("custom-columns", "custom-columns-file")
 FORMS = (*TABLES, *DOCUMENTS, *TEMPLATES, *COLUMNS, "csv")
+CRL_FORMS = ("pem", "der", "text")
+"""Of revocation lists alone."""
 WITH_ARGUMENT = frozenset((*TEMPLATES, *COLUMNS))
 METAVAR = "FORM"
 HELP = "wide, json, yaml, name, csv, jsonpath=TEMPLATE, custom-columns=TITLE:.path,...; `hubctl get --help` says more."

@@ -10,8 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import click
 
-from hubctl.client.http import JSON, TABLE
-from hubctl.client.paging import PAGING
+from hubctl.client.http import JSON, PAGING, TABLE
 from hubctl.client.resources import ResourceKind
 from hubctl.output.formats import COLUMNS, TEMPLATES, OutputFormat, argument_of
 from hubctl.output.tables import Layout, printable, shown, wants_color
@@ -81,7 +80,7 @@ class _Lines:
 
     def put(self, titles: Sequence[str], rows: Sequence[Sequence[str]], *, upper: bool) -> None:
         if self._look.form.name == "csv":
-            from hubctl.output.csv_format import sheet  # noqa: PLC0415 - the other forms do not wait for it
+            from hubctl.output.columns import sheet  # noqa: PLC0415 - the other forms do not wait for it
 
             heads = [titles] if self._layout is None and self._look.headers else []
             self._layout = self._layout or Layout(titles, [])
@@ -169,7 +168,7 @@ class Columns:
     accept = JSON
 
     def __init__(self, look: TableLayout) -> None:
-        from hubctl.output.custom_columns import columns_in, columns_of  # noqa: PLC0415 - the other forms do not wait for it
+        from hubctl.output.columns import columns_in, columns_of  # noqa: PLC0415 - the other forms do not wait for it
 
         read = columns_in if look.form.name == "custom-columns-file" else columns_of
         self._columns = read(argument_of(look.form))

@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from hubctl.client.http import ApiClient
-from hubctl.client.paging import whole
+from hubctl.client.http import ApiClient, whole
 from hubctl.errors import CommandError, ConnectionLostError
 from hubctl.output.printers import Printer
 from machinery.runtime.backoff import Backoff

@@ -8,8 +8,7 @@ import click
 
 from hubctl.arguments.targets import each
 from hubctl.client.connection import connected
-from hubctl.client.http import MERGE_PATCH, ApiClient
-from hubctl.client.paging import pages
+from hubctl.client.http import MERGE_PATCH, ApiClient, pages
 from hubctl.client.resources import ADDON_DEFINITIONS, ADDONS, CLUSTERS
 from hubctl.errors import CommandError
 

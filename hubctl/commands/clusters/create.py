@@ -12,8 +12,14 @@ import click
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import CREDENTIALS
-from hubctl.commands.clusters.addresses import split_host, unreachable
-from hubctl.commands.clusters.credential_options import grpc_address, https_address, named_cluster, terms
+from hubctl.commands.clusters.credential_options import (
+    grpc_address,
+    https_address,
+    named_cluster,
+    split_host,
+    terms,
+    unreachable,
+)
 from hubctl.errors import CommandError
 from hubctl.output.files import OVERWRITE, only_user, output_file
 

@@ -16,8 +16,7 @@ from hubctl.commands.clusters.create import CreateOptions, Endpoints, create_kub
 from hubctl.commands.clusters.credential_options import grpc_address, https_address, named_cluster, terms
 from hubctl.commands.objects.apply import Applying
 from hubctl.errors import CommandError
-from hubctl.output.files import OVERWRITE, output_file
-from hubctl.output.private_files import PrivateFile
+from hubctl.output.files import OVERWRITE, PrivateFile, output_file
 
 MANIFESTS = Path(__file__).with_name("agent.yaml")
 NAMESPACE, IMAGE = "the-agents-namespace", "the-agents-image:tag"

@@ -5,11 +5,10 @@ from typing import Any
 
 import click
 
-from hubctl.arguments.manifests import Manifest, located, read_manifests
-from hubctl.arguments.targets import One, each
+from hubctl.arguments.targets import Manifest, One, each, located, read_manifests
 from hubctl.client.connection import connected
-from hubctl.client.discovery import Catalogue
 from hubctl.client.http import ApiClient
+from hubctl.client.resources import Catalogue
 from hubctl.errors import CommandError
 from hubctl.options import DRY_RUN, dry_run_query
 

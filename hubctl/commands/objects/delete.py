@@ -60,7 +60,7 @@ def _meant(client: ApiClient, words: tuple[str, ...], place: TargetScope, files:
         raise CommandError("give a kind and names, or --filename, not both", code=2)
     if not files:
         return list(objects(client, words, place))
-    from hubctl.arguments.manifests import named_in  # noqa: PLC0415 - only with --filename
+    from hubctl.arguments.targets import named_in  # noqa: PLC0415 - only with --filename
 
     return named_in(client, files, place.namespace)
 

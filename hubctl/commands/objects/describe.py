@@ -1,15 +1,19 @@
 """hubctl describe: details of one cluster, bootstrap credential or other object."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import click
 
-from hubctl.arguments.completion import names_of
+from hubctl.arguments.completion import names_of, target_words
+from hubctl.arguments.targets import One, TargetScope, each, objects
 from hubctl.client.connection import connected
 from hubctl.client.http import TABLE, ApiClient
 from hubctl.client.resources import CLUSTER_LABEL, CLUSTERS, CREDENTIALS, REQUESTS, TRANSITIONS, known_resource
+from hubctl.commands.objects.events import last_seen
+from hubctl.errors import CommandError
+from hubctl.options import EVERYTHING, NAMESPACE, SELECTOR, with_options
 from hubctl.output.tables import printable, shown, table, wants_color
 
 NO_SESSION = "(no session)"
@@ -32,14 +36,10 @@ class KindGroup(click.Group):
             return own.name, own, [name, *args[1:]] if slash else args[1:]
         if ctx.resilient_parsing or word.startswith("-") or word in self.commands:
             return super().resolve_command(ctx, args)
-        from hubctl.commands.objects.describe_object import anything  # noqa: PLC0415 - start-up time
-
         return word, anything, args
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "anything":
-            from hubctl.commands.objects.describe_object import anything  # noqa: PLC0415 - start-up time
-
             return anything
         return super().get_command(ctx, cmd_name)
 
@@ -89,8 +89,6 @@ def bootstrap_credential(client: ApiClient, name: str) -> None:
     Examples:
       hubctl describe bootstrap-credential 0123456789abcdef
     """
-    from hubctl.commands.objects.describe_credential import lines as credential_lines  # noqa: PLC0415 - start-up time
-
     for line in credential_lines(client.get(CREDENTIALS.of(name))):
         click.echo(line)
 
@@ -197,3 +195,145 @@ def _requests(answer: Mapping[str, Any]) -> list[str]:
     chosen = [columns.index(name) for name in ("Name", "Age", "Condition") if name in columns]
     cells = [[shown(row["cells"][index]) for index in chosen] for row in answer.get("rows") or []]
     return _rows("Certificate Requests", tuple(columns[index] for index in chosen), cells)
+
+
+USE_TITLES = ("Cluster", "Agent", "Held Since", "Issued", "Serial Number", "Request")
+USE_PARTS = ("clusterName", "agent", "heldSince", "issuedAt", "serialNumber", "requestName")
+
+
+def credential_lines(document: Mapping[str, Any]) -> list[str]:
+    """The credential_lines of the description."""
+    spec, status = document.get("spec") or {}, document.get("status") or {}
+    facts = [
+        ("ID", document["metadata"]["name"]),
+        ("Kind", "bearer token, for the HTTPS address" if spec.get("token") else "client certificate"),
+        ("For", _whom(spec)),
+        ("Cluster Set", spec.get("clusterSet") or NONE),
+        ("Labels", ", ".join(f"{key}={value}" for key, value in sorted((spec.get("labels") or {}).items())) or NONE),
+        ("Attested By", _issuer(spec.get("attestation") or {})),
+        ("Created", f"{document['metadata'].get('creationTimestamp', '')} by {status.get('createdBy', '')}"),
+        ("Expires", status.get("expirationTimestamp", "")),
+        ("Phase", status.get("phase", "")),
+        *_revoked(status),
+        ("Uses", f"{status.get('usesSpent', 0)} spent, {status.get('usesHeld', 0)} held, of {spec.get('uses', 'any number')}"),
+        ("Let In", ", ".join(status.get("admittedClusters") or []) or NONE),
+    ]
+    width = max(len(name) for name, _ in facts) + 2
+    described = [f"{name + ':':<{width}}{printable(str(value))}" for name, value in facts]
+    cells = [[shown(use.get(part) or NONE) for part in USE_PARTS] for use in status.get("uses") or []]
+    return [*described, *(["Agents:", *table(USE_TITLES, cells, indent="  ")] if cells else [f"Agents: {NONE}"])]
+
+
+def _whom(spec: Mapping[str, Any]) -> str:
+    if spec.get("clusterName"):
+        return f"cluster {spec['clusterName']}"
+    patterns = spec.get("clusterNames") or []
+    return f"clusters {', '.join(patterns)}" if patterns else "clusters of any name"
+
+
+def _issuer(attestation: Mapping[str, Any]) -> str:
+    if not attestation:
+        return NONE
+    how = "with the keys given" if attestation.get("keys") else "with the keys that it publishes"
+    subject = f", for {attestation['subject']}" if attestation.get("subject") else ""
+    return f"{attestation.get('issuer', '')}, {how}{subject}"
+
+
+def _revoked(status: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if "revocationTimestamp" not in status:
+        return []
+    why = f" ({status['revocationReason']})" if status.get("revocationReason") else ""
+    return [("Revoked", f"{status['revocationTimestamp']} by {status.get('revokedBy') or 'somebody'}{why}")]
+
+
+EVENTS = "/api/v1/events"
+APART = ("apiVersion", "kind", "metadata")
+LEFT_OUT = frozenset(("managedFields", "name", "namespace", "labels", "annotations", "resourceVersion", "uid", "generation"))
+
+
+@click.command("anything")
+@click.argument("words", nargs=-1, required=True, metavar="KIND NAME...", shell_complete=target_words)
+@with_options(SELECTOR, EVERYTHING, NAMESPACE)
+@connected
+def anything(client: ApiClient, words: tuple[str, ...], namespace: str, selector: str, *, everything: bool) -> None:
+    """Show all that objects of any kind say, and their Events. Secrets are shown by the size of what is in them.
+
+    \b
+    Examples:
+      hubctl describe rule edges
+      hubctl describe addon/work-manager -n edge1
+      hubctl describe clustersets --all
+    """
+    found = {one.path: one for one in objects(client, words, TargetScope(namespace, selector, everything=everything))}
+
+    def show(path: str) -> None:
+        one = found[path]
+        document = client.get(path)
+        if path != next(iter(found)):
+            click.echo("\n")
+        for line in object_lines(one, document):
+            click.echo(line)
+        for line in happened(client, one):
+            click.echo(line)
+
+    each(tuple(found), show)
+
+
+def object_lines(one: One, document: Mapping[str, Any]) -> Iterator[str]:
+    """The object_lines of the object's description."""
+    metadata = document["metadata"]
+    yield f"Name:         {metadata['name']}"
+    yield from ([f"Namespace:    {metadata['namespace']}"] if metadata.get("namespace") else [])
+    for title in ("Labels", "Annotations"):
+        pairs = sorted((metadata.get(title.lower()) or {}).items())
+        yield f"{title + ':':<13} {', '.join(f'{name}={shown(value)}' for name, value in pairs) or NONE}"
+    yield f"API Version:  {one.resource.group_version}"
+    yield f"Kind:         {one.resource.kind}"
+    yield from _tree({"metadata": {name: value for name, value in metadata.items() if name not in LEFT_OUT}})
+    rest = {name: value for name, value in document.items() if name not in APART}
+    yield from _tree(_without_secrets(rest) if one.resource.kind == "Secret" else rest)
+
+
+def happened(client: ApiClient, one: One) -> list[str]:
+    """The Events about the object, the newest last."""
+    asked = {"involvedObject.kind": one.resource.kind, "involvedObject.name": one.name}
+    try:
+        answer = client.get(EVENTS, fieldSelector=",".join(f"{name}={value}" for name, value in asked.items()))
+    except CommandError as error:
+        if error.reason != "Forbidden":
+            raise
+        return ["Events: (you may not see them)"]
+    found = sorted(answer.get("items") or (), key=last_seen)
+    if not found:
+        return [f"Events: {NONE}"]
+    rows = [[last_seen(event), *(shown(event.get(part)) for part in ("type", "reason", "message"))] for event in found]
+    return ["Events:", *table(("Last Seen", "Type", "Reason", "Message"), rows, indent=INDENT)]
+
+
+def _tree(value: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    for name, part in value.items():
+        yield from _branch(f"{indent}{shown(name[:1].upper() + name[1:])}:", part, indent + INDENT)
+
+
+def _branch(title: str, part: Any, indent: str) -> Iterator[str]:
+    if isinstance(part, Mapping) and part:
+        yield title
+        yield from _tree(part, indent)
+    elif isinstance(part, list) and part:
+        yield title
+        for entry in part:
+            if isinstance(entry, Mapping):
+                first, *more = _tree(entry, indent + INDENT)
+                yield f"{indent}- {first.strip()}"
+                yield from more
+            else:
+                yield f"{indent}- {shown(entry)}"
+    else:
+        yield f"{title} {NONE if part in ({}, [], None) else shown(part)}"
+
+
+def _without_secrets(document: Mapping[str, Any]) -> dict[str, Any]:
+    from base64 import b64decode  # noqa: PLC0415 - only for Secrets
+
+    data = {name: f"{len(b64decode(value or ''))} bytes" for name, value in (document.get("data") or {}).items()}
+    return {**document, "data": data}

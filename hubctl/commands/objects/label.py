@@ -1,19 +1,18 @@
-"""hubctl label and hubctl annotate: change labels and annotations of any kind of object, as in kubectl."""
+"""hubctl label, annotate and taint: change labels and annotations of any object, and taints of clusters, as in kubectl."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from hubctl.arguments.completion import target_words
+from hubctl.arguments.completion import names_of, target_words
 from hubctl.arguments.targets import One, TargetScope, each, objects
 from hubctl.client.connection import connected
 from hubctl.client.http import MERGE_PATCH, ApiClient
-from hubctl.errors import CommandError
+from hubctl.client.resources import CLUSTERS
+from hubctl.errors import CommandError, closest
 from hubctl.options import DRY_RUN, EVERYTHING, FIELDS, NAMESPACE, SELECTOR, dry_run_query, with_options
-
-ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +149,124 @@ def _tell(one: One, changes: LabelChanges, chosen: dict[str, Any], after: Mappin
         click.echo(f'{changes.part} of {one.resource.noun} "{one.name}":')
         for key, value in sorted(after.items()):
             click.echo(f"  {key}={value}")
+
+
+EFFECTS = ("NoSelect", "PreferNoSelect", "NoSelectIfNew")
+ATTEMPTS = 5
+Taints = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A taint to set or remove; without an effect it matches any effect."""
+
+    key: str
+    effect: str = ""
+    value: str = ""
+
+    def is_like(self, other: Mapping[str, Any]) -> bool:
+        return bool(other.get("key") == self.key and self.effect in ("", other.get("effect")))
+
+    @property
+    def document(self) -> dict[str, str]:
+        return {"key": self.key, **({"value": self.value} if self.value else {}), "effect": self.effect}
+
+
+@click.command()
+@click.argument("words", nargs=-1, required=True, metavar="clusters NAME... TAINT...", shell_complete=names_of("clusters"))
+@click.option("--overwrite", is_flag=True, help="Also change a taint that has another value.")
+@with_options(SELECTOR, EVERYTHING, DRY_RUN)
+@connected
+def taint(client: ApiClient, words: tuple[str, ...], selector: str, **chosen: Any) -> None:
+    """Taint clusters, so that placements that do not tolerate it leave them out; or take a taint off.
+
+    A TAINT is KEY=VALUE:EFFECT or KEY:EFFECT; with - at its end it is taken off: KEY:EFFECT-, or KEY- for all of that key.
+    Effects: NoSelect, PreferNoSelect, NoSelectIfNew. Taints of the hub itself come back by themselves.
+
+    \b
+    Examples:
+      hubctl taint clusters edge1 maintenance=tonight:NoSelect
+      hubctl taint clusters edge1 edge2 maintenance-
+      hubctl taint clusters -l region=eu gpu=none:PreferNoSelect --overwrite
+    """
+    first = next((index for index, word in enumerate(words) if _is_taint(word)), len(words))
+    names, specs = words[:first], words[first:]
+    if not specs:
+        raise CommandError("say which taint: KEY=VALUE:EFFECT, KEY:EFFECT, or with - at the end to take it off", code=2)
+    added, removed = read_taints(specs)
+    named = names[1:] if names and names[0].lower() in CLUSTERS.words else names
+    place = TargetScope(selector=selector, everything=chosen["everything"])
+    found = {one.path: one for one in objects(client, ("clusters", *named), place)}
+    each(tuple(found), lambda path: _apply_taints(client, found[path], (added, removed), chosen))
+
+
+def read_taints(specs: Sequence[str]) -> tuple[list[Taint], list[Taint]]:
+    """Parse the taints to set and those to remove. Raises CommandError."""
+    added: list[Taint] = []
+    removed: list[Taint] = []
+    for spec in specs:
+        gone = spec.endswith("-")
+        read = _read_taint(spec.removesuffix("-"), spec)
+        if not gone and not read.effect:
+            raise CommandError(f'the taint "{spec}" lacks its effect: {", ".join(EFFECTS)}', code=2)
+        (removed if gone else added).append(read)
+    pairs = [(each.key, each.effect) for each in added]
+    if len(pairs) != len(set(pairs)):
+        raise CommandError("a key has one taint of an effect, and one is given twice", code=2)
+    if any(one.is_like(other.document) for one in removed for other in added):
+        raise CommandError("a taint cannot be both set and taken off", code=2)
+    return added, removed
+
+
+def tainted(
+    before: Iterable[Mapping[str, Any]], added: Sequence[Taint], removed: Sequence[Taint], *, overwrite: bool
+) -> Taints:
+    """A cluster's taints after the changes. Raises CommandError for a missing taint, or another value without `overwrite`."""
+    old = [dict(taint) for taint in before]
+    for gone in removed:
+        if not any(gone.is_like(taint) for taint in old):
+            raise CommandError(f'it has no taint "{gone.key}{":" if gone.effect else ""}{gone.effect}"', reason="NotFound")
+    for new in added:
+        other = next((str(taint.get("value") or "") for taint in old if new.is_like(taint)), new.value)
+        if other != new.value and not overwrite:
+            raise CommandError(f'taint "{new.key}:{new.effect}" is "{other}" already: --overwrite changes it')
+    fresh = [new for new in added if not any(new.is_like(taint) and (taint.get("value") or "") == new.value for taint in old)]
+    kept = [taint for taint in old if not any(gone.is_like(taint) for gone in (*removed, *fresh))]
+    return [*kept, *(new.document for new in fresh)]
+
+
+def _is_taint(word: str) -> bool:
+    return ":" in word or "=" in word or (word.endswith("-") and len(word) > 1)
+
+
+def _read_taint(text: str, spec: str) -> Taint:
+    pair, colon, effect = text.partition(":")
+    key, _, value = pair.partition("=")
+    if not key or "=" in value or ":" in effect or (value and not colon):
+        raise CommandError(f'"{spec}" is no taint: write KEY=VALUE:EFFECT, KEY:EFFECT, KEY:EFFECT- or KEY-', code=2)
+    if colon and effect not in EFFECTS:
+        meant = closest(effect, EFFECTS) or f": there are {', '.join(EFFECTS)}"
+        raise CommandError(f'there is no effect "{effect}"{meant}', code=2)
+    return Taint(key, effect, value)
+
+
+def _apply_taints(client: ApiClient, one: One, changes: tuple[list[Taint], list[Taint]], chosen: dict[str, Any]) -> None:
+    added, removed = changes
+    word, suffix = ("untainted" if not added else "tainted"), " (dry run)" if chosen["dry_run"] else ""
+    for attempt in range(ATTEMPTS):
+        document = client.get(one.path)
+        before = (document.get("spec") or {}).get("taints") or []
+        after = tainted(before, added, removed, overwrite=chosen["overwrite"])
+        if after == before:
+            click.echo(f'cluster "{one.name}" is {word} so already')
+            return
+        # The patch replaces the whole list, so the list must still be at the revision that was read.
+        patch = {"metadata": {"resourceVersion": document["metadata"]["resourceVersion"]}, "spec": {"taints": after}}
+        try:
+            client.request("PATCH", one.path, patch, content_type=MERGE_PATCH, query=dry_run_query(suffix))
+        except CommandError as error:
+            if error.reason != "Conflict" or attempt == ATTEMPTS - 1:
+                raise
+        else:
+            click.echo(f'cluster "{one.name}" {word}{suffix}')
+            return

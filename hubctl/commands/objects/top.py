@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from hubctl.client.connection import connected
-from hubctl.client.http import TABLE, ApiClient
-from hubctl.client.paging import whole
+from hubctl.client.http import TABLE, ApiClient, whole
 from hubctl.client.resources import CLUSTERS, REPLICAS
 from hubctl.output.tables import shown, table, wants_color
 

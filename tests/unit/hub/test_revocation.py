@@ -25,7 +25,7 @@ from hub.registry.certificatesigningrequests import credential_uses as revoked
 from hub.registry.generic import objects
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
-from hubctl.commands.access.revoke import REASONS
+from hubctl.commands.access.revocation import REASONS
 from machinery import pki
 from machinery.errors import DenialCause, ForbiddenError, InvalidError, MethodNotAllowedError, NotFoundError
 from machinery.identity import CLUSTER_LABEL, AddOnName, AgentId, CertificateSubject, ClusterName, SerialNumber, addon_subject

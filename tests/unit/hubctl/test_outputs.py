@@ -13,15 +13,14 @@ import click
 import pytest
 import yaml
 
-from hubctl.arguments.times import moment
 from hubctl.client.errors import document_of
 from hubctl.client.resources import ADDONS, CLUSTERS, ResourceKind
 from hubctl.commands.objects import history
 from hubctl.commands.objects.describe import lines
 from hubctl.commands.objects.events import EventDocuments, Lines
 from hubctl.errors import CommandError
-from hubctl.output.csv_format import sheet
-from hubctl.output.custom_columns import columns_in, columns_of
+from hubctl.options import moment
+from hubctl.output.columns import columns_in, columns_of, sheet
 from hubctl.output.formats import FormType, OutputFormat, argument_of
 from hubctl.output.printers import InPages, TableLayout, printer_of
 from hubctl.output.tables import Layout, printable, shown, table, wants_color

@@ -1,21 +1,25 @@
-"""Loads kubeconfig files: one, or a list as in $KUBECONFIG, merged as by kubectl.
+"""Kubeconfig files: one, or a list as in $KUBECONFIG, merged as by kubectl; and completion of their contexts.
 
 The first file wins for equal names of clusters, users and contexts, and for the current context. Missing files are skipped.
 Relative paths in a file refer to its own folder.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
 
 from hubctl.errors import CommandError
-from machinery.client import kubeconfig_documents
-from machinery.client.kubeconfig import Kubeconfig, parsed, read_kubeconfig
 from machinery.errors import InvalidError
 from machinery.runtime.directory import default_data_dir
+
+if TYPE_CHECKING:
+    from machinery.client.kubeconfig import Kubeconfig
 
 ADMIN_KUBECONFIG = "admin.kubeconfig"
 VARIABLES = ("HUBCTL_KUBECONFIG", "KUBECONFIG")
@@ -63,8 +67,10 @@ class KubeconfigFiles:
         """The files as named in errors."""
         return os.pathsep.join(map(str, self.there))
 
-    def read(self, context: str | None = None) -> Kubeconfig:
+    def read(self, context: str | None = None) -> "Kubeconfig":
         """Parse the named or current context. Raises CommandError with the file and the defect."""
+        from machinery.client.kubeconfig import parsed, read_kubeconfig  # noqa: PLC0415 - not for `hubctl --help`
+
         if context and context not in self.contexts:
             known = ", ".join(self.contexts) or "none"
             raise CommandError(f'kubeconfig {self.source} has no context "{context}": it has {known}', code=2)
@@ -93,6 +99,8 @@ class KubeconfigFiles:
     @cached_property
     def merged(self) -> dict[str, Any]:
         """All files merged. Raises CommandError."""
+        from machinery.client import kubeconfig_documents  # noqa: PLC0415 - as above
+
         try:
             return kubeconfig_documents.merged(self.documents)
         except InvalidError as error:
@@ -101,7 +109,37 @@ class KubeconfigFiles:
 
 def load(path: Path) -> dict[str, Any]:
     """Parse one file. Raises CommandError."""
+    from machinery.client import kubeconfig_documents  # noqa: PLC0415 - as above
+
     try:
         return kubeconfig_documents.read_document(path)
     except InvalidError as error:
         raise CommandError(error.message, code=2) from None
+
+
+def context_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Contexts of the kubeconfig in use."""
+    del parameter
+
+    def found() -> Iterable[str]:
+        return KubeconfigFiles.chosen(option_of(context, "kubeconfig")).contexts
+
+    return quietly(found, incomplete)
+
+
+def option_of(context: click.Context, name: str) -> str | None:
+    """An option given to the command, or before it."""
+    at: click.Context | None = context
+    while at is not None:
+        if at.params.get(name):
+            return str(at.params[name])
+        at = at.parent
+    return None
+
+
+def quietly(find: Callable[[], Iterable[str]], incomplete: str) -> list[CompletionItem]:
+    """The words with this prefix; empty after an error."""
+    try:
+        return [CompletionItem(word) for word in find() if word.startswith(incomplete)]
+    except (CommandError, click.ClickException):
+        return []

@@ -1,0 +1,279 @@
+"""hubctl move, rotate, release-brake, drain and uncordon: orders to agents and replicas, and their progress."""
+
+import time
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from hubctl.arguments.completion import names_of
+from hubctl.client.connection import connected
+from hubctl.client.http import MERGE_PATCH, ApiClient
+from hubctl.client.resources import CLUSTERS, CREDENTIALS, FLEET, REPLICAS
+from hubctl.errors import TIMED_OUT, CommandError
+from hubctl.options import DURATION
+from machinery.durations import format_duration
+
+
+@click.group()
+def move() -> None:
+    """Move clusters to other hubs.
+
+    \b
+    Examples:
+      hubctl move cluster edge1 --to eu-2
+      hubctl move cluster edge1 --cancel
+    """
+
+
+@move.command("cluster")
+@click.argument("name", shell_complete=names_of("clusters"))
+@click.option("--to", default="", metavar="HUB", help="The hub's name, id (or how it begins), or url, as the agent reports it.")
+@click.option("--cancel", is_flag=True, help="Take an order back that was not carried out yet.")
+@connected
+def move_cluster(client: ApiClient, name: str, to: str, *, cancel: bool) -> None:
+    """Ask the agent of a cluster to go to another of the hubs that it reports (`hubctl describe cluster` lists them).
+
+    The agent must have a credential that is ready there. The order stays, over restarts of the hub and of the agent, until the
+    agent has gone, or it is cancelled. The cluster then reads Unknown here, reason ManagedClusterMoved, without an alarm.
+
+    \b
+    Examples:
+      hubctl move cluster edge1 --to eu-2
+      hubctl move cluster edge1 --to 5a1f0c2e
+      hubctl move cluster edge1 --cancel
+    """
+    if bool(to) is cancel:
+        raise CommandError("give --to HUB, or --cancel", code=2)
+    spec = {"cancel": True} if cancel else {"to": to}
+    asked = {"apiVersion": CREDENTIALS.group_version, "kind": "ClusterMove", "spec": spec}
+    answer = client.request("POST", f"{CLUSTERS.of(name)}/move", asked)
+    click.echo(_outcome(name, answer.get("status") or {}, cancel=cancel))
+
+
+def _outcome(name: str, status: dict[str, Any], *, cancel: bool) -> str:
+    hub = status.get("hubID") or ""
+    if cancel:
+        return f'cluster "{name}" stays' if hub else f'cluster "{name}" was not asked to move'
+    called = f"{status.get('hubName')} ({hub})" if status.get("hubName") else hub
+    return f'cluster "{name}" is asked to move to the hub {called}: see `hubctl describe cluster {name}`'
+
+
+PAGE = 500
+PER_SECOND = 20
+"""Renewals per second when all agents are asked without --within."""
+LEAST = timedelta(minutes=1)
+LOOK = 1.0
+"""Poll interval in seconds while waiting for renewals."""
+
+
+@click.group()
+def rotate() -> None:
+    """Have certificates renewed ahead of their time.
+
+    \b
+    Examples:
+      hubctl rotate cluster edge1 --wait
+      hubctl rotate cluster --all --within 1h
+    """
+
+
+@rotate.command("cluster")
+@click.argument("name", required=False, default="", shell_complete=names_of("clusters"))
+@click.option("--all", "everybody", is_flag=True, help="Every cluster of the hub.")
+@click.option("--within", type=DURATION, help="Each agent renews at a random moment within this: 0s, 10m, 1h.")
+@click.option("--wait", is_flag=True, help="Until every agent that has a certificate has a new one, showing how many have.")
+@click.option("--timeout", type=DURATION, help="How long to --wait; without it, until Ctrl-C.")
+@connected
+def rotate_cluster(
+    client: ApiClient, name: str, within: timedelta | None, timeout: timedelta | None, *, everybody: bool, wait: bool
+) -> None:
+    """Have the agent of a cluster, or all agents, renew the certificate, with a new key, and those of its add-ons.
+
+    No beat is lost for it. The order stays: an agent that is off renews when it comes back. Without --within one cluster
+    renews at once, and all of them spread so that about twenty renew in a second. Agents of the driver csr are told nothing:
+    they renew by their own rules.
+
+    \b
+    Examples:
+      hubctl rotate cluster edge1 --wait
+      hubctl rotate cluster --all --within 1h --wait
+    """
+    if bool(name) is everybody:
+        raise CommandError("name one cluster, or give --all", code=2)
+    names = list(_names(client)) if everybody else [name]
+    spread = within if within is not None else _spread(len(names), everybody=everybody)
+    asked = []
+    for done, each in enumerate(names, start=1):
+        answer = _post_rotation(client, each, {"withinSeconds": int(spread.total_seconds())})
+        if (answer.get("status") or {}).get("agents"):
+            asked.append(each)
+        if everybody and done % PAGE == 0:
+            click.echo(f"{done} of {len(names)} clusters are asked", err=True)
+    what = f"{len(asked)} clusters are" if everybody else f'cluster "{name}" is'
+    click.echo(f"{what} asked to renew within {format_duration(spread)}")
+    if everybody and len(asked) < len(names):
+        click.echo(f"{len(names) - len(asked)} have no agent with a certificate: nothing of them is to be renewed")
+    if wait:
+        _wait_for_renewals(client, asked if everybody else names, timeout)
+
+
+def _spread(count: int, *, everybody: bool) -> timedelta:
+    return max(LEAST, timedelta(seconds=count / PER_SECOND)) if everybody else timedelta()
+
+
+def _wait_for_renewals(client: ApiClient, names: Sequence[str], timeout: timedelta | None) -> None:
+    until = None if timeout is None else time.monotonic() + timeout.total_seconds()
+    waiting, told = list(names), -1
+    while waiting:
+        waiting = [each for each in waiting if not _has_renewed(client, each)]
+        done = len(names) - len(waiting)
+        if done != told:
+            told = done
+            click.echo(f"{done} of {len(names)} renewed")
+        if waiting and until is not None and time.monotonic() > until:
+            some = ", ".join(waiting[:10]) + (" ..." if waiting[10:] else "")
+            raise CommandError(f"{len(waiting)} have not renewed in time; they do when they come back: {some}", code=TIMED_OUT)
+        if waiting:
+            time.sleep(LOOK)
+
+
+def _has_renewed(client: ApiClient, name: str) -> bool:
+    """Whether nothing is left to renew; also true for a cluster without a certificate, or deleted meanwhile."""
+    try:
+        status = _post_rotation(client, name, {"show": True}).get("status") or {}
+    except CommandError as error:
+        if error.reason == "NotFound":
+            return True
+        raise
+    return all(agent.get("renewed") for agent in status.get("agents") or ())
+
+
+def _post_rotation(client: ApiClient, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    asked = {"apiVersion": CREDENTIALS.group_version, "kind": "ClusterRotation", "spec": spec}
+    return client.request("POST", f"{CLUSTERS.of(name)}/rotate", asked)
+
+
+def _names(client: ApiClient) -> Iterator[str]:
+    """The names of all clusters, read page by page."""
+    going_on = ""
+    while True:
+        page = client.get(CLUSTERS.path, limit=str(PAGE), **{"continue": going_on})
+        for item in page.get("items") or ():
+            yield str(item["metadata"]["name"])
+        going_on = (page.get("metadata") or {}).get("continue") or ""
+        if not going_on:
+            return
+
+
+@click.command("release-brake")
+@connected
+def release_brake(client: ApiClient) -> None:
+    """Let go of the brake: silent clusters are tainted, marked and removed as usual.
+
+    The brake is put on when a large part of the fleet falls silent at once; `hubctl get fleet` says so. Released, it counts
+    only clusters that fall silent from then on.
+
+    \b
+    Examples:
+      hubctl get fleet
+      hubctl release-brake
+    """
+    path = FLEET.of("fleet")
+    brake = (client.get(path).get("status") or {}).get("brake") or {}
+    if not brake.get("holds"):
+        click.echo("the brake does not hold")
+        return
+    client.request("PATCH", path, {"spec": {"releaseBrake": True}}, content_type=MERGE_PATCH)
+    click.echo(f"the brake is released; it held since {brake.get('since')}")
+
+
+LOOK_AT_REPLICA = 0.5
+"""Poll interval in seconds."""
+BEATS = 2
+"""More reports than this must show no session; the replica knew the order at the latest when it sent the second one."""
+
+
+@click.group()
+def drain() -> None:
+    """Have what a replica of the hub does go elsewhere.
+
+    \b
+    Examples:
+      hubctl get replicas
+      hubctl drain replica hub-0
+      hubctl uncordon replica hub-0
+    """
+
+
+@click.group()
+def uncordon() -> None:
+    """Let a replica of the hub that was drained have sessions again.
+
+    \b
+    Examples:
+      hubctl uncordon replica hub-0
+    """
+
+
+@drain.command("replica")
+@click.argument("name", shell_complete=names_of("replicas"))
+@click.option("--force", is_flag=True, help="Also where no other replica takes sessions: agents go to other hubs of theirs.")
+@click.option("--wait/--no-wait", default=True, help="Until its last session has gone; that is the default.")
+@click.option("--timeout", type=DURATION, help="How long to wait; without it, until Ctrl-C.")
+@connected
+def drain_replica(client: ApiClient, name: str, timeout: timedelta | None, *, force: bool, wait: bool) -> None:
+    """Have the agents of a replica open their next session elsewhere; it takes no new ones until it is told, or starts anew.
+
+    No beat is lost: an agent leaves once its next session carries one. The replica is unready meanwhile, so that load balancers
+    lead elsewhere; operators and tools are served on, and it goes on leading if it leads. What ends the process is SIGTERM.
+
+    \b
+    Examples:
+      hubctl drain replica hub-0
+      hubctl drain replica hub-0 --timeout 2m && kubectl -n muster delete pod hub-0
+    """
+    _post_drain(client, name, {"force": True} if force else {})
+    click.echo(f'replica "{name}" is drained: it takes no new sessions')
+    if wait:
+        _wait_until_empty(client, name, timeout)
+
+
+@uncordon.command("replica")
+@click.argument("name", shell_complete=names_of("replicas"))
+@connected
+def uncordon_replica(client: ApiClient, name: str) -> None:
+    """Let a replica take sessions again.
+
+    \b
+    Examples:
+      hubctl uncordon replica hub-0
+    """
+    _post_drain(client, name, {"cancel": True})
+    click.echo(f'replica "{name}" takes sessions')
+
+
+def _post_drain(client: ApiClient, name: str, spec: dict[str, Any]) -> None:
+    asked = {"apiVersion": REPLICAS.group_version, "kind": "ReplicaDrain", "spec": spec}
+    client.request("POST", f"{REPLICAS.of(name)}/drain", asked)
+
+
+def _wait_until_empty(client: ApiClient, name: str, timeout: timedelta | None) -> None:
+    """Raises CommandError when it takes too long, or the order is cancelled."""
+    until = None if timeout is None else time.monotonic() + timeout.total_seconds()
+    empty: set[str] = set()
+    told = -1
+    while len(empty) <= BEATS:
+        status = client.get(REPLICAS.of(name)).get("status") or {}
+        left, seen = int(status.get("sessions") or 0), str(status.get("lastSeenTime"))
+        if not status.get("drained") and status.get("state") != "Lost":
+            raise CommandError(f'replica "{name}" takes sessions again: it was told so, or has started anew')
+        if left != told:
+            told = left
+            click.echo(f"{left} sessions are left")
+        empty = {*empty, seen} if not left else set()
+        if until is not None and time.monotonic() > until and len(empty) <= BEATS:
+            late = f"still has {left} sessions; they go on leaving" if left else "has not told yet that it heard of it"
+            raise CommandError(f'replica "{name}" {late}', code=TIMED_OUT)
+        time.sleep(LOOK_AT_REPLICA)

@@ -1,0 +1,145 @@
+"""hubctl version, whoami, api-resources, log-level and completion."""
+
+import json
+
+import click
+from click.shell_completion import get_completion_class
+
+from hubctl.client.connection import connected
+from hubctl.client.http import ApiClient
+from hubctl.client.resources import Catalogue, ServedKind, known_resource
+from hubctl.output.tables import table
+from machinery.product import TITLE
+from machinery.product import version as own_version
+
+
+@click.command()
+@connected
+def version(client: ApiClient) -> None:
+    """Show the versions of hubctl and of the hub.
+
+    \b
+    Examples:
+      hubctl version
+    """
+    click.echo(f"{TITLE} hubctl {own_version()}")
+    told = client.get("/version")
+    click.echo(f"hub {told.get('gitVersion', 'unknown')}")
+
+
+REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
+
+@click.command("whoami")
+@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text", help="How it is shown.")
+@connected
+def whoami(client: ApiClient, output: str) -> None:
+    """Show user and groups as the hub knows them, and until when the certificate is good.
+
+    \b
+    Examples:
+      hubctl whoami
+      hubctl whoami --kubeconfig ann.kubeconfig -o json
+    """
+    answer = client.request("POST", REVIEWS, {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
+    user = answer["status"]["userInfo"]
+    known = {"user": user["username"], "groups": user.get("groups", []), "until": client.certificate_ends()}
+    if output == "json":
+        click.echo(json.dumps(known, indent=2))
+        return
+    click.echo(f"user:    {known['user']}")
+    click.echo(f"groups:  {', '.join(known['groups'])}")
+    if known["until"]:
+        click.echo(f"until:   {known['until']}")
+
+
+TITLES = ("Name", "Words", "APIVersion", "Namespaced", "Kind", "Verbs")
+
+
+@click.command("api-resources")
+@click.option("--all-versions", is_flag=True, help="Also in versions that clients do not take by themselves.")
+@click.option("--no-headers", is_flag=True, help="Leave the titles of the columns out.")
+@connected
+def api_resources(client: ApiClient, *, all_versions: bool, no_headers: bool) -> None:
+    """Show the kinds of objects that `hubctl get`, `label`, `delete`, `wait` and others take, and the words for them.
+
+    \b
+    Examples:
+      hubctl api-resources
+      hubctl api-resources --no-headers
+    """
+    found = [each for each in Catalogue(client).served if each.preferred or all_versions]
+    lines = table(TITLES, [_row(each) for each in found])
+    for line in lines[1:] if no_headers else lines:
+        click.echo(line)
+
+
+def _row(served: ServedKind) -> list[str]:
+    resource = served.resource
+    known = known_resource(resource.plural)
+    words = [*(known.words[:2] if known is not None else ()), *served.short_names]
+    return [
+        resource.plural,
+        ",".join(word for word in dict.fromkeys(words) if word != resource.plural),
+        resource.group_version,
+        "true" if resource.namespaced else "false",
+        resource.kind,
+        ",".join(sorted(served.verbs)),
+    ]
+
+
+LOG_LEVEL = "/debug/flags/v"
+
+
+@click.command("log-level")
+@click.argument("level", required=False, type=click.Choice(["debug", "info", "warning", "error", "reset"]))
+@click.option("--for", "lasts", metavar="DURATION", help="Back to what it was after this time.  [default: 15m]")
+@connected
+def log_level(client: ApiClient, level: str | None, lasts: str | None) -> None:
+    """Show how much the hub logs, or change it on all replicas for a time; `reset` takes that back.
+
+    Each replica follows within three seconds, and goes back by itself. Where the database is away, SIGUSR2 to the process does
+    it: the first asks for everything, the second takes that back.
+
+    \b
+    Examples:
+      hubctl log-level
+      hubctl log-level debug --for 10m
+      hubctl log-level reset
+    """
+    if level is None:
+        told = client.get(LOG_LEVEL)
+    elif level == "reset":
+        told = client.request("DELETE", LOG_LEVEL)
+    else:
+        told = client.request("PUT", LOG_LEVEL, {"level": level, **({"for": lasts} if lasts else {})})
+    click.echo(_sentence(told))
+
+
+def _sentence(told: dict[str, str]) -> str:
+    if not told.get("ordered"):
+        return f"{told['started']}, as it was started"
+    return f"{told['ordered']} until {told['until']}, ordered by {told['by']}; started with {told['started']}"
+
+
+SHELLS = ("bash", "zsh", "fish", "powershell")
+NAME, VARIABLE = "hubctl", "_HUBCTL_COMPLETE"
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print the code that makes a shell complete hubctl's commands, options, kinds, and names from the hub.
+
+    Names come from the hub of the kubeconfig in use, and are left out when it does not answer within two seconds. kubectl
+    completes `kubectl hub` by itself, where the program kubectl_complete-hub is on the PATH.
+
+    \b
+    Examples:
+      hubctl completion bash > /etc/bash_completion.d/hubctl
+      hubctl completion zsh > ~/.zfunc/_hubctl
+      hubctl completion fish > ~/.config/fish/completions/hubctl.fish
+    """
+    found = get_completion_class(shell)
+    assert found is not None  # noqa: S101 - all of SHELLS are click's own
+    click.echo(found(click.get_current_context().find_root().command, {}, NAME, VARIABLE).source())

@@ -1,1 +1,0 @@
-"""Commands about files of this machine: config, completion."""

@@ -1,1 +1,0 @@
-"""The kubeconfig files that hubctl reads."""
