@@ -1,4 +1,4 @@
-"""The programs hubctl and kubectl-hub: import a command's module only when it is called, and print failures as one sentence."""
+"""The program hubctl: imports a command's module only when it is called, and prints failures as one sentence to stderr."""
 
 import os
 import sys
@@ -7,8 +7,8 @@ from importlib import import_module
 
 import click
 
+from hubctl.auth.kubeconfig import context_names
 from hubctl.errors import DONE, FAILED, INTERRUPTED, MISUSED, CommandError, closest
-from hubctl.kubeconfig import context_names
 from machinery.product import version
 from machinery.runtime.closed_pipe import outlive_readers
 
@@ -194,32 +194,6 @@ def main(name: str = "hubctl") -> None:
         # The rest of the buffer cannot be written either, and Python would report that again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
-
-
-FILES_TOO, NO_FILES = 0, 4
-"""Directives for kubectl after the words: also complete file names, or not."""
-
-
-def kubectl_main() -> None:
-    """The program `kubectl-hub`."""
-    main("kubectl hub")
-
-
-def kubectl_complete() -> None:
-    """The program `kubectl_complete-hub`: its arguments are the words so far, the last one unfinished."""
-    for line in offered(sys.argv[1:]):
-        click.echo(line)
-
-
-def offered(words: Sequence[str]) -> list[str]:
-    """One completion per line, with its help after a tab; the last line is the directive for kubectl."""
-    from click.shell_completion import ShellComplete  # noqa: PLC0415 - only when a key was pressed
-
-    *before, unfinished = words or ("",)
-    items = ShellComplete(hubctl, {}, "hubctl", "").get_completions(list(before), unfinished)
-    files = any(item.type in ("file", "dir") for item in items)
-    lines = [f"{item.value}\t{item.help}" if item.help else str(item.value) for item in items if item.type == "plain"]
-    return [*lines, f":{FILES_TOO if files else NO_FILES}"]
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from hubctl.kubeconfig import option_of, quietly
+from hubctl.auth.kubeconfig import option_of, quietly
 
 if TYPE_CHECKING:
     from hubctl.client.http import ApiClient

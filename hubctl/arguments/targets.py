@@ -4,13 +4,17 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-from hubctl.client.http import ApiClient, pages
+from hubctl.client.http import ApiClient, items
 from hubctl.client.resources import Catalogue, ResourceKind
 from hubctl.errors import FAILED, CommandError
+
+T = TypeVar("T")
+ATTEMPTS = 5
+"""Of a change that conflicts with others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +68,12 @@ def read_targets(catalogue: Catalogue, words: Sequence[str]) -> list[Target]:
     return [Target(catalogue.named(kind), tuple(dict.fromkeys(words[1:]))) for kind in kinds]
 
 
-def objects(client: ApiClient, words: Sequence[str], place: TargetScope) -> Iterator[One]:
-    """Yield every chosen object. Raises CommandError when there is no choice, or none is found."""
+def objects(client: ApiClient, words: Sequence[str], place: TargetScope) -> tuple[One, ...]:
+    """The chosen objects. Raises CommandError when there is no choice, or none is found."""
+    return tuple(dict.fromkeys(_objects(client, words, place)))
+
+
+def _objects(client: ApiClient, words: Sequence[str], place: TargetScope) -> Iterator[One]:
     for target in read_targets(Catalogue(client), words):
         check(target, place)
         if target.names:
@@ -88,11 +96,10 @@ def check(target: Target, place: TargetScope) -> None:
 
 def _listed(client: ApiClient, resource: ResourceKind, place: TargetScope) -> Iterator[One]:
     found = False
-    for page in pages(client, resource.within(place.namespace), place.query):
-        for item in page.get("items") or ():
-            found = True
-            metadata = item["metadata"]
-            yield One(resource, str(metadata["name"]), str(metadata.get("namespace") or ""))
+    for item in items(client, resource.within(place.namespace), place.query):
+        found = True
+        metadata = item["metadata"]
+        yield One(resource, str(metadata["name"]), str(metadata.get("namespace") or ""))
     if not found:
         raise CommandError(f"there is no {resource.noun} like that", reason="NotFound")
 
@@ -109,21 +116,32 @@ def _slashed(catalogue: Catalogue, words: Sequence[str]) -> list[Target]:
     return [Target(resource, tuple(names)) for resource, names in found.items()]
 
 
-def each(names: Sequence[str], act: Callable[[str], None]) -> None:
-    """Call `act` for every name, also after failures. Raises CommandError at the end, with the common exit code if any."""
+def each(items: Sequence[T], act: Callable[[T], object]) -> None:
+    """Call `act` for every item, also after failures. Raises CommandError at the end, with the common exit code if any."""
     failed: list[CommandError] = []
-    for name in names:
+    for item in items:
         try:
-            act(name)
+            act(item)
         except CommandError as error:
             failed.append(error)
-            if len(names) > 1:
+            if len(items) > 1:
                 click.echo(f"error: {error.sentence}", err=True)
-    if len(names) > 1 and failed:
+    if len(items) > 1 and failed:
         codes = {error.code for error in failed}
-        raise CommandError(f"{len(failed)} of {len(names)} failed", code=codes.pop() if len(codes) == 1 else FAILED)
+        raise CommandError(f"{len(failed)} of {len(items)} failed", code=codes.pop() if len(codes) == 1 else FAILED)
     if failed:
         raise failed[0]
+
+
+def retried(change: Callable[[], T]) -> T:
+    """Call `change`, which reads an object and writes it, again after conflicts with others. Raises CommandError."""
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            return change()
+        except CommandError as error:
+            if error.reason != "Conflict" or not left:
+                raise
+    raise AssertionError
 
 
 ENDINGS = (".yaml", ".yml", ".json")
@@ -132,7 +150,7 @@ Manifest = dict[str, Any]
 
 def read_manifests(files: Sequence[str], *, recursive: bool = False) -> list[Manifest]:
     """The objects of all files in order, lists expanded. Raises CommandError with the invalid file."""
-    return [each for name in files for source, text in _texts(name, recursive) for each in _objects(source, text)]
+    return [each for name in files for source, text in _texts(name, recursive) for each in _manifests(source, text)]
 
 
 def located(catalogue: Catalogue, manifest: Mapping[str, Any], namespace: str) -> One:
@@ -178,7 +196,7 @@ def _text(path: Path) -> str:
         raise CommandError(f"{path} cannot be read: it is no text", code=2) from None
 
 
-def _objects(source: str, text: str) -> Iterator[Manifest]:
+def _manifests(source: str, text: str) -> Iterator[Manifest]:
     from machinery.meta import bounded_yaml as boundedyaml  # noqa: PLC0415 - only for manifests
 
     try:

@@ -1,1 +1,1 @@
-"""Credentials of a kubeconfig's user."""
+"""Kubeconfigs, and the credentials of their users."""

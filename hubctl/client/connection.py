@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from hubctl.auth.kubeconfig import KubeconfigFiles, context_names
 from hubctl.client.http import REQUEST_TIMEOUT, ApiClient
-from hubctl.kubeconfig import KubeconfigFiles, context_names
 from machinery.client.kubeconfig import Kubeconfig
 
 Command = TypeVar("Command", bound=Callable[..., Any])

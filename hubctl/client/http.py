@@ -263,6 +263,12 @@ def pages(
             return
 
 
+def items(client: ApiClient, path: str, query: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """The objects of a long list. Raises CommandError."""
+    for page in pages(client, path, query):
+        yield from page.get("items") or ()
+
+
 def whole(
     client: ApiClient, path: str, query: Mapping[str, str], *, accept: str = JSON, limit: int | None = None
 ) -> dict[str, Any]:

@@ -62,136 +62,55 @@ class ResourceKind:
         return f"{self._root}/namespaces/{quote(namespace, safe='')}/{self.plural}"
 
 
-CLUSTERS = ResourceKind(
-    ("clusters", "cluster", "managedclusters", "managedcluster", "mcl", "mcls"),
-    f"cluster.{GROUP_SUFFIX}/v1",
-    "managedclusters",
-    "ManagedCluster",
-    "cluster",
-    wide=True,
+HUB, ADDON = f"hub.{GROUP_SUFFIX}/v1alpha1", f"addon.{GROUP_SUFFIX}/v1beta1"
+
+
+def _known(words: str, group_version: str, plural: str, kind: str, noun: str, **flags: bool) -> ResourceKind:
+    """A kind with words of hubctl's own, the most usual one first, beside its plural and singular."""
+    return ResourceKind(
+        tuple(dict.fromkeys((*words.split(), plural, kind.lower()))), group_version, plural, kind, noun, **flags
+    )
+
+
+CLUSTERS = _known(
+    "clusters cluster mcl mcls", f"cluster.{GROUP_SUFFIX}/v1", "managedclusters", "ManagedCluster", "cluster", wide=True
 )
-REQUESTS = ResourceKind(
-    ("csr", "csrs", "certificatesigningrequests", "certificatesigningrequest"),
+REQUESTS = _known(
+    "csr csrs",
     "certificates.k8s.io/v1",
     "certificatesigningrequests",
     "CertificateSigningRequest",
     "certificate request",
 )
-CREDENTIALS = ResourceKind(
-    ("bootstrap-credentials", "bootstrap-credential", "bootstrapcredentials", "bootstrapcredential"),
-    f"hub.{GROUP_SUFFIX}/v1alpha1",
+CREDENTIALS = _known(
+    "bootstrap-credentials bootstrap-credential",
+    HUB,
     "bootstrapcredentials",
     "BootstrapCredential",
     "bootstrap credential",
     watchable=False,
 )
-ADDONS = ResourceKind(
-    ("addons", "addon", "managedclusteraddons", "managedclusteraddon", "mca"),
-    f"addon.{GROUP_SUFFIX}/v1beta1",
-    "managedclusteraddons",
-    "ManagedClusterAddOn",
-    "add-on",
-    wide=True,
-    namespaced=True,
+ADDONS = _known("addons addon mca", ADDON, "managedclusteraddons", "ManagedClusterAddOn", "add-on", wide=True, namespaced=True)
+ADDON_DEFINITIONS = _known(
+    "clustermanagementaddons cma cmas", ADDON, "clustermanagementaddons", "ClusterManagementAddOn", "add-on's definition"
 )
-ADDON_DEFINITIONS = ResourceKind(
-    ("clustermanagementaddons", "clustermanagementaddon", "cma", "cmas"),
-    f"addon.{GROUP_SUFFIX}/v1beta1",
-    "clustermanagementaddons",
-    "ClusterManagementAddOn",
-    "add-on's definition",
-)
-LEASES = ResourceKind(("leases", "lease"), "coordination.k8s.io/v1", "leases", "Lease", "lease", namespaced=True)
-AUDIT = ResourceKind(
-    ("auditrecords", "auditrecord"),
-    f"hub.{GROUP_SUFFIX}/v1alpha1",
-    "auditrecords",
-    "AuditRecord",
-    "audit record",
-    watchable=False,
-)
-AUTHORITIES = ResourceKind(
-    ("cas", "ca", "certificateauthorities", "certificateauthority"),
-    f"hub.{GROUP_SUFFIX}/v1alpha1",
-    "certificateauthorities",
-    "CertificateAuthority",
-    "certificate authority",
-    watchable=False,
-)
-REPLICAS = ResourceKind(
-    ("replicas", "replica", "hubreplicas", "hubreplica"),
-    f"hub.{GROUP_SUFFIX}/v1alpha1",
-    "hubreplicas",
-    "HubReplica",
-    "replica",
-    watchable=False,
-)
-FLEET = ResourceKind(
-    ("fleet", "clustersummary", "clustersummaries"),
-    f"hub.{GROUP_SUFFIX}/v1alpha1",
-    "clustersummaries",
-    "ClusterSummary",
-    "fleet",
-    watchable=False,
-)
-RULES = ResourceKind(
-    ("rules", "rule", "approvalrules", "approvalrule", "aprule", "aprules"),
-    f"hub.{GROUP_SUFFIX}/v1alpha1",
-    "approvalrules",
-    "ApprovalRule",
-    "approval rule",
-    wide=True,
-)
-REVOCATIONS = ResourceKind(
-    ("revocations", "revocation"),
-    f"hub.{GROUP_SUFFIX}/v1alpha1",
-    "revocations",
-    "Revocation",
-    "revocation",
-    wide=True,
-)
-LEADER = ResourceKind(
-    ("leader", "leaders", "hubleader", "hubleaders"),
-    f"hub.{GROUP_SUFFIX}/v1alpha1",
-    "hubleaders",
-    "HubLeader",
-    "leader",
-    watchable=False,
-)
-DIAGNOSES = ResourceKind(
-    ("diagnoses", "diagnosis", "clusterdiagnoses", "clusterdiagnosis"),
-    f"hub.{GROUP_SUFFIX}/v1alpha1",
-    "clusterdiagnoses",
-    "ClusterDiagnosis",
-    "diagnosis",
-    watchable=False,
-)
-TRANSITIONS = ResourceKind(
-    ("transitions", "transition", "clustertransitions", "clustertransition"),
-    f"hub.{GROUP_SUFFIX}/v1alpha1",
-    "clustertransitions",
-    "ClusterTransition",
-    "transition",
-    namespaced=True,
-    watchable=False,
+LEASES = _known("leases", "coordination.k8s.io/v1", "leases", "Lease", "lease", namespaced=True)
+AUDIT = _known("auditrecords", HUB, "auditrecords", "AuditRecord", "audit record", watchable=False)
+AUTHORITIES = _known("cas ca", HUB, "certificateauthorities", "CertificateAuthority", "certificate authority", watchable=False)
+REPLICAS = _known("replicas replica", HUB, "hubreplicas", "HubReplica", "replica", watchable=False)
+FLEET = _known("fleet", HUB, "clustersummaries", "ClusterSummary", "fleet", watchable=False)
+RULES = _known("rules rule aprule aprules", HUB, "approvalrules", "ApprovalRule", "approval rule", wide=True)
+REVOCATIONS = _known("revocations", HUB, "revocations", "Revocation", "revocation", wide=True)
+LEADER = _known("leader leaders", HUB, "hubleaders", "HubLeader", "leader", watchable=False)
+DIAGNOSES = _known("diagnoses diagnosis", HUB, "clusterdiagnoses", "ClusterDiagnosis", "diagnosis", watchable=False)
+TRANSITIONS = _known(
+    "transitions transition", HUB, "clustertransitions", "ClusterTransition", "transition", namespaced=True, watchable=False
 )
 ALL = (
-    CLUSTERS,
-    REQUESTS,
-    CREDENTIALS,
-    ADDONS,
-    ADDON_DEFINITIONS,
-    LEASES,
-    AUDIT,
-    AUTHORITIES,
-    REPLICAS,
-    FLEET,
-    RULES,
-    REVOCATIONS,
-    LEADER,
-    DIAGNOSES,
-    TRANSITIONS,
+    *(CLUSTERS, REQUESTS, CREDENTIALS, ADDONS, ADDON_DEFINITIONS, LEASES, AUDIT, AUTHORITIES, REPLICAS, FLEET, RULES),
+    *(REVOCATIONS, LEADER, DIAGNOSES, TRANSITIONS),
 )
+"""Kinds that a command uses, or that have a word, noun or width of hubctl's own. All others come from discovery."""
 
 
 def known_resource(word: str) -> ResourceKind | None:

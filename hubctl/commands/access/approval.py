@@ -5,13 +5,11 @@ from typing import Any
 import click
 
 from hubctl.arguments.completion import names_of
-from hubctl.arguments.targets import each
+from hubctl.arguments.targets import each, retried
 from hubctl.client.connection import connected
 from hubctl.client.http import MERGE_PATCH, ApiClient
 from hubctl.client.resources import CLUSTER_LABEL, CLUSTERS, REQUESTS
 from hubctl.errors import CommandError
-
-ATTEMPTS = 5
 
 
 @click.group()
@@ -86,35 +84,27 @@ def _meant(client: ApiClient, name: str) -> list[str]:
 
 
 def _decide(client: ApiClient, name: str, decision: str, *, of: str) -> None:
-    word = decision.lower()
-    for attempt in range(ATTEMPTS):
-        request = client.get(REQUESTS.of(name))
-        decided = _decisions(request)
-        if decision in decided:
-            click.echo(f'certificate request "{name}"{of} is {word} already')
-            return
-        if decided:
-            raise CommandError(f'certificate request "{name}" is {decided[0].lower()} already: a decision is not taken back')
-        try:
-            client.request("PUT", f"{REQUESTS.of(name)}/approval", _decided(request, decision))
-        except CommandError as error:
-            if error.reason != "Conflict" or attempt == ATTEMPTS - 1:
-                raise
-        else:
-            click.echo(f'certificate request "{name}"{of} {word}')
-            return
-
-
-def _decided(request: dict[str, Any], decision: str) -> dict[str, Any]:
-    status = request.get("status") or {}
-    verb = "approve" if decision == "Approved" else "deny"
+    word, verb = decision.lower(), "approve" if decision == "Approved" else "deny"
     condition = {
         "type": decision,
         "status": "True",
         "reason": f"Hubctl{verb.capitalize()}",
-        "message": f"This certificate request was {decision.lower()} by hubctl certificate {verb}.",
+        "message": f"This certificate request was {word} by hubctl certificate {verb}.",
     }
-    return {**request, "status": {**status, "conditions": [*(status.get("conditions") or []), condition]}}
+
+    def decide() -> str:
+        request = client.get(REQUESTS.of(name))
+        decided = _decisions(request)
+        if decision in decided:
+            return f"is {word} already"
+        if decided:
+            raise CommandError(f'certificate request "{name}" is {decided[0].lower()} already: a decision is not taken back')
+        status = request.get("status") or {}
+        status = {**status, "conditions": [*(status.get("conditions") or []), condition]}
+        client.request("PUT", f"{REQUESTS.of(name)}/approval", {**request, "status": status})
+        return word
+
+    click.echo(f'certificate request "{name}"{of} {retried(decide)}')
 
 
 def _decisions(request: dict[str, Any]) -> list[str]:

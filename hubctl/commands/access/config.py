@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
+from hubctl.auth.kubeconfig import KubeconfigFiles, context_names, load
 from hubctl.client.connection import root_option
 from hubctl.errors import CommandError
-from hubctl.kubeconfig import KubeconfigFiles, context_names, load
 from hubctl.output.files import PrivateFile
 from hubctl.output.formats import OutputFormat, output_option
 from hubctl.output.tables import table

@@ -1,7 +1,7 @@
 """hubctl move, rotate, release-brake, drain and uncordon: orders to agents and replicas, and their progress."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -9,7 +9,7 @@ import click
 
 from hubctl.arguments.completion import names_of
 from hubctl.client.connection import connected
-from hubctl.client.http import MERGE_PATCH, ApiClient
+from hubctl.client.http import MERGE_PATCH, ApiClient, items
 from hubctl.client.resources import CLUSTERS, CREDENTIALS, FLEET, REPLICAS
 from hubctl.errors import TIMED_OUT, CommandError
 from hubctl.options import DURATION
@@ -102,7 +102,7 @@ def rotate_cluster(
     """
     if bool(name) is everybody:
         raise CommandError("name one cluster, or give --all", code=2)
-    names = list(_names(client)) if everybody else [name]
+    names = [str(item["metadata"]["name"]) for item in items(client, CLUSTERS.path, {})] if everybody else [name]
     spread = within if within is not None else _spread(len(names), everybody=everybody)
     asked = []
     for done, each in enumerate(names, start=1):
@@ -153,18 +153,6 @@ def _has_renewed(client: ApiClient, name: str) -> bool:
 def _post_rotation(client: ApiClient, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     asked = {"apiVersion": CREDENTIALS.group_version, "kind": "ClusterRotation", "spec": spec}
     return client.request("POST", f"{CLUSTERS.of(name)}/rotate", asked)
-
-
-def _names(client: ApiClient) -> Iterator[str]:
-    """The names of all clusters, read page by page."""
-    going_on = ""
-    while True:
-        page = client.get(CLUSTERS.path, limit=str(PAGE), **{"continue": going_on})
-        for item in page.get("items") or ():
-            yield str(item["metadata"]["name"])
-        going_on = (page.get("metadata") or {}).get("continue") or ""
-        if not going_on:
-            return
 
 
 @click.command("release-brake")

@@ -1,58 +1,41 @@
 """hubctl addon enable and disable: add-ons on several clusters at once, as in clusteradm."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from hubctl.arguments.targets import each
 from hubctl.client.connection import connected
-from hubctl.client.http import MERGE_PATCH, ApiClient, pages
+from hubctl.client.http import MERGE_PATCH, ApiClient, items
 from hubctl.client.resources import ADDON_DEFINITIONS, ADDONS, CLUSTERS
 from hubctl.errors import CommandError
+from hubctl.options import with_options
 
 V1ALPHA1 = ADDONS.group_version.replace("v1beta1", "v1alpha1")
 """The API version whose spec has the install namespace."""
 DEFAULT_NAMESPACE = "open-cluster-management-agent-addon"
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """The chosen clusters; exactly one of the fields is set."""
-
-    clusters: str = ""
-    selector: str = ""
-    everything: bool = False
-
-    def names(self, client: ApiClient) -> list[str]:
-        """The names. Raises CommandError, also for a cluster that does not exist, before anything is changed."""
-        if sum(map(bool, (self.clusters, self.selector, self.everything))) != 1:
-            raise CommandError("say which clusters: --clusters NAME,NAME, or --selector, or --all", code=2)
-        if self.clusters:
-            named = list(dict.fromkeys(name.strip() for name in self.clusters.split(",") if name.strip()))
-            for name in named:
-                client.get(CLUSTERS.of(name))
-            return named
-        found = list(self._listed(client))
-        if not found:
-            raise CommandError("there is no cluster like that", reason="NotFound")
-        return found
-
-    def _listed(self, client: ApiClient) -> Iterator[str]:
-        for page in pages(client, CLUSTERS.path, {"labelSelector": self.selector}):
-            for item in page.get("items") or ():
-                yield str(item["metadata"]["name"])
+_choosing = with_options(
+    click.option("--clusters", default="", metavar="NAME,NAME", help="These clusters."),
+    click.option("-l", "--selector", default="", metavar="SELECTOR", help="Clusters with these labels."),
+    click.option("--all", "everything", is_flag=True, help="All clusters."),
+)
 
 
-def _choosing(command: Any) -> Any:
-    for option in (
-        click.option("--all", "everything", is_flag=True, help="All clusters."),
-        click.option("-l", "--selector", default="", metavar="SELECTOR", help="Clusters with these labels."),
-        click.option("--clusters", default="", metavar="NAME,NAME", help="These clusters."),
-    ):
-        command = option(command)
-    return command
+def _chosen_clusters(client: ApiClient, clusters: str, selector: str, *, everything: bool) -> list[str]:
+    """The names. Raises CommandError, also for a cluster that does not exist, before anything is changed."""
+    if sum(map(bool, (clusters, selector, everything))) != 1:
+        raise CommandError("say which clusters: --clusters NAME,NAME, or --selector, or --all", code=2)
+    if clusters:
+        named = list(dict.fromkeys(name.strip() for name in clusters.split(",") if name.strip()))
+        for name in named:
+            client.get(CLUSTERS.of(name))
+        return named
+    found = [str(item["metadata"]["name"]) for item in items(client, CLUSTERS.path, {"labelSelector": selector})]
+    if not found:
+        raise CommandError("there is no cluster like that", reason="NotFound")
+    return found
 
 
 @click.group()
@@ -92,10 +75,10 @@ def enable(
       hubctl addon enable managed-serviceaccount -l region=eu --install-namespace msa
     """
     wanted = _wanted(install_namespace, annotations)
-    clusters = Chosen(**chosen).names(client)
+    clusters = _chosen_clusters(client, **chosen)
     for name in names:
         _warn_of_unknown(client, name)
-    each(tuple(f"{cluster}/{name}" for name in names for cluster in clusters), lambda pair: _enable(client, pair, wanted))
+    each([(cluster, name) for name in names for cluster in clusters], lambda pair: _enable(client, *pair, wanted))
 
 
 @addon.command("disable")
@@ -110,8 +93,8 @@ def disable(client: ApiClient, names: tuple[str, ...], **chosen: Any) -> None:
       hubctl addon disable cluster-proxy --clusters edge1,edge2
       hubctl addon disable cluster-proxy --all
     """
-    clusters = Chosen(**chosen).names(client)
-    each(tuple(f"{cluster}/{name}" for name in names for cluster in clusters), lambda pair: _disable(client, pair))
+    clusters = _chosen_clusters(client, **chosen)
+    each([(cluster, name) for name in names for cluster in clusters], lambda pair: _disable(client, *pair))
 
 
 def _wanted(install_namespace: str, annotations: tuple[str, ...]) -> dict[str, Any]:
@@ -142,8 +125,7 @@ def _path(cluster: str, name: str = "") -> str:
     return path.replace(ADDONS.group_version, V1ALPHA1)
 
 
-def _enable(client: ApiClient, pair: str, wanted: dict[str, Any]) -> None:
-    cluster, _, name = pair.partition("/")
+def _enable(client: ApiClient, cluster: str, name: str, wanted: dict[str, Any]) -> None:
     new = {"apiVersion": V1ALPHA1, "kind": ADDONS.kind, **wanted, "spec": wanted.get("spec") or {}}
     new["metadata"] = {"name": name, "namespace": cluster, **(wanted.get("metadata") or {})}
     try:
@@ -159,8 +141,7 @@ def _enable(client: ApiClient, pair: str, wanted: dict[str, Any]) -> None:
     click.echo(f'add-on "{name}" is enabled on cluster "{cluster}" already{": configured" if wanted else ""}')
 
 
-def _disable(client: ApiClient, pair: str) -> None:
-    cluster, _, name = pair.partition("/")
+def _disable(client: ApiClient, cluster: str, name: str) -> None:
     try:
         answer = client.request("DELETE", _path(cluster, name))
     except CommandError as error:

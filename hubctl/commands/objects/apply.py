@@ -71,8 +71,7 @@ class Applying:
 
         `namespace`: for objects without one.
         """
-        numbered = {str(index): manifest for index, manifest in enumerate(manifests)}
-        each(tuple(numbered), lambda index: self._apply(numbered[index], namespace))
+        each(manifests, lambda manifest: self._apply(manifest, namespace))
 
     def _apply(self, manifest: Manifest, namespace: str) -> None:
         one = located(self._catalogue, manifest, namespace)

@@ -1,5 +1,6 @@
 """hubctl delete: deletes objects of any kind, and by force clusters that will never answer."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -48,18 +49,17 @@ def delete(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     found = _meant(client, words, place, chosen["files"])
     if chosen["force"] and any(one.resource.plural != CLUSTERS.plural for one in found):
         raise CommandError("--force is for clusters alone", code=2)
-    names = {f"{one.path}": one for one in found}
-    each(tuple(names), lambda path: _delete(client, names[path], chosen))
+    each(found, lambda one: _delete(client, one, chosen))
     if chosen["wait"] and not chosen["dry_run"]:
         left = time_left(chosen["timeout"])
-        each(tuple(names), lambda path: wait_for(client, names[path], Gone(), left, OutputFormat()))
+        each(found, lambda one: wait_for(client, one, Gone(), left, OutputFormat()))
 
 
-def _meant(client: ApiClient, words: tuple[str, ...], place: TargetScope, files: tuple[str, ...]) -> list[One]:
+def _meant(client: ApiClient, words: tuple[str, ...], place: TargetScope, files: tuple[str, ...]) -> Sequence[One]:
     if words and files:
         raise CommandError("give a kind and names, or --filename, not both", code=2)
     if not files:
-        return list(objects(client, words, place))
+        return objects(client, words, place)
     from hubctl.arguments.targets import named_in  # noqa: PLC0415 - only with --filename
 
     return named_in(client, files, place.namespace)

@@ -264,19 +264,16 @@ def anything(client: ApiClient, words: tuple[str, ...], namespace: str, selector
       hubctl describe addon/work-manager -n edge1
       hubctl describe clustersets --all
     """
-    found = {one.path: one for one in objects(client, words, TargetScope(namespace, selector, everything=everything))}
+    found = objects(client, words, TargetScope(namespace, selector, everything=everything))
 
-    def show(path: str) -> None:
-        one = found[path]
-        document = client.get(path)
-        if path != next(iter(found)):
+    def show(one: One) -> None:
+        document = client.get(one.path)
+        if one is not found[0]:
             click.echo("\n")
-        for line in object_lines(one, document):
-            click.echo(line)
-        for line in happened(client, one):
+        for line in (*object_lines(one, document), *happened(client, one)):
             click.echo(line)
 
-    each(tuple(found), show)
+    each(found, show)
 
 
 def object_lines(one: One, document: Mapping[str, Any]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from hubctl.client.connection import connected
-from hubctl.client.http import JSON, ApiClient
+from hubctl.client.http import JSON, ApiClient, items
 from hubctl.client.resources import Catalogue, ResourceKind
 from hubctl.errors import CommandError
 from hubctl.options import moment
@@ -299,15 +299,9 @@ def _pairs(client: ApiClient, resource: ResourceKind, moments: tuple[str, str], 
 
 
 def _all(client: ApiClient, path: str, query: Mapping[str, str], at: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    token = ""
-    while True:
-        answer = client.get(path, at=at, limit=str(PAGE), **{**query, "continue": token})
-        for item in answer.get("items") or []:
-            metadata = item["metadata"]
-            yield "/".join(filter(None, (metadata.get("namespace"), metadata["name"]))), item
-        token = str(answer["metadata"].get("continue") or "")
-        if not token:
-            return
+    for item in items(client, path, {**query, "at": at}):
+        metadata = item["metadata"]
+        yield "/".join(filter(None, (metadata.get("namespace"), metadata["name"]))), item
 
 
 def _print(pairs: list[ObjectPair], output: str, moments: tuple[str, str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from hubctl.arguments.completion import names_of, target_words
-from hubctl.arguments.targets import One, TargetScope, each, objects
+from hubctl.arguments.targets import One, TargetScope, each, objects, retried
 from hubctl.client.connection import connected
 from hubctl.client.http import MERGE_PATCH, ApiClient
 from hubctl.client.resources import CLUSTERS
@@ -110,36 +110,24 @@ def _change(client: ApiClient, words: tuple[str, ...], part: str, chosen: dict[s
     if not pairs and not chosen["lists"]:
         raise CommandError(f"say what to change: KEY=VALUE or KEY-, or --list to see the {part}", code=2)
     place = TargetScope(chosen["namespace"], chosen["selector"], chosen["field_selector"], everything=chosen["everything"])
-    found = {one.path: one for one in objects(client, targets, place)}
-    each(tuple(found), lambda path: _apply(client, found[path], changes, chosen))
+    each(objects(client, targets, place), lambda one: _apply(client, one, changes, chosen))
 
 
 def _apply(client: ApiClient, one: One, changes: LabelChanges, chosen: dict[str, Any]) -> None:
-    for attempt in range(ATTEMPTS):
+    def change() -> tuple[bool, Mapping[str, str]]:
+        """Whether there was something to change, and the pairs afterwards."""
         document = client.get(one.path)
         before = document["metadata"].get(changes.part) or {}
         if not chosen["overwrite"]:
             changes.check(before)
-        try:
-            after = _patched(client, one, changes, document, dry_run=chosen["dry_run"]) if changes.changes(before) else before
-        except CommandError as error:
-            if error.reason != "Conflict" or attempt == ATTEMPTS - 1:
-                raise
-            continue
-        _tell(one, changes, chosen, after, changed=changes.changes(before))
-        return
+        if not changes.changes(before):
+            return False, before
+        # The patch fails if the object has changed since it was read.
+        patch = {"metadata": {"resourceVersion": document["metadata"]["resourceVersion"], changes.part: changes.patch}}
+        after = client.request("PATCH", one.path, patch, content_type=MERGE_PATCH, query=dry_run_query(chosen["dry_run"]))
+        return True, after["metadata"].get(changes.part) or {}
 
-
-def _patched(
-    client: ApiClient, one: One, changes: LabelChanges, document: Mapping[str, Any], *, dry_run: bool
-) -> Mapping[str, str]:
-    """Apply the patch with the read resourceVersion, so that a concurrent change is not overwritten; return the new pairs."""
-    patch = {"metadata": {"resourceVersion": document["metadata"]["resourceVersion"], changes.part: changes.patch}}
-    after = client.request("PATCH", one.path, patch, content_type=MERGE_PATCH, query=dry_run_query(dry_run))
-    return after["metadata"].get(changes.part) or {}
-
-
-def _tell(one: One, changes: LabelChanges, chosen: dict[str, Any], after: Mapping[str, str], *, changed: bool) -> None:
+    changed, after = retried(change)
     if changes.patch:
         done = {"labels": "labeled", "annotations": "annotated"}[changes.part]
         word = f"un{done}" if changes.removed and not changes.values else done
@@ -152,7 +140,6 @@ def _tell(one: One, changes: LabelChanges, chosen: dict[str, Any], after: Mappin
 
 
 EFFECTS = ("NoSelect", "PreferNoSelect", "NoSelectIfNew")
-ATTEMPTS = 5
 Taints = list[dict[str, Any]]
 
 
@@ -196,8 +183,7 @@ def taint(client: ApiClient, words: tuple[str, ...], selector: str, **chosen: An
     added, removed = read_taints(specs)
     named = names[1:] if names and names[0].lower() in CLUSTERS.words else names
     place = TargetScope(selector=selector, everything=chosen["everything"])
-    found = {one.path: one for one in objects(client, ("clusters", *named), place)}
-    each(tuple(found), lambda path: _apply_taints(client, found[path], (added, removed), chosen))
+    each(objects(client, ("clusters", *named), place), lambda one: _apply_taints(client, one, (added, removed), chosen))
 
 
 def read_taints(specs: Sequence[str]) -> tuple[list[Taint], list[Taint]]:
@@ -253,20 +239,16 @@ def _read_taint(text: str, spec: str) -> Taint:
 def _apply_taints(client: ApiClient, one: One, changes: tuple[list[Taint], list[Taint]], chosen: dict[str, Any]) -> None:
     added, removed = changes
     word, suffix = ("untainted" if not added else "tainted"), " (dry run)" if chosen["dry_run"] else ""
-    for attempt in range(ATTEMPTS):
+
+    def change() -> bool:
         document = client.get(one.path)
         before = (document.get("spec") or {}).get("taints") or []
         after = tainted(before, added, removed, overwrite=chosen["overwrite"])
         if after == before:
-            click.echo(f'cluster "{one.name}" is {word} so already')
-            return
+            return False
         # The patch replaces the whole list, so the list must still be at the revision that was read.
         patch = {"metadata": {"resourceVersion": document["metadata"]["resourceVersion"]}, "spec": {"taints": after}}
-        try:
-            client.request("PATCH", one.path, patch, content_type=MERGE_PATCH, query=dry_run_query(suffix))
-        except CommandError as error:
-            if error.reason != "Conflict" or attempt == ATTEMPTS - 1:
-                raise
-        else:
-            click.echo(f'cluster "{one.name}" {word}{suffix}')
-            return
+        client.request("PATCH", one.path, patch, content_type=MERGE_PATCH, query=dry_run_query(suffix))
+        return True
+
+    click.echo(f'cluster "{one.name}" {word}{suffix}' if retried(change) else f'cluster "{one.name}" is {word} so already')

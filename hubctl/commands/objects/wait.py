@@ -140,8 +140,7 @@ def wait(client: ApiClient, words: tuple[str, ...], wanted: str, timeout: str, o
     """
     goal, left = read_wanted(wanted), time_left(timeout)
     place = TargetScope(chosen["namespace"], chosen["selector"], chosen["field_selector"], everything=chosen["everything"])
-    found = {one.path: one for one in objects(client, words, place)}
-    each(tuple(found), lambda path: wait_for(client, found[path], goal, left, output))
+    each(objects(client, words, place), lambda one: wait_for(client, one, goal, left, output))
 
 
 def wait_for(client: ApiClient, one: One, wanted: WaitCondition, left: TimeLeft, form: OutputFormat) -> None:

@@ -13,9 +13,9 @@ from hub.api.hubreplicas import Load, Replica
 from hub.api.managedclusters.cluster import ClusterClaim, StatusReport
 from hub.registry.hubreplicas import service as replicas
 from hub.registry.managedclusters import service as clusters
-from hubctl.__main__ import offered
 from hubctl.client.resources import CLUSTERS
 from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND, TIMED_OUT
+from hubctl.kubectl_plugin import offered
 from machinery.identity import ClusterName
 from tests.fakes.hubctl import Said
 from tests.integration.https_door.conftest import HubUnderTest, admin_of

@@ -7,12 +7,13 @@ from typing import Any
 import click
 import pytest
 
-from hubctl.__main__ import COMMANDS, ELSEWHERE, hubctl, offered
+from hubctl.__main__ import COMMANDS, ELSEWHERE, hubctl
 from hubctl.commands.objects.label import read_changes, read_taints, split, tainted
 from hubctl.commands.objects.wait import ConditionIs, read_wanted, time_left
 from hubctl.errors import CommandError
 from hubctl.jsonpath import as_json, parse_path, parse_template, rendered
 from hubctl.jsonpath.evaluation import find
+from hubctl.kubectl_plugin import offered
 from hubctl.reference import CODES, drift, pages, write
 from tests.checks import refusal
 from tests.fakes import hubctl as here

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import yaml
 
-from hubctl.__main__ import offered
 from hubctl.auth.identity import Shown, UserIdentity, identity_of
+from hubctl.auth.kubeconfig import KubeconfigFiles
 from hubctl.auth.token_sources import CERTIFICATE, TOKENS, TokenSource, Wallet, current_token, ends_at, forget_all, keep
 from hubctl.client.http import ApiClient
 from hubctl.client.token_exchange import BEFORE_END, AuthenticatorReference, LoginKey, kept
 from hubctl.errors import FAILED, MISUSED, CommandError, ConnectionLostError
-from hubctl.kubeconfig import KubeconfigFiles
+from hubctl.kubectl_plugin import offered
 from machinery.client.exec_credential import AskedCluster
 from machinery.client.kubeconfig import Credential, read_kubeconfig
 from machinery.meta.timestamps import format_time

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hubctl.auth.kubeconfig import KubeconfigFiles
 from hubctl.client.connection import kubeconfig_path, load_kubeconfig
 from hubctl.commands.clusters.create import Endpoints, check_endpoints
 from hubctl.commands.clusters.credential_options import split_host, unreachable
 from hubctl.errors import CommandError
-from hubctl.kubeconfig import KubeconfigFiles
 from tests.checks import refusal
 from tests.fakes.hubctl import hubctl
 

@@ -1,0 +1,33 @@
+"""hubctl as a plug-in of kubectl: `kubectl hub ...`, and its completion."""
+
+import sys
+from collections.abc import Sequence
+
+import click
+from click.shell_completion import ShellComplete
+
+from hubctl.__main__ import hubctl
+from hubctl.__main__ import main as run_hubctl
+
+DEFAULT, NO_FILES = 0, 4
+"""Directives for kubectl after the words: also complete file names, or not."""
+
+
+def main() -> None:
+    """The program `kubectl-hub`."""
+    run_hubctl("kubectl hub")
+
+
+def complete() -> None:
+    """The program `kubectl_complete-hub`: its arguments are the words so far, the last one unfinished."""
+    for line in offered(sys.argv[1:]):
+        click.echo(line)
+
+
+def offered(words: Sequence[str]) -> list[str]:
+    """One completion per line, with its help after a tab; the last line is the directive for kubectl."""
+    *before, unfinished = words or ("",)
+    items = ShellComplete(hubctl, {}, "hubctl", "").get_completions(list(before), unfinished)
+    files = any(item.type in ("file", "dir") for item in items)
+    lines = [f"{item.value}\t{item.help}" if item.help else str(item.value) for item in items if item.type == "plain"]
+    return [*lines, f":{DEFAULT if files else NO_FILES}"]
