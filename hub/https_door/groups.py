@@ -15,7 +15,7 @@ from machinery.apiserver.kinds.events import EVENT, EVENTS_V1, SPELLING
 from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
 from machinery.apiserver.resource import ApiGroup, Resource
 from machinery.apiserver.storage import Storage
-from machinery.apiserver.storages.converted import ConvertedStorage
+from machinery.apiserver.storages.layers import ConvertedStorage
 from machinery.apiserver.storages.memory import MemoryStorage
 
 

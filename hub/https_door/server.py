@@ -46,7 +46,7 @@ from machinery.apiserver.resource import Resource
 from machinery.apiserver.routes import Scrape
 from machinery.apiserver.server import ApiServer, NamespaceLookup, Page, RequestBounds
 from machinery.apiserver.storage import GroupResource
-from machinery.apiserver.storages.admission import AdmittedStorage
+from machinery.apiserver.storages.layers import AdmittedStorage
 from machinery.pki import TokenKeys
 from machinery.product import GROUP_SUFFIX, NAME, version
 from machinery.runtime.clock import Clock

@@ -13,7 +13,7 @@ import pytest
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.storage import ServiceStorage
 from machinery.apiserver.storage import Actor, GroupResource, Storage
-from machinery.apiserver.storages.admission import AdmittedStorage
+from machinery.apiserver.storages.layers import AdmittedStorage
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import AlreadyExistsError, ConflictError, NotFoundError
 from machinery.meta.objects import Document, Key, Query, StoredObject, WatchEvent

@@ -30,7 +30,7 @@ from machinery import pki
 from machinery.apiserver.http.limits import Rates, origin
 from machinery.apiserver.resource import Answers, Question, Resource
 from machinery.apiserver.storage import Actor, GroupResource, Storage, UpdateFunc
-from machinery.apiserver.storages.admission import Admission, Admit
+from machinery.apiserver.storages.layers import Admission, Admit
 from machinery.errors import (
     Cause,
     ErrorSubject,

@@ -34,7 +34,7 @@ from hub.api.managedclustersets import DEFAULT, LABEL
 from hub.api.meta import document as doc
 from machinery.apiserver.access import Attributes, Decision
 from machinery.apiserver.storage import Actor
-from machinery.apiserver.storages.admission import Admission
+from machinery.apiserver.storages.layers import Admission
 from machinery.errors import ErrorSubject, ForbiddenError
 from machinery.identity import CLUSTER_LABEL, SIGNER
 from machinery.meta.objects import Document

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hub.api.managedclusters.admission import permitted_join_labels
 from hub.api.meta import document as doc
 from machinery.apiserver.storage import Actor, GroupResource, Storage
-from machinery.apiserver.storages.admission import Admission, Admit, AdmittedStorage
+from machinery.apiserver.storages.layers import Admission, Admit, AdmittedStorage
 from machinery.identity import parse_bootstrap_user
 from machinery.meta.objects import Document, Key, StoredObject
 

@@ -25,7 +25,7 @@ from machinery.apiserver.authz.rbac import (
     rules_of,
 )
 from machinery.apiserver.storage import GroupResource, Storage
-from machinery.apiserver.storages.admission import Admission, AdmittedStorage
+from machinery.apiserver.storages.layers import Admission, AdmittedStorage
 from machinery.errors import ErrorSubject, ForbiddenError, NotFoundError
 from machinery.identity import OPERATOR_GROUP
 from machinery.meta.objects import Document, Key

@@ -22,7 +22,7 @@ from machinery.apiserver.http.responses import JSON, ResponseForm, ResponseShape
 from machinery.apiserver.http.status_errors import InternalError, status_document
 from machinery.apiserver.read.reads import ResourceCall, TableWriter, fresh, partial
 from machinery.errors import DeadlineError, ExpiredError, MusterError, NotAcceptableError, UnavailableError
-from machinery.meta.objects import ChangeType, StoredObject, WatchEvent
+from machinery.meta.objects import ChangeType, StoredObject
 from machinery.runtime.event_loop import drain_rate, paced
 
 INITIAL_END = "k8s.io/initial-events-end"
@@ -88,7 +88,7 @@ class Watches:
             raise UnavailableError("the server is shutting down", retry_after=RETRY)
         options = watch_options(call.resource, call.namespace, call.attributes.name, call.request.query, call.clock.now())
         response = web.StreamResponse(headers={"Content-Type": JSON})
-        lines = _Lines(call, options, self._bookmark)
+        lines = _EventLines(call, options, self._bookmark)
         seconds = options.timeout.total_seconds() if options.timeout else self._longest * (1 + secrets.randbelow(1000) / 1000)
         try:
             async with asyncio.timeout(seconds) as end:
@@ -125,11 +125,11 @@ async def _close(request: web.Request, response: web.StreamResponse) -> None:
             raise
 
 
-async def _serve(request: web.Request, response: web.StreamResponse, lines: "_Lines") -> None:
+async def _serve(request: web.Request, response: web.StreamResponse, events: "_EventLines") -> None:
     await response.prepare(request)
     try:
-        async with aclosing(lines.told()) as told:
-            async for line in told:
+        async with aclosing(events.stream()) as lines:
+            async for line in lines:
                 await response.write(line)
     except MusterError as error:
         await response.write(_line("ERROR", msgspec.json.encode(status_document(error))))
@@ -140,19 +140,11 @@ async def _serve(request: web.Request, response: web.StreamResponse, lines: "_Li
         await response.write(_line("ERROR", msgspec.json.encode(status_document(InternalError()))))
 
 
-async def _check_place(call: ResourceCall, after: int) -> None:
-    """Raises ExpiredError when the revision is not visible soon: it belongs to another history, and the client must list."""
-    try:
-        await fresh(call, after)
-    except DeadlineError as error:
-        raise ExpiredError(f"too large resource version: {after}; the objects must be listed again") from error
-
-
 def _line(kind: str, document: bytes) -> bytes:
     return b'{"type":"' + kind.encode() + b'","object":' + document + b"}\n"
 
 
-class _Lines:
+class _EventLines:
     """The lines of one watch."""
 
     def __init__(self, call: ResourceCall, options: WatchOptions, bookmark: float) -> None:
@@ -164,61 +156,41 @@ class _Lines:
         self._tables: TableWriter | None = call.tables() if call.form.shape is ResponseShape.TABLE else None
         self._defined = False
 
-    async def told(self) -> AsyncGenerator[bytes]:
-        storage, resource, options = self._call.storage, self._call.resource, self._options
-        after = options.revision or 0
+    async def stream(self) -> AsyncGenerator[bytes]:
+        """Initial events, then each change. A change is encoded once for all watches that use the same form.
+
+        Raises ExpiredError when the revision is not visible soon: it belongs to another history, and the client must list.
+        """
+        call, storage, options = self._call, self._call.storage, self._options
+        key, after = call.resource.key, options.revision or 0
         if options.initial:
-            await fresh(self._call, options.revision)
-            page = await storage.list(resource.key, options.query)
+            await fresh(call, options.revision)
+            page = await storage.list(key, options.query)
             after = page.revision
             for stored in page.items:
-                yield await self._line(ChangeType.ADDED, stored)
+                yield _line(ChangeType.ADDED.value, await self._document(stored))
             if options.mark_initial and options.bookmarks:
                 yield self._bookmark_line(after, {INITIAL_END: "true"})
         elif not options.revision:
             after = await storage.revision()
         else:
-            await _check_place(self._call, after)
-        async with storage.watch(resource.key, options.query, after=after) as events:
+            try:
+                await fresh(call, after)
+            except DeadlineError as error:
+                raise ExpiredError(f"too large resource version: {after}; the objects must be listed again") from error
+        shape = (call.api_version, call.form, call.request.query.get("includeObject"))
+        async with storage.watch(key, options.query, after=after) as events:
             async for event in events:
-                if isinstance(event, WatchEvent):
-                    yield await self._shared_line(event)
-                elif self._bookmark_due():
-                    yield self._bookmark_line(event)
-
-    def _bookmark_due(self) -> bool:
-        now = self._loop.time()
-        if not self._options.bookmarks or now < self._last_bookmark + self._bookmark:
-            return False
-        self._last_bookmark = now
-        return True
-
-    def _bookmark_line(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
-        metadata: dict[str, Any] = {"resourceVersion": str(revision)}
-        if annotations:
-            metadata["annotations"] = annotations
-        call = self._call
-        kind, version = call.resource.kind, call.api_version
-        if call.form.shape is ResponseShape.PARTIAL or call.form.shape is ResponseShape.PARTIAL_LIST:
-            kind, version = "PartialObjectMetadata", f"meta.k8s.io/{call.form.version}"
-        document: dict[str, Any] = {"kind": kind, "apiVersion": version, "metadata": metadata}
-        if call.form.shape is ResponseShape.TABLE:
-            row = {"cells": [], "object": document}
-            table = {"kind": "Table", "apiVersion": f"meta.k8s.io/{call.form.version}", "metadata": metadata}
-            document = {**table, "columnDefinitions": None, "rows": [row]}
-        return _line("BOOKMARK", msgspec.json.encode(document))
-
-    async def _shared_line(self, event: WatchEvent) -> bytes:
-        """Cache the encoded event for the other watchers, most of which use the same form."""
-        form = (self._call.api_version, self._call.form, self._call.request.query.get("includeObject"), self._defined)
-        line = event.lines.get(form)
-        if line is None:
-            line = event.lines[form] = await self._line(event.type, event.stored)
-        self._defined = self._tables is not None
-        return line
-
-    async def _line(self, kind: ChangeType, stored: StoredObject) -> bytes:
-        return _line(kind.value, await self._document(stored))
+                if isinstance(event, int):
+                    if self._bookmark_due():
+                        yield self._bookmark_line(event)
+                    continue
+                form = (*shape, self._defined)
+                line = event.lines.get(form)
+                if line is None:
+                    line = event.lines[form] = _line(event.type.value, await self._document(event.stored))
+                self._defined = self._tables is not None
+                yield line
 
     async def _document(self, stored: StoredObject) -> bytes:
         form: ResponseForm = self._call.form
@@ -231,3 +203,22 @@ class _Lines:
         if form.shape is ResponseShape.OBJECT:
             return body
         return msgspec.json.encode(partial(msgspec.json.decode(body), form.version))
+
+    def _bookmark_due(self) -> bool:
+        now = self._loop.time()
+        if not self._options.bookmarks or now < self._last_bookmark + self._bookmark:
+            return False
+        self._last_bookmark = now
+        return True
+
+    def _bookmark_line(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
+        metadata: dict[str, Any] = {"resourceVersion": str(revision), **({"annotations": annotations} if annotations else {})}
+        call = self._call
+        kind, version, meta = call.resource.kind, call.api_version, f"meta.k8s.io/{call.form.version}"
+        if call.form.shape in (ResponseShape.PARTIAL, ResponseShape.PARTIAL_LIST):
+            kind, version = "PartialObjectMetadata", meta
+        document: dict[str, Any] = {"kind": kind, "apiVersion": version, "metadata": metadata}
+        if call.form.shape is ResponseShape.TABLE:
+            row = {"cells": [], "object": document}
+            document = {"kind": "Table", "apiVersion": meta, "metadata": metadata, "columnDefinitions": None, "rows": [row]}
+        return _line("BOOKMARK", msgspec.json.encode(document))

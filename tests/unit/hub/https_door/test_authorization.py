@@ -27,7 +27,7 @@ from hub.registry.managedclusters import service as clusters
 from machinery.apiserver.access import ANONYMOUS, Attributes, Decision
 from machinery.apiserver.authz.rbac import RbacAuthorizer
 from machinery.apiserver.storage import Actor, GroupResource
-from machinery.apiserver.storages.admission import Admission
+from machinery.apiserver.storages.layers import Admission
 from machinery.errors import ForbiddenError, UnavailableError
 from machinery.identity import AgentId, ClusterName
 from machinery.meta.objects import Key

@@ -23,7 +23,7 @@ from machinery.apiserver.authn.issuer_keys import JsonDocuments
 from machinery.apiserver.http.limits import Rates
 from machinery.apiserver.resource import Question
 from machinery.apiserver.storage import Actor
-from machinery.apiserver.storages.admission import Admission
+from machinery.apiserver.storages.layers import Admission
 from machinery.errors import ForbiddenError, InvalidError, TooManyRequestsError, UnauthorizedError, UnavailableError
 from machinery.identity import CertificateSubject, SerialNumber
 from machinery.meta.objects import Key

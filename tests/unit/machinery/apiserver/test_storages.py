@@ -9,8 +9,7 @@ import pytest
 
 from machinery.apiserver.kinds.events import EVENT, EVENTS_V1, SPELLING
 from machinery.apiserver.storage import Actor, GroupResource
-from machinery.apiserver.storages.admission import Admission, AdmittedStorage
-from machinery.apiserver.storages.converted import ConvertedStorage
+from machinery.apiserver.storages.layers import Admission, AdmittedStorage, ConvertedStorage
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.apiserver.write.changes import PLACES, SMALL, TRIES, Changing
 from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError, NotFoundError, TooManyRequestsError
