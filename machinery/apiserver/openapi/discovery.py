@@ -5,13 +5,13 @@ Groups are ordered by priority, then by name. Clients try them in this order whe
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from machinery.apiserver.http.responses import JSON, clauses
-from machinery.apiserver.resource import ApiGroup, Resource, Subresource
+from machinery.apiserver.resource import ApiGroup, Resource
 
 AGGREGATED_KIND = "APIGroupDiscoveryList"
 
@@ -114,18 +114,17 @@ def _group(group: ApiGroup) -> dict[str, Any]:
     return {"name": group.name, "versions": versions, "preferredVersion": versions[0]}
 
 
-def _classic(resource: Resource) -> Iterator[dict[str, Any]]:
-    entry: dict[str, Any] = {
-        "name": resource.name,
-        "singularName": resource.singular_name,
-        "namespaced": resource.namespaced,
-        "kind": resource.kind,
+def _names(resource: Resource) -> dict[str, Any]:
+    return {
         "verbs": list(resource.verbs),
+        **({"shortNames": list(resource.short_names)} if resource.short_names else {}),
+        **({"categories": list(resource.categories)} if resource.categories else {}),
     }
-    if resource.short_names:
-        entry["shortNames"] = list(resource.short_names)
-    if resource.categories:
-        entry["categories"] = list(resource.categories)
+
+
+def _classic(resource: Resource) -> Iterator[dict[str, Any]]:
+    names = {"name": resource.name, "singularName": resource.singular_name}
+    entry = {**names, "namespaced": resource.namespaced, "kind": resource.kind, **_names(resource)}
     yield entry if resource.answers is not None else {**entry, "storageVersionHash": _storage_hash(resource)}
     for part in resource.subresources:
         asked = part.question
@@ -146,34 +145,28 @@ def _storage_hash(resource: Resource) -> str:
 
 def _aggregated_group(group: ApiGroup) -> dict[str, Any]:
     versions = [
-        {"version": version, "resources": list(_aggregated(served(group, version), version)), "freshness": "Current"}
+        {
+            "version": version,
+            "resources": [_aggregated(resource, version) for resource in served(group, version)],
+            "freshness": "Current",
+        }
         for version in group.versions
     ]
     return {"metadata": {"name": group.name} if group.name else {}, "versions": versions}
 
 
-def _aggregated(resources: Iterable[Resource], version: str) -> Iterator[dict[str, Any]]:
-    for resource in resources:
-        kind = {"group": resource.group, "version": version, "kind": resource.kind}
-        entry: dict[str, Any] = {
-            "resource": resource.name,
-            "responseKind": kind,
-            "scope": "Namespaced" if resource.namespaced else "Cluster",
-            "singularResource": resource.singular_name,
-            "verbs": list(resource.verbs),
-        }
-        if resource.short_names:
-            entry["shortNames"] = list(resource.short_names)
-        if resource.categories:
-            entry["categories"] = list(resource.categories)
-        if resource.subresources:
-            entry["subresources"] = [
-                {"subresource": part.name, "responseKind": _answer_kind(part) or kind, "verbs": list(part.verbs)}
-                for part in resource.subresources
-            ]
-        yield entry
-
-
-def _answer_kind(part: Subresource) -> dict[str, str] | None:
-    asked = part.question
-    return {"group": asked.group, "version": asked.version, "kind": asked.kind} if asked is not None else None
+def _aggregated(resource: Resource, version: str) -> dict[str, Any]:
+    kind = {"group": resource.group, "version": version, "kind": resource.kind}
+    entry: dict[str, Any] = {
+        "resource": resource.name,
+        "responseKind": kind,
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "singularResource": resource.singular_name,
+        **_names(resource),
+    }
+    parts = []
+    for part in resource.subresources:
+        asked = part.question
+        answer = kind if asked is None else {"group": asked.group, "version": asked.version, "kind": asked.kind}
+        parts.append({"subresource": part.name, "responseKind": answer, "verbs": list(part.verbs)})
+    return {**entry, "subresources": parts} if parts else entry

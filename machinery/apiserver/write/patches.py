@@ -32,6 +32,13 @@ _UNFIT = (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException)
 REJECTED = "the server rejected our request due to an error in our request"
 
 
+_KNOWN_KEYS = {"metadata.ownerReferences": "uid"}
+_PRIMITIVE_LISTS = ("metadata.finalizers",)
+_DELETE_FROM = "$deleteFromPrimitiveList/"
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
 def apply_json_patch(document: Mapping[str, Any], operations: Any) -> dict[str, Any]:
     """RFC 6902. Raises BadRequestError for a malformed patch, InvalidError for one that does not fit the document.
 
@@ -102,27 +109,17 @@ def apply_merge_patch(document: Mapping[str, Any], patch: Any) -> dict[str, Any]
     """RFC 7386. Raises BadRequestError for a patch that is not an object."""
     if not isinstance(patch, Mapping):
         raise BadRequestError("error decoding patch: a merge patch is an object")
-    merged: dict[str, Any] = _merged(document, patch)
-    return merged
+    return _merged(document, patch)
 
 
-def _merged(target: Any, patch: Any) -> Any:
-    if not isinstance(patch, Mapping):
-        return patch
+def _merged(target: Any, patch: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(target) if isinstance(target, Mapping) else {}
     for name, value in patch.items():
         if value is None:
             result.pop(name, None)
         else:
-            result[name] = _merged(result.get(name), value)
+            result[name] = _merged(result.get(name), value) if isinstance(value, Mapping) else value
     return result
-
-
-_KNOWN_KEYS = {"metadata.ownerReferences": "uid"}
-_PRIMITIVE_LISTS = ("metadata.finalizers",)
-_DELETE_FROM = "$deleteFromPrimitiveList/"
-
-_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def apply_strategic_patch(document: Mapping[str, Any], patch: Any, merge_keys: Mapping[str, str]) -> dict[str, Any]:
@@ -175,55 +172,26 @@ def _left(entries: Sequence[Any], gone: Sequence[Any]) -> list[Any]:
 
 
 def _merged_by_key(target: Sequence[Any], patch: Sequence[Any], keys: Mapping[str, str], path: str) -> list[Any]:
+    """Merge the entries of a list with a merge key. Of several with one key the first is patched, all are deleted."""
     if not all(isinstance(entry, Mapping) for entry in (*target, *patch)):
         raise BadRequestError(f"error decoding patch: {path} is a list of objects")
     if any(entry.get("$patch") == "replace" for entry in patch):
         return [entry for entry in patch if "$patch" not in entry]
-    entries = _Keyed(target, keys[path])
+    entries: list[Mapping[str, Any] | None] = list(target)
+    places: dict[bytes, list[int]] = {}
+    for place, entry in enumerate(target):
+        places.setdefault(_encode(entry.get(keys[path])), []).append(place)
     for entry in patch:
         if keys[path] not in entry:
             raise BadRequestError(f"error decoding patch: an entry of {path} has no merge key {keys[path]}")
+        key = _encode(entry[keys[path]])
         if entry.get("$patch") == "delete":
-            entries.remove(entry)
-        else:
-            entries.put(_strategic(entries.like(entry), entry, keys, path))
-    return entries.all()
-
-
-class _Keyed:
-    """List entries indexed by one of their fields, in order. Of several with the same key the first is used."""
-
-    def __init__(self, entries: Sequence[Mapping[str, Any]], key: str) -> None:
-        self._key = key
-        self._entries: list[Mapping[str, Any] | None] = []
-        self._places: dict[bytes, list[int]] = {}
-        for entry in entries:
-            self._append(entry)
-
-    def like(self, entry: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Entry with the same key; {}: none."""
-        places = self._places.get(self._key_of(entry))
-        return self._entries[places[0]] or {} if places else {}
-
-    def put(self, entry: Mapping[str, Any]) -> None:
-        """Replace the entry with the same key, or append."""
-        places = self._places.get(self._key_of(entry))
-        if places:
-            self._entries[places[0]] = entry
-        else:
-            self._append(entry)
-
-    def remove(self, entry: Mapping[str, Any]) -> None:
-        """Remove all entries with the same key."""
-        for place in self._places.pop(self._key_of(entry), ()):
-            self._entries[place] = None
-
-    def all(self) -> list[Any]:
-        return [entry for entry in self._entries if entry is not None]
-
-    def _append(self, entry: Mapping[str, Any]) -> None:
-        self._places.setdefault(self._key_of(entry), []).append(len(self._entries))
-        self._entries.append(entry)
-
-    def _key_of(self, entry: Mapping[str, Any]) -> bytes:
-        return _encode(entry.get(self._key))
+            for place in places.pop(key, ()):
+                entries[place] = None
+            continue
+        if key not in places:
+            places[key] = [len(entries)]
+            entries.append({})
+        first = places[key][0]
+        entries[first] = _strategic(entries[first], entry, keys, path)
+    return [entry for entry in entries if entry is not None]

@@ -47,24 +47,19 @@ def pruned(schema: Schema, document: Mapping[str, Any]) -> tuple[dict[str, Any],
 
 
 def _pruned(schema: Schema, value: Any, path: str, unknown: list[str]) -> Any:
-    if isinstance(value, dict):
-        return _pruned_object(schema, value, path, unknown)
     if isinstance(value, list) and "items" in schema:
         return [_pruned(schema["items"], entry, f"{path}[{index}]", unknown) for index, entry in enumerate(value)]
-    return value
-
-
-def _pruned_object(schema: Schema, value: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return value
     properties: Schema = schema.get("properties", {})
     additional = schema.get("additionalProperties")
     kept: dict[str, Any] = {}
     for name, part in value.items():
         inner = f"{path}.{name}" if path else name
-        if name in properties:
-            kept[name] = _pruned(properties[name], part, inner, unknown)
-        elif isinstance(additional, Mapping):
-            kept[name] = _pruned(additional, part, inner, unknown)
-        elif additional or schema.get(PRESERVE) or schema.get(INT_OR_STRING):
+        known = properties.get(name, additional)
+        if isinstance(known, Mapping):
+            kept[name] = _pruned(known, part, inner, unknown)
+        elif known or schema.get(PRESERVE) or schema.get(INT_OR_STRING):
             kept[name] = part
         else:
             unknown.append(inner)
@@ -105,11 +100,16 @@ def _violations(schema: Schema, value: Any, path: str) -> Iterator[Cause]:
         named = _type_of(value)
         yield invalid_type(path, named, f'{path} in body must be of type {wanted}: "{named}"')
         return
-    yield from _own_violations(schema, value, path)
+    if "enum" in schema and value not in schema["enum"]:
+        yield not_supported(path, value, schema["enum"])
     if isinstance(value, dict):
         yield from _object_violations(schema, value, path)
     elif isinstance(value, list):
         yield from _list_violations(schema, value, path)
+    elif isinstance(value, str):
+        yield from _text_violations(schema, value, path)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield from _number_violations(schema, value, path)
 
 
 def _object_violations(schema: Schema, value: Mapping[str, Any], path: str) -> Iterator[Cause]:
@@ -148,15 +148,6 @@ def _duplicates(names: Sequence[str], value: Sequence[Any], path: str) -> Iterat
         if canonical in seen:
             yield duplicate(f"{path}[{index}]", key)
         seen.add(canonical)
-
-
-def _own_violations(schema: Schema, value: Any, path: str) -> Iterator[Cause]:
-    if "enum" in schema and value not in schema["enum"]:
-        yield not_supported(path, value, schema["enum"])
-    if isinstance(value, str):
-        yield from _text_violations(schema, value, path)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield from _number_violations(schema, value, path)
 
 
 def _text_violations(schema: Schema, value: str, path: str) -> Iterator[Cause]:
@@ -250,18 +241,14 @@ def added(
     if before is None:
         return causes
     stand = set(broken(before))
-    return [cause for cause in causes if cause not in stand or _is_told_again(cause, new, before)]
+    return [cause for cause in causes if cause not in stand or _is_worse(cause, new, before)]
 
 
-def _is_told_again(cause: Cause, new: Document, old: Document) -> bool:
-    return cause.reason == WRONG_TYPE or _is_worse(cause.field, new, old)
-
-
-def _is_worse(field: str, new: Document, old: Document) -> bool:
-    """Whether the field has a different string or number now. Causes of lists and maps refer to their parts."""
-    if len(field) > LONGEST_PATH:
-        return False
-    now, before = _at(new, field), _at(old, field)
+def _is_worse(cause: Cause, new: Document, old: Document) -> bool:
+    """Whether the type is wrong, or the field has a different string or number now. Causes of lists and maps refer to parts."""
+    if cause.reason == WRONG_TYPE or len(cause.field) > LONGEST_PATH:
+        return cause.reason == WRONG_TYPE
+    now, before = _at(new, cause.field), _at(old, cause.field)
     return not isinstance(now, dict | list) and now is not _NOWHERE and now != before
 
 
