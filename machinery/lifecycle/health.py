@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
+from itertools import chain
 
 import structlog
 
@@ -41,17 +42,6 @@ class Probe:
     group: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Registered:
-    name: str
-    check: Check
-    endpoints: frozenset[Endpoint]
-    group: str
-    timeout: timedelta
-    lenient_until: float | None
-    """Monotonic time up to which the check passes on livez even when it fails."""
-
-
 class HealthChecks:
     """The registry. `ping` is always registered and always passes.
 
@@ -61,7 +51,7 @@ class HealthChecks:
     def __init__(self, clock: Clock, *, livez_grace: timedelta = timedelta()) -> None:
         self._clock = clock
         self._grace = livez_grace
-        self._checks: dict[str, _Registered] = {}
+        self._probes: dict[str, tuple[Probe, ...]] = {}
         self._sealed = False
         self._told: dict[Endpoint, dict[str, str]] = {}
         self.add("ping", _ping)
@@ -77,12 +67,17 @@ class HealthChecks:
         timeout: timedelta = timedelta(seconds=2),
     ) -> None:
         """`boots`: the check is part of the boot sequence. Raises ValueError for a duplicate name, RuntimeError once sealed."""
-        if name in self._checks:
+        if name in self._probes:
             raise ValueError(f'a health check named "{name}" is registered already')
         if self._sealed:
             raise RuntimeError(f'health check "{name}" comes too late: {", ".join(sorted(endpoints))} are served already')
-        lenient = self._clock.monotonic() + self._grace.total_seconds() if boots and self._grace else None
-        self._checks[name] = _Registered(name, check, endpoints, group, timeout, lenient)
+        ask = partial(_answer, check, timeout.total_seconds())
+        if boots and self._grace and Endpoint.LIVEZ in endpoints:
+            lenient = partial(self._answer_after, ask, self._clock.monotonic() + self._grace.total_seconds())
+            strict = Probe(name, ask, endpoints - {Endpoint.LIVEZ}, group)
+            self._probes[name] = (strict, Probe(name, lenient, frozenset({Endpoint.LIVEZ}), group))
+        else:
+            self._probes[name] = (Probe(name, ask, endpoints, group),)
 
     def seal(self) -> None:
         """Reject further checks."""
@@ -90,17 +85,7 @@ class HealthChecks:
 
     def probes(self) -> tuple[Probe, ...]:
         """All checks in order. A lenient check occurs twice, for livez and for the other endpoints."""
-        return tuple(probe for entry in self._checks.values() for probe in self._of(entry))
-
-    def _of(self, entry: _Registered) -> tuple[Probe, ...]:
-        strict = partial(self._ask, entry)
-        if entry.lenient_until is None or Endpoint.LIVEZ not in entry.endpoints:
-            return (Probe(entry.name, strict, entry.endpoints, entry.group),)
-        lenient = partial(self._ask_leniently, entry, entry.lenient_until)
-        return (
-            Probe(entry.name, strict, entry.endpoints - {Endpoint.LIVEZ}, entry.group),
-            Probe(entry.name, lenient, frozenset({Endpoint.LIVEZ}), entry.group),
-        )
+        return tuple(chain.from_iterable(self._probes.values()))
 
     def known(self, endpoint: Endpoint) -> dict[str, bool]:
         """Results of the endpoint's checks at the last call of `failing`; empty before the first call."""
@@ -122,20 +107,21 @@ class HealthChecks:
         self._told[endpoint] = failing
         return failing
 
-    async def _ask_leniently(self, entry: _Registered, until: float) -> None:
+    async def _answer_after(self, ask: Check, until: float) -> None:
+        """As `ask`, but never fails up to `until` (monotonic)."""
         try:
-            await self._ask(entry)
+            await ask()
         except Exception:
             if self._clock.monotonic() > until:
                 raise
 
-    async def _ask(self, entry: _Registered) -> None:
-        limit = entry.timeout.total_seconds()
-        try:
-            async with asyncio.timeout(limit):
-                await entry.check()
-        except TimeoutError:
-            raise RuntimeError(f"no answer within {limit:g} s") from None
+
+async def _answer(check: Check, limit: float) -> None:
+    try:
+        async with asyncio.timeout(limit):
+            await check()
+    except TimeoutError:
+        raise RuntimeError(f"no answer within {limit:g} s") from None
 
 
 async def _ping() -> None:

@@ -1,9 +1,7 @@
 """Named hooks that run after the start, before the stop, and after the drain."""
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
@@ -19,35 +17,24 @@ class HookError(Exception):
     """Hooks failed; the message names each hook with its error."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Registered:
-    hook: Hook
-    place: str
-
-
-class _Names:
-    """Hooks by name. The error for a duplicate name contains the place of the first registration."""
+class _Hooks:
+    """Hooks by name, before they run."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
-        self._taken: dict[str, _Registered] = {}
-        self.closed = False
+        self._hooks: dict[str, Hook] = {}
+        self._has_run = False
 
     def add(self, name: str, hook: Hook) -> None:
-        place = _calling_place()
-        if not name:
-            raise ValueError(f"a {self._kind} needs a name")
-        if known := self._taken.get(name):
-            raise ValueError(f'a {self._kind} named "{name}" is registered already, at {known.place}; now again at {place}')
-        if self.closed:
+        """Raises ValueError for an empty or duplicate name, RuntimeError after they ran."""
+        if not name or name in self._hooks:
+            raise ValueError(f'a {self._kind} needs a name of its own, not "{name}"')
+        if self._has_run:
             raise RuntimeError(f'{self._kind} "{name}" comes too late: they have run')
-        self._taken[name] = _Registered(hook, place)
-
-    def items(self) -> list[tuple[str, Hook]]:
-        return [(name, registered.hook) for name, registered in self._taken.items()]
+        self._hooks[name] = hook
 
 
-class PostStartHooks:
+class PostStartHooks(_Hooks):
     """Hooks that run concurrently once the server serves. A failing hook ends the server at once.
 
     Each has a health check `poststarthook/<name>` that fails until the hook has returned. Hooks must tolerate concurrent
@@ -55,13 +42,13 @@ class PostStartHooks:
     """
 
     def __init__(self, health: HealthChecks) -> None:
+        super().__init__("post-start hook")
         self._health = health
-        self._names = _Names("post-start hook")
         self._finished: set[str] = set()
 
     def add(self, name: str, hook: Hook) -> None:
         """Raises ValueError for an empty or duplicate name, RuntimeError after the launch or the sealing."""
-        self._names.add(name, hook)
+        super().add(name, hook)
 
         async def finished() -> None:
             if name not in self._finished:
@@ -71,10 +58,10 @@ class PostStartHooks:
 
     async def run(self) -> None:
         """Run all hooks. On a failure cancel the others and raise its HookError."""
-        self._names.closed = True
+        self._has_run = True
         try:
             async with asyncio.TaskGroup() as group:
-                for name, hook in self._names.items():
+                for name, hook in self._hooks.items():
                     group.create_task(self._run(name, hook), name=f"poststarthook/{name}")
         except* HookError as failures:
             raise failures.exceptions[0] from failures.exceptions[0].__cause__
@@ -88,23 +75,15 @@ class PostStartHooks:
         self._finished.add(name)
 
 
-class StoppingHooks:
+class StoppingHooks(_Hooks):
     """Hooks that run one after the other, last added first. A hook that fails or hangs does not stop the others."""
-
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-        self._names = _Names(kind)
-
-    def add(self, name: str, hook: Hook) -> None:
-        """Raises ValueError for an empty or duplicate name, RuntimeError after they ran."""
-        self._names.add(name, hook)
 
     async def run(self, limit: timedelta) -> list[Exception]:
         """Run each hook once, all of them within `limit`. Failures are logged and returned."""
-        self._names.closed = True
+        self._has_run = True
         loop = asyncio.get_running_loop()
         end = loop.time() + limit.total_seconds()
-        left = list(reversed(self._names.items()))
+        left = list(reversed(self._hooks.items()))
         failures: list[Exception] = []
         while left:
             share = max(end - loop.time(), 0) / len(left)
@@ -124,11 +103,3 @@ class StoppingHooks:
             log.exception("hook failed", kind=self._kind, hook=name)
             return HookError(f'{self._kind} "{name}" failed: {error or type(error).__name__}')
         return None
-
-
-def _calling_place() -> str:
-    """File and line of the first caller outside of this file."""
-    frame = sys._getframe(1)  # noqa: SLF001 - documented, and the only way that does not read source files
-    while frame.f_back is not None and frame.f_code.co_filename == __file__:
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
