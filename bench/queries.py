@@ -22,9 +22,8 @@ from bench.door import BATCH, Client, document, put_new, settle
 from bench.stage import CLUSTERS, Stage, cpu_seconds, report, staged
 from hub.api.liveness import Beat
 from hub.api.managedclusters.agent_annotations import AGENT_VERSION
-from hub.api.meta.ordering import Facet
-from hub.api.query.query_fields import where_of
-from hub.api.query.sorting import groups_of, sort_of
+from hub.api.query.expressions import Facet
+from hub.api.query.parsing import groups_of, sort_of, where_of
 from hub.ports import Transaction
 from hub.store import SqlStore
 from machinery.identity import ClusterName

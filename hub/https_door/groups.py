@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from hub.https_door.storage.counts import cluster_counts
+from hub.https_door.storage.storage import cluster_counts
 from hub.ports import Store
 from hub.registry.kinds import DEFINITIONS
 from hub.registry.managedclusters.resource import leased

@@ -22,10 +22,9 @@ from hub.https_door.callers.authorization import HubAuthorizer, named_actor
 from hub.https_door.callers.token_exchange import Exchange, LoginSettings
 from hub.https_door.cluster_of_request import named
 from hub.https_door.groups import groups_of, roles_in, with_lease, with_others
-from hub.https_door.storage.admission import HubAdmission
+from hub.https_door.storage.admission import HubAdmission, JoinLabels, NewcomersStorage
 from hub.https_door.storage.events import EventStorage
 from hub.https_door.storage.feed import ChangeFeed
-from hub.https_door.storage.join_labels import JoinLabels, NewcomersStorage
 from hub.https_door.storage.leases import LeaseStorage
 from hub.https_door.storage.past import PastObjects
 from hub.https_door.storage.storage import ServiceStorage

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from hub.api.meta.change import MANAGED_CLUSTERS
-from hub.api.query.selectable_fields import CONDITIONS, HUB_ACCEPTS, VERSION
+from hub.api.query.selection import CONDITIONS, HUB_ACCEPTS, VERSION
 from hub.metrics.agents import OTHER, bounded
 from hub.ports import Store, Transaction
 from hub.registry.generic import history

@@ -5,15 +5,21 @@ uses. All methods of a `Transaction` are synchronous and run on a thread of the 
 around it. Import ports from this package.
 """
 
-from hub.ports.authorities import AuthorityRecords
-from hub.ports.identities import AuthorityKeeper, Bindings, CertificateRecords, Credentials, Issuer, ListSigner, LoginIssuer
-from hub.ports.key_place import KeyPair, KeyPlace
+from hub.ports.identities import (
+    AuthorityKeeper,
+    AuthorityRecords,
+    Bindings,
+    CertificateRecords,
+    Credentials,
+    Issuer,
+    ListSigner,
+    LoginIssuer,
+    Trusts,
+)
 from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions
-from hub.ports.management import KeySecret, Management
+from hub.ports.management import KeyPair, KeyPlace, KeySecret, Management
 from hub.ports.objects import ChangeLog, Objects, Written
-from hub.ports.records import RECORDING, AuditLog, Facts, Leaders, Recording
-from hub.ports.store import Lifeline, Store, Transaction
-from hub.ports.trust import Trusts
+from hub.ports.store import RECORDING, AuditLog, Facts, Leaders, Lifeline, Recording, Store, Transaction
 
 __all__ = [
     "RECORDING",

@@ -1,11 +1,12 @@
-"""Access to certificate records, bootstrap credentials and issuer bindings, and the signing of certificates."""
+"""Access to CAs, certificate records, agents' trust and bootstrap credentials, and the signing of certificates."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
 from hub.api.bootstrapcredentials import Binding, CredentialRecord, CredentialUse, UseCount
-from hub.api.certificates import CertificateRecord, IssuedCertificate, Profile
+from hub.api.certificateauthorities.authority import AgentTrust, AuthorityId, AuthorityRecord, Follower, HeldCertificate
+from hub.api.certificates import CertificateRecord, IssuedCertificate, Profile, Purpose
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
 from machinery.pki import RevocationList
 
@@ -162,3 +163,62 @@ class AuthorityKeeper(Protocol):
     @property
     def signer(self) -> str:
         """Name of the current CA as in `signed_by` of records; empty without a CA."""
+
+
+class AuthorityRecords(Protocol):
+    """Records of all CAs that the hub ever had. A private key is stored only if an external key has sealed it."""
+
+    def all(self) -> Sequence[AuthorityRecord]:
+        """All records, in order of creation."""
+
+    def put(self, authority: AuthorityRecord) -> None:
+        """Add or replace a record, and wake up listeners of revocations on all replicas. A sealed key is kept."""
+
+    def sealed_key(self, authority: AuthorityId) -> bytes | None: ...
+
+    def keep_key(self, authority: AuthorityId, sealed: bytes | None) -> None:
+        """Store the sealed key of an existing CA; None deletes it."""
+
+    def followers(self) -> Sequence[Follower]:
+        """The CA states that each replica uses, including replicas that have ended."""
+
+    def follow(self, replica: str, known: Sequence[Follower]) -> None:
+        """Replace the CA states that a replica uses."""
+
+    def signed(self, now: datetime) -> Mapping[tuple[str | None, Purpose], int]:
+        """Number of certificates per signer and purpose that have neither expired nor been revoked."""
+
+    def held(self, purpose: Purpose, now: datetime) -> Sequence[HeldCertificate]:
+        """The newest certificate of this purpose of each agent, without expired and revoked certificates."""
+
+    def bereft(self, signed_by: Sequence[str | None], reason: str, now: datetime) -> Sequence[ClusterName]:
+        """Clusters whose agent certificates of these signers were revoked for `reason`, and that have no valid one."""
+
+    def name_signer(self, signer: str) -> None:
+        """Set the signer of the certificate records that have none: records of releases that did not store it."""
+
+    def revoke_signed(self, signed_by: Sequence[str | None], at: datetime, reason: str) -> int:
+        """Revoke all unexpired certificates of these signers; return their number. Earlier revocations keep their reason."""
+
+
+class Trusts(Protocol):
+    """One row per cluster and agent. Writes are not news: they add no change-log row."""
+
+    def get(self, cluster: ClusterName, agent: AgentId) -> AgentTrust | None: ...
+
+    def all(self) -> Sequence[AgentTrust]:
+        """All rows, ordered by the bytes of cluster and agent."""
+
+    def ends(self) -> Mapping[ClusterName, datetime]:
+        """End of the certificate that each cluster's agent holds; the latest of several agents."""
+
+    def ending(self, moments: Sequence[datetime]) -> Sequence[int]:
+        """For each of these instants, the number of `ends` at or before it; then the number of all `ends`."""
+
+    def first_end(self, after: datetime) -> datetime | None:
+        """The earliest of `ends` after that instant."""
+
+    def put(self, trust: AgentTrust) -> None:
+        """Add or replace the row of this agent."""
+
+    def forget(self, cluster: ClusterName) -> None: ...

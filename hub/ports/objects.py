@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from hub.api.meta.change import Change, Kind
-from hub.api.meta.ordering import Facet
 from hub.api.objects.history import Ledger, Trimmed
+from hub.api.query.expressions import Facet
 from machinery.meta.objects import Key, Page, Query, StoredObject
 
 EVERYTHING = 2**31 - 1

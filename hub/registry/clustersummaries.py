@@ -10,7 +10,7 @@ from typing import Any
 from hub.api.liveness import Brake
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
-from hub.api.query.selectable_fields import CONDITIONS, HUB_ACCEPTS, VERSION
+from hub.api.query.selection import CONDITIONS, HUB_ACCEPTS, VERSION
 from hub.ports import Transaction
 from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.generic.schemas import MOMENT, TEXT, Schema, record

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 from hub.store.engine.errors import is_race, sqlstate
-from hub.store.tables.facts import SqlFacts
+from hub.store.tables.leaders import SqlFacts
 from machinery.errors import InvalidError, UnavailableError
 
 HEAD = "0017"

@@ -14,18 +14,16 @@ from sqlalchemy import Connection, text
 
 from hub.api.meta.change import Change, Kind
 from hub.ports import RECORDING, Store, Transaction
-from hub.store.changelog.callbacks import Wake, Wakes
 from hub.store.changelog.tail import Tail
+from hub.store.engine.encoding import RowForm
 from hub.store.engine.engine import READERS, Engines, is_sqlite, parse_url, store_engines
 from hub.store.engine.errors import translated
-from hub.store.engine.notify import CHANGES, REVOCATIONS, SESSIONS, Topic
-from hub.store.engine.row_format import RowForm
+from hub.store.engine.notify import CHANGES, REVOCATIONS, SESSIONS, Topic, Wake, Wakes
 from hub.store.engine.timeouts import BUSY_TIMEOUT_MS, DatabaseTimeouts, SessionLimits
 from hub.store.migrate_url import migrate_database
 from hub.store.objects.reindex import reindex
 from hub.store.writer.coalesced_reads import Looks
-from hub.store.writer.counts import StoreCounts
-from hub.store.writer.tracing import timed, traced
+from hub.store.writer.measures import StoreCounts, timed, traced
 from hub.store.writer.transaction import SqlTransaction
 from hub.store.writer.write_queue import CLOSED, WriteQueue
 from machinery.errors import UnavailableError

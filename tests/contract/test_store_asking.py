@@ -12,9 +12,8 @@ import pytest
 from hub.api.liveness import Beat, LastBeat
 from hub.api.managedclusters.agent_annotations import AGENT_VERSION
 from hub.api.meta.change import MANAGED_CLUSTERS
-from hub.api.query.query_fields import where_of
+from hub.api.query.parsing import groups_of, sort_of, where_of
 from hub.api.query.selection import known_of, page_of, selects, uses_beats
-from hub.api.query.sorting import groups_of, sort_of
 from hub.ports import Store, Transaction
 from machinery.errors import BadRequestError
 from machinery.identity import ClusterName

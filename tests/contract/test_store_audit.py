@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from hub.api.auditrecords import STRANGERS, AuditEntry, AuditPosition, AuditQuery, Numbering
-from hub.audit.file_sink import FileSink
-from hub.audit.store_sink import StoreSink
+from hub.audit.sinks import FileSink, StoreSink
 from hub.audit.trail import AuditSink
 from hub.ports import Store
 from hub.registry import auditrecords as audit

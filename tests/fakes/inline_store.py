@@ -20,10 +20,9 @@ from hub.api.managedclusters.availability import Transition
 from hub.api.meta.change import Change, Kind
 from hub.ports import Leaders, Lifeline, Recording, Transaction
 from hub.store import SqlStore, schema
-from hub.store.changelog.callbacks import Wake
 from hub.store.changelog.tail import Tail
 from hub.store.engine.engine import Engines
-from hub.store.engine.notify import REVOCATIONS, Topic
+from hub.store.engine.notify import REVOCATIONS, Topic, Wake
 from hub.store.engine.statements import Statement
 from hub.store.migrate import upgrade
 from hub.store.store import _call

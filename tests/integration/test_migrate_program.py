@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hub.__main__ import main
-from hub.store.backup.schema_copy import copies
 from hub.store.engine.file_lock import sole_user
 from hub.store.migrate import HEAD
+from hub.store.migrate_url import copies
 from machinery.errors import UnavailableError
 from tests.fakes.databases import migrated
 from tests.integration.test_store_upgrades import LEFT, left_behind

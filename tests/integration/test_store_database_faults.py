@@ -19,8 +19,7 @@ from hub.api.liveness import Beat
 from hub.ports import Transaction
 from hub.registry.certificates import service as certificates
 from hub.store import SqlStore
-from hub.store.engine.commit import UnknownOutcomeError
-from hub.store.engine.engine import parse_url, writing_engine
+from hub.store.engine.engine import UnknownOutcomeError, parse_url, writing_engine
 from hub.store.engine.timeouts import SessionLimits
 from machinery import pki
 from machinery.errors import ConflictError, ExpiredError, UnauthorizedError, UnavailableError

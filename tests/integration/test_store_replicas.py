@@ -26,8 +26,7 @@ from hub.registry.bootstrapcredentials.service import CredentialTerms
 from hub.registry.certificatesigningrequests import credential_uses
 from hub.registry.hubreplicas.service import Opened, open_session
 from hub.store import SqlStore
-from hub.store.engine.commit import UnknownOutcomeError
-from hub.store.engine.engine import parse_url, writing_engine
+from hub.store.engine.engine import UnknownOutcomeError, parse_url, writing_engine
 from machinery.errors import ConflictError, ExpiredError, ForbiddenError, UnavailableError
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
 from machinery.meta.objects import Key, Query

@@ -19,11 +19,10 @@ from structlog.testing import capture_logs
 
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
-from hub.store.backup.schema_copy import KEPT, copies, copy_before_migration
 from hub.store.engine.engine import migrating_engine, parse_url
 from hub.store.engine.timeouts import DatabaseTimeouts, SessionLimits
 from hub.store.migrate import ADVISORY_LOCK, HEAD, SCRIPTS, schema_of, upgrade
-from hub.store.migrate_url import migrate_database
+from hub.store.migrate_url import KEPT, copies, copy_before_migration, migrate_database
 from machinery.errors import UnavailableError
 from machinery.identity import ClusterName, CredentialId
 from machinery.meta.objects import Key
@@ -191,7 +190,7 @@ def test_database_is_migrated_only_behind_a_copy_and_few_copies_are_kept(
         raise sqlite3.OperationalError("database or disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr("hub.store.backup.schema_copy._copy", full)
+        patched.setattr("hub.store.migrate_url._copy", full)
         with pytest.raises(UnavailableError, match="is not migrated: database or disk is full; make room"):
             migrate_database(parse_url(f"sqlite:///{database}"))
     with opened(f"sqlite:///{database}") as engine, engine.connect() as connection:

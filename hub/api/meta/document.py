@@ -58,6 +58,11 @@ def deleted_at(document: Document) -> datetime | None:
     return parse_time(str(began)) if began else None
 
 
+def created_at(document: Document) -> datetime | None:
+    created = mapping(document, "metadata").get("creationTimestamp")
+    return parse_time(str(created)) if created else None
+
+
 def conditions(document: Document) -> list[Mapping[str, Any]]:
     entries = sequence(document, "status", "conditions")
     return [entry for entry in entries if type(entry) is dict or isinstance(entry, Mapping)]

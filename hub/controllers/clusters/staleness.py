@@ -14,7 +14,7 @@ from hub.api.managedclusters import availability as stale
 from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.managedclusters.availability import StalenessPolicy, StalenessStep
 from hub.api.meta.change import MANAGED_CLUSTERS
-from hub.api.query.selectable_fields import CONDITIONS
+from hub.api.query.selection import CONDITIONS
 from hub.controllers import ACTOR
 from hub.controllers.clock_guard import Steadiness
 from hub.controllers.delaying_queue import BatchRunner

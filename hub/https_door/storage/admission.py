@@ -21,6 +21,7 @@ credential that is bound to one
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from hub.access.rights import standing_of
@@ -28,16 +29,17 @@ from hub.api.bootstrapcredentials import AttestationError
 from hub.api.certificates import Purpose
 from hub.api.clusterroles import CSRS, Groups
 from hub.api.managedclusteraddons.addon import keeps_registrations
+from hub.api.managedclusters.admission import permitted_join_labels
 from hub.api.managedclusters.cluster import CLUSTER_UID
 from hub.api.managedclusters.duplicates import given_to, is_rebuilt
 from hub.api.managedclustersets import DEFAULT, LABEL
 from hub.api.meta import document as doc
 from machinery.apiserver.access import Attributes, Decision
-from machinery.apiserver.storage import Actor
-from machinery.apiserver.storages.layers import Admission
+from machinery.apiserver.storage import Actor, GroupResource, Storage
+from machinery.apiserver.storages.layers import Admission, Admit, AdmittedStorage
 from machinery.errors import ErrorSubject, ForbiddenError
-from machinery.identity import CLUSTER_LABEL, SIGNER
-from machinery.meta.objects import Document
+from machinery.identity import CLUSTER_LABEL, SIGNER, parse_bootstrap_user
+from machinery.meta.objects import Document, Key, StoredObject
 
 DECISIONS = ("Approved", "Denied")
 
@@ -209,3 +211,29 @@ def _refuse(write: Admission, why: str) -> NoReturn:
     resource, name = write.resource, write.key.name
     subject = ErrorSubject(name=name, group=resource.group, kind=resource.resource)
     raise ForbiddenError(f'{resource} "{name}" is forbidden: {why}', subject=subject)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinLabels:
+    """`listed`: keys, or prefix/* for all keys with a prefix. `clusters`: the resource to which it applies."""
+
+    clusters: GroupResource
+    listed: tuple[str, ...] = ()
+
+
+class NewcomersStorage(AdmittedStorage):
+    """Removes labels that are not listed from clusters that a bootstrap credential creates."""
+
+    def __init__(self, inner: Storage, admit: Admit, labels: JoinLabels) -> None:
+        super().__init__(inner, admit)
+        self._judge = admit
+        self._labels = labels
+
+    async def create(
+        self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
+    ) -> StoredObject:
+        is_newcomer = resource == self._labels.clusters and parse_bootstrap_user(actor.user) is not None
+        if is_newcomer and doc.labels(document):
+            self._judge(Admission(resource, key, document, None, actor))  # forbidden labels are refused, not removed
+            document = doc.with_metadata(document, labels=permitted_join_labels(doc.labels(document), self._labels.listed))
+        return await super().create(resource, key, document, actor, dry_run=dry_run)

@@ -17,7 +17,7 @@ import structlog
 
 from hub.api.meta import document as doc
 from hub.api.meta.change import Change, Kind
-from hub.api.meta.field_sources import QueryRecord
+from hub.api.query.expressions import QueryRecord
 from hub.api.query.selection import fields_of, where_in
 from hub.ports import Store, Transaction
 from machinery.errors import ExpiredError, MusterError

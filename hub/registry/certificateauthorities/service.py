@@ -30,7 +30,7 @@ from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.hubreplicas import alive, could_tell
 from hub.api.managedclusters import cluster as rules
 from hub.api.meta.change import MANAGED_CLUSTERS
-from hub.api.query import selectable_fields as selectable
+from hub.api.query import selection as selectable
 from hub.ports import Transaction
 from hub.registry.liveness import heartbeats as hearing
 from hub.registry.managedclusters import service as clusters

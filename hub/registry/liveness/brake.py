@@ -7,7 +7,7 @@ from hub.api.events import NORMAL, WARNING, EventRecord
 from hub.api.liveness import Brake, BrakeLimits
 from hub.api.managedclusters import cluster
 from hub.api.meta.change import MANAGED_CLUSTERS
-from hub.api.query.selectable_fields import CONDITIONS
+from hub.api.query.selection import CONDITIONS
 from hub.ports import Transaction
 from hub.registry import events
 from machinery.meta import conditions

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from hub.api.managedclusteraddons import versions
 from hub.api.meta import document as doc
-from hub.api.query.selectable_fields import ADD_ON_ALIASES, ADD_ON_FIELDS, of_conditions
+from hub.api.query.selection import ADD_ON_ALIASES, ADD_ON_FIELDS, of_conditions
 from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.generic.schemas import CONDITIONS, DNS_LABEL, NAME, TEXT, Schema, condition_column, listing, record
 from hub.registry.managedclusteraddons import service as addons

@@ -11,9 +11,8 @@ from hub.api.managedclusters import admission
 from hub.api.managedclusters import agent_annotations as reported
 from hub.api.managedclusters.agent_annotations import AgentHubState
 from hub.api.managedclusters.cluster import NODES
-from hub.api.query.query_fields import where_of
-from hub.api.query.selectable_fields import CLUSTER_ALIASES, CLUSTER_FIELDS, CLUSTER_LABELS, of_cluster
-from hub.api.query.sorting import sort_of
+from hub.api.query.parsing import sort_of, where_of
+from hub.api.query.selection import CLUSTER_ALIASES, CLUSTER_FIELDS, CLUSTER_LABELS, of_cluster
 from hub.ports import Store, Transaction
 from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.generic.schemas import CONDITIONS_OF_TYPE, DNS_LABEL, MOMENT, QUALIFIED_NAME, TEXT, condition_column

@@ -18,7 +18,7 @@ from hub.store.engine.engine import is_sqlite, migrating_engine, parse_url, read
 from hub.store.engine.errors import translated
 from hub.store.migrate import schema_of
 from hub.store.query.inventory import inventory
-from hub.store.tables.facts import SqlFacts
+from hub.store.tables.leaders import SqlFacts
 from machinery.errors import InvalidError
 from machinery.meta.timestamps import format_micro_time
 from machinery.runtime.clock import SystemClock

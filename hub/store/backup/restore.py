@@ -27,10 +27,9 @@ from hub.store import schema
 from hub.store.backup.archive import Archive
 from hub.store.backup.backup import PATIENT, tables_of
 from hub.store.changelog.retention import ChangeLogRetention
+from hub.store.engine.encoding import RowForm, from_micros
 from hub.store.engine.engine import database_file, migrating_engine, parse_url
 from hub.store.engine.errors import translated
-from hub.store.engine.instants import from_micros
-from hub.store.engine.row_format import RowForm
 from hub.store.engine.timeouts import DEFAULT
 from hub.store.migrate import HEAD, raise_to, raise_to_head, schema_of, sole_migrator
 from hub.store.query.inventory import inventory

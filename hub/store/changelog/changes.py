@@ -13,10 +13,8 @@ from hub.ports.objects import EVERYTHING
 from hub.store import schema
 from hub.store.changelog.past import ChangeLogPast
 from hub.store.changelog.retention import ChangeLogRetention
-from hub.store.engine.encoding import decode_values, encode_values
-from hub.store.engine.instants import from_micros, to_micros
+from hub.store.engine.encoding import RowForm, decode_values, encode_values, from_micros, to_micros
 from hub.store.engine.notify import CHANGES, ring
-from hub.store.engine.row_format import RowForm
 from hub.store.engine.statements import Statement
 from machinery.errors import ExpiredError
 from machinery.meta.objects import ChangeType, Key, Page, Query, StoredObject

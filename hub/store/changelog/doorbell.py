@@ -13,8 +13,7 @@ import psycopg
 import structlog
 from sqlalchemy import URL
 
-from hub.store.changelog.callbacks import Wake, Wakes
-from hub.store.engine.notify import CHANNEL, Topic
+from hub.store.engine.notify import CHANNEL, Topic, Wake, Wakes
 from hub.store.engine.postgres import connection_arguments
 from hub.store.engine.timeouts import SessionLimits
 from machinery.runtime.backoff import Backoff

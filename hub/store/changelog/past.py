@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, 
 from hub.api.meta.change import Change, Kind
 from hub.api.query.selection import selects
 from hub.store import schema
-from hub.store.engine.instants import from_micros, to_micros
+from hub.store.engine.encoding import from_micros, to_micros
 from machinery.meta.objects import ChangeType, Key, Page, Query, StoredObject
 
 _row = schema.changes.c

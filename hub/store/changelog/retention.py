@@ -1,4 +1,7 @@
-"""Retention of the change log: everything within the watch window, and remembered kinds for much longer.
+"""The bounds of the change log: from which revision watches resume and the past is readable.
+
+Retention removes old rows in order and would stop at the first such row until its time has come. But a row was written before
+the row that follows it.
 
 Two revisions bound it. Watches resume from `compacted`; the past can be read from `floor`, which is never above `compacted`.
 Both advance in portions. A row that is passed supersedes the earlier row of the same object, which is deleted; the row of a
@@ -6,7 +9,7 @@ deletion is deleted too. So below the bound each object has one row, its last st
 transaction's cost depends on its portion, not on the length of the log.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -15,9 +18,26 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delet
 
 from hub.api.objects.history import BYTES_OF_A_ROW, UNREMEMBERED, Ledger, Trimmed
 from hub.store import schema
-from hub.store.changelog.log_age import written_by
-from hub.store.engine.instants import to_micros
+from hub.store.engine.encoding import to_micros
 from machinery.meta.objects import ChangeType
+
+
+def written_by(times: Sequence[int], now: int, following: Callable[[], int | None]) -> Sequence[int]:
+    """Latest possible write time of each row of a sequence: its own time or, if that is in the future, that of the next row.
+
+    `following`: returns the time of the first later row whose time is not in the future; None: there is none.
+    """
+    found: list[int] = []
+    latest: int | None = None
+    for time in reversed(times):
+        if time <= now:
+            latest = time
+        elif latest is None:
+            latest = following()
+            latest = now if latest is None else latest
+        found.append(latest)
+    return found[::-1]
+
 
 _row, _counter, _kept = schema.changes.c, schema.revision.c, schema.history.c
 _later = schema.changes.alias()

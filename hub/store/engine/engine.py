@@ -1,24 +1,33 @@
-"""SQLAlchemy engines for both databases, configured for durability and for short waits.
+"""SQLAlchemy engines for both databases, configured for durability and for short waits, and transactions on them.
 
 SQLite: WAL, `synchronous=FULL`, explicit BEGIN (the driver's implicit one loses updates), BEGIN IMMEDIATE for writers,
 read-only connections for readers. PostgreSQL: see `hub.store.engine.postgres`; its driver is loaded only when used.
+
+After a fail-over the writer notices, because its server stops accepting writes or answering. A reading connection may notice
+nothing and show old data from a server that has become a standby or is cut off. So a reading connection that is older than the
+writer's is replaced before its next use.
+
+A commit whose answer was lost may have happened. To run the use case again could apply it twice, so the caller gets
+UnknownOutcomeError and has to read the current state. The same holds when PostgreSQL stopped waiting for its synchronous
+standby: the commit then exists on one server only.
 """
 
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, Table, bindparam, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 
-from hub.store.engine.server_affinity import follow_writer
+from hub.store.engine.errors import sqlstate
 from hub.store.engine.statements import Statement
 from hub.store.engine.timeouts import DEFAULT, DatabaseTimeouts
-from machinery.errors import InvalidError
+from machinery.errors import InvalidError, UnavailableError
 
 WAL_RETRY_SECONDS = 0.02
 PRIMARY = 0xFF
@@ -156,3 +165,68 @@ def _use_wal(cursor: Any, patience: float) -> None:
             time.sleep(WAL_RETRY_SECONDS)
         else:
             return
+
+
+MADE = "muster-made-after"
+
+
+def follow_writer(reading: Engine, writing: Engine) -> None:
+    """Replace connections of `reading` that are older than the newest connection of `writing` when they are checked out."""
+    newest = 0
+
+    @event.listens_for(writing, "connect")
+    def written(_connection: Any, _record: Any) -> None:
+        nonlocal newest
+        newest += 1
+
+    @event.listens_for(reading, "connect")
+    def made(_connection: Any, record: Any) -> None:
+        record.info[MADE] = newest
+
+    @event.listens_for(reading, "checkout")
+    def used(_connection: Any, record: Any, _proxy: Any) -> None:
+        if record.info[MADE] != newest:
+            raise DisconnectionError("the writer has another connection by now")  # the pool reconnects
+
+
+UNKNOWN = "the database did not say whether this was written: look at what is there before you try again"
+BAD_DISK = (
+    "the disk under the database reports errors, so that nobody knows whether this was written: make room or mend it, "
+    "and look at what is there before you try again"
+)
+ONE_SERVER_ONLY = (
+    "this was written on one database server, and its standby has not confirmed it in time: "
+    "look at what is there before you try again"
+)
+_ENDED_BY_SERVER = frozenset(("57P01", "57P02", "57P03"))
+"""The server ended the session; the error does not show whether this was before or after the commit."""
+
+
+class UnknownOutcomeError(UnavailableError):
+    """The write may or may not have been committed."""
+
+
+@contextmanager
+def transaction(engine: Engine) -> Iterator[Connection]:
+    """Context manager for one transaction. Raises UnknownOutcomeError; after any other error nothing was written."""
+    with engine.connect() as connection:
+        with connection.begin() as begun:
+            yield connection
+            raw: Any = connection.connection.dbapi_connection
+            try:
+                begun.commit()
+            except DBAPIError as error:
+                if is_doubtful(error, connection):
+                    raise UnknownOutcomeError(BAD_DISK if connection.dialect.name == "sqlite" else UNKNOWN) from error
+                raise
+        if getattr(raw, "doubted", False):
+            connection.invalidate()  # the next transaction connects anew and finds the server that accepts writes
+            raise UnknownOutcomeError(ONE_SERVER_ONLY)
+
+
+def is_doubtful(error: DBAPIError, connection: Connection) -> bool:
+    """Whether a commit that failed with this error may have happened."""
+    state = sqlstate(error)
+    if connection.dialect.name == "sqlite":
+        return "disk I/O error" in str(error.orig)
+    return not state or state.startswith("08") or state in _ENDED_BY_SERVER

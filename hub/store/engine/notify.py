@@ -1,10 +1,11 @@
-"""Notifications that a transaction has committed.
+"""Notifications that a transaction has committed, and the callbacks that they wake.
 
 PostgreSQL notifies all replicas, and `hub.store.changelog.doorbell` receives it. On SQLite there is only this process: the code
 that runs the transaction passes on the `rung` topics after the commit.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import NewType
 
 from sqlalchemy import ColumnElement, Connection, bindparam, func, literal_column, select
@@ -48,3 +49,26 @@ def rung(connection: Connection) -> Collection[Topic]:
     """Take the topics to pass on in this process after the commit. Call it once, at the end of the transaction."""
     topics: Collection[Topic] = connection.info.pop(_RUNG, ())
     return topics
+
+
+Wake = Callable[[], None]
+
+
+class Wakes:
+    """Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._wakes: set[Wake] = set()
+
+    @contextmanager
+    def woken(self, wake: Wake) -> Iterator[None]:
+        """Context manager in which `self.wake` calls `wake`."""
+        self._wakes.add(wake)
+        try:
+            yield
+        finally:
+            self._wakes.discard(wake)
+
+    def wake(self) -> None:
+        for wake in tuple(self._wakes):
+            wake()

@@ -14,13 +14,11 @@ from sqlalchemy import Connection
 from hub.api.liveness import LastBeat
 from hub.api.meta import document as doc
 from hub.api.meta.change import Change, Kind
-from hub.api.meta.ordering import Facet
+from hub.api.query.expressions import Facet
 from hub.api.query.selection import fields_of, is_current, order_in, page_of, uses_beats
 from hub.ports import Objects, Written
 from hub.store.changelog.changes import SqlChanges
-from hub.store.engine.encoding import encode
-from hub.store.engine.instants import to_micros
-from hub.store.engine.row_format import RowForm
+from hub.store.engine.encoding import RowForm, encode, to_micros
 from hub.store.objects import rows
 from hub.store.query import cluster_queries as questions
 from hub.store.query import queries

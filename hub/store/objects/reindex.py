@@ -7,12 +7,12 @@ from sqlalchemy import Connection, Engine, delete, insert, select
 
 from hub.api.managedclustersets import LABEL as SET_LABEL
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Kind
-from hub.api.query.query_fields import order_of
+from hub.api.query.parsing import order_of
 from hub.api.query.selection import fields_of
 from hub.store import schema
 from hub.store.engine.encoding import decode
 from hub.store.query.inventory import inventory
-from hub.store.tables.facts import SqlFacts
+from hub.store.tables.leaders import SqlFacts
 from machinery.product import version
 
 FACT = "indexed-fields"

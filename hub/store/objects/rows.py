@@ -9,12 +9,11 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, insert, update
 
 from hub.api.meta.change import Kind
-from hub.api.query.query_fields import order_of
+from hub.api.query.parsing import order_of
 from hub.store import schema
+from hub.store.engine.encoding import RowForm, to_micros
 from hub.store.engine.engine import upsert
 from hub.store.engine.errors import RaceError
-from hub.store.engine.instants import to_micros
-from hub.store.engine.row_format import RowForm
 from hub.store.engine.statements import Statement
 from machinery.meta.objects import ChangeType, Key, StoredObject
 

@@ -9,13 +9,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, false, func, literal, or_, select, true
 
 from hub.api.meta.change import MANAGED_CLUSTERS, Kind
-from hub.api.meta.field_sources import FieldSource, ValueSource
-from hub.api.meta.ordering import By, Facet, SortOrder
+from hub.api.query.expressions import By, Facet, FieldSource, SortOrder, ValueSource
 from hub.api.query.selection import order_in, where_in
 from hub.store import schema
 from hub.store.query import filter_to_sql as asking
-from hub.store.query.inventory import KEPT, inventory
-from hub.store.query.value_columns import TABLES, Entries
+from hub.store.query.inventory import KEPT, TABLES, Entries, inventory
 from machinery.expression import Type
 from machinery.meta.objects import Key, Query
 from machinery.meta.selectors import Operator, Requirement

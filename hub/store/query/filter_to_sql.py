@@ -7,10 +7,9 @@ from typing import Any, assert_never
 
 from sqlalchemy import ColumnElement, and_, case, exists, false, func, literal, not_, null, or_, select, true
 
-from hub.api.meta.field_sources import ValueSource, Where
-from hub.store.engine.instants import to_micros
-from hub.store.query.inventory import inventory
-from hub.store.query.value_columns import TABLES, Entries
+from hub.api.query.expressions import ValueSource, Where
+from hub.store.engine.encoding import to_micros
+from hub.store.query.inventory import TABLES, Entries, inventory
 from machinery.expression import Type, tree
 from machinery.expression.types import Scalar, sort_key
 

@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 
 from hub.api.meta.change import MANAGED_CLUSTERS, Kind
-from hub.api.meta.field_sources import FieldSource
+from hub.api.query.expressions import FieldSource
 from hub.store import schema
 from hub.store.engine.statements import Rows, Statement
 from hub.store.query import cluster_queries as questions

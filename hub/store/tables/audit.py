@@ -10,8 +10,8 @@ from hub.api.auditrecords import STRANGERS, AuditEntry, AuditFields, AuditQuery,
 from hub.api.objects.history import BYTES_OF_A_ROW
 from hub.ports import AuditLog
 from hub.store import schema
+from hub.store.engine.encoding import from_micros, to_micros
 from hub.store.engine.engine import INSERTS
-from hub.store.engine.instants import from_micros, to_micros
 from hub.store.engine.statements import Statement
 
 _column = schema.audit.c

@@ -9,8 +9,7 @@ from sqlalchemy import Connection, Integer, bindparam, delete, exists, insert, l
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.ports import CertificateRecords
 from hub.store import schema
-from hub.store.engine.encoding import decode_names, encode_names
-from hub.store.engine.instants import from_micros, optional_instant, optional_micros, to_micros
+from hub.store.engine.encoding import decode_names, encode_names, from_micros, optional_instant, optional_micros, to_micros
 from hub.store.engine.notify import REVOCATIONS, ring_for_everybody
 from hub.store.engine.statements import Statement
 from machinery.identity import AddOnName, AgentId, ClusterName, CredentialId, SerialNumber

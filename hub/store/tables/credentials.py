@@ -1,4 +1,4 @@
-"""Bootstrap credentials, the cluster names each has admitted, and its uses."""
+"""Bootstrap credentials, the cluster names each has admitted and its uses, and the attested issuer of each cluster name."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,11 +9,20 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, or_, select, update
 
-from hub.api.bootstrapcredentials import DELETED, UNBOUND, CredentialBounds, CredentialRecord, CredentialUse, Demand, UseCount
-from hub.ports import Credentials
+from hub.api.bootstrapcredentials import (
+    DELETED,
+    UNBOUND,
+    Binding,
+    CredentialBounds,
+    CredentialRecord,
+    CredentialUse,
+    Demand,
+    UseCount,
+)
+from hub.ports import Bindings, Credentials
 from hub.store import schema
+from hub.store.engine.encoding import from_micros, optional_instant, optional_micros, to_micros
 from hub.store.engine.engine import upsert
-from hub.store.engine.instants import from_micros, optional_instant, optional_micros, to_micros
 from hub.store.engine.notify import REVOCATIONS, ring_for_everybody
 from hub.store.engine.statements import Statement
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
@@ -233,3 +242,34 @@ def _bounds(text: str) -> CredentialBounds:
         dict(document.get("labels") or {}),
         Demand.of(demand) if demand else None,
     )
+
+
+_bound = schema.attestations.c
+_OF = Statement(select(schema.attestations).where(_bound.cluster == bindparam("name")))
+_BIND = Statement(insert(schema.attestations))
+_RELEASE = Statement(delete(schema.attestations).where(_bound.cluster == bindparam("name")))
+
+
+class SqlBindings(Bindings):
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def of(self, cluster: ClusterName) -> Binding | None:
+        row = _OF.row(self._connection, {"name": cluster})
+        if row is None:
+            return None
+        name, issuer, subject, key, bound_at = row
+        return Binding(ClusterName(name), issuer, subject, key, from_micros(bound_at))
+
+    def bind(self, binding: Binding) -> None:
+        values = {
+            "cluster": binding.cluster,
+            "issuer": binding.issuer,
+            "subject": binding.subject,
+            "key": binding.key,
+            "bound_at": to_micros(binding.bound_at),
+        }
+        _BIND.run(self._connection, values)
+
+    def release(self, cluster: ClusterName) -> None:
+        _RELEASE.run(self._connection, {"name": cluster})

@@ -1,4 +1,4 @@
-"""The newest beat and the open session of each cluster."""
+"""The newest heartbeat of each cluster, and each replica's mark: since when and until when it could store beats."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -19,11 +19,11 @@ from sqlalchemy import (
     update,
 )
 
-from hub.api.liveness import Beat, LastBeat
-from hub.ports import Heartbeats
+from hub.api.liveness import Beat, Checkpoint, LastBeat
+from hub.ports import Heartbeats, Marks
 from hub.store import schema
+from hub.store.engine.encoding import from_micros, optional_instant, to_micros
 from hub.store.engine.engine import INSERTS
-from hub.store.engine.instants import optional_instant, to_micros
 from hub.store.engine.statements import Statement
 from machinery.identity import ClusterName
 
@@ -138,3 +138,41 @@ def _beat(row: tuple[Any, ...]) -> LastBeat:
         epoch=epoch or 0,
         owner=owner,
     )
+
+
+_marks = schema.hearing
+_mark = _marks.c
+_ALL_MARKS = Statement(select(_marks).order_by(_mark.replica))
+_LOCKED = Statement(select(_marks).order_by(_mark.replica).with_for_update())
+
+
+def _upsert_mark(dialect: str) -> Any:
+    new = INSERTS[dialect](_marks).values({name: bindparam(name) for name in ("replica", "since", "at")})
+    return new.on_conflict_do_update(index_elements=[_mark.replica], set_={"since": new.excluded.since, "at": new.excluded.at})
+
+
+_MARK = Statement.each(_upsert_mark)
+
+
+class SqlMarks(Marks):
+    """The table `hearing`, one row per replica."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def all(self) -> Sequence[Checkpoint]:
+        return [Checkpoint(row[0], from_micros(row[1]), from_micros(row[2])) for row in _ALL_MARKS.rows(self._connection, {})]
+
+    def put(self, mark: Checkpoint) -> None:
+        values = {"replica": mark.replica, "since": to_micros(mark.since), "at": to_micros(mark.at)}
+        _MARK.run(self._connection, values)
+
+    def begin_anew(self, now: datetime) -> None:
+        moment = to_micros(now)
+        _LOCKED.rows(self._connection, {})  # locked in name order, so that two replicas cannot deadlock
+        self._connection.execute(delete(_marks))
+        beat = schema.heartbeats.c.at
+        self._connection.execute(update(schema.heartbeats).where(beat > moment).values(at=moment))
+
+    def forget(self, before: datetime) -> None:
+        self._connection.execute(delete(_marks).where(_mark.at < to_micros(before)))

@@ -1,4 +1,4 @@
-"""The leader lock and its newest term, which the leader's transactions lock.
+"""The leader lock, and facts about this hub as names and values.
 
 There is one lock, in the row HUB. Earlier releases named rows after a setting, so a database may have other rows, and replicas
 of such a release may use them. Therefore all rows are taken, renewed and released together, a term is valid only while no row
@@ -12,15 +12,14 @@ from typing import Any
 
 import msgspec
 import structlog
-from sqlalchemy import Connection, bindparam, insert, select, text, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, text, update
 
 from hub.api import hubleaders as succession
-from hub.ports import Leaders
+from hub.ports import Facts, Leaders
 from hub.store import schema
+from hub.store.engine.encoding import from_micros, to_micros
 from hub.store.engine.engine import INSERTS
-from hub.store.engine.instants import from_micros, to_micros
 from hub.store.engine.statements import Statement
-from hub.store.tables.facts import SqlFacts
 from machinery.election.lock import Candidate, LockRecord
 from machinery.errors import ConflictError, NotLeaderError
 
@@ -157,3 +156,23 @@ def _record(row: tuple[Any, ...]) -> LockRecord:
         renewed_at=from_micros(renewed_at),
         version=str(version),
     )
+
+
+class SqlFacts(Facts):
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def get(self, name: str) -> str | None:
+        return self._connection.execute(select(schema.facts.c.value).where(schema.facts.c.name == name)).scalar_one_or_none()
+
+    def set(self, name: str, value: str) -> None:
+        self._connection.execute(delete(schema.facts).where(schema.facts.c.name == name))
+        self._connection.execute(insert(schema.facts), {"name": name, "value": value})
+
+    def settle(self, name: str, value: str) -> str:
+        """A concurrent second caller waits for the first one's commit and then returns the first one's value."""
+        new = INSERTS[self._connection.dialect.name](schema.facts).values(name=name, value=value)
+        self._connection.execute(new.on_conflict_do_nothing(index_elements=[schema.facts.c.name]))
+        chosen = select(schema.facts.c.value).where(schema.facts.c.name == name)
+        settled: str = self._connection.execute(chosen).scalar_one()
+        return settled

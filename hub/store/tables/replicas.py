@@ -10,8 +10,8 @@ from sqlalchemy import Connection, bindparam, delete, or_, select, tuple_, updat
 from hub.api.hubreplicas import AgentSession, Load, Replica
 from hub.ports import AgentSessions, Replicas
 from hub.store import schema
+from hub.store.engine.encoding import from_micros, to_micros
 from hub.store.engine.engine import INSERTS, upsert
-from hub.store.engine.instants import from_micros, to_micros
 from hub.store.engine.notify import SESSIONS, ring_for_others
 from hub.store.engine.statements import Statement
 from machinery.identity import AgentId, ClusterName

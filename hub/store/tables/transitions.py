@@ -9,7 +9,7 @@ from sqlalchemy import ColumnClause, Connection, and_, bindparam, delete, func, 
 from hub.api.managedclusters.availability import PARTED, Transition
 from hub.ports import Transitions
 from hub.store import schema
-from hub.store.engine.instants import from_micros, to_micros
+from hub.store.engine.encoding import from_micros, to_micros
 from hub.store.engine.statements import Statement
 from machinery.identity import ClusterName
 from machinery.meta.conditions import FALSE, TRUE, UNKNOWN

@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, event, text
 
 from hub.ports import Leaders, Lifeline
-from hub.store.engine.commit import transaction
-from hub.store.engine.engine import is_sqlite, parse_url, writing_engine
+from hub.store.engine.engine import is_sqlite, parse_url, transaction, writing_engine
 from hub.store.engine.errors import is_read_only, translated
 from hub.store.engine.timeouts import DatabaseTimeouts, SessionLimits
 from hub.store.tables.leaders import SqlLeaders

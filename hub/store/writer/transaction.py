@@ -1,30 +1,49 @@
 """A SQL transaction with all its tables."""
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
 from hub.api.meta.change import Change
 from hub.api.objects.history import Volume
 from hub.ports import Transaction
 from hub.store.changelog.changes import SqlChanges
-from hub.store.engine.disk_usage import volume
-from hub.store.engine.row_format import RowForm
+from hub.store.engine.encoding import RowForm
 from hub.store.engine.statements import WRITTEN
 from hub.store.objects.objects import SqlObjects
 from hub.store.tables.audit import SqlAuditLog
-from hub.store.tables.authorities import SqlAuthorities
-from hub.store.tables.bindings import SqlBindings
+from hub.store.tables.authorities import SqlAuthorities, SqlTrusts
 from hub.store.tables.certificates import SqlCertificates
-from hub.store.tables.coverage import SqlMarks
-from hub.store.tables.credentials import SqlCredentials
-from hub.store.tables.facts import SqlFacts
-from hub.store.tables.heartbeats import SqlHeartbeats
-from hub.store.tables.leaders import SqlLeaders
+from hub.store.tables.credentials import SqlBindings, SqlCredentials
+from hub.store.tables.heartbeats import SqlHeartbeats, SqlMarks
+from hub.store.tables.leaders import SqlFacts, SqlLeaders
 from hub.store.tables.replicas import SqlAgentSessions, SqlReplicas
 from hub.store.tables.transitions import SqlTransitions
-from hub.store.tables.trusts import SqlTrusts
+
+_PAGES = text(
+    "SELECT page_count * page_size, freelist_count * page_size, file "
+    "FROM pragma_page_count(), pragma_freelist_count(), pragma_page_size(), pragma_database_list() WHERE name = 'main'"
+)
+_SIZE = text("SELECT pg_database_size(current_database())")
+
+
+def volume(connection: Connection) -> Volume:
+    """Measure the database. The free space is known for SQLite only."""
+    if connection.dialect.name == "postgresql":
+        return Volume(int(connection.execute(_SIZE).scalar_one()))
+    size, reusable, file = connection.execute(_PAGES).one()
+    return Volume(int(size), int(reusable), _free(str(file)))
+
+
+def _free(file: str) -> int | None:
+    """Bytes available to an unprivileged process; None if unknown."""
+    with suppress(OSError):
+        disk = os.statvfs(file)
+        return disk.f_bavail * disk.f_frsize
+    return None
 
 
 class SqlTransaction(Transaction):

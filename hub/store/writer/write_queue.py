@@ -2,7 +2,7 @@
 
 Use cases that arrive during a commit share the next transaction, each behind its own savepoint, so that they need only one
 flush to the disk. When a shared transaction fails, its use cases run again one by one. A use case that lost a race against
-another transaction runs again. A write whose commit is in doubt never runs again (`hub.store.engine.commit`). The use case of a
+another transaction runs again. A write whose commit is in doubt never runs again (`hub.store.engine.engine`). The use case of a
 cancelled caller runs completely or not at all.
 """
 
@@ -20,7 +20,7 @@ from sqlalchemy.exc import DataError
 from hub.api.auditrecords import AuditEntry
 from hub.api.meta.change import Change
 from hub.ports import Recording
-from hub.store.engine.commit import UnknownOutcomeError, transaction
+from hub.store.engine.engine import UnknownOutcomeError, transaction
 from hub.store.engine.errors import is_locked, is_lost, is_race, is_read_only, translated
 from hub.store.engine.notify import Topic, rung
 from hub.store.engine.statements import Statement, note_write

@@ -10,7 +10,7 @@ import pytest
 
 from hub.api.liveness import Beat
 from hub.api.meta.change import EVENTS
-from hub.api.query.query_fields import where_of
+from hub.api.query.parsing import where_of
 from hub.https_door.storage.events import PER_NAMESPACE, EventStorage, Rate
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.leases import FIRST_BEAT, LeaseStorage

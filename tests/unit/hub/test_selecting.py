@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from hub.api.meta.change import MANAGED_CLUSTERS
-from hub.api.meta.field_sources import MOVING
-from hub.api.query.query_fields import CLUSTER, where_of
-from hub.api.query.selectable_fields import CLUSTER_ALIASES, CLUSTER_FIELDS, CLUSTER_LABELS
-from hub.api.query.selection import fields_of
-from hub.api.query.sorting import groups_of, sort_of
+from hub.api.query.expressions import MOVING
+from hub.api.query.parsing import CLUSTER, groups_of, sort_of, where_of
+from hub.api.query.selection import CLUSTER_ALIASES, CLUSTER_FIELDS, CLUSTER_LABELS, fields_of
 from hub.registry.managedclusteraddons.resource import MANAGED_CLUSTER_ADD_ON
 from hub.registry.managedclusters.resource import MANAGED_CLUSTER
 from machinery.apiserver.http.options import list_options, read_continue, selection, write_continue

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from hub.api.auditrecords import LOGIN_FAILURE, AuditLevel, AuditRecord, ResponseStatus, Stage, User, read_record
 from hub.audit import Auditor, default_policy
 from hub.audit.floods import BURST, LONGEST_TEXT, MOST, REPEATED
-from hub.audit.policy_file import parse_policy, read_policy
+from hub.audit.policy import parse_policy, read_policy
 from hub.audit.trail import LEFT_OUT, Trail
 from machinery.apiserver.access import ANONYMOUS, Attributes
 from machinery.apiserver.storage import Actor

@@ -17,7 +17,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES, CLUSTER_SETS, EVENTS, MANAGED_CLUSTERS, NAMESPACES, REQUESTS, Change, Kind
 from hub.api.meta.document import with_metadata
 from hub.api.namespaces import namespace
-from hub.audit.decisions import DecisionAudit, record_of
+from hub.audit.recording import DecisionAudit, record_of
 from hub.controllers.batch import AT_MOST, TOGETHER, Batched
 from hub.controllers.certificates import approval, issuance
 from hub.controllers.certificates import approval_rules as rules

@@ -1,16 +1,24 @@
-"""Writes audit records as lines to a file or to standard output, for log collectors.
+"""Sinks of audit records, the database and a file or standard output, and the auditor that a hub's settings ask for.
 
 The file is opened for every batch, so that it can be rotated by renaming it. Each line is an event of `audit.k8s.io/v1`.
 """
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-from hub.api.auditrecords import AuditEntry, Numbering, read_record
-from hub.audit.trail import AuditSink
+from hub.api.auditrecords import STRANGERS, AuditEntry, Numbering, read_record
+from hub.audit.auditor import Auditor
+from hub.audit.policy import default_policy, read_policy
+from hub.audit.trail import AuditSink, Trail
+from hub.ports import Store
+from hub.registry import auditrecords as audit
+from hub.settings import HubSettings
 from machinery.errors import InvalidError, UnavailableError
+from machinery.runtime.clock import Clock
+from machinery.runtime.tasks import GuardedTasks, TaskEndedError
 
 STANDARD_OUTPUT = "-"
 PRIVATE = 0o600
@@ -89,3 +97,60 @@ def _last_line(path: Path) -> bytes:
         return tail[:whole].rstrip(b"\n").rpartition(b"\n")[2]
     finally:
         os.close(descriptor)
+
+
+class StoreSink(AuditSink):
+    """`suffix`: see `Numbering`."""
+
+    def __init__(self, store: Store, replica: str, suffix: str = "") -> None:
+        self.numbering = Numbering(replica, suffix)
+        self._store = store
+        self._name = "database, strangers" if suffix == STRANGERS else "database"
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def open(self) -> None:
+        """Does nothing: the database is open."""
+
+    async def write(self, entries: Sequence[AuditEntry]) -> None:
+        await self._store.run(audit.append, entries)
+
+
+@asynccontextmanager
+async def auditing(
+    settings: HubSettings,
+    store: Store,
+    replica: str,
+    clock: Clock,
+    *,
+    on_end: Callable[[TaskEndedError], object],
+) -> AsyncGenerator[Auditor]:
+    """Runs the audit while the block runs; at its end all offered records are stored.
+
+    Raises InvalidError for an invalid policy, and MusterError if records cannot be stored.
+    """
+    auditor = auditor_of(settings, store, replica, clock)
+    await auditor.open()
+    async with GuardedTasks("audit", on_end=on_end) as tasks:
+        tasks.start("delivery", auditor.run())
+        try:
+            yield auditor
+        finally:
+            await auditor.finish()
+
+
+def auditor_of(settings: HubSettings, store: Store, replica: str, clock: Clock) -> Auditor:
+    """Builds the auditor: records go to the database, and to a file if the settings name one. Raises InvalidError."""
+    file = settings.audit_policy_file
+    policy = default_policy(settings.api_group_suffix) if file is None else read_policy(file)
+    database, strangers = StoreSink(store, replica), StoreSink(store, replica, STRANGERS)
+    lines = [] if settings.audit_log_path is None else [Trail(FileSink(settings.audit_log_path), clock)]
+    return Auditor(
+        policy,
+        [Trail(database, clock), *lines],
+        clock,
+        strangers=[Trail(strangers, clock), *lines],
+        numbering=database.numbering,
+    )

@@ -1,15 +1,14 @@
-"""Fields of `where` for clusters, in the language of `machinery.expression`. Approval rules have these and more."""
+"""Parse `where`, `sortBy` and `groupBy` for clusters, in the language of `machinery.expression`."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from hub.api.managedclusteraddons.health import FEATURE_PREFIX as ADDON_PREFIX
 from hub.api.managedclustersets import LABEL as SET_LABEL
-from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Kind
-from hub.api.meta.field_sources import MOVING, FieldSource, ValueSource, Where
-from hub.api.meta.ordering import Facet
-from hub.api.query.selectable_fields import (
+from hub.api.query.expressions import MOVING, By, Facet, FieldSource, SortOrder, ValueSource, Where
+from hub.api.query.selection import (
     AGENT_VERSION,
     ALLOCATABLE,
     CAPACITY,
@@ -24,8 +23,7 @@ from machinery.errors import BadRequestError
 from machinery.expression import ExpressionError, Fields, MapOf, Type, parse, parse_operand
 from machinery.expression.tree import MapEntry
 from machinery.expression.types import sort_key
-from machinery.meta.objects import Document
-from machinery.meta.timestamps import parse_time
+from machinery.meta.objects import SortPosition
 
 CLUSTER: Mapping[str, ValueSource] = {
     "name": ValueSource(FieldSource.NAME, Type.TEXT),
@@ -96,6 +94,66 @@ def order_of(kind: Kind, name: str, value: str) -> str | None:
     return None if found is None else sort_key(found)
 
 
-def created_at(document: Document) -> datetime | None:
-    created = doc.mapping(document, "metadata").get("creationTimestamp")
-    return parse_time(str(created)) if created else None
+MOST = 4
+"""Largest number of keys in one order or grouping."""
+_PART = re.compile(r"""(?:[^,"']|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')+""")
+_PATHS: Mapping[str, str] = {
+    ".metadata.name": "name",
+    ".metadata.creationTimestamp": "-age",
+    ".spec.hubAcceptsClient": "accepted",
+    ".status.version.kubernetes": "version",
+}
+_MAPS = (".metadata.labels", ".status.capacity", ".status.allocatable")
+"""Paths of maps; the last element is the field's name."""
+
+
+def sort_of(text: str, after: SortPosition | None = None) -> SortOrder:
+    """Parse for example `-memory,name`; `-` means descending. Raises BadRequestError."""
+    keys = tuple(_key(part) for part in _parts(text, "sortBy"))
+    if after is not None and len(after) != len(keys):
+        raise BadRequestError("invalid continue token: it belongs to another order")
+    return SortOrder(keys, after)
+
+
+def groups_of(text: str) -> tuple[Facet, ...]:
+    """Parse for example `version,labels["env"]`. Raises BadRequestError."""
+    facets = tuple(facet_of(part, "groupBy") for part in _parts(text, "groupBy"))
+    for facet in facets:
+        if facet.is_instant:
+            raise BadRequestError(
+                f"groupBy: {facet.word} is another for every cluster: count those of a condition, as in where={facet.word} > 1h"
+            )
+    return facets
+
+
+def _parts(text: str, what: str) -> Sequence[str]:
+    found = [part.strip() for part in _PART.findall(text)]
+    if not found or not all(found) or (text.count(",") and text.strip().endswith(",")):
+        raise BadRequestError(f"{what}: give words with commas between, as in version,name")
+    if len(found) > MOST:
+        raise BadRequestError(f"{what}: at most {MOST} words, not {len(found)}")
+    return found
+
+
+def _key(part: str) -> By:
+    falls, word = part.startswith("-"), part.removeprefix("-").strip()
+    translated = _translated(word)
+    return By(facet_of(translated.removeprefix("-"), "sortBy"), falls != translated.startswith("-"))
+
+
+def _translated(word: str) -> str:
+    """The field for a path of kubectl's `--sort-by`; other text is returned unchanged."""
+    path = word.removeprefix("{").removesuffix("}")
+    if not path.startswith("."):
+        return word
+    known = _PATHS.get(path)
+    if known is not None:
+        return known
+    for place in _MAPS:
+        if path.startswith(f"{place}."):
+            entry = path.removeprefix(f"{place}.").replace("\\.", ".").replace('"', "")
+            return f'{place.rpartition(".")[2]}["{entry}"]'
+    raise BadRequestError(
+        f"sortBy: there is no word for the path {word[:80]}: use a word of the language, as in version, memory or "
+        'labels["env"], or sort what is listed with kubectl'
+    )
