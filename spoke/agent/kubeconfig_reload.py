@@ -11,7 +11,7 @@ import structlog
 
 from machinery.client.rest import KubeClient
 from machinery.errors import InvalidError, MusterError
-from spoke.cluster.kubernetes_cluster import KubeCluster
+from spoke.cluster import KubeCluster
 
 LOOK = timedelta(seconds=10)
 

@@ -20,8 +20,8 @@ from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import OffsetClock
 from spoke.agent.observation import Observation, Observer
 from spoke.bootstraps import BootstrapWatch
-from spoke.cluster.health import AvailabilityWatch
-from spoke.controllers.addon_registration import AddOnCredentials
+from spoke.controllers.addons import AddOnCredentials
+from spoke.controllers.status import AvailabilityWatch
 from spoke.credentials.directory import MIRROR_RETRY, PatientDirectory
 from spoke.credentials.owner import OvertakenError
 from spoke.credentials.restored_secrets import RememberedSecrets
@@ -199,8 +199,8 @@ class SpokeAgent:
 
     async def _register(self, seen: Observation) -> NextStep:
         """Obtain a certificate, unless the list changes meanwhile or the hub's time was learned just now."""
-        hub, names, finding, route = seen.hub, seen.names, seen.finding, seen.route
-        if hub is None or names is None or finding is None or route is None:
+        hub, finding, route = seen.hub, seen.finding, seen.route
+        if hub is None or seen.identity is None or finding is None or route is None:
             raise AssertionError
         self._looked_once = True
         if hub != self._observer.timed_by:
@@ -208,7 +208,7 @@ class SpokeAgent:
             self._observer.timed_by = hub
         if not self._observer.judges[hub].is_revoked:
             self._hubs.meet(hub, HubState.REGISTERING)
-        registering = self._registration.obtain(route, names, seen.cluster_uid, seen.contents, finding)
+        registering = self._registration.obtain(route, seen.identity, seen.contents, finding)
         contents = await self._bootstrap.unless_changed(registering, leave=self._leaves_registration)
         if contents is None:
             if self._bootstrap.replaced:
@@ -230,8 +230,8 @@ class SpokeAgent:
 
     async def _own(self, seen: Observation, action: Action) -> NextStep:
         """Write the owner's secret as `action` says, and begin the stay with the hub."""
-        hub, before, owner, names = seen.hub, seen.owner, seen.owner, seen.names
-        if hub is None or names is None:
+        hub, before, owner, identity = seen.hub, seen.owner, seen.owner, seen.identity
+        if hub is None or identity is None:
             raise AssertionError
         self._looked_once = True
         if action is Action.GIVE:
@@ -245,8 +245,8 @@ class SpokeAgent:
         changed = self._hubs.several and made is not None and self._hubs.take(made)
         if changed and made is not None and made.why is not Why.KEPT and before.hub_id != hub:
             self._agent.announcements.tell(made.why.value, made.message)
-        self._hubs.attend(seen.listing, owner, hub, names, seen.cluster_uid)
-        member = Member(names, seen.cluster_uid, self._conditions, self._addons)
+        self._hubs.attend(seen.listing, owner, hub, identity)
+        member = Member(identity, self._conditions, self._addons)
         self._stay = Stay(self._agent, member, owner, seen.kept)
         return NextStep(Action.CONNECT)
 

@@ -13,7 +13,7 @@ from spoke.credentials.owner import Owner, OwnerRecord, agreed
 from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, credential_of, hub_slot
 from spoke.domain.credential import CredentialFinding
 from spoke.domain.hubs import HubDecision, HubState
-from spoke.domain.names import AgentNames
+from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import AgentState
 from spoke.registration.register import Naming, Registration, RegistrationRoute
 from spoke.session.context import AgentContext
@@ -25,7 +25,6 @@ class Observation:
 
     listing: BootstrapListing
     owner: Owner = field(default_factory=Owner)
-    cluster_uid: str = ""
     hub: HubId | None = None
     """The chosen hub; None: there is none."""
     decision: HubDecision | None = None
@@ -33,7 +32,7 @@ class Observation:
     kept: Contents = field(default_factory=dict)
     contents: Contents = field(default_factory=dict)
     """The credential of the hub."""
-    names: AgentNames | None = None
+    identity: AgentIdentity | None = None
     finding: CredentialFinding | None = None
     route: RegistrationRoute | None = None
     is_new: bool = False
@@ -58,10 +57,10 @@ class Observer:
         agent = self._agent
         agent.progress.enter("reading the stored credential")
         seen = Observation(agent.bootstrap.settle())
-        seen.owner, seen.cluster_uid, _ = await asyncio.gather(self.record.read(), self._uid(), agent.watch.look())
+        seen.owner, uid, _ = await asyncio.gather(self.record.read(), self._uid(), agent.watch.look())
         await self._choose(seen)
         if seen.hub is not None and not seen.rest:
-            await self._read_credential(seen, seen.hub)
+            await self._read_credential(seen, seen.hub, uid)
         return seen
 
     async def _uid(self) -> str:
@@ -88,7 +87,7 @@ class Observer:
         if decision.not_before is not None:
             seen.rest = max(decision.not_before - self._agent.world.clock.now(), timedelta())
 
-    async def _read_credential(self, seen: Observation, hub: HubId) -> None:
+    async def _read_credential(self, seen: Observation, hub: HubId, uid: str) -> None:
         """Read and judge the hub's credential, and find the names and the way to a new one."""
         slot, owner, listing = hub_slot(self._agent.world.secrets, hub), seen.owner, seen.listing
         seen.kept = await slot.read()
@@ -100,7 +99,8 @@ class Observer:
             seen.contents = credential_of(seen.kept)
         others = [] if credential_of(owner.contents) else [each for each in listing.hubs if each.hub_id != hub]
         asked = [seen.kept, *[await hub_slot(self._agent.world.secrets, each.hub_id).read() for each in others]]
-        seen.names = names = self._naming.choose(owner.contents, asked, listing)
+        names = self._naming.choose(owner.contents, asked, listing)
+        seen.identity = AgentIdentity(names, uid)
         bootstrap = listing.get(hub)
         is_hub_time = self._agent.hub_clock.offset is not None and hub == self.timed_by
         seen.finding = self.judges[hub].judge(
@@ -112,7 +112,7 @@ class Observer:
         )
         if seen.finding is not None:
             seen.route = self._registration.way(seen.contents, names, seen.finding, bootstrap.connection if bootstrap else None)
-        self._agent.hubs.attend(listing, owner, hub, names, seen.cluster_uid)
+        self._agent.hubs.attend(listing, owner, hub, seen.identity)
 
     def state_of(self, seen: Observation) -> AgentState:
         owner = seen.owner

@@ -32,6 +32,7 @@ from spoke.cli.doctor import DoctorStep
 from spoke.credentials.kubeconfigs import HOWEVER, HubConnection, stored_connection, stored_texts
 from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, credential_of, hub_slot
 from spoke.domain.credential import AGENT_NAME, CLUSTER_NAME, LEFT, PENDING_REQUEST, REQUEST_NAME
+from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.route import Reach
 from spoke.ports import Cluster, CredentialDirectory, Dial, Remains, Secrets
 
@@ -153,7 +154,7 @@ class Leave:
         try:
             uid = await self._ground.cluster.uid()
             cluster, agent = ClusterName(registration.cluster), AgentId(registration.agent)
-            gone = await _in_time(client.withdraw(cluster, agent, uid), self._ground.within)
+            gone = await _in_time(client.withdraw(AgentIdentity(AgentNames(cluster, agent), uid)), self._ground.within)
         except (MethodNotAllowedError, ForbiddenError) as error:
             registration.owed = False
             said = f"the cluster and its request stay, as the hub does not let the agent withdraw them: {error.message}"
@@ -218,7 +219,7 @@ class Leave:
         try:
             uid = await self._ground.cluster.uid()
             cluster, agent = ClusterName(self._cluster), AgentId(self._agent)
-            known = await _in_time(client.leave(cluster, agent, uid), self._ground.within)
+            known = await _in_time(client.leave(AgentIdentity(AgentNames(cluster, agent), uid)), self._ground.within)
         except NotFoundError:
             known = False
         except MethodNotAllowedError as error:

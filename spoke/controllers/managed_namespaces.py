@@ -8,14 +8,14 @@ import structlog
 from machinery.errors import MusterError
 from machinery.meta.conditions import TRUE, Condition
 from machinery.runtime.controller import Reconciler
-from spoke.domain.namespace import (
+from spoke.domain.report import (
     NOT_WANTED,
     WANTED,
     ManagedNamespace,
     NamespaceReport,
-    applied,
-    failed,
-    superfluous,
+    namespace_applied,
+    namespace_failed,
+    unwanted_namespaces,
 )
 from spoke.ports import Cluster
 
@@ -55,7 +55,7 @@ class ManagedNamespaceController(Reconciler[str]):
         wanted = () if self._deleting else self._wanted
         labelled = await self._cluster.labelled_namespaces(self._label)
         reports = [NamespaceReport(one, await self._applied(one.name, there=one.name in labelled)) for one in wanted]
-        for name in superfluous(labelled, wanted, deleting=self._deleting):
+        for name in unwanted_namespaces(labelled, wanted, deleting=self._deleting):
             await self._cluster.label_namespace(name, self._label, NOT_WANTED, create=False)
             log.info("namespace.released", namespace=name)
         if tuple(reports) != self._reports:
@@ -71,5 +71,5 @@ class ManagedNamespaceController(Reconciler[str]):
                 log.info("namespace.applied", namespace=name)
         except MusterError as error:
             log.warning("namespace.failed", namespace=name, error=error.message)
-            return failed(name, error.message)
-        return applied(name)
+            return namespace_failed(name, error.message)
+        return namespace_applied(name)

@@ -1,23 +1,37 @@
-"""The status report: joined, available, resources and version, claims, managed namespaces, in OCM's order.
+"""The agent's part of its ManagedCluster: the watch of its API server, the status report, and its annotations and URLs.
 
-A failed step ends the report there; the hub keeps the rest as it was. Nothing is reported before the hub accepts the cluster,
-and an unchanged report only at a resync.
+The report has joined, available, resources and version, claims, managed namespaces, in OCM's order. A failed step ends it
+there; the hub keeps the rest as it was. Nothing is reported before the hub accepts the cluster, and an unchanged report only at
+a resync.
+
+Annotations and URLs are reported once per session, because they come from settings, which change only with a restart. OCM's
+agent does so only at registration. A hub writes nothing if it knows them already.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 
 import structlog
 
-from machinery.errors import MusterError
+from machinery.errors import ForbiddenError, MusterError, NotFoundError
 from machinery.meta.conditions import Condition
+from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Reconciler
-from spoke.cluster.health import AvailabilityWatch
-from spoke.domain.namespace import NamespaceReport
-from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint, NodeResources, ReportedClaim, left_out
+from spoke.domain.names import AgentIdentity, AgentNames
+from spoke.domain.report import (
+    AgentEvent,
+    ClusterReport,
+    ExternalEndpoint,
+    NamespaceReport,
+    NodeResources,
+    ReportedClaim,
+    left_out,
+)
 from spoke.domain.status import (
     JOINED_CONDITION,
+    PROBE_PERIOD,
+    PROBE_PERIOD_WHILE_FAILING,
     RECHECK,
     Availability,
     ClusterClaimRules,
@@ -26,12 +40,69 @@ from spoke.domain.status import (
     exposed_claims,
     truncated_claims,
 )
-from spoke.ports import Cluster, HubSession
+from spoke.ports import Cluster, HubClient, HubSession
+
+log = structlog.get_logger(__name__)
+
+
+class AvailabilityWatch:
+    """Probes the API server, records since when it fails, and calls listeners when the verdict changes.
+
+    A probe waits only for its own answer, which `Cluster.health` bounds in time.
+    """
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        self.current = Availability()
+        self._cluster = cluster
+        self._clock = clock
+        self._listeners: list[Callable[[], None]] = []
+        self._newest = float("-inf")
+        """Start of the newest completed probe: of two overlapping probes the later one counts."""
+        self.unavailable = asyncio.Event()
+        """Set while the verdict is False."""
+
+    @property
+    def verdict(self) -> bool | None:
+        """True: it answers. False: it has failed for longer than the threshold. None: unknown."""
+        return self.current.verdict
+
+    def listen(self, tell: Callable[[], None]) -> Callable[[], None]:
+        """Call `tell` on every change of the verdict, until the returned function is called."""
+        self._listeners.append(tell)
+        return lambda: self._listeners.remove(tell)
+
+    async def run(self) -> None:
+        """Probe until cancelled, more often while the API server fails."""
+        while True:
+            began = self._clock.monotonic()
+            _, answers = await self.look()
+            period = PROBE_PERIOD if answers else PROBE_PERIOD_WHILE_FAILING
+            await asyncio.sleep(max(0.0, period.total_seconds() - (self._clock.monotonic() - began)))
+
+    async def look(self) -> tuple[Availability, bool]:
+        """Run one probe; return the state, and whether the API server has just answered."""
+        began = self._clock.monotonic()
+        health = await self._cluster.health()
+        if began < self._newest:
+            return self.current, health.ok
+        self._newest = began
+        before = self.current
+        self.current = before.observed(
+            ok=health.ok, status_code=health.status_code, detail=health.detail, began=began, ended=self._clock.monotonic()
+        )
+        if self.current.verdict is not before.verdict:
+            if self.current.verdict is False:
+                self.unavailable.set()
+            else:
+                self.unavailable.clear()
+            log.info("cluster.available" if self.current.verdict else "cluster.unavailable", detail=health.detail)
+            for tell in tuple(self._listeners):
+                tell()
+        return self.current, health.ok
+
 
 CHANGED = "changed"
 RESYNC = "resync"
-
-log = structlog.get_logger(__name__)
 
 
 def _nobody(_: AgentEvent) -> None:
@@ -137,3 +208,37 @@ class StatusController(Reconciler[str]):
             log.warning("CustomClusterClaimsTruncated", left_out=truncated, maximum=self._rules.max_custom)
             self._tell(left_out(truncated, self._rules.max_custom))
         self._truncated = truncated
+
+
+UPKEEP = "cluster"
+
+
+class ClusterUpkeep(Reconciler[str]):
+    def __init__(
+        self,
+        client: HubClient,
+        cluster: Cluster,
+        names: AgentNames | None,
+        annotations: Mapping[str, str],
+        endpoints: tuple[ExternalEndpoint, ...],
+    ) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._names = names
+        self._annotations = annotations
+        self._endpoints = endpoints
+        self._told = False
+
+    async def reconcile(self, key: str) -> timedelta | None:
+        del key
+        if self._told or self._names is None or not self._annotations:
+            return None
+        uid = await self._cluster.uid()
+        try:
+            await self._client.ensure_cluster(
+                AgentIdentity(self._names, uid), endpoints=self._endpoints, annotations=self._annotations
+            )
+        except (ForbiddenError, NotFoundError) as error:  # no permission, or deleted meanwhile, which the session reports
+            log.info("cluster.not_kept", why=error.message)
+        self._told = True
+        return None

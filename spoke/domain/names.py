@@ -32,6 +32,22 @@ class AgentNames:
         return agent_subject(self.cluster, self.agent)
 
 
+@dataclass(frozen=True, slots=True)
+class AgentIdentity:
+    """This agent at its hubs: its names, and the UID of its cluster's kube-system namespace."""
+
+    names: AgentNames
+    cluster_uid: str
+
+    @property
+    def cluster(self) -> ClusterName:
+        return self.names.cluster
+
+    @property
+    def agent(self) -> AgentId:
+        return self.names.agent
+
+
 def choose_names(*, options: tuple[str, str], stored: tuple[str, str], fresh: tuple[str, str]) -> AgentNames:
     """Cluster name and agent id, each from the first source that is not empty. Raises InvalidError with the rule."""
     cluster, agent = (next(text for text in candidates if text) for candidates in zip(options, stored, fresh, strict=True))

@@ -1,10 +1,59 @@
-"""Values of the agent's reports: the cluster's status, and Events for operators."""
+"""Values of the agent's reports: the cluster's status, managed namespaces, and Events for operators.
 
-from collections.abc import Mapping
+Managed namespaces are those that the hub's cluster sets want on this cluster. Source: OCM's registration agent. A wanted
+namespace has the hub's label with "true"; one that is no longer wanted has "false" and is never deleted, because its contents
+are not ours. The label's key identifies the hub. OCM derives it from the hub's URL, so that a hub with two URLs counts as two;
+here it is derived from the hub's id if there is one.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 
-from machinery.meta.conditions import TRUE, Condition
-from spoke.domain.namespace import NamespaceReport
+from machinery.identity import HubId
+from machinery.meta.conditions import FALSE, TRUE, Condition
+
+LABEL_PREFIX = "clusterset.open-cluster-management.io/"
+LONGEST_LABEL = 63
+"""Length of a label's name."""
+NAMESPACE_AVAILABLE = "NamespaceAvailable"
+WANTED, NOT_WANTED = "true", "false"
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedNamespace:
+    """A namespace that a cluster set wants."""
+
+    name: str
+    cluster_set: str
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceReport:
+    """The result for a managed namespace."""
+
+    namespace: ManagedNamespace
+    condition: Condition
+
+
+def hub_label(hub_id: HubId, server: str) -> str:
+    """The label's key for a hub. `server`: the URL in its kubeconfig, used when the hub has no id."""
+    return LABEL_PREFIX + sha256((hub_id or server).encode()).hexdigest()[:LONGEST_LABEL]
+
+
+def unwanted_namespaces(labelled: Iterable[str], wanted: Iterable[ManagedNamespace], *, deleting: bool) -> tuple[str, ...]:
+    """Names labelled as wanted that are no longer wanted, sorted. `deleting`: the cluster leaves the hub, so none is wanted."""
+    kept = set() if deleting else {each.name for each in wanted}
+    return tuple(sorted(set(labelled) - kept))
+
+
+def namespace_applied(name: str) -> Condition:
+    return Condition(NAMESPACE_AVAILABLE, TRUE, "NamespaceApplied", f"Namespace {name} is there")
+
+
+def namespace_failed(name: str, why: str) -> Condition:
+    return Condition(NAMESPACE_AVAILABLE, FALSE, "NamespaceApplyFailed", f"Namespace {name} could not be applied: {why}"[:1024])
+
 
 NORMAL, WARNING = "Normal", "Warning"
 

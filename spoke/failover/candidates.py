@@ -14,7 +14,7 @@ from machinery.runtime.scheduler import Timetable
 from spoke.bootstraps import Bootstrap, BootstrapListing
 from spoke.credentials.owner import Owner
 from spoke.domain.hubs import HubCandidate, HubDecision, HubsStatus, HubState, ListedHub, Why, choose, is_better, refuse_move
-from spoke.domain.names import AgentNames
+from spoke.domain.names import AgentIdentity
 from spoke.failover.standby import Standby, StandbyContext
 from spoke.observability.progress import AgentProgress
 from spoke.options import Hubs
@@ -139,11 +139,11 @@ class HubList:
         self._listing, self._owner = listing, owner
         self._show()
 
-    def attend(self, listing: BootstrapListing, owner: Owner, busy: HubId, names: AgentNames, cluster_uid: str) -> None:
+    def attend(self, listing: BootstrapListing, owner: Owner, busy: HubId, agent: AgentIdentity) -> None:
         """Set list and owner, and `busy`, the hub whose state the agent itself determines; standby registration follows."""
         self.settle(listing, owner)
         self._busy = busy
-        self._standby.attend(StandbyContext(listing, names, cluster_uid, busy, owner.hub_id, owner.epoch))
+        self._standby.attend(StandbyContext(listing, agent, busy, owner.hub_id, owner.epoch))
 
     def meet(self, hub: HubId, state: HubState, ends_at: datetime | None = None) -> None:
         """Record the agent's own state at a hub."""

@@ -20,7 +20,7 @@ from machinery.meta.timestamps import format_time
 from spoke.bootstraps import Bootstrap, BootstrapListing
 from spoke.credentials.slot import OWNER_SECRET, hub_slot
 from spoke.domain.hubs import HubState, ListedHub
-from spoke.domain.names import AgentNames
+from spoke.domain.names import AgentIdentity
 from spoke.failover.standby_registration import StandbyIdentity, StandbyRecord, StandbyRegistration
 from spoke.options import AgentOptions, World
 
@@ -38,8 +38,7 @@ class StandbyContext:
     """The input of standby registration."""
 
     listing: BootstrapListing
-    names: AgentNames
-    cluster_uid: str
+    agent: AgentIdentity
     busy: HubId | None = None
     """The hub that the agent itself deals with: standby registration makes no call there. None: no hub."""
     owner: HubId | None = None
@@ -122,7 +121,7 @@ class Standby:
         """Start and stop registrations as `post` requires."""
         wanted = {hub.hub_id: hub for hub in post.listing.hubs if hub.hub_id != post.busy}
         self._claims = {hub: self._claims[hub] for hub in (*wanted, post.busy) if hub in self._claims}
-        errand = StandbyIdentity(post.names, post.cluster_uid, post.owner, post.epoch)
+        errand = StandbyIdentity(post.agent, post.owner, post.epoch)
         for hub, running in tuple(self._running.items()):
             bootstrap = wanted.get(hub)
             if bootstrap is None or running.task.done() or _is_another(running.keeper, bootstrap, errand):
@@ -176,7 +175,7 @@ class Standby:
 def _is_another(keeper: StandbyRegistration, bootstrap: Bootstrap, errand: StandbyIdentity) -> bool:
     """Whether a registration's bootstrap credential or names have changed; a new one then continues from the slot."""
     same = keeper.bootstrap.connection == bootstrap.connection and keeper.bootstrap.name == bootstrap.name
-    return not same or (keeper.errand.names, keeper.errand.cluster_uid) != (errand.names, errand.cluster_uid)
+    return not same or keeper.errand.agent != errand.agent
 
 
 def _news(before: StandbyRecord, after: StandbyRecord) -> list[tuple[str, str]]:

@@ -40,7 +40,7 @@ from spoke.credentials.trust_bundle import StoredTrust, fingerprints
 from spoke.domain.bootstrap import BootstrapState
 from spoke.domain.credential import CERTIFICATE, CredentialFinding, Flaw, validity
 from spoke.domain.hubs import HubState, ListedHub, incredible, is_credible
-from spoke.domain.names import AgentNames
+from spoke.domain.names import AgentIdentity
 from spoke.domain.renewal import AskedAgain, rotate_at
 from spoke.observability.progress import AgentProgress
 from spoke.options import AgentOptions, Pause, World
@@ -68,8 +68,7 @@ log = structlog.get_logger(__name__)
 class StandbyIdentity:
     """The agent's identity and its owner; the same for every hub."""
 
-    names: AgentNames
-    cluster_uid: str
+    agent: AgentIdentity
     owner: HubId | None = None
     epoch: int = 0
 
@@ -187,7 +186,7 @@ class StandbyRegistration:
         finding = self._judge.judge(
             contents,
             self.bootstrap.connection.hub,
-            self.errand.names,
+            self.errand.agent.names,
             self._clock.now(),
             is_hub_time=self._clock.offset is not None,
         )
@@ -206,7 +205,7 @@ class StandbyRegistration:
     async def _register(self, contents: Contents, finding: CredentialFinding) -> Contents | None:
         """None: the hub's time has just been learned, by which the credential is to be judged again."""
         self._hold(None)
-        names, bootstrap, now = self.errand.names, self.bootstrap.connection, self._clock.now()
+        names, bootstrap, now = self.errand.agent.names, self.bootstrap.connection, self._clock.now()
         recovers = finding.flaw in RECOVERABLE and recovery_connection(contents, names, now) is not None
         good = validity(bootstrap.chain, now) is None
         way = self._joining.way(contents, names, finding, bootstrap)
@@ -214,7 +213,7 @@ class StandbyRegistration:
             raise AssertionError  # there is a bootstrap credential, valid or not
         self._ways = recovers + good
         self._last_way = self._ways == 1 and (recovers if way.recovers else good)
-        return await self._joining.obtain(way, names, self.errand.cluster_uid, contents, finding)
+        return await self._joining.obtain(way, self.errand.agent, contents, finding)
 
     async def _at(self, client: HubClient, connection: HubConnection, contents: Contents) -> timedelta:
         """With a credential: call StandBy, and renew the credential when it is due."""
@@ -279,11 +278,10 @@ class StandbyRegistration:
 
     async def _told(self, client: HubClient, trusted: Sequence[str]) -> StandingBy:
         """Call StandBy; only query a hub that is still the owner or does not implement StandBy."""
-        errand, names = self.errand, self.errand.names
+        errand = self.errand
         if not self._plain and errand.owner != self.bootstrap.hub_id:
             try:
-                own = names.cluster, names.agent, errand.cluster_uid
-                return await client.stand_by(*own, owner=errand.owner, epoch=errand.epoch, trusted=trusted)
+                return await client.stand_by(errand.agent, owner=errand.owner, epoch=errand.epoch, trusted=trusted)
             except MethodNotAllowedError as error:
                 self._plain = True
                 log.info("standby.not_told", because=error.message)
@@ -303,7 +301,7 @@ class StandbyRegistration:
     async def _renew(self, client: HubClient, connection: HubConnection, contents: Contents) -> timedelta:
         """Submit a request for a new key under the present identity. The next round (`SOONEST`) uses the new certificate."""
         errand = self.errand
-        enrolment = renewal(connection, errand.names, errand.cluster_uid, self._options.duration, self._slot)
+        enrolment = renewal(connection, errand.agent, self._options.duration, self._slot)
         enrolment.resume(contents)
         log.info("CertificateRotationStarted", pending=enrolment.state is not BootstrapState.UNPREPARED)
         with suppress(TimeoutError):

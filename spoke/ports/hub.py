@@ -11,15 +11,15 @@ from typing import Protocol
 
 from machinery.client.kubeconfig import BearerToken
 from machinery.errors import UnavailableError
-from machinery.identity import AddOnName, AgentId, ClusterName, HubId
+from machinery.identity import AddOnName, ClusterName, HubId
 from machinery.meta.conditions import Condition
 from machinery.product import GROUP_SUFFIX
 from spoke.domain.addon import AddOn
 from spoke.domain.hubs import ListedHub
-from spoke.domain.namespace import ManagedNamespace
+from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import SessionEnd
 from spoke.domain.renewal import RequestedRenewal
-from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint
+from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint, ManagedNamespace
 from spoke.domain.route import Driver
 
 
@@ -255,9 +255,7 @@ class HubClient(Protocol):
 
     async def ensure_cluster(
         self,
-        cluster: ClusterName,
-        agent: AgentId,
-        cluster_uid: str,
+        agent: AgentIdentity,
         *,
         endpoints: Sequence[ExternalEndpoint],
         annotations: Mapping[str, str],
@@ -266,14 +264,7 @@ class HubClient(Protocol):
         """Create or find the ManagedCluster. `labels` apply only to a new one, as far as the hub allows them."""
 
     async def submit_request(
-        self,
-        cluster: ClusterName,
-        agent: AgentId,
-        cluster_uid: str,
-        request: bytes,
-        *,
-        duration: timedelta | None,
-        addon: tuple[AddOnName, str] | None = None,
+        self, agent: AgentIdentity, request: bytes, *, duration: timedelta | None, addon: tuple[AddOnName, str] | None = None
     ) -> str:
         """Submit a CSR (PEM) and return its name. The same bytes return the same name again."""
 
@@ -293,27 +284,20 @@ class HubClient(Protocol):
         """Open the session; entering returns after Welcome. Raises HubLostError; SessionEpochError for an epoch too low."""
 
     async def stand_by(
-        self,
-        cluster: ClusterName,
-        agent: AgentId,
-        cluster_uid: str,
-        *,
-        owner: HubId | None,
-        epoch: int,
-        trusted: Sequence[str] = (),
+        self, agent: AgentIdentity, *, owner: HubId | None, epoch: int, trusted: Sequence[str] = ()
     ) -> StandingBy:
         """Report that `owner` holds the session, and with which CAs (`trusted`, as in the Greeting) this hub is verified.
 
         Raises MethodNotAllowedError when the hub does not implement it.
         """
 
-    async def leave(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
+    async def leave(self, agent: AgentIdentity) -> bool:
         """Leave the hub for good; return whether it knew the cluster. Raises MethodNotAllowedError when unsupported."""
 
     async def acceptance(self, cluster: ClusterName) -> HubAcceptance:
         """Read whether the hub has accepted the cluster of this credential. Changes nothing."""
 
-    async def withdraw(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
+    async def withdraw(self, agent: AgentIdentity) -> bool:
         """Withdraw what this bootstrap credential registered. False: the ManagedCluster stays, because an operator accepted it.
 
         Raises MethodNotAllowedError or ForbiddenError when the hub does not allow it.

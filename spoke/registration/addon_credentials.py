@@ -20,7 +20,7 @@ from spoke.credentials.slot import Contents, Slot
 from spoke.domain.addon import TOKEN, AddOn, AddOnRegistration, token_due_of, token_flaw, token_not_refreshed, token_refreshed
 from spoke.domain.bootstrap import BootstrapState
 from spoke.domain.credential import CERTIFICATE, CLUSTER_NAME, HUB_ID, KEY, KUBECONFIG, RECOVERY, TOKEN_FILE, validity
-from spoke.domain.names import AgentNames
+from spoke.domain.names import AgentIdentity
 from spoke.domain.renewal import RequestedRenewal, rotate_at
 from spoke.options import AddOnCare
 from spoke.ports import AddOnToken, HubClient, Secrets
@@ -35,8 +35,7 @@ RETRY = timedelta(seconds=5)
 class AddOnContext:
     """Data shared by the credentials of all add-ons at one hub."""
 
-    names: AgentNames
-    cluster_uid: str
+    agent: AgentIdentity
     kubeconfig: bytes
     secrets: Callable[[AddOn], Secrets]
     """Returns the access to an add-on's secrets."""
@@ -94,7 +93,7 @@ class AddOnCredential(Protocol):
 
 def credential_for(addon: AddOn, entry: AddOnRegistration, secret: str, shared: AddOnContext) -> AddOnCredential:
     """The credential that a registration asks for."""
-    target, extra = Slot(shared.secrets(addon), secret), {CLUSTER_NAME: shared.names.cluster.encode()}
+    target, extra = Slot(shared.secrets(addon), secret), {CLUSTER_NAME: shared.agent.cluster.encode()}
     if entry.for_hub and entry.driver == TOKEN:
         return TokenCredential(addon, target, {**extra, KUBECONFIG: by_token_file(shared.kubeconfig)}, shared)
     extra[KUBECONFIG if entry.for_hub else HUB_ID] = shared.kubeconfig if entry.for_hub else (shared.hub_id or "").encode()
@@ -111,9 +110,7 @@ class CertificateCredential(AddOnCredential):
         self._entry = entry
         self._extra = dict(extra)
         self._pending = shared.pending(target.name)
-        self._wanted = WantedCertificate(
-            shared.names, shared.cluster_uid, entry.subject, shared.duration, addon=(addon.name, entry.signer_name)
-        )
+        self._wanted = WantedCertificate(shared.agent, entry.subject, shared.duration, addon=(addon.name, entry.signer_name))
         self._enrolment = self._afresh()
         self._resumed = False
 
@@ -180,7 +177,7 @@ class TokenCredential(AddOnCredential):
         self.target = target
         self._addon = addon.name
         self._extra = dict(extra)
-        self._cluster = shared.names.cluster
+        self._cluster = shared.agent.cluster
         self._lifetime = shared.care.token_lifetime
         self._unsaved: AddOnToken | None = None
 

@@ -29,7 +29,7 @@ from spoke.domain.credential import (
     REQUEST_NAME,
     HubEntry,
 )
-from spoke.domain.names import AgentNames
+from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.report import ExternalEndpoint
 from spoke.ports import CredentialDirectory, CSRState, HubClient
 
@@ -82,8 +82,7 @@ class RequestDeniedError(MusterError):
 class WantedCertificate:
     """The certificate to obtain."""
 
-    names: AgentNames
-    cluster_uid: str
+    agent: AgentIdentity
     subject: CertificateSubject
     duration: timedelta | None = None
     addon: tuple[AddOnName, str] | None = None
@@ -157,7 +156,7 @@ class Enrolment:
         self._pending = read_pending(contents)
         if self._pending is not None and parse_request(self._pending.request).subject != self.wanted.subject:
             self._pending = None  # made for a subject that is no longer wanted
-        self.state = resume(self._pending, self.wanted.names)
+        self.state = resume(self._pending, self.wanted.agent.names)
         if self.state is not BootstrapState.UNPREPARED:
             log.info("request.resumed", request=self._pending.request_name if self._pending else "", next=self.state.value)
 
@@ -179,7 +178,7 @@ class Enrolment:
     async def run(self, client: HubClient, *, on_step: Callable[[BootstrapState], object] | None = None) -> None:
         """Run all steps. The first error ends the run; a later call continues there. One run is one trace."""
         self._resubmitted = self._disappointed = False
-        with tracing.span("obtain certificate", {"muster.cluster": self.wanted.names.cluster}):
+        with tracing.span("obtain certificate", {"muster.cluster": self.wanted.agent.names.cluster}):
             while not self.done:
                 if on_step is not None:
                     on_step(self.state)
@@ -187,7 +186,7 @@ class Enrolment:
 
     async def _prepare(self, _: HubClient) -> BootstrapEvent:
         key = generate_key()
-        pending = Pending(self.wanted.names, key, build_request(self.wanted.subject, key))
+        pending = Pending(self.wanted.agent.names, key, build_request(self.wanted.subject, key))
         await self._pending_slot.change(lambda present: {**settled(present), **pending_contents(pending)})
         self._pending = pending
         return BootstrapEvent.PERSISTED
@@ -197,23 +196,18 @@ class Enrolment:
         if wanted.ensure_cluster:
             try:
                 registered = await client.ensure_cluster(
-                    wanted.names.cluster,
-                    wanted.names.agent,
-                    wanted.cluster_uid,
-                    endpoints=wanted.endpoints,
-                    annotations=wanted.annotations,
-                    labels=wanted.labels,
+                    wanted.agent, endpoints=wanted.endpoints, annotations=wanted.annotations, labels=wanted.labels
                 )
             except ForbiddenError as error:
                 if error.verdict is not None:
                     raise
                 message = (
-                    f'{error.message}; this agent joins as "{wanted.names.cluster}": --cluster-name NAME gives another name'
+                    f'{error.message}; this agent joins as "{wanted.agent.cluster}": --cluster-name NAME gives another name'
                 )
                 raise ForbiddenError(message, causes=error.causes, retry_after=error.retry_after) from error
             log.info(
                 "cluster.registered",
-                cluster=wanted.names.cluster,
+                cluster=wanted.agent.cluster,
                 created=registered.created,
                 accepted=registered.accepted,
             )
@@ -221,14 +215,7 @@ class Enrolment:
 
     async def _submit(self, client: HubClient) -> BootstrapEvent:
         pending, wanted = self._present(), self.wanted
-        name = await client.submit_request(
-            wanted.names.cluster,
-            wanted.names.agent,
-            wanted.cluster_uid,
-            pending.request,
-            duration=wanted.duration,
-            addon=wanted.addon,
-        )
+        name = await client.submit_request(wanted.agent, pending.request, duration=wanted.duration, addon=wanted.addon)
         self._pending = Pending(pending.names, pending.key, pending.request, name)
         return BootstrapEvent.ACCEPTED
 

@@ -27,7 +27,7 @@ from spoke.credentials.kubeconfigs import HubConnection, recovery_connection, st
 from spoke.credentials.slot import Contents, OwnedSlot, Slot, hub_slot
 from spoke.credentials.trust_bundle import trust_in
 from spoke.domain.credential import CredentialFinding, Flaw, validity
-from spoke.domain.names import AgentNames, choose_names, fresh_agent_id
+from spoke.domain.names import AgentIdentity, AgentNames, choose_names, fresh_agent_id
 from spoke.observability.progress import AgentProgress
 from spoke.options import AgentOptions, World
 from spoke.ports import CredentialDirectory, HubClient
@@ -102,7 +102,7 @@ class Registration:
         return ways[self._failures % len(ways)] if ways else None
 
     async def obtain(
-        self, way: RegistrationRoute, names: AgentNames, cluster_uid: str, contents: Contents, finding: CredentialFinding
+        self, way: RegistrationRoute, agent: AgentIdentity, contents: Contents, finding: CredentialFinding
     ) -> Contents | None:
         """Obtain and store a certificate; return the slot's content. `finding` is the flaw of the certificate in `contents`.
 
@@ -111,14 +111,14 @@ class Registration:
         by = "recovery certificate" if way.recovers else "bootstrap credential"
         why_not = why_not_recovered(contents, self._options.reach) if finding.flaw in RECOVERABLE and not way.recovers else ""
         told = {"not_recovered": why_not} if why_not else {}
-        log.info("registration.begins", because=finding.message, cluster=names.cluster, agent=names.agent, by=by, **told)
+        log.info("registration.begins", because=finding.message, cluster=agent.cluster, agent=agent.agent, by=by, **told)
         pending = hub_slot(self._world.secrets, way.connection.hub_id)
         kept, stored = await pending.read(), view_stored(contents)
         if stored.chain and pends_for(kept, stored.chain[0].public_key):
             kept = {}  # already used: it led to the certificate that has the flaw
-        enrolment = self._prepare(way, names, cluster_uid, pending, kept)
+        enrolment = self._prepare(way, agent, pending, kept)
         self._failures += 1
-        with tracing.span("recover" if way.recovers else "join", {"muster.cluster": names.cluster}):
+        with tracing.span("recover" if way.recovers else "join", {"muster.cluster": agent.cluster}):
             if way.recovers:
                 await self._recover(way, enrolment)
             elif not await self._register(way.connection, enrolment, finding):
@@ -127,20 +127,24 @@ class Registration:
         self._failures = 0
         return enrolment.credential
 
-    def _prepare(self, way: RegistrationRoute, names: AgentNames, cluster_uid: str, pending: Slot, kept: Contents) -> Enrolment:
+    def _prepare(self, way: RegistrationRoute, agent: AgentIdentity, pending: Slot, kept: Contents) -> Enrolment:
         """The present registration, if it is for this hub and these names; else one resumed from `kept`, or a new one.
 
         A present one that already has its certificate is continued on either route.
         """
         present = self._present
-        if present is not None and present.wanted.names == names and present.hub == way.connection.hub and not present.done:
+        if (
+            present is not None
+            and present.wanted.agent.names == agent.names
+            and present.hub == way.connection.hub
+            and not present.done
+        ):
             goes_on = present.issued is not None or present.wanted.ensure_cluster is not way.recovers
             if goes_on:
                 return present
         wanted = WantedCertificate(
-            names=names,
-            cluster_uid=cluster_uid,
-            subject=names.subject,
+            agent,
+            agent.names.subject,
             duration=self._options.duration,
             ensure_cluster=not way.recovers,
             endpoints=self._options.endpoints,
@@ -218,8 +222,7 @@ class Registration:
 
 def renewal(
     connection: HubConnection,
-    names: AgentNames,
-    cluster_uid: str,
+    agent: AgentIdentity,
     duration: timedelta | None,
     slot: Slot,
     *,
@@ -230,7 +233,7 @@ def renewal(
 
     With `owner`, the secret of the hub that the agent reports to, the certificate is stored in that, too, and mirrored.
     """
-    wanted = WantedCertificate(names=names, cluster_uid=cluster_uid, subject=names.subject, duration=duration)
+    wanted = WantedCertificate(agent, agent.names.subject, duration)
     return _enrolment(wanted, connection, slot, OwnedSlot(slot, owner, connection.hub_id) if owner else None, mirror)
 
 
@@ -247,7 +250,7 @@ def _enrolment(
         """A registration trusts the CAs of its bootstrap kubeconfig; a renewal keeps the stored ones."""
         return connection.trust if wanted.ensure_cluster else trust_in(present, connection)
 
-    extra, hub = names_contents(wanted.names), connection.hub
+    extra, hub = names_contents(wanted.agent.names), connection.hub
     return Enrolment(wanted, pending=slot, target=target or slot, extra=extra, mirror=mirror, hub=hub, known_by=known_by)
 
 

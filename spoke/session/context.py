@@ -10,12 +10,12 @@ from machinery.errors import MusterError
 from machinery.meta.conditions import Condition
 from machinery.runtime.clock import OffsetClock
 from spoke.bootstraps import BootstrapWatch
-from spoke.cluster.health import AvailabilityWatch
-from spoke.controllers.addon_registration import AddOnCredentials
+from spoke.controllers.addons import AddOnCredentials
+from spoke.controllers.status import AvailabilityWatch
 from spoke.credentials.kubeconfigs import HubConnection
 from spoke.credentials.owner import Owner
 from spoke.credentials.trust_bundle import fingerprints
-from spoke.domain.names import AgentNames
+from spoke.domain.names import AgentIdentity
 from spoke.failover.candidates import HubList
 from spoke.observability.event_recorder import Announcements
 from spoke.observability.progress import AgentProgress
@@ -43,8 +43,7 @@ class AgentContext:
 class Member:
     """The agent at its hubs, with the state that outlives sessions."""
 
-    names: AgentNames
-    cluster_uid: str
+    identity: AgentIdentity
     conditions: dict[str, Condition] = field(default_factory=dict)
     """Further conditions of the cluster to report, by type."""
     addons: AddOnCredentials = field(default_factory=AddOnCredentials)

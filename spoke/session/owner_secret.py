@@ -33,7 +33,7 @@ class OwnerSecret:
     def attend(self, busy: HubId) -> None:
         """Notify standby registration of the owner and of the hub that the agent itself deals with."""
         agent, member = self._agent, self._member
-        agent.hubs.attend(agent.bootstrap.listing, self.owner, busy, member.names, member.cluster_uid)
+        agent.hubs.attend(agent.bootstrap.listing, self.owner, busy, member.identity)
 
     async def give(self, known: Owner, hub: HubId) -> Owner:
         """Make `hub` the owner in the secret, with the credential of its slot; `owner` is not changed. Raises HubLostError."""
@@ -96,7 +96,7 @@ class OwnerSecret:
             kept = credential_of(await hub_slot(self._agent.world.secrets, hub).read())
         except MusterError as error:
             raise HubLostError(f"the credential could not be read: {error.message}") from error
-        finding = judge(view_stored(kept), None, self._member.names, self._agent.hub_clock.now())
+        finding = judge(view_stored(kept), None, self._member.identity.names, self._agent.hub_clock.now())
         if finding is not None and not finding.about_time:  # the time is that of the hub being left, which may be wrong
             self._agent.hubs.fail(hub, finding.message)
             raise HubLostError(finding.message, SessionEnd.UNAUTHENTICATED)

@@ -1,23 +1,72 @@
 """The reports of one session: status, upkeep of the ManagedCluster, managed namespaces, and events."""
 
+import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from datetime import timedelta
 from typing import Any, TypeVar
 
+import structlog
+
+from machinery.errors import MusterError
 from machinery.identity import parse_agent_user
 from machinery.meta.conditions import FALSE, Condition
 from machinery.runtime.controller import Controller, Reconciler
-from spoke.controllers.cluster_upkeep import KEY as UPKEEP
-from spoke.controllers.cluster_upkeep import ClusterUpkeep
 from spoke.controllers.managed_namespaces import KEY as NAMESPACES
 from spoke.controllers.managed_namespaces import ManagedNamespaceController
-from spoke.controllers.status import CHANGED, RESYNC, StatusController
-from spoke.domain.namespace import hub_label
-from spoke.domain.report import AgentEvent, news_of
+from spoke.controllers.status import CHANGED, RESYNC, UPKEEP, ClusterUpkeep, StatusController
+from spoke.domain.names import AgentNames
+from spoke.domain.report import AgentEvent, hub_label, news_of
 from spoke.observability.progress import AgentProgress
-from spoke.ports import Desired, HubLostError
+from spoke.ports import Desired, HubLostError, HubSession
 from spoke.session.context import ActiveSession, AgentContext
-from spoke.session.hub_events import HubEvents
+
+log = structlog.get_logger(__name__)
+
+
+EVENT_QUEUE = 20
+"""Largest number of waiting events; the oldest is dropped."""
+EVENT_BURST = 5
+EVENT_PERIOD = 10.0
+"""Seconds between two events after the first ones: less than a hub allows."""
+
+
+class SessionEvents:
+    """Events of one session. They are sent only while `run` runs."""
+
+    def __init__(self, session: HubSession) -> None:
+        self._session = session
+        self._waiting: deque[AgentEvent] = deque(maxlen=EVENT_QUEUE)
+        self._told: dict[tuple[str, str], str] = {}
+        self._wake = asyncio.Event()
+
+    def tell(self, news: AgentEvent) -> None:
+        """Queue an event, unless it repeats the last one with its reason and add-on."""
+        about = (news.reason, news.addon)
+        if self._told.get(about) != news.message:
+            self._told[about] = news.message
+            self._waiting.append(news)
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Send events until cancelled. Raises HubLostError."""
+        left = EVENT_BURST
+        while True:
+            await self._wake.wait()
+            if not left:
+                await asyncio.sleep(EVENT_PERIOD)
+                left = 1
+            news = self._waiting.popleft()
+            left -= 1
+            if not self._waiting:
+                self._wake.clear()
+            try:
+                await self._session.tell(news)
+            except HubLostError:
+                raise
+            except MusterError as error:
+                log.info("news.not_told", reason=news.reason, error=error.message)
+
 
 K = TypeVar("K")
 
@@ -32,7 +81,7 @@ class ClusterReports:
         """`conditions`: further conditions of the cluster to report, by type."""
         world, options = agent.world, agent.options
         self._conditions = conditions
-        self._telling = HubEvents(link.session)
+        self._telling = SessionEvents(link.session)
         label = hub_label(link.connection.hub.hub_id, link.connection.hub.server)
         self._namespaces = ManagedNamespaceController(world.spoke, label, self._namespaces_changed)
         self._status = StatusController(
@@ -45,7 +94,8 @@ class ClusterReports:
             namespaces=lambda: self._namespaces.reports,
             tell=self._telling.tell,
         )
-        names = parse_agent_user(link.connection.certificate.subject.common_name)
+        user = parse_agent_user(link.connection.certificate.subject.common_name)
+        names = AgentNames(*user) if user is not None else None
         upkeep = ClusterUpkeep(link.client, world.spoke, names, options.annotations, options.endpoints)
         self._status_controller = watched("status", self._status, agent.progress)
         self._namespaces_controller = watched("managed-namespaces", self._namespaces, agent.progress)

@@ -17,8 +17,7 @@ import structlog
 from machinery.errors import MusterError
 from machinery.identity import HubId
 from machinery.runtime.backoff import Backoff
-from spoke.controllers.addon_lease import AddOnLeaseController
-from spoke.controllers.addon_registration import AddOnCertificates
+from spoke.controllers.addons import AddOnCertificates, AddOnLeaseController
 from spoke.controllers.certificate_rotation import KEY, CertificateRotation
 from spoke.controllers.lease import LeaseController
 from spoke.credentials.kubeconfigs import HubConnection, stored_connection
@@ -92,8 +91,7 @@ class SessionRun:
         )
         hub = link.connection.hub_id
         registered = AddOnContext(
-            names=member.names,
-            cluster_uid=member.cluster_uid,
+            agent=member.identity,
             kubeconfig=link.connection.kubeconfig,
             secrets=world.addon_secrets,
             pending=lambda secret: slot_at(world.secrets, secret, hub),

@@ -135,9 +135,7 @@ class Stay(HubEvents):
         agent, slot = self._agent, hub_slot(self._agent.world.secrets, self.hub)
         owner = Slot(agent.world.secrets, OWNER_SECRET)
         member, duration = self._member, agent.options.duration
-        enrolment = renewal(
-            self._connection, member.names, member.cluster_uid, duration, slot, owner=owner, mirror=agent.world.directory
-        )
+        enrolment = renewal(self._connection, member.identity, duration, slot, owner=owner, mirror=agent.world.directory)
         if pends_for(kept, self._connection.certificate.public_key):
             await slot.forget()  # the previous run ended after storing the certificate and before deleting its request
         else:
@@ -148,7 +146,7 @@ class Stay(HubEvents):
 
     async def open(self, connection: HubConnection, owner: Owner | None = None) -> ActiveSession:
         """Open a link with the content of the owner's secret. Raises HubLostError."""
-        return await open_session(self._agent, connection, owner or self._holding.owner, self._member.cluster_uid)
+        return await open_session(self._agent, connection, owner or self._holding.owner, self._member.identity.cluster_uid)
 
     def accepted(self, *, accepted: bool) -> None:
         ends_at = self._connection.chain[-1].not_after if self._connection.chain else None

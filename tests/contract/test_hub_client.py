@@ -23,8 +23,16 @@ from machinery.pki import build_request, generate_key, key_matches, unverified_c
 from machinery.runtime.clock import SystemClock
 from spoke.domain.addon import AddOn, AddOnRegistration, token_flaw
 from spoke.domain.hubs import HubState, ListedHub
-from spoke.domain.namespace import ManagedNamespace, NamespaceReport, applied
-from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint, ReportedClaim
+from spoke.domain.names import AgentIdentity, AgentNames
+from spoke.domain.report import (
+    AgentEvent,
+    ClusterReport,
+    ExternalEndpoint,
+    ManagedNamespace,
+    NamespaceReport,
+    ReportedClaim,
+    namespace_applied,
+)
 from spoke.ports import (
     Capability,
     Desired,
@@ -37,7 +45,7 @@ from spoke.ports import (
     SessionEpochError,
 )
 from tests.checks import present
-from tests.fakes.hub_rigs import AGENT, CLUSTER, UID, Rig, rig_of
+from tests.fakes.hub_rigs import AGENT, CLUSTER, IDENTITY, UID, Rig, rig_of
 from tests.fakes.stage import until
 
 
@@ -78,11 +86,11 @@ async def desired_when(session: HubSession, holds: Callable[[Desired], object]) 
 
 
 async def ensure(client: HubClient, uid: str = UID) -> bool:
-    return (await client.ensure_cluster(CLUSTER, AGENT, uid, endpoints=(), annotations={})).created
+    return (await client.ensure_cluster(AgentIdentity(AgentNames(CLUSTER, AGENT), uid), endpoints=(), annotations={})).created
 
 
 async def submit(client: HubClient, request: bytes) -> str:
-    return await client.submit_request(CLUSTER, AGENT, UID, request, duration=None)
+    return await client.submit_request(IDENTITY, request, duration=None)
 
 
 def fresh_request(key: bytes | None = None) -> bytes:
@@ -180,7 +188,7 @@ async def test_session_reports_what_the_hub_wants_and_stores_what_the_agent_says
         wanted = ManagedNamespace("blue", "team")
         await rig.want_namespace("blue", "team")
         assert (await desired_when(session, lambda one: one.namespaces)).namespaces == (wanted,)
-        applied_there = (NamespaceReport(wanted, applied("blue")),)
+        applied_there = (NamespaceReport(wanted, namespace_applied("blue")),)
         assert await session.report(ClusterReport(conditions=(), complete=False, namespaces=applied_there)) >= 1
         await rig.refuse_addon_reports()
         with pytest.raises(NotFoundError):
@@ -337,14 +345,14 @@ async def test_standing_by_and_last_words_end_sessions_of_older_epochs_and_a_clu
     async with joined(rig) as client:
         async with client.session(Greeting(UID, 7)) as session:
             await session.beat(available=True)
-            answer = await client.stand_by(CLUSTER, AGENT, UID, owner=other, epoch=8)
+            answer = await client.stand_by(IDENTITY, owner=other, epoch=8)
             assert (answer.accepted, answer.epoch, answer.again_after) == (True, 8, rig.again_after)
             assert answer.trust_bundle == rig.trust
             await is_ended(session)
             ended = await session.ended()
             assert isinstance(ended, SessionEpochError)
             assert (ended.epoch, ended.loss) == (8, SessionEnd.STALE)
-            assert (await client.stand_by(CLUSTER, AGENT, UID, owner=None, epoch=3)).epoch == 8
+            assert (await client.stand_by(IDENTITY, owner=None, epoch=3)).epoch == 8
             assert await rig.owner() == (other, 8)
         assert await outdated(client, 7) == 8
         async with client.session(Greeting(UID, 9)) as session:
@@ -354,9 +362,9 @@ async def test_standing_by_and_last_words_end_sessions_of_older_epochs_and_a_clu
         assert await outdated(client, 9) == 10
         assert await rig.owner() == (other, 10)
         async with client.session(Greeting(UID, 11)) as session:
-            assert await client.leave(CLUSTER, AGENT, UID)
+            assert await client.leave(IDENTITY)
             await session.ended()
-            assert not await client.leave(CLUSTER, AGENT, UID)
+            assert not await client.leave(IDENTITY)
 
 
 async def test_last_words_end_a_session_of_the_kubernetes_api_too(tmp_path: Path) -> None:

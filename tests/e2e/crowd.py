@@ -17,6 +17,7 @@ from machinery.identity import AgentId, CertificateSubject, ClusterName, agent_s
 from machinery.runtime.clock import SystemClock
 from spoke.agent.loop import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps
+from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.options import AgentOptions, Pauses
 from spoke.ports import ClientIdentity, CSRState, Greeting, HubAddress, HubLostError, HubSession, SessionEnd
 from spoke.transports.grpc.client import GrpcHubClient
@@ -87,8 +88,8 @@ class Joiner:
 
     async def _attempt(self, client: GrpcHubClient, request: bytes) -> None:
         uid = f"uid-of-{self.name}"
-        await client.ensure_cluster(self.name, AGENT, uid, endpoints=(), annotations={})
-        self.request = await client.submit_request(self.name, AGENT, uid, request, duration=None)
+        await client.ensure_cluster(AgentIdentity(AgentNames(self.name, AGENT), uid), endpoints=(), annotations={})
+        self.request = await client.submit_request(AgentIdentity(AgentNames(self.name, AGENT), uid), request, duration=None)
         async for state in client.follow_request(self.request):
             if state.state == "issued":
                 self.issued = state

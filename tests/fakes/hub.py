@@ -56,9 +56,9 @@ from machinery.runtime.clock import Clock
 from spoke.credentials.trust_bundle import fingerprints
 from spoke.domain.addon import AddOn
 from spoke.domain.hubs import ListedHub
-from spoke.domain.namespace import ManagedNamespace
+from spoke.domain.names import AgentIdentity
 from spoke.domain.renewal import RequestedRenewal
-from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint
+from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint, ManagedNamespace
 from spoke.ports import (
     NONE,
     AddOnToken,
@@ -369,15 +369,13 @@ class MemoryHubClient(HubClient):
 
     async def ensure_cluster(
         self,
-        cluster: ClusterName,
-        agent: AgentId,
-        cluster_uid: str,
+        agent: AgentIdentity,
         *,
         endpoints: Sequence[ExternalEndpoint],
         annotations: Mapping[str, str],
         labels: Mapping[str, str] = NONE,
     ) -> RegistrationState:
-        del agent
+        cluster, cluster_uid = agent.cluster, agent.cluster_uid
         self._enter("ensure_cluster")
         if self._hub.barred is not None:
             raise self._hub.barred
@@ -393,16 +391,9 @@ class MemoryHubClient(HubClient):
         return RegistrationState(created=created, accepted=known.accepted, uid=known.uid)
 
     async def submit_request(
-        self,
-        cluster: ClusterName,
-        agent: AgentId,
-        cluster_uid: str,
-        request: bytes,
-        *,
-        duration: timedelta | None,
-        addon: tuple[AddOnName, str] | None = None,
+        self, agent: AgentIdentity, request: bytes, *, duration: timedelta | None, addon: tuple[AddOnName, str] | None = None
     ) -> str:
-        del cluster_uid, duration
+        del duration
         user = self._enter("submit_request")
         if user.startswith(BOOTSTRAP_USER_PREFIX):
             self._check_attested()
@@ -410,8 +401,8 @@ class MemoryHubClient(HubClient):
         for known in self._hub.requests.values():
             if (known.requester, known.pem) == (user, request):
                 return known.name
-        name = f"{cluster}-{len(self._hub.requests):05}"
-        self._hub.requests[name] = Request(name, user, request, cluster, agent, addon)
+        name = f"{agent.cluster}-{len(self._hub.requests):05}"
+        self._hub.requests[name] = Request(name, user, request, agent.cluster, agent.agent, addon)
         if self._hub.approve:
             self._hub.approve_request(name)
         return name
@@ -487,21 +478,14 @@ class MemoryHubClient(HubClient):
             session.end(HubLostError("the session was closed"))
 
     async def stand_by(
-        self,
-        cluster: ClusterName,
-        agent: AgentId,
-        cluster_uid: str,
-        *,
-        owner: HubId | None,
-        epoch: int,
-        trusted: Sequence[str] = (),
+        self, agent: AgentIdentity, *, owner: HubId | None, epoch: int, trusted: Sequence[str] = ()
     ) -> StandingBy:
-        del agent
+        cluster = agent.cluster
         if self._hub.refuse_standby is not None:
             raise self._hub.refuse_standby
         if self._hub.refuse_new and parse_certificate(self._identity.certificate).serial != self._hub.issued[0]:
             raise UnauthorizedError("this certificate is not known here")
-        known = self._known(cluster, cluster_uid, "stand_by")
+        known = self._known(agent, "stand_by")
         if known is None:
             raise NotFoundError(f'there is no cluster "{cluster}"')
         with suppress(SessionEpochError):
@@ -510,9 +494,9 @@ class MemoryHubClient(HubClient):
         within = self._hub.asked_of(self._identity)
         return StandingBy(known.accepted, known.epoch, self._hub.clock.now(), self._hub.bundle, self._hub.again_after, within)
 
-    async def leave(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
-        del agent
-        if self._known(cluster, cluster_uid, "leave") is None:
+    async def leave(self, agent: AgentIdentity) -> bool:
+        cluster = agent.cluster
+        if self._known(agent, "leave") is None:
             return False
         del self._hub.clusters[cluster]
         for session in self._hub.open_sessions:
@@ -529,33 +513,38 @@ class MemoryHubClient(HubClient):
             return HubAcceptance.ACCEPTED
         return HubAcceptance.DENIED if known.denied else HubAcceptance.WAITING
 
-    async def withdraw(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
+    async def withdraw(self, agent: AgentIdentity) -> bool:
         user = self._enter("withdraw")
         if self._hub.plain:
             raise ForbiddenError("a bootstrap certificate opens no session")
         for name, request in list(self._hub.requests.items()):
-            if (request.requester, request.cluster, request.agent, request.state) == (user, cluster, agent, "pending"):
+            if (request.requester, request.cluster, request.agent, request.state) == (
+                user,
+                agent.cluster,
+                agent.agent,
+                "pending",
+            ):
                 del self._hub.requests[name]
-        known = self._hub.clusters.get(cluster)
-        if known is None or known.cluster_uid != cluster_uid:
+        known = self._hub.clusters.get(agent.cluster)
+        if known is None or known.cluster_uid != agent.cluster_uid:
             return True
         if known.accepted or known.denied:
             return False
-        del self._hub.clusters[cluster]
+        del self._hub.clusters[agent.cluster]
         return True
 
     async def close(self) -> None:
         """It holds nothing open."""
 
-    def _known(self, cluster: ClusterName, cluster_uid: str, call: str) -> KnownCluster | None:
+    def _known(self, agent: AgentIdentity, call: str) -> KnownCluster | None:
         """The cluster of a call that only its own agent may make."""
         user = self._enter(call)
         if self._hub.plain:
             raise MethodNotAllowedError("unknown method")
-        if user.split(":")[2:3] != [cluster]:
+        if user.split(":")[2:3] != [agent.cluster]:
             raise ForbiddenError("only the cluster's own agent may say that")
-        known = self._hub.clusters.get(cluster)
-        if known is not None and known.cluster_uid != cluster_uid:
+        known = self._hub.clusters.get(agent.cluster)
+        if known is not None and known.cluster_uid != agent.cluster_uid:
             raise ForbiddenError("the name belongs to another cluster")
         return known
 

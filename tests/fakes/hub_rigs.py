@@ -25,7 +25,8 @@ from machinery.meta.objects import Key
 from machinery.pki import parse_certificate
 from machinery.runtime.clock import SystemClock
 from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
-from spoke.domain.namespace import ManagedNamespace
+from spoke.domain.names import AgentIdentity, AgentNames
+from spoke.domain.report import ManagedNamespace
 from spoke.domain.route import Driver
 from spoke.ports import ClientIdentity, HubAddress, HubClient, HubLostError, SessionEnd
 from spoke.transports.grpc.client import GrpcHubClient
@@ -43,6 +44,7 @@ ENDS = {
     SessionEnd.FORGOTTEN: NotFoundError,
 }
 CLUSTER, AGENT, UID = ClusterName("berlin"), AgentId("abcde"), "uid-of-kube-system"
+IDENTITY = AgentIdentity(AgentNames(CLUSTER, AGENT), UID)
 
 
 class MemoryRig:
@@ -69,7 +71,7 @@ class MemoryRig:
 
     async def agent(self) -> Credential:
         client = self.client(await self.bootstrap())
-        await client.ensure_cluster(CLUSTER, AGENT, UID, endpoints=(), annotations={})
+        await client.ensure_cluster(IDENTITY, endpoints=(), annotations={})
         await client.close()
         return self.hub.credential(agent_subject(CLUSTER, AGENT))
 

@@ -13,7 +13,7 @@ from spoke.bootstraps import Bootstrap, BootstrapListing
 from spoke.credentials.kubeconfigs import connection_of
 from spoke.credentials.slot import hub_slot
 from spoke.domain.hubs import HubState
-from spoke.domain.names import AgentNames, choose_names
+from spoke.domain.names import AgentIdentity, AgentNames, choose_names
 from spoke.failover.standby import Standby, StandbyContext
 from spoke.options import AgentOptions
 from spoke.ports import HubAddress, Secrets
@@ -42,7 +42,7 @@ class ReserveStage:
         for each in self.hubs.values():
             each.again_after = timedelta(hours=6)
         self.listing = BootstrapListing(tuple(self.bootstrap(hub) for hub in self.hubs))
-        self.post = StandbyContext(self.listing, NAMES, UID, busy=A, owner=A, epoch=7)
+        self.post = StandbyContext(self.listing, AgentIdentity(NAMES, UID), busy=A, owner=A, epoch=7)
         self.standby = self.make()
 
     @classmethod

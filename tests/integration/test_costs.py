@@ -17,6 +17,7 @@ from machinery.identity import AgentId, ClusterName, agent_subject
 from machinery.meta.conditions import AVAILABLE, TRUE, Condition
 from machinery.pki import build_request, generate_key
 from machinery.runtime.scheduler import Scheduler
+from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.report import ClusterReport, ReportedClaim
 from spoke.ports import ClientIdentity, Greeting, HubAddress, HubSession
 from tests.fakes.forwarder import Forwarder
@@ -204,11 +205,11 @@ async def test_a_session_start_has_its_cost_on_a_new_connection(stage: RpcStage,
 async def test_a_certificate_request_has_its_cost_from_submission_to_certificate(tmp_path: Path, meter: Meter) -> None:
     """From its submission to the certificate, approved by an operator, with the event and the audit records of it."""
     async with rpc_stage(tmp_path, leads=True) as stage, dialled(stage, await stage.bootstrap(CLUSTER)) as line:
-        await line.client.ensure_cluster(CLUSTER, AGENT, UID, endpoints=(), annotations={})
+        await line.client.ensure_cluster(AgentIdentity(AgentNames(CLUSTER, AGENT), UID), endpoints=(), annotations={})
         await stage.accept(CLUSTER)
         request = build_request(agent_subject(CLUSTER, AGENT), generate_key())
         async with measured(meter, stage, line) as found:
-            name = await line.client.submit_request(CLUSTER, AGENT, UID, request, duration=None)
+            name = await line.client.submit_request(AgentIdentity(AgentNames(CLUSTER, AGENT), UID), request, duration=None)
             async for state in line.client.follow_request(name):
                 if state.state == "pending":
                     await stage.store.run(requests.decide, name, approve=True, reason="Test", message="", actor=ADMIN)

@@ -19,6 +19,7 @@ from machinery.identity import AgentId, ClusterName, agent_id, agent_subject
 from machinery.runtime.clock import SystemClock
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as session
+from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.report import ClusterReport
 from spoke.ports import ClientIdentity, Greeting, HubAddress
 from spoke.transports.grpc.client import GrpcHubClient
@@ -151,9 +152,9 @@ async def test_an_agent_understands_what_a_hub_of_every_release_answered(release
         assert info.hub_id == HUB
         assert b"BEGIN CERTIFICATE" in info.trust_bundle
         agent = AgentId("agent")
-        registered = await client.ensure_cluster(CLUSTER, agent, UID, endpoints=(), annotations={})
+        registered = await client.ensure_cluster(AgentIdentity(AgentNames(CLUSTER, agent), UID), endpoints=(), annotations={})
         assert (registered.created, bool(registered.uid)) == (True, True)
-        name = await client.submit_request(CLUSTER, agent, UID, b"request", duration=None)
+        name = await client.submit_request(AgentIdentity(AgentNames(CLUSTER, agent), UID), b"request", duration=None)
         async with aclosing(client.follow_request(name)) as following:
             states = [state async for state in following]
         assert states[-1].state == "issued"

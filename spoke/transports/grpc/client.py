@@ -10,13 +10,14 @@ import grpc
 from grpc import aio
 
 from machinery.errors import MethodNotAllowedError, MusterError, UnavailableError
-from machinery.identity import AddOnName, AgentId, ClusterName, HubId
+from machinery.identity import AddOnName, ClusterName, HubId
 from machinery.observability import tracing
 from machinery.runtime.clock import Clock
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from machinery.wire.session.v1.session_pb2_grpc import SessionStub
 from spoke.domain.beats import Detection, patience
+from spoke.domain.names import AgentIdentity
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.route import shown_proxy
 from spoke.ports import (
@@ -36,8 +37,7 @@ from spoke.ports import (
     SessionEnd,
     StandingBy,
 )
-from spoke.transports.grpc.channel import AddressRotation, dialled
-from spoke.transports.grpc.diagnosis import diagnose
+from spoke.transports.grpc.channel import AddressRotation, diagnose, dialled
 from spoke.transports.grpc.errors import TornError, to_error
 from spoke.transports.grpc.messages import client_configs, request_state, standing_by
 from spoke.transports.grpc.session import GrpcSession
@@ -108,18 +108,14 @@ class GrpcHubClient(HubClient):
     @tracing.asking("ensure cluster")
     async def ensure_cluster(
         self,
-        cluster: ClusterName,
-        agent: AgentId,
-        cluster_uid: str,
+        agent: AgentIdentity,
         *,
         endpoints: Sequence[ExternalEndpoint],
         annotations: Mapping[str, str],
         labels: Mapping[str, str] = NONE,
     ) -> RegistrationState:
         request = wire.EnsureClusterRequest(
-            cluster_name=cluster,
-            cluster_uid=cluster_uid,
-            agent_id=agent,
+            **named(agent),
             client_configs=client_configs(endpoints),
             annotations=dict(annotations),
             labels=dict(labels),
@@ -131,18 +127,9 @@ class GrpcHubClient(HubClient):
 
     @tracing.asking("submit request")
     async def submit_request(
-        self,
-        cluster: ClusterName,
-        agent: AgentId,
-        cluster_uid: str,
-        request: bytes,
-        *,
-        duration: timedelta | None,
-        addon: tuple[AddOnName, str] | None = None,
+        self, agent: AgentIdentity, request: bytes, *, duration: timedelta | None, addon: tuple[AddOnName, str] | None = None
     ) -> str:
-        message = wire.SubmitRequestRequest(
-            cluster_name=cluster, agent_id=agent, cluster_uid=cluster_uid, request=request, attestation=self._attestation
-        )
+        message = wire.SubmitRequestRequest(**named(agent), request=request, attestation=self._attestation)
         if duration is not None:
             message.requested_duration.FromTimedelta(duration)
         if addon is not None:
@@ -180,19 +167,10 @@ class GrpcHubClient(HubClient):
 
     @tracing.asking("stand by")
     async def stand_by(
-        self,
-        cluster: ClusterName,
-        agent: AgentId,
-        cluster_uid: str,
-        *,
-        owner: HubId | None,
-        epoch: int,
-        trusted: Sequence[str] = (),
+        self, agent: AgentIdentity, *, owner: HubId | None, epoch: int, trusted: Sequence[str] = ()
     ) -> StandingBy:
         request = wire.StandByRequest(
-            cluster_name=cluster,
-            agent_id=agent,
-            cluster_uid=cluster_uid,
+            **named(agent),
             owner_hub_id=owner or "",
             epoch=epoch,
             trusted_authorities=trusted,
@@ -200,8 +178,8 @@ class GrpcHubClient(HubClient):
         return standing_by(await self._call(RegistrationStub(self._channel).StandBy(request, **_bounded())))
 
     @tracing.asking("leave")
-    async def leave(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
-        request = wire.LeaveRequest(cluster_name=cluster, agent_id=agent, cluster_uid=cluster_uid)
+    async def leave(self, agent: AgentIdentity) -> bool:
+        request = wire.LeaveRequest(**named(agent))
         return (await self._call(RegistrationStub(self._channel).Leave(request, **_bounded()))).left
 
     @tracing.asking("get hub")
@@ -212,8 +190,8 @@ class GrpcHubClient(HubClient):
         return _ACCEPTANCES.get(answer.acceptance, HubAcceptance.UNKNOWN)
 
     @tracing.asking("withdraw")
-    async def withdraw(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
-        request = wire.LeaveRequest(cluster_name=cluster, agent_id=agent, cluster_uid=cluster_uid)
+    async def withdraw(self, agent: AgentIdentity) -> bool:
+        request = wire.LeaveRequest(**named(agent))
         return not (await self._call(RegistrationStub(self._channel).Leave(request, **_bounded()))).cluster_stays
 
     async def close(self) -> None:
@@ -289,6 +267,16 @@ class GrpcHubClient(HubClient):
         except MusterError:
             return message
         return found or message
+
+
+class _Named(TypedDict):
+    cluster_name: str
+    agent_id: str
+    cluster_uid: str
+
+
+def named(agent: AgentIdentity) -> _Named:
+    return {"cluster_name": agent.cluster, "agent_id": agent.agent, "cluster_uid": agent.cluster_uid}
 
 
 def _keepalive(detection: Detection) -> tuple[tuple[str, int], ...]:

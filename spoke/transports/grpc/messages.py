@@ -9,9 +9,8 @@ from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as session
 from spoke.domain.addon import CSR, KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.hubs import HubState, ListedHub
-from spoke.domain.namespace import ManagedNamespace
 from spoke.domain.renewal import RequestedRenewal
-from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint
+from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint, ManagedNamespace
 from spoke.ports import CSRState, Desired, Drain, StandingBy
 
 _STATES = {

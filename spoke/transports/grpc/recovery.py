@@ -8,12 +8,13 @@ import grpc
 from grpc import aio
 
 from machinery.errors import ForbiddenError, NotFoundError, UnavailableError
-from machinery.identity import AddOnName, AgentId, ClusterName
+from machinery.identity import AddOnName
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
+from spoke.domain.names import AgentIdentity
 from spoke.domain.report import ExternalEndpoint
 from spoke.ports import NONE, CSRState, RegistrationState
-from spoke.transports.grpc.client import GrpcHubClient, carried
+from spoke.transports.grpc.client import GrpcHubClient, carried, named
 from spoke.transports.grpc.errors import to_error
 from spoke.transports.grpc.messages import request_state
 
@@ -25,30 +26,21 @@ class RecoveringHubClient(GrpcHubClient):
 
     async def ensure_cluster(
         self,
-        cluster: ClusterName,
-        agent: AgentId,
-        cluster_uid: str,
+        agent: AgentIdentity,
         *,
         endpoints: Sequence[ExternalEndpoint],
         annotations: Mapping[str, str],
         labels: Mapping[str, str] = NONE,
     ) -> RegistrationState:
-        del cluster, agent, cluster_uid, endpoints, annotations, labels
+        del agent, endpoints, annotations, labels
         raise ForbiddenError("a recovery certificate brings back an agent and registers no cluster")
 
     async def submit_request(
-        self,
-        cluster: ClusterName,
-        agent: AgentId,
-        cluster_uid: str,
-        request: bytes,
-        *,
-        duration: timedelta | None,
-        addon: tuple[AddOnName, str] | None = None,
+        self, agent: AgentIdentity, request: bytes, *, duration: timedelta | None, addon: tuple[AddOnName, str] | None = None
     ) -> str:
         if addon is not None:
             raise ForbiddenError("a recovery certificate brings back an agent and no add-on")
-        asked = wire.RecoverRequest(cluster_name=cluster, agent_id=agent, cluster_uid=cluster_uid, request=request)
+        asked = wire.RecoverRequest(**named(agent), request=request)
         if duration is not None:
             asked.requested_duration.FromTimedelta(duration)
         self._asked = asked

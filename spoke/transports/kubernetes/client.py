@@ -16,10 +16,11 @@ from machinery.errors import (
     NotFoundError,
     UnauthorizedError,
 )
-from machinery.identity import AddOnName, AgentId, ClusterName, HubId
+from machinery.identity import AddOnName, ClusterName, HubId
 from machinery.meta.conditions import HUB_ACCEPTED
 from machinery.observability import tracing
 from machinery.runtime.clock import Clock
+from spoke.domain.names import AgentIdentity
 from spoke.domain.report import ExternalEndpoint
 from spoke.ports import (
     NONE,
@@ -39,11 +40,10 @@ from spoke.ports import (
     StandingBy,
     loss_of,
 )
-from spoke.transports.kubernetes import clusters, requests
 from spoke.transports.kubernetes.addons import SERVICE_ACCOUNTS, token_of, token_request
 from spoke.transports.kubernetes.api import ApiDoor
-from spoke.transports.kubernetes.clusters import ClusterKeeping, look
 from spoke.transports.kubernetes.documents import is_another, own_annotations, section
+from spoke.transports.kubernetes.objects import ClusterKeeping, ensure_cluster, follow_request, look, submit_request
 from spoke.transports.kubernetes.session import ApiSession
 
 log = structlog.get_logger(__name__)
@@ -70,35 +70,24 @@ class ApiHubClient(HubClient):
     @tracing.asking("ensure cluster")
     async def ensure_cluster(
         self,
-        cluster: ClusterName,
-        agent: AgentId,
-        cluster_uid: str,
+        agent: AgentIdentity,
         *,
         endpoints: Sequence[ExternalEndpoint],
         annotations: Mapping[str, str],
         labels: Mapping[str, str] = NONE,
     ) -> RegistrationState:
-        del agent  # the hub reads it from the request
-        return await clusters.ensure_cluster(
-            self._door, cluster, cluster_uid, endpoints=endpoints, annotations=annotations, labels=labels
+        return await ensure_cluster(
+            self._door, agent.cluster, agent.cluster_uid, endpoints=endpoints, annotations=annotations, labels=labels
         )
 
     @tracing.asking("submit request")
     async def submit_request(
-        self,
-        cluster: ClusterName,
-        agent: AgentId,
-        cluster_uid: str,
-        request: bytes,
-        *,
-        duration: timedelta | None,
-        addon: tuple[AddOnName, str] | None = None,
+        self, agent: AgentIdentity, request: bytes, *, duration: timedelta | None, addon: tuple[AddOnName, str] | None = None
     ) -> str:
-        del agent, cluster_uid
-        return await requests.submit(self._door, cluster, request, duration=duration, addon=addon)
+        return await submit_request(self._door, agent.cluster, request, duration=duration, addon=addon)
 
     def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
-        return requests.follow(self._door, name)
+        return follow_request(self._door, name)
 
     @tracing.asking("issue addon token")
     async def addon_token(self, cluster: ClusterName, addon: AddOnName, duration: timedelta) -> AddOnToken:
@@ -119,32 +108,23 @@ class ApiHubClient(HubClient):
 
     @tracing.asking("stand by")
     async def stand_by(
-        self,
-        cluster: ClusterName,
-        agent: AgentId,
-        cluster_uid: str,
-        *,
-        owner: HubId | None,
-        epoch: int,
-        trusted: Sequence[str] = (),
+        self, agent: AgentIdentity, *, owner: HubId | None, epoch: int, trusted: Sequence[str] = ()
     ) -> StandingBy:
         """The Kubernetes API has no StandBy: nothing is reported, and the answer is read from the ManagedCluster."""
-        del agent, owner, epoch, trusted
+        del owner, epoch, trusted
         await self._door.ask_version()  # for the hub's time
         try:
-            seen = await (await self._door.kube()).get(self._door.clusters.path(cluster))
+            seen = await (await self._door.kube()).get(self._door.clusters.path(agent.cluster))
         except ForbiddenError:
             seen = {}  # a hub of Open Cluster Management lets an agent read nothing before it accepts it
-        if is_another(seen, cluster_uid):
-            raise AlreadyExistsError(f'the cluster name "{cluster}" belongs to another cluster')
+        if is_another(seen, agent.cluster_uid):
+            raise AlreadyExistsError(f'the cluster name "{agent.cluster}" belongs to another cluster')
         accepted = section(seen, "spec").get("hubAcceptsClient") is True
         return StandingBy(accepted, 0, self._door.now(), self._door.address.ca)
 
-    async def leave(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
-        del agent, cluster_uid
-        raise MethodNotAllowedError(
-            f'over the Kubernetes API an agent may not delete its cluster: delete the ManagedCluster "{cluster}" at the hub'
-        )
+    async def leave(self, agent: AgentIdentity) -> bool:
+        where = f'delete the ManagedCluster "{agent.cluster}" at the hub'
+        raise MethodNotAllowedError(f"over the Kubernetes API an agent may not delete its cluster: {where}")
 
     @tracing.asking("get hub")
     async def acceptance(self, cluster: ClusterName) -> HubAcceptance:
@@ -161,8 +141,8 @@ class ApiHubClient(HubClient):
         known = [each.get("type") for each in conditions if isinstance(each, dict)] if isinstance(conditions, list) else []
         return HubAcceptance.DENIED if HUB_ACCEPTED in known else HubAcceptance.WAITING
 
-    async def withdraw(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
-        del cluster, agent, cluster_uid
+    async def withdraw(self, agent: AgentIdentity) -> bool:
+        del agent
         raise MethodNotAllowedError("over the Kubernetes API a bootstrap credential may not delete what it registered")
 
     async def close(self) -> None:

@@ -14,8 +14,7 @@ from machinery.identity import ClusterName
 from machinery.meta.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, TRUE, Condition, find, with_condition
 from machinery.meta.timestamps import format_micro_time
 from spoke.domain.addon import AddOn
-from spoke.domain.namespace import ManagedNamespace
-from spoke.domain.report import NORMAL, WARNING, AgentEvent, ClusterReport, ExternalEndpoint
+from spoke.domain.report import NORMAL, WARNING, AgentEvent, ClusterReport, ExternalEndpoint, ManagedNamespace
 from spoke.ports import CSRState, Desired
 
 CLUSTER_LABEL = "open-cluster-management.io/cluster-name"

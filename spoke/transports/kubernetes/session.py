@@ -31,7 +31,6 @@ from spoke.domain.report import AgentEvent, ClusterReport
 from spoke.ports import Desired, Drain, HubLostError, HubSession, SessionEnd
 from spoke.transports.kubernetes.addons import report_patch
 from spoke.transports.kubernetes.api import ApiDoor
-from spoke.transports.kubernetes.clusters import ATTEMPTS, ClusterKeeping, look
 from spoke.transports.kubernetes.documents import (
     EVENTS,
     LEASE_NAME,
@@ -44,6 +43,7 @@ from spoke.transports.kubernetes.documents import (
     section,
     status_patch,
 )
+from spoke.transports.kubernetes.objects import ATTEMPTS, ClusterKeeping, look
 from spoke.transports.kubernetes.watch import HubMirror
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from machinery.client.rest import KubeClient, RestResource
 from machinery.errors import MusterError, UnavailableError
 from machinery.meta.timestamps import format_micro_time
 from machinery.runtime.clock import SystemClock
-from spoke.cluster.kubernetes_cluster import CLAIMS, LEASES, NODES, KubeCluster
+from spoke.cluster import CLAIMS, LEASES, NODES, KubeCluster
 from spoke.domain.report import NodeResources, ReportedClaim
 from spoke.observability.event_recorder import KubeEvents
 from spoke.ports import ApiServerHealth

@@ -20,7 +20,8 @@ from machinery.client.rest import KubeClient
 from machinery.errors import InvalidError
 from machinery.identity import AgentId, ClusterName
 from machinery.runtime.clock import SystemClock
-from spoke.cluster.kubernetes_cluster import ServiceAccountAttest
+from spoke.cluster import ServiceAccountAttest
+from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.ports import ClientIdentity, HubAddress
 from spoke.transports.grpc.client import GrpcHubClient
 from tests.fakes.inprocess_hub import HUB
@@ -71,8 +72,8 @@ async def joined(stage: RpcStage, credential: Credential, proof: str, name: str 
     try:
         info = await client.info()
         client.bring(proof)
-        await client.ensure_cluster(cluster, agent, "uid-1", endpoints=(), annotations={})
-        await client.submit_request(cluster, agent, "uid-1", csr(name), duration=timedelta(hours=1))
+        await client.ensure_cluster(AgentIdentity(AgentNames(cluster, agent), "uid-1"), endpoints=(), annotations={})
+        await client.submit_request(AgentIdentity(AgentNames(cluster, agent), "uid-1"), csr(name), duration=timedelta(hours=1))
     finally:
         await client.close()
     return info

@@ -20,6 +20,7 @@ from machinery.client.kubeconfig import Credential
 from machinery.errors import DenialCause, ForbiddenError, MusterError, NotFoundError, UnauthorizedError
 from machinery.identity import AgentId, ClusterName, cluster_name
 from machinery.runtime.clock import SystemClock
+from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError, SessionEnd
 from spoke.transports.grpc.client import GrpcHubClient
 from spoke.transports.grpc.recovery import RecoveringHubClient
@@ -37,7 +38,9 @@ async def recover(stage: RpcStage, holder: Credential, *, cluster: str = "edge1"
     """The name of the request, which waits."""
     client = dialled(stage, holder, RecoveringHubClient)
     try:
-        return await client.submit_request(cluster_name(cluster), AGENT, uid, csr(cluster), duration=timedelta(hours=1))
+        return await client.submit_request(
+            AgentIdentity(AgentNames(cluster_name(cluster), AGENT), uid), csr(cluster), duration=timedelta(hours=1)
+        )
     finally:
         await client.close()
 
@@ -45,7 +48,9 @@ async def recover(stage: RpcStage, holder: Credential, *, cluster: str = "edge1"
 async def recover_and_open_a_session(stage: RpcStage, holder: Credential) -> None:
     key, client = pki.generate_key(), dialled(stage, holder, RecoveringHubClient)
     request = csr(key=key)
-    names = {await client.submit_request(EDGE, AGENT, "uid-1", request, duration=None) for _ in range(2)}
+    names = {
+        await client.submit_request(AgentIdentity(AgentNames(EDGE, AGENT), "uid-1"), request, duration=None) for _ in range(2)
+    }
     (name,) = names
     await stage.store.run(issuance.issue, name, stage.issuer, stage.lifetimes, ADMIN)
     async with aclosing(client.follow_request(name)) as following:
@@ -70,8 +75,8 @@ async def test_recovery_certificate_opens_recover_and_nothing_else(stage: RpcSta
     client, name = dialled(stage, holder, GrpcHubClient), await recover(stage, holder)
     for call in (
         client.info(),
-        client.ensure_cluster(EDGE, AGENT, "uid-1", endpoints=(), annotations={}),
-        client.submit_request(EDGE, AGENT, "uid-1", csr(), duration=None),
+        client.ensure_cluster(AgentIdentity(AgentNames(EDGE, AGENT), "uid-1"), endpoints=(), annotations={}),
+        client.submit_request(AgentIdentity(AgentNames(EDGE, AGENT), "uid-1"), csr(), duration=None),
     ):
         with pytest.raises(ForbiddenError):
             await call

@@ -21,13 +21,12 @@ from machinery.election import Candidate
 from machinery.errors import DeadlineError, ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from machinery.identity import AddOnName, ClusterName, HubId
 from machinery.runtime.clock import ManualClock, SystemClock
-from spoke.agent.candidate import OwnLock
-from spoke.agent.leader_election import OPEN
+from spoke.agent.leader_election import OPEN, OwnLock
 from spoke.app import addon_secrets_of
 from spoke.bootstraps import Bootstraps, BootstrapSecret, BootstrapWatch
 from spoke.cli.commands import examine
 from spoke.cli.doctor import DoctorStep
-from spoke.cluster.kubernetes_cluster import KubeCluster
+from spoke.cluster import KubeCluster
 from spoke.credentials.kubernetes_secrets import SECRETS, KubeRemains, KubeSecrets, OwnedSecrets
 from spoke.domain.addon import AddOn
 from spoke.ports import ApiServerHealth, RefusedSecretError, SecretPlace

@@ -16,9 +16,10 @@ from machinery.identity import AgentId, CertificateSubject, ClusterName, Credent
 from machinery.meta.timestamps import format_time
 from machinery.pki import Plan, Usage, generate_key, public_key_of, random_serial
 from machinery.runtime.clock import Clock, ManualClock, SystemClock
+from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError, SessionEnd
+from spoke.transports.grpc import channel
 from spoke.transports.grpc import client as client_module
-from spoke.transports.grpc import diagnosis
 from spoke.transports.grpc.channel import AddressRotation
 from spoke.transports.grpc.client import GrpcHubClient
 from tests.fakes.hub import MemoryHub
@@ -79,9 +80,11 @@ async def test_hub_of_a_release_without_standby_is_recognized_by_its_missing_met
         dialled(HubAddress(f"127.0.0.1:{port}", hub.authority.certificate), hub.credential(), hub.clock) as client,
     ):
         with pytest.raises(MethodNotAllowedError):
-            await client.stand_by(ClusterName("berlin"), AgentId("abcde"), "uid", owner=None, epoch=1)
+            await client.stand_by(
+                AgentIdentity(AgentNames(ClusterName("berlin"), AgentId("abcde")), "uid"), owner=None, epoch=1
+            )
         with pytest.raises(MethodNotAllowedError):
-            await client.leave(ClusterName("berlin"), AgentId("abcde"), "uid")
+            await client.leave(AgentIdentity(AgentNames(ClusterName("berlin"), AgentId("abcde")), "uid"))
 
 
 async def test_replica_that_accepts_and_stays_silent_is_left_after_five_seconds_for_another_address(
@@ -89,7 +92,7 @@ async def test_replica_that_accepts_and_stays_silent_is_left_after_five_seconds_
 ) -> None:
     assert timedelta(seconds=5) == client_module.WELCOME_TIMEOUT
     monkeypatch.setattr(client_module, "WELCOME_TIMEOUT", timedelta(milliseconds=300))
-    monkeypatch.setattr(diagnosis, "TIMEOUT", timedelta(milliseconds=300))
+    monkeypatch.setattr(channel, "DIAGNOSIS_TIMEOUT", timedelta(milliseconds=300))
     loop = asyncio.get_running_loop()
 
     async def two(_host: str, port: int, **_: object) -> list[tuple[object, ...]]:

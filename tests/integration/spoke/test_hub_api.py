@@ -34,7 +34,7 @@ from spoke.ports import ClientIdentity, Desired, Greeting, HubAddress, HubLostEr
 from spoke.transports.kubernetes.client import ApiHubClient
 from spoke.transports.kubernetes.documents import CLUSTER_UID, LEASE_NAME
 from tests.fakes.hub import MemoryHub
-from tests.fakes.hub_rigs import AGENT, CLUSTER, UID, ApiRig, rig_of
+from tests.fakes.hub_rigs import AGENT, CLUSTER, IDENTITY, UID, ApiRig, rig_of
 from tests.fakes.identity import serving_material
 from tests.fakes.rpc_stage import until_found
 from tests.fakes.scripted_apiserver import ScriptedApiServer, Seen, scripted_apiserver
@@ -109,7 +109,7 @@ async def test_bearer_tokens_join_and_submit_requests(rig: ApiRig, tmp_path: Pat
     file = tmp_path / "token"
     file.write_text(f"{token}\n")
     inline, from_file = (rig.client_as(ClientIdentity(token=each)) for each in (BearerToken(token), BearerToken(file=file)))
-    made = await inline.ensure_cluster(CLUSTER, AGENT, UID, endpoints=REPORT.endpoints, annotations={"not.ours": "x"})
+    made = await inline.ensure_cluster(IDENTITY, endpoints=REPORT.endpoints, annotations={"not.ours": "x"})
     assert (made.created, made.accepted) == (True, False)
     document = await rig.stage.cluster(CLUSTER)
     assert document["metadata"]["annotations"] == {CLUSTER_UID: UID}
@@ -118,8 +118,8 @@ async def test_bearer_tokens_join_and_submit_requests(rig: ApiRig, tmp_path: Pat
     first, second = (build_request(agent_subject(CLUSTER, AGENT), generate_key()) for _ in range(2))
     names = []
     for client, request in ((inline, first), (from_file, second), (from_file, first)):
-        assert not (await client.ensure_cluster(CLUSTER, AGENT, UID, endpoints=REPORT.endpoints, annotations={})).created
-        names.append(await client.submit_request(CLUSTER, AGENT, UID, request, duration=timedelta(hours=2)))
+        assert not (await client.ensure_cluster(IDENTITY, endpoints=REPORT.endpoints, annotations={})).created
+        names.append(await client.submit_request(IDENTITY, request, duration=timedelta(hours=2)))
     assert names[0] == names[2] != names[1], "a name that another request has taken is not used"
     assert names[0].startswith(f"{CLUSTER}-")
     for client in (inline, from_file):
@@ -360,8 +360,8 @@ async def test_bootstrap_credential_that_may_read_nothing_creates_its_cluster_an
 
         server.answer = answer
         client = with_token(server, SystemClock())
-        assert not (await client.ensure_cluster(CLUSTER, AGENT, UID, endpoints=(), annotations={})).created
+        assert not (await client.ensure_cluster(IDENTITY, endpoints=(), annotations={})).created
         codes["POST"] = (403, "Forbidden")
         with pytest.raises(ForbiddenError):
-            await client.ensure_cluster(CLUSTER, AGENT, UID, endpoints=(), annotations={})
+            await client.ensure_cluster(IDENTITY, endpoints=(), annotations={})
         await client.close()

@@ -16,7 +16,7 @@ from spoke.transports.grpc.client import GrpcHubClient
 from spoke.transports.kubernetes.client import ApiHubClient
 from tests.fakes.authority import OtherCA
 from tests.fakes.connect_proxy import connect_proxy
-from tests.fakes.hub_rigs import AGENT, CLUSTER, UID, ApiRig
+from tests.fakes.hub_rigs import IDENTITY, UID, ApiRig
 from tests.fakes.identity import serving_material
 from tests.fakes.rpc_stage import rpc_stage
 
@@ -59,7 +59,7 @@ async def test_agent_uses_the_proxy_that_is_named_and_no_other(way: Way, monkeyp
     async with connect_proxy(LOGIN) as proxy:
         named = f"http://{LOGIN}@127.0.0.1:{proxy.port}"
         bootstrap = way.client(credential, named)
-        await bootstrap.ensure_cluster(CLUSTER, AGENT, UID, endpoints=(), annotations={})
+        await bootstrap.ensure_cluster(IDENTITY, endpoints=(), annotations={})
         await bootstrap.close()
         agent = way.client(await way.rig.agent(), named)
         async with agent.session(Greeting(UID)) as session:

@@ -17,10 +17,10 @@ from machinery.meta.timestamps import format_micro_time
 from machinery.runtime.clock import ManualClock, SystemClock
 from spoke.agent.kubeconfig_reload import FollowedKubeconfig
 from spoke.agent.loop import SpokeAgent
-from spoke.cluster.kubernetes_cluster import LEASES, NAMESPACES, KubeCluster
+from spoke.cluster import LEASES, NAMESPACES, KubeCluster
 from spoke.credentials.kubernetes_secrets import KubeSecrets
 from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
-from spoke.domain.namespace import ManagedNamespace
+from spoke.domain.report import ManagedNamespace
 from spoke.ports import Secrets
 from tests.fakes.hub import MemoryHub
 from tests.fakes.stage import Stage, running, until

@@ -10,11 +10,10 @@ from machinery.errors import MusterError
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from machinery.meta.conditions import CERTIFICATE_ROTATED
 from machinery.pki import parse_certificate
-from spoke.controllers.addon_lease import AddOnLeaseController
-from spoke.controllers.addon_registration import AddOnCertificates, AddOnCredentials
+from spoke.controllers.addons import AddOnCertificates, AddOnCredentials, AddOnLeaseController
 from spoke.credentials.slot import Slot
 from spoke.domain.addon import CSR, KUBE_SIGNER, AddOn, AddOnRegistration
-from spoke.domain.names import AgentNames
+from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.options import AddOnCare
 from spoke.ports import ClientIdentity, Greeting, RefusedSecretError, Secrets, SecretSnapshot
 from spoke.registration.addon_credentials import AddOnContext
@@ -64,10 +63,9 @@ class Run:
 async def at(hub: MemoryHub, place: Place, care: AddOnCare = CARE) -> AsyncIterator[Run]:
     credential = hub.credential(NAMES.subject)
     client = hub.dial(None, ClientIdentity(credential.chain, credential.key))
-    await client.ensure_cluster(CLUSTER, AGENT, "uid", endpoints=(), annotations={})
+    await client.ensure_cluster(AgentIdentity(AgentNames(CLUSTER, AGENT), "uid"), endpoints=(), annotations={})
     registered = AddOnContext(
-        names=NAMES,
-        cluster_uid="uid",
+        agent=AgentIdentity(NAMES, "uid"),
         kubeconfig=b"clusters: [{name: %s}]" % hub.hub_id.encode(),
         secrets=place.of,
         pending=lambda secret: Slot(place.pending, f"{secret}-{hub.hub_id[:8]}"),

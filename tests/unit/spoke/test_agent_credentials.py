@@ -15,7 +15,7 @@ from machinery.errors import DenialCause, ForbiddenError, InvalidError, Unavaila
 from machinery.meta.conditions import CERTIFICATE_ROTATED
 from machinery.pki import TokenKeys, generate_key, key_matches, parse_certificate
 from machinery.runtime.clock import ManualClock
-from spoke.cluster.kubernetes_cluster import ServiceAccountAttest
+from spoke.cluster import ServiceAccountAttest
 from spoke.domain.hubs import HubState
 from spoke.domain.renewal import rotate_at
 from spoke.observability.progress import AgentProgress

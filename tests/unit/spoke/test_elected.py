@@ -17,8 +17,7 @@ import pytest_asyncio
 from machinery.election import Candidate, Timings
 from machinery.errors import ForbiddenError, InvalidError, NotLeaderError
 from machinery.runtime.clock import ManualClock
-from spoke.agent.candidate import OwnLock, candidate_of, is_gone
-from spoke.agent.leader_election import ElectedAgent, Tenure
+from spoke.agent.leader_election import ElectedAgent, OwnLock, Tenure, candidate_of, is_gone
 from spoke.agent.loop import SpokeAgent
 from spoke.observability.progress import AgentProgress
 from spoke.options import AgentOptions, World
@@ -283,7 +282,7 @@ def test_each_process_has_an_incarnation_of_its_own_under_its_pods_name() -> Non
 async def test_what_a_killed_process_of_this_machine_held_is_free_at_once() -> None:
     lock, pipe = MemoryLock(ManualClock()), asyncio.subprocess.PIPE
     told = "print(candidate_of({}).incarnation, flush=True)"
-    program = f"import sys; from spoke.agent.candidate import candidate_of; {told}; sys.stdin.read()"
+    program = f"import sys; from spoke.agent.leader_election import candidate_of; {told}; sys.stdin.read()"
     running = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdin=pipe, stdout=pipe)
     assert running.stdout is not None
     incarnation = (await running.stdout.readline()).decode().strip()

@@ -19,7 +19,7 @@ from spoke.credentials.owner import OvertakenError, OwnerRecord, owner_of
 from spoke.credentials.restored_secrets import RememberedSecrets
 from spoke.credentials.slot import ATTEMPTS, Contents, OwnedSlot, Slot
 from spoke.domain.credential import HUB_ID, LEFT
-from spoke.domain.names import choose_names
+from spoke.domain.names import AgentIdentity, choose_names
 from spoke.domain.renewal import rotate_at
 from spoke.ports import CSRState, SecretSnapshot
 from spoke.registration.csr_flow import Enrolment, WantedCertificate
@@ -215,7 +215,7 @@ class UselessClient(MemoryHubClient):
 
 def enrolment() -> Enrolment:
     secrets = MemorySecrets()
-    wanted = WantedCertificate(names=NAMES, cluster_uid="uid", subject=NAMES.subject, ensure_cluster=True)
+    wanted = WantedCertificate(AgentIdentity(NAMES, "uid"), NAMES.subject, ensure_cluster=True)
     return Enrolment(wanted, pending=Slot(secrets, "pending"), target=Slot(secrets, "target"), extra={})
 
 

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from machinery.identity import AgentId, ClusterName, agent_subject
 from machinery.meta.conditions import AVAILABLE, FALSE
 from machinery.runtime.clock import OffsetClock, SystemClock
-from spoke.cluster.health import AvailabilityWatch
 from spoke.controllers.lease import LeaseController
-from spoke.controllers.status import CHANGED, StatusController
+from spoke.controllers.status import CHANGED, AvailabilityWatch, StatusController
 from spoke.domain.beats import SHORTEST, SPREAD, STEP, pause
 from spoke.domain.report import NodeResources
 from spoke.domain.status import PROBE_TIMEOUT, ClusterClaimRules

@@ -10,14 +10,13 @@ import pytest
 from machinery.errors import ForbiddenError, UnavailableError
 from machinery.identity import AgentId, ClusterName, HubId
 from machinery.meta.conditions import FALSE, TRUE, Condition
-from spoke.controllers.cluster_upkeep import KEY as UPKEEP
-from spoke.controllers.cluster_upkeep import ClusterUpkeep
 from spoke.controllers.managed_namespaces import KEY, ManagedNamespaceController
-from spoke.domain.namespace import ManagedNamespace, hub_label
-from spoke.domain.report import NORMAL, WARNING, AgentEvent, ReportedClaim, left_out, news_of
+from spoke.controllers.status import UPKEEP, ClusterUpkeep
+from spoke.domain.names import AgentNames
+from spoke.domain.report import NORMAL, WARNING, AgentEvent, ManagedNamespace, ReportedClaim, hub_label, left_out, news_of
 from spoke.domain.status import ClusterClaimRules
 from spoke.ports import ClientIdentity, HubLostError
-from spoke.session.hub_events import AT_ONCE, WAITING, HubEvents
+from spoke.session.reports import EVENT_BURST, EVENT_QUEUE, SessionEvents
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.hub import HUB_ID
 from tests.fakes.stage import Stage, until
@@ -147,7 +146,7 @@ def test_a_condition_that_is_not_true_is_a_warning() -> None:
 
 async def test_the_same_news_is_told_once_refused_news_are_lost_and_a_lost_session_ends_the_telling() -> None:
     session = Listener()
-    telling = HubEvents(session)  # type: ignore[arg-type]
+    telling = SessionEvents(session)  # type: ignore[arg-type]
     running = asyncio.create_task(telling.run())
     for message in ("a", "a", "b", "b", "a"):
         telling.tell(AgentEvent("R", message))
@@ -164,15 +163,15 @@ async def test_the_same_news_is_told_once_refused_news_are_lost_and_a_lost_sessi
 
 async def test_news_without_end_are_told_slowly_and_the_oldest_give_way() -> None:
     session = Listener()
-    telling = HubEvents(session)  # type: ignore[arg-type]
-    for number in range(3 * WAITING):
+    telling = SessionEvents(session)  # type: ignore[arg-type]
+    for number in range(3 * EVENT_QUEUE):
         telling.tell(AgentEvent(f"R{number}", ""))
     running = asyncio.create_task(telling.run())
     await asyncio.sleep(1)
-    assert len(session.told) == AT_ONCE
+    assert len(session.told) == EVENT_BURST
     await asyncio.sleep(3600)
     running.cancel()
-    assert [each.reason for each in session.told] == [f"R{number}" for number in range(2 * WAITING, 3 * WAITING)]
+    assert [each.reason for each in session.told] == [f"R{number}" for number in range(2 * EVENT_QUEUE, 3 * EVENT_QUEUE)]
 
 
 NOTES = {"agent.open-cluster-management.io/site": "b"}
@@ -197,7 +196,7 @@ async def test_a_hub_that_does_not_let_an_agent_keep_its_cluster_is_asked_once(s
     stage.hub.barred = ForbiddenError("no right to it")
     credential = stage.hub.credential()
     hub = stage.hub.dial(None, ClientIdentity(credential.chain, credential.key))
-    upkeep = ClusterUpkeep(hub, MemoryCluster(), (ClusterName("c1"), AgentId("bcdfg")), NOTES, ())
+    upkeep = ClusterUpkeep(hub, MemoryCluster(), AgentNames(ClusterName("c1"), AgentId("bcdfg")), NOTES, ())
     for _ in range(3):
         with suppress(ForbiddenError):
             await upkeep.reconcile(UPKEEP)

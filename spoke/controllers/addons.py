@@ -1,9 +1,9 @@
-"""The credentials of add-ons for the hub, one for each registration that the hub describes.
+"""Add-ons of this cluster: whether each is available, according to its Lease, and its credentials for the hub.
 
-Rules (OCM): the secret is `<addon>-hub-kubeconfig` or `<addon>-<signer>-client-cert` in the add-on's install namespace; a
-changed registration gets a new credential; the secret of a removed registration is deleted; an add-on that is being deleted
-keeps its secrets, because its agent may need them to clean up. Beyond OCM: a replaced credential stays until its successor is
-stored, also when the subject, driver, namespace or hub changes.
+Rules for credentials (OCM): the secret is `<addon>-hub-kubeconfig` or `<addon>-<signer>-client-cert` in the add-on's install
+namespace; a changed registration gets a new credential; the secret of a removed registration is deleted; an add-on that is
+being deleted keeps its secrets, because its agent may need them to clean up. Beyond OCM: a replaced credential stays until its
+successor is stored, also when the subject, driver, namespace or hub changes.
 """
 
 import hashlib
@@ -15,24 +15,64 @@ from functools import lru_cache
 import structlog
 
 from machinery.client.kubeconfig import with_authority
-from machinery.errors import InvalidError
+from machinery.errors import InvalidError, NotFoundError
 from machinery.identity import AddOnName
 from machinery.meta.conditions import CERTIFICATE_ROTATED, FALSE, Condition
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Reconciler
 from spoke.credentials.slot import Slot
-from spoke.domain.addon import CSR, RESERVED, AddOn, AddOnRegistration, secret_name
+from spoke.domain.addon import CSR, CUSTOMIZED, GRACE, RESERVED, AddOn, AddOnRegistration, lease_condition, secret_name
 from spoke.domain.renewal import RequestedRenewal
-from spoke.ports import HubClient, HubSession, RefusedSecretError
+from spoke.ports import Cluster, HubClient, HubSession, RefusedSecretError
 from spoke.registration.addon_credentials import AddOnContext, AddOnCredential, RefusedError, RenewalRequest, credential_for
+
+log = structlog.get_logger(__name__)
+
+
+class AddOnLeaseController(Reconciler[AddOnName]):
+    """Reports the Available condition of add-ons on one session, when it changes."""
+
+    def __init__(
+        self, session: HubSession, spoke: Cluster, management: Cluster, clock: Clock, *, grace: timedelta = GRACE
+    ) -> None:
+        self._grace = grace
+        self._session = session
+        self._spoke = spoke
+        self._management = management
+        self._clock = clock
+        self._addons: dict[AddOnName, AddOn] = {}
+        self._told: dict[AddOnName, Condition] = {}
+
+    def set_addons(self, addons: Iterable[AddOn]) -> None:
+        """Set the add-ons that the hub has for this cluster."""
+        self._addons = {addon.name: addon for addon in addons}
+        self._told = {name: condition for name, condition in self._told.items() if name in self._addons}
+
+    @property
+    def names(self) -> tuple[AddOnName, ...]:
+        return tuple(self._addons)
+
+    async def reconcile(self, key: AddOnName) -> timedelta | None:
+        addon = self._addons.get(key)
+        if addon is None or addon.health_check_mode == CUSTOMIZED:
+            return None
+        where = self._management if addon.hosted else self._spoke
+        renewed_at = await where.lease_renewed_at(addon.namespace, addon.name)
+        condition = lease_condition(addon, renewed_at, self._clock.now(), self._grace)
+        if self._told.get(key) != condition:
+            try:
+                await self._session.report_addon(key, (condition,))
+            except NotFoundError:  # removed meanwhile, which the hub will report
+                return None
+            self._told[key] = condition
+        return None
+
 
 REFUSED_AGAIN = timedelta(minutes=1)
 """Time until the agent retries a secret that it may not change."""
 
 Place = tuple[str, bool]
 """Install namespace, and whether it is in the management cluster."""
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)

@@ -1,4 +1,7 @@
-"""The managed cluster over its Kubernetes API. Source of the health rule: OCM's registration agent."""
+"""Adapter: the managed cluster over its Kubernetes API. It reads; the rules are in `spoke.domain`.
+
+Source of the health rule: OCM's registration agent.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -13,8 +16,7 @@ from machinery.client.rest import KubeClient, Object, Response, RestResource
 from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError
 from machinery.meta.timestamps import parse_time
 from machinery.pki import unverified_claims
-from spoke.domain.namespace import WANTED
-from spoke.domain.report import NodeResources, ReportedClaim
+from spoke.domain.report import WANTED, NodeResources, ReportedClaim
 from spoke.domain.status import PROBE_TIMEOUT, merged_claims
 from spoke.ports import ApiServerHealth, Attest, Cluster
 from spoke.settings import FeatureGates

@@ -1,1 +1,0 @@
-"""Adapter: the managed cluster over its Kubernetes API. It reads; the rules are in `spoke.domain`."""
