@@ -11,6 +11,7 @@ import structlog
 
 from machinery.client.rest import KubeClient
 from machinery.errors import InvalidError, MusterError
+from machinery.observability.log_once import LogOnce
 from spoke.cluster import KubeCluster
 
 LOOK = timedelta(seconds=10)
@@ -26,7 +27,7 @@ class FollowedKubeconfig:
         self._path = path
         self._seen = _signature(path), _content(path)
         self._uid = ""
-        self._told = ""
+        self._log = LogOnce(log)
 
     async def run(self, every: timedelta = LOOK) -> None:
         """Poll the file until cancelled."""
@@ -59,7 +60,8 @@ class FollowedKubeconfig:
             self._tell("kubeconfig.another_cluster", why, "the agent stays with its own; another cluster is another agent's")
             return True
         await self._client.turn_to(new)
-        self._uid, self._told = found, ""
+        self._uid = found
+        self._log.reset()
         log.info("kubeconfig.replaced", file=str(self._path))
         return True
 
@@ -73,9 +75,7 @@ class FollowedKubeconfig:
         return self._uid
 
     def _tell(self, event: str, why: str, following: str) -> None:
-        if self._told != why:
-            self._told = why
-            log.warning(event, file=str(self._path), error=why, next=following)
+        self._log.warning(event, why, file=str(self._path), next=following)
 
 
 def _signature(path: Path) -> tuple[int, ...]:

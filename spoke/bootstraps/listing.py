@@ -12,6 +12,7 @@ import structlog
 from machinery.client.kubeconfig import parse_kubeconfig
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import HubId
+from machinery.observability.log_once import LogOnce
 from spoke.credentials.kubeconfigs import HOWEVER, HubConnection, connection_of
 from spoke.domain.credential import KUBECONFIG
 from spoke.domain.route import Reach
@@ -185,7 +186,7 @@ class Bootstraps:
         self.sources = tuple(sources)
         self._names = _distinct(sources)
         self._last: dict[int, Bootstrap] = {}
-        self._told: dict[int, str] = {}
+        self._logs = [LogOnce(log) for _ in self.sources]
 
     @property
     def source(self) -> str:
@@ -228,13 +229,11 @@ class Bootstraps:
             found = self._last.get(number)
             if found is not None and hubs.setdefault(found.hub_id, found) is not found:
                 trouble = trouble or f"it is for the same hub as {hubs[found.hub_id].source}, which comes first"
-            self._tell(number, trouble)
+            if trouble:
+                self._logs[number].warning("bootstrap.unusable", trouble, source=source.source)
+            else:
+                self._logs[number].reset()
         return BootstrapListing(tuple(hubs.values()), tuple(troubles), whole)
-
-    def _tell(self, number: int, trouble: str) -> None:
-        if trouble and self._told.get(number) != trouble:
-            log.warning("bootstrap.unusable", source=self.sources[number].source, error=trouble)
-        self._told[number] = trouble
 
 
 def _distinct(sources: Sequence[BootstrapSource]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from datetime import timedelta
 import structlog
 
 from machinery.errors import AlreadyExistsError, MusterError, NotLeaderError
+from machinery.observability.log_once import LogOnce
 from spoke.credentials.slot import OWNER_SECRET
 from spoke.domain.credential import LEFT
 from spoke.ports import Secrets, SecretSnapshot
@@ -28,7 +29,7 @@ class RememberedSecrets(Secrets):
         self._tell = tell
         self._known: dict[str, Mapping[str, bytes]] = {}
         self._one = asyncio.Lock()
-        self._trouble = ""
+        self._log = LogOnce(log)
 
     async def read(self, name: str) -> SecretSnapshot:
         """Read a secret; recreate it first if it is missing and known."""
@@ -81,11 +82,9 @@ class RememberedSecrets(Secrets):
             except AlreadyExistsError:
                 return await self._inner.read(name)
             except MusterError as error:
-                if error.message != self._trouble:
-                    log.warning("secret.not_restored", secret=name, error=error.message)
-                self._trouble = error.message
+                self._log.warning("secret.not_restored", error.message, secret=name)
                 return None
-        self._trouble = ""
+        self._log.reset()
         log.warning("secret.restored", secret=name, because="somebody has deleted it")
         self._tell(
             "SecretRestored", f'secret "{name}" was deleted, and is there again: `spoke rejoin` has the agent register anew'
