@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from spoke.cli.flags import parser
-
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from contextlib import AbstractAsyncContextManager
@@ -29,8 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     A second signal ends the process at once (1).
     """
-    flags = vars(parser().parse_args(arguments))
     gc.disable()  # imported objects stay: collecting them costs a tenth of the start-up time
+    from spoke.cli.flags import parser  # noqa: PLC0415 - as above
+
+    flags = vars(parser().parse_args(arguments))
     command = flags.pop("command")
     own: dict[str, Any] = {name: flags.pop(name) for name in ("timeout", "force", "output") if name in flags}
     # Imported late: `--help` and a mistyped flag need none of this.
@@ -147,7 +147,7 @@ async def _serve(settings: "SpokeSettings") -> None:
     from spoke.app import build  # noqa: PLC0415
     from spoke.cli.network import published  # noqa: PLC0415
     from spoke.observability import probes  # noqa: PLC0415
-    from spoke.settings import parse_address  # noqa: PLC0415
+    from spoke.settings.fields import parse_address  # noqa: PLC0415
 
     gc.freeze()
     gc.enable()

@@ -19,7 +19,7 @@ from machinery.pki import unverified_claims
 from spoke.domain.report import WANTED, NodeResources, ReportedClaim
 from spoke.domain.status import PROBE_TIMEOUT, merged_claims
 from spoke.ports import ApiServerHealth, Attest, Cluster
-from spoke.settings import FeatureGates
+from spoke.settings.fields import FeatureGates
 
 log = structlog.get_logger(__name__)
 

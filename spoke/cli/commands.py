@@ -18,7 +18,8 @@ from spoke.cluster import CLAIMS, PROPERTIES, KubeCluster
 from spoke.credentials.directory import AtomicDirectory
 from spoke.credentials.kubernetes_secrets import KubeRemains, KubeSecrets
 from spoke.credentials.slot import OWNER_SECRET
-from spoke.settings import SpokeSettings, gates_of
+from spoke.settings import SpokeSettings
+from spoke.settings.fields import gates_of
 
 Steps = Callable[[], AsyncGenerator[DoctorStep, None]]
 

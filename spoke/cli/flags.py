@@ -1,7 +1,10 @@
-"""The command line of `spoke`: commands, flags and their help."""
+"""The command line of `spoke`: commands and their help. The flags are the settings."""
 
 import argparse
 from pathlib import Path
+from typing import Any
+
+from spoke.settings import ALIASES, SpokeSettings
 
 DESCRIPTION = """\
 Registers this cluster with a hub and reports its state for as long as it runs.
@@ -53,6 +56,20 @@ Give it the settings that `spoke run` has, by the same flags, environment or fil
 """
 
 
+GROUPS = {
+    "bootstrap_kubeconfig": "where the hub and the cluster are",
+    "hub_timeout": "which of several hubs has the session",
+    "hub_keepalive": "how the hub is reached",
+    "cluster_name": "names",
+    "component_namespace": "the credential",
+    "cluster_healthcheck_period": "what is reported",
+    "addon_kubeclient_registration_auth": "add-ons",
+    "rejoin": "the process",
+}
+"""Titles in the help, by the first setting of each group."""
+REPEATABLE = ("bootstrap_kubeconfig", "bootstrap_kubeconfig_secret")
+
+
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="spoke", description="The agent of a managed cluster.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -80,170 +97,19 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _add_settings(run: argparse.ArgumentParser) -> None:
+def _add_settings(command: argparse.ArgumentParser) -> None:
     """Add the settings of an agent, for every command about it."""
-    run.add_argument("--config", type=Path, metavar="FILE", help="YAML file with settings")
-    files = run.add_argument_group("where the hub and the cluster are")
-    files.add_argument(
-        "--bootstrap-kubeconfig",
-        "--bootstrap-kubeconfigs",
-        action="append",
-        metavar="FILE",
-        help="the hub, and the credential to ask it for a certificate; several, in the order they are preferred, by repeating "
-        "it or with commas",
-    )
-    files.add_argument(
-        "--bootstrap-kubeconfig-secret",
-        action="append",
-        metavar="NAME",
-        help="the same from the key `kubeconfig` of a secret in the component namespace, repeatable; they follow the files",
-    )
-    files.add_argument(
-        "--standby-registration",
-        metavar="BOOL",
-        help="false: register at the chosen hub alone, at the others when they are chosen (default: true, at all of them)",
-    )
-    files.add_argument(
-        "--kubeconfig", metavar="FILE", help="the cluster that holds the agent's secrets (default: the one this runs in)"
-    )
-    files.add_argument(
-        "--spoke-kubeconfig", metavar="FILE", help="the cluster to report, if that is another one (default: as --kubeconfig)"
-    )
-    several = run.add_argument_group("which of several hubs has the session")
-    several.add_argument(
-        "--hub-timeout",
-        "--hub-connection-timeout-seconds",
-        metavar="TIME",
-        help="how long a hub that is lost is tried again before another takes over (1500ms; at most, the time is drawn)",
-    )
-    several.add_argument(
-        "--fail-back-after",
-        metavar="TIME",
-        help="go back to a hub further up in the list once it has been ready for so long (0: stay)",
-    )
-    several.add_argument(
-        "--unaccepted-hub",
-        metavar="HOW",
-        help="skip: a hub that has not accepted this cluster gets the session where no other would do (default); wait: it is "
-        "as good as one that has",
-    )
-    several.add_argument(
-        "--hub-give-up-after",
-        metavar="TIME",
-        help="with --standby-registration=false: how long a hub must be lost before the agent registers at the next (10m)",
-    )
-    hub = run.add_argument_group("how the hub is reached")
-    hub.add_argument(
-        "--hub-keepalive", metavar="TIME", help="an idle connection over gRPC is tried so often (10s, not below 5s) ..."
-    )
-    hub.add_argument("--hub-keepalive-timeout", metavar="TIME", help="... and lost when nothing is heard for so long (5s)")
-    hub.add_argument("--hub-silence", metavar="TIME", help="a beat that is not acknowledged for so long ends a session (5s)")
-    hub.add_argument(
-        "--registration-driver",
-        "--registration-auth",
-        metavar="DRIVER",
-        help="grpc, csr (the Kubernetes API alone, also to an Open Cluster Management hub), or auto: as the kubeconfig has it",
-    )
-    hub.add_argument(
-        "--proxy-url",
-        metavar="URL",
-        help="HTTP CONNECT proxy (default: the kubeconfig's proxy-url, else HTTPS_PROXY and NO_PROXY); one with a password "
-        "belongs into SPOKE_PROXY_URL or the file, not here",
-    )
-    names = run.add_argument_group("names")
-    names.add_argument(
-        "--cluster-name",
-        "--spoke-cluster-name",
-        metavar="NAME",
-        help="name on the hub (default: as before, else that of the bootstrap kubeconfig, else a UUID)",
-    )
-    names.add_argument("--agent-id", metavar="ID", help="name of this agent (default: as before, else five random letters)")
-    kept = run.add_argument_group("the credential")
-    kept.add_argument(
-        "--component-namespace",
-        metavar="NAME",
-        help="namespace of the secrets (default: the one this runs in, else open-cluster-management-agent)",
-    )
-    kept.add_argument("--hub-kubeconfig-dir", metavar="DIR", help="directory that mirrors the hub kubeconfig secret")
-    kept.add_argument(
-        "--client-cert-expiration-seconds", metavar="N", help="wanted life of certificates, at least 3600 (0: the hub decides)"
-    )
-    kept.add_argument(
-        "--attestation-service-account",
-        metavar="NAMESPACE/NAME",
-        help="the service account of this cluster by whose token it proves to a hub which one it is (default: this pod's)",
-    )
-    told = run.add_argument_group("what is reported")
-    told.add_argument("--cluster-healthcheck-period", metavar="TIME", help="how often everything is looked at anew (1m)")
-    told.add_argument("--max-custom-cluster-claims", metavar="N", help="custom cluster claims beyond this are left out (20)")
-    told.add_argument("--reserved-cluster-claim-suffixes", metavar="A,B", help="claims whose names end so are never left out")
-    told.add_argument("--spoke-external-server-urls", metavar="URL,URL", help="where others reach this cluster's API (https)")
-    told.add_argument("--spoke-external-ca", metavar="FILE", help="CA bundle that verifies those URLs")
-    told.add_argument(
-        "--cluster-labels", metavar="K=V,K=V", help="labels for the cluster when it joins, as far as the hub allows"
-    )
-    told.add_argument("--cluster-annotations", metavar="K=V,K=V", help="annotations (agent.open-cluster-management.io/...)")
-    _add_addons(run)
-    process = run.add_argument_group("the process")
-    process.add_argument(
-        "--rejoin",
-        nargs="?",
-        const="true",
-        metavar="BOOL",
-        help="join again after `spoke leave`, with the bootstrap kubeconfig that there was",
-    )
-    process.add_argument(
-        "--leader-elect",
-        nargs="?",
-        const="true",
-        metavar="BOOL",
-        help="of several processes of this agent, one works: the holder of its Lease in the component namespace (true)",
-    )
-    process.add_argument(
-        "--leader-elect-resource-name", metavar="NAME", help="name of that Lease (default: spoke-agent); one for each agent"
-    )
-    process.add_argument(
-        "--leader-elect-lease-duration",
-        metavar="TIME",
-        help="another process takes over when it was not renewed for so long (15s)",
-    )
-    process.add_argument(
-        "--leader-elect-renew-deadline", metavar="TIME", help="the holder stops when it could not renew for so long (10s)"
-    )
-    process.add_argument("--leader-elect-retry-period", metavar="TIME", help="how often it is renewed, and looked at (5s)")
-    process.add_argument("--feature-gates", metavar="NAME=BOOL,...", help="ClusterClaim, ClusterProperty, AddonManagement")
-    process.add_argument(
-        "--health-listen", metavar="HOST:PORT", help="probes; port 0: any free one, which doctor and status find (127.0.0.1:0)"
-    )
-    process.add_argument("--log-format", metavar="FORMAT", help="json (default) or console")
-    process.add_argument("--log-level", metavar="LEVEL", help="debug, info (default), warning or error")
-    process.add_argument("--trace-endpoint", metavar="URL", help="collector for traces (OTLP over gRPC); without it: none")
-    process.add_argument("--trace-share", metavar="SHARE", help="the share of traces that is recorded; default 1.0")
-
-
-def _add_addons(run: argparse.ArgumentParser) -> None:
-    addons = run.add_argument_group("add-ons")
-    addons.add_argument(
-        "--addon-kubeclient-registration-auth",
-        metavar="HOW",
-        help="how add-ons identify themselves at the hub: csr (by certificate, the default) or token (of a ServiceAccount)",
-    )
-    addons.add_argument(
-        "--addon-token-expiration-seconds", metavar="N", help="wanted life of those tokens, 600 at least (a year)"
-    )
-    addons.add_argument(
-        "--addon-namespaces",
-        metavar="A,B",
-        help="namespaces in which add-ons' secrets are written (open-cluster-management-agent-addon); never the agent's own",
-    )
-    addons.add_argument(
-        "--adopt-addon-secrets",
-        nargs="?",
-        const="true",
-        metavar="BOOL",
-        help="take over add-ons' secrets that Open Cluster Management's agent has created (false: they are left as they are)",
-    )
-    addons.add_argument(
-        "--addon-lease-check-period", metavar="TIME", help="how often the leases of add-ons are looked at (30s)"
-    )
-    addons.add_argument("--addon-lease-grace", metavar="TIME", help="how long a renewal of such a lease is good for (5m)")
+    command.add_argument("--config", type=Path, metavar="FILE", help="YAML file with settings")
+    others = {name: f"--{other.replace('_', '-')}" for other, name in ALIASES.items()}
+    # It comes first in the help; its check needs the setting that is declared before it.
+    names = ["bootstrap_kubeconfig", *(name for name in SpokeSettings.model_fields if name != "bootstrap_kubeconfig")]
+    group = command.add_argument_group()
+    for name in names:
+        if name in GROUPS:
+            group = command.add_argument_group(GROUPS[name])
+        field = SpokeSettings.model_fields[name]
+        options = [f"--{name.replace('_', '-')}", *([others[name]] if name in others else [])]
+        more: dict[str, Any] = {"action": "append"} if name in REPEATABLE else {}
+        if isinstance(field.default, bool):
+            more = {"nargs": "?", "const": "true"}
+        group.add_argument(*options, metavar=field.title, help=field.description, **more)

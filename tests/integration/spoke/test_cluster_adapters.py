@@ -30,7 +30,8 @@ from spoke.cluster import KubeCluster
 from spoke.credentials.kubernetes_secrets import SECRETS, KubeRemains, KubeSecrets, OwnedSecrets
 from spoke.domain.addon import AddOn
 from spoke.ports import ApiServerHealth, RefusedSecretError, SecretPlace
-from spoke.settings import FeatureGates, SpokeSettings
+from spoke.settings import SpokeSettings
+from spoke.settings.fields import FeatureGates
 from tests.fakes.hub import MemoryHub
 from tests.fakes.stage import until
 

@@ -16,7 +16,8 @@ from spoke.cli.network import address_file, probes_of, published
 from spoke.domain.beats import Detection
 from spoke.domain.hubs import HubSelectionPolicy, Unaccepted
 from spoke.options import Hubs
-from spoke.settings import KNOWN, FeatureGates, SpokeSettings, gates_of, load, own_namespace
+from spoke.settings import SpokeSettings, load
+from spoke.settings.fields import KNOWN, FeatureGates, gates_of, own_namespace
 from tests.checks import PYTHON, WRONG_TEXTS, check_each, refusal, refusal_text
 
 ANYWHERE = "127.0.0.1:0"
