@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from machinery import product
 from machinery.errors import InvalidError
 from machinery.observability import tracing
-from machinery.observability.tracing import Beginning, Span, SpanKind, TraceContext, Tracer, Value
+from machinery.observability.tracing import Begin, Beginning, TraceContext, Traced, Value
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
@@ -77,14 +77,19 @@ def sending(exporter_config: TraceExporter | None) -> Iterator[None]:
 
 def tracer_of(
     exporter_config: TraceExporter, exporter: "SpanExporter", processing: _Processing
-) -> tuple[Tracer, Callable[[], None]]:
-    """A tracer that exports to `exporter`, and the function that shuts it down."""
-    sdk = _sdk()
-    keep = sdk.sampling.TraceIdRatioBased(exporter_config.share)
-    provider = sdk.trace.TracerProvider(
+) -> tuple[Begin, Callable[[], None]]:
+    """The function that begins spans for `exporter`, and the one that shuts it down."""
+    try:
+        from opentelemetry.sdk import trace  # noqa: PLC0415 - an extra
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - an extra
+        from opentelemetry.sdk.trace import sampling  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise _not_installed() from error
+    keep = sampling.TraceIdRatioBased(exporter_config.share)
+    provider = trace.TracerProvider(
         # A caller can disable the recording of its trace, and cannot enable it: `share` limits the cost.
-        sampler=sdk.sampling.ParentBased(root=keep, remote_parent_sampled=keep),
-        resource=sdk.Resource.create(
+        sampler=sampling.ParentBased(root=keep, remote_parent_sampled=keep),
+        resource=Resource.create(
             {
                 "service.name": exporter_config.service,
                 "service.version": product.version(),
@@ -92,10 +97,10 @@ def tracer_of(
             }
         ),
         shutdown_on_exit=False,
-        span_limits=sdk.trace.SpanLimits(max_span_attributes=32, max_attribute_length=256),
+        span_limits=trace.SpanLimits(max_span_attributes=32, max_attribute_length=256),
     )
     provider.add_span_processor(processing(exporter))
-    return _OtelTracer(provider.get_tracer(product.NAME, product.version())), provider.shutdown
+    return _Tracer(provider.get_tracer(product.NAME, product.version())).begin, provider.shutdown
 
 
 def _otlp_exporter(exporter_config: TraceExporter) -> "SpanExporter":
@@ -123,82 +128,62 @@ def _not_installed() -> InvalidError:
     return InvalidError(f"traces need what is not installed: pip install '{product.DISTRIBUTION}[{EXTRA}]'")
 
 
-@dataclass(frozen=True, slots=True)
-class _Sdk:
-    api: Any
-    trace: Any
-    sampling: Any
-    Resource: Any
-
-
-def _sdk() -> _Sdk:
-    try:
-        from opentelemetry import trace as api  # noqa: PLC0415 - an extra
-        from opentelemetry.sdk import trace  # noqa: PLC0415 - an extra
-        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - an extra
-        from opentelemetry.sdk.trace import sampling  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise _not_installed() from error
-    return _Sdk(api, trace, sampling, Resource)
-
-
-class _OtelTracer(Tracer):
+class _Tracer:
     def __init__(self, tracer: Any) -> None:
+        from opentelemetry import context, trace  # noqa: PLC0415 - an extra
+
         self._tracer = tracer
-        self._api = _sdk().api
-        kinds = self._api.SpanKind
-        self._kinds = {SpanKind.SERVER: kinds.SERVER, SpanKind.CLIENT: kinds.CLIENT, SpanKind.INTERNAL: kinds.INTERNAL}
+        self._api = trace
+        self._nowhere = context.Context()
+        """OpenTelemetry's own current context is never used."""
 
-    def begin(self, beginning: Beginning) -> Span:
-        begun = self._tracer.start_span(
-            beginning.name,
-            context=self._within(beginning.parent, remote=beginning.remote),
-            kind=self._kinds[beginning.kind],
-            attributes=beginning.attributes,
-        )
-        return _OtelSpan(begun, self._api)
-
-    def _within(self, parent: TraceContext | None, *, remote: bool) -> Any:
-        """OpenTelemetry's context for a parent; its own current context is never used."""
-        from opentelemetry.context import Context  # noqa: PLC0415 - an extra
-
-        if parent is None:
-            return Context()
-        return self._api.set_span_in_context(self._api.NonRecordingSpan(self._foreign(parent, remote=remote)), Context())
-
-    def _foreign(self, context: TraceContext, *, remote: bool) -> Any:
-        return self._api.SpanContext(
-            int(context.trace_id, 16),
-            int(context.span_id, 16),
-            is_remote=remote,
-            trace_flags=self._api.TraceFlags(tracing.SAMPLED if context.sampled else 0),
-            trace_state=self._api.TraceState.from_header([context.state] if context.state else []),
+    def begin(self, beginning: Beginning) -> Traced:
+        parent, within = beginning.parent, self._nowhere
+        if parent is not None:
+            foreign = self._api.SpanContext(
+                int(parent.trace_id, 16),
+                int(parent.span_id, 16),
+                is_remote=beginning.remote,
+                trace_flags=self._api.TraceFlags(tracing.SAMPLED if parent.sampled else 0),
+                trace_state=self._api.TraceState.from_header([parent.state] if parent.state else []),
+            )
+            within = self._api.set_span_in_context(self._api.NonRecordingSpan(foreign), within)
+        kind = self._api.SpanKind[beginning.kind.name]
+        return _Recorded(
+            self._tracer.start_span(beginning.name, within, kind, beginning.attributes), self._api.StatusCode.ERROR
         )
 
 
-class _OtelSpan(Span):
-    __slots__ = ("_api", "_context", "_span")
+class _Recorded(Traced):
+    """A block with a span of OpenTelemetry."""
 
-    def __init__(self, span: Any, api: Any) -> None:
-        self._span = span
-        self._api = api
+    __slots__ = ("_failed", "_span")
+
+    def __init__(self, span: Any, failed: Any) -> None:
         context = span.get_span_context()
-        self._context = TraceContext(
+        trace_id, span_id, sampled = (
             f"{context.trace_id:032x}",
             f"{context.span_id:016x}",
-            bool(context.trace_flags & tracing.SAMPLED),
-            context.trace_state.to_header() if context.trace_state else "",
+            context.trace_flags & tracing.SAMPLED,
         )
+        state = context.trace_state.to_header() if context.trace_state else ""
+        super().__init__(TraceContext(trace_id, span_id, bool(sampled), state))
+        self._span = span
+        self._failed = failed
 
     @property
-    def context(self) -> TraceContext:
-        return self._context
+    def is_recorded(self) -> bool:
+        return self._span is not None
 
     def note(self, name: str, value: Value) -> None:
-        self._span.set_attribute(name, value)
+        if self._span is not None:
+            self._span.set_attribute(name, value)
 
-    def end(self, error: str = "") -> None:
+    def finish(self, error: str) -> None:
+        span, self._span = self._span, None
+        if span is None:
+            return
         if error:
-            self._span.set_attribute("error.type", error)
-            self._span.set_status(self._api.StatusCode.ERROR)
-        self._span.end()
+            span.set_attribute("error.type", error)
+            span.set_status(self._failed)
+        span.end()

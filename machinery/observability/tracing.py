@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import wraps
 from types import MappingProxyType, TracebackType
-from typing import Any, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -60,18 +60,6 @@ class SpanKind(StrEnum):
     INTERNAL = "internal"
 
 
-class Span(Protocol):
-    """One unit of work, from `Tracer.begin` to `end`."""
-
-    @property
-    def context(self) -> TraceContext: ...
-
-    def note(self, name: str, value: Value) -> None: ...
-
-    def end(self, error: str = "") -> None:
-        """`error`: kind of the error, from a bounded set. Called once."""
-
-
 @dataclass(frozen=True, slots=True)
 class Beginning:
     """Data of a span at its beginning."""
@@ -84,24 +72,18 @@ class Beginning:
     attributes: Mapping[str, Value]
 
 
-class Tracer(Protocol):
-    """Accepts spans. Never raises and never blocks."""
-
-    def begin(self, beginning: Beginning) -> Span: ...
-
-
 _current: ContextVar[TraceContext | None] = ContextVar("trace", default=None)
 
 
 class _Process:
     """The tracer of this process; global, as the logging configuration is."""
 
-    tracer: Tracer | None = None
+    begin: "Begin | None" = None
 
 
-def use(tracer: Tracer | None) -> None:
-    """Send all spans of this process to `tracer` from now on; None: create no spans."""
-    _Process.tracer = tracer
+def use(begin: "Begin | None") -> None:
+    """Begin all spans of this process with `begin` from now on, which never raises and never blocks; None: no spans."""
+    _Process.begin = begin
 
 
 def current() -> TraceContext | None:
@@ -118,34 +100,35 @@ def carried() -> Carried:
 
 
 class Traced:
-    """A `with` block in which a span, if any, is the current one. An error that leaves the block is recorded on the span."""
+    """A `with` block with a current span: one of a peer, none, or in a subclass one that is recorded until its end.
 
-    __slots__ = ("_before", "_context", "_open", "_span")
+    An error that leaves the block is recorded on the span.
+    """
 
-    def __init__(self, span: Span | None, context: TraceContext | None) -> None:
-        self._span = span
+    __slots__ = ("_before", "_context", "_open")
+
+    def __init__(self, context: TraceContext | None) -> None:
         self._context = context
         self._before: TraceContext | None = None
         self._open = False
 
     def note(self, name: str, value: Value) -> None:
-        """Set an attribute. Ignored after the end."""
-        if self._span is not None:
-            self._span.note(name, value)
+        """Set an attribute. Ignored when no span is recorded, and after the end."""
 
     @property
     def is_recorded(self) -> bool:
         """Whether attributes are recorded; False after the end."""
-        return self._span is not None
+        return False
+
+    def finish(self, error: str) -> None:
+        """End the recorded span; called at each `end`. `error`: kind of the error, from a bounded set."""
 
     def end(self, error: str = "") -> None:
         """End the span before the block ends; the rest of the block belongs to no span. Idempotent."""
         if self._open:
             self._open = False
             _current.set(self._before)
-        span, self._span = self._span, None
-        if span is not None:
-            span.end(error)
+        self.finish(error)
 
     def __enter__(self) -> Self:
         if self._context is not None:
@@ -159,7 +142,8 @@ class Traced:
             self.end("" if error is None or isinstance(error, GeneratorExit) else sort_of(error))
 
 
-NOTHING = Traced(None, None)
+Begin = Callable[[Beginning], Traced]
+NOTHING = Traced(None)
 """The shared block without a span."""
 
 
@@ -171,26 +155,22 @@ def sort_of(error: BaseException) -> str:
 def serving(name: str, sent: Callable[[str], str | None], attributes: Mapping[str, Value]) -> Traced:
     """A block around the answer to a request. `sent`: returns the request's header or metadata of a name."""
     parent = parsed(sent(TRACEPARENT) or "", sent(TRACESTATE) or "")
-    if _Process.tracer is None:
-        return NOTHING if parent is None else Traced(None, parent)
-    return _begun(Beginning(name, SpanKind.SERVER, parent, parent is not None, attributes))
+    if _Process.begin is None:
+        return NOTHING if parent is None else Traced(parent)
+    return _Process.begin(Beginning(name, SpanKind.SERVER, parent, parent is not None, attributes))
 
 
 def span(name: str, attributes: Mapping[str, Value] = NOTHING_MORE, *, kind: SpanKind = SpanKind.INTERNAL) -> Traced:
     """A block with its own span, part of the current trace or the first of a new one."""
-    if _Process.tracer is None:
+    if _Process.begin is None:
         return NOTHING
-    return _begun(Beginning(name, kind, _current.get(), remote=False, attributes=attributes))
+    return _Process.begin(Beginning(name, kind, _current.get(), remote=False, attributes=attributes))
 
 
 def within(name: str) -> Traced:
     """A block with a span only inside of a sampled trace; it never begins a trace."""
-    if _Process.tracer is None:
-        return NOTHING
-    parent = _current.get()
-    if parent is None or not parent.sampled:
-        return NOTHING
-    return _begun(Beginning(name, SpanKind.INTERNAL, parent, remote=False, attributes=NOTHING_MORE))
+    parent = None if _Process.begin is None else _current.get()
+    return span(name) if parent is not None and parent.sampled else NOTHING
 
 
 def asking(name: str) -> Callable[[Callable[P, Asked[T]]], Callable[P, Asked[T]]]:
@@ -205,9 +185,3 @@ def asking(name: str) -> Callable[[Callable[P, Asked[T]]], Callable[P, Asked[T]]
         return asked
 
     return told
-
-
-def _begun(beginning: Beginning) -> Traced:
-    assert _Process.tracer is not None  # noqa: S101 - who calls has looked
-    begun = _Process.tracer.begin(beginning)
-    return Traced(begun, begun.context)

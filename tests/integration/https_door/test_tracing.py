@@ -104,7 +104,7 @@ async def test_lines_of_a_request_bear_its_id_its_cluster_and_its_trace_and_no_l
 
     monkeypatch.setattr(type(hub.store), "read", telling)
     context = tracing.parsed("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
-    with tracing.Traced(None, context):
+    with tracing.Traced(context):
         answer = await client.raw("GET", f"{CLUSTERS}/edge1")
     about_one = [json.loads(line) for line in stream.getvalue().splitlines() if "reads" in line]
     stream.truncate(0)
