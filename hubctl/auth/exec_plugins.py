@@ -12,12 +12,12 @@ from pathlib import Path
 from hubctl.errors import CommandError
 from machinery.client.exec_credential import (
     EXEC_INFO,
-    AskedCluster,
+    ExecCluster,
+    ExecCredential,
     ExecUser,
     Interactive,
-    ToldCredential,
     exec_info,
-    read_told,
+    read_credential,
 )
 from machinery.client.kubeconfig import ClusterEntry, Kubeconfig
 from machinery.errors import InvalidError
@@ -26,7 +26,7 @@ PATIENCE, UNSEEN_PATIENCE = 300.0, 2.0
 """Time-outs in seconds; the first allows for a login in a browser, the second is for shell completion."""
 
 
-def ask_plugin(found: Kubeconfig, plugin: ExecUser, *, unseen: bool = False) -> ToldCredential:
+def ask_plugin(found: Kubeconfig, plugin: ExecUser, *, unseen: bool = False) -> ExecCredential:
     """Run the plug-in of a kubeconfig's user; return its credential. Raises CommandError without any of its output.
 
     `unseen`: without messages and prompts.
@@ -37,13 +37,13 @@ def ask_plugin(found: Kubeconfig, plugin: ExecUser, *, unseen: bool = False) -> 
     told = exec_info(cluster, api_version=plugin.api_version, interactive=interactive, config=plugin.cluster_config)
     text = _run(plugin, _program(plugin, called, found.source), told, called, interactive=interactive, unseen=unseen)
     try:
-        return read_told(text, plugin.api_version)
+        return read_credential(text, plugin.api_version)
     except InvalidError as error:
         raise CommandError(f"{called} cannot be used: {error.message}") from None
 
 
-def _asked(entry: ClusterEntry) -> AskedCluster:
-    return AskedCluster(entry.server, entry.certificate_authority, entry.proxy_url, entry.tls_server_name)
+def _asked(entry: ClusterEntry) -> ExecCluster:
+    return ExecCluster(entry.server, entry.certificate_authority, entry.proxy_url, entry.tls_server_name)
 
 
 def _is_interactive(plugin: ExecUser, called: str, *, unseen: bool) -> bool:

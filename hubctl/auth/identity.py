@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hubctl.errors import CommandError, ConnectionLostError
-from machinery.client.exec_credential import ExecUser, ToldCredential
+from machinery.client.exec_credential import ExecCredential, ExecUser
 from machinery.client.kubeconfig import BearerToken, Credential, Kubeconfig
 from machinery.meta.timestamps import parse_time
 from machinery.runtime.clock import SystemClock
@@ -95,7 +95,7 @@ class PluginIdentity(UserIdentity):
         self._found = found
         self._plugin = plugin
         self._unseen = unseen
-        self._told: ToldCredential | None = None
+        self._told: ExecCredential | None = None
         self._was_good = False
         self.called = f"the credential that the plug-in {plugin.command} told"
         self.remedy = f"Log in anew where {plugin.command} has its credentials from"
@@ -111,7 +111,7 @@ class PluginIdentity(UserIdentity):
             self._told, self._was_good = None, False
         return True
 
-    def _asked(self) -> ToldCredential:
+    def _asked(self) -> ExecCredential:
         """A plug-in that has worked may fail temporarily, for example when the server that it uses is unreachable."""
         from hubctl.auth.exec_plugins import ask_plugin  # noqa: PLC0415 - most kubeconfigs have none
 
@@ -144,5 +144,5 @@ def checked(token: str, where: str) -> str:
     return token
 
 
-def _is_over(told: ToldCredential) -> bool:
+def _is_over(told: ExecCredential) -> bool:
     return bool(told.expires) and parse_time(told.expires) <= SystemClock().now()

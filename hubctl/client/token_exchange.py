@@ -9,7 +9,7 @@ from typing import Any
 from hubctl.auth.token_sources import CERTIFICATE, Wallet
 from hubctl.client.http import ApiClient
 from hubctl.errors import CommandError
-from machinery.client.exec_credential import AskedCluster, ToldCredential
+from machinery.client.exec_credential import ExecCluster, ExecCredential
 from machinery.client.kubeconfig import ClusterEntry, HubEndpoint, Kubeconfig
 from machinery.meta.timestamps import parse_time
 from machinery.product import GROUP_SUFFIX, NAME
@@ -48,7 +48,7 @@ class AuthenticatorReference:
 class LoginKey:
     """Everything that determines a certificate, except the token."""
 
-    cluster: AskedCluster
+    cluster: ExecCluster
     authenticator: AuthenticatorReference
     group_suffix: str = GROUP_SUFFIX
 
@@ -66,7 +66,7 @@ class LoginKey:
         return ApiClient(Kubeconfig("of this login", NAME, entry, NAME))
 
 
-def kept(wallet: Wallet, now: datetime, token: str | None) -> ToldCredential | None:
+def kept(wallet: Wallet, now: datetime, token: str | None) -> ExecCredential | None:
     """The cached certificate while it is valid. `token`, if available, must be the one that it was issued for."""
     found = wallet.read(CERTIFICATE)
     parts = [found.get(name) for name in ("chain", "key", "expires")]
@@ -76,10 +76,10 @@ def kept(wallet: Wallet, now: datetime, token: str | None) -> ToldCredential | N
         ends = parse_time(str(parts[2]))
     except ValueError:
         return None
-    return ToldCredential(str(parts[0]), str(parts[1]), str(parts[2])) if ends - now > BEFORE_END else None
+    return ExecCredential(str(parts[0]), str(parts[1]), str(parts[2])) if ends - now > BEFORE_END else None
 
 
-def exchanged(login: LoginKey, token: str, wallet: Wallet) -> ToldCredential:
+def exchanged(login: LoginKey, token: str, wallet: Wallet) -> ExecCredential:
     """Obtain and cache a new certificate with a local key. Raises CommandError."""
     from machinery import pki  # noqa: PLC0415 - slow to import, and only needed once in minutes
     from machinery.identity import CertificateSubject  # noqa: PLC0415 - likewise
@@ -90,7 +90,7 @@ def exchanged(login: LoginKey, token: str, wallet: Wallet) -> ToldCredential:
     body = {"apiVersion": f"{GROUP}/v1alpha1", "kind": "TokenCredentialRequest", "metadata": {}, "spec": spec}
     answer = login.client().request("POST", PATH, body)
     credential = _credential(answer, login)
-    told = ToldCredential(credential["clientCertificateData"], key.decode("ascii"), credential["expirationTimestamp"])
+    told = ExecCredential(credential["clientCertificateData"], key.decode("ascii"), credential["expirationTimestamp"])
     document = {"chain": told.chain, "key": told.key, "expires": told.expires, "token_hash": _hash(token)}
     wallet.write(CERTIFICATE, document)
     return told

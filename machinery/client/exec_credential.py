@@ -46,7 +46,7 @@ class ExecUser:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedCluster:
+class ExecCluster:
     """The cluster for which a plugin is called."""
 
     server: str
@@ -56,7 +56,7 @@ class AskedCluster:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldCredential:
+class ExecCredential:
     """Output of a plugin: a client certificate (PEM) with its key, a token, or both. `expires` is unparsed."""
 
     chain: str = ""
@@ -119,7 +119,7 @@ def written_exec(user: ExecUser) -> dict[str, Any]:
 
 
 def exec_info(
-    cluster: AskedCluster | None, *, api_version: str = API_VERSION, interactive: bool = False, config: Any = None
+    cluster: ExecCluster | None, *, api_version: str = API_VERSION, interactive: bool = False, config: Any = None
 ) -> str:
     """Value of `EXEC_INFO`. `config`: the cluster's configuration for plugins."""
     spec: dict[str, Any] = {"interactive": interactive}
@@ -135,7 +135,7 @@ def exec_info(
     return json.dumps({"apiVersion": api_version, "kind": KIND, "spec": spec}, default=str)  # YAML values may be dates
 
 
-def read_exec_info(text: str) -> AskedCluster:
+def read_exec_info(text: str) -> ExecCluster:
     """Parse `EXEC_INFO`. Raises InvalidError that states what the kubeconfig lacks."""
     document = _document(text, f"the variable {EXEC_INFO}", API_VERSION)
     cluster = (document.get("spec") or {}).get("cluster")
@@ -149,10 +149,10 @@ def read_exec_info(text: str) -> AskedCluster:
         raise InvalidError("the certificate-authority-data of the cluster is not base64") from None
     if not authority:
         raise InvalidError("the kubeconfig has no certificate-authority-data for the cluster, so the hub cannot be verified")
-    return AskedCluster(cluster["server"], authority, cluster.get("proxy-url"), cluster.get("tls-server-name"))
+    return ExecCluster(cluster["server"], authority, cluster.get("proxy-url"), cluster.get("tls-server-name"))
 
 
-def told_credential(credential: ToldCredential) -> dict[str, Any]:
+def written_credential(credential: ExecCredential) -> dict[str, Any]:
     """Output of a plugin. It contains a private key."""
     status = {
         "expirationTimestamp": credential.expires,
@@ -162,26 +162,26 @@ def told_credential(credential: ToldCredential) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": KIND, "status": status}
 
 
-def read_told(text: str, api_version: str = API_VERSION) -> ToldCredential:
+def read_credential(text: str, api_version: str = API_VERSION) -> ExecCredential:
     """Parse the output of a plugin. Raises InvalidError without any part of the text."""
-    document = _document(text, "what the plug-in told", api_version)
+    document = _document(text, "the output of the plug-in", api_version)
     status = document.get("status")
     if not isinstance(status, Mapping):
-        raise InvalidError("what the plug-in told has no status")
+        raise InvalidError("the output of the plug-in has no status")
     names = ("clientCertificateData", "clientKeyData", "token", "expirationTimestamp")
     parts = [status.get(name) or "" for name in names]
     if not all(isinstance(part, str) for part in parts):
-        raise InvalidError(f"what the plug-in told has another thing than a text among {', '.join(names)}")
-    told = ToldCredential(parts[0], parts[1], parts[3], parts[2])
+        raise InvalidError(f"the output of the plug-in has a value that is no text among {', '.join(names)}")
+    told = ExecCredential(parts[0], parts[1], parts[3], parts[2])
     if bool(told.chain) != bool(told.key):
-        raise InvalidError("what the plug-in told holds one of certificate and key, and they go together")
+        raise InvalidError("the output of the plug-in holds one of certificate and key, and they go together")
     if not told.chain and not told.token:
-        raise InvalidError("what the plug-in told holds neither a token nor a client certificate with its key")
+        raise InvalidError("the output of the plug-in holds neither a token nor a client certificate with its key")
     try:
         if told.expires:
             parse_time(told.expires)
     except (ValueError, OverflowError):
-        raise InvalidError("what the plug-in told has an expirationTimestamp that is no time") from None
+        raise InvalidError("the output of the plug-in has an expirationTimestamp that is no time") from None
     return told
 
 

@@ -24,7 +24,14 @@ from hubctl.client.connection import kubeconfig_path, load_kubeconfig, root_opti
 from hubctl.client.token_exchange import AuthenticatorReference, LoginKey, exchanged, kept
 from hubctl.errors import CommandError
 from hubctl.output.files import OVERWRITE, only_user, output_file
-from machinery.client.exec_credential import EXEC_INFO, AskedCluster, ExecUser, ToldCredential, read_exec_info, told_credential
+from machinery.client.exec_credential import (
+    EXEC_INFO,
+    ExecCluster,
+    ExecCredential,
+    ExecUser,
+    read_exec_info,
+    written_credential,
+)
 from machinery.client.kubeconfig import ClusterEntry, Kubeconfig, read_kubeconfig, write_exec_kubeconfig
 from machinery.errors import InvalidError
 from machinery.product import GROUP_SUFFIX, NAME
@@ -65,10 +72,10 @@ def credential(authenticator: str, group_suffix: str, **chosen: Any) -> None:
     """
     login = LoginKey(_cluster(chosen), AuthenticatorReference.parse(authenticator), group_suffix)
     source = source_of(chosen, kept=bool(chosen["token_kept"]))
-    click.echo(json.dumps(told_credential(obtained(login, source))))
+    click.echo(json.dumps(written_credential(obtained(login, source))))
 
 
-def obtained(login: LoginKey, source: TokenSource) -> ToldCredential:
+def obtained(login: LoginKey, source: TokenSource) -> ExecCredential:
     """The cached certificate, or a new one. Raises CommandError."""
     now, wallet = SystemClock().now(), wallet_of(login, source)
     token = current_token(source, wallet, now.timestamp()) if source.file is not None else None
@@ -80,12 +87,12 @@ def wallet_of(login: LoginKey, source: TokenSource) -> Wallet:
     return login.wallet(*source.flags())
 
 
-def _cluster(chosen: dict[str, Any]) -> AskedCluster:
+def _cluster(chosen: dict[str, Any]) -> ExecCluster:
     server, authority = chosen["server"], chosen["certificate_authority"]
     if bool(server) != bool(authority):
         raise CommandError("--server and --certificate-authority belong together", code=2)
     if server:
-        return AskedCluster(server, authority_in(authority))
+        return ExecCluster(server, authority_in(authority))
     told = os.environ.get(EXEC_INFO)
     if not told:
         raise CommandError(
@@ -199,8 +206,8 @@ def login_of(found: Kubeconfig) -> tuple[LoginKey, TokenSource]:
     return known, source_of(chosen, kept=bool(chosen["token_kept"]))
 
 
-def asked_cluster(entry: ClusterEntry) -> AskedCluster:
-    return AskedCluster(entry.server, entry.certificate_authority, entry.proxy_url, entry.tls_server_name)
+def asked_cluster(entry: ClusterEntry) -> ExecCluster:
+    return ExecCluster(entry.server, entry.certificate_authority, entry.proxy_url, entry.tls_server_name)
 
 
 def _entry(chosen: dict[str, Any], kubeconfig: str | None, context_name: str | None) -> ClusterEntry:
@@ -214,7 +221,7 @@ def _entry(chosen: dict[str, Any], kubeconfig: str | None, context_name: str | N
     return ClusterEntry(NAME, server.rstrip("/"), authority_in(authority))
 
 
-def _logged_in(known: LoginKey, source: TokenSource, *, browser: bool) -> ToldCredential:
+def _logged_in(known: LoginKey, source: TokenSource, *, browser: bool) -> ExecCredential:
     wallet = wallet_of(known, source)
     wallet.forget()
     if source.kept:
@@ -234,7 +241,7 @@ def _show(address: str) -> None:
     click.echo(f"log in at: {address}", err=True)
 
 
-def _user(told: ToldCredential) -> str:
+def _user(told: ExecCredential) -> str:
     from machinery import pki  # noqa: PLC0415 - slow to import
 
     return pki.parse_certificate(told.chain.encode()).subject.common_name

@@ -21,7 +21,7 @@ from hubctl.client.http import ApiClient
 from hubctl.client.token_exchange import BEFORE_END, AuthenticatorReference, LoginKey, kept
 from hubctl.errors import FAILED, MISUSED, CommandError, ConnectionLostError
 from hubctl.kubectl_plugin import offered
-from machinery.client.exec_credential import AskedCluster
+from machinery.client.exec_credential import ExecCluster
 from machinery.client.kubeconfig import Credential, read_kubeconfig
 from machinery.meta.timestamps import format_time
 from tests.fakes.identity import SigningKey
@@ -290,12 +290,12 @@ def test_what_is_kept_is_private_and_read_back_until_it_is_forgotten(wallet: Wal
     (tmp_path / "file").write_text("")
     with pytest.raises(CommandError, match="cannot be written"):
         Wallet(tmp_path / "file" / "x", "key").write(TOKENS, {})
-    cluster = AskedCluster("https://a", b"ca")
+    cluster = ExecCluster("https://a", b"ca")
     logins = [
         LoginKey(cluster, AuthenticatorReference("jwt", "a")),
         LoginKey(cluster, AuthenticatorReference("jwt", "b")),
-        LoginKey(AskedCluster("https://b", b"ca"), AuthenticatorReference("jwt", "a")),
-        LoginKey(AskedCluster("https://a", b"cb"), AuthenticatorReference("jwt", "a")),
+        LoginKey(ExecCluster("https://b", b"ca"), AuthenticatorReference("jwt", "a")),
+        LoginKey(ExecCluster("https://a", b"cb"), AuthenticatorReference("jwt", "a")),
         LoginKey(cluster, AuthenticatorReference("jwt", "a"), "example.org"),
     ]
     assert len({login.wallet("--token-file", "/x").key for login in logins} | {logins[0].wallet("--token-file", "/y").key}) == 6

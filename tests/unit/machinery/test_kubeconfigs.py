@@ -16,12 +16,12 @@ from machinery.client import exec_credential as plugins
 from machinery.client import kubeconfig as hubs
 from machinery.client.exec_credential import (
     API_VERSION,
-    AskedCluster,
+    ExecCluster,
+    ExecCredential,
     ExecUser,
-    ToldCredential,
     exec_info,
+    read_credential,
     read_exec_info,
-    read_told,
 )
 from machinery.client.kubeconfig import (
     ClusterEntry,
@@ -243,13 +243,13 @@ def _with(value: Any, *path: str | int) -> dict[str, Any]:
 
 CLUSTER_AT = ("clusters", 0, "cluster")
 GRPC_AT = (*CLUSTER_AT, "extensions", 0, "extension", "grpcServer")
-ASKED = AskedCluster("https://hub:6443", b"ca", "http://proxy", "hub.example.org")
+ASKED = ExecCluster("https://hub:6443", b"ca", "http://proxy", "hub.example.org")
 
 
 def test_exec_info_and_credential_round_trip_or_are_refused() -> None:
     assert read_exec_info(exec_info(ASKED)) == ASKED
-    told = ToldCredential("chain", "key", "2026-01-01T00:00:00Z")
-    assert read_told(json.dumps(plugins.told_credential(told))) == told
+    told = ExecCredential("chain", "key", "2026-01-01T00:00:00Z")
+    assert read_credential(json.dumps(plugins.written_credential(told))) == told
     assert "key" not in repr(told).replace("key=", "")
     plugin = ExecUser("hubctl", ("credential", "--x"), {"A": "b"}, install_hint="install it")
     entry = ClusterEntry("hub", "https://hub:6443", b"ca")
@@ -268,9 +268,9 @@ def test_exec_info_and_credential_round_trip_or_are_refused() -> None:
     assert plugins.read_exec(ours) == ExecUser("x", (), {"A": "", "B": ""}, provides_cluster=False)
 
     beta = json.dumps({"apiVersion": "client.authentication.k8s.io/v1beta1", "kind": "ExecCredential", "spec": {}})
-    odd = (exec_info(AskedCluster("https://hub", b"")), exec_info(ASKED).replace("Y2E=", "!"))
+    odd = (exec_info(ExecCluster("https://hub", b"")), exec_info(ASKED).replace("Y2E=", "!"))
     check_refusals(InvalidError, read_exec_info, [(text, "") for text in ("", "[" * 100_000, "[]", "{}", beta, *odd)])
     rows: list[Any] = [None, {}, {"clientCertificateData": "c"}, {"clientCertificateData": "c", "clientKeyData": 5}]
     texts = [json.dumps({"apiVersion": API_VERSION, "kind": "ExecCredential", "status": status}) for status in rows]
-    said = "neither a token|go together|has no status|another thing than a text"
-    check_refusals(InvalidError, read_told, [(text, said) for text in texts])
+    said = "neither a token|go together|has no status|no text among"
+    check_refusals(InvalidError, read_credential, [(text, said) for text in texts])
