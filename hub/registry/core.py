@@ -1,21 +1,17 @@
 """Leases other than the clusters' own, and ServiceAccounts: the kinds' only write paths."""
 
 from typing import Any
-from uuid import uuid4
 
 from hub.api.meta import document as doc
 from hub.api.meta.change import LEASES, SERVICE_ACCOUNTS
 from hub.ports import Transaction, Written
 from hub.registry.generic import objects
-from hub.registry.generic.objects import store
 from machinery.meta.objects import StoredObject
 
 
 def put_lease(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
     """Create (`old` None) or update. Raises AlreadyExistsError, ConflictError."""
-    before = old.document if old else None
-    document = doc.typed(new, "coordination.k8s.io/v1", "Lease")
-    return store(tx, LEASES, doc.stamped(document, before, uid=str(uuid4()), now=tx.now, generations=False), old, actor)
+    return objects.write(tx, LEASES, doc.typed(new, "coordination.k8s.io/v1", "Lease"), old, actor)
 
 
 def remove_lease(tx: Transaction, old: StoredObject, actor: str) -> Written:

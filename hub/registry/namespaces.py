@@ -1,14 +1,13 @@
 """Use cases about Namespaces: the kind's only write path, and checks by other use cases."""
 
 from typing import Any
-from uuid import uuid4
 
 from hub.api import namespaces as rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import NAMESPACES, SERVICE_ACCOUNTS
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction, Written
-from hub.registry.generic.objects import store
+from hub.registry.generic.objects import write
 from machinery.errors import Cause, ErrorSubject, ForbiddenError, NotFoundError
 from machinery.identity import CLUSTER_LABEL
 from machinery.meta.objects import Key, Query, StoredObject
@@ -21,13 +20,11 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
 
     `writer`: see `hub.registry.generic.objects.store`. Raises ForbiddenError, ConflictError and others.
     """
-    before = old.document if old else None
-    document = doc.stamped(new, before, uid=str(uuid4()), now=tx.now, generations=False)
-    if old is not None and doc.is_deleting(document):
+    if old is not None and doc.is_deleting(new):
         _check_deletable(old.key.name)
-        if not rules.is_held(document):
+        if not rules.is_held(new):
             return tx.objects.delete(NAMESPACES, old, actor)
-    return store(tx, NAMESPACES, document, old, actor, writer=writer)
+    return write(tx, NAMESPACES, new, old, actor, writer=writer)
 
 
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:

@@ -16,14 +16,15 @@ from hub.api.managedclusters import duplicates as duplicate
 from hub.api.managedclusters import removal
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS
+from hub.api.objects.managed_fields import HUB_WRITER
 from hub.api.revocations import RevocationTarget, RevokedObjects
 from hub.ports import Transaction, Written
 from hub.registry import core as accounts
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificates import service as certificates
 from hub.registry.certificatesigningrequests import service as request_objects
+from hub.registry.generic import objects
 from hub.registry.generic.definition import ResourceDefinition
-from hub.registry.generic.objects import store
 from hub.registry.generic.schemas import DNS_LABEL, MOMENT, TEXT, Schema, listing, record
 from hub.registry.managedclusters import service as clusters
 from hub.registry.multihub import owners
@@ -55,8 +56,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
         clusters.note_revoked(tx, about, actor)
     cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", about)) if about else None
     status = rules.status_of(ended, actor, tx.now, cluster=about or "", uid=cluster.uid if cluster else "")
-    document = doc.stamped({**new, "status": status}, None, uid=str(uuid4()), now=tx.now, generations=True)
-    return store(tx, REVOCATIONS, document, None, actor)
+    return objects.write(tx, REVOCATIONS, {**new, "status": status}, None, actor, generations=True)
 
 
 def create(tx: Transaction, name: str, spec: dict[str, str], actor: str) -> Written:
@@ -164,7 +164,7 @@ def _refuse_requests(tx: Transaction, cluster: ClusterName, agent: AgentId | Non
             request_objects.decide(tx, stored.key.name, approve=False, reason=REFUSED, message=message, actor=actor)
         else:
             failed = request.with_decision(stored.document, FAILED, REFUSED, message, tx.now)
-            request_objects.write(tx, failed, stored, actor)
+            objects.write(tx, REQUESTS, failed, stored, actor, writer=HUB_WRITER)
         refused.append(stored.key.name)
     return tuple(refused)
 

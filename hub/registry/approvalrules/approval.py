@@ -5,13 +5,13 @@ subject and its requester name the same cluster exactly, and it is for a client 
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from hub.api import approvalrules as by_rule
 from hub.api.approvalrules import ApprovalRule, Asker, AskerKind, RuleDecision, RuleInput, RuleVerdict, rule_of
 from hub.api.auditrecords import AuditRecord
 from hub.api.certificates import CertificateRecord, Purpose
-from hub.api.certificatesigningrequests import approval
 from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import APPROVED, RequestPhase
 from hub.api.managedclusters import cluster as clusters
@@ -22,10 +22,11 @@ from hub.ports import Transaction
 from hub.registry.certificatesigningrequests import issuance
 from hub.registry.certificatesigningrequests import service as request_objects
 from hub.registry.certificatesigningrequests.issuance import CertificateGrant
+from hub.registry.generic.objects import write
 from hub.registry.managedclusters import service as cluster_objects
 from hub.registry.multihub import owners
 from machinery.errors import InvalidError, MusterError
-from machinery.identity import CLUSTER_LABEL, ClusterName
+from machinery.identity import CLUSTER_LABEL, OPERATOR_GROUP, SUBJECT_PREFIX, CertificateSubject, ClusterName, parse_agent_user
 from machinery.meta.objects import Document, Key, Query, StoredObject
 from machinery.meta.selectors import Operator, Requirement
 from machinery.meta.timestamps import format_time
@@ -51,13 +52,13 @@ class ApprovalOutcome:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A strict request, its grant and its requester."""
+    """A strict request and its grant. `is_automatic`: built-in rules approve it, see `_asked`."""
 
     request: Document
     grant: CertificateGrant
-    requester: CertificateRecord | None
     cluster: StoredObject | None
     asker: Asker | None
+    is_automatic: bool
 
     def candidate(self, tx: Transaction) -> RuleInput:
         holder = self.grant.holder
@@ -68,15 +69,11 @@ class _Asked:
 
 def rules_in(tx: Transaction, globs: tuple[str, ...]) -> tuple[ApprovalRule, ...]:
     """All rules: the one of `--auto-approve` first, then the others by name."""
-    return (*by_rule.of_flag(globs), *_stored_rules(tx))
-
-
-def _stored_rules(tx: Transaction) -> Iterator[ApprovalRule]:
+    known = list(by_rule.of_flag(globs))
     for stored in tx.objects.find(APPROVAL_RULES, Query()).items:
-        try:
-            yield rule_of(stored.encoded)
-        except InvalidError:  # written by another version of the hub; an unreadable rule decides nothing
-            continue
+        with suppress(InvalidError):  # written by another version of the hub; an unreadable rule decides nothing
+            known.append(rule_of(stored.encoded))
+    return tuple(known)
 
 
 def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
@@ -95,22 +92,20 @@ def review(tx: Transaction, name: str, known: Sequence[ApprovalRule], actor: str
     asked = _asked(tx, stored.document)
     if asked is None:
         return None
-    if _needs_no_rule(tx, asked):
-        _approve(tx, stored, rules.AUTO_APPROVED_MESSAGE, actor)
-        return ApprovalOutcome()
-    if asked.grant.purpose is not Purpose.AGENT or _is_denied(asked.cluster):
-        return None
-    fitting = [rule for rule in known if rule.fits(RuleVerdict.APPROVE, asked.candidate(tx))]
-    deciding = next((rule for rule in fitting if not rule.dry_run), None)
-    if deciding is not None:
-        _approve(tx, stored, f'Approved by the rule "{deciding.name}".', RULE_ACTOR + deciding.name)
-        return ApprovalOutcome((_decision(deciding, RuleVerdict.APPROVE, asked.candidate(tx).cluster, stored),))
-    return _noted(tx, stored, fitting, asked.candidate(tx).cluster) if fitting else None
-
-
-def _approve(tx: Transaction, stored: StoredObject, message: str, actor: str) -> None:
+    message, by, outcome = rules.AUTO_APPROVED_MESSAGE, actor, ApprovalOutcome()
+    if not asked.is_automatic:
+        if asked.grant.purpose is not Purpose.AGENT or _is_denied(asked.cluster):
+            return None
+        candidate = asked.candidate(tx)
+        fitting = [rule for rule in known if rule.fits(RuleVerdict.APPROVE, candidate)]
+        deciding = next((rule for rule in fitting if not rule.dry_run), None)
+        if deciding is None:
+            return _noted(tx, stored, fitting, candidate.cluster) if fitting else None
+        message, by = f'Approved by the rule "{deciding.name}".', RULE_ACTOR + deciding.name
+        outcome = ApprovalOutcome((_decision(deciding, RuleVerdict.APPROVE, candidate.cluster, stored),))
     approved = rules.with_decision(stored.document, APPROVED, rules.AUTO_APPROVED_REASON, message, tx.now)
-    request_objects.write(tx, approved, stored, actor)
+    write(tx, REQUESTS, approved, stored, by, writer=HUB_WRITER)
+    return outcome
 
 
 def _noted(tx: Transaction, stored: StoredObject, fitting: Sequence[ApprovalRule], cluster: str) -> ApprovalOutcome | None:
@@ -121,7 +116,7 @@ def _noted(tx: Transaction, stored: StoredObject, fitting: Sequence[ApprovalRule
     others = [dict(entry) for entry in doc.conditions(stored.document) if entry.get("type") != by_rule.DRY_RUN]
     bare = doc.with_status(stored.document, conditions=others)
     noted = rules.with_decision(bare, by_rule.DRY_RUN, "WouldApprove", told, tx.now)
-    request_objects.write(tx, noted, stored, RULE_ACTOR + fitting[0].name)
+    write(tx, REQUESTS, noted, stored, RULE_ACTOR + fitting[0].name, writer=HUB_WRITER)
     return ApprovalOutcome(tuple(_decision(rule, RuleVerdict.APPROVE, cluster, stored) for rule in fitting))
 
 
@@ -191,53 +186,57 @@ def _asked_for(tx: Transaction, cluster: str) -> Iterator[_Asked]:
 
 
 def _asked(tx: Transaction, request: Document) -> _Asked | None:
-    """The strict request; None if it breaks a rule, so that only an operator can decide, or has another signer."""
+    """The strict request; None if it breaks a rule, so that only an operator can decide, or has another signer.
+
+    A renewal by the subject itself, and a registered add-on's certificate, need no rule if they come from the cluster's own
+    agent. Sources: OCM's CSR approver (the requester is the subject; exact parts, never a prefix), architecture D9.
+    """
     if not rules.is_for_a_client(request):
         return None
     try:
         grant = issuance.grant_of(tx, request)
-        requester = issuance.requester_of(tx, request)
     except MusterError:
         return None
-    name = grant.holder.cluster
+    requester, name, spec = grant.requester, grant.holder.cluster, doc.mapping(request, "spec")
     if name is None or doc.labels(request).get(CLUSTER_LABEL) != name:
         return None
-    if requester is not None and doc.mapping(request, "spec").get("username") != requester.user:
+    if requester is not None and spec.get("username") != requester.user:
         return None
     cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
-    asked = _Asked(request, grant, requester, cluster, None)
-    return _Asked(request, grant, requester, cluster, _asker(tx, asked))
-
-
-def _asker(tx: Transaction, asked: _Asked) -> Asker | None:
-    """The requester; None if it may not request this."""
-    spec = doc.mapping(asked.request, "spec")
+    renews = requester is not None and requester.purpose is Purpose.AGENT and requester.user == grant.subject.common_name
+    is_due = is_an_addons(grant.subject) if grant.purpose is Purpose.ADDON else renews
+    is_automatic = requester is not None and is_due and _is_own(tx, requester, name, cluster)
     user, groups = str(spec.get("username") or ""), tuple(map(str, spec.get("groups") or ()))
-    if (credential := rules.bootstrap_credential(asked.request)) is not None:
-        return Asker(AskerKind.CREDENTIAL, str(credential), user, groups)
-    if asked.requester is None:
-        return Asker(AskerKind.USER, user, user, groups)
-    renews = approval.is_renewal(asked.requester, asked.grant.subject) and _is_own(tx, asked)
-    return Asker(AskerKind.AGENT, user, user, groups) if renews else None
+    asker = None
+    if (credential := rules.bootstrap_credential(request)) is not None:
+        asker = Asker(AskerKind.CREDENTIAL, str(credential), user, groups)
+    elif requester is None:
+        asker = Asker(AskerKind.USER, user, user, groups)
+    elif is_automatic:
+        asker = Asker(AskerKind.AGENT, user, user, groups)
+    return _Asked(request, grant, cluster, asker, is_automatic)
 
 
-def _needs_no_rule(tx: Transaction, asked: _Asked) -> bool:
-    """Whether it is a renewal by the subject itself, or a registered add-on's certificate, from the cluster's own agent."""
-    if asked.requester is None:
+def is_an_addons(subject: CertificateSubject) -> bool:
+    """Whether a registered subject contains no name of an operator or of an agent of any cluster."""
+    if parse_agent_user(subject.common_name) is not None or OPERATOR_GROUP in subject.organizations:
         return False
-    if asked.grant.purpose is Purpose.ADDON:
-        return approval.is_an_addons(asked.grant.subject) and _is_own(tx, asked)
-    return approval.is_renewal(asked.requester, asked.grant.subject) and _is_own(tx, asked)
+    names = (each for each in subject.organizations if each.startswith(SUBJECT_PREFIX))
+    return all(name.startswith(f"{SUBJECT_PREFIX}cluster:") for name in names)
 
 
-def _is_own(tx: Transaction, asked: _Asked) -> bool:
-    """Whether the requester is the cluster's own agent, in good standing."""
-    requester, cluster = asked.requester, asked.grant.holder.cluster
-    if requester is None or cluster is None or requester.purpose is not Purpose.AGENT or requester.cluster != cluster:
-        return False
-    document = asked.cluster.document if asked.cluster else None
-    own = owners.own_agent(tx, cluster)
-    return approval.is_in_good_standing(requester, document, own, tx.now)
+def _is_own(tx: Transaction, requester: CertificateRecord, name: ClusterName, cluster: StoredObject | None) -> bool:
+    """Whether the requester is the own agent of an accepted cluster, and its certificate is not revoked."""
+    return (
+        requester.purpose is Purpose.AGENT
+        and requester.cluster == name
+        and cluster is not None
+        and clusters.is_accepted(cluster.document)
+        and not doc.is_deleting(cluster.document)
+        and requester.revoked_at is None
+        and requester.not_before <= tx.now
+        and requester.agent == owners.own_agent(tx, name)
+    )
 
 
 def _is_denied(cluster: StoredObject | None) -> bool:

@@ -122,5 +122,4 @@ APPROVAL_RULE = ResourceDefinition(
         counts_generations=True,
     ),
     put=approval_rules.put,
-    remove=approval_rules.remove,
 )

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
-from uuid import uuid4
 
 from hub.api import approvalrules
 from hub.api.approvalrules import RuleDecision, RuleVerdict
@@ -14,7 +13,7 @@ from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction, Written
 from hub.registry.approvalrules.approval import is_open
-from hub.registry.generic.objects import store
+from hub.registry.generic import objects
 from machinery.identity import CLUSTER_LABEL
 from machinery.meta.conditions import FALSE, TRUE, Condition
 from machinery.meta.objects import Key, Query, StoredObject
@@ -57,18 +56,8 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
 
     `writer`: see `hub.registry.generic.objects.store`.
     """
-    before = old.document if old else None
-    document = doc.stamped(approvalrules.admitted(new, before), before, uid=str(uuid4()), now=tx.now, generations=True)
-    if doc.is_deleting(document) and old is not None and not doc.finalizers(document):
-        return tx.objects.delete(APPROVAL_RULES, old, actor)
-    return store(tx, APPROVAL_RULES, document, old, actor, writer=writer)
-
-
-def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
-    """Delete; mark as deleting while finalizers remain. Past decisions stay."""
-    if doc.finalizers(old.document) and not doc.is_deleting(old.document):
-        return put(tx, doc.deleting(old.document, tx.now), old, actor)
-    return tx.objects.delete(APPROVAL_RULES, old, actor)
+    admitted = approvalrules.admitted(new, old.document if old else None)
+    return objects.put(tx, APPROVAL_RULES, admitted, old, actor, generations=True, writer=writer)
 
 
 def note(tx: Transaction, tallies: Mapping[str, DecisionCount], actor: str) -> None:

@@ -1,18 +1,20 @@
 """Signing of approved requests, once each, and what a request is entitled to by the hub's records."""
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
 from hub.api import certificates as profiles
 from hub.api.bootstrapcredentials import CredentialUse, check_name
-from hub.api.certificates import CertificateHolder, CertificateRecord, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.api.certificates import CertificateHolder, CertificateRecord, Lifetimes, Profile, Purpose
 from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import FAILED, RequestPhase
 from hub.api.meta import document as doc
+from hub.api.meta.change import REQUESTS
+from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Issuer, Transaction, Written
 from hub.registry.certificates import service as certificates
 from hub.registry.certificatesigningrequests import credential_uses, submission
 from hub.registry.certificatesigningrequests import service as request_objects
+from hub.registry.generic.objects import write
 from machinery.errors import ForbiddenError, InvalidError, MusterError
 from machinery.identity import (
     CLUSTER_LABEL,
@@ -30,71 +32,52 @@ from machinery.meta.objects import Document
 
 @dataclass(frozen=True, slots=True)
 class CertificateGrant:
-    """What an approved request is entitled to."""
+    """What an approved request is entitled to. `requester`: the record of the requester's certificate, if it has one."""
 
     purpose: Purpose
     subject: CertificateSubject
     public_key: bytes
     dns_names: tuple[str, ...]
     holder: CertificateHolder
+    requester: CertificateRecord | None = None
 
 
 def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, actor: str) -> Written | None:
     """Sign an approved request and its recovery certificate. A request that breaks a rule becomes Failed with the reason.
 
-    Returns None if there is nothing to sign (not approved, already issued, another signer). Raises NotFoundError.
+    Records, signatures and `status.certificate` are written in one transaction. Returns None if there is nothing to sign (not
+    approved, already issued, another signer). Raises NotFoundError.
     """
     stored = request_objects.find(tx, name)
-    if not _is_to_sign(stored.document):
+    request = stored.document
+    if doc.mapping(request, "spec").get("signerName") != SIGNER or rules.phase(request) is not RequestPhase.APPROVED:
         return None
     try:
-        grant = grant_of(tx, stored.document)
-        spent = _use(tx, stored.document, grant)
+        grant = grant_of(tx, request)
+        spent = _use(tx, grant)
     except MusterError as error:
-        failed = rules.with_decision(stored.document, FAILED, rules.REFUSED_REASON, error.message, tx.now)
-        return request_objects.write(tx, failed, stored, actor)
-    grant = replace(grant, holder=replace(grant.holder, request_uid=stored.uid))
-    lifetime = min(rules.requested_duration(stored.document) or lifetimes.agent, lifetimes.agent)
-    issued = _sign(tx, issuer, grant, lifetime, lifetimes)
-    recovery = _sign_recovery(tx, issuer, grant, lifetimes)
+        failed = rules.with_decision(request, FAILED, rules.REFUSED_REASON, error.message, tx.now)
+        return write(tx, REQUESTS, failed, stored, actor, writer=HUB_WRITER)
+    holder = replace(grant.holder, request_uid=stored.uid)
+    start = tx.now - lifetimes.backdate
+    lifetime = min(rules.requested_duration(request) or lifetimes.agent, lifetimes.agent)
+    profile = Profile(grant.purpose, grant.subject, grant.public_key, start, tx.now + lifetime, grant.dns_names)
+    issued, recovery = certificates.sign(tx, issuer, profile, holder), b""
+    if grant.purpose is Purpose.AGENT and holder.cluster is not None and holder.agent is not None:
+        subject = recovery_subject(holder.cluster, holder.agent)
+        until = tx.now + lifetimes.recovery
+        recovering = replace(profile, purpose=Purpose.RECOVERY, subject=subject, not_after=until)
+        recovery = certificates.sign(tx, issuer, recovering, holder).chain
     if spent is not None:
         credential_uses.spend(tx, replace(spent, request=name, issued_at=tx.now, serial=issued.serial))
-    return request_objects.write(tx, rules.with_certificate(stored.document, issued.chain, recovery), stored, actor)
-
-
-def _is_to_sign(request: Document) -> bool:
-    """Whether it is approved, for our signer, and unsigned. Record, signature and `status.certificate` are one transaction."""
-    ours = doc.mapping(request, "spec").get("signerName") == SIGNER
-    return ours and rules.phase(request) is RequestPhase.APPROVED
-
-
-def _sign(
-    tx: Transaction, issuer: Issuer, grant: CertificateGrant, lifetime: timedelta, lifetimes: Lifetimes
-) -> IssuedCertificate:
-    profile = Profile(
-        purpose=grant.purpose,
-        subject=grant.subject,
-        public_key=grant.public_key,
-        not_before=tx.now - lifetimes.backdate,
-        not_after=tx.now + lifetime,
-        dns_names=grant.dns_names,
-    )
-    return certificates.sign(tx, issuer, profile, grant.holder)
-
-
-def _sign_recovery(tx: Transaction, issuer: Issuer, grant: CertificateGrant, lifetimes: Lifetimes) -> bytes:
-    if grant.purpose is not Purpose.AGENT or grant.holder.cluster is None or grant.holder.agent is None:
-        return b""
-    subject = recovery_subject(grant.holder.cluster, grant.holder.agent)
-    recovery = replace(grant, purpose=Purpose.RECOVERY, subject=subject)
-    return _sign(tx, issuer, recovery, lifetimes.recovery, lifetimes).chain
+    return write(tx, REQUESTS, rules.with_certificate(request, issued.chain, recovery), stored, actor, writer=HUB_WRITER)
 
 
 def grant_of(tx: Transaction, request: Document) -> CertificateGrant:
     """What the request is entitled to, by the hub's records. Raises InvalidError, ForbiddenError."""
     if not rules.is_for_a_client(request):
         raise InvalidError(f"the signer {SIGNER} signs for client auth alone: ask for {', '.join(rules.USAGES)}")
-    requester = requester_of(tx, request)
+    requester = _requester(tx, request)
     facts = certificates.checked_request(rules.pem(request))
     labels = doc.labels(request)
     if addon := labels.get(rules.ADDON_LABEL):
@@ -107,14 +90,14 @@ def grant_of(tx: Transaction, request: Document) -> CertificateGrant:
                 "register it under its own"
             )
         holder = CertificateHolder(cluster=cluster, addon=AddOnName(addon))
-        granted = CertificateGrant(Purpose.ADDON, subject, facts.public_key, facts.dns_names, holder)
+        granted = CertificateGrant(Purpose.ADDON, subject, facts.public_key, facts.dns_names, holder, requester)
     else:
         cluster, agent = rules.claimed_agent(facts)
         if labels.get(CLUSTER_LABEL, cluster) != cluster:
             raise InvalidError(f'the label {CLUSTER_LABEL} and the subject name different clusters ("{cluster}")')
         credential = _credential(tx, request, requester, cluster)
         holder = CertificateHolder(cluster=cluster, agent=agent, credential=credential)
-        granted = CertificateGrant(Purpose.AGENT, agent_subject(cluster, agent), facts.public_key, (), holder)
+        granted = CertificateGrant(Purpose.AGENT, agent_subject(cluster, agent), facts.public_key, (), holder, requester)
     if requester is not None and requester.cluster not in (None, cluster):
         raise ForbiddenError(
             f'this request came with a certificate of cluster "{requester.cluster}" and asks for one of cluster "{cluster}"'
@@ -123,7 +106,7 @@ def grant_of(tx: Transaction, request: Document) -> CertificateGrant:
     return granted
 
 
-def requester_of(tx: Transaction, request: Document) -> CertificateRecord | None:
+def _requester(tx: Transaction, request: Document) -> CertificateRecord | None:
     """Record of the requester's certificate; None without one. Raises ForbiddenError if it was revoked since."""
     serial = rules.requester_serial(request)
     if serial is None:
@@ -154,9 +137,9 @@ def _credential(
     return credential
 
 
-def _use(tx: Transaction, request: Document, grant: CertificateGrant) -> CredentialUse | None:
+def _use(tx: Transaction, grant: CertificateGrant) -> CredentialUse | None:
     """The use that a first certificate spends; None for others. Raises ForbiddenError if none is left."""
-    holder, requester = grant.holder, requester_of(tx, request)
+    holder, requester = grant.holder, grant.requester
     first = requester is None or requester.purpose is Purpose.BOOTSTRAP
     if not first or holder.credential is None or holder.cluster is None or holder.agent is None:
         return None

@@ -1,10 +1,9 @@
 """Writing, deciding and removing CertificateSigningRequests, including the kind's only write path."""
 
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import uuid4
 
 from hub.api.certificatesigningrequests import admission
 from hub.api.certificatesigningrequests import request as rules
@@ -22,7 +21,7 @@ from hub.api.meta.change import REQUESTS
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction, Written
 from hub.registry.certificatesigningrequests import credential_uses
-from hub.registry.generic.objects import store
+from hub.registry.generic.objects import write
 from machinery import pki
 from machinery.errors import ConflictError, ErrorSubject, MusterError, NotFoundError, TooManyRequestsError
 from machinery.identity import CLUSTER_LABEL, ClusterName
@@ -43,10 +42,11 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, requeste
         pki.parse_request(rules.pem(document))
         if (cluster := _cluster_of_requester(tx, document)) is not None:
             document = rules.labelled(document, cluster)
-            check_room(tx, document)
+            of_cluster = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
+            check_room(document, tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items)
     else:
         document = admission.updated(new, old.document, tx.now)
-    return write(tx, document, old, requester.user, writer="")
+    return write(tx, REQUESTS, document, old, requester.user)
 
 
 def _cluster_of_requester(tx: Transaction, document: dict[str, Any]) -> ClusterName | None:
@@ -61,29 +61,19 @@ def _cluster_of_requester(tx: Transaction, document: dict[str, Any]) -> ClusterN
     return record.cluster if record is not None else None
 
 
-def check_room(tx: Transaction, document: Document) -> None:
-    """Raise TooManyRequestsError if the requester has MAX_PENDING undecided requests for this cluster.
+def check_room(document: Document, known: Iterable[StoredObject]) -> None:
+    """Raise TooManyRequestsError if the requester has MAX_PENDING undecided requests among the `known` of the cluster.
 
     Requests for add-ons are counted separately. So requests of others cannot block an agent's renewal and recovery.
     """
     cluster, asked = doc.labels(document)[CLUSTER_LABEL], rules.counted_with(document)
-    found = tx.objects.find(REQUESTS, Query(labels=(Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,)),))).items
-    waiting = (stored.document for stored in found if rules.phase(stored.document) is RequestPhase.PENDING)
+    waiting = (stored.document for stored in known if rules.phase(stored.document) is RequestPhase.PENDING)
     if sum(rules.counted_with(each) == asked for each in waiting) >= rules.MAX_PENDING:
         raise TooManyRequestsError(
             f"{rules.MAX_PENDING} certificate requests of {asked[0]} for cluster {cluster} wait for a decision: approve, deny "
             "or delete some of them",
             retry_after=timedelta(minutes=1),
         )
-
-
-def write(
-    tx: Transaction, document: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = HUB_WRITER
-) -> Written:
-    """Store a decided document, for this kind's use cases. `writer`: see `hub.registry.generic.objects.store`."""
-    before = old.document if old else None
-    stamped = doc.stamped(document, before, uid=old.uid if old else str(uuid4()), now=tx.now, generations=False)
-    return store(tx, REQUESTS, stamped, old, actor, writer=writer)
 
 
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
@@ -123,7 +113,8 @@ def decide(tx: Transaction, name: str, *, approve: bool, reason: str, message: s
         return stored
     if opposite in present:
         raise ConflictError(f'certificate request "{name}" is already {opposite.lower()}: a decision is not taken back')
-    return write(tx, rules.with_decision(stored.document, decision, reason, message, tx.now), stored, actor)
+    decided = rules.with_decision(stored.document, decision, reason, message, tx.now)
+    return write(tx, REQUESTS, decided, stored, actor, writer=HUB_WRITER)
 
 
 REMOVED_AT_ONCE = 100

@@ -1,7 +1,6 @@
 """Submission of a CSR by an agent, and the check of its right to do so."""
 
 import secrets
-from typing import Any
 
 from hub.api.certificates import Purpose
 from hub.api.certificatesigningrequests import request as rules
@@ -15,6 +14,7 @@ from hub.ports import Transaction
 from hub.registry.certificates import service as certificates
 from hub.registry.certificatesigningrequests import credential_uses
 from hub.registry.certificatesigningrequests import service as request_objects
+from hub.registry.generic.objects import write
 from machinery.errors import AlreadyExistsError, ForbiddenError
 from machinery.identity import (
     AGENT_ID_ALPHABET,
@@ -49,49 +49,51 @@ def submit(tx: Transaction, submission: Submission) -> str:
 
 
 def enter(tx: Transaction, submission: Submission) -> str:
-    """Store or find the CSR of an authorized requester. Raises InvalidError, ForbiddenError, TooManyRequestsError."""
-    facts = certificates.checked_request(submission.request)
-    expected, dns_names = _expected(tx, submission)
-    rules.check_subject(facts, expected, dns_names)
-    rules.check_key_is_new(submission.cluster, tx.certificates.of_key(certificates.key_hash(facts.public_key)))
-    document = rules.submitted_document(submission, _new_name(submission))
-    if earlier := _earlier(tx, document, submission.cluster):
-        return earlier
-    request_objects.write(tx, document, None, submission.requester.user, writer=AGENT_WRITER)
+    """Store or find the CSR of an authorized requester; equal requests get the name of the earlier one.
+
+    Raises InvalidError, ForbiddenError, TooManyRequestsError.
+    """
+    facts, cluster, addon = certificates.checked_request(submission.request), submission.cluster, submission.addon
+    if addon is None:
+        rules.check_subject(facts, agent_subject(cluster, submission.agent))
+    else:
+        rules.check_subject(facts, *registered(tx, cluster, addon.name, addon.signer_name))
+    rules.check_key_is_new(cluster, tx.certificates.of_key(certificates.key_hash(facts.public_key)))
+    suffix = "".join(secrets.choice(AGENT_ID_ALPHABET) for _ in range(SUFFIX_LENGTH))
+    document = rules.submitted_document(submission, rules.name_prefix(submission) + suffix)
+    asked, of_cluster = rules.fingerprint(document), Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
+    known = tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items
+    for stored in known:
+        if rules.fingerprint(stored.document) == asked:
+            return stored.key.name
+    request_objects.check_room(document, known)
+    write(tx, REQUESTS, document, None, submission.requester.user, writer=AGENT_WRITER)
     return doc.name(document)
 
 
 def _check_standing(tx: Transaction, submission: Submission) -> None:
-    """Raise ForbiddenError unless the requester may request certificates for this cluster."""
-    requester = submission.requester
+    """Raise ForbiddenError unless the requester may request certificates for this cluster.
+
+    Raises AlreadyExistsError if another cluster has the name.
+    """
+    requester, cluster = submission.requester, submission.cluster
     if not requester.is_open(tx.now):
         raise ForbiddenError("the certificate that this request came with is revoked or not valid now")
     if requester.purpose is Purpose.BOOTSTRAP and requester.credential is not None and submission.addon is None:
-        credential_uses.admit(tx, requester.credential, submission.cluster, submission.agent, submission.attested)
-        _check_uid(tx, submission)
+        credential_uses.admit(tx, requester.credential, cluster, submission.agent, submission.attested)
+        stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
+        if stored is not None and not clusters.is_same_cluster(stored.document, submission.cluster_uid):
+            raise AlreadyExistsError(
+                f'the cluster name "{cluster}" belongs to another cluster: register under another name, '
+                "or have the other ManagedCluster deleted first"
+            )
     elif requester.purpose is not Purpose.AGENT:
         raise ForbiddenError(f"a certificate of purpose {requester.purpose} cannot request this certificate")
-    elif requester.cluster != submission.cluster or requester.agent != submission.agent:
+    elif requester.cluster != cluster or requester.agent != submission.agent:
         raise ForbiddenError(
-            f'the certificate request is for agent "{submission.agent}" of cluster "{submission.cluster}", '
+            f'the certificate request is for agent "{submission.agent}" of cluster "{cluster}", '
             f'but it comes from agent "{requester.agent}" of cluster "{requester.cluster}"'
         )
-
-
-def _check_uid(tx: Transaction, submission: Submission) -> None:
-    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", submission.cluster))
-    if stored is not None and not clusters.is_same_cluster(stored.document, submission.cluster_uid):
-        raise AlreadyExistsError(
-            f'the cluster name "{submission.cluster}" belongs to another cluster: register under another name, '
-            "or have the other ManagedCluster deleted first"
-        )
-
-
-def _expected(tx: Transaction, submission: Submission) -> tuple[CertificateSubject, tuple[str, ...]]:
-    """Required subject and permitted DNS names of the request."""
-    if submission.addon is None:
-        return agent_subject(submission.cluster, submission.agent), ()
-    return registered(tx, submission.cluster, submission.addon.name, submission.addon.signer_name)
 
 
 def registered(
@@ -113,20 +115,3 @@ def registered(
                 f"register it under its own, or list them in the annotation {addons.SUBJECTS} of its ClusterManagementAddOn"
             )
     return subject, addons.alternative_names(addon)
-
-
-def _earlier(tx: Transaction, document: dict[str, Any], cluster: ClusterName) -> str | None:
-    """Name of an equal earlier request, or None. Raises TooManyRequestsError for a new request above the limit."""
-    of_cluster = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
-    found = tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items
-    asked = rules.fingerprint(document)
-    for stored in found:
-        if rules.fingerprint(stored.document) == asked:
-            return stored.key.name
-    request_objects.check_room(tx, document)
-    return None
-
-
-def _new_name(submission: Submission) -> str:
-    suffix = "".join(secrets.choice(AGENT_ID_ALPHABET) for _ in range(SUFFIX_LENGTH))
-    return rules.name_prefix(submission) + suffix

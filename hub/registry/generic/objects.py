@@ -81,6 +81,22 @@ def check_agent_size(document: Document, old: StoredObject | None, actor: str) -
         raise TooLargeError(f"the object is too large: {size} bytes, and an agent may fill {AGENT_LIMIT}")
 
 
+def write(
+    tx: Transaction,
+    kind: Kind,
+    document: dict[str, Any],
+    old: StoredObject | None,
+    actor: str,
+    *,
+    generations: bool = False,
+    writer: str = "",
+) -> Written:
+    """Stamp and store an admitted document. The hub sets uid, creation time and generation. `writer`: see `store`."""
+    before = old.document if old else None
+    stamped = doc.stamped(document, before, uid=str(uuid4()), now=tx.now, generations=generations)
+    return store(tx, kind, stamped, old, actor, writer=writer)
+
+
 def put(
     tx: Transaction,
     kind: Kind,
@@ -91,16 +107,13 @@ def put(
     generations: bool = False,
     writer: str = "",
 ) -> Written:
-    """Create (`old` None) or update. The hub sets uid, creation time and generation.
+    """Create (`old` None) or update; a deleted object is removed when it has no finalizers. `writer`: see `store`.
 
-    A deleted object is removed when it has no finalizers. `writer`: see `hub.registry.generic.objects.store`. Raises
-    AlreadyExistsError, ConflictError.
+    Raises AlreadyExistsError, ConflictError.
     """
-    before = old.document if old else None
-    document = doc.stamped(new, before, uid=str(uuid4()), now=tx.now, generations=generations)
-    if old is not None and doc.is_deleting(document) and not doc.finalizers(document):
+    if old is not None and doc.is_deleting(new) and not doc.finalizers(new):
         return tx.objects.delete(kind, old, actor)
-    return store(tx, kind, document, old, actor, writer=writer)
+    return write(tx, kind, new, old, actor, generations=generations, writer=writer)
 
 
 def remove(tx: Transaction, kind: Kind, old: StoredObject, actor: str, *, generations: bool = False) -> Written:

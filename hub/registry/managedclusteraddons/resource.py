@@ -136,7 +136,6 @@ MANAGED_CLUSTER_ADD_ON = ResourceDefinition(
         field_aliases=ADD_ON_ALIASES,
     ),
     put=addons.put,
-    remove=addons.remove,
 )
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from typing import Any
-from uuid import uuid4
 
 from hub.api.managedclusteraddons import addon as rules
 from hub.api.managedclusteraddons import health as addon_discovery
@@ -11,7 +10,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS
 from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER
 from hub.ports import Transaction, Written
-from hub.registry.generic.objects import store
+from hub.registry.generic import objects
 from hub.registry.managedclusters import service as clusters
 from machinery.errors import ErrorSubject, NotFoundError
 from machinery.identity import AddOnName, ClusterName
@@ -25,19 +24,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
 
     `writer`: see `hub.registry.generic.objects.store`.
     """
-    before = old.document if old else None
-    document = doc.stamped(rules.admitted(new), before, uid=str(uuid4()), now=tx.now, generations=True)
-    if doc.is_deleting(document) and old is not None and not doc.finalizers(document):
-        return remove(tx, old, actor)
-    return store(tx, ADDONS, document, old, actor, writer=writer)
-
-
-def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
-    """Delete, or mark as deleting while finalizers remain."""
-    document = old.document
-    if doc.finalizers(document) and not doc.is_deleting(document):
-        return put(tx, doc.deleting(document, tx.now), old, actor)
-    return tx.objects.delete(ADDONS, old, actor)
+    return objects.put(tx, ADDONS, rules.admitted(new), old, actor, generations=True, writer=writer)
 
 
 def find(tx: Transaction, cluster: ClusterName, addon: AddOnName) -> StoredObject:

@@ -14,9 +14,10 @@ import pytest
 from aiohttp import web
 
 from hub.api.managedclusters.cluster import ACCEPTED
-from hub.api.meta.change import EVENTS
+from hub.api.meta.change import ADDONS, EVENTS
 from hub.api.meta.document import with_status_condition
 from hub.registry.bootstrapcredentials.service import CredentialTerms, create_token
+from hub.registry.generic import objects
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
 from machinery.client.kubeconfig import BearerToken, Credential
@@ -203,7 +204,9 @@ async def test_add_ons_are_followed_and_unknown_while_the_cluster_is_denied(rig:
         await rig.accept(accepted=True)
         await edited(rig, lambda one: one.update(with_status_condition(one, ACCEPTED, datetime.now(UTC))))  # as the leader does
         assert (await desired_when(opened, lambda one: one.accepted and one.addons_known)).addons == known.addons
-        await rig.stage.store.run(lambda tx: addons.remove(tx, addons.find(tx, CLUSTER, AddOnName("logs")), "admin"))
+        await rig.stage.store.run(
+            lambda tx: objects.remove(tx, ADDONS, addons.find(tx, CLUSTER, AddOnName("logs")), "admin", generations=True)
+        )
         await desired_when(opened, lambda one: not one.addons)
 
 

@@ -13,6 +13,7 @@ from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import AddOnRequest, Requester, RequestPhase, RequestRetention, RequestState
 from hub.api.managedclusteraddons.addon import SUBJECTS, keeps_registrations
 from hub.api.meta.change import ADDON_DEFINITIONS, ADDONS, REQUESTS
+from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.service import CredentialTerms, create_token
@@ -200,7 +201,7 @@ def test_request_that_is_not_its_requesters_own_waits_for_an_operator(newcomer: 
     }
     for name, submission in rows.items():
         document = rules.submitted_document(submission, name)
-        newcomer.store.transact(request_ends.write, document, None, "forger")
+        newcomer.store.transact(objects.write, REQUESTS, document, None, "forger", writer=HUB_WRITER)
         assert newcomer.review(name, "*") is None, name
 
 
@@ -212,7 +213,7 @@ def test_addon_request_of_a_cluster_with_the_same_prefix_is_never_signed(store: 
     subject = addon_subject(others.cluster, AddOnName("work"), "work")
     for name, certificate in certificates.items():
         submitted = others.submission(certificate, addon=WORK, request=pki.build_request(subject, pki.generate_key()))
-        store.transact(request_ends.write, rules.submitted_document(submitted, name), None, "whoever")
+        store.transact(objects.write, REQUESTS, rules.submitted_document(submitted, name), None, "whoever", writer=HUB_WRITER)
     assert own.review("own", "*") is not None
     assert own.review("forged", "*") is None
     state = signed(own, "forged")
@@ -290,7 +291,7 @@ def _begin_deletion(tx: Transaction) -> None:
     stored = addons.find(tx, EDGE, AddOnName("work"))
     held = {**stored.document, "metadata": {**stored.document["metadata"], "finalizers": ["example.com/wait"]}}
     addons.put(tx, held, stored, OPERATOR)
-    addons.remove(tx, addons.find(tx, EDGE, AddOnName("work")), OPERATOR)
+    objects.remove(tx, ADDONS, addons.find(tx, EDGE, AddOnName("work")), OPERATOR, generations=True)
 
 
 def test_addon_with_a_signer_of_its_own_is_left_to_that_signer(newcomer: Newcomer) -> None:
@@ -382,7 +383,7 @@ def test_token_for_another_cluster_posts_nothing_and_gets_nothing_signed(newcome
     assert newcomer.store.transact(lambda tx: tx.objects.get(REQUESTS, Key("", "gc1"))) is None
     posted = _posted(newcomer, agent_subject(EDGE, AGENT), {"username": bootstrap_user(record.id), "groups": []})
     document = {**posted, "apiVersion": rules.API_VERSION, "kind": rules.KIND, "status": {}}
-    newcomer.store.transact(request_ends.write, document, None, "test")
+    newcomer.store.transact(objects.write, REQUESTS, document, None, "test", writer=HUB_WRITER)
     assert signed(newcomer).phase is RequestPhase.FAILED
 
 

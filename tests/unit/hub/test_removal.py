@@ -84,7 +84,7 @@ async def test_only_a_deleted_cluster_loses_anything_and_an_empty_one_goes_at_on
     assert await Removal(store, HOUR, lambda _told: None).reconcile("edge") is None
     assert names(store, ADDONS) == ["a"]
     assert doc.finalizers(cluster_of(store) or {}) == ()
-    store.transact(lambda tx: addons.remove(tx, addons.find(tx, EDGE, AddOnName("a")), OPERATOR))
+    store.transact(lambda tx: objects.remove(tx, ADDONS, addons.find(tx, EDGE, AddOnName("a")), OPERATOR, generations=True))
     delete(store)
     assert cluster_of(store) is None
 
