@@ -3,19 +3,19 @@
 import machinery.startup_imports  # noqa: F401 - before anything else  # isort: skip
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
-from hub.commands.backup.commands import backup, restore
-from hub.settings import ENVIRONMENT_PREFIX, HubSettings, load
-from machinery.errors import InvalidError
+from hub.extensions.settings import Settings, load
+from hub.settings import ENVIRONMENT_PREFIX
+from machinery.errors import MusterError
 from machinery.product import TITLE, version
 from machinery.runtime.closed_pipe import outlive_readers
 
-SETTINGS_FAILED = 2
 NO_FLAGS = frozenset({"database_url"})
 """Settings without a flag: they may hold a password, and every user can read a process's command line."""
 
@@ -38,8 +38,22 @@ def main() -> None:
         outlive_readers()
 
 
+_config = click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="YAML file with the hub's settings.")
+_data_dir = click.option("--data-dir", type=click.Path(path_type=Path), metavar="DIRECTORY", help="The hub's data directory.")
+
+
+@contextmanager
+def _errors_exit_with(code: int) -> Iterator[None]:
+    """A MusterError in the block, also of the settings, goes to standard error and ends the program with `code`."""
+    try:
+        yield
+    except MusterError as error:
+        click.echo(f"hub: {error}", err=True)
+        sys.exit(code)
+
+
 def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
-    for name, field in reversed(HubSettings.model_fields.items()):
+    for name, field in reversed(Settings.model_fields.items()):
         if name in NO_FLAGS:
             continue
         default = field.get_default(call_default_factory=True, validated_data={})
@@ -76,11 +90,8 @@ def _default(default: Any) -> str:
 @_settings_options
 def serve(config: Path | None, **flags: Any) -> None:
     """Serve agents over gRPC and operators over HTTPS until told to stop."""
-    try:
+    with _errors_exit_with(2):
         settings = load(flags, config)
-    except InvalidError as error:
-        click.echo(f"hub: {error}", err=True)
-        sys.exit(SETTINGS_FAILED)
     from hub import serve as composition_root  # noqa: PLC0415 - help and settings errors come at once
 
     sys.exit(composition_root.main(settings))
@@ -98,13 +109,102 @@ def doctor(config: Path | None, **flags: Any) -> None:
 
     Exit codes: 0 all is well, or there are but warnings; 1 something is broken; 2 the settings are wrong.
     """
+    with _errors_exit_with(2):
+        settings = load(flags, config)
     from hub.commands.doctor.command import run  # noqa: PLC0415 - help comes at once
 
-    sys.exit(run(config, flags))
+    sys.exit(run(settings))
 
 
-main.add_command(backup)
-main.add_command(restore)
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@_config
+@_data_dir
+@click.option(
+    "--passphrase-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Seal the hub's keys into the backup, with the first line of this file.",
+)
+@click.option("--without-keys", is_flag=True, help="Leave the hub's keys out: they are kept elsewhere.")
+def backup(
+    file: Path,
+    *,
+    config: Path | None,
+    data_dir: Path | None,
+    passphrase_file: Path | None,
+    without_keys: bool,
+) -> None:
+    r"""Write all that the hub knows, as it is at one instant, to FILE, while it goes on.
+
+    The file can be restored into either database. Secrets in it are sealed as they are in the database; the keys are in it only
+    with a passphrase. No file is overwritten.
+
+    \b
+    Examples:
+      hub backup /backups/hub-2026-11-22.zip --passphrase-file /etc/muster/passphrase
+      hub backup /backups/hub-2026-11-22.zip --without-keys
+    """
+    from hub.commands.backup import run  # noqa: PLC0415 - help comes at once
+
+    with _errors_exit_with(1):
+        run(load({"data_dir": data_dir}, config), file, passphrase_file, without_keys=without_keys)
+
+
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@_config
+@_data_dir
+@click.option(
+    "--passphrase-file", type=click.Path(path_type=Path), metavar="FILE", help="What the keys in the backup are sealed with."
+)
+@click.option(
+    "--crl",
+    "lists",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A revocation list that the hub published after the backup, PEM or DER. May be repeated, once per CA.",
+)
+@click.option(
+    "--readopt",
+    type=click.Choice(["automatic", "approval", "never"]),
+    default="automatic",
+    show_default=True,
+    help="Whether agents come back whose certificates are newer than the backup.",
+)
+@click.option("--replace", is_flag=True, help="Put it in the place of the hub that the database has.")
+@click.option("--unverified", is_flag=True, help="Restore a backup without keys though nothing shows that nobody changed it.")
+@click.option("--revision-above", type=click.IntRange(min=0), default=0, metavar="N", help="A revision that was served.")
+def restore(
+    file: Path,
+    *,
+    config: Path | None,
+    data_dir: Path | None,
+    passphrase_file: Path | None,
+    lists: tuple[Path, ...],
+    readopt: str,
+    replace: bool,
+    unverified: bool,
+    revision_above: int,
+) -> None:
+    r"""Make a hub of the backup in FILE; no hub may run on its database meanwhile.
+
+    The hub keeps its id, its CAs and its agents. Whoever watched it lists again. Agents whose certificates were signed after
+    the backup come back with their recovery certificates. A backup without keys needs the hub's secrets.key in its place, which
+    shows that nobody has changed it. What is lost is said in the end: read it.
+
+    \b
+    Examples:
+      hub restore /backups/hub-2026-11-22.zip --passphrase-file /etc/muster/passphrase
+      hub restore /backups/hub-2026-11-22.zip --crl hub.crl --replace
+    """
+    from hub.api.restorations import Readopts  # noqa: PLC0415 - the same
+    from hub.commands.restore import RestoreOptions, run  # noqa: PLC0415 - help comes at once
+
+    wish = RestoreOptions(file, passphrase_file, lists, Readopts(readopt), replace, revision_above, unverified)
+    with _errors_exit_with(1):
+        run(wish, load({"data_dir": data_dir}, config))
 
 
 @main.command(name="version")
@@ -120,34 +220,42 @@ def keys() -> None:
 
 @keys.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="YAML file with the hub's settings.")
+@_config
 def create(folder: Path, config: Path | None) -> None:
     """Make the keys of a new hub in FOLDER, for --keys-dir of all its replicas.
 
     Nothing that is there is replaced. Keep a copy: without the keys the hub is lost. In Kubernetes the folder becomes a Secret:
     kubectl create secret generic hub-keys --from-file=FOLDER
     """
-    from hub.commands.keys import run  # noqa: PLC0415 - help comes at once
+    from hub.replica.installation import lifetimes_of  # noqa: PLC0415 - help comes at once
+    from hub.replica.keys import create_keys  # noqa: PLC0415 - the same
+    from machinery.runtime.clock import SystemClock  # noqa: PLC0415 - the same
 
-    sys.exit(run(folder, config))
+    with _errors_exit_with(1):
+        create_keys(folder, lifetimes_of(load({}, config)), SystemClock().now())
+    click.echo(f"{folder} has the keys of a new hub: give the same to all its replicas with --keys-dir, and keep a copy")
 
 
 @keys.command(name="next")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="YAML file with the hub's settings.")
+@_config
 def next_command(folder: Path, config: Path | None) -> None:
     """Make the hub's next CA in FOLDER, for a hub that only reads its keys (--keys-dir).
 
     Put the two files beside the other keys of every replica, wait until `hubctl ca rotate` finds them, and keep a copy. The hub
     makes its next CA by itself where it can keep the key: with --ca-key-place database or secret, or when it is alone.
     """
-    from hub.commands.keys import run_next  # noqa: PLC0415 - help comes at once
+    from hub.replica.installation import lifetimes_of  # noqa: PLC0415 - help comes at once
+    from hub.replica.keys import create_next_authority  # noqa: PLC0415 - the same
+    from machinery.runtime.clock import SystemClock  # noqa: PLC0415 - the same
 
-    sys.exit(run_next(folder, config))
+    with _errors_exit_with(1):
+        certificate, key = create_next_authority(folder, lifetimes_of(load({}, config)), SystemClock().now())
+    click.echo(f"{certificate} and {key} are the hub's next CA: put both beside the keys of every replica, and keep a copy")
 
 
 @main.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
-@click.option("--data-dir", type=click.Path(path_type=Path), metavar="DIRECTORY", help="The hub's data directory.")
+@_data_dir
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def ca(data_dir: Path | None, arguments: tuple[str, ...]) -> None:
     r"""Look after the hub's CA from its own machine: `hubctl ca` with the admin.kubeconfig of the data directory.
@@ -168,8 +276,8 @@ def ca(data_dir: Path | None, arguments: tuple[str, ...]) -> None:
 
 
 @main.command()
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="YAML file with the hub's settings.")
-@click.option("--data-dir", type=click.Path(path_type=Path), metavar="DIRECTORY", help="The hub's data directory.")
+@_config
+@_data_dir
 @click.option("--check", is_flag=True, help="Only say what is to be done; touch nothing.")
 def migrate(config: Path | None, data_dir: Path | None, check: bool) -> None:  # noqa: FBT001 - click's way
     """Bring the database's schema up to date, as a starting hub does by itself.
@@ -182,7 +290,8 @@ def migrate(config: Path | None, data_dir: Path | None, check: bool) -> None:  #
     """
     from hub.commands.migrate import run  # noqa: PLC0415 - help comes at once
 
-    sys.exit(run(config, data_dir, check=check))
+    with _errors_exit_with(2):
+        sys.exit(run(load({"data_dir": data_dir}, config), check=check))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The process of a hub: umask, logging, garbage collection, signals, time limits and exit code."""
 
+import asyncio
 import gc
 import os
 import sys
@@ -9,18 +10,17 @@ from datetime import timedelta
 
 import structlog
 
-from hub.composition.context import ProcessContext
-from hub.composition.hub import Hub
-from hub.composition.shutdown import ShutdownReason
-from hub.replica.debug_endpoints import inspected, traces_of, verbosity_of
+from hub.composition.context import ProcessContext, ShutdownReason
 from hub.settings import HubSettings
+from machinery import product
 from machinery.errors import MusterError
+from machinery.lifecycle.debug import DebugSignal, DebugSocket, Inspection
 from machinery.lifecycle.hooks import HookError
-from machinery.lifecycle.process import LastResort, StopSignals
+from machinery.lifecycle.process import LastResort, StopSignals, Verbosity, VerbositySignal
+from machinery.lifecycle.server import Server
 from machinery.lifecycle.startup import StartError
 from machinery.lifecycle.usage import raise_file_limit
 from machinery.observability import logs, telemetry
-from machinery.product import version
 from machinery.runtime import event_loop as loop
 from machinery.runtime.tasks import TaskEndedError
 
@@ -33,24 +33,24 @@ COLLECT_AFTER = (20_000, 20, 50)
 PRIVATE = 0o077
 """The umask: only the hub's user can read the files it writes, including the database."""
 
-Build = Callable[[ProcessContext, AsyncExitStack], Awaitable[Hub]]
-"""Assembles the hub. The stack closes what it opens."""
+Assemble = Callable[[ProcessContext, AsyncExitStack], Awaitable[Server]]
+"""Assembles a hub and returns its server. The stack closes what it opens."""
 
 
-def main(settings: HubSettings, build: Build) -> int:
+def main(settings: HubSettings, assemble: Assemble) -> int:
     """Run a hub until a stop is requested; return the exit code. If it cannot start, one line on standard error says why."""
     os.umask(PRIVATE)
     raise_file_limit()
     logs.configure(settings.log_level, settings.log_format)
-    log.info("hub starting", version=version())
+    log.info("hub starting", version=product.version())
     # Imported objects stay for ever, and short-lived objects of sessions are freed by reference counts: collecting cycles among
     # both every 700 objects was a fifth of a heartbeat's cost.
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
     try:
-        with telemetry.sending(traces_of(settings)):
-            loop.run(run(settings, LastResort(), build))
+        with telemetry.sending(_traces_of(settings)):
+            loop.run(run(settings, LastResort(), assemble))
     except (StartError, HookError, MusterError, TaskEndedError) as error:
         log.critical("hub failed", error=str(error))
         sys.stderr.write(f"hub: {error}\n")
@@ -63,7 +63,7 @@ def main(settings: HubSettings, build: Build) -> int:
     return STARTED
 
 
-async def run(settings: HubSettings, resort: LastResort, build: Build) -> None:
+async def run(settings: HubSettings, resort: LastResort, assemble: Assemble) -> None:
     """Assemble a hub and serve. Raises StartError, HookError, MusterError, TaskEndedError.
 
     Signals that stop the hub or show its state work from the start. `resort` ends a process that cannot start or close in time.
@@ -74,13 +74,25 @@ async def run(settings: HubSettings, resort: LastResort, build: Build) -> None:
             resort.arm(2 * settings.start_timeout, "the start hangs: is the database there? (--start-timeout)")
             stop = stack.enter_context(StopSignals())
             shutdown = ShutdownReason(stop.requested)
-            process = ProcessContext(shutdown, inspected(settings, stack), verbosity_of(settings, stack))
-            hub = await build(process, stack)
+            inspection, verbosity = Inspection(asyncio.get_running_loop()), Verbosity(settings.log_level)
+            stack.enter_context(DebugSignal(inspection))
+            if settings.debug_socket is not None:
+                stack.enter_context(DebugSocket(settings.debug_socket, inspection))
+            stack.enter_context(VerbositySignal(verbosity))
+            server = await assemble(ProcessContext(shutdown, inspection, verbosity), stack)
             resort.disarm()
-            await hub.run()
+            await server.prepare().run(shutdown.wait)
         except Exception as error:
             log.error("hub ends", error=str(error))  # noqa: TRY400 - told with its stack once everything is closed, if it ever is
             raise
         finally:
             resort.arm(CLOSED_WITHIN, "what was opened cannot be closed")
     log.info("hub stopped")
+
+
+def _traces_of(settings: HubSettings) -> telemetry.TraceExporter | None:
+    """The exporter of spans; None if no endpoint is configured."""
+    if settings.trace_endpoint is None:
+        return None
+    name, pod = f"{product.NAME}-hub", os.environ.get("POD_NAME", "")
+    return telemetry.TraceExporter(name, settings.trace_endpoint, settings.trace_share, pod)

@@ -1,31 +1,42 @@
-"""The composition root: the sections of a hub, and the order in which they are assembled."""
+"""The composition root: the sections of a hub, the order in which they are assembled, and the extensions."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 
 import structlog
 
-from hub.composition.access import open_access
-from hub.composition.agents import build_agents_door
-from hub.composition.authenticators import ExternalAuthenticators, external_authenticators
-from hub.composition.background import start_background_tasks
-from hub.composition.certificates import open_certificates
+from hub.composition.agents import AgentsDoor, build_agents_door
 from hub.composition.context import BuildContext, ProcessContext
-from hub.composition.controllers import start_controllers
-from hub.composition.hub import Hub
-from hub.composition.observation import register_health
-from hub.composition.operators import build_operators_door, open_loopback
-from hub.composition.resources import open_resources
+from hub.composition.core import Extension, HubCore, open_core
+from hub.composition.operators import OperatorsDoor, build_operators_door
+from hub.composition.replica import register_heartbeat, start_controllers
+from hub.extensions import aggregation, attestation, token_login
+from hub.extensions.kube_cert_agent import installation as kube_cert_agent
 from hub.process import main as run_process
+from hub.replica.leader_election import Leading
 from hub.settings import HubSettings
-from machinery.apiserver.http.loopback import LoopbackClient
 from machinery.lifecycle.server import Server
 from machinery.runtime.clock import Clock, SystemClock
 
+EXTENSIONS: Sequence[Extension] = (
+    aggregation.install,
+    attestation.install,
+    kube_cert_agent.install,
+    token_login.install,
+)
+
 log = structlog.get_logger(__name__)
 
-Extend = Callable[[Server, LoopbackClient], None]
-"""Adds hooks, health checks or doors to a hub. The client calls the hub's own API."""
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """The sections of an assembled hub. `core.context.settings` has the ports of the doors."""
+
+    core: HubCore
+    agents: AgentsDoor
+    leading: Leading
+    operators: OperatorsDoor
 
 
 async def build(
@@ -35,42 +46,38 @@ async def build(
     stack: AsyncExitStack,
     *,
     leads: bool = True,
-    authenticators: ExternalAuthenticators = external_authenticators,
-    extend: Extend | None = None,
+    extensions: Sequence[Extension] = EXTENSIONS,
 ) -> Hub:
-    """Assemble a hub. `stack` closes what it opens. Several hubs can be in one process.
+    """Assemble a hub, whose server can then run. `stack` closes what it opens. Several hubs can be in one process.
 
-    A door with port 0 gets a free port: see `context.settings` of the result. `leads`: whether this replica takes part in the
-    election; if not, it runs no leader-elected controllers. Raises StartError, MusterError.
+    A door with port 0 gets a free port: see `core.context.settings` of the result. `leads`: whether this replica takes part in
+    the election; if not, it runs no leader-elected controllers. Raises StartError, MusterError.
     """
     context = await BuildContext.open(settings, clock, process, stack)
-    resources = await open_resources(context)
-    certificates = await open_certificates(context, resources)
-    access = await open_access(context, resources)
-    agents = await build_agents_door(context, resources, certificates, access)
-    leading = await start_controllers(context, resources, certificates, access, agents, leads=leads)
-    loopback = await open_loopback(context, certificates)
-    if extend is not None:
-        extend(context.server, loopback.client)
-    log_progress = register_health(context, resources, certificates, loopback)
-    operators = await build_operators_door(context, resources, certificates, access, loopback, authenticators=authenticators)
-    hub = Hub(context, resources, certificates, access, agents, leading, operators)
-    await start_background_tasks(hub, log_progress)
+    core = await open_core(context)
+    for install in extensions:
+        await install(core)
+    agents = await build_agents_door(core)
+    leading = await start_controllers(core, agents, leads=leads)
+    operators = await build_operators_door(core)
+    register_heartbeat(core, agents, operators)
+    await context.start_tasks()
     log.info(
         "hub is set up",
-        hub=resources.hub_id,
-        replica=resources.replica,
-        data=str(resources.directory.path),
-        admin_kubeconfig=str(certificates.admin_path),
-        server=certificates.cluster.server,
+        hub=core.resources.hub_id,
+        replica=core.resources.replica,
+        data=str(core.resources.directory.path),
+        admin_kubeconfig=str(core.certificates.admin_path),
+        server=core.certificates.cluster.server,
     )
-    return hub
+    return Hub(core, agents, leading, operators)
 
 
-def main(settings: HubSettings, extend: Extend | None = None) -> int:
+def main(settings: HubSettings, extensions: Sequence[Extension] = EXTENSIONS) -> int:
     """Run a hub until a stop is requested; return the exit code. If it cannot start, one line on standard error says why."""
 
-    async def start(process: ProcessContext, stack: AsyncExitStack) -> Hub:
-        return await build(settings, SystemClock(), process, stack, extend=extend)
+    async def assemble(process: ProcessContext, stack: AsyncExitStack) -> Server:
+        hub = await build(settings, SystemClock(), process, stack, extensions=extensions)
+        return hub.core.context.server
 
-    return run_process(settings, start)
+    return run_process(settings, assemble)

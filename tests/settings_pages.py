@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hub.__main__ import NO_FLAGS
+from hub.extensions.settings import Settings
 from hub.settings import ENVIRONMENT_PREFIX, HubSettings
 from hub.settings.fields import SettingsGroup
 from machinery.durations import format_duration
@@ -31,7 +32,9 @@ def write() -> None:
 
 def _of_the_hub() -> str:
     groups = [
-        group for group in HubSettings.__mro__ if issubclass(group, SettingsGroup) and group not in (SettingsGroup, HubSettings)
+        group
+        for group in Settings.__mro__
+        if issubclass(group, SettingsGroup) and group not in (SettingsGroup, HubSettings, Settings)
     ]
     tables = "\n".join(
         f"## {(inspect.getdoc(group) or '').splitlines()[0].rstrip('.')}\n\n{HEAD}{''.join(_rows(group))}"
@@ -47,8 +50,8 @@ def _of_the_hub() -> str:
 
 def _rows(group: type[SettingsGroup]) -> Iterator[str]:
     for name in inspect.get_annotations(group):
-        if name in HubSettings.model_fields:
-            field = HubSettings.model_fields[name]
+        if name in Settings.model_fields:
+            field = Settings.model_fields[name]
             written = f"`{ENVIRONMENT_PREFIX}{name.upper()}`" if name in NO_FLAGS else f"`--{name.replace('_', '-')}`"
             default = field.get_default(call_default_factory=True, validated_data={})
             yield f"| {written} | {_shown(default)} | {_cell(field.description or '')} |\n"

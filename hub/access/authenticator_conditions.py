@@ -6,7 +6,6 @@ Condition types and their order of dependence are Pinniped's. A condition that d
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from hub.access.authenticators import Connect
 from hub.api.logins import JWT, authorities_of
 from hub.api.meta import document as doc
 from machinery.apiserver.authn.issuer_keys import Discovered, JsonDocuments, check_https, discover, fetch_keys
@@ -17,6 +16,9 @@ from machinery.meta.objects import Document
 SUCCESS, UNABLE, NOT_READY = "Success", "UnableToValidate", "NotReady"
 READY = "Ready"
 _WAITS = "Not looked at: what stands before it is not good."
+
+Connect = Callable[[bytes], JsonDocuments]
+"""Returns a client for servers that these CA certificates verify (PEM; b"": the system's CAs). Raises InvalidError."""
 
 
 @dataclass(slots=True)

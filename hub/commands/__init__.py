@@ -1,1 +1,1 @@
-"""The commands `hub migrate`, `hub keys`, `hub backup`, `hub restore` and `hub doctor`."""
+"""The commands `hub migrate`, `hub backup`, `hub restore` and `hub doctor`. Their command lines are in `hub.__main__`."""

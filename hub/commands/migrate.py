@@ -1,39 +1,31 @@
 """Runs `hub migrate`."""
 
 import os
-from pathlib import Path
 
 import click
 
-from hub.settings import load
+from hub.settings import HubSettings
 from hub.store.engine.engine import parse_url
 from hub.store.engine.file_lock import sole_user
 from hub.store.migrate import HEAD, Schema, pending
 from hub.store.migrate_url import look_at_schema, migrate_database
-from machinery.errors import MusterError
 from machinery.observability import logs
 
-DONE, TO_DO, FAILED = 0, 1, 2
+DONE, TO_DO = 0, 1
 PRIVATE = 0o077
 
 
-def run(config: Path | None, data_dir: Path | None, *, check: bool) -> int:
-    """Return the exit code. The result goes to standard output, errors to standard error."""
-    try:
-        settings = load({"data_dir": data_dir}, config)
-        place = settings.store_url
-        url = parse_url(place)
-        if check:
-            return _check(look_at_schema(url))
-        logs.configure(settings.log_level, settings.log_format)
-        os.umask(PRIVATE)
-        before = look_at_schema(url)
-        with sole_user(place):
-            migrate_database(url)
-        click.echo(_done(before, look_at_schema(url)))
-    except MusterError as error:
-        click.echo(f"hub: {error}", err=True)
-        return FAILED
+def run(settings: HubSettings, *, check: bool) -> int:
+    """Print the result and return the exit code. Raises MusterError."""
+    url = parse_url(settings.store_url)
+    if check:
+        return _check(look_at_schema(url))
+    logs.configure(settings.log_level, settings.log_format)
+    os.umask(PRIVATE)
+    before = look_at_schema(url)
+    with sole_user(settings.store_url):
+        migrate_database(url)
+    click.echo(_done(before, look_at_schema(url)))
     return DONE
 
 

@@ -2,11 +2,8 @@
 
 from dataclasses import dataclass
 
-from hub.composition.access import Access
-from hub.composition.attestation import attestor_of
-from hub.composition.certificates import CertificateSection
-from hub.composition.context import BuildContext
-from hub.composition.resources import Resources
+from hub.access.attestations import Attestor
+from hub.composition.core import HubCore
 from hub.grpc_door.calls import QUIET, Gate
 from hub.grpc_door.server import RpcDoor
 from hub.grpc_door.session.acknowledgements import Tempo
@@ -17,7 +14,9 @@ from hub.grpc_door.session.drain import Age, Cordon
 from hub.grpc_door.session.sessions import Sessions
 from hub.grpc_door.session.trust_bundle_push import TrustBundlePush
 from hub.heartbeat import BeatBuffer, HeartbeatCoverage
-from hub.https_door.callers.authenticator_chain import account_tokens
+from hub.https_door.callers.authentication import account_tokens
+from hub.metrics.doors import add_agents
+from machinery.apiserver.authn.issuer_keys import HttpsDocuments
 from machinery.lifecycle.health import READINESS
 from machinery.product import version
 
@@ -29,15 +28,17 @@ class AgentsDoor:
     door: RpcDoor
     parts: DoorContext
     hearing: HeartbeatCoverage
-    clocks: Clocks
-    trusting: TrustBundlePush
 
 
-async def build_agents_door(
-    context: BuildContext, resources: Resources, certificates: CertificateSection, access: Access
-) -> AgentsDoor:
-    settings, clock, server = context.settings, context.clock, context.server
-    store, issuer, hub_id = resources.store, resources.issuer, resources.hub_id
+async def build_agents_door(core: HubCore) -> AgentsDoor:
+    context, access, resources = core.context, core.access, core.resources
+    settings, clock, store, issuer, hub_id = (
+        context.settings,
+        context.clock,
+        resources.store,
+        resources.issuer,
+        resources.hub_id,
+    )
     beats = BeatBuffer(store, clock, settings.flush_window)
     hearing = HeartbeatCoverage(store, clock, resources.replica, lambda: beats.storing)
     await hearing.mark()
@@ -45,13 +46,14 @@ async def build_agents_door(
     cordon = Cordon(settings.connection_age_grace, sessions.all)
     clocks = Clocks(store, settings.clock_skew_limit)
     trusting = TrustBundlePush(store, lambda: issuer.trust_bundle, standing=lambda: issuer.standing.authorities)
+    feed = ChangeSubscriptions(store)
     parts = DoorContext(
         hub=HubIdentity(hub_id, version(), issuer),
         store=store,
         clock=clock,
         peers=access.peers,
         beats=beats,
-        feed=ChangeSubscriptions(store),
+        feed=feed,
         sessions=sessions,
         cordon=cordon,
         clocks=clocks,
@@ -68,10 +70,31 @@ async def build_agents_door(
         unattended_recovery=settings.recovery == "automatic",
         authorities=lambda: issuer.standing.authorities,
         trusting=trusting,
-        attestor=attestor_of(settings, store, hub_id, clock),
+        attestor=Attestor(store, hub_id, HttpsDocuments.trusting, clock, core.attestation),
     )
-    door = RpcDoor(settings.grpc_listen.host, settings.grpc_listen.port, certificates.doors.serving, parts)
-    server.health.add("drained", cordon.ready, endpoints=READINESS)
-    server.flush.add("heartbeats", beats.flush)
-    server.add_door(door)
-    return AgentsDoor(door, parts, hearing, clocks, trusting)
+    door = RpcDoor(settings.grpc_listen.host, settings.grpc_listen.port, core.certificates.doors.serving, parts)
+    context.server.add_door(door)
+    context.server.health.add("drained", cordon.ready, endpoints=READINESS)
+    context.server.flush.add("heartbeats", beats.flush)
+    context.tasks.update(
+        {
+            "heartbeats": beats.run,
+            "hearing": hearing.run,
+            "clocks": clocks.run,
+            "streams": feed.run,
+            "trust": trusting.run,
+            "sessions": sessions.run,
+            "cordon": cordon.run,
+        }
+    )
+    if not settings.is_alone:
+        context.tasks["sessions elsewhere"] = sessions.follow_others
+    context.inspection.add("sessions", lambda: _open_sessions(parts))
+    context.inspection.add("heartbeats", lambda: {"held": len(beats), "storing": beats.storing})
+    add_agents(context.metrics, parts)
+    return AgentsDoor(door, parts, hearing)
+
+
+def _open_sessions(parts: DoorContext) -> dict[str, object]:
+    counts: dict[str, object] = {"open": len(parts.sessions), "calls in flight": parts.gate.in_flight}
+    return counts | {f"{each.cluster} {each.agent}": each.id for each in parts.sessions.all()}

@@ -4,35 +4,47 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hub.composition.context import BuildContext
-from hub.composition.host_cluster import HostClusterSection
 from hub.composition.resources import Resources
 from hub.issuer import IssuerChain, ServingNames
-from hub.replica.installation import AdminKubeconfig, entry
+from hub.metrics.replica import add_certificates
+from hub.replica.admin_kubeconfig import AdminKubeconfig, AdminSecret
+from hub.replica.installation import entry
 from hub.replica.serving_certificate import DoorsCertificate, doors_certificate
 from machinery.client.kubeconfig import ClusterEntry
+from machinery.lifecycle.health import READINESS
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateSection:
-    """`signing`: the hub's CA and, for logins, the host cluster's if enabled. `cluster`: the hub's entry in kubeconfigs."""
+    """`signing`: the hub's CA, and for logins those of extensions. `cluster`: the hub's entry in kubeconfigs."""
 
-    host: HostClusterSection
     signing: IssuerChain
     doors: DoorsCertificate
     cluster: ClusterEntry
-    admin_kubeconfig: AdminKubeconfig
     admin_path: Path
 
 
 async def open_certificates(context: BuildContext, resources: Resources) -> CertificateSection:
     """Opens the issuers and writes the admin kubeconfig. Raises InvalidError, UnavailableError."""
     settings, lifetimes, clock, addresses = context.settings, context.lifetimes, context.clock, context.addresses
-    host = HostClusterSection(settings, clock)
-    signing = IssuerChain(resources.issuer, host.issuers)
+    issuer, folder = resources.issuer, resources.directory.path
+    signing = IssuerChain(issuer)
+    context.inspection.add("issuers", signing.snapshot)
+    # the serving certificate of both doors
     names = ServingNames(addresses.dns_names, addresses.ip_addresses)
-    folder = resources.directory.path
-    doors = doors_certificate(settings, folder, names, resources.issuer, lifetimes=lifetimes, clock=clock)
-    cluster = entry(resources.hub_id, addresses, resources.issuer.trust_bundle, settings.api_group_suffix)
+    doors = doors_certificate(settings, folder, names, issuer, lifetimes=lifetimes, clock=clock)
+    context.server.health.add("serving-certificate", doors.check, endpoints=READINESS)
+    context.tasks["serving certificate"] = doors.run
+    add_certificates(context.metrics, issuer, signing, doors)
+    # the admin kubeconfig, in the data directory and in a Secret
+    cluster = entry(resources.hub_id, addresses, issuer.trust_bundle, settings.api_group_suffix)
     admin = AdminKubeconfig(resources.directory, resources.store, signing, cluster, lifetimes=lifetimes, clock=clock)
-    resources.issuer.listen(admin.look)
-    return CertificateSection(host, signing, doors, cluster, admin, await admin.keep())
+    issuer.listen(admin.look)
+    context.tasks["admin kubeconfig"] = admin.run
+    if settings.admin_kubeconfig_secret is not None:
+        from hub.replica.host_secrets import open_secret  # noqa: PLC0415 - 60 MB that only such a hub needs
+
+        secret = AdminSecret(await open_secret(settings.admin_kubeconfig_secret, settings, context.stack), admin)
+        issuer.listen(secret.wake)
+        context.tasks["admin secret"] = secret.run
+    return CertificateSection(signing, doors, cluster, await admin.keep())

@@ -1,20 +1,47 @@
 """The common input of all sections: settings, clock, process, and registries for parts."""
 
+import asyncio
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from typing import Any, Self
 
 from hub.api.certificates import Lifetimes
-from hub.composition.shutdown import ShutdownReason, stop_times_of
-from hub.metrics import told_metrics
+from hub.metrics.replica import add_server, open_metrics
 from hub.replica.installation import Addresses, lifetimes_of
 from hub.settings import HubSettings
 from machinery.lifecycle.debug import Inspection
+from machinery.lifecycle.health import LoopProgress
 from machinery.lifecycle.process import Verbosity
-from machinery.lifecycle.server import Server
+from machinery.lifecycle.server import Server, StopTimes
 from machinery.lifecycle.startup import reserved_port
+from machinery.observability import logs
 from machinery.observability.metrics import Registry
 from machinery.runtime.clock import Clock
+from machinery.runtime.tasks import GuardedTasks
+
+FLUSH_EVERY = timedelta(seconds=60)
+FLUSHED_WITHIN = timedelta(minutes=2)
+
+
+class ShutdownReason:
+    """A hub stops on request or when one of its tasks fails. `requested` is set in both cases."""
+
+    def __init__(self, requested: asyncio.Event) -> None:
+        self.requested = requested
+        self._failure: BaseException | None = None
+
+    def failed(self, error: BaseException) -> None:
+        """Record the first failure and request the stop."""
+        self._failure = self._failure or error
+        self.requested.set()
+
+    async def wait(self) -> BaseException | None:
+        """Wait for the request; return the failure that caused it, if any."""
+        await self.requested.wait()
+        return self._failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +55,11 @@ class ProcessContext:
 
 @dataclass(frozen=True, slots=True)
 class BuildContext:
-    """`stack` closes what a section opens, in reverse order. `server` takes doors, hooks and health checks."""
+    """Each section registers its parts here, and nowhere else.
+
+    `stack` closes what a section opens, in reverse order. `server` takes doors, hooks and health checks, `metrics` bindings,
+    `inspection` sections of the debug report, and `tasks` what must run while the hub serves, by name.
+    """
 
     settings: HubSettings
     lifetimes: Lifetimes
@@ -38,21 +69,39 @@ class BuildContext:
     stack: AsyncExitStack
     server: Server
     metrics: Registry
+    tasks: dict[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)
 
     @classmethod
     async def open(cls, settings: HubSettings, clock: Clock, process: ProcessContext, stack: AsyncExitStack) -> Self:
         """Serves metrics from here on, also while the hub waits for its database. Raises StartError."""
         settings = _with_ports(settings, stack)
-        return cls(
-            settings=settings,
-            lifetimes=lifetimes_of(settings),
-            addresses=Addresses.of(settings),
-            clock=clock,
-            process=process,
-            stack=stack,
-            server=Server(clock, stop_times_of(settings), livez_grace=settings.livez_grace),
-            metrics=await told_metrics(settings, stack),
-        )
+        server = Server(clock, stop_times_of(settings), livez_grace=settings.livez_grace)
+        log_progress = LoopProgress(clock, FLUSHED_WITHIN)
+        server.health.add("log", log_progress)
+        metrics = await open_metrics(settings, stack)
+        addresses, lifetimes = Addresses.of(settings), lifetimes_of(settings)
+        context = cls(settings, lifetimes, addresses, clock, process, stack, server, metrics)
+        context.tasks["log"] = partial(_flush_log, log_progress)
+        context.tasks["event loop"] = add_server(metrics, server)
+        return context
+
+    @property
+    def inspection(self) -> Inspection:
+        return self.process.inspection
+
+    async def start_tasks(self) -> None:
+        """Run all tasks until `stack` closes. One that ends before stops the hub."""
+        running = await self.stack.enter_async_context(GuardedTasks("hub", on_end=self.process.shutdown.failed))
+        for name, run in self.tasks.items():
+            running.start(name, run())
+
+
+def stop_times_of(settings: HubSettings) -> StopTimes:
+    return StopTimes(
+        delay=settings.shutdown_delay,
+        send_retry_after=settings.shutdown_send_retry_after,
+        streams=settings.shutdown_grace,
+    )
 
 
 def _with_ports(settings: HubSettings, stack: AsyncExitStack) -> HubSettings:
@@ -64,3 +113,11 @@ def _with_ports(settings: HubSettings, stack: AsyncExitStack) -> HubSettings:
         if not address.port
     }
     return settings.model_copy(update=chosen) if chosen else settings
+
+
+async def _flush_log(progress: LoopProgress) -> None:
+    """Flush the log periodically, for ever, and report progress."""
+    while True:
+        await asyncio.to_thread(logs.flush)
+        progress.beat()
+        await asyncio.sleep(FLUSH_EVERY.total_seconds())

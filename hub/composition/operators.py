@@ -1,40 +1,26 @@
-"""The HTTPS door of operators, and the hub's loopback client."""
+"""The HTTPS door of operators."""
 
 from dataclasses import dataclass, replace
 from functools import partial
 from ipaddress import ip_network
 
-from hub.composition.access import Access
-from hub.composition.authenticators import ExternalAuthenticators
-from hub.composition.certificates import CertificateSection
-from hub.composition.context import BuildContext
-from hub.composition.resources import Resources
+from hub.composition.core import HubCore
 from hub.https_door.auditing import Auditing
-from hub.https_door.callers.authenticator_chain import ExternalAuthenticator
-from hub.https_door.callers.token_exchange import LoginSettings
-from hub.https_door.listener import HttpsDoor
-from hub.https_door.pages import log_level as verbosity
-from hub.https_door.pages.revocation_lists import RevocationLists
-from hub.https_door.server import HttpsServer, build_door
+from hub.https_door.callers.authentication import ExternalAuthenticator
+from hub.https_door.callers.client_ca import ClientAuthorityFile
+from hub.https_door.pages import LOG_LEVEL_PATH, LogLevel, RevocationLists
+from hub.https_door.server import HttpsDoor, HttpsServer, build_door
+from hub.metrics.doors import add_requests
 from hub.registry.bootstrapcredentials.documents import AdvertisedAddress
 from hub.registry.certificateauthorities.resource import CERTIFICATE_AUTHORITY, authorities_of
-from hub.replica.debug_endpoints import checks_of
 from machinery.apiserver.authn.chain import TokenChecks
-from machinery.apiserver.authn.issuer_keys import AllowedUrls
 from machinery.apiserver.http.connections import ConnectionBounds
 from machinery.apiserver.http.draining import Draining, not_yet
 from machinery.apiserver.http.filters import Filters
+from machinery.apiserver.http.health import HealthCheck
 from machinery.apiserver.http.limit_filter import Limiting, RefusalLimit
 from machinery.apiserver.http.limits import REQUEST_LIMIT
-from machinery.apiserver.http.loopback import Loopback, LoopbackClient
-
-
-@dataclass(frozen=True, slots=True)
-class LoopbackAccess:
-    """`identity`: accepted only by the HTTPS door of this process. `client` uses it."""
-
-    identity: Loopback
-    client: LoopbackClient
+from machinery.lifecycle.health import HealthChecks
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,29 +30,17 @@ class OperatorsDoor:
     authenticators: tuple[ExternalAuthenticator, ...]
 
 
-async def open_loopback(context: BuildContext, certificates: CertificateSection) -> LoopbackAccess:
-    identity = Loopback.fresh(context.clock.now())
-    identity.shown_by(certificates.doors.serving.context)
-    listening = context.settings.https_listen
-    client = await context.stack.enter_async_context(LoopbackClient(identity, listening.host, listening.port))
-    return LoopbackAccess(identity, client)
-
-
-async def build_operators_door(
-    context: BuildContext,
-    resources: Resources,
-    certificates: CertificateSection,
-    access: Access,
-    loopback: LoopbackAccess,
-    *,
-    authenticators: ExternalAuthenticators,
-) -> OperatorsDoor:
+async def build_operators_door(core: HubCore) -> OperatorsDoor:
     """Call it after every health check and hook is registered, because the door serves them. Raises MusterError."""
-    settings, clock, server = context.settings, context.clock, context.server
+    context, certificates, access, resources = core.context, core.certificates, core.access, core.resources
+    settings, clock, server, serving = context.settings, context.clock, context.server, certificates.doors.serving
     store, issuer, limits = resources.store, resources.issuer, access.limits
     installed = server.paths.expect("api groups")
-    draining = Draining(loopback.identity)
-    external = tuple(await authenticators(context, certificates, access))
+    draining = Draining(core.loopback.identity)
+    authenticators = tuple(core.authenticators)
+    if settings.client_ca_file is not None:
+        file = ClientAuthorityFile(settings.client_ca_file, settings.client_ca_groups, serving, clock)
+        authenticators = (file, *authenticators)
     authorities = partial(authorities_of, patience=settings.ca_rotation_patience, cannot=resources.ring.cannot)
     door = build_door(
         store,
@@ -75,7 +49,7 @@ async def build_operators_door(
         AdvertisedAddress(resources.hub_id, certificates.cluster.server, str(context.addresses.grpc)),
         clock=clock,
         lifetimes=context.lifetimes,
-        checks=checks_of(server.health),
+        checks=_checks_of(server.health),
         group_suffix=settings.api_group_suffix,
         clock_skew_limit=settings.clock_skew_limit,
         default_lease_duration=settings.default_lease_duration,
@@ -87,22 +61,35 @@ async def build_operators_door(
             audit=(Auditing(access.auditor), RefusalLimit(limits.refusals, clock)),
             limits=(Limiting(limits.place, limits.rates, clock, REQUEST_LIMIT, limits.watches),),
         ),
-        loopback=loopback.identity,
+        loopback=core.loopback.identity,
         token_keys=resources.token_keys,
-        external_authenticators=external,
+        external_authenticators=authenticators,
         token_checks=TokenChecks(limits.refusals, clock),
-        login=LoginSettings(settings.login_rate, settings.login_burst, settings.audit_login_names, issuer),
         others=(replace(CERTIFICATE_AUTHORITY, bind=authorities).served(store, settings.api_group_suffix),),
-        attests=settings.attestation == "required",
-        allowed_issuers=AllowedUrls(settings.attestation_allowed_issuers),
+        api_resources=core.api_resources,
+        attests=core.attestation.required,
+        allowed_issuers=core.attestation.allowed,
         join_labels=settings.join_labels,
         metrics=context.metrics.scrape,
-        pages={verbosity.PATH: verbosity.LogLevel(store, context.process.verbosity, resources.replica)},
+        pages={LOG_LEVEL_PATH: LogLevel(store, context.process.verbosity, resources.replica)},
     )
     await door.prepare()
     installed()
     listening = settings.https_listen
-    context_of_tls = certificates.doors.serving.context
     bounds = ConnectionBounds(each=settings.max_connections_per_address, proxies=tuple(map(ip_network, settings.https_proxies)))
-    server.add_door(HttpsDoor(door, draining, listening.host, listening.port, context_of_tls, bounds=bounds))
-    return OperatorsDoor(door, draining, external)
+    server.add_door(HttpsDoor(door, draining, listening.host, listening.port, serving.context, bounds=bounds))
+    watches = door.server.watches
+    context.tasks["watches"] = door.run
+    context.inspection.add("requests", lambda: {"in flight": draining.in_flight})
+    context.inspection.add("watches", lambda: {"open": len(watches)} | watches.by_resource())
+    add_requests(context.metrics, door, draining)
+    return OperatorsDoor(door, draining, authenticators)
+
+
+def _checks_of(health: HealthChecks) -> list[HealthCheck]:
+    """The hub's health checks in the form of the HTTPS door."""
+    return [
+        HealthCheck(probe.name, probe.ask, tuple(endpoint.value for endpoint in probe.endpoints), probe.group)
+        for probe in health.probes()
+        if probe.name != "ping"
+    ]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -12,9 +13,13 @@ import structlog
 from hub.api.hubreplicas import Replica
 from hub.composition.context import BuildContext
 from hub.issuer import RotatingIssuer
+from hub.metrics.fleet import add_fleet
+from hub.metrics.replica import add_database
+from hub.ports import Store
 from hub.registry import namespaces
+from hub.registry.hubreplicas.service import standing_log_level
 from hub.registry.multihub import owners
-from hub.replica.authorities import AuthorityFollower, KeyRing, open_authorities, ring_of
+from hub.replica.authorities import KeyRing, open_authorities, ring_of
 from hub.replica.heartbeat import replica_name, take_place, this_replica
 from hub.replica.installation import settle
 from hub.replica.keys import KeyFolder, find_seal, keep_seal, keep_token_keys
@@ -22,14 +27,21 @@ from hub.settings import HubSettings
 from hub.store import SqlStore
 from hub.store.engine.file_lock import sole_user
 from hub.store.engine.timeouts import SessionLimits
+from machinery.errors import UnavailableError
 from machinery.identity import HubId
+from machinery.lifecycle.health import READINESS, SharedCheck
+from machinery.lifecycle.process import Verbosity
 from machinery.lifecycle.startup import StartupRetry, in_time
 from machinery.pki import TokenKeys
 from machinery.runtime.directory import DataDirectory
+from machinery.runtime.event_loop import until_tick
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+LOOK_EVERY = timedelta(seconds=2)
+DATABASE_EVERY = timedelta(milliseconds=900)
+"""Below one second, the interval of the readiness check, each of which queries the database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +54,6 @@ class Resources:
     hub_id: HubId
     issuer: RotatingIssuer
     ring: KeyRing
-    follower: AuthorityFollower
     token_keys: TokenKeys
     me: Replica
 
@@ -92,7 +103,21 @@ async def open_resources(context: BuildContext) -> Resources:
     # registration, before any session
     me = this_replica(replica, settings, directory)
     await step("taking its place among the replicas", partial(take_place, made, me, alone=settings.is_alone))
-    return Resources(directory, replica, made, hub_id, issuer, ring, follower, token_keys, me)
+    context.server.health.add("database", SharedCheck(made.check, clock, every=DATABASE_EVERY), endpoints=READINESS)
+    context.tasks["certificate authorities"] = follower.run
+    context.tasks["log level"] = partial(follow_log_level, made, context.process.verbosity)
+    add_database(context.metrics, made)
+    add_fleet(context.metrics, made, clock, reserve=settings.disk_reserve)
+    return Resources(directory, replica, made, hub_id, issuer, ring, token_keys, me)
+
+
+async def follow_log_level(store: Store, verbosity: Verbosity) -> None:
+    """Apply an operator's order about the log level, for ever. Without a database the level stays."""
+    while True:
+        with suppress(UnavailableError):
+            order = await store.look(standing_log_level)
+            verbosity.order(None if order is None else order.level)
+        await asyncio.sleep(until_tick(LOOK_EVERY))
 
 
 class Steps(Protocol):

@@ -27,6 +27,11 @@ class FencedStore(Store):
         self._leadership = leadership
         self._term = term
 
+    @property
+    def leads(self) -> bool:
+        """Whether this replica leads in this term now."""
+        return self._leadership.term == self._term
+
     async def run(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Also raises NotLeaderError when this replica does not lead in this term; then nothing was written."""
         self._leadership.require(self._term)

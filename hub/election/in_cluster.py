@@ -10,9 +10,9 @@ from pathlib import Path
 
 import structlog
 
-from hub.election.lease_lock import LeaseAndTerm
-from hub.election.row_lock import RowLock
+from hub.election.locks import LeaseAndTerm, RowLock
 from hub.settings import HubSettings
+from hub.settings.fields import IN_CLUSTER
 from machinery.client.leaselock import LeaseLock, Owner
 from machinery.client.ownership import owner_if_known, owner_of
 from machinery.client.rest import KubeClient, Object
@@ -21,7 +21,6 @@ from machinery.election.lock import Lock
 from machinery.errors import InvalidError, MusterError
 from machinery.runtime.clock import Clock
 
-IN_CLUSTER = "in-cluster"
 POD_NAMESPACE = "POD_NAMESPACE"
 """Set from the downward API."""
 FOUND_WITHIN, TRY_AGAIN = timedelta(seconds=30), timedelta(seconds=1)

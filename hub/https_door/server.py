@@ -1,26 +1,33 @@
-"""Builds the HTTPS door: the hub's API groups on the generic API server."""
+"""The HTTPS door: the hub's API groups on the generic API server, and the listener in the life cycle of the process."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+import ssl
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
+import structlog
 from aiohttp import web
+from structlog.contextvars import bound_contextvars
 
 from hub.access.attestations import flaws
-from hub.access.authenticators import Authenticators
 from hub.access.cluster_acceptance import ClusterAcceptanceCache
 from hub.access.rbac_cache import RBACCache
 from hub.api.certificates import Lifetimes
 from hub.api.clusterroles import Groups
 from hub.api.liveness import DEFAULT_LEASE_DURATION
-from hub.https_door.callers.aggregation import OwnRoles, delegating
-from hub.https_door.callers.authentication import Identify, Listen, takes_no_part
-from hub.https_door.callers.authenticator_chain import AuthenticatorChain, Dependencies, ExternalAuthenticator, issuer_of
-from hub.https_door.callers.authorization import HubAuthorizer, named_actor
-from hub.https_door.callers.token_exchange import Exchange, LoginSettings
-from hub.https_door.cluster_of_request import named
+from hub.api.namespaces import STANDING
+from hub.https_door.callers.authentication import (
+    AuthenticatorChain,
+    Dependencies,
+    ExternalAuthenticator,
+    Identify,
+    Listen,
+    issuer_of,
+    takes_no_part,
+)
+from hub.https_door.callers.authorization import HubAuthorizer, OwnRoles, named_actor
 from hub.https_door.groups import groups_of, roles_in, with_lease, with_others
 from hub.https_door.storage.admission import HubAdmission, JoinLabels, NewcomersStorage
 from hub.https_door.storage.events import EventStorage
@@ -33,25 +40,39 @@ from hub.registry import namespaces
 from hub.registry.bootstrapcredentials.documents import AdvertisedAddress
 from hub.registry.bootstrapcredentials.resource import CredentialStorage
 from hub.registry.clusterroles import reconcile
-from machinery.apiserver.authn.chain import TokenChecks
+from machinery.apiserver.access import Attributes
+from machinery.apiserver.authn.chain import TokenAuthenticator, TokenChecks
 from machinery.apiserver.authn.impersonation import Impersonation
-from machinery.apiserver.authn.issuer_keys import AllowedUrls, HttpsDocuments
+from machinery.apiserver.authn.issuer_keys import AllowedUrls
 from machinery.apiserver.authz.escalation import rbac_storage
-from machinery.apiserver.http.filters import Filters
+from machinery.apiserver.http.connections import ConnectionBounds
+from machinery.apiserver.http.draining import Draining
+from machinery.apiserver.http.filters import Filters, Incoming, Inner
 from machinery.apiserver.http.health import HealthCheck
+from machinery.apiserver.http.listener import DEFAULT_BOUNDS, Listening, serve
 from machinery.apiserver.http.loopback import Loopback, LoopbackAuthenticator
-from machinery.apiserver.kinds.reviews import access_reviews
+from machinery.apiserver.kinds.reviews import Reviewer, access_reviews
 from machinery.apiserver.resource import Resource
 from machinery.apiserver.routes import Scrape
 from machinery.apiserver.server import ApiServer, NamespaceLookup, Page, RequestBounds
 from machinery.apiserver.storage import GroupResource
-from machinery.apiserver.storages.layers import AdmittedStorage
+from machinery.apiserver.storages.layers import Admit, AdmittedStorage
+from machinery.lifecycle.server import Door
+from machinery.lifecycle.startup import listening_failed
 from machinery.pki import TokenKeys
 from machinery.product import GROUP_SUFFIX, NAME, version
 from machinery.runtime.clock import Clock
 
 KUBERNETES = ("1", "36")
 """The Kubernetes version that this door emulates."""
+
+MakeResource = Callable[[TokenAuthenticator, Admit], Resource]
+"""Makes a resource for the door, with the door's authenticator of ServiceAccount tokens and its admission."""
+
+
+CLUSTERS = "managedclusters"
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +85,6 @@ class HttpsServer:
     roles: RBACCache
     store: Store
     groups: Groups
-    exchange: Exchange
 
     def application(self) -> web.Application:
         return self.server.application()
@@ -104,8 +124,8 @@ def build_door(
     token_keys: TokenKeys | None = None,
     external_authenticators: Sequence[ExternalAuthenticator] = (),
     token_checks: TokenChecks | None = None,
-    login: LoginSettings | None = None,
     others: Sequence[Resource] = (),
+    api_resources: Sequence[MakeResource] = (),
     attests: bool = False,
     allowed_issuers: AllowedUrls | None = None,
     join_labels: tuple[str, ...] = (),
@@ -115,8 +135,8 @@ def build_door(
     """Builds the door over a store. `identify` and `revocations` (of `hub.access`): certificate records and revocations.
 
     `loopback`: the identity with which the hub's own hooks use this door. `token_keys`: keys that sign ServiceAccount tokens;
-    None: keys in this door's memory. `external_authenticators`: tried before the hub's own. `login`: terms of token exchange.
-    `others`: resources that replace those with the same key. `attests`: whether every first registration must be attested.
+    None: keys in this door's memory. `external_authenticators`: tried before the hub's own. `others`: resources that replace
+    those with the same key. `api_resources`: more resources. `attests`: whether every first registration must be attested.
     `allowed_issuers`: issuers that a credential may name without their keys; None: none. `join_labels`: labels that a
     registering cluster may set. `metrics`: the scrape function. `pages`: more paths without objects.
     """
@@ -128,7 +148,9 @@ def build_door(
     roles, standings, own = RBACCache(store, clock), ClusterAcceptanceCache(store, clock), Groups(group_suffix)
     roles.watch(standings.heard)
     rbac = OwnRoles(roles)
-    authorizer = delegating(HubAuthorizer(store, rbac, standings, own), external_authenticators, clock)
+    authorizer: Reviewer = HubAuthorizer(store, rbac, standings, own)
+    for external in external_authenticators:
+        authorizer = external.authorizer(authorizer)
     permissions = (*roles_in(rbac_storage(objects, rbac, roles)), *access_reviews(authorizer, named_actor))
     grounds = Dependencies(store, objects, feed, clock)
     entrance = AuthenticatorChain(
@@ -140,21 +162,14 @@ def build_door(
         token_checks=token_checks,
     )
     admission = HubAdmission(rbac.decide, own, attests=attests)
-    exchange = Exchange(
-        store,
-        Authenticators(store, entrance.accounts, HttpsDocuments.trusting, clock),
-        admission,
-        (login or LoginSettings()).terms(issuer, lifetimes or Lifetimes(), clock),
-        clock=clock,
-        group_suffix=group_suffix,
-    )
+    added_resources = [make(entrance.accounts, admission) for make in api_resources]
     standings.end_with(entrance.presence.end_under)
     leases, events = LeaseStorage(store, feed, objects, clock, clock_skew_limit), EventStorage(store, feed, group_suffix, clock)
     groups = groups_of(store, group_suffix, AdmittedStorage(credentials, admission), leases, events)
     server = ApiServer(
         PastObjects(store, group_suffix).remembered(
             with_others(
-                with_lease(groups, default_lease_duration), *entrance.resources, *permissions, exchange.resource(), *others
+                with_lease(groups, default_lease_duration), *entrance.resources, *permissions, *added_resources, *others
             ),
             clock,
         ),
@@ -177,7 +192,7 @@ def build_door(
             ),
         ),
     )
-    return HttpsServer(server, feed, entrance, roles, store, own, exchange)
+    return HttpsServer(server, feed, entrance, roles, store, own)
 
 
 def namespaces_of(store: Store) -> NamespaceLookup:
@@ -203,3 +218,76 @@ def version_document() -> dict[str, str]:
         "compiler": "",
         "platform": "",
     }
+
+
+class HttpsDoor(Door):
+    """While it refuses requests, clients get a retry delay; health and metrics are served until it closes."""
+
+    name = "https"
+
+    def __init__(
+        self,
+        served: HttpsServer,
+        draining: Draining,
+        host: str,
+        port: int,
+        context: ssl.SSLContext,
+        *,
+        bounds: ConnectionBounds = DEFAULT_BOUNDS,
+    ) -> None:
+        """`draining`: the instance whose filters the application uses."""
+        self._served = served
+        self._draining = draining
+        self._host = host
+        self._port = port
+        self._context = context
+        self._bounds = bounds
+        self._listening: Listening | None = None
+
+    async def start(self) -> None:
+        """Raises StartError if it cannot listen on the address."""
+        try:
+            self._listening = await serve(
+                self._served.application(), self._host, self._port, self._context, bounds=self._bounds
+            )
+        except OSError as error:
+            raise listening_failed("https_listen", self._host, self._port, error) from error
+        log.info("HTTPS door open", address=_shown(self._host, self._port))
+
+    async def tell_ready(self, *, ready: bool) -> None:
+        """Does nothing: at this door /readyz reports readiness."""
+
+    async def refuse(self) -> None:
+        self._draining.refuse()
+
+    async def stop_listening(self) -> None:
+        if self._listening is not None:
+            await self._listening.stop_listening()
+            self._listening.connections.leave()
+
+    async def drain(self, grace: timedelta) -> None:
+        await asyncio.gather(self._draining.drained(), self._served.end_watches(grace))
+
+    async def close(self, grace: timedelta) -> None:
+        if self._listening is not None:
+            await self._listening.close(grace)
+
+
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def named(incoming: Incoming, inner: Inner) -> web.StreamResponse:
+    """Filter that adds the cluster of the request to log lines."""
+    cluster = cluster_of(incoming.attributes)
+    if not cluster:
+        return await inner(incoming)
+    with bound_contextvars(cluster=cluster):
+        return await inner(incoming)
+
+
+def cluster_of(asked: Attributes) -> str:
+    """Returns the named ManagedCluster, or the cluster of the namespace; "": neither."""
+    if asked.resource == CLUSTERS:
+        return asked.name
+    return "" if asked.namespace in STANDING else asked.namespace

@@ -41,17 +41,20 @@ class IssuerChain(Issuer):
 
     def __init__(self, own: Issuer, logins: Sequence[LoginIssuer] = ()) -> None:
         self._own = own
-        mine = NamedIssuer(OWN, own.issue)
-        others = tuple(NamedIssuer(each.name, each.issue_login) for each in logins)
-        self._links: Mapping[Purpose, tuple[NamedIssuer, ...]] = {
-            purpose: (*others, mine) if purpose is Purpose.LOGIN else (mine,) for purpose in Purpose
-        }
+        self._links: dict[Purpose, tuple[NamedIssuer, ...]] = {purpose: (NamedIssuer(OWN, own.issue),) for purpose in Purpose}
+        for issuer in logins:
+            self.add_login_issuer(issuer)
         self._lock = Lock()
         self.signed: Counter[tuple[Purpose, str]] = Counter()
         """Certificates since the start, by purpose and issuer."""
         self.failed: Counter[tuple[Purpose, str]] = Counter()
         self.seconds = Distribution()
         """Duration of a signature, including the lookups before and after it."""
+
+    def add_login_issuer(self, issuer: LoginIssuer) -> None:
+        """Sign logins with `issuer`, after those added before and before the hub's own CA."""
+        *others, own = self._links[Purpose.LOGIN]
+        self._links[Purpose.LOGIN] = (*others, NamedIssuer(issuer.name, issuer.issue_login), own)
 
     @property
     def trust_bundle(self) -> bytes:

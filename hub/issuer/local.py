@@ -4,6 +4,7 @@ Existing files are never replaced: an incomplete, unreadable or mismatched pair 
 would lock out every agent.
 """
 
+import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +15,12 @@ from typing import Self
 import structlog
 
 from hub.api.certificates import IssuedCertificate, Lifetimes, Profile, Purpose
-from hub.issuer import files
 from hub.ports import Issuer, ListSigner
 from machinery import pki
-from machinery.errors import InvalidError, NotFoundError
+from machinery.errors import InvalidError, NotFoundError, UnavailableError
 from machinery.identity import CertificateSubject, SerialNumber
 from machinery.product import NAME
+from machinery.runtime.directory import DataDirectory, read_file, sync, write_private
 from machinery.runtime.tls import Material
 
 CA_CERTIFICATE, CA_KEY = "ca.crt", "ca.key"
@@ -53,7 +54,7 @@ class LocalIssuer(Issuer, ListSigner):
     @classmethod
     def open(cls, folder: Path, lifetimes: Lifetimes, now: datetime) -> Self:
         """The CA in `folder`, made if neither file exists. Raises InvalidError, UnavailableError."""
-        certificate, key = files.read(folder / CA_CERTIFICATE), files.read(folder / CA_KEY)
+        certificate, key = read_file(folder / CA_CERTIFICATE), read_file(folder / CA_KEY)
         if certificate is None and key is None:
             return cls(_create(folder, lifetimes, now), created=True)
         if certificate is None or key is None:
@@ -121,12 +122,13 @@ class LocalIssuer(Issuer, ListSigner):
 
     def serving(self, folder: Path, names: ServingNames, lifetimes: Lifetimes, now: datetime) -> Material:
         """The serving certificate in `folder`, replaced if its names differ or less than a third of its lifetime is left."""
-        chain, key = files.read(folder / SERVING_CERTIFICATE), files.read(folder / SERVING_KEY)
+        chain, key = read_file(folder / SERVING_CERTIFICATE), read_file(folder / SERVING_KEY)
         if chain is None or key is None or now >= self._serves_until(Material(chain, key, self.trust_bundle), names):
             key = pki.generate_key()
             chain = self.issue(_serving_profile(names, key, lifetimes, now), pki.random_serial(), now).chain
-            files.replace(folder / SERVING_KEY, key)
-            files.replace(folder / SERVING_CERTIFICATE, chain)
+            directory = DataDirectory(folder, "hub")
+            directory.write(SERVING_KEY, key)
+            directory.write(SERVING_CERTIFICATE, chain)
         return Material(chain=chain, key=key, trust=self.trust_bundle)
 
     def _serves_until(self, shown: Material, names: ServingNames) -> datetime:
@@ -152,9 +154,23 @@ def _serves_until(shown: Material, names: ServingNames) -> datetime:
 
 def _create(folder: Path, lifetimes: Lifetimes, now: datetime) -> pki.CertificateAuthority:
     authority, key = make_authority(lifetimes, now)
-    files.write_new(folder / CA_KEY, key)
-    files.write_new(folder / CA_CERTIFICATE, authority.certificate)
+    for path, content in ((folder / CA_KEY, key), (folder / CA_CERTIFICATE, authority.certificate)):
+        write_new(path, content)
     return authority
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Create a file with mode 0600 atomically. Raises FileExistsError, UnavailableError."""
+    staged = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        write_private(staged, content)
+    except OSError as error:
+        raise UnavailableError(f"{path} cannot be written: {error.strerror}") from error
+    try:
+        os.link(staged, path)
+    finally:
+        staged.unlink(missing_ok=True)
+    sync(path.parent)
 
 
 def make_authority(lifetimes: Lifetimes, now: datetime) -> tuple[pki.CertificateAuthority, bytes]:

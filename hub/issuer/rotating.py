@@ -7,15 +7,38 @@ the store and sets the state.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from threading import Lock
 
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, admitted, bundled, issuing
 from hub.api.certificates import IssuedCertificate, Profile
-from hub.issuer.callbacks import Listeners
 from hub.issuer.local import LocalIssuer
 from hub.ports import Issuer, ListSigner
 from machinery import pki
 from machinery.errors import NotFoundError, UnavailableError
 from machinery.identity import SerialNumber
+
+
+class Listeners:
+    """The callbacks run in the thread that calls `tell`."""
+
+    def __init__(self) -> None:
+        self._all: tuple[Callable[[], None], ...] = ()
+        self._lock = Lock()
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Add a listener. Returns a function that removes it."""
+        with self._lock:
+            self._all = (*self._all, listener)
+
+        def end() -> None:
+            with self._lock:
+                self._all = tuple(each for each in self._all if each is not listener)
+
+        return end
+
+    def tell(self) -> None:
+        for listener in self._all:
+            listener()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,11 @@
 """Prometheus metrics of the hub. Each metric is declared beside the function that binds it to its source."""
 
-from hub.metrics.all_metrics import METRICS, MetricSources, add_metrics
-from hub.metrics.listener import told_metrics
+from hub.metrics import doors, fleet, replica
+from machinery.lifecycle import usage
+from machinery.observability.metrics import Metric
 
-__all__ = ["METRICS", "MetricSources", "add_metrics", "told_metrics"]
+METRICS: tuple[Metric, ...] = (
+    *(each for part in (fleet, doors, replica) for each in vars(part).values() if isinstance(each, Metric)),
+    *usage.METRICS,
+)
+"""All metrics, in the order of the reference page."""

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query.selection import CONDITIONS, HUB_ACCEPTS, VERSION
-from hub.metrics.agents import OTHER, bounded
+from hub.metrics.doors import OTHER, bounded
 from hub.ports import Store, Transaction
 from hub.registry.generic import history
 from hub.registry.liveness import brake
@@ -67,11 +67,6 @@ EXPIRY = gauge(
     "When the certificate of this cluster's agent ends, since 1970.",
     "cluster",
     detailed=True,
-)
-METRICS = (
-    *(CLUSTERS, ACCEPTED, VERSIONS, BRAKE, CERTIFICATES, EARLIEST, REPLICAS),
-    *(SIZE, FREE, RESERVE, LOG, BEGAN, BACKUP),
-    *(SEEN, CLUSTER, BEAT, EXPIRY),
 )
 
 

@@ -6,7 +6,6 @@ around it. Import ports from this package.
 """
 
 from hub.ports.identities import (
-    AuthorityKeeper,
     AuthorityRecords,
     Bindings,
     CertificateRecords,
@@ -17,7 +16,7 @@ from hub.ports.identities import (
     Trusts,
 )
 from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions
-from hub.ports.management import KeyPair, KeyPlace, KeySecret, Management
+from hub.ports.management import KeyPair, KeyPlace, KeySecret
 from hub.ports.objects import ChangeLog, Objects, Written
 from hub.ports.store import RECORDING, AuditLog, Facts, Leaders, Lifeline, Recording, Store, Transaction
 
@@ -25,7 +24,6 @@ __all__ = [
     "RECORDING",
     "AgentSessions",
     "AuditLog",
-    "AuthorityKeeper",
     "AuthorityRecords",
     "Bindings",
     "CertificateRecords",
@@ -41,7 +39,6 @@ __all__ = [
     "Lifeline",
     "ListSigner",
     "LoginIssuer",
-    "Management",
     "Marks",
     "Objects",
     "Recording",

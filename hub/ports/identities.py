@@ -151,20 +151,6 @@ class LoginIssuer(Protocol):
         """Raises UnavailableError (no CA is loaded now) or InvalidError (it does not sign such a profile)."""
 
 
-class AuthorityKeeper(Protocol):
-    """Receives a discovered CA and its key for the issuers that sign with it."""
-
-    def set(self, certificate: bytes, key: bytes) -> None:
-        """Set certificate and key, both PEM. Raises InvalidError, without a change, if they do not match or are not of a CA."""
-
-    def unset(self) -> None:
-        """Remove the CA; nothing is signed with it afterwards."""
-
-    @property
-    def signer(self) -> str:
-        """Name of the current CA as in `signed_by` of records; empty without a CA."""
-
-
 class AuthorityRecords(Protocol):
     """Records of all CAs that the hub ever had. A private key is stored only if an external key has sealed it."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from hub.api.certificateauthorities.authority import AuthorityId
 
@@ -36,19 +36,6 @@ class KeyPlace(Protocol):
     @property
     def refusal(self) -> str | None:
         """The reason why this storage accepts no key and what an operator must do; None if it accepts keys."""
-
-
-class Management(Protocol):
-    """The Kubernetes cluster that serves the hub as an aggregated API server. All methods raise MusterError."""
-
-    async def config_map(self) -> Mapping[str, Any]:
-        """Data of the ConfigMap `kube-system/extension-apiserver-authentication`."""
-
-    async def review(self, kind: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Create a TokenReview or a SubjectAccessReview and return its status."""
-
-    async def keep_bundle(self, bundle: bytes) -> None:
-        """Write the CAs (PEM) with which the cluster verifies this hub, if they differ."""
 
 
 class KeySecret(Protocol):

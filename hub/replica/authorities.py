@@ -18,18 +18,17 @@ from hub.api.certificates import Lifetimes
 from hub.api.events import EventRecord
 from hub.controllers.certificates.rotation import Rotation
 from hub.controllers.clock_guard import SETTLED, Steadiness
-from hub.issuer.key_files import KeyFiles
-from hub.issuer.key_vaults import SealedKeys, SecretKeys
+from hub.issuer.key_storage import KeyFiles, SealedKeys, SecretKeys
 from hub.issuer.local import CA_CERTIFICATE, LocalIssuer, make_authority
 from hub.issuer.rotating import AuthoritySnapshot, RotatingIssuer
 from hub.ports import KeyPair, KeyPlace, Store
 from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities.service import Made, authority_id
-from hub.replica.host_secrets import secret_at
 from hub.replica.keys import KeyFolder, keep_authority
 from hub.settings import HubSettings
 from machinery import pki
 from machinery.errors import ConflictError, InvalidError, MusterError
+from machinery.observability.log_once import LogOnce
 from machinery.pki.encryption import Seal
 from machinery.runtime.clock import Clock
 
@@ -115,7 +114,7 @@ class AuthorityFollower:
         self._ring = ring
         self._replica = replica
         self._said: Sequence[Follower] | None = None
-        self._trouble = ""
+        self._failure = LogOnce(log)
 
     async def run(self) -> None:
         """Check soon after every change and periodically, for ever."""
@@ -126,11 +125,9 @@ class AuthorityFollower:
         try:
             await self.look()
         except MusterError as error:
-            if error.message != self._trouble:
-                log.warning("the hub's CAs cannot be followed", error=error.message)
-            self._trouble = error.message
+            self._failure.warning("the hub's CAs cannot be followed", error)
             return False
-        self._trouble = ""
+        self._failure.reset()
         return True
 
     async def look(self) -> None:
@@ -193,7 +190,9 @@ async def ring_of(settings: HubSettings, keys: KeyFolder, store: Store, seal: Se
         return KeyRing(in_files, (sealed,))
     if settings.ca_key_place == "database":
         return KeyRing(sealed, (in_files,))
-    secret = await secret_at(settings.ca_key_secret or "", settings, stack)
+    from hub.replica.host_secrets import open_secret  # noqa: PLC0415 - 60 MB that only such a hub needs
+
+    secret = await open_secret(settings.ca_key_secret or "", settings, stack)
     return KeyRing(SecretKeys(secret), (in_files, sealed))
 
 

@@ -23,6 +23,7 @@ from hub.settings import HubSettings
 from machinery.errors import AlreadyExistsError, InvalidError, MusterError
 from machinery.lifecycle.server import LifecycleSignal, LifecycleSignals
 from machinery.lifecycle.usage import ProcessUsage, resident
+from machinery.observability.log_once import LogOnce
 from machinery.product import version
 from machinery.runtime.clock import Clock
 from machinery.runtime.directory import DataDirectory
@@ -150,7 +151,7 @@ class ReplicaHeartbeat:
         self._usage = ProcessUsage()
         self._news = asyncio.Event()
         self._left = False
-        self._trouble = ""
+        self._failure = LogOnce(log)
 
     async def run(self) -> None:
         """Beat for ever, and at once when ready or stopping. Raises AlreadyExistsError if another process took the name."""
@@ -181,11 +182,9 @@ class ReplicaHeartbeat:
         except AlreadyExistsError:
             raise
         except MusterError as error:
-            if error.message != self._trouble:
-                log.warning("this replica cannot say that it is there", error=error.message)
-            self._trouble = error.message
+            self._failure.warning("this replica cannot say that it is there", error)
             return
-        self._trouble = ""
+        self._failure.reset()
         self._me = replace(self._me, drained=standing.drained)
         self._heard.drained(standing.drained)
         if not standing.known:

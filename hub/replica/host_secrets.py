@@ -1,23 +1,95 @@
-"""Opens Secrets of the hub's own Kubernetes cluster that the hub writes."""
+"""Secrets of the hub's own Kubernetes cluster that the hub writes: keys of its CAs, and the admin kubeconfig.
 
+Permissions of the hub there: get, create and update this Secret, and get its pod and the pod's owners. The Secret gets the same
+owner, so that it is deleted with the hub.
+"""
+
+import binascii
 import os
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any, Self
 
 from hub.ports import KeySecret
 from hub.settings import HubSettings
+from hub.settings.fields import IN_CLUSTER
+from machinery.client.ownership import owner_if_known
+from machinery.client.rest import KubeClient, RestResource
+from machinery.errors import AlreadyExistsError, ConflictError, InvalidError, NotFoundError
 
-IN_CLUSTER = "in-cluster"
+SECRETS = RestResource("", "v1", "secrets")
+TRIES = 5
 
 
-async def secret_at(place: str, settings: HubSettings, stack: AsyncExitStack) -> KeySecret:
+class ClusterKeySecret(KeySecret):
+    """Async context manager. `pod`: this hub's pod, whose owner the Secret gets; None: no owner."""
+
+    def __init__(self, client: KubeClient, namespace: str, name: str, *, pod: str | None = None) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._pod = pod
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+
+    @property
+    def _path(self) -> str:
+        return SECRETS.path(self._name, namespace=self._namespace)
+
+    async def read(self) -> Mapping[str, bytes]:
+        try:
+            return _decoded(await self._client.get(self._path))
+        except NotFoundError:
+            return {}
+
+    async def write(self, changes: Mapping[str, bytes | None]) -> None:
+        """Update guarded by resourceVersion, with retries on conflicts. Raises ConflictError after TRIES attempts."""
+        for attempt in range(TRIES):
+            try:
+                await self._write(changes)
+            except (ConflictError, AlreadyExistsError, NotFoundError):
+                if attempt == TRIES - 1:
+                    raise
+            else:
+                return
+
+    async def _write(self, changes: Mapping[str, bytes | None]) -> None:
+        kept = {name: b64encode(content).decode("ascii") for name, content in changes.items() if content is not None}
+        try:
+            current = await self._client.get(self._path)
+        except NotFoundError:
+            await self._client.create(SECRETS.path(namespace=self._namespace), await self._made(kept))
+            return
+        data = {name: value for name, value in (current.get("data") or {}).items() if name not in changes}
+        if (current.get("data") or {}) != data | kept:
+            await self._client.update(self._path, {**current, "data": data | kept})
+
+    async def _made(self, data: Mapping[str, str]) -> dict[str, Any]:
+        metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace}
+        owner = await owner_if_known(self._client, self._namespace, self._pod, of="Secret") if self._pod is not None else None
+        if owner is not None:
+            metadata["ownerReferences"] = [owner]
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": dict(data)}
+
+
+def _decoded(secret: Mapping[str, Any]) -> Mapping[str, bytes]:
+    try:
+        return {name: b64decode(value, validate=True) for name, value in (secret.get("data") or {}).items()}
+    except (binascii.Error, ValueError):
+        raise InvalidError("the Secret with the keys of the hub's CAs is not base64") from None
+
+
+async def open_secret(place: str, settings: HubSettings, stack: AsyncExitStack) -> KeySecret:
     """The Secret NAMESPACE/NAME in the cluster `management_cluster`, or else in the one of this pod.
 
     In this pod's cluster it gets the owner of the pod. `stack` closes what is opened. Raises InvalidError.
     """
-    from hub.management import ClusterKeySecret  # noqa: PLC0415 - memory that only such a hub needs
-    from machinery.client.rest import KubeClient  # noqa: PLC0415 - the same
-
     namespace, _, name = place.partition("/")
     elsewhere = settings.management_cluster not in (None, IN_CLUSTER)
     client = await KubeClient.from_file(Path(settings.management_cluster or "")) if elsewhere else KubeClient.in_cluster()

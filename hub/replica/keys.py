@@ -18,7 +18,7 @@ import structlog
 from hub.api.certificateauthorities.authority import AuthorityId
 from hub.api.certificates import Lifetimes
 from hub.issuer import LocalIssuer, TokenKey, exchange_token_keys, make_token_key, read_token_keys
-from hub.issuer.key_files import certificate_file, key_file
+from hub.issuer.key_storage import certificate_file, key_file
 from hub.issuer.local import CA_CERTIFICATE, CA_KEY, make_authority
 from hub.issuer.tokens import SIGNS_FOR
 from hub.ports import Store, Transaction

@@ -13,7 +13,8 @@ import structlog
 from hub.api.events import EventRecord
 from hub.controllers.hub.transition_recorder import TransitionRecorder
 from hub.controllers.manager.manager import ControllerManager
-from hub.election import FencedStore, RowLock, SoleLock
+from hub.election.fence import FencedStore
+from hub.election.locks import RowLock, SoleLock
 from hub.ports import Store
 from hub.settings import HubSettings
 from hub.store.writer.leader_lock_connection import SqlLifeline
@@ -47,7 +48,7 @@ class Leading:
         store: Store,
         lock: Lock,
         candidacy: LeaderElectionConfig,
-        controllers: Callable[[Store], ControllerManager],
+        controllers: Callable[[FencedStore], ControllerManager],
         *,
         clock: Clock,
         timetable: Timetable,
@@ -155,19 +156,18 @@ class Leading:
 @asynccontextmanager
 async def leadership(
     settings: HubSettings,
-    url: str,
     replica: str,
     store: Store,
-    controllers: Callable[[Store], ControllerManager],
+    controllers: Callable[[FencedStore], ControllerManager],
     *,
     clock: Clock,
     timetable: Timetable,
     on_end: Callable[[TaskEndedError], object],
 ) -> AsyncGenerator[Leading]:
-    """Take part in the election during the block. `url`: of the database. `replica`: this replica's name."""
+    """Take part in the election during the block. `replica`: this replica's name."""
     timings = settings.election_timings
     candidacy = LeaderElectionConfig(replica, timings, alone=settings.is_alone)
-    lifeline = SqlLifeline(url, lease=timings.lease)
+    lifeline = SqlLifeline(settings.store_url, lease=timings.lease)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(lifeline.close)
         lock = await _lock(settings, candidacy, RowLock(lifeline), clock, stack)

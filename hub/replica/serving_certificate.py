@@ -19,6 +19,7 @@ from hub.issuer.rotating import RotatingIssuer
 from hub.settings import HubSettings
 from machinery import pki
 from machinery.errors import InvalidError, UnavailableError
+from machinery.observability.log_once import LogOnce
 from machinery.pki import CertificateFacts
 from machinery.runtime.clock import Clock
 from machinery.runtime.event_loop import until_tick
@@ -120,7 +121,7 @@ class DoorsCertificate:
         self._source = source
         self._issuer = issuer
         self._clock = clock
-        self._trouble = ""
+        self._failure = LogOnce(log)
         self._warned = ""
         self.serving = Serving(source())
         issuer.listen(self.renew)
@@ -135,18 +136,13 @@ class DoorsCertificate:
                 if material.chain != before.chain:
                     log.info("serving certificate exchanged", until=_end(material).isoformat())
         except (InvalidError, UnavailableError) as error:
-            self._complain(error.message)
+            self._failure.error("serving certificate stays as it was", error)
             trust = self._issuer.client_trust
             if trust != before.trust:
                 self.serving.replace(Material(before.chain, before.key, trust))
         else:
-            self._trouble = ""
+            self._failure.reset()
         self._warn()
-
-    def _complain(self, message: str) -> None:
-        if message != self._trouble:
-            log.error("serving certificate stays as it was", error=message)
-        self._trouble = message
 
     def _warn(self) -> None:
         """Warn of ends that only an operator can prevent."""
@@ -169,8 +165,8 @@ class DoorsCertificate:
 
     async def check(self) -> None:
         """For readiness. Raises UnavailableError: the configured material is unusable, or the served one has expired."""
-        if self._trouble:
-            raise UnavailableError(self._trouble)
+        if self._failure.text:
+            raise UnavailableError(self._failure.text)
         if self._clock.now() > _end(self.serving.material):
             raise UnavailableError("the serving certificate has ended")
 

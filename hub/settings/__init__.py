@@ -5,6 +5,6 @@ All three have the same names: the setting `grpc_listen` is the flag `--grpc-lis
 """
 
 from hub.settings.fields import ENVIRONMENT_PREFIX
-from hub.settings.settings import HubSettings, load
+from hub.settings.settings import HubSettings
 
-__all__ = ["ENVIRONMENT_PREFIX", "HubSettings", "load"]
+__all__ = ["ENVIRONMENT_PREFIX", "HubSettings"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
-from hub.settings.fields import SECRET, Address, Count, ListenAddress, SettingsGroup, Words
+from hub.settings.fields import SECRET, Address, ListenAddress, SettingsGroup, Words
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.directory import default_data_dir
 
@@ -80,7 +80,6 @@ class Places(SettingsGroup):
 
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 MAX_SUFFIX = 200
-_SERVICE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 class Entrances(SettingsGroup):
@@ -106,19 +105,6 @@ class Entrances(SettingsGroup):
         description="The Kubernetes cluster that has the hub as an aggregated API server: a kubeconfig for it, or the word "
         "in-cluster. Its front proxy is believed, its tokens and its rights count for those whom it knows.",
     )
-    aggregation_service: str | None = Field(
-        None,
-        description="NAMESPACE/NAME of the Service by which --management-cluster reaches the hub: the caBundle of its "
-        "APIServices is kept right.",
-    )
-    login_rate: Count = Field(
-        20, description="Tokens a second that one address may have exchanged for certificates (TokenCredentialRequest). 0: any."
-    )
-    login_burst: Count = Field(200, description="Tokens of one address that may come at once.")
-    audit_login_names: bool = Field(
-        default=False,
-        description="Whether audit records of logins name the user and groups of the token, also of one that failed.",
-    )
     https_proxies: Words = Field(
         (),
         description="Networks (CIDR) of balancers before the HTTPS door that send the PROXY protocol, version 1 or 2: the "
@@ -142,12 +128,3 @@ class Entrances(SettingsGroup):
             except ValueError:
                 raise ValueError(f'"{network[:80]}" is no network: write 10.0.0.0/8, fd00::/8 or one address') from None
         return networks
-
-    @field_validator("aggregation_service")
-    @classmethod
-    def _names_a_service(cls, service: str | None, seen: ValidationInfo) -> str | None:
-        if service is not None and not _SERVICE.fullmatch(service):
-            raise ValueError(f'"{service}" names no Service: write NAMESPACE/NAME')
-        if service is not None and seen.data.get("management_cluster") is None:
-            raise ValueError("needs management_cluster too: the cluster whose APIServices are kept right")
-        return service

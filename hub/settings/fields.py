@@ -12,6 +12,8 @@ from machinery.durations import parse_duration
 from machinery.expression.types import parse_quantity
 
 ENVIRONMENT_PREFIX = "HUB_"
+IN_CLUSTER = "in-cluster"
+"""The value of `management_cluster` for the cluster that the hub runs in."""
 SECRET = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 """NAMESPACE/NAME."""
 MAX_PORT = 65535

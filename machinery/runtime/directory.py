@@ -93,12 +93,13 @@ class DataDirectory:
         return read_file(self.path / name)
 
     def write(self, name: str, content: bytes) -> Path:
-        """Atomically write a file that only its owner can read. Raises UnavailableError."""
+        """Atomically and durably write a file that only its owner can read. Raises UnavailableError."""
         path = self.path / name
         staged = path.with_name(f".{name}.new")
         try:
             write_private(staged, content)
             staged.replace(path)
+            sync(self.path)
         except OSError as error:
             raise UnavailableError(f"{path} cannot be written: {error.strerror}") from error
         return path

@@ -14,7 +14,7 @@ import helm_python
 import yaml
 from pydantic import BaseModel
 
-from hub.settings import HubSettings
+from hub.extensions.settings import Settings
 from hubctl.commands.clusters import join as joining
 from spoke.settings import SpokeSettings
 
@@ -75,7 +75,7 @@ class Program:
 
 PROGRAMS: Mapping[str, Program] = {
     "hub": Program(
-        HubSettings,
+        Settings,
         frozenset({"database_url", "replica_name", "leader_elect_resource_namespace", "kube_cert_agent_namespace"}),
         r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$",
     ),

@@ -16,13 +16,13 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS
 from hub.controllers import ACTOR
 from hub.controllers.manager.manager import ControllerManager
+from hub.extensions.settings import load
 from hub.ports import Store, Transaction
 from hub.registry import namespaces
 from hub.registry.approvalrules.approval import RULE_ACTOR
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificatesigningrequests import submission
 from hub.registry.managedclusters import service as clusters
-from hub.settings import load
 from machinery import pki
 from machinery.identity import AgentId, ClusterName, agent_subject
 from machinery.meta import conditions

@@ -9,7 +9,8 @@ import pytest
 from hub.api.events import EventRecord
 from hub.api.hubleaders import FACT, KEPT
 from hub.api.meta.change import EVENTS
-from hub.election import FencedStore, RowLock
+from hub.election.fence import FencedStore
+from hub.election.locks import RowLock
 from hub.ports import Lifeline, Store, Transaction
 from hub.registry import namespaces
 from hub.registry.hubreplicas import service as succession

@@ -19,8 +19,9 @@ import yaml
 from hub.api.certificates import Lifetimes
 from hub.commands.doctor.command import examined
 from hub.commands.doctor.findings import DoctorFinding, DoctorState
+from hub.extensions.settings import load
 from hub.issuer import LocalIssuer, ServingNames
-from hub.settings import HubSettings, load
+from hub.settings import HubSettings
 from machinery.client.rest import KubeClient
 from machinery.runtime.clock import Clock, ManualClock, SystemClock
 from tests.e2e.processes import Bench, Program, free_port

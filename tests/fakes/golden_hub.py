@@ -13,9 +13,11 @@ from aiohttp import web
 from hub.api import namespaces as rules
 from hub.api.clusterroles import path_rule
 from hub.api.meta import document as doc
-from hub.https_door.callers.authenticator_chain import ExternalAuthenticator
+from hub.composition.core import HubCore
+from hub.https_door.callers.authentication import ExternalAuthenticator
 from hub.https_door.storage.storage import ServiceStorage
 from hub.registry.managedclusters.resource import MANAGED_CLUSTER
+from hub.serve import EXTENSIONS
 from hub.store import SqlStore
 from machinery.apiserver.access import Authenticator
 from machinery.apiserver.authn.chain import Identity, RequestAuthenticator, TokenAuthenticator
@@ -62,8 +64,6 @@ class RecordedTokens(TokenAuthenticator):
 class RecordedUsers(ExternalAuthenticator, RequestAuthenticator):
     """The recorded admin, by its token or, where `everyone` is the admin, by nothing: kubectl sends no token without TLS."""
 
-    review = None
-
     def __init__(self, *, everyone: bool) -> None:
         self.authenticator, self.tokens = self, RecordedTokens()
         self._everyone = everyone
@@ -98,8 +98,8 @@ class HubWorld(World):
         return f"http://127.0.0.1:{self._listening.port}"
 
     async def start(self) -> None:
-        hub = await self._stack.enter_async_context(hub_in_process(self._folder, authenticators=self._users))
-        self._store, door = hub.resources.store, hub.operators.door
+        hub = await self._stack.enter_async_context(hub_in_process(self._folder, extensions=(*EXTENSIONS, self._install)))
+        self._store, door = hub.core.resources.store, hub.operators.door
         self._storage = ServiceStorage(self._store, door.feed, GROUP_SUFFIX)
         await self._seed(self._storage)
         await self.forget()
@@ -119,8 +119,8 @@ class HubWorld(World):
         """Compacts all that has happened."""
         await present(self._store).run(lambda tx: tx.changes.compact(tx.now + timedelta(days=1)))
 
-    async def _users(self, *_sections: object) -> Sequence[ExternalAuthenticator]:
-        return (RecordedUsers(everyone=self._everyone),)
+    async def _install(self, core: HubCore) -> None:
+        core.authenticators.append(RecordedUsers(everyone=self._everyone))
 
     async def close(self) -> None:
         await self._stack.aclose()

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hub.api.credentialissuers import Strategy
-from hub.kubecert.cluster_client import ClusterClient, is_outdated
-from hub.kubecert.controller import Book
-from hub.kubecert.deployment import AgentDeploymentShape
+from hub.extensions.kube_cert_agent.cluster_client import ClusterClient, is_outdated
+from hub.extensions.kube_cert_agent.controller import Book
+from hub.extensions.kube_cert_agent.deployment import AgentDeploymentShape
 from machinery.errors import MusterError, NotLeaderError
 from machinery.meta.objects import Document
 

@@ -275,7 +275,7 @@ class ApiRig(HubRig):
 
     @property
     def server(self) -> str:
-        return f"https://{self.stage.hub.context.settings.https_listen}"
+        return f"https://{self.stage.hub.core.context.settings.https_listen}"
 
     def client(self, credential: Credential) -> HubClient:
         return self.client_as(ClientIdentity(credential.chain, credential.key))

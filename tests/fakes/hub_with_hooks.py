@@ -12,10 +12,9 @@ from pathlib import Path
 import structlog
 
 from hub import serve
-from hub.settings import load
-from machinery.apiserver.http.loopback import LoopbackClient
+from hub.composition.core import HubCore
+from hub.extensions.settings import load
 from machinery.errors import MusterError
-from machinery.lifecycle.server import Server
 
 CALLS = 5
 API = "/apis/cluster.open-cluster-management.io/v1/managedclusters"
@@ -33,15 +32,11 @@ def asked_for() -> list[str]:
     return os.environ.get("HOOKS", "").split()
 
 
-def hang_or_extend(server: Server, client: LoopbackClient) -> None:
-    """Is called before anything is served."""
+async def install(core: HubCore) -> None:
+    """Adds the hooks that HOOKS asks for, before anything is served."""
     if "hangs" in asked_for():
         blocked_in_this_function()
-    extend(server, client)
-
-
-def extend(server: Server, client: LoopbackClient) -> None:
-    """Adds the hooks that HOOKS asks for."""
+    server, client = core.context.server, core.loopback.client
 
     async def calls_after_the_delay() -> None:
         await server.signals.after_shutdown_delay.wait()
@@ -74,4 +69,4 @@ def blocked_in_this_function() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(serve.main(load({}), hang_or_extend))
+    sys.exit(serve.main(load({}), (*serve.EXTENSIONS, install)))

@@ -1,22 +1,20 @@
 """Whole hubs in the test's own process: the product's composition root over a copy of a prepared data directory."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hub.composition.authenticators import ExternalAuthenticators, external_authenticators
-from hub.composition.context import ProcessContext
-from hub.composition.hub import Hub
-from hub.composition.shutdown import ShutdownReason
+from hub.composition.context import ProcessContext, ShutdownReason
+from hub.composition.core import Extension
+from hub.extensions.settings import Settings, load
 from hub.issuer import RotatingIssuer
 from hub.registry.managedclusters import service as clusters
 from hub.registry.managedclusters.actions import HUB_ID
-from hub.serve import build
-from hub.settings import HubSettings, load
+from hub.serve import EXTENSIONS, Hub, build
 from hub.settings.fields import Address
 from hub.store import SqlStore
 from machinery.identity import ClusterName, HubId
@@ -54,12 +52,12 @@ class InProcessHub:
         hub_id: HubId = HUB,
         leads: bool = False,
         clock: Clock | None = None,
-        authenticators: ExternalAuthenticators = external_authenticators,
+        extensions: Sequence[Extension] = EXTENSIONS,
         **settings: Any,
     ) -> None:
         self.folder = folder
         self.verbosity = Verbosity("info", lambda _level: None)
-        self.authenticators = authenticators
+        self.extensions = extensions
         self._id = hub_id
         self._leads = leads
         self._clock = clock or SystemClock()
@@ -70,7 +68,7 @@ class InProcessHub:
 
     def configure(self, **settings: Any) -> None:
         """Settings from the next start on."""
-        assert set(settings) <= set(HubSettings.model_fields), settings
+        assert set(settings) <= set(Settings.model_fields), settings
         self._settings = self._settings.model_copy(update=settings)
 
     @property
@@ -81,15 +79,15 @@ class InProcessHub:
 
     @property
     def store(self) -> SqlStore:
-        return self.hub.resources.store
+        return self.hub.core.resources.store
 
     @property
     def issuer(self) -> RotatingIssuer:
-        return self.hub.resources.issuer
+        return self.hub.core.resources.issuer
 
     @property
     def serving(self) -> Serving:
-        return self.hub.certificates.doors.serving
+        return self.hub.core.certificates.doors.serving
 
     async def accept(self, cluster: str, *, accepted: bool = True) -> None:
         await self.store.run(clusters.set_accepted, ClusterName(cluster), accepted, "admin")
@@ -107,7 +105,7 @@ class InProcessHub:
         built: asyncio.Future[Hub] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._run(built), name="hub")
         self._hub = await self._unless_it_ends(built)
-        await self._unless_it_ends(asyncio.ensure_future(self._hub.context.server.signals.has_been_ready.wait()))
+        await self._unless_it_ends(asyncio.ensure_future(self._hub.core.context.server.signals.has_been_ready.wait()))
         return self._hub
 
     async def stop(self) -> None:
@@ -117,7 +115,7 @@ class InProcessHub:
         """
         if self._task is not None:
             task, self._task = self._task, None
-            self.hub.context.process.shutdown.requested.set()
+            self.hub.core.context.process.shutdown.requested.set()
             with suppress(HookError):
                 await task
 
@@ -134,12 +132,10 @@ class InProcessHub:
         shutdown = ShutdownReason(asyncio.Event())
         process = ProcessContext(shutdown, Inspection(asyncio.get_running_loop()), self.verbosity)
         async with AsyncExitStack() as stack:
-            hub = await build(
-                self._settings, self._clock, process, stack, leads=self._leads, authenticators=self.authenticators
-            )
-            self.configure(**{name: getattr(hub.context.settings, name) for name in ("grpc_listen", "https_listen")})
+            hub = await build(self._settings, self._clock, process, stack, leads=self._leads, extensions=self.extensions)
+            self.configure(**{name: getattr(hub.core.context.settings, name) for name in ("grpc_listen", "https_listen")})
             built.set_result(hub)
-            await hub.run()
+            await hub.core.context.server.prepare().run(shutdown.wait)
 
 
 @asynccontextmanager

@@ -120,7 +120,7 @@ class RpcStage(InProcessHub):
 
     @property
     def lifetimes(self) -> Lifetimes:
-        return self.hub.context.lifetimes
+        return self.hub.core.context.lifetimes
 
     def channel(self, credential: Credential, trust: bytes | None = None) -> aio.Channel:
         credentials_ = grpc.ssl_channel_credentials(trust or self.issuer.trust_bundle, credential.key, credential.chain)

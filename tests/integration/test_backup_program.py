@@ -150,7 +150,7 @@ def test_keys_that_come_or_go_while_the_rows_are_read_are_in_the_backup(
         (hub / "ca-coming.key").write_bytes(b"coming")
         return write_tables(url, writer)
 
-    monkeypatch.setattr("hub.commands.backup.making.write_tables", meanwhile)
+    monkeypatch.setattr("hub.commands.backup.write_tables", meanwhile)
     answer = run(hub, "backup", tmp_path / "hub.zip", f"--passphrase-file={tmp_path / 'passphrase'}")
     assert answer.exit_code == 0, answer.output
     assert "ca-coming.key" in answer.output

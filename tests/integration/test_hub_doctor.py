@@ -12,10 +12,10 @@ from hub.api.hubreplicas import LOST_AFTER, Load, Replica
 from hub.commands.doctor import database
 from hub.commands.doctor.database import Seen
 from hub.commands.doctor.findings import DoctorFinding, DoctorState, broken, looked
+from hub.extensions.settings import load
 from hub.registry.managedclusters.actions import HUB_ID
 from hub.replica.installation import SUFFIX
 from hub.replica.keys import AUTHORITY
-from hub.settings import load
 from hub.store.engine.engine import parse_url
 from hub.store.migrate import HEAD
 from hub.store.migrate_url import migrate_database

@@ -10,7 +10,7 @@ import click
 import yaml
 
 from hollow.__main__ import main as hollow
-from hub.settings import HubSettings, load
+from hub.extensions.settings import Settings, load
 from spoke.cli.flags import parser as spoke_parser
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ def test_compose_names_what_exists_and_closes_its_containers() -> None:
 
 
 def test_compose_gives_programs_the_settings_and_flags_that_they_have() -> None:
-    known = {f"HUB_{name.upper()}" for name in HubSettings.model_fields} | {"HUBCTL_KUBECONFIG"}
+    known = {f"HUB_{name.upper()}" for name in Settings.model_fields} | {"HUBCTL_KUBECONFIG"}
     for name in REPLICAS:
         environment = {key: re.sub(r"\$\{\w+:-(\w+)\}", r"\1", value) for key, value in SERVICES[name]["environment"].items()}
         assert set(environment) <= known

@@ -6,7 +6,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from hub.composition.hub import Hub
+from hub.serve import Hub
 from machinery.client.kubeconfig import read_kubeconfig
 from machinery.lifecycle.startup import StartError, reserved_port
 from machinery.runtime.tls import client_context
@@ -17,7 +17,7 @@ READY = "/readyz?verbose"
 
 async def asked(hub: Hub, path: str) -> str:
     """What the administrator of a hub is answered, at the address and with the credential of its kubeconfig."""
-    admin = read_kubeconfig(hub.certificates.admin_path)
+    admin = read_kubeconfig(hub.core.certificates.admin_path)
     shown = admin.require_credential()
     context = client_context(admin.cluster.certificate_authority, shown.chain, shown.key)
     async with aiohttp.ClientSession() as session, session.get(admin.cluster.server + path, ssl=context) as answer:
@@ -30,21 +30,21 @@ async def test_hubs_share_a_process_and_each_serves_on_free_ports(tmp_path: Path
     for folder in folders:
         folder.mkdir()
     async with hub_in_process(folders[0], leads=True) as one, hub_in_process(folders[1], hub_id=OTHER_HUB) as two:
-        assert (one.resources.hub_id, two.resources.hub_id) == (HUB, OTHER_HUB)
-        listening = [each.context.settings for each in (one, two)]
+        assert (one.core.resources.hub_id, two.core.resources.hub_id) == (HUB, OTHER_HUB)
+        listening = [each.core.context.settings for each in (one, two)]
         assert len({address.port for each in listening for address in (each.grpc_listen, each.https_listen)} - {0}) == 4
         assert [each.agents.door.port for each in (one, two)] == [each.grpc_listen.port for each in listening]
         assert "[+]poststarthook/controllers ok" in await asked(one, READY)
         assert "controllers" not in await asked(two, READY)  # it does not stand for election
         assert (one.leading.leadership.term, two.leading.leadership.term) == (1, None)
-        admin = [read_kubeconfig(each.certificates.admin_path).require_credential().chain for each in (one, two)]
+        admin = [read_kubeconfig(each.core.certificates.admin_path).require_credential().chain for each in (one, two)]
         assert admin[0] != admin[1]
 
 
 async def test_a_task_that_fails_stops_the_hub_with_its_error(tmp_path: Path) -> None:
     running = InProcessHub(tmp_path)
     hub = await running.start()
-    hub.context.process.shutdown.failed(ValueError("broken"))
+    hub.core.context.process.shutdown.failed(ValueError("broken"))
     with pytest.raises(ValueError, match="broken"):
         await running.stop()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import make_url, text
 
-from hub.election import RowLock
+from hub.election.locks import RowLock
 from hub.ports import Transaction
 from hub.store import SqlStore
 from hub.store.engine.engine import parse_url, reading_engine, writing_engine

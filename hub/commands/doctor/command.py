@@ -1,36 +1,38 @@
 """Runs `hub doctor`."""
 
 import asyncio
+import shutil
+import stat
 import time
-from collections.abc import AsyncIterator, Mapping
-from datetime import timedelta
+from collections.abc import AsyncIterator, Iterator
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 
 from hub.commands.doctor import database, doors
-from hub.commands.doctor import machine as ground
-from hub.commands.doctor.findings import DoctorFinding, DoctorState, Look, broken, looked
-from hub.settings import HubSettings, load
+from hub.commands.doctor.findings import DoctorFinding, DoctorState, Look, broken, looked, warning, well
+from hub.issuer.local import CA_CERTIFICATE, CA_KEY
+from hub.replica.admin_kubeconfig import ADMIN_FILE
+from hub.replica.keys import SEAL_FILE
+from hub.settings import HubSettings
 from hub.store import SqlStore
+from machinery import pki
 from machinery.errors import InvalidError
 from machinery.runtime.clock import Clock, SystemClock
 
-WELL, NOT_WELL, FAILED = 0, 1, 2
+WELL, NOT_WELL = 0, 1
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+GIBIBYTE = 2**30
+_RUN = "run this as the hub's user, with the hub's settings (--data-dir, --config, or its environment)"
 WIDTH = 15
 _RIGHTS = "run this on the hub's machine, as its user, with its settings (--data-dir, --config, or its environment)"
 _DATABASE = "is the database there, does HUB_DATABASE_URL lead to it, does its user have the rights?"
 
 
-def run(config: Path | None, flags: Mapping[str, Any]) -> int:
-    """Return the exit code. Findings go to standard output, errors in the settings to standard error."""
-    try:
-        settings = load(flags, config)
-    except InvalidError as error:
-        click.echo(f"hub: {error}", err=True)
-        return FAILED
+def run(settings: HubSettings) -> int:
+    """Print the findings and return the exit code."""
     return asyncio.run(_printed(settings))
 
 
@@ -60,11 +62,11 @@ async def examined(settings: HubSettings, clock: Clock) -> AsyncIterator[DoctorF
 
 
 async def _folder(settings: HubSettings) -> list[DoctorFinding]:
-    return list(ground.folder(settings))
+    return list(folder(settings))
 
 
 async def _keys(settings: HubSettings, clock: Clock) -> list[DoctorFinding]:
-    return list(ground.keys(settings, clock.now()))
+    return list(keys(settings, clock.now()))
 
 
 async def _database(settings: HubSettings, clock: Clock) -> list[DoctorFinding]:
@@ -90,3 +92,60 @@ async def _doors(settings: HubSettings) -> list[DoctorFinding]:
 
 async def _operators(settings: HubSettings, clock: Clock) -> list[DoctorFinding]:
     return await asyncio.to_thread(doors.asked, settings, clock)
+
+
+def folder(settings: HubSettings) -> Iterator[DoctorFinding]:
+    """Check the data directory and its permissions."""
+    path, name = settings.data_dir, "data directory"
+    if not path.is_dir():
+        yield broken(name, f"{path} is not there: no hub was ever started with it", _RUN)
+        return
+    mode = stat.S_IMODE(path.stat().st_mode)
+    open_files = [file.name for file in (path / CA_KEY, path / SEAL_FILE, path / ADMIN_FILE) if _is_open(file)]
+    if mode & OTHERS and open_files:
+        yield broken(name, f"others than its user can read {', '.join(open_files)} in {path}", f"chmod -R go-rwx {path}")
+    elif mode & OTHERS:
+        yield warning(name, f"{path} can be entered by others than its user", f"chmod go-rwx {path}")
+    else:
+        yield well(name, f"{path}, its user's alone")
+    yield _disk(path, settings.disk_reserve)
+
+
+def _is_open(file: Path) -> bool:
+    return file.exists() and bool(stat.S_IMODE(file.stat().st_mode) & OTHERS)
+
+
+def _disk(path: Path, reserve: int) -> DoctorFinding:
+    """Check the free space of the data directory, in which an SQLite database and an audit log grow."""
+    usage = shutil.disk_usage(path)
+    said = f"{usage.free / GIBIBYTE:.1f} GiB of {usage.total / GIBIBYTE:.1f} GiB are free"
+    advice = "make room, or shorten what is kept (--history-retention, --history-size); a database on a full disk takes no beat"
+    if usage.free < reserve:
+        return broken("disk", f"{said}, less than --disk-reserve: history goes before its time", advice)
+    return warning("disk", said, advice) if usage.free < 2 * reserve else well("disk", said)
+
+
+def keys(settings: HubSettings, now: datetime) -> Iterator[DoctorFinding]:
+    """Check the key files. If the CA's key is stored elsewhere, its certificate need not be here."""
+    path = settings.keys_dir or settings.data_dir
+    name, ca = "keys", path / CA_CERTIFICATE
+    advice = f"restore {path} from a backup (hub restore); without its keys a hub is lost"
+    if settings.ca_key_place == "file" and not (ca.exists() and (path / CA_KEY).exists()):
+        yield broken(name, f"the CA ({CA_CERTIFICATE}, {CA_KEY}) is not in {path}", advice)
+        return
+    if settings.secrets_key_file is None and not (path / SEAL_FILE).exists():
+        yield broken(name, f"the key of Secrets ({SEAL_FILE}) is not in {path}", advice)
+        return
+    if not ca.exists():
+        yield well(name, f"in {path}; the CA's key is kept in the {settings.ca_key_place}")
+        return
+    try:
+        facts = pki.parse_certificate(ca.read_bytes())
+    except InvalidError as error:
+        yield broken(name, f"{ca}: {error.message}", advice)
+        return
+    ends = f"the CA ends at {facts.not_after:%Y-%m-%d}"
+    if facts.not_after <= now:
+        yield broken(name, f"{ends}: it signs nothing any more", "hubctl ca rotate, on a hub whose clock is right")
+    else:
+        yield well(name, f"in {path}; {ends}")

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 from hub.commands.doctor.findings import DoctorFinding, broken, warning, well
 from hub.commands.doctor.tls_probe import Dialled, Trouble, dial
 from hub.issuer.local import CA_CERTIFICATE
-from hub.replica.installation import ADMIN_FILE, BUNDLE, Addresses
+from hub.replica.admin_kubeconfig import ADMIN_FILE, BUNDLE
+from hub.replica.installation import Addresses
 from hub.settings import HubSettings
 from hub.settings.fields import Address
 from machinery.client.kubeconfig import Kubeconfig, read_kubeconfig

@@ -21,6 +21,7 @@ from hub.ports import Store, Transaction
 from hub.registry.certificatesigningrequests.credential_uses import is_of_set
 from hub.registry.multihub.owners import denied
 from machinery.apiserver.access import OPEN_PATHS, Attributes, Authorizer, Decision
+from machinery.apiserver.authn.aggregation import Origin
 from machinery.apiserver.authz.rbac import HeldRules, RbacAuthorizer
 from machinery.apiserver.storage import Actor
 from machinery.errors import DenialCause
@@ -118,6 +119,20 @@ class HubAuthorizer(Authorizer):
     async def _is_own(self, rights: Rights, name: str) -> bool:
         found = await self._store.read(_request, name)
         return found is not None and rights.own_request(requester=found[0], cluster=found[1])
+
+
+class OwnRoles(RbacAuthorizer):
+    """RBAC for users of the hub. Users of another API server may have the same names, so roles do not apply to them."""
+
+    def decide(self, actor: Actor, asked: Attributes) -> Decision:
+        if actor.holder is Origin.DELEGATED and OPERATOR_GROUP not in actor.groups:
+            return Decision(allowed=False, reason="roles of the hub are not for identities of the management cluster")
+        return super().decide(actor, asked)
+
+    def held(self, actor: Actor, namespace: str) -> HeldRules:
+        if actor.holder is Origin.DELEGATED and OPERATOR_GROUP not in actor.groups:
+            return HeldRules((), ("the rights of this user are the management cluster's to tell",))
+        return super().held(actor, namespace)
 
 
 def _is_open(asked: Attributes) -> bool:

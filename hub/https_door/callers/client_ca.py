@@ -10,11 +10,12 @@ from pathlib import Path
 
 import structlog
 
-from hub.https_door.callers.authenticator_chain import ExternalAuthenticator
+from hub.https_door.callers.authentication import ExternalAuthenticator
 from machinery import pki
 from machinery.apiserver.authn.authorities import ForeignCertificates, TrustedAuthorities, mark_of_authority
 from machinery.apiserver.authn.credential_end import Presence
 from machinery.errors import InvalidError
+from machinery.observability.log_once import LogOnce
 from machinery.runtime.clock import Clock
 from machinery.runtime.tls import Serving
 
@@ -31,11 +32,10 @@ class ClientAuthorityFile(ExternalAuthenticator):
         """`groups`: groups that count in such certificates. Raises InvalidError with the file's name."""
         self._path = path
         self._serving = serving
-        self._trouble = ""
+        self._failure = LogOnce(log)
         self.authorities = TrustedAuthorities()
         self.authenticator = ForeignCertificates(self.authorities, groups, clock)
         self.tokens = None
-        self.review = None
         self._presence: Presence | None = None
         try:
             content = path.read_bytes()
@@ -61,11 +61,9 @@ class ClientAuthorityFile(ExternalAuthenticator):
                 return
             self._take(content)
         except (OSError, InvalidError) as error:
-            if str(error) != self._trouble:
-                log.warning("CAs of clients cannot be read: those known before stay", file=str(self._path), error=str(error))
-            self._trouble = str(error)
+            self._failure.warning("CAs of clients cannot be read: those known before stay", error, file=str(self._path))
         else:
-            self._trouble = ""
+            self._failure.reset()
             log.info("CAs of clients exchanged", file=str(self._path))
 
     def _check(self, content: bytes) -> None:

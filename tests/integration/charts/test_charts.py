@@ -14,7 +14,7 @@ import yaml
 from kubernetes_validate.utils import ValidationError
 from pydantic import BaseModel
 
-from hub.settings import HubSettings
+from hub.extensions.settings import Settings
 from machinery import product
 from spoke.settings import SpokeSettings
 from tests.charts.rendering import (
@@ -35,7 +35,7 @@ from tests.charts.written import generated, own_of_the_chart, settings_schema
 
 KUBERNETES = ["1.27", "1.37"]
 """The oldest that the charts take, and the newest there is."""
-SETTINGS: dict[str, type[BaseModel]] = {"hub": HubSettings, "spoke": SpokeSettings}
+SETTINGS: dict[str, type[BaseModel]] = {"hub": Settings, "spoke": SpokeSettings}
 ROLES_OF_KUBERNETES = {("ClusterRole", "system:auth-delegator"), ("Role", "extension-apiserver-authentication-reader")}
 RULES = """groups:
   - name: more

@@ -8,11 +8,10 @@ import pytest
 import yaml
 
 from hub import process as hub_process
-from hub import settings as hub_settings
-from hub.composition.shutdown import stop_times_of
+from hub.composition.context import stop_times_of
+from hub.extensions.kube_cert_agent.deployment import AgentDeploymentShape
+from hub.extensions.settings import Settings, load
 from hub.https_door.groups import groups_of
-from hub.kubecert.deployment import AgentDeploymentShape
-from hub.settings import HubSettings
 from machinery.product import GROUP_SUFFIX
 from tests.charts.rendering import (
     BARE,
@@ -42,8 +41,8 @@ OF_OTHERS = {"multicluster.x-k8s.io"}
 """ClusterProfiles: a cluster that knows them has their CRD."""
 
 
-def settings_of(documents: list[dict[str, Any]], file: dict[str, Any] | None = None) -> HubSettings:
-    return hub_settings.load(file or {}, None, plain(environment(documents)))
+def settings_of(documents: list[dict[str, Any]], file: dict[str, Any] | None = None) -> Settings:
+    return load(file or {}, None, plain(environment(documents)))
 
 
 def container(documents: list[dict[str, Any]]) -> dict[str, Any]:

@@ -14,14 +14,13 @@ import yaml
 
 from hollow.cluster import HollowCluster
 from hollow.objects import ClusterShape, manager_pod
-from hub.issuer import AuthorityProvider
-from hub.kubecert.cleaner import OutdatedPods
-from hub.kubecert.cluster_client import DEPLOYMENTS, HostCluster
-from hub.kubecert.cluster_client import PODS as AGENT_PODS
-from hub.kubecert.controller import KEY, KubeCertAgent
-from hub.kubecert.deployment import AgentDeploymentShape as AgentShape
-from hub.kubecert.watch import mirrors
-from hub.management import ClusterKeySecret, ManagementCluster
+from hub.extensions.aggregation.management import ManagementCluster
+from hub.extensions.kube_cert_agent.cluster_client import DEPLOYMENTS, HostCluster, mirrors
+from hub.extensions.kube_cert_agent.cluster_client import PODS as AGENT_PODS
+from hub.extensions.kube_cert_agent.controller import KEY, KubeCertAgent, OutdatedPods
+from hub.extensions.kube_cert_agent.deployment import AgentDeploymentShape as AgentShape
+from hub.extensions.kube_cert_agent.issuer import AuthorityProvider
+from hub.replica.host_secrets import ClusterKeySecret
 from machinery.client.leaselock import LEASES, LeaseLock
 from machinery.client.ownership import owner_of
 from machinery.client.rest import KubeClient, RestResource

@@ -5,7 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from hub.election import FencedStore, RowLock
+from hub.election.fence import FencedStore
+from hub.election.locks import RowLock
 from hub.store import SqlStore
 from hub.store.engine.timeouts import SessionLimits
 from hub.store.writer.leader_lock_connection import SqlLifeline

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from hollow.cluster import HollowCluster
-from hub.election import RowLock
 from hub.election.in_cluster import lease_lock
-from hub.election.lease_lock import LeaseAndTerm
-from hub.settings import load
+from hub.election.locks import LeaseAndTerm, RowLock
+from hub.extensions.settings import load
 from hub.store import SqlStore
 from machinery.client.leaselock import LEASE as MILLISECONDS
 from machinery.client.leaselock import TERM, LeaseLock

@@ -11,11 +11,10 @@ import pytest
 from sqlalchemy import Connection, Engine, create_engine, make_url, text
 
 from hollow.cluster import HollowCluster
-from hub.election import RowLock
-from hub.election.lease_lock import LeaseAndTerm
+from hub.election.locks import LeaseAndTerm, RowLock
+from hub.extensions.settings import load
 from hub.ports import Store, Transaction
 from hub.replica.leader_election import Leading, leadership
-from hub.settings import load
 from hub.store import SqlStore
 from hub.store.engine.engine import READERS
 from hub.store.writer.leader_lock_connection import SqlLifeline
@@ -172,7 +171,7 @@ async def running(stack: AsyncExitStack, url: str, store: Store, replica: str, n
         raise AssertionError from error
 
     leading = await stack.enter_async_context(
-        leadership(settings, url, replica, store, in_term, clock=SystemClock(), timetable=ManualTimetable(), on_end=ended)
+        leadership(settings, replica, store, in_term, clock=SystemClock(), timetable=ManualTimetable(), on_end=ended)
     )
     await leading.begin()
     return leading, terms

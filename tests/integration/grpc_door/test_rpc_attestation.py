@@ -14,7 +14,7 @@ import yaml
 from hollow.cluster import HollowCluster
 from hollow.objects import ClusterShape
 from hub.api.bootstrapcredentials import FAILED, CredentialBounds, Demand
-from hub.composition.attestation import read_issuers
+from hub.extensions.attestation import read_issuers
 from machinery.client.kubeconfig import Credential
 from machinery.client.rest import KubeClient
 from machinery.errors import InvalidError

@@ -15,16 +15,15 @@ from hollow.cluster import AUTHORITY_PATH, HollowCluster
 from hollow.faults import Faults
 from hub.api.certificateauthorities.authority import AuthorityId
 from hub.api.certificates import Lifetimes
-from hub.issuer.key_vaults import SecretKeys
+from hub.extensions.kube_cert_agent import deployment as rules
+from hub.extensions.kube_cert_agent.cluster_client import DEPLOYMENTS, PODS, HostCluster, cluster_info
+from hub.extensions.kube_cert_agent.deployment import AgentDeploymentShape
+from hub.extensions.kube_cert_agent.pods import parse_printed
+from hub.issuer.key_storage import SecretKeys
 from hub.issuer.local import make_authority
-from hub.kubecert import deployment as rules
-from hub.kubecert.cluster_client import DEPLOYMENTS, PODS, HostCluster
-from hub.kubecert.cluster_info import cluster_info
-from hub.kubecert.deployment import AgentDeploymentShape
-from hub.kubecert.output import parse_printed
-from hub.management import ClusterKeySecret
 from hub.ports import KeyPair
 from hub.registry.certificateauthorities.service import authority_id
+from hub.replica.host_secrets import ClusterKeySecret
 from machinery import pki
 from machinery.client.exec import Container, execute
 from machinery.client.rest import KubeClient, Query, RestResource

@@ -19,7 +19,7 @@ import pytest
 
 from hub.api.certificates import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.api.certificatesigningrequests.request import USAGES, Requester
-from hub.composition.access import Access
+from hub.composition.core import Access
 from hub.composition.operators import OperatorsDoor
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.storage import ServiceStorage
@@ -29,7 +29,7 @@ from hub.registry.bootstrapcredentials.service import CredentialTerms, create_to
 from hub.registry.certificates import service as certificates
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.managedclusters import service as clusters
-from hub.replica.installation import ADMIN_FILE
+from hub.replica.admin_kubeconfig import ADMIN_FILE
 from hub.store import SqlStore
 from machinery import pki
 from machinery.client import kubeconfig
@@ -104,11 +104,11 @@ class HubUnderTest(InProcessHub):
 
     @property
     def port(self) -> int:
-        return self.hub.context.settings.https_listen.port
+        return self.hub.core.context.settings.https_listen.port
 
     @property
     def access(self) -> Access:
-        return self.hub.access
+        return self.hub.core.access
 
     @property
     def operators(self) -> OperatorsDoor:

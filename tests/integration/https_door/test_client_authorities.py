@@ -1,7 +1,7 @@
 """CAs other than the hub's at the HTTPS door: a file of CAs, the Kubernetes CA, and a kube-apiserver's front proxy."""
 
 import base64
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,13 +13,12 @@ import pytest
 import yaml
 
 from hub.api.certificates import CertificateHolder, IssuedCertificate, Profile, Purpose
-from hub.composition.access import Access
-from hub.composition.certificates import CertificateSection
-from hub.composition.context import BuildContext
-from hub.https_door.callers.aggregation import Aggregation
+from hub.composition.core import HubCore
+from hub.extensions.aggregation.management import Aggregation
+from hub.extensions.kube_cert_agent.authenticator import KubernetesAuthority
+from hub.extensions.kube_cert_agent.issuer import AuthorityProvider, KubernetesIssuer
 from hub.https_door.callers.client_ca import ClientAuthorityFile
-from hub.https_door.callers.kubernetes_ca import KubernetesAuthority
-from hub.issuer import AuthorityProvider, IssuerChain, KubernetesIssuer
+from hub.issuer import IssuerChain
 from hub.ports import Transaction
 from hub.registry.certificates import service as certificates
 from machinery import pki
@@ -178,15 +177,13 @@ class KubernetesStage:
         self.provider = AuthorityProvider()
 
     async def start(self, *groups: str) -> None:
-        async def known(
-            context: BuildContext, certificates: CertificateSection, access: Access
-        ) -> Sequence[KubernetesAuthority]:
-            serving, peers = certificates.doors.serving, access.peers
-            made = KubernetesAuthority(groups, serving, peers.identify, peers.former, context.clock)
+        async def install(core: HubCore) -> None:
+            serving, peers = core.certificates.doors.serving, core.access.peers
+            made = KubernetesAuthority(groups, serving, peers.identify, peers.former, core.context.clock)
             self.provider.listen(lambda: made.take(self.provider.certificate))
-            return (made,)
+            core.authenticators.append(made)
 
-        self.hub.authenticators = known
+        self.hub.extensions = (install,)
         await self.hub.restart()
         self.provider.set(self.ca.certificate, self.ca.key)
 

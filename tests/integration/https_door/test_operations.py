@@ -15,7 +15,7 @@ from hub.api.managedclusters import duplicates as duplicate
 from hub.api.managedclusters.agent_annotations import AgentHubState, ReportedHub
 from hub.api.managedclusters.cluster import CLUSTER_UID, JoinRequest
 from hub.api.meta import document as doc
-from hub.https_door.pages.log_level import PATH as LOG_LEVEL
+from hub.https_door.pages import LOG_LEVEL_PATH as LOG_LEVEL
 from hub.registry.hubreplicas import service as orders
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import actions
@@ -203,7 +203,7 @@ async def test_the_log_level_is_ordered_by_operators_alone_and_reset(hub: HubUnd
 
 
 async def test_a_service_account_that_is_bound_to_the_monitoring_role_may_scrape(hub: HubUnderTest) -> None:
-    hub.hub.context.metrics.bind(gauge("hub_answer", "An answer."), lambda: 42)
+    hub.hub.core.context.metrics.bind(gauge("hub_answer", "An answer."), lambda: 42)
     admin = await admin_of(hub)
     scraper = bearer(hub, await admin.token("scraper"))
     assert (await scraper.get("/metrics"))[0] == 403

@@ -17,8 +17,8 @@ import pytest
 import structlog.testing
 from prometheus_client.parser import text_string_to_metric_families
 
-from hub.metrics import told_metrics
-from hub.settings import load
+from hub.extensions.settings import load
+from hub.metrics.replica import open_metrics
 from machinery.lifecycle.debug import DebugSignal, DebugSocket, Inspection
 from machinery.lifecycle.startup import SOCKET, StartError, notify_ready
 from machinery.observability.metrics import gauge
@@ -176,7 +176,7 @@ async def scraped(url: str, path: str = "/metrics") -> tuple[int, str, str]:
 async def test_metrics_listener_serves_prometheus_text_and_nothing_else() -> None:
     port = free_port()
     async with AsyncExitStack() as stack:
-        registry = await told_metrics(load({"metrics_listen": f"127.0.0.1:{port}"}), stack)
+        registry = await open_metrics(load({"metrics_listen": f"127.0.0.1:{port}"}), stack)
         registry.bind(gauge("hub_answer", "An answer."), lambda: 42)
         url = f"http://127.0.0.1:{port}"
         status, kind, text = await scraped(url)
@@ -190,12 +190,12 @@ async def test_metrics_listener_serves_prometheus_text_and_nothing_else() -> Non
         await scraped(url)
 
     async with AsyncExitStack() as stack:
-        registry = await told_metrics(load({}), stack)
+        registry = await open_metrics(load({}), stack)
         assert "muster_hub_build_info" in registry.text()
 
     port = free_port()
     async with AsyncExitStack() as stack:
         settings = load({"metrics_listen": f"127.0.0.1:{port}"})
-        await told_metrics(settings, stack)
+        await open_metrics(settings, stack)
         with pytest.raises(StartError, match="--metrics-listen"):
-            await told_metrics(settings, stack)
+            await open_metrics(settings, stack)

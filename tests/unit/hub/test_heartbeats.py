@@ -14,11 +14,11 @@ from hub.api.managedclusters.cluster import StatusReport
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.controllers.manager.availability import AvailabilityControllers
+from hub.extensions.settings import load
 from hub.heartbeat import HeartbeatCoverage
 from hub.ports import Transaction
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
-from hub.settings import load
 from machinery.errors import UnavailableError
 from machinery.identity import ClusterName
 from machinery.meta.conditions import UNKNOWN

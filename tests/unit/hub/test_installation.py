@@ -13,8 +13,16 @@ from hub.__main__ import main
 from hub.api.certificates import Lifetimes
 from hub.issuer import LocalIssuer, exchange_token_keys, make_token_key, read_token_keys
 from hub.ports import KeySecret
-from hub.replica.admin_secret import KUBECONFIG, LOOK_EVERY, TRUST, AdminSecret
-from hub.replica.installation import ADMIN_FILE, SUFFIX, Addresses, AdminKubeconfig, entry, keep_admin_kubeconfig, settle
+from hub.replica.admin_kubeconfig import (
+    ADMIN_FILE,
+    KUBECONFIG,
+    SECRET_EVERY,
+    TRUST,
+    AdminKubeconfig,
+    AdminSecret,
+    keep_admin_kubeconfig,
+)
+from hub.replica.installation import SUFFIX, Addresses, entry, settle
 from hub.replica.keys import SEAL_FILE, KeyFolder, create_keys, find_seal, keep_authority, keep_seal, keep_token_keys
 from hub.settings.fields import Address
 from machinery.client.kubeconfig import ClusterEntry, parse_kubeconfig, read_kubeconfig
@@ -164,7 +172,7 @@ async def test_the_first_look_makes_it_and_no_other_replica_writes_what_is_good(
         hub.secret.refused = True
         assert await one._look() < timedelta(seconds=10), "a right that is missing is looked at again soon"
         hub.secret.refused = False
-        assert await one._look() == LOOK_EVERY
+        assert await one._look() == SECRET_EVERY
 
 
 async def test_wrong_content_another_address_or_a_certificate_near_its_end_is_replaced(hub: Hub) -> None:

@@ -2,27 +2,24 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import pytest
 from structlog.testing import capture_logs
 
-from hub.access import Peers
 from hub.api.meta.change import EVENTS
-from hub.composition.host_cluster import HostClusterSection
 from hub.controllers.manager.manager import ControllerManager
-from hub.election import RowLock
 from hub.election.in_cluster import lease_on
-from hub.election.lease_lock import LeaseAndTerm
-from hub.metrics.leader import add_leader
+from hub.election.locks import LeaseAndTerm, RowLock
+from hub.extensions.settings import load
+from hub.metrics.replica import add_leader
 from hub.ports import Leaders, Store
 from hub.replica.leader_election import LeaderElectionConfig, Leading
-from hub.settings import load
 from hub.store.engine.timeouts import SessionLimits
 from machinery.client.rest import KubeClient
 from machinery.election import Candidate, Elector, Leadership, Lock, Term, TermEnd, Timings
@@ -34,11 +31,9 @@ from machinery.observability.metrics import Registry
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.tasks import GuardedTasks
-from machinery.runtime.tls import Serving
 from tests.checks import check_each, present
 from tests.fakes.inline_store import InlineLifeline, InlineStore
 from tests.fakes.memory_lock import MemoryLock, Way
-from tests.fakes.registration import fresh_store
 from tests.fakes.virtual_time import LoopClock, ManualTimetable, VirtualLoop, in_virtual_time
 from tests.unit.hub.controllers.conftest import Hub
 from tests.unit.machinery.election.candidates import SOON, World, trial
@@ -299,32 +294,6 @@ def test_lease_with_a_name_has_the_owner_or_a_warning_that_it_has_none() -> None
         assert metadata(cluster) == ("mine", None)
         [line] = [line for line in told if line["log_level"] == "warning"]
         assert (line["event"], line["kind"]) == ("what this pod belongs to is not known: what it makes gets no owner", "Lease")
-
-
-ON = {"kube_cert_agent": "true", "kube_cert_agent_image": "muster/hub:1"}
-
-
-def host(**flags: object) -> HostClusterSection:
-    return HostClusterSection(load(flags, None), ManualClock(), environment={})
-
-
-def ways(cluster: HostClusterSection) -> int:
-    clock = ManualClock()
-    peers = Peers(fresh_store(clock), clock)
-    return len(cluster.external_authenticators(cast("Serving", None), peers.identify, peers.former))
-
-
-async def start(cluster: HostClusterSection) -> None:
-    async with AsyncExitStack() as stack:
-        await cluster.start(fresh_store(), lambda: True, stack, lambda _error: None)
-
-
-async def test_on_the_issuer_of_the_ca_comes_first_groups_are_needed_and_a_namespace_for_the_agent(tmp_path: Path) -> None:
-    assert [issuer.name for issuer in host(**ON).issuers] == ["kubernetes"]
-    assert ways(host(**ON)) == 0
-    assert ways(host(**ON, kubernetes_ca_groups=("ops",))) == 1
-    with pytest.raises(InvalidError, match="kube_cert_agent_namespace, or POD_NAMESPACE"):
-        await start(host(**ON, management_cluster=str(tmp_path / "none")))
 
 
 T = TypeVar("T")

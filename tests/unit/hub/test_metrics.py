@@ -12,7 +12,7 @@ from hub.api.liveness import BrakeLimits
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.cluster import JoinRequest, StatusReport, joining_document
 from hub.heartbeat import BeatBuffer
-from hub.metrics.agents import OTHER, bounded
+from hub.metrics.doors import OTHER, bounded
 from hub.metrics.fleet import EVERY, FleetLook, add_fleet, counted, minor
 from hub.ports import Transaction
 from hub.registry.hubreplicas import service as verbosity

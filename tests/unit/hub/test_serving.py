@@ -14,7 +14,7 @@ from hub.api.certificateauthorities.authority import Phase
 from hub.api.certificates import Lifetimes
 from hub.grpc_door.session.trust_bundle_push import AGAIN, LOOK, PER_SECOND, TrustBundlePush, Trustee, fingerprints
 from hub.issuer import ServingNames
-from hub.issuer.key_vaults import SealedKeys
+from hub.issuer.key_storage import SealedKeys
 from hub.issuer.local import make_authority
 from hub.issuer.rotating import RotatingIssuer
 from hub.registry.certificateauthorities import service as authorities

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from hub.__main__ import NO_FLAGS, main
+from hub.extensions.settings import Settings, load
 from hub.replica.heartbeat import replica_name
 from hub.replica.installation import Addresses
-from hub.settings import HubSettings, load
 from hub.settings.fields import Address
 from hub.store.engine.engine import parse_url
 from hub.store.engine.postgres import connection_arguments
@@ -30,7 +30,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "hub.yaml"
 
 
-def with_flags(flags: dict[str, Any]) -> HubSettings:
+def with_flags(flags: dict[str, Any]) -> Settings:
     return load(flags, None, {})
 
 
@@ -100,7 +100,7 @@ def test_no_refusal_of_a_setting_is_in_the_terms_of_python() -> None:
         told = (refused.message if refused else "").replace(str(value)[:80], "")
         assert not PYTHON.search(told), told
 
-    check_each(check, ((name, value) for name in HubSettings.model_fields for value in WRONG_VALUES))
+    check_each(check, ((name, value) for name in Settings.model_fields for value in WRONG_VALUES))
 
 
 KUBE_CERT = {"kube_cert_agent": "true", "kube_cert_agent_image": "muster/hub:1"}
@@ -266,7 +266,7 @@ def test_name_of_a_replica_comes_from_its_setting_pod_host_or_directory(
 def test_help_lists_every_setting_with_its_default_and_wrong_ones_have_their_own_exit_code() -> None:
     answer = CliRunner().invoke(main, ["serve", "--help"])
     assert answer.exit_code == 0
-    for name, field in HubSettings.model_fields.items():
+    for name, field in Settings.model_fields.items():
         assert field.description
         assert (f"--{name.replace('_', '-')}" in answer.output) is (name not in NO_FLAGS), name
     assert "HUB_DATABASE_URL" in answer.output

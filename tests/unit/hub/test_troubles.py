@@ -26,13 +26,13 @@ from hub.grpc_door.session.clock_reports import Clocks
 from hub.grpc_door.session.sessions import Sessions
 from hub.grpc_door.session.trust_bundle_push import TrustBundlePush
 from hub.heartbeat import BeatBuffer, HeartbeatCoverage
-from hub.https_door.callers.authenticator_chain import AuthenticatorChain, Dependencies, issuer_of
+from hub.https_door.callers.authentication import AuthenticatorChain, Dependencies, issuer_of
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.storage import ServiceStorage
 from hub.ports import Transaction
 from hub.registry.managedclusters import service as clusters
+from hub.replica.admin_kubeconfig import AdminKubeconfig
 from hub.replica.heartbeat import ReplicaHeartbeat, ReplicaStats
-from hub.replica.installation import AdminKubeconfig
 from hub.store.changelog.tail import Tail
 from machinery.errors import UnavailableError
 from machinery.identity import AgentId, ClusterName, HubId, SerialNumber

@@ -29,12 +29,12 @@ from hub.controllers.delaying_queue import GIVEN_UP
 from hub.controllers.feed import EventHandler, Feed
 from hub.controllers.manager.approval import Deciding
 from hub.controllers.manager.manager import ControllerManager
+from hub.extensions.settings import load
 from hub.ports import Transaction
 from hub.registry import namespaces
 from hub.registry.approvalrules.approval import RULE_ACTOR, ApprovalOutcome
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
-from hub.settings import load
 from machinery.errors import ExpiredError, NotFoundError, UnavailableError
 from machinery.identity import AddOnName, ClusterName
 from machinery.meta.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, TRUE, UNKNOWN

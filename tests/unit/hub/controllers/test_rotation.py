@@ -18,8 +18,7 @@ from hub.api.managedclusters.cluster import AVAILABLE, availability
 from hub.controllers.certificates.rotation import Rotation
 from hub.controllers.clock_guard import SETTLED, Steadiness
 from hub.issuer import RotatingIssuer
-from hub.issuer.key_files import KeyFiles
-from hub.issuer.key_vaults import SealedKeys
+from hub.issuer.key_storage import KeyFiles, SealedKeys
 from hub.issuer.local import LocalIssuer, make_authority
 from hub.ports import KeyPair, KeyPlace, Transaction
 from hub.registry.certificateauthorities import service as authorities

@@ -15,8 +15,8 @@ from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests.request import SERIAL_EXTRA, USAGES, requester_serial
 from hub.api.managedclusteraddons.versions import add_on_stored
 from hub.api.meta.change import MANAGED_CLUSTERS, Change, Kind
-from hub.https_door.pages.revocation_lists import FRESH, KEPT, RevocationLists
-from hub.https_door.pages.revocation_lists import PATIENCE as LISTS_PATIENCE
+from hub.https_door.pages import FRESH, KEPT, RevocationLists
+from hub.https_door.pages import PATIENCE as LISTS_PATIENCE
 from hub.https_door.storage.feed import BATCH, ChangeFeed
 from hub.https_door.storage.storage import requester
 from hub.registry.kinds import write_paths

@@ -10,7 +10,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from hub.api.certificates import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose, claims_anothers, refusals
-from hub.issuer import AuthorityProvider, IssuerChain, KubernetesIssuer, LocalIssuer, files
+from hub.extensions.kube_cert_agent.issuer import AuthorityProvider, KubernetesIssuer
+from hub.issuer import IssuerChain, LocalIssuer
 from hub.issuer.chain import NamedIssuer, first_of, names_of
 from hub.registry.certificates import service
 from machinery import pki
@@ -31,6 +32,7 @@ from machinery.identity import (
     recovery_subject,
 )
 from machinery.runtime.clock import ManualClock
+from machinery.runtime.directory import DataDirectory
 from tests.checks import check_results, present
 from tests.fakes.authority import BEGUN, TEN_YEARS, Key, pem_of, rsa_key, self_signed
 from tests.fakes.inline_store import InlineStore
@@ -222,9 +224,9 @@ def test_what_stands_in_the_way_is_told_with_its_name(tmp_path: Path) -> None:
     place = tmp_path / "ca.key"
     place.mkdir()
     with pytest.raises(UnavailableError, match=f"{place} cannot be written: "):
-        files.replace(place, b"a key")
+        DataDirectory(tmp_path, "hub").write(place.name, b"a key")
     with pytest.raises(UnavailableError, match=f"{place} cannot be removed: "):
-        files.remove(place)
+        DataDirectory(tmp_path, "hub").remove(place.name)
 
 
 BEGIN, END = NOW - timedelta(minutes=5), NOW + timedelta(days=30)

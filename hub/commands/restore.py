@@ -1,0 +1,138 @@
+"""Runs `hub restore` and prints what differs from the state before."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import click
+
+from hub.api.restorations import Readopts
+from hub.commands import backup_keys as keys
+from hub.issuer.local import CA_KEY
+from hub.registry.recovery.restore import RestoreOrder, RestoreOutcome, restored
+from hub.replica.admin_kubeconfig import ADMIN_FILE
+from hub.settings import HubSettings
+from hub.store.backup.archive import Archive, Manifest
+from hub.store.backup.restore import Restored, RestoreTarget, restore_tables
+from hub.store.engine.file_lock import sole_user
+from machinery.errors import InvalidError, UnavailableError
+from machinery.meta.timestamps import format_time, parse_time
+from machinery.observability import logs
+from machinery.runtime.directory import DataDirectory
+
+PRIVATE = 0o077
+SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreOptions:
+    """Options of the command line."""
+
+    file: Path
+    passphrase: Path | None = None
+    lists: tuple[Path, ...] = ()
+    readopts: Readopts = Readopts.AUTOMATIC
+    replaces: bool = False
+    above: int = 0
+    unverified: bool = False
+
+
+def run(wish: RestoreOptions, settings: HubSettings) -> None:
+    """Restore and print the result. Raises MusterError."""
+    logs.configure(settings.log_level, settings.log_format)
+    os.umask(PRIVATE)
+    for line in _restored(wish, settings):
+        click.echo(line)
+
+
+def _restored(wish: RestoreOptions, settings: HubSettings) -> Sequence[str]:
+    """Check everything before writing. Keys are written first, because without rows they do no harm."""
+    with ExitStack() as stack:
+        archive = stack.enter_context(Archive(wish.file))
+        manifest = archive.manifest
+        if manifest.group_suffix != settings.api_group_suffix:
+            raise InvalidError(
+                f'the API groups of the backup\'s hub end in "{manifest.group_suffix}": restore it, and start it, with '
+                f"--api-group-suffix {manifest.group_suffix} (HUB_API_GROUP_SUFFIX)"
+            )
+        archive.verify()
+        lists = tuple(_read(file) for file in wish.lists)
+        found = _keys(archive, wish)
+        directory = stack.enter_context(DataDirectory(settings.data_dir, "hub"))
+        stack.enter_context(sole_user(settings.store_url))
+        folder = directory if settings.keys_dir is None else DataDirectory(settings.keys_dir, "hub")
+        if archive.sealed is None and not wish.unverified:
+            keys.check_proof(archive.proof, keys.read_seal(folder, settings.secrets_key_file), archive.digest, folder)
+        keys.check_place(found, folder)
+        keys.put(found, folder)
+        order = RestoreOrder(parse_time(manifest.made), wish.readopts, lists)
+        target = RestoreTarget(settings.store_url, wish.replaces, wish.above)
+        done, outcome = restore_tables(archive, target, partial(restored, order=order))
+        directory.remove(ADMIN_FILE)  # the next start makes one with a recorded certificate
+        has_keys = folder.read(CA_KEY) is not None
+        return [*_told(manifest, done, outcome), *_remaining(manifest, order, outcome), *_next(folder, has_keys=has_keys)]
+
+
+def _keys(archive: Archive, wish: RestoreOptions) -> dict[str, bytes]:
+    content = archive.sealed
+    if content is None:
+        if wish.passphrase is not None:
+            raise InvalidError("the backup has no keys in it: restore it without --passphrase-file, and put the keys in place")
+        return {}
+    if wish.passphrase is None:
+        raise InvalidError("the backup has the hub's keys in it: give the passphrase that sealed them (--passphrase-file)")
+    return keys.opened(content, keys.read_passphrase(wish.passphrase), archive.digest)
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise UnavailableError(f"the revocation list {file} cannot be read: {error.strerror or error}") from error
+
+
+def _told(manifest: Manifest, done: Restored, outcome: RestoreOutcome) -> Iterator[str]:
+    yield f"hub {manifest.hub_id} is restored as it was at {manifest.made}"
+    if done.former is not None:
+        yield f"  the database that was there is kept as {done.former}"
+    yield f"  {outcome.agents} agents with a certificate that stands, {outcome.credentials} bootstrap credentials that are good"
+    yield f"  the log goes on at revision {done.revision}: whoever watched, or pages through a list, begins anew"
+    for each in outcome.lists:
+        yield (
+            f"  list {each.number} of {each.authority}, of {format_time(each.at)}: {each.revoked} revoked, "
+            f"{each.unknown} of after the backup will not come back"
+        )
+
+
+def _remaining(manifest: Manifest, order: RestoreOrder, outcome: RestoreOutcome) -> Iterator[str]:
+    """Decisions after the backup that may be lost."""
+    yield f"what was decided after {manifest.made} is lost; look after it:"
+    until = max((each.at for each in outcome.lists), default=order.made)
+    yield (
+        f"  revocations of certificates after {format_time(until)} may be lost"
+        + ("" if outcome.lists else ": give the newest list of each CA with --crl, if anybody has kept one")
+        + "; revoke again what was revoked (hubctl revoke)"
+    )
+    if outcome.credentials:
+        yield "  bootstrap credentials and tokens that were revoked are good again: hubctl get bootstrapcredentials"
+    yield "  clusters that were denied or deleted, and roles that were withdrawn, are as they were: hubctl get clusters"
+    if outcome.spent:
+        shown = ", ".join(outcome.spent[:SHOWN]) + (" ..." if len(outcome.spent) > SHOWN else "")
+        yield f"  of these clusters the lists name every certificate: they are revoked, and were perhaps deleted: {shown}"
+    yield f"  {_AGENTS[order.readopts]}"
+
+
+_AGENTS = {
+    Readopts.AUTOMATIC: "agents of newer certificates come back by themselves; clusters that joined since wait to be accepted",
+    Readopts.APPROVAL: "agents with a newer certificate ask to come back: hubctl get csr, hubctl certificate approve NAME",
+    Readopts.NEVER: "agents with a newer certificate need a new bootstrap kubeconfig",
+}
+
+
+def _next(folder: DataDirectory, *, has_keys: bool) -> Iterator[str]:
+    if not has_keys:
+        yield f"the hub's keys are not in {folder.path}: put them there before it starts, unless its CA's key lies elsewhere"
+    yield "start it with `hub serve`; take a backup of it soon"

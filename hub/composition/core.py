@@ -1,0 +1,105 @@
+"""The sections below the doors, and what extensions add to them."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from hub.access import AccessLimits, LimitConfig, Peers
+from hub.access.attestations import AttestationPolicy
+from hub.audit import Auditor, auditing
+from hub.composition.certificates import CertificateSection, open_certificates
+from hub.composition.context import BuildContext
+from hub.composition.resources import Resources, open_resources
+from hub.election.fence import FencedStore
+from hub.https_door.callers.authentication import ExternalAuthenticator
+from hub.https_door.server import MakeResource
+from hub.metrics.doors import add_limits
+from hub.metrics.replica import add_audit
+from hub.settings import HubSettings
+from machinery.apiserver.http.loopback import Loopback, LoopbackClient
+from machinery.lifecycle.health import LIVENESS
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Authentication, limits and audit of both doors."""
+
+    peers: Peers
+    auditor: Auditor
+    limits: AccessLimits
+
+
+@dataclass(frozen=True, slots=True)
+class LoopbackAccess:
+    """`identity`: accepted only by the HTTPS door of this process. `client` uses it."""
+
+    identity: Loopback
+    client: LoopbackClient
+
+
+@dataclass(slots=True)
+class HubCore:
+    """The sections below the doors. Extensions change the fields after them, before the doors are built.
+
+    `api_resources`: served by the HTTPS door beside the hub's own. `authenticators`: of the HTTPS door, tried before the hub's
+    own. `on_lead`: called with the fenced store of each term in which this replica leads. `attestation`: policy for the first
+    registration of clusters.
+    """
+
+    context: BuildContext
+    resources: Resources
+    certificates: CertificateSection
+    access: Access
+    loopback: LoopbackAccess
+    api_resources: list[MakeResource] = field(default_factory=list)
+    authenticators: list[ExternalAuthenticator] = field(default_factory=list)
+    on_lead: list[Callable[[FencedStore], None]] = field(default_factory=list)
+    attestation: AttestationPolicy = field(default_factory=AttestationPolicy)
+
+
+Extension = Callable[[HubCore], Awaitable[None]]
+"""Installs an optional part, if its settings enable it. Raises StartError, MusterError."""
+
+
+async def open_core(context: BuildContext) -> HubCore:
+    """Raises StartError, MusterError."""
+    resources = await open_resources(context)
+    certificates = await open_certificates(context, resources)
+    access = await _open_access(context, resources)
+    identity = Loopback.fresh(context.clock.now())
+    identity.shown_by(certificates.doors.serving.context)
+    context.server.health.add("loopback-serving-certificate", identity.check(context.clock), endpoints=LIVENESS)
+    listening = context.settings.https_listen
+    client = await context.stack.enter_async_context(LoopbackClient(identity, listening.host, listening.port))
+    return HubCore(context, resources, certificates, access, LoopbackAccess(identity, client))
+
+
+async def _open_access(context: BuildContext, resources: Resources) -> Access:
+    """`stack` stores the audit records of answered calls before it closes. Raises MusterError."""
+    clock, issuer, settings = context.clock, resources.issuer, context.settings
+    peers = Peers(resources.store, clock, signers=lambda: issuer.standing.authorities)
+    audit = auditing(settings, resources.store, resources.replica, clock, on_end=context.process.shutdown.failed)
+    auditor = await context.stack.enter_async_context(audit)
+    limits = AccessLimits(clock, _limits_of(settings))
+    context.server.flush.add("audit", auditor.flush)
+    context.tasks["revocations"] = peers.run
+    context.inspection.add("audit", lambda: {str(trail["sink"]): trail for trail in auditor.snapshot()})
+    context.inspection.add("limits", limits.snapshot)
+    add_audit(context.metrics, auditor)
+    add_limits(context.metrics, limits)
+    return Access(peers, auditor, limits)
+
+
+def _limits_of(settings: HubSettings) -> LimitConfig:
+    return LimitConfig(
+        read_only=settings.max_requests_inflight,
+        mutating=settings.max_mutating_requests_inflight,
+        lifelines=settings.max_lifelines_inflight,
+        registrations=settings.max_registrations_inflight,
+        sessions=settings.max_session_starts_inflight,
+        reports=settings.max_status_reports_inflight,
+        sessions_per_cluster=settings.max_sessions_per_cluster,
+        watches=settings.max_watches,
+        watches_each=settings.max_watches_per_identity,
+        rate=settings.identity_rate,
+        burst=settings.identity_burst,
+    )

@@ -1,0 +1,61 @@
+"""Controllers, leader election and heartbeat of this replica."""
+
+from hub.audit import DecisionAudit
+from hub.composition.agents import AgentsDoor
+from hub.composition.core import HubCore
+from hub.composition.operators import OperatorsDoor
+from hub.controllers.manager.manager import ControllerManager, OwnControllers
+from hub.election.fence import FencedStore
+from hub.metrics.replica import add_leader
+from hub.replica.authorities import rotation_of
+from hub.replica.heartbeat import HeartbeatCallbacks, ReplicaHeartbeat, ReplicaStats
+from hub.replica.leader_election import Leading, leadership
+from machinery.runtime.scheduler import Scheduler
+from machinery.runtime.tasks import GuardedTasks
+
+
+async def start_controllers(core: HubCore, agents: AgentsDoor, *, leads: bool) -> Leading:
+    """Starts the controllers of every replica now. A hook starts the election when the doors are open, if this hub `leads`."""
+    context, resources = core.context, core.resources
+    settings, clock, stack, server = context.settings, context.clock, context.stack, context.server
+    failed = context.process.shutdown.failed
+    own = OwnControllers(core.certificates.doors.renew)
+    working = await stack.enter_async_context(GuardedTasks("own controllers", on_end=failed))
+    own.start(working)
+    timetable = await stack.enter_async_context(Scheduler())
+    own.wake(timetable)
+
+    def controllers_of_term(fenced: FencedStore) -> ControllerManager:
+        for lead in core.on_lead:
+            lead(fenced)
+        return ControllerManager(
+            fenced,
+            core.certificates.signing,
+            settings,
+            context.lifetimes,
+            clock=clock,
+            since=agents.hearing.since,
+            decisions=DecisionAudit(core.access.auditor),
+            rotation=rotation_of(resources.issuer, resources.ring, settings, context.lifetimes, clock),
+        )
+
+    replica, store = resources.replica, resources.store
+    election = leadership(settings, replica, store, controllers_of_term, clock=clock, timetable=timetable, on_end=failed)
+    leading = await stack.enter_async_context(election)
+    if leads:
+        server.post_start.add("controllers", leading.begin)
+        server.pre_shutdown.add("controllers", leading.stop)
+    context.inspection.add("leadership", leading.snapshot)
+    context.inspection.add("controller queues", leading.waiting)
+    add_leader(context.metrics, leading)
+    return leading
+
+
+def register_heartbeat(core: HubCore, agents: AgentsDoor, operators: OperatorsDoor) -> None:
+    """The row of this replica in the database: written while it serves, and removed when it stops."""
+    context, sessions, watches = core.context, agents.parts.sessions, operators.door.server.watches
+    stats = ReplicaStats(context.clock, sessions=lambda: len(sessions), watches=lambda: len(watches))
+    callbacks = HeartbeatCallbacks(given_up=sessions.say_again, drained=agents.parts.cordon.order)
+    heartbeat = ReplicaHeartbeat(core.resources.store, core.resources.me, context.server.signals, stats, callbacks)
+    context.tasks["presence"] = heartbeat.run
+    context.server.flush.add("replica", heartbeat.leave)

@@ -1,0 +1,122 @@
+"""Locks of the leader election: a row of the database, the row of a hub that is alone, or a Lease together with the row.
+
+The holder of a Lease also takes the term in the database for the fence.
+
+The holder that renews the Lease ends up with the newest term. A process that takes its term late, because it was suspended,
+makes the holder take another one, but two writers never have the same term.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from hub.ports import Lifeline
+from machinery.election.lock import Candidate, Lock, LockRecord
+from machinery.errors import ConflictError, UnavailableError
+from machinery.runtime.clock import Clock
+
+
+class RowLock(Lock):
+    """The lock row, accessed over its own connection."""
+
+    def __init__(self, lifeline: Lifeline) -> None:
+        self._lifeline = lifeline
+
+    async def read(self) -> LockRecord | None:
+        return await self._lifeline.ask(lambda leaders: leaders.record())
+
+    async def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
+        return await self._lifeline.ask(lambda leaders: leaders.take(seen, candidate, lease))
+
+    async def renew(self, held: LockRecord) -> LockRecord:
+        return await self._lifeline.ask(lambda leaders: leaders.renew(held))
+
+    async def release(self, held: LockRecord) -> bool:
+        return await self._lifeline.ask(lambda leaders: leaders.release(held))
+
+
+class SoleLock(Lock):
+    """Each start takes the row and the next term. Renewing and releasing do nothing, because no other process waits."""
+
+    def __init__(self, row: RowLock) -> None:
+        self._row = row
+
+    async def read(self) -> LockRecord | None:
+        return await self._row.read()
+
+    async def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
+        return await self._row.take(seen, candidate, lease)
+
+    async def renew(self, held: LockRecord) -> LockRecord:
+        return held
+
+    async def release(self, held: LockRecord) -> bool:
+        del held
+        return True
+
+
+TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Both:
+    lease: LockRecord
+    row: LockRecord
+
+
+class LeaseAndTerm(Lock):
+    """`every`: interval of reads of the Lease; in between, the row shows whether the lock was released."""
+
+    def __init__(self, lease: Lock, row: RowLock, *, clock: Clock, every: timedelta) -> None:
+        self._lease = lease
+        self._row = row
+        self._clock = clock
+        self._every = every.total_seconds()
+        self._seen: LockRecord | None = None
+        self._asked = float("-inf")
+        self._held: _Both | None = None
+
+    async def read(self) -> LockRecord | None:
+        row = await self._row.read()
+        is_fresh = self._clock.monotonic() - self._asked < self._every
+        if not is_fresh or row is None or not row.holder:
+            self._seen = await self._lease.read()
+            self._asked = self._clock.monotonic()
+        return self._seen
+
+    async def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
+        self._asked = float("-inf")
+        held = await self._lease.take(seen, candidate, lease)
+        row = await self._next_term(candidate, lease)
+        self._held = _Both(held, row)
+        return replace(held, term=row.term, version=held.version)
+
+    async def _next_term(self, candidate: Candidate, lease: timedelta) -> LockRecord:
+        for _ in range(TRIES):
+            try:
+                return await self._row.take(await self._row.read(), candidate, lease)
+            except ConflictError:
+                continue
+        raise UnavailableError("the term could not be taken: others take it all the time")
+
+    async def renew(self, held: LockRecord) -> LockRecord:
+        """Renew the row first: a replica without the database must stop leading and let the Lease expire."""
+        both = self._of(held)
+        row = await self._row.renew(both.row)
+        lease = await self._lease.renew(both.lease)
+        self._held = _Both(lease, row)
+        return replace(lease, term=held.term)
+
+    async def release(self, held: LockRecord) -> bool:
+        """Release the row last, because other replicas watch it."""
+        if self._held is None or self._held.row.term != held.term:
+            return await self._lease.release(held)  # no answer to `take` had arrived
+        both = self._held
+        try:
+            return await self._lease.release(both.lease)
+        finally:
+            await self._row.release(both.row)
+
+    def _of(self, held: LockRecord) -> _Both:
+        if self._held is None or self._held.row.term != held.term:
+            raise ConflictError("the lock is not held in that term")
+        return self._held

@@ -1,0 +1,129 @@
+"""Client certificates of the Kubernetes CA of the hub's own cluster, at the HTTPS door only: for operators, by named groups.
+
+A certificate that the hub issued by that CA has a record, which must be of a login that has not ended or been revoked. A
+certificate without a record is accepted only with a group that the setting names; the user is its CN with a prefix that no user
+of the hub has. In both cases only named groups count. Records of other purposes are rejected, and the gRPC door does not trust
+this CA.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from hashlib import sha256
+
+import structlog
+from aiohttp import web
+
+from hub.api.certificates import CertificateRecord, Purpose
+from hub.https_door.callers.authentication import ExternalAuthenticator, Identify, mark_of_serial
+from machinery import pki
+from machinery.apiserver.access import peer_certificate
+from machinery.apiserver.authn.authorities import RESERVED, Signed, TrustedAuthorities, mark_of_authority
+from machinery.apiserver.authn.chain import CREDENTIAL_ID, Identity, RequestAuthenticator
+from machinery.apiserver.authn.credential_end import Presence
+from machinery.apiserver.storage import Actor
+from machinery.errors import InvalidError, UnauthorizedError
+from machinery.runtime.clock import Clock
+from machinery.runtime.tls import Serving
+
+SOURCE = "kubernetes-ca"
+USER_PREFIX = "kubernetes:"
+"""Prefix of the CN of users that the hub has no record of."""
+
+Former = Callable[[bytes], Awaitable[CertificateRecord]]
+"""Returns the record of a certificate, even if it is revoked or expired. Raises UnauthorizedError if there is none."""
+
+log = structlog.get_logger(__name__)
+
+
+class KubernetesAuthority(ExternalAuthenticator):
+    """`take` sets the trusted CA. `groups`: groups that count; without any no certificate is accepted."""
+
+    def __init__(self, groups: Iterable[str], serving: Serving, identify: Identify, former: Former, clock: Clock) -> None:
+        self._serving = serving
+        self._authorities = TrustedAuthorities()
+        self._presence: Presence | None = None
+        self.authenticator = KubernetesCertificates(self._authorities, groups, identify, former, clock=clock)
+        self.tokens = None
+
+    def bind(self, presence: Presence) -> None:
+        self._presence = presence
+
+    async def run(self) -> None:
+        """Does nothing until cancelled: the CA is set by `take`."""
+        await asyncio.Event().wait()
+
+    def owns(self, certificate: bytes) -> bool:
+        return self._authorities.signed(certificate) is not None
+
+    def take(self, authority: bytes) -> None:
+        """Trusts this CA (PEM; b"": none) and ends watches by another one. The hub's own CA is refused with a log line."""
+        try:
+            _refuse_own(authority, self._serving.material.trust)
+            self._serving.trust_clients(SOURCE, authority)
+            gone = self._authorities.replace(authority)
+        except InvalidError as error:
+            log.error("the Kubernetes CA is not trusted at the HTTPS door", error=error.message)  # noqa: TRY400 - expected
+            return
+        if self._presence is not None:
+            for fingerprint in gone:
+                self._presence.end_under(mark_of_authority(fingerprint))
+
+
+class KubernetesCertificates(RequestAuthenticator):
+    """Implements the rules of this module's docstring."""
+
+    def __init__(
+        self, authorities: TrustedAuthorities, groups: Iterable[str], identify: Identify, former: Former, *, clock: Clock
+    ) -> None:
+        self._authorities = authorities
+        self._groups = frozenset(group for group in groups if not group.startswith(RESERVED))
+        self._identify = identify
+        self._former = former
+        self._clock = clock
+
+    async def identify(self, request: web.Request) -> Identity | None:
+        certificate = peer_certificate(request)
+        signed = self._authorities.signed(certificate) if certificate is not None else None
+        if certificate is None or signed is None:
+            return None
+        try:
+            record = await self._identify(certificate)
+        except UnauthorizedError:
+            if await self._is_recorded(certificate):
+                raise
+            return self._of_somebody(signed)
+        return self._of_ours(record, certificate)
+
+    async def _is_recorded(self, certificate: bytes) -> bool:
+        try:
+            await self._former(certificate)
+        except UnauthorizedError:
+            return False
+        return True
+
+    def _of_ours(self, record: CertificateRecord, certificate: bytes) -> Identity:
+        if record.purpose is not Purpose.LOGIN:
+            raise UnauthorizedError("the Kubernetes CA signs operators' logins and nothing else")
+        extra = {CREDENTIAL_ID: (f"X509SHA256={sha256(certificate).hexdigest()}",)}
+        actor = Actor(record.user, self._named(record.groups), extra=extra, holder=record)
+        return Identity(actor, mark_of_serial(record.serial), record.not_after)
+
+    def _of_somebody(self, signed: Signed) -> Identity:
+        facts = signed.facts
+        groups = self._named(facts.subject.organizations)
+        if not groups or not facts.subject.common_name:
+            raise UnauthorizedError("this certificate of the Kubernetes CA names no group that counts here")
+        if not facts.not_before <= self._clock.now() <= facts.not_after:
+            raise UnauthorizedError("this certificate is not valid now")
+        user = f"{USER_PREFIX}{facts.subject.common_name}"
+        actor = Actor(user, groups, extra={CREDENTIAL_ID: (f"X509SHA256={facts.fingerprint}",)})
+        return Identity(actor, f"{mark_of_authority(signed.authority)}{facts.fingerprint}", facts.not_after)
+
+    def _named(self, groups: Iterable[str]) -> tuple[str, ...]:
+        return tuple(sorted(self._groups.intersection(groups)))
+
+
+def _refuse_own(authority: bytes, bundle: bytes) -> None:
+    own = {pki.parse_certificate(each).key_hash for each in pki.split_bundle(bundle)}
+    if authority and pki.parse_certificate(authority).key_hash in own:
+        raise InvalidError("it is the hub's own CA, whose certificates are known by the hub's records alone")

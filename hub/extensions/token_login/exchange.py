@@ -1,0 +1,235 @@
+"""TokenCredentialRequests: exchange of a token for a client certificate.
+
+All failures of a token (unknown authenticator, unreachable issuer, signature, claim, reserved name) have the same answer:
+success without a credential and one message, at the end of the first span of `PAUSE` after the failure, so that neither the
+answer nor its time reveals the cause. The cause is in the audit log only.
+
+The token is sent to the authenticator only: admission gets a request with a blank token, the audit log its hash.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, MutableMapping
+from copy import deepcopy
+from dataclasses import dataclass
+from datetime import timedelta
+from math import ceil
+from typing import Any
+
+from hub.api.auditrecords import LOGIN_FAILURE
+from hub.api.certificates import IssuedCertificate, Lifetimes
+from hub.api.logins import ACCOUNT, KINDS, Login, Named, Reference, admitted
+from hub.api.meta import document as doc
+from hub.audit.auditor import short, token_hash
+from hub.extensions.token_login.authenticators import Authenticators
+from hub.ports import Issuer, Store
+from hub.registry import logins
+from hub.registry.generic.schemas import MOMENT, TEXT, Schema, record
+from machinery import pki
+from machinery.apiserver.http.limits import Rates, origin
+from machinery.apiserver.resource import Answers, Question, Resource
+from machinery.apiserver.storage import GroupResource
+from machinery.apiserver.storages.layers import Admission, Admit
+from machinery.apiserver.storages.memory import MemoryStorage
+from machinery.errors import (
+    Cause,
+    ErrorSubject,
+    InvalidError,
+    MusterError,
+    TooLargeError,
+    UnauthorizedError,
+)
+from machinery.meta.objects import Document, Key
+from machinery.meta.timestamps import format_time
+from machinery.product import NAME
+from machinery.runtime.clock import Clock
+
+FAILED = "authentication failed"
+PAUSE = timedelta(milliseconds=250)
+TOKEN_HASH = "authentication.kubernetes.io/token-hash"  # noqa: S105 - the name of an annotation
+AUTHENTICATOR, USER, GROUPS, LEFT_OUT, SERIAL, SIGNED_BY = (
+    f"login.{NAME}/{each}" for each in ("authenticator", "user", "groups", "groups-left-out", "serial", "signed-by")
+)
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class LoginTerms:
+    """How logins are issued. `issuer` signs for users named by others; `own`, the hub's CA, for names that the hub gives.
+
+    `rates`: limit per address. `names_people`: whether audit records contain user and groups of a token.
+    """
+
+    issuer: Issuer
+    own: Issuer
+    lifetimes: Lifetimes
+    rates: Rates
+    names_people: bool = False
+    sleep: Sleep = asyncio.sleep
+
+
+class Exchange:
+    """Handles TokenCredentialRequests."""
+
+    def __init__(
+        self, store: Store, authenticators: Authenticators, admit: Admit, terms: LoginTerms, *, clock: Clock, group_suffix: str
+    ) -> None:
+        self._store = store
+        self._authenticators = authenticators
+        self._admit = admit
+        self._terms = terms
+        self._clock = clock
+        self._group = f"login.{group_suffix}"
+        self.outcomes: Counter[str] = Counter()
+        """Numbers of successful and failed exchanges, by kind of authenticator."""
+
+    def resource(self) -> Resource:
+        return token_credential_request(self._group, self.answers)
+
+    async def answers(self, question: Question) -> Document:
+        """Exchanges a token. Raises InvalidError, TooManyRequestsError, and the errors of admission."""
+        self._terms.rates.check(origin(question.peer))
+        spec, notes = doc.mapping(question.document, "spec"), question.annotations
+        token, public_key, key = str(spec.get("token") or ""), *self._keys(question, spec)
+        notes[TOKEN_HASH] = token_hash(token)
+        self._check_admission(question)
+        began = self._clock.monotonic()
+        try:
+            login = await self._login(token, spec, notes)
+            issued = await self._issued(login, public_key)
+        except MusterError as error:
+            notes[LOGIN_FAILURE] = short(error.message)
+            self._count(spec, "failed")
+            await self._terms.sleep(_left(self._clock.monotonic() - began))
+            return _answer({"message": FAILED})
+        self._count(spec, "given")
+        notes.update({SERIAL: f"{issued.serial:x}", SIGNED_BY: issued.signed_by})
+        return _answer({"credential": _credential(issued, key)})
+
+    def _keys(self, question: Question, spec: Document) -> tuple[bytes, bytes | None]:
+        """Returns the public key for the certificate, and the private key if it is generated here. Raises InvalidError."""
+        if question.dry_run:
+            raise self._invalid(Cause("FieldValueNotSupported", "Unsupported value: dryRun is not supported", "dryRun"))
+        if not spec.get("token"):
+            raise self._invalid(Cause("FieldValueRequired", "Required value: token must be supplied", "spec.token"))
+        if not spec.get("request"):
+            key = pki.generate_key()
+            return pki.public_key_of(key), key
+        try:
+            return pki.check_request(str(spec["request"]).encode()).public_key, None
+        except (InvalidError, TooLargeError) as error:
+            raise self._invalid(Cause("FieldValueInvalid", error.message, "spec.request")) from None
+
+    def _check_admission(self, question: Question) -> None:
+        blanked = deepcopy({**question.document, "spec": {**doc.mapping(question.document, "spec"), "token": ""}})
+        resource = GroupResource(self._group, "tokencredentialrequests")
+        self._admit(Admission(resource, Key("", ""), blanked, None, question.actor))
+
+    async def _login(self, token: str, spec: Document, notes: MutableMapping[str, str]) -> Login:
+        reference = self._reference(spec)
+        notes[AUTHENTICATOR] = short(str(reference))
+        tokens, operator_groups = await self._authenticators.find(reference)
+        named = await tokens.named(token)
+        self._note_names(named, notes)
+        login = admitted(named, operator_groups)
+        if login.left_out and self._terms.names_people:
+            notes[LEFT_OUT] = short(", ".join(login.left_out))
+        return login
+
+    def _reference(self, spec: Document) -> Reference:
+        named = doc.mapping(spec, "authenticator")
+        kind, group = str(named.get("kind") or ""), str(named.get("apiGroup") or "")
+        if kind == ACCOUNT and not group:
+            return Reference(kind)
+        if kind not in KINDS or group != self._group:
+            raise UnauthorizedError(f'there is no kind of authenticators "{kind[:80]}" in the group "{group[:80]}"')
+        return Reference(kind, str(named.get("name") or ""))
+
+    def _count(self, spec: Document, outcome: str) -> None:
+        kind = str(doc.mapping(spec, "authenticator").get("kind") or "")
+        self.outcomes[f"{kind if kind in (*KINDS, ACCOUNT) else 'unknown'} {outcome}"] += 1
+
+    def snapshot(self) -> dict[str, Any]:
+        """Returns the counters for the debug socket."""
+        return {**self.outcomes, "rates": self._terms.rates.snapshot()}
+
+    def _note_names(self, named: Named | None, notes: MutableMapping[str, str]) -> None:
+        if named is not None and self._terms.names_people:
+            notes.update({USER: short(named.user), GROUPS: short(", ".join(named.groups))})
+
+    async def _issued(self, login: Login, public_key: bytes) -> IssuedCertificate:
+        signer = self._terms.own if login.is_our_own_name else self._terms.issuer
+        return await self._store.run(logins.admit, login, public_key, signer, self._terms.lifetimes)
+
+    def _invalid(self, cause: Cause) -> InvalidError:
+        kind = "TokenCredentialRequest"
+        text = f'{kind}.{self._group} "" is invalid: {cause.field}: {cause.message}'
+        return InvalidError(text, subject=ErrorSubject(group=self._group, kind=kind), causes=[cause])
+
+
+def _left(spent: float) -> float:
+    """Returns the seconds until the end of the span in which a failure is answered."""
+    span = PAUSE.total_seconds()
+    return max(ceil(spent / span), 1) * span - spent
+
+
+def _answer(status: Document) -> dict[str, Any]:
+    """Returns an answer without any content of the request."""
+    return {"metadata": {}, "spec": {"authenticator": {}}, "status": dict(status)}
+
+
+def _credential(issued: IssuedCertificate, key: bytes | None) -> dict[str, str]:
+    return {
+        "expirationTimestamp": format_time(pki.parse_certificate(issued.chain).not_after),
+        "clientCertificateData": issued.chain.decode("ascii"),
+        **({"clientKeyData": key.decode("ascii")} if key is not None else {}),
+    }
+
+
+SCHEMA: Schema = record(
+    "TokenCredentialRequest exchanges a token for a client certificate that is good for minutes. Nothing of it is kept. What "
+    "is wrong with a token is never told: the answer then has a message and no credential.",
+    ("spec",),
+    spec=record(
+        "What is exchanged.",
+        token={**TEXT, "description": "The token."},
+        authenticator=record(
+            "Who knows the token: a JWTAuthenticator or a WebhookAuthenticator of this group by its name, or, without group "
+            "and name, ServiceAccount for those of this hub.",
+            apiGroup=TEXT,
+            kind=TEXT,
+            name=TEXT,
+        ),
+        request={
+            **TEXT,
+            "description": "A certificate signing request in PEM over the asker's key; its subject does not count. Without it "
+            "the key is made here and comes with the certificate.",
+        },
+    ),
+    status=record(
+        "What it was exchanged for.",
+        message={**TEXT, "description": "Why there is no credential."},
+        credential=record(
+            "As client-go's ExecCredential has it.",
+            expirationTimestamp=MOMENT,
+            clientCertificateData={**TEXT, "description": "PEM, leaf first."},
+            clientKeyData={**TEXT, "description": "PEM; absent where `request` came with the question."},
+        ),
+    ),
+)
+
+
+def token_credential_request(group: str, answers: Answers) -> Resource:
+    """`list` is always empty, so that `kubectl get` of a category works."""
+    return Resource(
+        group=group,
+        version="v1alpha1",
+        name="tokencredentialrequests",
+        kind="TokenCredentialRequest",
+        categories=(NAME,),
+        verbs=("create", "list"),
+        schema=SCHEMA,
+        storage=MemoryStorage(),
+        answers=answers,
+    )

@@ -1,0 +1,190 @@
+"""Paths without objects: the hub's revocation lists, and its log level.
+
+`/crl` is the index of the revocation lists, `/crl/<id>.crl` one list in DER, `/crl/<id>.pem` in PEM. They are public: without
+authentication and audit. The database is read at most once a second, whatever the load.
+
+`/debug/flags/v` is the path at which Kubernetes servers change their log level: here for all replicas, and for a limited time.
+GET returns the level. PUT with a level or `{"level": "debug", "for": "15m"}` as body sets one. DELETE ends that. RBAC on the
+path authorizes it.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+from http import HTTPStatus
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from hub.api.hubreplicas import USUAL_LOG_LEVEL, LogLevelOrder
+from hub.ports import ListSigner, Store
+from hub.registry.certificates import revocation_lists
+from hub.registry.certificates.revocation_lists import Published
+from hub.registry.hubreplicas import service as orders
+from machinery import pki
+from machinery.apiserver.http.filters import Incoming, Inner
+from machinery.apiserver.http.responses import ResponseForm, value_answer
+from machinery.durations import format_duration, parse_duration
+from machinery.errors import BadRequestError, ErrorSubject, MethodNotAllowedError, NotFoundError, UnavailableError
+from machinery.lifecycle.process import Verbosity
+from machinery.meta.timestamps import format_time
+from machinery.runtime.clock import Clock
+
+ROOT = "/crl"
+FRESH = 1.0
+"""Seconds for which an answer is served without a read."""
+PATIENCE = 5.0
+"""Seconds that the database may take."""
+KEPT = 60.0
+"""Seconds for which an answer is served while the database does not answer."""
+_MEDIA = {"crl": "application/pkix-crl", "pem": "application/x-pem-file"}
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    published: Published
+    read_at: float
+
+
+class RevocationLists:
+    """Filter before authentication; it answers its own paths and passes all others on."""
+
+    def __init__(self, store: Store, signer: ListSigner, clock: Clock) -> None:
+        self._store = store
+        self._signer = signer
+        self._clock = clock
+        self._known: dict[str, _Known] = {}
+        self._asking = asyncio.Lock()
+        self._away_until = 0.0
+        """Until when the database is not read after a failure; otherwise each waiting request would wait as long."""
+
+    async def __call__(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
+        path = incoming.request.path.rstrip("/")
+        if path != ROOT and not path.startswith(f"{ROOT}/"):
+            return await inner(incoming)
+        if incoming.request.method not in ("GET", "HEAD"):
+            raise MethodNotAllowedError("revocation lists are only read")
+        return await (self._index() if path == ROOT else self._one(incoming.request, path.removeprefix(f"{ROOT}/")))
+
+    async def _index(self) -> web.Response:
+        found = [await self._published(authority) for authority in self._signer.authorities]
+        lists = [
+            {
+                "authority": each.authority,
+                "number": each.number,
+                "signed": format_time(each.signed_at),
+                "der": f"{ROOT}/{_id(each.authority)}.crl",
+                "pem": f"{ROOT}/{_id(each.authority)}.pem",
+            }
+            for each in found
+        ]
+        return web.Response(body=msgspec.json.encode({"lists": lists}), content_type="application/json")
+
+    async def _one(self, request: web.Request, name: str) -> web.Response:
+        short, _, form = name.partition(".")
+        authority = next((each for each in self._signer.authorities if _id(each) == short), None)
+        if authority is None or form not in _MEDIA:
+            raise NotFoundError(f"there is no revocation list {name}: {ROOT} names them", subject=ErrorSubject(name=name))
+        published = await self._published(authority)
+        tag = f'"{published.number}"'
+        if request.headers.get("If-None-Match") == tag:
+            return web.Response(status=HTTPStatus.NOT_MODIFIED, headers={"ETag": tag})
+        body = published.der if form == "crl" else pki.list_to_pem(published.der)
+        return web.Response(body=body, content_type=_MEDIA[form], headers={"ETag": tag, "Cache-Control": "no-cache"})
+
+    async def _published(self, authority: str) -> Published:
+        """Returns the list; while the database does not answer, the last one for `KEPT`. Raises UnavailableError."""
+        async with self._asking:
+            known, now = self._known.get(authority), self._clock.monotonic()
+            is_fresh = known is not None and now - known.read_at < FRESH
+            if not is_fresh and now >= self._away_until:
+                known = await self._looked(authority) or known
+            if known is None or self._clock.monotonic() - known.read_at >= KEPT:
+                raise UnavailableError("the revocation list cannot be read now", retry_after=timedelta(seconds=1))
+            return known.published
+
+    async def _looked(self, authority: str) -> _Known | None:
+        """Reads the list; None: the database does not answer."""
+        began = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                found = self._known[authority] = _Known(await self._read(authority), began)
+        except (UnavailableError, TimeoutError) as error:
+            log.warning("revocation lists cannot be read now", error=str(error) or "no answer in time")
+            self._away_until = self._clock.monotonic() + FRESH
+            return None
+        return found
+
+    async def _read(self, authority: str) -> Published:
+        found = await self._store.read(revocation_lists.standing, self._signer, authority)
+        return await self._store.run(revocation_lists.sign, self._signer, authority) if found is None else found
+
+
+def _id(authority: str) -> str:
+    """Returns the part of `hub/0123456789abcdef` that is used in a path."""
+    return authority.rpartition("/")[2]
+
+
+LOG_LEVEL_PATH = "/debug/flags/v"
+
+
+class LogLevelRequest(msgspec.Struct):
+    """The body of a PUT."""
+
+    level: str
+    lasts: str = msgspec.field(default="", name="for")
+
+
+class LogLevel:
+    """The page. `verbosity`: this replica's."""
+
+    def __init__(self, store: Store, verbosity: Verbosity, replica: str) -> None:
+        self._store = store
+        self._verbosity = verbosity
+        self._replica = replica
+
+    async def __call__(self, incoming: Incoming) -> web.Response:
+        request = incoming.request
+        match request.method:
+            case "GET" | "HEAD":
+                order = await self._store.read(orders.standing_log_level)
+            case "PUT":
+                wanted = _order_in(await request.read())
+                order = await self._store.run(orders.order_log_level, wanted.level, _lasts(wanted.lasts), incoming.actor.user)
+                self._verbosity.order(order.level)
+            case "DELETE":
+                await self._store.run(orders.clear_log_level)
+                self._verbosity.order(None)
+                order = None
+            case _:
+                raise MethodNotAllowedError("GET tells the level, PUT orders one, DELETE takes that back")
+        return await value_answer(request, self._told(order), ResponseForm())
+
+    def _told(self, order: LogLevelOrder | None) -> dict[str, str]:
+        told = {"level": self._verbosity.level, "started": self._verbosity.started, "replica": self._replica}
+        if order is not None:
+            told |= {"ordered": order.level, "until": format_time(order.until), "by": order.by}
+        return told
+
+
+def _order_in(body: bytes) -> LogLevelRequest:
+    """Parses the body of a PUT. Raises BadRequestError."""
+    try:
+        if body.lstrip().startswith(b"{"):
+            return msgspec.json.decode(body, type=LogLevelRequest)
+        return LogLevelRequest(body.decode("ascii").strip())
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise BadRequestError('the body is a level such as debug, or {"level": "debug", "for": "15m"}') from None
+
+
+def _lasts(text: str) -> timedelta:
+    """Parses a duration. Raises BadRequestError."""
+    if not text:
+        return USUAL_LOG_LEVEL
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise BadRequestError(f"for: {error}, such as {format_duration(USUAL_LOG_LEVEL)}") from None

@@ -1,1 +1,0 @@
-"""Paths without objects: revocation lists, log level."""

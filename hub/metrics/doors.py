@@ -1,0 +1,120 @@
+"""Metrics of both doors: sessions, beats and calls of agents; requests, watches, limits and logins of operators."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from hub.access import AccessLimits
+from hub.grpc_door.session.context import DoorContext
+from hub.grpc_door.session.sessions import Sessions
+from hub.https_door.server import HttpsServer
+from machinery.apiserver.http.draining import Draining
+from machinery.observability.metrics import Registry, counter, gauge, histogram
+
+MOST_VERSIONS = 30
+"""Bounds the number of series, because agents may report any version; all others count as `OTHER`."""
+LONGEST = 40
+OTHER = "other"
+
+SESSIONS = gauge("hub_sessions", "Sessions of agents that are open on this replica, by the agents' version.", "version")
+OPENED = counter("hub_sessions_opened_total", "Sessions that were opened on this replica.")
+SUPERSEDED = counter("hub_sessions_superseded_total", "Sessions that ended because the same agent opened a newer one.")
+DRAINED = counter(
+    "hub_sessions_drained_total", "Sessions that were told to leave: old ones, and all when the replica stops or is drained."
+)
+CORDONED = gauge("hub_cordoned", "1: an operator has drained this replica, and it takes no sessions; 0: it does.")
+STORED = counter("hub_heartbeats_total", "Heartbeats, by what came of them: stored, refused (of an earlier owner).", "result")
+REVIVED = counter("hub_heartbeats_revived_total", "Heartbeats among them that ended a silence.")
+HELD = gauge("hub_heartbeats_held", "Heartbeats that were received and are not stored yet.")
+STORING = gauge("hub_heartbeats_storing", "1: heartbeats can be stored; 0: the database refuses, and none is acknowledged.")
+FAILED = counter("hub_heartbeat_flush_failures_total", "Flushes that the database refused; they are tried again.")
+LAG = histogram("hub_heartbeat_lag_seconds", "From the receipt of a heartbeat until it was durable.")
+FLUSH = histogram("hub_store_flush_seconds", "How long a flush of heartbeats to the database took.")
+ROWS = histogram("hub_store_flush_rows", "How many heartbeats a flush stored.")
+CALLS = counter("hub_grpc_handled_total", "Calls of the gRPC door that have ended, by method and outcome.", "method", "code")
+CALL_SECONDS = histogram(
+    "hub_grpc_handling_seconds", "How long calls took that were answered; streams are not among them.", "method"
+)
+CALLS_IN_FLIGHT = gauge("hub_grpc_in_flight", "Calls of the gRPC door under way, open sessions included.")
+
+
+def add_agents(registry: Registry, agents: DoorContext) -> None:
+    sessions, beats, calls = agents.sessions, agents.beats, agents.calls
+    counts = beats.counts
+    registry.bind(SESSIONS, lambda: by_version(sessions))
+    registry.bind(OPENED, lambda: sessions.opened)
+    registry.bind(SUPERSEDED, lambda: sessions.superseded)
+    registry.bind(DRAINED, lambda: sessions.drained)
+    registry.bind(CORDONED, lambda: int(agents.cordon.closed))
+    registry.bind(STORED, lambda: {"stored": counts.stored, "refused": counts.refused})
+    registry.bind(REVIVED, lambda: counts.revived)
+    registry.bind(HELD, lambda: len(beats))
+    registry.bind(STORING, lambda: int(beats.storing))
+    registry.bind(FAILED, lambda: counts.failures)
+    registry.bind(LAG, lambda: counts.lag)
+    registry.bind(FLUSH, lambda: counts.flush)
+    registry.bind(ROWS, lambda: counts.rows)
+    registry.bind(CALLS, lambda: calls.handled)
+    registry.bind(CALL_SECONDS, lambda: calls.seconds)
+    registry.bind(CALLS_IN_FLIGHT, lambda: agents.gate.in_flight)
+
+
+def by_version(sessions: Sessions) -> Mapping[str, int]:
+    """Returns the number of sessions by agent version; rare versions are counted together."""
+    return bounded(Counter(each.agent_version[:LONGEST] for each in sessions.all()))
+
+
+def bounded(counted: Mapping[str, int], most: int = MOST_VERSIONS) -> Mapping[str, int]:
+    """Returns the `most` frequent values, and the sum of all others as `OTHER`."""
+    frequent = Counter(counted).most_common()
+    rest = sum(count for _, count in frequent[most:])
+    told = dict(frequent[:most])
+    return told | ({OTHER: told.get(OTHER, 0) + rest} if rest else {})
+
+
+ANSWERED = counter(
+    "hub_api_requests_total",
+    "Requests at the HTTPS door; code 0: the client went before the answer.",
+    "verb",
+    "resource",
+    "code",
+)
+REQUEST_SECONDS = histogram("hub_api_request_seconds", "How long requests took; watches are not among them.", "verb")
+REQUESTS_IN_FLIGHT = gauge("hub_api_in_flight", "Requests that are being answered; watches are not among them.")
+WATCHES = gauge("hub_watchers", "Open watches, by resource.", "resource")
+BEHIND = counter("hub_watchers_behind_total", "Watchers that were too slow, and read on from the change log.")
+SEATS = gauge("hub_limit_seats_taken", "Requests at both doors that have a seat of their level.", "level")
+CAPACITY = gauge("hub_limit_seats", "Seats that a level has; none: as many as come.", "level")
+WAITING = gauge("hub_limit_waiting", "Requests at both doors that wait for a seat of their level.", "level")
+REFUSED = counter("hub_limit_refused_total", "Requests that found no seat in time and were told to try again.", "level")
+TOO_FAST = counter("hub_limit_rate_refused_total", "Requests that were refused because their sender asks too often.")
+LOGINS = counter(
+    "hub_logins_total", "Tokens that came to be exchanged for a certificate, by kind of authenticator.", "kind", "result"
+)
+
+
+def add_requests(registry: Registry, operators: HttpsServer, draining: Draining) -> None:
+    counts, watches = operators.server.counts, operators.server.watches
+    registry.bind(ANSWERED, lambda: counts.answered)
+    registry.bind(REQUEST_SECONDS, lambda: counts.seconds)
+    registry.bind(REQUESTS_IN_FLIGHT, lambda: draining.in_flight)
+    registry.bind(WATCHES, watches.by_resource)
+    registry.bind(BEHIND, lambda: operators.feed.behind)
+
+
+def add_logins(registry: Registry, outcomes: Mapping[str, int]) -> None:
+    """`outcomes`: counts by kind of authenticator and result, separated by a space."""
+    registry.bind(LOGINS, lambda: {tuple(key.split(" ", 1)): count for key, count in outcomes.items()})
+
+
+def add_limits(registry: Registry, limits: AccessLimits) -> None:
+    registry.bind(SEATS, lambda: _of_levels(limits, "taken"))
+    registry.bind(CAPACITY, lambda: _of_levels(limits, "seats"))
+    registry.bind(WAITING, lambda: _of_levels(limits, "waiting"))
+    registry.bind(REFUSED, lambda: _of_levels(limits, "refused"))
+    registry.bind(TOO_FAST, lambda: limits.rates.snapshot()["refused"])
+
+
+def _of_levels(limits: AccessLimits, what: str) -> Mapping[str, Any]:
+    levels = limits.pools.snapshot()
+    return {level: told[what] for level, told in levels.items() if isinstance(told[what], int)}

@@ -1,0 +1,211 @@
+"""Metrics of one replica: certificates, database, leader election, controllers and process; the metrics listener."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+import structlog
+from aiohttp import web
+
+from hub.audit import Auditor
+from hub.issuer import IssuerChain, RotatingIssuer
+from hub.replica.leader_election import Leading
+from hub.replica.serving_certificate import DoorsCertificate
+from hub.settings import HubSettings
+from hub.store import SqlStore
+from machinery import pki
+from machinery.apiserver.http.listener import serve
+from machinery.lifecycle import usage
+from machinery.lifecycle.health import Endpoint
+from machinery.lifecycle.server import Server
+from machinery.lifecycle.startup import listening_failed
+from machinery.observability.metrics import CONTENT_TYPE, Distribution, Registry, counter, gauge, histogram
+from machinery.product import version
+from machinery.runtime.event_loop import until_tick
+
+SIGNED = counter("hub_certificates_signed_total", "Certificates signed by this replica.", "purpose", "issuer")
+SIGNING_FAILED = counter("hub_certificates_failed_total", "Signatures that an issuer could not make.", "purpose", "issuer")
+SIGNING_SECONDS = histogram("hub_csr_sign_seconds", "How long a signature took, with the looks at it before and after.")
+CA = gauge(
+    "hub_ca_certificate_expiry_timestamp_seconds", "When the hub's CAs end, since 1970: the first of each phase.", "phase"
+)
+SERVING = gauge(
+    "hub_serving_certificate_expiry_timestamp_seconds", "When the certificate ends that both doors show, since 1970."
+)
+
+
+def add_certificates(registry: Registry, issuer: RotatingIssuer, signing: IssuerChain, shown: DoorsCertificate) -> None:
+    registry.bind(SIGNED, lambda: {(purpose.value, name): count for (purpose, name), count in tuple(signing.signed.items())})
+    registry.bind(SIGNING_FAILED, lambda: _failed(signing))
+    registry.bind(SIGNING_SECONDS, lambda: signing.seconds)
+    registry.bind(CA, lambda: _ends(issuer, _end))
+    registry.bind(SERVING, lambda: _end(shown.serving.material.chain).timestamp())
+
+
+def _failed(signing: IssuerChain) -> Mapping[tuple[str, str], int]:
+    """Includes issuers without failures, because a query cannot see the increase of a series that did not exist before."""
+    return {(purpose.value, name): signing.failed[purpose, name] for purpose, name in {*signing.signed, *signing.failed}}
+
+
+def _ends(issuer: RotatingIssuer, end: Callable[[bytes], datetime]) -> Mapping[str, float]:
+    found: dict[str, float] = {}
+    for each in issuer.standing.authorities:
+        ends = end(each.certificate).timestamp()
+        found[each.phase.value] = min(ends, found.get(each.phase.value, ends))
+    return found
+
+
+@lru_cache(maxsize=16)
+def _end(chain: bytes) -> datetime:
+    return pki.parse_certificate(chain).not_after
+
+
+TRANSACTION_SECONDS = histogram(
+    "hub_database_transaction_seconds", "How long transactions took, with their wait for a turn; kind: read or write.", "kind"
+)
+TRANSACTION_FAILED = counter("hub_database_failures_total", "Transactions that the database would not have.", "kind")
+UNDER_WAY = gauge("hub_database_transactions", "Transactions under way, those included that wait for their turn.", "kind")
+REVISION = gauge(
+    "hub_database_revision", "The newest revision that this replica knows of: every change of an object takes one."
+)
+
+
+def add_database(registry: Registry, store: SqlStore) -> None:
+    kinds = {"read": store.counts.reading, "write": store.counts.writing}
+    registry.bind(TRANSACTION_SECONDS, lambda: {kind: work.seconds for kind, work in kinds.items()})
+    registry.bind(TRANSACTION_FAILED, lambda: {kind: work.failures for kind, work in kinds.items()})
+    registry.bind(UNDER_WAY, lambda: {kind: work.under_way for kind, work in kinds.items()})
+    registry.bind(REVISION, lambda: store.newest)
+
+
+AUDIT_WRITTEN = counter(
+    "hub_audit_events_total", "Audit records, by what came of them: written, dropped (no room), late.", "sink", "result"
+)
+AUDIT_WAITING = gauge("hub_audit_waiting", "Audit records that are not kept yet.", "sink")
+AUDIT_CAPACITY = gauge(
+    "hub_audit_capacity", "Audit records that may wait; what comes beyond is dropped, and a record says how many.", "sink"
+)
+AUDIT_FAILURES = counter(
+    "hub_audit_failures_total", "Attempts to keep audit records that failed; they are tried again.", "sink"
+)
+
+
+def add_audit(registry: Registry, auditor: Auditor) -> None:
+    registry.bind(AUDIT_WRITTEN, lambda: _records(auditor))
+    registry.bind(AUDIT_WAITING, _of_each(auditor, "waiting"))
+    registry.bind(AUDIT_CAPACITY, _of_each(auditor, "capacity"))
+    registry.bind(AUDIT_FAILURES, _of_each(auditor, "failures"))
+
+
+def _records(auditor: Auditor) -> Mapping[tuple[str, str], int]:
+    trails, results = auditor.snapshot(), ("written", "dropped", "late")
+    return {(str(trail["sink"]), result): trail[result] for trail in trails for result in results}
+
+
+def _of_each(auditor: Auditor, what: str) -> Callable[[], Mapping[str, Any]]:
+    return lambda: {str(trail["sink"]): trail[what] for trail in auditor.snapshot()}
+
+
+LEADS = gauge("hub_leader", "1: this replica leads; 0: it does not. One replica does.")
+TERM = gauge("hub_leader_term", "The term in which this replica leads.")
+GAINED = counter("hub_leader_gained_total", "How often this replica came to lead.")
+LOST = counter("hub_leader_lost_total", "How often this replica ceased to lead, by why.", "cause")
+LOCK_FAILURES = counter("hub_leader_lock_failures_total", "Looks at the leader's lock, and renewals of it, that failed.")
+LOCK_RENEWED = counter("hub_leader_renewals_total", "Renewals of the leader's lock.")
+FENCED = counter(
+    "hub_leader_writes_refused_total", "Writes of a term that was over: unsent, or fenced by the database.", "where"
+)
+QUEUES = gauge("hub_controller_queue", "Keys that wait in a controller's queue.", "controller")
+STEPS = counter("hub_controller_reconciles_total", "Steps of a controller.", "controller", "result")
+STEP_SECONDS = histogram("hub_controller_reconcile_seconds", "How long steps of a controller took.", "controller")
+PHASES = counter("hub_csr_total", "Certificate requests that came into a phase; told by the leader.", "phase")
+STANDING = gauge("hub_csr_standing", "Certificate requests in each phase now; told by the leader.", "phase")
+BECAME = counter("hub_cluster_transitions_total", "Clusters whose condition Available became True, False or Unknown.", "status")
+
+
+def add_leader(registry: Registry, leading: Leading) -> None:
+    flag, tally = leading.leadership, leading.tally
+    registry.bind(LEADS, lambda: int(flag.term is not None))
+    registry.bind(TERM, lambda: flag.term)
+    registry.bind(GAINED, lambda: tally.gained)
+    registry.bind(LOST, lambda: tally.lost)
+    registry.bind(LOCK_FAILURES, lambda: tally.failures)
+    registry.bind(LOCK_RENEWED, lambda: tally.renewals)
+    registry.bind(FENCED, lambda: {"unsent": flag.refused, "fenced": flag.fenced})
+    registry.bind(QUEUES, leading.waiting)
+    registry.bind(
+        STEPS,
+        lambda: {(each.name, result): count for each in leading.controllers for result, count in each.outcomes.items()},
+    )
+    registry.bind(STEP_SECONDS, lambda: {each.name: each.seconds for each in leading.controllers})
+    registry.bind(PHASES, lambda: leading.chronicle.phases if leading.chronicle else None)
+    registry.bind(STANDING, lambda: leading.chronicle.standing() if leading.chronicle else None)
+    registry.bind(BECAME, lambda: leading.chronicle.availability if leading.chronicle else None)
+
+
+BUILD = gauge("hub_build_info", "Always 1; the version of this hub.", "version")
+CHECKS = gauge("hub_readiness_check", "1: this check of /readyz passes; 0: it fails. The log has why.", "check")
+DRAINING = gauge("hub_draining", "1: this replica stops and sends its agents away; 0: it serves.")
+LATE = histogram("hub_event_loop_lag_seconds", "How much later than asked for the event loop came back, once a second.")
+LOOK_EVERY = timedelta(seconds=1)
+LAG = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+"""Bucket bounds in seconds. A busy loop pauses on purpose, for up to 100 ms."""
+
+
+def add_process(registry: Registry) -> None:
+    """Binds the metrics that exist from the start."""
+    registry.bind(BUILD, lambda: {version(): 1})
+    usage.bind_usage(registry)
+
+
+def add_server(registry: Registry, server: Server) -> Callable[[], Coroutine[Any, Any, None]]:
+    """Returns a coroutine function that measures the event loop's lag while it is awaited."""
+    registry.bind(CHECKS, lambda: {name: int(passes) for name, passes in server.health.known(Endpoint.READYZ).items()})
+    registry.bind(DRAINING, lambda: int(server.signals.shutdown_initiated.signaled))
+    lag = Distribution(LAG)
+    registry.bind(LATE, lambda: lag)
+    return lambda: _follow(lag)
+
+
+async def _follow(lag: Distribution) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        pause = until_tick(LOOK_EVERY)
+        due = loop.time() + pause
+        await asyncio.sleep(pause)
+        lag.observe(max(loop.time() - due, 0.0))
+
+
+PATH = "/metrics"
+
+log = structlog.get_logger(__name__)
+
+
+async def open_metrics(settings: HubSettings, stack: AsyncExitStack) -> Registry:
+    """Returns the registry, served at `--metrics-listen` until `stack` ends. Raises StartError if it cannot listen there."""
+    registry = Registry(detailed=settings.metrics_per_cluster)
+    add_process(registry)
+    if settings.metrics_listen is not None:
+        await _listen(settings.metrics_listen.host, settings.metrics_listen.port, registry, stack)
+    return registry
+
+
+async def _listen(host: str, port: int, registry: Registry, stack: AsyncExitStack) -> None:
+    try:
+        listening = await serve(_application(registry), host, port)
+    except OSError as error:
+        raise listening_failed("metrics_listen", host, port, error) from error
+    stack.push_async_callback(listening.close)
+    log.info("metrics are told", address=f"{host}:{port}")
+
+
+def _application(registry: Registry) -> web.Application:
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(body=(await registry.scrape()).encode(), headers={"Content-Type": CONTENT_TYPE})
+
+    application = web.Application()
+    application.router.add_get(PATH, answer)
+    return application

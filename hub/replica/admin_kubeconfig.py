@@ -1,0 +1,194 @@
+"""The admin kubeconfig, in the data directory and in a Secret.
+
+Each replica keeps one with a recorded operator certificate in its data directory, and writes it again when its address, CA or
+hub id has changed, when its certificate is not on record, or when that is about to expire.
+"""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import structlog
+
+from hub.api.certificates import Lifetimes
+from hub.ports import Issuer, KeySecret, Store
+from hub.registry.certificates import service
+from machinery import pki
+from machinery.client import kubeconfig
+from machinery.client.kubeconfig import ClusterEntry, Credential
+from machinery.errors import InvalidError, MusterError
+from machinery.observability.log_once import LogOnce
+from machinery.runtime.clock import Clock
+from machinery.runtime.directory import DataDirectory
+
+ADMIN_FILE = "admin.kubeconfig"
+BUNDLE = "trust.crt"
+"""The current trust bundle, for programs without a kubeconfig."""
+ADMIN = "admin"
+RENEW_AT = 1 / 3
+"""Remaining share of its lifetime at which the admin certificate is replaced."""
+
+LOOK_EVERY, SECRET_EVERY, AGAIN = timedelta(hours=12), timedelta(minutes=5), timedelta(seconds=5)
+KUBECONFIG, TRUST = "kubeconfig", "ca.crt"
+
+log = structlog.get_logger(__name__)
+
+
+async def keep_admin_kubeconfig(
+    directory: DataDirectory, store: Store, issuer: Issuer, cluster: ClusterEntry, *, lifetimes: Lifetimes, now: datetime
+) -> Path:
+    """Write the admin kubeconfig if it is missing or invalid, and return its path. Raises UnavailableError."""
+    path = directory.path / ADMIN_FILE
+    credential, current = _kept(directory, cluster, now)
+    if credential is not None and not await _is_known(credential, store):
+        log.info("admin kubeconfig is not on record and is written again: the hub was restored, or is another")
+        credential = None
+    if credential is not None and current == cluster:
+        return path
+    if credential is None:
+        key = pki.generate_key()
+        issued = await store.run(service.admit_operator, ADMIN, pki.public_key_of(key), issuer, lifetimes)
+        credential = Credential(chain=issued.chain, key=key)
+    directory.write(ADMIN_FILE, kubeconfig.write_kubeconfig(cluster, credential, user=ADMIN))
+    log.info("admin kubeconfig written", path=str(path), server=cluster.server)
+    return path
+
+
+async def _is_known(credential: Credential, store: Store) -> bool:
+    return await store.read(service.resolve, pki.parse_certificate(credential.chain).serial) is not None
+
+
+class AdminKubeconfig:
+    """Keeps the admin kubeconfig up to date while CAs and certificates change."""
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        store: Store,
+        issuer: Issuer,
+        cluster: ClusterEntry,
+        *,
+        lifetimes: Lifetimes,
+        clock: Clock,
+    ) -> None:
+        self._directory = directory
+        self._store = store
+        self._issuer = issuer
+        self._cluster = cluster
+        self._lifetimes = lifetimes
+        self._clock = clock
+        self._changed = asyncio.Event()
+
+    def look(self) -> None:
+        """Trigger a check."""
+        self._changed.set()
+
+    async def keep(self) -> Path:
+        """Update the file and return its path. Raises UnavailableError."""
+        cluster = replace(self._cluster, certificate_authority=self._issuer.trust_bundle)
+        if self._directory.read(BUNDLE) != cluster.certificate_authority:
+            self._directory.write(BUNDLE, cluster.certificate_authority)
+        now = self._clock.now()
+        return await keep_admin_kubeconfig(
+            self._directory, self._store, self._issuer, cluster, lifetimes=self._lifetimes, now=now
+        )
+
+    @property
+    def trust(self) -> bytes:
+        """The trust bundle in PEM."""
+        return self._issuer.trust_bundle
+
+    def is_right(self, content: bytes | None) -> bool:
+        """Whether this content, of any replica, still gives access to this hub."""
+        cluster = replace(self._cluster, certificate_authority=self.trust)
+        credential, found = _judged(content, "the Secret", cluster, self._clock.now())
+        return credential is not None and found == cluster
+
+    async def run(self) -> None:
+        """Check after `look` and periodically, for ever."""
+        failure = LogOnce(log)
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY.total_seconds()):
+                    await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self.keep()
+                failure.reset()
+            except MusterError as error:
+                failure.warning("admin kubeconfig cannot be kept right now", error)
+                await asyncio.sleep(AGAIN.total_seconds())
+                self._changed.set()
+
+
+class AdminSecret:
+    """Keeps the admin kubeconfig in a Secret of the hub's own Kubernetes cluster, where an installer reads it without `exec`.
+
+    All replicas share the Secret. A replica that finds its content invalid (other address, other CA, certificate near its end)
+    writes its own; valid content of any replica stays. A deleted Secret is created again at the next check.
+    """
+
+    def __init__(self, secret: KeySecret, way_in: AdminKubeconfig) -> None:
+        self._secret = secret
+        self._way_in = way_in
+        self._changed = asyncio.Event()
+        self._failure = LogOnce(log)
+
+    def wake(self) -> None:
+        """Trigger a check."""
+        self._changed.set()
+
+    async def look(self) -> bool:
+        """Check the Secret. Returns whether it was written. Raises MusterError."""
+        held = await self._secret.read()
+        if self._way_in.is_right(held.get(KUBECONFIG)) and held.get(TRUST) == self._way_in.trust:
+            return False
+        path = await self._way_in.keep()
+        content = await asyncio.to_thread(path.read_bytes)
+        await self._secret.write({KUBECONFIG: content, TRUST: self._way_in.trust})
+        log.info("admin kubeconfig put into its Secret")
+        return True
+
+    async def run(self) -> None:
+        """Check at the start, after `wake` and periodically, for ever."""
+        while True:
+            pause = await self._look()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause.total_seconds()):
+                    await self._changed.wait()
+            self._changed.clear()
+
+    async def _look(self) -> timedelta:
+        """Returns the pause until the next check."""
+        try:
+            await self.look()
+        except MusterError as error:
+            self._failure.warning("the Secret with the admin kubeconfig cannot be kept: has the hub the right?", error)
+            return AGAIN
+        self._failure.reset()
+        return SECRET_EVERY
+
+
+def _kept(directory: DataDirectory, cluster: ClusterEntry, now: datetime) -> tuple[Credential | None, ClusterEntry | None]:
+    """The credential in the file, if still usable, and the file's cluster entry."""
+    return _judged(directory.read(ADMIN_FILE), str(directory.path / ADMIN_FILE), cluster, now)
+
+
+def _judged(
+    content: bytes | None, source: str, cluster: ClusterEntry, now: datetime
+) -> tuple[Credential | None, ClusterEntry | None]:
+    if content is None:
+        return None, None
+    try:
+        found = kubeconfig.parse_kubeconfig(content, source=source)
+        credential = found.require_credential()
+        facts = pki.parse_certificate(credential.chain)
+        fits = pki.key_matches(credential.chain, credential.key)
+    except InvalidError as error:
+        log.warning("admin kubeconfig cannot be read and is written again", error=error.message)
+        return None, None
+    rest = (facts.not_after - now) / (facts.not_after - facts.not_before)
+    ours = fits and pki.is_issued_by(credential.chain, cluster.certificate_authority)
+    return (credential if ours and rest > RENEW_AT else None), found.cluster
