@@ -16,6 +16,7 @@ import structlog
 
 from hub.api.auditrecords import AuditEntry, AuditLevel, AuditRecord, Dropped, Numbering, Stage
 from machinery.errors import MusterError
+from machinery.observability.log_once import LogOnce
 from machinery.product import NAME
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
@@ -80,7 +81,7 @@ class Trail:
         self._finishing = False
         self._hurried = 0
         self._in_hand = 0
-        self._trouble = ""
+        self._failure = LogOnce(log)
         self._pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=5))
         self._written = self._dropped = self._late = self._failures = 0
 
@@ -166,9 +167,8 @@ class Trail:
     def _kept(self, entries: Sequence[AuditEntry]) -> None:
         self._written += len(entries)
         self._pauses.reset()
-        if self._trouble:
+        if self._failure.reset():
             log.info("audit records are written again", sink=self._sink.name)
-            self._trouble = ""
 
     async def _one_by_one(self, entries: Sequence[AuditEntry]) -> Sequence[AuditEntry]:
         """Writes entries one by one after an unexpected failure that one of them may have caused. Returns the rest."""
@@ -200,10 +200,8 @@ class Trail:
         """Waits before a retry. Logs each failure once; `defect`: an unexpected one, logged with its stack trace."""
         self._failures += 1
         pause = self._pauses.next().total_seconds()
-        if why != self._trouble:
-            tell, how = (log.warning if defect is None else log.error), {"sink": self._sink.name, "error": why}
-            tell("audit records cannot be written now", **how, waiting=self._waiting, exc_info=defect)
-        self._trouble = why
+        report = self._failure.warning if defect is None else self._failure.error
+        report("audit records cannot be written now", why, sink=self._sink.name, waiting=self._waiting, exc_info=defect)
         await asyncio.sleep(pause)
 
     @property

@@ -24,6 +24,7 @@ from hub.ports import Store
 from hub.registry.liveness import heartbeats
 from machinery.errors import ConflictError, DeadlineError, MusterError, StaleEpochError, UnavailableError
 from machinery.identity import ClusterName
+from machinery.observability.log_once import LogOnce
 from machinery.observability.metrics import COUNTS, Distribution
 from machinery.runtime.clock import Clock
 from machinery.runtime.event_loop import until_tick
@@ -97,8 +98,7 @@ class BeatBuffer:
         self._held: dict[ClusterName, PendingBeat] = {}
         self._filled = asyncio.Event()
         self._urgent = asyncio.Event()
-        self._failing = False
-        self._trouble = ""
+        self._failure = LogOnce(log)
         self._in_hand = 0
         self._stuck: set[ClusterName] = set()
         self.counts = BeatCounts()
@@ -106,7 +106,7 @@ class BeatBuffer:
     @property
     def storing(self) -> bool:
         """Whether beats can be stored: False from a failure until beats are stored again or none waits."""
-        return not self._failing or not (self._held or self._in_hand)
+        return not self._failure.text or not (self._held or self._in_hand)
 
     def __len__(self) -> int:
         """Number of beats that are not stored yet."""
@@ -127,24 +127,24 @@ class BeatBuffer:
         known = self._held.get(cluster)
         if known is not None and 0 < sink.epoch < known.sink.epoch:
             sink.refuse(heartbeats.outdated(known.sink.epoch))
-        else:
-            self._take(cluster, held)
+            return held
+        if known is not None:
+            held.entries = (*known.entries, *held.entries)
+        self._held[cluster] = held
+        self._filled.set()
+        if ends_silence:
+            self._urgent.set()
         return held
 
     def hold_again(self, cluster: ClusterName, held: PendingBeat) -> None:
         """Marks the newest beat as one that ends a silence, because the cluster was set to Unknown when this beat arrived."""
-        newest = max(held, self._held.get(cluster, held), key=lambda each: each.received)
+        newest = self._held.setdefault(cluster, held)
+        if newest.received < held.received:
+            held.entries = (*newest.entries, *held.entries)
+            newest = self._held[cluster] = held
         newest.ends_silence = True
-        self._take(cluster, newest)
-
-    def _take(self, cluster: ClusterName, held: PendingBeat) -> None:
-        known = self._held.get(cluster)
-        if known is not None and known is not held and known.entries:
-            held.entries = (*known.entries, *held.entries)
-        self._held[cluster] = held
         self._filled.set()
-        if held.ends_silence:
-            self._urgent.set()
+        self._urgent.set()
 
     def drop(self, cluster: ClusterName, sink: BeatSink) -> None:
         """Drops the waiting beat of a session that has ended."""
@@ -265,9 +265,7 @@ class BeatBuffer:
 
     def _keep(self, taken: dict[ClusterName, PendingBeat], error: MusterError) -> None:
         """Puts beats back into the buffer, except where a newer one has arrived."""
-        if error.message != self._trouble:
-            log.warning("heartbeats cannot be stored and are not acknowledged", error=error.message, held=len(taken))
-        self._failing, self._trouble = True, error.message
+        self._failure.warning("heartbeats cannot be stored and are not acknowledged", error.message, held=len(taken))
         self.counts.failures += 1
         for cluster, held in taken.items():
             self._put_back(cluster, held)
@@ -279,9 +277,8 @@ class BeatBuffer:
             newer.entries = (*held.entries, *newer.entries)
 
     def _stored(self) -> None:
-        if self._failing:
+        if self._failure.reset():
             log.info("heartbeats are stored again")
-            self._failing, self._trouble = False, ""
 
 
 def _entries(held: Iterable[PendingBeat]) -> Sequence[AuditEntry]:

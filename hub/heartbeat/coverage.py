@@ -17,6 +17,7 @@ from hub.api.liveness import FRESH, JUMP
 from hub.ports import Store, Transaction
 from hub.registry.liveness import heartbeats as hearing
 from machinery.errors import MusterError
+from machinery.observability.log_once import LogOnce
 from machinery.runtime.clock import Clock
 from machinery.runtime.event_loop import until_tick
 
@@ -36,7 +37,7 @@ class HeartbeatCoverage:
         self._began = True
         self._epoch: _Epoch | None = None
         self._marked = 0.0
-        self._trouble = ""
+        self._failure = LogOnce(log)
 
     async def run(self) -> None:
         """Writes marks until cancelled."""
@@ -53,11 +54,10 @@ class HeartbeatCoverage:
             self._epoch = await self._store.run(self._mark, asked)
             self._marked = asked
         except MusterError as error:
-            if error.message != self._trouble:
-                log.warning("silences are not counted: beats cannot be stored", error=error.message)
-            self._trouble = error.message
+            self._failure.warning("silences are not counted: beats cannot be stored", error.message)
         else:
-            self._began, self._trouble = False, ""
+            self._began = False
+            self._failure.reset()
 
     def since(self, tx: Transaction) -> datetime | None:
         """Returns since when beats could be stored without a gap, in database time; None: they cannot be stored now.

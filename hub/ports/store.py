@@ -99,54 +99,23 @@ T = TypeVar("T")
 class Transaction(Protocol):
     """One unit of work. Its changes are invisible to others until it commits."""
 
-    @property
-    def now(self) -> datetime:
-        """The database's time at the start of the transaction."""
-
-    @property
-    def objects(self) -> Objects: ...
-
-    @property
-    def changes(self) -> ChangeLog: ...
-
-    @property
-    def certificates(self) -> CertificateRecords: ...
-
-    @property
-    def authorities(self) -> AuthorityRecords: ...
-
-    @property
-    def credentials(self) -> Credentials: ...
-
-    @property
-    def bindings(self) -> Bindings: ...
-
-    @property
-    def heartbeats(self) -> Heartbeats: ...
-
-    @property
-    def transitions(self) -> Transitions: ...
-
-    @property
-    def marks(self) -> Marks: ...
-
-    @property
-    def replicas(self) -> Replicas: ...
-
-    @property
-    def agent_sessions(self) -> AgentSessions: ...
-
-    @property
-    def trusts(self) -> Trusts: ...
-
-    @property
-    def facts(self) -> Facts: ...
-
-    @property
-    def audit(self) -> AuditLog: ...
-
-    @property
-    def leaders(self) -> Leaders: ...
+    now: datetime
+    """The database's time at the start of the transaction."""
+    objects: Objects
+    changes: ChangeLog
+    certificates: CertificateRecords
+    authorities: AuthorityRecords
+    credentials: Credentials
+    bindings: Bindings
+    heartbeats: Heartbeats
+    transitions: Transitions
+    marks: Marks
+    replicas: Replicas
+    agent_sessions: AgentSessions
+    trusts: Trusts
+    facts: Facts
+    audit: AuditLog
+    leaders: Leaders
 
     def volume(self) -> Volume:
         """Used and available space of the database."""

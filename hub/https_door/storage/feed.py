@@ -23,6 +23,7 @@ from hub.ports import Store, Transaction
 from machinery.errors import ExpiredError, MusterError
 from machinery.meta.objects import ChangeType, Query, StoredObject, WatchEvent
 from machinery.meta.selectors import Operator
+from machinery.observability.log_once import LogOnce
 from machinery.runtime.backoff import Backoff
 
 BATCH = 500
@@ -159,7 +160,7 @@ class ChangeFeed:
         self._position = 0
         self._following = asyncio.Event()
         self._pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=10))
-        self._trouble = ""
+        self._failure = LogOnce(log)
         self.behind = 0
         """How often a watcher's queue overflowed since the start."""
 
@@ -173,9 +174,7 @@ class ChangeFeed:
                 log.warning("the change log was compacted below the place of its follower", revision=self._position)
             except MusterError as error:
                 pause = self._pauses.next()
-                if error.message != self._trouble:
-                    log.warning("the change log cannot be followed now", error=error.message, retry_in=pause.total_seconds())
-                self._trouble = error.message
+                self._failure.warning("the change log cannot be followed now", error.message, retry_in=pause.total_seconds())
                 await asyncio.sleep(pause.total_seconds())
             else:
                 return
@@ -189,7 +188,7 @@ class ChangeFeed:
             self._following.set()
         async for batch in self._store.follow(self._position):
             self._pauses.reset()
-            self._trouble = ""
+            self._failure.reset()
             self._tell(batch)
 
     def _tell(self, batch: Sequence[Change]) -> None:

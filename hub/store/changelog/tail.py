@@ -17,6 +17,7 @@ import structlog
 
 from hub.api.meta.change import Change
 from machinery.errors import MusterError
+from machinery.observability.log_once import LogOnce
 from machinery.runtime.event_loop import until_tick
 
 RARELY = 10
@@ -46,7 +47,7 @@ class Tail:
         self._bytes = 0
         self._behind = asyncio.Event()
         self._changed = asyncio.Event()
-        self._trouble = ""
+        self._failure = LogOnce(log)
 
     @property
     def newest(self) -> int:
@@ -101,17 +102,12 @@ class Tail:
             while await self._look():
                 pass
         except Exception as error:  # noqa: BLE001 - it is looked at again: nobody else would notice that this had ended
-            self._tell(error)
+            if isinstance(error, MusterError):
+                self._failure.warning("change log cannot be read", error)
+            else:
+                self._failure.error("change log cannot be read", error, exc_info=error)
         else:
-            self._trouble = ""
-
-    def _tell(self, error: Exception) -> None:
-        """Log a failure once until it changes, with its stack trace if it is unexpected."""
-        trouble, foreseen = f"{type(error).__name__}: {error}", isinstance(error, MusterError)
-        if trouble != self._trouble:
-            tell = log.warning if foreseen else log.error
-            tell("change log cannot be read", error=str(error), exc_info=None if foreseen else error)
-        self._trouble = trouble
+            self._failure.reset()
 
     async def _look(self) -> bool:
         """Fetch once. Returns whether there may be more."""

@@ -50,23 +50,23 @@ class SqlTransaction(Transaction):
     """The tables of a transaction, all on the same connection. The caller begins and ends it."""
 
     def __init__(self, connection: Connection, now: datetime, *, form: RowForm, ringer: str, writable: bool) -> None:
-        self._now = now
-        self._changes = SqlChanges(connection, now, form, ringer)
-        self._objects = SqlObjects(connection, self._changes, now, form=form, writable=writable)
-        self._certificates = SqlCertificates(connection)
-        self._authorities = SqlAuthorities(connection)
-        self._credentials = SqlCredentials(connection, writable=writable)
-        self._bindings = SqlBindings(connection)
-        self._heartbeats = SqlHeartbeats(connection, now, writable=writable)
-        self._transitions = SqlTransitions(connection)
-        self._marks = SqlMarks(connection)
-        self._replicas = SqlReplicas(connection, writable=writable)
-        self._agent_sessions = SqlAgentSessions(connection, ringer)
-        self._trusts = SqlTrusts(connection)
-        self._facts = SqlFacts(connection)
-        self._audit = SqlAuditLog(connection)
-        self._leaders = SqlLeaders(connection, lambda: now)
         self._connection = connection
+        self.now = now
+        self.changes: SqlChanges = SqlChanges(connection, now, form, ringer)
+        self.objects: SqlObjects = SqlObjects(connection, self.changes, now, form=form, writable=writable)
+        self.certificates = SqlCertificates(connection)
+        self.authorities = SqlAuthorities(connection)
+        self.credentials = SqlCredentials(connection, writable=writable)
+        self.bindings = SqlBindings(connection)
+        self.heartbeats = SqlHeartbeats(connection, now, writable=writable)
+        self.transitions = SqlTransitions(connection)
+        self.marks = SqlMarks(connection)
+        self.replicas = SqlReplicas(connection, writable=writable)
+        self.agent_sessions = SqlAgentSessions(connection, ringer)
+        self.trusts = SqlTrusts(connection)
+        self.facts = SqlFacts(connection)
+        self.audit = SqlAuditLog(connection)
+        self.leaders = SqlLeaders(connection, lambda: now)
 
     def count_anew(self) -> None:
         """Reset `has_written`."""
@@ -77,73 +77,9 @@ class SqlTransaction(Transaction):
         """Whether a statement has changed rows since `count_anew`, with or without a row in the change log."""
         return WRITTEN in self._connection.info
 
-    @property
-    def now(self) -> datetime:
-        return self._now
-
-    @property
-    def objects(self) -> SqlObjects:
-        return self._objects
-
-    @property
-    def changes(self) -> SqlChanges:
-        return self._changes
-
-    @property
-    def certificates(self) -> SqlCertificates:
-        return self._certificates
-
-    @property
-    def authorities(self) -> SqlAuthorities:
-        return self._authorities
-
-    @property
-    def credentials(self) -> SqlCredentials:
-        return self._credentials
-
-    @property
-    def bindings(self) -> SqlBindings:
-        return self._bindings
-
-    @property
-    def heartbeats(self) -> SqlHeartbeats:
-        return self._heartbeats
-
-    @property
-    def transitions(self) -> SqlTransitions:
-        return self._transitions
-
-    @property
-    def marks(self) -> SqlMarks:
-        return self._marks
-
-    @property
-    def replicas(self) -> SqlReplicas:
-        return self._replicas
-
-    @property
-    def agent_sessions(self) -> SqlAgentSessions:
-        return self._agent_sessions
-
-    @property
-    def trusts(self) -> SqlTrusts:
-        return self._trusts
-
-    @property
-    def facts(self) -> SqlFacts:
-        return self._facts
-
-    @property
-    def audit(self) -> SqlAuditLog:
-        return self._audit
-
-    @property
-    def leaders(self) -> SqlLeaders:
-        return self._leaders
-
     def volume(self) -> Volume:
         return volume(self._connection)
 
     def flush(self) -> Sequence[Change]:
         """Assign revisions and write the rows of all buffered writes. This is the last step before the commit."""
-        return self._objects.flush()
+        return self.objects.flush()

@@ -174,34 +174,47 @@ class WriteQueue:
                 batch.append(job)
         return [job for job in batch if job.future.set_running_or_notify_cancel()], ended
 
-    def _run(self, batch: list[WriteTask]) -> None:
-        together = len(batch) > 1 and self._run_together(batch)
-        for job in batch:
-            if not together:
-                job.forget()
-                self._run_alone(job)
-            if job.changes:
-                self._committed(job.changes)
-            job.finish()
-
-    def _run_together(self, batch: list[WriteTask]) -> bool:
-        """Run all tasks in one transaction. Returns False when each task has to run alone."""
+    def _run(self, batch: Sequence[WriteTask], attempts: int = ATTEMPTS) -> None:
+        """Run all tasks in one transaction, and resolve the futures of their callers after it."""
         begun = False
         try:
             with transaction(self._engine) as connection:
                 now = self._start(connection)
                 begun = True
                 for job in batch:
-                    self._run_apart(connection, now, job)
+                    if len(batch) > 1:
+                        self._run_apart(connection, now, job)
+                    else:
+                        job.run(self._begun(connection, now))
                 topics = rung(connection)
-        except Exception as error:  # noqa: BLE001 - each caller is told, now or after its own attempt
+        except Exception as error:  # noqa: BLE001 - the thread outlives every failure; each caller is told
             self._note(error)
-            if begun and not isinstance(error, UnknownOutcomeError) and not is_lost(error):
-                return False  # if the transaction did not even begin, each task alone would wait as long for the same error
+            if self._has_run_again(batch, error, attempts, begun=begun):
+                return
             for job in batch:
                 job.fail(error)
         else:
             self._done(topics)
+        for job in batch:
+            if job.changes:
+                self._committed(job.changes)
+            job.finish()
+
+    def _has_run_again(self, batch: Sequence[WriteTask], error: Exception, attempts: int, *, begun: bool) -> bool:
+        """Run tasks of a failed shared transaction one by one, and a task that lost a race again.
+
+        If a shared transaction did not even begin, each task alone would wait as long for the same error.
+        """
+        if len(batch) > 1:
+            if not begun or isinstance(error, UnknownOutcomeError) or is_lost(error):
+                return False
+            for job in batch:
+                job.forget()
+                self._run((job,))
+            return True
+        if not is_race(error) or attempts == 1:
+            return False
+        self._run(batch, attempts - 1)
         return True
 
     def _run_apart(self, connection: Connection, now: datetime, job: WriteTask) -> None:
@@ -213,21 +226,6 @@ class WriteQueue:
             _TAKE_BACK.run(connection, {})
             job.refuse(error)
         _RELEASE.run(connection, {})
-
-    def _run_alone(self, job: WriteTask) -> None:
-        for _attempt in range(ATTEMPTS):
-            try:
-                with transaction(self._engine) as connection:
-                    job.run(self._begun(connection, self._start(connection)))
-                    topics = rung(connection)
-            except Exception as error:  # noqa: BLE001 - the thread outlives every failure; the caller is told
-                job.fail(error)
-                self._note(error)
-                if not is_race(error):
-                    return
-            else:
-                self._done(topics)
-                return
 
     def _done(self, topics: Collection[Topic]) -> None:
         """Note that the database accepted a write, and pass on the rung topics."""
