@@ -30,7 +30,8 @@ from spoke.domain.status import ClusterClaimRules
 from spoke.observability.event_recorder import KubeEvents
 from spoke.observability.progress import AgentProgress
 from spoke.options import AddOnCare, AgentOptions, Hubs, World
-from spoke.ports import Attest, ClientIdentity, Dial, HubAddress, HubClient, RefusedSecretError, Secrets
+from spoke.ports.cluster import Attest, RefusedSecretError, Secrets
+from spoke.ports.hub import ClientIdentity, Dial, HubAddress, HubClient
 from spoke.settings import SpokeSettings
 from spoke.settings.fields import gates_of
 from spoke.transports.grpc.channel import AddressRotation

@@ -18,7 +18,7 @@ from machinery.meta.timestamps import parse_time
 from machinery.pki import unverified_claims
 from spoke.domain.report import WANTED, NodeResources, ReportedClaim
 from spoke.domain.status import PROBE_TIMEOUT, merged_claims
-from spoke.ports import ApiServerHealth, Attest, Cluster
+from spoke.ports.cluster import ApiServerHealth, Attest, Cluster
 from spoke.settings.fields import FeatureGates
 
 log = structlog.get_logger(__name__)

@@ -16,7 +16,8 @@ from spoke.domain.hubs import HubSelectionPolicy
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.route import Reach
 from spoke.domain.status import ClusterClaimRules
-from spoke.ports import Announcer, Attest, Cluster, CredentialDirectory, Dial, Secrets
+from spoke.ports.cluster import Announcer, Attest, Cluster, CredentialDirectory, Secrets
+from spoke.ports.hub import Dial
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,8 @@ from machinery.errors import ForbiddenError, InvalidError
 from machinery.runtime.clock import Clock
 from spoke.agent.loop import SpokeAgent
 from spoke.observability.progress import AgentProgress, ProbeResult, Role
-from spoke.ports import ClientIdentity, Dial, HubAddress, HubClient, Secrets, SecretSnapshot
+from spoke.ports.cluster import Secrets, SecretSnapshot
+from spoke.ports.hub import ClientIdentity, Dial, HubAddress, HubClient
 
 POD_NAME = "POD_NAME"
 """Set by the downward API."""

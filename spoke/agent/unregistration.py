@@ -22,7 +22,7 @@ from spoke.credentials.kubeconfigs import HubConnection
 from spoke.credentials.slot import OWNER_SECRET, Contents, Slot
 from spoke.domain.credential import LEFT
 from spoke.observability.progress import AgentProgress, ProbeResult, Role
-from spoke.ports import Secrets, SecretSnapshot
+from spoke.ports.cluster import Secrets, SecretSnapshot
 
 LOOK = timedelta(seconds=2)
 """Poll interval of files; secrets are watched."""

@@ -16,7 +16,7 @@ from machinery.observability.log_once import LogOnce
 from spoke.credentials.kubeconfigs import HOWEVER, HubConnection, connection_of
 from spoke.domain.credential import KUBECONFIG
 from spoke.domain.route import Reach
-from spoke.ports import Secrets, SecretSnapshot
+from spoke.ports.cluster import Secrets, SecretSnapshot
 
 log = structlog.get_logger(__name__)
 

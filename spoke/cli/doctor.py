@@ -19,7 +19,7 @@ from machinery.identity import RECOVERY_USER_PREFIX, ClusterName, parse_agent_us
 from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import Clock
 from spoke.bootstraps import Bootstraps
-from spoke.cli.network import PATIENCE, Network
+from spoke.cli.network import PATIENCE, Network, reachable
 from spoke.credentials.kubeconfigs import (
     HOWEVER,
     HubConnection,
@@ -34,7 +34,8 @@ from spoke.credentials.slot import OWNER_SECRET, Contents, credential_of, hub_sl
 from spoke.domain.credential import CERTIFICATE, LEFT, CredentialFinding, Flaw, judge, validity
 from spoke.domain.names import choose_names
 from spoke.domain.route import Reach, shown_proxy
-from spoke.ports import Cluster, Dial, HubAcceptance, HubAddress, HubInfo, Secrets
+from spoke.ports.cluster import Cluster, Secrets
+from spoke.ports.hub import Dial, HubAcceptance, HubAddress, HubInfo
 
 CLOCKS_APART = timedelta(seconds=5)
 """Largest clock difference between agent and hub that counts as in sync (OCM's bound)."""
@@ -279,10 +280,9 @@ class Doctor:
         if LEFT in contents:
             advice = "hand in a new bootstrap kubeconfig, or start the agent with --rejoin"
             return DoctorStep("agent", ok=False, said="this cluster has left its hubs: the agent stays away", advice=advice)
-        host, _, port = self._patient.probes.rpartition(":")
-        if not port.isdigit() or int(port) == 0:
+        place = reachable(self._patient.probes)
+        if not place:
             return await self._elsewhere(contents)
-        place = f"{'127.0.0.1' if host in ('', '0.0.0.0', '[::]') else host}:{port}"  # noqa: S104 - compared
         try:
             status, text = await self._patient.network.ask(place, "/readyz")
         except (OSError, TimeoutError, ValueError) as error:

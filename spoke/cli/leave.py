@@ -34,7 +34,8 @@ from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, credential_of, 
 from spoke.domain.credential import AGENT_NAME, CLUSTER_NAME, LEFT, PENDING_REQUEST, REQUEST_NAME
 from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.route import Reach
-from spoke.ports import Cluster, CredentialDirectory, Dial, Remains, Secrets
+from spoke.ports.cluster import Cluster, CredentialDirectory, Remains, Secrets
+from spoke.ports.hub import Dial
 
 LOOK = timedelta(milliseconds=250)
 HELD = timedelta(seconds=15)

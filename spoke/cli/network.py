@@ -105,3 +105,11 @@ def probes_of(settings: SpokeSettings) -> str:
         if file.parent.stat().st_uid == os.getuid():
             return file.read_text().strip() or settings.health_listen
     return settings.health_listen
+
+
+def reachable(probes: str) -> str:
+    """The address at which this machine reaches probes that listen on `probes`; empty when that has no port."""
+    host, _, port = probes.rpartition(":")
+    if not port.isdigit() or int(port) == 0:
+        return ""
+    return f"{'127.0.0.1' if host in ('', '0.0.0.0', '[::]') else host}:{port}"  # noqa: S104 - compared

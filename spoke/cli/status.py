@@ -15,12 +15,12 @@ from machinery.meta.timestamps import format_time, parse_time
 from machinery.runtime.clock import Clock
 from spoke.agent.unregistration import mark_in
 from spoke.bootstraps import Bootstraps
-from spoke.cli.network import Network
+from spoke.cli.network import Network, reachable
 from spoke.credentials.kubeconfigs import HOWEVER, stored_connection, stored_texts
 from spoke.credentials.slot import OWNER_SECRET, Contents, credential_of
 from spoke.domain.credential import EPOCH, HUB_ID
 from spoke.domain.route import Reach
-from spoke.ports import Remains, Secrets
+from spoke.ports.cluster import Remains, Secrets
 
 Document = dict[str, Any]
 HTTP_OK = 200
@@ -102,10 +102,9 @@ def _epoch(contents: Contents) -> int:
 
 async def _asked(source: StatusSource) -> tuple[Document | None, str]:
     """The status of the running agent; or None and the reason why there is none."""
-    host, _, port = source.probes.rpartition(":")
-    if not port.isdigit() or int(port) == 0:
+    place = reachable(source.probes)
+    if not place:
         return None, "--health-listen, which says where the agent answers, has no port"
-    place = f"{'127.0.0.1' if host in ('', '0.0.0.0', '[::]') else host}:{port}"  # noqa: S104 - compared
     try:
         code, body = await source.network.ask(place, "/statusz")
         document = json.loads(body) if code == HTTP_OK else None

@@ -19,7 +19,7 @@ from spoke.credentials.slot import Contents
 from spoke.domain.bootstrap import BootstrapState
 from spoke.domain.credential import CertificateView
 from spoke.domain.renewal import RequestedRenewal, rotate_at
-from spoke.ports import HubClient
+from spoke.ports.hub import HubClient
 from spoke.registration.csr_flow import Enrolment
 
 KEY = "certificate"

@@ -15,7 +15,8 @@ import structlog
 from machinery.observability.metrics import Distribution
 from machinery.runtime.clock import Clock
 from spoke.domain.beats import SILENCE, pause
-from spoke.ports import HubLostError, HubSession, SessionEnd
+from spoke.domain.next_step import SessionEnd
+from spoke.ports.hub import HubLostError, HubSession
 
 log = structlog.get_logger(__name__)
 

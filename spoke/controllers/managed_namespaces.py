@@ -17,7 +17,7 @@ from spoke.domain.report import (
     namespace_failed,
     unwanted_namespaces,
 )
-from spoke.ports import Cluster
+from spoke.ports.cluster import Cluster
 
 KEY = "namespaces"
 RETRY = timedelta(seconds=5)

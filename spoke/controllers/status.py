@@ -40,7 +40,8 @@ from spoke.domain.status import (
     exposed_claims,
     truncated_claims,
 )
-from spoke.ports import Cluster, HubClient, HubSession
+from spoke.ports.cluster import Cluster
+from spoke.ports.hub import HubClient, HubSession
 
 log = structlog.get_logger(__name__)
 

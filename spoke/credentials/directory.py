@@ -21,7 +21,7 @@ import structlog
 
 from machinery.errors import InvalidError, MusterError
 from machinery.runtime.directory import sync
-from spoke.ports import CredentialDirectory
+from spoke.ports.cluster import CredentialDirectory
 
 log = structlog.get_logger(__name__)
 

@@ -30,7 +30,7 @@ from spoke.domain.credential import (
 )
 from spoke.domain.names import AgentNames
 from spoke.domain.route import Driver, Reach, over_grpc
-from spoke.ports import ClientIdentity, HubAddress
+from spoke.ports.hub import ClientIdentity, HubAddress
 
 HOWEVER = Reach()
 """As the kubeconfig states."""

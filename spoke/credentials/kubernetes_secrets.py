@@ -13,7 +13,7 @@ from machinery.client.rest import KubeClient, Object, RestResource
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from machinery.identity import ClusterName
 from spoke.domain.credential import AGENT_NAME, CLUSTER_NAME
-from spoke.ports import RefusedSecretError, Remains, SecretPlace, Secrets, SecretSnapshot
+from spoke.ports.cluster import RefusedSecretError, Remains, SecretPlace, Secrets, SecretSnapshot
 
 SECRETS = RestResource("", "v1", "secrets")
 PART_OF = "app.kubernetes.io/part-of"

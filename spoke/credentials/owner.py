@@ -22,7 +22,7 @@ from spoke.credentials.kubeconfigs import stored_hub, view_stored
 from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, credential_of, hub_slot, owned, settled
 from spoke.domain.credential import CERTIFICATE, EPOCH, HUB_ID, damage, present_keys
 from spoke.domain.hubs import keeps, next_epoch
-from spoke.ports import Secrets
+from spoke.ports.cluster import Secrets
 
 log = structlog.get_logger(__name__)
 

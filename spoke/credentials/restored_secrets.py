@@ -10,7 +10,7 @@ from machinery.errors import AlreadyExistsError, MusterError, NotLeaderError
 from machinery.observability.log_once import LogOnce
 from spoke.credentials.slot import OWNER_SECRET
 from spoke.domain.credential import LEFT
-from spoke.ports import Secrets, SecretSnapshot
+from spoke.ports.cluster import Secrets, SecretSnapshot
 
 PERIOD = timedelta(seconds=30)
 

@@ -22,7 +22,7 @@ from spoke.domain.credential import (
     TOKEN_FILE,
     TRUST,
 )
-from spoke.ports import Secrets, SecretSnapshot
+from spoke.ports.cluster import Secrets, SecretSnapshot
 
 Contents = Mapping[str, bytes]
 ATTEMPTS = 5

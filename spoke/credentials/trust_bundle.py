@@ -19,7 +19,7 @@ from machinery.pki import CertificateFacts, parse_chain
 from spoke.credentials.kubeconfigs import HubConnection, stored_hub, view_stored
 from spoke.credentials.slot import Contents, Slot
 from spoke.domain.credential import KUBECONFIG, ORIGIN, TRUST, validity
-from spoke.ports import Dial
+from spoke.ports.hub import Dial
 
 MOST = 16
 """Largest number of CAs in a bundle."""

@@ -8,14 +8,12 @@ Rules:
 3. A key is deleted only after its certificate is stored and mirrored, or after its request was denied or failed.
 4. A request that the hub does not know is submitted again with the same bytes; the hub finds it or creates it.
 5. A failed step changes nothing: the state stays, and the step is repeated.
-6. When the hub changes (another bootstrap kubeconfig), the flow starts over.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from machinery.identity import AddOnName
 from spoke.domain.names import AgentNames
 
 
@@ -49,7 +47,6 @@ class BootstrapEvent(Enum):
     """The hub does not know the request."""
     USELESS = auto()
     """The certificate is not for our key, or has expired."""
-    HUB_CHANGED = auto()
 
 
 TRANSITIONS: Mapping[tuple[BootstrapState, BootstrapEvent], BootstrapState] = {
@@ -65,7 +62,6 @@ TRANSITIONS: Mapping[tuple[BootstrapState, BootstrapEvent], BootstrapState] = {
     (BootstrapState.ISSUED, BootstrapEvent.STORED): BootstrapState.STORED,
     (BootstrapState.STORED, BootstrapEvent.MIRRORED): BootstrapState.MIRRORED,
     (BootstrapState.MIRRORED, BootstrapEvent.FORGOTTEN): BootstrapState.DONE,
-    **{(state, BootstrapEvent.HUB_CHANGED): BootstrapState.UNPREPARED for state in BootstrapState},
 }
 
 
@@ -89,7 +85,6 @@ class Pending:
     key: bytes = field(repr=False)
     request: bytes
     request_name: str = ""
-    addon: AddOnName | None = None
 
 
 def resume(pending: Pending | None, names: AgentNames) -> BootstrapState:

@@ -6,7 +6,6 @@ A slot is deleted when its hub has been off the list for a while, and only if th
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -53,7 +52,7 @@ class _Running:
 
 
 class Standby:
-    """Runs the registrations, unless the options switch them off. `counted` counts the announcements by (hub, reason)."""
+    """Runs the registrations, unless the options switch them off."""
 
     def __init__(self, options: AgentOptions, world: World, tell: Tell = lambda _reason, _message: None) -> None:
         self._options = options
@@ -65,17 +64,11 @@ class Standby:
         self._listeners: list[Callable[[], None]] = []
         self._hubs: Mapping[HubId, ListedHub] = MappingProxyType({})
         self._claims: dict[HubId, int] = {}
-        self.counted: Counter[tuple[HubId, str]] = Counter()
 
     @property
     def hubs(self) -> Mapping[HubId, ListedHub]:
         """The present state of each standby hub."""
         return self._hubs
-
-    @property
-    def troubles(self) -> Mapping[HubId, str]:
-        """The last failure of each hub that has one."""
-        return {hub: each.keeper.kept.trouble for hub, each in self._running.items() if each.keeper.kept.trouble}
 
     @property
     def epoch(self) -> int:
@@ -143,7 +136,6 @@ class Standby:
         if before.hub.state is not after.hub.state:
             log.info("standby.state", hub=after.hub.name, state=after.hub.state.value)
         for reason, message in _news(before, after):
-            self.counted[after.hub.hub_id, reason] += 1
             self._tell(reason, message)
         self._show()
 

@@ -41,10 +41,11 @@ from spoke.domain.bootstrap import BootstrapState
 from spoke.domain.credential import CERTIFICATE, CredentialFinding, Flaw, validity
 from spoke.domain.hubs import HubState, ListedHub, incredible, is_credible
 from spoke.domain.names import AgentIdentity
+from spoke.domain.next_step import SessionEnd, loss_of
 from spoke.domain.renewal import AskedAgain, rotate_at
 from spoke.observability.progress import AgentProgress
 from spoke.options import AgentOptions, Pause, World
-from spoke.ports import HubClient, SessionEnd, StandingBy, loss_of
+from spoke.ports.hub import HubClient, StandingBy
 from spoke.registration.csr_flow import RequestDeniedError, pends_for, read_pending
 from spoke.registration.register import RECOVERABLE, Registration, renewal
 

@@ -11,7 +11,7 @@ from machinery.client.rest import KubeClient, RestResource
 from machinery.errors import MusterError
 from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import Clock
-from spoke.ports import Announcer
+from spoke.ports.cluster import Announcer
 
 log = structlog.get_logger(__name__)
 

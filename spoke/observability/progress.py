@@ -12,7 +12,7 @@ from machinery.errors import MusterError
 from machinery.observability.metrics import Distribution, Tally
 from machinery.runtime.clock import Clock
 from spoke.domain.hubs import HubsStatus
-from spoke.ports import HubLostError
+from spoke.ports.hub import HubLostError
 
 STUCK = timedelta(minutes=5)
 """Steps of a controller have time-outs far below this."""

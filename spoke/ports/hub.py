@@ -135,7 +135,6 @@ class Desired:
     lease_duration: timedelta
     addons: tuple[AddOn, ...] = ()
     deleting: bool = False
-    revision: int = 0
     addons_known: bool = True
     """False: the hub's add-ons cannot be read now; this does not mean that there are none."""
     renewal: RequestedRenewal | None = None

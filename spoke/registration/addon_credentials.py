@@ -23,7 +23,8 @@ from spoke.domain.credential import CERTIFICATE, CLUSTER_NAME, HUB_ID, KEY, KUBE
 from spoke.domain.names import AgentIdentity
 from spoke.domain.renewal import RequestedRenewal, rotate_at
 from spoke.options import AddOnCare
-from spoke.ports import AddOnToken, HubClient, Secrets
+from spoke.ports.cluster import Secrets
+from spoke.ports.hub import AddOnToken, HubClient
 from spoke.registration.csr_flow import Enrolment, WantedCertificate
 
 PATIENCE = timedelta(seconds=30)

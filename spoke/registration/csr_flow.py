@@ -31,7 +31,8 @@ from spoke.domain.credential import (
 )
 from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.report import ExternalEndpoint
-from spoke.ports import CredentialDirectory, CSRState, HubClient
+from spoke.ports.cluster import CredentialDirectory
+from spoke.ports.hub import CSRState, HubClient
 
 log = structlog.get_logger(__name__)
 

@@ -30,7 +30,8 @@ from spoke.domain.credential import CredentialFinding, Flaw, validity
 from spoke.domain.names import AgentIdentity, AgentNames, choose_names, fresh_agent_id
 from spoke.observability.progress import AgentProgress
 from spoke.options import AgentOptions, World
-from spoke.ports import CredentialDirectory, HubClient
+from spoke.ports.cluster import CredentialDirectory
+from spoke.ports.hub import HubClient
 from spoke.registration.csr_flow import Enrolment, WantedCertificate, names_contents, pends_for
 
 log = structlog.get_logger(__name__)

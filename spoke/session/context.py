@@ -20,7 +20,7 @@ from spoke.failover.candidates import HubList
 from spoke.observability.event_recorder import Announcements
 from spoke.observability.progress import AgentProgress
 from spoke.options import AgentOptions, World
-from spoke.ports import Capability, Greeting, HubClient, HubLostError, HubSession
+from spoke.ports.hub import Capability, Greeting, HubClient, HubLostError, HubSession
 
 log = structlog.get_logger(__name__)
 

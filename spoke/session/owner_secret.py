@@ -10,8 +10,9 @@ from spoke.credentials.kubeconfigs import view_stored
 from spoke.credentials.owner import Owner, OwnerRecord
 from spoke.credentials.slot import Contents, credential_of, hub_slot
 from spoke.domain.credential import judge
+from spoke.domain.next_step import SessionEnd
 from spoke.options import Pause
-from spoke.ports import HubLostError, SessionEnd, SessionEpochError
+from spoke.ports.hub import HubLostError, SessionEpochError
 from spoke.session.context import AgentContext, Member
 
 HEALS = Pause(timedelta(seconds=1), timedelta(minutes=10), jitter=0.5)

@@ -18,7 +18,7 @@ from spoke.controllers.status import CHANGED, RESYNC, UPKEEP, ClusterUpkeep, Sta
 from spoke.domain.names import AgentNames
 from spoke.domain.report import AgentEvent, hub_label, news_of
 from spoke.observability.progress import AgentProgress
-from spoke.ports import Desired, HubLostError, HubSession
+from spoke.ports.hub import Desired, HubLostError, HubSession
 from spoke.session.context import ActiveSession, AgentContext
 
 log = structlog.get_logger(__name__)

@@ -23,7 +23,8 @@ from spoke.controllers.lease import LeaseController
 from spoke.credentials.kubeconfigs import HubConnection, stored_connection
 from spoke.credentials.slot import Contents, slot_at
 from spoke.domain.beats import SILENCE, UNANSWERED, patience
-from spoke.ports import Capability, Desired, HubLostError, SessionEnd
+from spoke.domain.next_step import SessionEnd
+from spoke.ports.hub import Capability, Desired, HubLostError
 from spoke.registration.addon_credentials import AddOnContext
 from spoke.registration.csr_flow import Enrolment
 from spoke.session.context import ActiveSession, AgentContext, Member

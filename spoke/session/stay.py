@@ -20,9 +20,9 @@ from spoke.credentials.owner import OvertakenError, Owner
 from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, hub_slot
 from spoke.credentials.trust_bundle import known_by
 from spoke.domain.hubs import HubDecision, HubState, Why, incredible, is_credible
-from spoke.domain.next_step import BRIEF, OBSERVE, Action, NextStep, Reaction, react
+from spoke.domain.next_step import BRIEF, OBSERVE, Action, NextStep, Reaction, SessionEnd, react
 from spoke.failover.candidates import ReconnectBudget
-from spoke.ports import HubLostError, SessionEnd, SessionEpochError
+from spoke.ports.hub import HubLostError, SessionEpochError
 from spoke.registration.csr_flow import Enrolment, pends_for
 from spoke.registration.register import renewal
 from spoke.session.context import ActiveSession, AgentContext, Member, open_session

@@ -24,6 +24,7 @@ from machinery.runtime.clock import SystemClock
 from spoke.domain.addon import AddOn, AddOnRegistration, token_flaw
 from spoke.domain.hubs import HubState, ListedHub
 from spoke.domain.names import AgentIdentity, AgentNames
+from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import (
     AgentEvent,
     ClusterReport,
@@ -33,17 +34,7 @@ from spoke.domain.report import (
     ReportedClaim,
     namespace_applied,
 )
-from spoke.ports import (
-    Capability,
-    Desired,
-    Greeting,
-    HubAcceptance,
-    HubClient,
-    HubLostError,
-    HubSession,
-    SessionEnd,
-    SessionEpochError,
-)
+from spoke.ports.hub import Capability, Desired, Greeting, HubAcceptance, HubClient, HubLostError, HubSession, SessionEpochError
 from tests.checks import present
 from tests.fakes.hub_rigs import AGENT, CLUSTER, IDENTITY, UID, Rig, rig_of
 from tests.fakes.stage import until

@@ -18,8 +18,9 @@ from machinery.runtime.clock import SystemClock
 from spoke.agent.loop import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.domain.names import AgentIdentity, AgentNames
+from spoke.domain.next_step import SessionEnd
 from spoke.options import AgentOptions, Pauses
-from spoke.ports import ClientIdentity, CSRState, Greeting, HubAddress, HubLostError, HubSession, SessionEnd
+from spoke.ports.hub import ClientIdentity, CSRState, Greeting, HubAddress, HubLostError, HubSession
 from spoke.transports.grpc.client import GrpcHubClient
 from spoke.transports.grpc.recovery import RecoveringHubClient
 from tests.e2e.processes import until

@@ -27,7 +27,7 @@ from machinery.identity import cluster_name
 from machinery.runtime.tls import client_context
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
-from spoke.ports import ClientIdentity, HubAddress
+from spoke.ports.hub import ClientIdentity, HubAddress
 from tests.e2e.crowd import entrance
 from tests.e2e.processes import CLUSTERS, Bench, Program, asked_for_debug, free_port, until
 from tests.fakes.postgres_path import postgres_path

@@ -17,7 +17,7 @@ from machinery.client.kubeconfig import read_kubeconfig
 from machinery.errors import MusterError
 from machinery.identity import ClusterName
 from machinery.runtime.clock import SystemClock
-from spoke.ports import ClientIdentity, HubAddress
+from spoke.ports.hub import ClientIdentity, HubAddress
 from spoke.transports.grpc.client import GrpcHubClient
 from tests.e2e.crowd import Crowd, Joiner, crowd_of, entrance
 from tests.e2e.processes import CLUSTERS, Bench, until

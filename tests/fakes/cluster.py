@@ -6,7 +6,7 @@ from datetime import datetime
 
 from machinery.errors import ForbiddenError, MusterError
 from spoke.domain.report import NodeResources, ReportedClaim
-from spoke.ports import ApiServerHealth, Cluster
+from spoke.ports.cluster import ApiServerHealth, Cluster
 
 HEALTHY = ApiServerHealth(ok=True, status_code=200, detail="ok")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from machinery.errors import AlreadyExistsError, ConflictError, MusterError
 from machinery.identity import ClusterName
-from spoke.ports import CredentialDirectory, Remains, SecretPlace, Secrets, SecretSnapshot
+from spoke.ports.cluster import CredentialDirectory, Remains, SecretPlace, Secrets, SecretSnapshot
 
 MISSING = SecretSnapshot(contents={}, version=None)
 

@@ -57,9 +57,10 @@ from spoke.credentials.trust_bundle import fingerprints
 from spoke.domain.addon import AddOn
 from spoke.domain.hubs import ListedHub
 from spoke.domain.names import AgentIdentity
+from spoke.domain.next_step import SessionEnd, loss_of
 from spoke.domain.renewal import RequestedRenewal
 from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint, ManagedNamespace
-from spoke.ports import (
+from spoke.ports.hub import (
     NONE,
     AddOnToken,
     Capability,
@@ -75,10 +76,8 @@ from spoke.ports import (
     HubLostError,
     HubSession,
     RegistrationState,
-    SessionEnd,
     SessionEpochError,
     StandingBy,
-    loss_of,
 )
 
 HUB_ID = HubId("0f1e2d3c-0000-4000-8000-000000000001")

@@ -26,9 +26,10 @@ from machinery.pki import parse_certificate
 from machinery.runtime.clock import SystemClock
 from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.names import AgentIdentity, AgentNames
+from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import ManagedNamespace
 from spoke.domain.route import Driver
-from spoke.ports import ClientIdentity, HubAddress, HubClient, HubLostError, SessionEnd
+from spoke.ports.hub import ClientIdentity, HubAddress, HubClient, HubLostError
 from spoke.transports.grpc.client import GrpcHubClient
 from spoke.transports.kubernetes.client import ApiHubClient
 from tests.checks import present

@@ -16,7 +16,8 @@ from spoke.domain.hubs import HubState
 from spoke.domain.names import AgentIdentity, AgentNames, choose_names
 from spoke.failover.standby import Standby, StandbyContext
 from spoke.options import AgentOptions
-from spoke.ports import HubAddress, Secrets
+from spoke.ports.cluster import Secrets
+from spoke.ports.hub import HubAddress
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import MemoryHub
@@ -70,6 +71,7 @@ class ReserveStage:
     async def running(self) -> AsyncIterator[Standby]:
         """One process of the agent, for the length of the block."""
         self.standby = self.make()
+        self.told.clear()
         task = asyncio.create_task(self.standby.run())
         self.standby.attend(self.post)
         try:
@@ -87,6 +89,15 @@ class ReserveStage:
     def state(self, hub: HubId) -> HubState | None:
         listed = self.standby.hubs.get(hub)
         return listed.state if listed is not None else None
+
+    def trouble(self, hub: HubId) -> str:
+        """The last failure at the hub; empty: none."""
+        running = self.standby._running.get(hub)
+        return running.keeper.kept.trouble if running is not None else ""
+
+    def told_of(self, hub: HubId, reason: str) -> int:
+        """How often this process has announced that about the hub."""
+        return sum(told == reason and f"hub-{hub[0]}" in message for told, message in self.told)
 
     async def contents(self, hub: HubId) -> dict[str, bytes]:
         return dict((await self.secrets.read(hub_slot(self.secrets, hub).name)).contents)

@@ -16,16 +16,8 @@ from spoke.agent.loop import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.domain.report import NodeResources
 from spoke.options import AgentOptions
-from spoke.ports import (
-    Announcer,
-    ClientIdentity,
-    Greeting,
-    HubAddress,
-    HubClient,
-    HubLostError,
-    HubSession,
-    Secrets,
-)
+from spoke.ports.cluster import Announcer, Secrets
+from spoke.ports.hub import ClientIdentity, Greeting, HubAddress, HubClient, HubLostError, HubSession
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemoryDirectory, MemorySecrets
 from tests.fakes.hub import MemoryHub, MemoryHubClient

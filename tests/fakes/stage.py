@@ -16,7 +16,7 @@ from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.domain.credential import PENDING_KEY, PENDING_REQUEST, REQUEST_NAME
 from spoke.domain.report import NodeResources
 from spoke.options import AgentOptions, Pause, Pauses, World
-from spoke.ports import Attest, Secrets
+from spoke.ports.cluster import Attest, Secrets
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemoryDirectory, MemorySecrets
 from tests.fakes.hub import MemoryHub, MemorySession

@@ -10,7 +10,7 @@ from typing import Any
 from grpc import aio
 
 from machinery.runtime.clock import SystemClock
-from spoke.ports import ClientIdentity, HubAddress
+from spoke.ports.hub import ClientIdentity, HubAddress
 from spoke.transports.grpc.client import GrpcHubClient
 
 UP, DOWN = "up", "down"

@@ -19,7 +19,7 @@ from machinery.pki import build_request, generate_key
 from machinery.runtime.scheduler import Scheduler
 from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.report import ClusterReport, ReportedClaim
-from spoke.ports import ClientIdentity, Greeting, HubAddress, HubSession
+from spoke.ports.hub import ClientIdentity, Greeting, HubAddress, HubSession
 from tests.fakes.forwarder import Forwarder
 from tests.fakes.rpc_stage import ADMIN, RpcStage, rpc_stage
 from tests.fakes.stage import until

@@ -21,7 +21,7 @@ from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as session
 from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.report import ClusterReport
-from spoke.ports import ClientIdentity, Greeting, HubAddress
+from spoke.ports.hub import ClientIdentity, Greeting, HubAddress
 from spoke.transports.grpc.client import GrpcHubClient
 from tests.fakes.inprocess_hub import HUB
 from tests.fakes.rpc_stage import RpcStage, rpc_stage

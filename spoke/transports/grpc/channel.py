@@ -20,7 +20,7 @@ from machinery.errors import InvalidError
 from machinery.meta.timestamps import format_time
 from machinery.pki import CertificateFacts, parse_certificate, parse_chain
 from spoke.domain.credential import validity
-from spoke.ports import ClientIdentity, HubAddress
+from spoke.ports.hub import ClientIdentity, HubAddress
 
 Options = tuple[tuple[str, str | int], ...]
 DEFAULT_PORT = 80

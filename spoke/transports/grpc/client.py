@@ -18,9 +18,10 @@ from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStu
 from machinery.wire.session.v1.session_pb2_grpc import SessionStub
 from spoke.domain.beats import Detection, patience
 from spoke.domain.names import AgentIdentity
+from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.route import shown_proxy
-from spoke.ports import (
+from spoke.ports.hub import (
     NONE,
     AddOnToken,
     Capability,
@@ -34,7 +35,6 @@ from spoke.ports import (
     HubLostError,
     HubSession,
     RegistrationState,
-    SessionEnd,
     StandingBy,
 )
 from spoke.transports.grpc.channel import AddressRotation, diagnose, dialled

@@ -19,7 +19,8 @@ from machinery.errors import (
     UnauthorizedError,
     UnavailableError,
 )
-from spoke.ports import HubLostError, SessionEnd, SessionEpochError, loss_of
+from spoke.domain.next_step import SessionEnd, loss_of
+from spoke.ports.hub import HubLostError, SessionEpochError
 
 REASON = "reason"
 CAUSE = "cause"

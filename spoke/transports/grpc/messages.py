@@ -11,7 +11,7 @@ from spoke.domain.addon import CSR, KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.hubs import HubState, ListedHub
 from spoke.domain.renewal import RequestedRenewal
 from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint, ManagedNamespace
-from spoke.ports import CSRState, Desired, Drain, StandingBy
+from spoke.ports.hub import CSRState, Desired, Drain, StandingBy
 
 _STATES = {
     registration.FollowRequestResponse.STATE_PENDING: "pending",
@@ -60,7 +60,6 @@ def desired_of(message: session.Desired) -> Desired:
         lease_duration=lease or DEFAULT_LEASE,
         addons=tuple(_addon(addon) for addon in message.addons),
         deleting=message.deleting,
-        revision=message.revision,
         renewal=_renewal(message),
         namespaces=tuple(ManagedNamespace(entry.name, entry.cluster_set) for entry in message.managed_namespaces),
         second_agent=message.second_agent,

@@ -13,7 +13,7 @@ from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from spoke.domain.names import AgentIdentity
 from spoke.domain.report import ExternalEndpoint
-from spoke.ports import NONE, CSRState, RegistrationState
+from spoke.ports.hub import NONE, CSRState, RegistrationState
 from spoke.transports.grpc.client import GrpcHubClient, carried, named
 from spoke.transports.grpc.errors import to_error
 from spoke.transports.grpc.messages import request_state

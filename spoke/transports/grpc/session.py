@@ -1,7 +1,7 @@
 """The session stream: one reader, serialised writes, acknowledgements matched to beats and reports."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,10 +17,12 @@ from machinery.runtime.clock import Clock
 from machinery.wire.session.v1 import session_pb2 as wire
 from spoke.domain.beats import PATIENCE
 from spoke.domain.hubs import ListedHub
+from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import AgentEvent, ClusterReport
-from spoke.ports import Desired, Drain, Greeting, HubLostError, HubSession, SessionEnd
+from spoke.ports.hub import Desired, Drain, Greeting, HubLostError
 from spoke.transports.grpc.errors import to_loss
 from spoke.transports.grpc.messages import conditions_of, desired_of, drain_of, event_of, hubs_of, report_of, verdict_of
+from spoke.transports.open_session import OpenSession
 
 Stream = aio.StreamStreamCall[wire.AgentMessage, wire.HubMessage]
 
@@ -31,11 +33,12 @@ LAST_WORDS = timedelta(seconds=1)
 """How long the agent waits for a hub that it leaves to read the farewell."""
 
 
-class GrpcSession(HubSession):
+class GrpcSession(OpenSession):
     """One open stream. `start` sends Hello and waits for Welcome; `stop` ends it."""
 
     def __init__(self, stream: Stream, clock: Clock, patience: timedelta = PATIENCE) -> None:
         """`patience` bounds how long a beat may stay unacknowledged when beats are frequent."""
+        super().__init__()
         self._stream = stream
         self._patience = patience
         self._clock = clock
@@ -48,15 +51,10 @@ class GrpcSession(HubSession):
         self._unacknowledged: dict[int, asyncio.Future[None]] = {}
         self._unanswered: dict[int, asyncio.Future[int]] = {}
         self._desired: Desired | None = None
-        self._news = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        self._end: asyncio.Future[HubLostError] = loop.create_future()
         self._drains: asyncio.Queue[Drain] = asyncio.Queue()
         self._bundles: asyncio.Queue[bytes] = asyncio.Queue()
         self._leaving = False
         self._reader: asyncio.Task[None] | None = None
-        self.hub_id = HubId("")
-        self.session_id = ""
 
     @property
     def beat_interval(self) -> timedelta:
@@ -95,7 +93,7 @@ class GrpcSession(HubSession):
 
     async def stop(self) -> None:
         """End the stream; all pending calls fail with HubLostError."""
-        self._finish(HubLostError("the session was closed"))
+        self.finish(HubLostError("the session was closed"))
         self._stream.cancel()
         if self._writes:
             await asyncio.wait(self._writes)
@@ -139,19 +137,8 @@ class GrpcSession(HubSession):
     async def tell(self, news: AgentEvent) -> None:
         await self._write(wire.AgentMessage(event=event_of(news)))
 
-    async def desired(self) -> AsyncGenerator[Desired, None]:
-        seen: Desired | None = None
-        while True:
-            self._news.clear()
-            self._check()
-            if self._desired is not None and self._desired != seen:
-                seen = self._desired
-                yield seen
-            else:
-                await self._news.wait()
-
-    async def ended(self) -> Exception:
-        return await asyncio.shield(self._end)
+    def _present(self) -> Desired | None:
+        return self._desired
 
     async def drained(self) -> Drain:
         return await self._drains.get()
@@ -175,8 +162,6 @@ class GrpcSession(HubSession):
         await self.stop()
 
     def _welcomed(self, welcome: wire.Welcome) -> None:
-        self.hub_id = HubId(welcome.hub_id)
-        self.session_id = welcome.session_id
         if welcome.HasField("hub_time"):
             hub_time: datetime = welcome.hub_time.ToDatetime(UTC)
             self._offset = hub_time - self._clock.now()
@@ -220,15 +205,8 @@ class GrpcSession(HubSession):
                 await self._stream.write(message)
             except (aio.AioRpcError, asyncio.InvalidStateError):
                 lost = await self._ending()
-                self._finish(lost)
+                self.finish(lost)
                 raise lost from None
-
-    def _check(self) -> None:
-        if self._end.done():
-            raise self._lost()
-
-    def _lost(self) -> HubLostError:
-        return self._end.result().afresh()
 
     async def _read(self) -> None:
         lost = HubLostError("the session was closed")
@@ -239,7 +217,7 @@ class GrpcSession(HubSession):
         except aio.AioRpcError as error:
             lost = to_loss(error)
         finally:
-            self._finish(lost)
+            self.finish(lost)
 
     async def _ending(self) -> HubLostError:
         """The reason for the end of the stream, from its gRPC status."""
@@ -251,12 +229,10 @@ class GrpcSession(HubSession):
             return HubLostError(lost.message, SessionEnd.DRAINED)
         return lost
 
-    def _finish(self, lost: HubLostError) -> None:
-        if not self._end.done():
-            self._end.set_result(lost)
-        self._news.set()
-        _fail(self._unacknowledged.values(), self._lost())
-        _fail(self._unanswered.values(), self._lost())
+    def finish(self, lost: HubLostError) -> None:
+        super().finish(lost)
+        for waiting in (self._unacknowledged, self._unanswered):
+            _fail(waiting.values(), self._end.result().afresh())
 
     def _take(self, message: wire.HubMessage) -> None:
         """Handle one message of the hub. Kinds that this version does not know are ignored."""

@@ -10,7 +10,7 @@ from machinery.identity import AddOnName, ClusterName, addon_subject, service_ac
 from machinery.meta.conditions import TRUE, Condition, find, with_condition
 from machinery.meta.timestamps import parse_time
 from spoke.domain.addon import CSR, INFRASTRUCTURE, KUBE_SIGNER, TOKEN, AddOn, AddOnRegistration, uid_in
-from spoke.ports import AddOnToken
+from spoke.ports.hub import AddOnToken
 from spoke.transports.kubernetes.documents import entries, section
 
 SERVICE_ACCOUNTS = RestResource("", "v1", "serviceaccounts")

@@ -14,7 +14,7 @@ from machinery.identity import AgentId, ClusterName, parse_agent_user
 from machinery.pki import parse_chain
 from machinery.runtime.clock import Clock, OffsetClock
 from spoke.domain.route import shown_proxy
-from spoke.ports import ClientIdentity, HubAddress
+from spoke.ports.hub import ClientIdentity, HubAddress
 from spoke.transports.kubernetes.documents import add_ons, managed_clusters
 
 WITHIN = timedelta(seconds=10)

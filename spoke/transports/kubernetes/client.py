@@ -21,8 +21,9 @@ from machinery.meta.conditions import HUB_ACCEPTED
 from machinery.observability import tracing
 from machinery.runtime.clock import Clock
 from spoke.domain.names import AgentIdentity
+from spoke.domain.next_step import SessionEnd, loss_of
 from spoke.domain.report import ExternalEndpoint
-from spoke.ports import (
+from spoke.ports.hub import (
     NONE,
     AddOnToken,
     Capability,
@@ -36,9 +37,7 @@ from spoke.ports import (
     HubLostError,
     HubSession,
     RegistrationState,
-    SessionEnd,
     StandingBy,
-    loss_of,
 )
 from spoke.transports.kubernetes.addons import SERVICE_ACCOUNTS, token_of, token_request
 from spoke.transports.kubernetes.api import ApiDoor

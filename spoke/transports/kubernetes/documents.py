@@ -15,7 +15,7 @@ from machinery.meta.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, TRUE, Cond
 from machinery.meta.timestamps import format_micro_time
 from spoke.domain.addon import AddOn
 from spoke.domain.report import NORMAL, WARNING, AgentEvent, ClusterReport, ExternalEndpoint, ManagedNamespace
-from spoke.ports import CSRState, Desired
+from spoke.ports.hub import CSRState, Desired
 
 CLUSTER_LABEL = "open-cluster-management.io/cluster-name"
 ADDON_LABEL = "open-cluster-management.io/addon-name"

@@ -28,8 +28,9 @@ from machinery.identity import AddOnName, ClusterName
 from machinery.pki import check_request
 from machinery.runtime.backoff import Backoff
 from spoke.domain.addon import KUBE_SIGNER
+from spoke.domain.next_step import SessionEnd, loss_of
 from spoke.domain.report import ExternalEndpoint
-from spoke.ports import CSRState, HubLostError, RegistrationState, SessionEnd, loss_of
+from spoke.ports.hub import CSRState, HubLostError, RegistrationState
 from spoke.transports.kubernetes.api import ApiDoor
 from spoke.transports.kubernetes.documents import (
     ADDON_LABEL,

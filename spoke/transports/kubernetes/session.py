@@ -6,7 +6,7 @@ the agent waits.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -27,8 +27,9 @@ from machinery.meta.conditions import AVAILABLE, Condition, find
 from machinery.observability import tracing
 from machinery.runtime.backoff import Backoff
 from spoke.domain.hubs import ListedHub
+from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import AgentEvent, ClusterReport
-from spoke.ports import Desired, Drain, HubLostError, HubSession, SessionEnd
+from spoke.ports.hub import Desired, Drain, HubLostError
 from spoke.transports.kubernetes.addons import report_patch
 from spoke.transports.kubernetes.api import ApiDoor
 from spoke.transports.kubernetes.documents import (
@@ -45,6 +46,7 @@ from spoke.transports.kubernetes.documents import (
 )
 from spoke.transports.kubernetes.objects import ATTEMPTS, ClusterKeeping, look
 from spoke.transports.kubernetes.watch import HubMirror
+from spoke.transports.open_session import OpenSession
 
 T = TypeVar("T")
 
@@ -57,20 +59,19 @@ LONGEST_SLEEP = timedelta(hours=1)
 log = structlog.get_logger(__name__)
 
 
-class ApiSession(HubSession):
+class ApiSession(OpenSession):
     """Beats and reports of one agent. `run` executes the background tasks."""
 
     def __init__(self, door: ApiDoor, names: tuple[ClusterName, AgentId], seen: Object | None, keeping: ClusterKeeping) -> None:
+        super().__init__()
         self._door = door
         self._cluster, self._agent = names
         self._keeping = keeping
         self._mirror = HubMirror(door, self._cluster, seen, changed=self._changed, failed=self._failed)
-        self._news = asyncio.Event()
         self._doubt = asyncio.Event()
         self._disturbed = asyncio.Event()
         self._writing = asyncio.Lock()
         self._reported: ClusterReport | None = None
-        self._end: asyncio.Future[HubLostError] = asyncio.get_running_loop().create_future()
 
     @property
     def beat_interval(self) -> timedelta:
@@ -88,12 +89,6 @@ class ApiSession(HubSession):
             group.create_task(self._repair(), name="hub/repair")
             group.create_task(self._expire(), name="hub/expiry")
 
-    def finish(self, lost: HubLostError) -> None:
-        """End the session; the first reason counts. Pending calls fail with it."""
-        if not self._end.done():
-            self._end.set_result(lost)
-        self._news.set()
-
     async def beat(self, *, available: bool | None) -> None:
         del available  # only the report carries the verdict
         await self._while_open(self._beat())
@@ -110,20 +105,8 @@ class ApiSession(HubSession):
     async def tell(self, news: AgentEvent) -> None:
         await self._while_open(self._tell_news(news))
 
-    async def desired(self) -> AsyncGenerator[Desired, None]:
-        seen: Desired | None = None
-        while True:
-            self._news.clear()
-            self._check()
-            present = self._mirror.desired
-            if present != seen:
-                seen = present
-                yield present
-            else:
-                await self._news.wait()
-
-    async def ended(self) -> Exception:
-        return await asyncio.shield(self._end)
+    def _present(self) -> Desired:
+        return self._mirror.desired
 
     async def drained(self) -> Drain:
         await asyncio.Event().wait()
@@ -276,11 +259,6 @@ class ApiSession(HubSession):
                 await asyncio.wait((doing,))
             elif not doing.cancelled():
                 doing.exception()  # the end of the session is what is raised
-
-    def _check(self) -> None:
-        if self._end.done():
-            end = self._end.result()
-            raise HubLostError(end.message, end.loss, retry_after=end.retry_after)
 
 
 def _between_conflicts() -> Backoff:

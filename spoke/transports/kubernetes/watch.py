@@ -15,7 +15,7 @@ from machinery.errors import ForbiddenError, MusterError, NotFoundError
 from machinery.identity import ClusterName
 from machinery.runtime.backoff import Backoff
 from spoke.domain.addon import AddOn
-from spoke.ports import Desired
+from spoke.ports.hub import Desired
 from spoke.transports.kubernetes.addons import add_on_of
 from spoke.transports.kubernetes.api import ApiDoor
 from spoke.transports.kubernetes.documents import desired_of

@@ -15,7 +15,7 @@ from machinery.runtime.clock import SystemClock
 from spoke.cluster import CLAIMS, LEASES, NODES, KubeCluster
 from spoke.domain.report import NodeResources, ReportedClaim
 from spoke.observability.event_recorder import KubeEvents
-from spoke.ports import ApiServerHealth
+from spoke.ports.cluster import ApiServerHealth
 from tests.fakes.cluster import MemoryCluster
 
 NODE = NodeResources(name="n", capacity={"cpu": "4"}, allocatable={"cpu": "3900m"}, schedulable=True)

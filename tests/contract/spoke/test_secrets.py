@@ -13,7 +13,7 @@ from machinery.client.rest import KubeClient
 from machinery.errors import AlreadyExistsError, ConflictError, InvalidError
 from spoke.credentials.directory import DATA, AtomicDirectory
 from spoke.credentials.kubernetes_secrets import KubeSecrets
-from spoke.ports import CredentialDirectory, Secrets, SecretSnapshot
+from spoke.ports.cluster import CredentialDirectory, Secrets, SecretSnapshot
 from tests.fakes.credentials import MemoryDirectory, MemorySecrets
 
 NAME = "hub-kubeconfig-secret"

@@ -22,7 +22,7 @@ from machinery.identity import AgentId, ClusterName
 from machinery.runtime.clock import SystemClock
 from spoke.cluster import ServiceAccountAttest
 from spoke.domain.names import AgentIdentity, AgentNames
-from spoke.ports import ClientIdentity, HubAddress
+from spoke.ports.hub import ClientIdentity, HubAddress
 from spoke.transports.grpc.client import GrpcHubClient
 from tests.fakes.inprocess_hub import HUB
 from tests.fakes.rpc_stage import RpcStage, csr, joining, refusal, rpc_stage

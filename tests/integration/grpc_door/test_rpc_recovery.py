@@ -21,7 +21,8 @@ from machinery.errors import DenialCause, ForbiddenError, MusterError, NotFoundE
 from machinery.identity import AgentId, ClusterName, cluster_name
 from machinery.runtime.clock import SystemClock
 from spoke.domain.names import AgentIdentity, AgentNames
-from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError, SessionEnd
+from spoke.domain.next_step import SessionEnd
+from spoke.ports.hub import ClientIdentity, Greeting, HubAddress, HubLostError
 from spoke.transports.grpc.client import GrpcHubClient
 from spoke.transports.grpc.recovery import RecoveringHubClient
 from tests.fakes.rpc_stage import ADMIN, RpcStage, csr

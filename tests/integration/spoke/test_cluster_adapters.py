@@ -29,7 +29,7 @@ from spoke.cli.doctor import DoctorStep
 from spoke.cluster import KubeCluster
 from spoke.credentials.kubernetes_secrets import SECRETS, KubeRemains, KubeSecrets, OwnedSecrets
 from spoke.domain.addon import AddOn
-from spoke.ports import ApiServerHealth, RefusedSecretError, SecretPlace
+from spoke.ports.cluster import ApiServerHealth, RefusedSecretError, SecretPlace
 from spoke.settings import SpokeSettings
 from spoke.settings.fields import FeatureGates
 from tests.fakes.hub import MemoryHub

@@ -17,7 +17,8 @@ from machinery.meta.timestamps import format_time
 from machinery.pki import Plan, Usage, generate_key, public_key_of, random_serial
 from machinery.runtime.clock import Clock, ManualClock, SystemClock
 from spoke.domain.names import AgentIdentity, AgentNames
-from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError, SessionEnd
+from spoke.domain.next_step import SessionEnd
+from spoke.ports.hub import ClientIdentity, Greeting, HubAddress, HubLostError
 from spoke.transports.grpc import channel
 from spoke.transports.grpc import client as client_module
 from spoke.transports.grpc.channel import AddressRotation

@@ -29,9 +29,10 @@ from machinery.pki import build_request, generate_key, parse_certificate
 from machinery.runtime.clock import Clock, ManualClock, SystemClock
 from machinery.runtime.tls import server_context
 from spoke.domain.addon import KUBE_SIGNER
+from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import ClusterReport, ExternalEndpoint, ReportedClaim
 from spoke.domain.route import Driver
-from spoke.ports import ClientIdentity, Desired, Greeting, HubAddress, HubLostError, HubSession, SessionEnd
+from spoke.ports.hub import ClientIdentity, Desired, Greeting, HubAddress, HubLostError, HubSession
 from spoke.transports.kubernetes.client import ApiHubClient
 from spoke.transports.kubernetes.documents import CLUSTER_UID, LEASE_NAME
 from tests.fakes.hub import MemoryHub

@@ -11,7 +11,7 @@ from machinery.errors import MusterError, UnavailableError
 from machinery.runtime.clock import SystemClock
 from machinery.runtime.tls import server_context
 from spoke.domain.route import Driver
-from spoke.ports import ClientIdentity, Greeting, HubAddress, HubClient
+from spoke.ports.hub import ClientIdentity, Greeting, HubAddress, HubClient
 from spoke.transports.grpc.client import GrpcHubClient
 from spoke.transports.kubernetes.client import ApiHubClient
 from tests.fakes.authority import OtherCA

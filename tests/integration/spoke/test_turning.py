@@ -21,7 +21,7 @@ from spoke.cluster import LEASES, NAMESPACES, KubeCluster
 from spoke.credentials.kubernetes_secrets import KubeSecrets
 from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.report import ManagedNamespace
-from spoke.ports import Secrets
+from spoke.ports.cluster import Secrets
 from tests.fakes.hub import MemoryHub
 from tests.fakes.stage import Stage, running, until
 

@@ -15,7 +15,8 @@ from spoke.credentials.slot import Slot
 from spoke.domain.addon import CSR, KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.options import AddOnCare
-from spoke.ports import ClientIdentity, Greeting, RefusedSecretError, Secrets, SecretSnapshot
+from spoke.ports.cluster import RefusedSecretError, Secrets, SecretSnapshot
+from spoke.ports.hub import ClientIdentity, Greeting
 from spoke.registration.addon_credentials import AddOnContext
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemorySecrets

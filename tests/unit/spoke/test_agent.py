@@ -16,9 +16,11 @@ from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import HubId
 from machinery.meta.conditions import AVAILABLE, FALSE, JOINED, TRUE
 from machinery.pki import key_matches
+from spoke.domain.next_step import SessionEnd
 from spoke.domain.route import Reach
 from spoke.options import AgentOptions
-from spoke.ports import ApiServerHealth, HubLostError, HubSession, SessionEnd
+from spoke.ports.cluster import ApiServerHealth
+from spoke.ports.hub import HubLostError, HubSession
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import MemoryHub, MemoryHubClient, MemorySession
 from tests.fakes.stage import OWNER, SLOT, Stage, availability, is_available, nothing_pends, until

@@ -26,7 +26,7 @@ from spoke.domain.addon import (
 )
 from spoke.domain.renewal import rotate_at
 from spoke.options import AddOnCare
-from spoke.ports import HubLostError
+from spoke.ports.hub import HubLostError
 from tests.fakes.hub import service_account_token
 from tests.fakes.stage import Stage, is_available, until
 

@@ -17,9 +17,11 @@ from machinery.pki import TokenKeys, generate_key, key_matches, parse_certificat
 from machinery.runtime.clock import ManualClock
 from spoke.cluster import ServiceAccountAttest
 from spoke.domain.hubs import HubState
+from spoke.domain.next_step import SessionEnd
 from spoke.domain.renewal import rotate_at
 from spoke.observability.progress import AgentProgress
-from spoke.ports import Attest, HubLostError, SessionEnd
+from spoke.ports.cluster import Attest
+from spoke.ports.hub import HubLostError
 from tests.fakes.several import Several
 from tests.fakes.stage import OWNER, SLOT, Stage, is_available, nothing_pends, until
 

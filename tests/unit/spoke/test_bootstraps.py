@@ -18,7 +18,7 @@ from machinery.runtime.clock import ManualClock
 from spoke.bootstraps import BootstrapFile, Bootstraps, BootstrapSecret, BootstrapWatch, MissingBootstrapError
 from spoke.credentials.kubeconfigs import connection_of
 from spoke.domain.route import Driver, Reach, over_grpc, shown_proxy
-from spoke.ports import SecretSnapshot
+from spoke.ports.cluster import SecretSnapshot
 from spoke.transports.kubernetes.api import ApiDoor
 from tests.checks import refusal_text
 from tests.fakes.credentials import MemorySecrets

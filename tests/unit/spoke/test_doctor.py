@@ -15,7 +15,8 @@ from spoke.cli.doctor import READY, Doctor, DoctorStep, Patient
 from spoke.cli.network import Network
 from spoke.credentials.kubeconfigs import HOWEVER
 from spoke.options import Pause
-from spoke.ports import HubInfo, SecretSnapshot
+from spoke.ports.cluster import SecretSnapshot
+from spoke.ports.hub import HubInfo
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import MemoryHub, MemoryHubClient
 from tests.fakes.memory_lock import MemoryLock

@@ -19,9 +19,10 @@ from machinery.errors import ForbiddenError, InvalidError, NotLeaderError
 from machinery.runtime.clock import ManualClock
 from spoke.agent.leader_election import ElectedAgent, OwnLock, Tenure, candidate_of, is_gone
 from spoke.agent.loop import SpokeAgent
+from spoke.domain.next_step import SessionEnd
 from spoke.observability.progress import AgentProgress
 from spoke.options import AgentOptions, World
-from spoke.ports import HubLostError, SessionEnd
+from spoke.ports.hub import HubLostError
 from tests.fakes.hub import MemoryHub
 from tests.fakes.memory_lock import MemoryLock, Way
 from tests.fakes.stage import Stage, until

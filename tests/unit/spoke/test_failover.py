@@ -10,8 +10,10 @@ import pytest
 from machinery.errors import UnavailableError
 from machinery.identity import HubId
 from spoke.domain.hubs import HubSelectionPolicy, HubState, Unaccepted
+from spoke.domain.next_step import SessionEnd
 from spoke.options import AgentOptions
-from spoke.ports import HubLostError, SecretSnapshot, SessionEnd, SessionEpochError
+from spoke.ports.cluster import SecretSnapshot
+from spoke.ports.hub import HubLostError, SessionEpochError
 from tests.checks import present
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.several import AGENT, CLUSTER, OWNER, Several, with_hubs

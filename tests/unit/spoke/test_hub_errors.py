@@ -23,7 +23,8 @@ from machinery.errors import (
 )
 from machinery.runtime.clock import ManualClock
 from machinery.wire.session.v1 import session_pb2 as wire
-from spoke.ports import Greeting, HubLostError, SessionEnd, SessionEpochError
+from spoke.domain.next_step import SessionEnd
+from spoke.ports.hub import Greeting, HubLostError, SessionEpochError
 from spoke.transports.grpc.errors import to_error, to_loss
 from spoke.transports.grpc.session import GrpcSession
 

@@ -21,7 +21,8 @@ from spoke.credentials.slot import ATTEMPTS, Contents, OwnedSlot, Slot
 from spoke.domain.credential import HUB_ID, LEFT
 from spoke.domain.names import AgentIdentity, choose_names
 from spoke.domain.renewal import rotate_at
-from spoke.ports import CSRState, SecretSnapshot
+from spoke.ports.cluster import SecretSnapshot
+from spoke.ports.hub import CSRState
 from spoke.registration.csr_flow import Enrolment, WantedCertificate
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import HUB_ID as HUB

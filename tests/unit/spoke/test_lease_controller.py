@@ -18,9 +18,11 @@ from machinery.runtime.clock import OffsetClock, SystemClock
 from spoke.controllers.lease import LeaseController
 from spoke.controllers.status import CHANGED, AvailabilityWatch, StatusController
 from spoke.domain.beats import SHORTEST, SPREAD, STEP, pause
+from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import NodeResources
 from spoke.domain.status import PROBE_TIMEOUT, ClusterClaimRules
-from spoke.ports import ApiServerHealth, Capability, ClientIdentity, HubLostError, SessionEnd
+from spoke.ports.cluster import ApiServerHealth
+from spoke.ports.hub import Capability, ClientIdentity, HubLostError
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.hub import KnownCluster, MemoryHub, MemoryHubClient, MemorySession
 from tests.fakes.several import Several

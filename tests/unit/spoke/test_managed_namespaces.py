@@ -15,7 +15,7 @@ from spoke.controllers.status import UPKEEP, ClusterUpkeep
 from spoke.domain.names import AgentNames
 from spoke.domain.report import NORMAL, WARNING, AgentEvent, ManagedNamespace, ReportedClaim, hub_label, left_out, news_of
 from spoke.domain.status import ClusterClaimRules
-from spoke.ports import ClientIdentity, HubLostError
+from spoke.ports.hub import ClientIdentity, HubLostError
 from spoke.session.reports import EVENT_BURST, EVENT_QUEUE, SessionEvents
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.hub import HUB_ID

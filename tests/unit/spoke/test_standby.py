@@ -81,12 +81,12 @@ async def test_hub_that_has_not_accepted_the_cluster_is_reported_once_and_notice
     stage.hubs[B].accept = False
     async with stage.running():
         await come(lambda: stage.state(B) is HubState.NOT_ACCEPTED and stage.state(C) is HubState.READY)
-        assert stage.standby.counted[B, "HubNotAccepted"] == 1
+        assert stage.told_of(B, "HubNotAccepted") == 1
         assert ("HubNotAccepted", "the hub hub-b has not accepted this cluster: hubctl accept it there") in stage.told
         await pass_time(2 * HOUR)
         stage.hubs[B].set_accepted(NAMES.cluster, accepted=True)
         await come(ready(stage), within=timedelta(minutes=2))
-        assert stage.standby.counted[B, "HubNotAccepted"] == 1
+        assert stage.told_of(B, "HubNotAccepted") == 1
 
 
 async def test_pending_request_waits_without_calls_survives_a_restart_and_is_replaced_when_denied(stage: ReserveStage) -> None:
@@ -131,19 +131,20 @@ async def test_denied_cluster_keeps_its_registration_and_a_hub_that_is_away_is_a
 async def test_hub_without_any_credential_is_lost_until_there_is_a_new_bootstrap_kubeconfig(stage: ReserveStage) -> None:
     stage.hubs[B].away = True
     async with stage.running():
-        await come(lambda: stage.standby.troubles.get(B))
+        await come(lambda: stage.trouble(B))
         assert stage.state(B) is HubState.REGISTERING
         await pass_time(3 * HOUR)
         stage.hubs[B].away = False
         await come(lambda: stage.state(B) is HubState.LOST)
-        assert stage.standby.counted[B, "HubLost"] == 1
-        assert "hubctl create bootstrap-kubeconfig" in stage.standby.troubles[B]
+        assert stage.told_of(B, "HubLost") == 1
+        assert any("hubctl create bootstrap-kubeconfig" in message for _, message in stage.told)
         await pass_time(DAY)
-        assert stage.standby.counted[B, "HubLost"] == 1
+        assert stage.told_of(B, "HubLost") == 1
         listing = BootstrapListing((stage.listing.hubs[0], stage.bootstrap(B), stage.listing.hubs[2]))
         stage.attend(replace(stage.post, listing=listing))
         await come(ready(stage), within=timedelta(seconds=5))
-        assert stage.standby.troubles == {}
+        assert not stage.trouble(B)
+        assert not stage.trouble(C)
 
 
 async def test_each_slot_is_renewed_at_its_own_instant_with_all_bootstrap_credentials_long_expired(stage: ReserveStage) -> None:
@@ -173,12 +174,12 @@ async def test_certificate_that_expired_while_its_hub_was_away_is_recovered(stag
     await pass_time(40 * DAY)
     stage.hubs[B].away = True
     async with stage.running():
-        await come(lambda: stage.standby.troubles.get(B))
+        await come(lambda: stage.trouble(B))
         assert stage.state(B) is not HubState.LOST, "its recovery certificate is good"
         stage.hubs[B].away = False
         await come(ready(stage))
         assert "recover submit_request" in stage.hubs[B].calls
-        assert stage.standby.counted[B, "HubLost"] == 0
+        assert stage.told_of(B, "HubLost") == 0
 
 
 async def test_credential_that_is_not_renewed_is_reported_before_it_ends(stage: ReserveStage) -> None:
@@ -187,9 +188,9 @@ async def test_credential_that_is_not_renewed_is_reported_before_it_ends(stage: 
         await come(ready(stage))
         stage.hubs[B].approve = False
         await pass_time(21 * HOUR)
-        assert stage.standby.counted[B, "HubCredentialEndsSoon"] == 0
+        assert stage.told_of(B, "HubCredentialEndsSoon") == 0
         await pass_time(2 * HOUR)
-        assert stage.standby.counted[B, "HubCredentialEndsSoon"] == 1
+        assert stage.told_of(B, "HubCredentialEndsSoon") == 1
         assert any("hub-b ends at" in message for _, message in stage.told)
 
 
@@ -203,7 +204,7 @@ async def test_hub_that_refuses_the_new_certificate_is_called_with_the_one_befor
         due = rotate_at(leaf.serial, leaf.not_before, leaf.not_after) - stage.clock.now()
         await asyncio.sleep(due.total_seconds() + 60)
         assert 2 <= len(hub.issued) <= 5, "it tries again, and not in a circle"
-        assert stage.standby.counted[B, "HubLost"] == 0, "the one before is good"
+        assert stage.told_of(B, "HubLost") == 0, "the one before is good"
         hub.refuse_new = False
         await asyncio.sleep(1200)
         renewed = (await stage.contents(B))["tls.crt"]
@@ -224,7 +225,7 @@ async def test_refused_credential_is_reported_once_and_replaced_where_there_is_a
         assert "recover submit_request" in stage.hubs[C].calls
         await pass_time(7 * HOUR)
         assert stage.state(B) is HubState.LOST
-        assert stage.standby.counted[B, "HubLost"] == 1
+        assert stage.told_of(B, "HubLost") == 1
         stage.attend(replace(stage.post, listing=BootstrapListing(tuple(stage.bootstrap(hub, life=DAY) for hub in (A, B, C)))))
         await come(lambda: len(stage.hubs[B].issued) == 2, within=10 * HOUR)
         await come(ready(stage))

@@ -17,7 +17,7 @@ from spoke.credentials.kubeconfigs import connection_of, stored_connection, view
 from spoke.credentials.trust_bundle import MOST, TRIALS, checked, fingerprints, retrusted, tried
 from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.credential import KUBECONFIG, ORIGIN, TRUST
-from spoke.ports import ClientIdentity, HubAddress, HubInfo, HubLostError
+from spoke.ports.hub import ClientIdentity, HubAddress, HubInfo, HubLostError
 from tests.checks import check_refusals, present
 from tests.fakes.credentials import DyingSecrets, KilledError, MemoryDirectory
 from tests.fakes.hub import MemoryHubClient
