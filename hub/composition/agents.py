@@ -76,19 +76,15 @@ async def build_agents_door(core: HubCore) -> AgentsDoor:
     context.server.add_door(door)
     context.server.health.add("drained", cordon.ready, endpoints=READINESS)
     context.server.flush.add("heartbeats", beats.flush)
-    context.tasks.update(
-        {
-            "heartbeats": beats.run,
-            "hearing": hearing.run,
-            "clocks": clocks.run,
-            "streams": feed.run,
-            "trust": trusting.run,
-            "sessions": sessions.run,
-            "cordon": cordon.run,
-        }
-    )
+    context.add_task("heartbeats", beats.run)
+    context.add_task("hearing", hearing.run)
+    context.add_task("clocks", clocks.run)
+    context.add_task("streams", feed.run)
+    context.add_task("trust", trusting.run)
+    context.add_task("sessions", sessions.run)
+    context.add_task("cordon", cordon.run)
     if not settings.is_alone:
-        context.tasks["sessions elsewhere"] = sessions.follow_others
+        context.add_task("sessions elsewhere", sessions.follow_others)
     context.inspection.add("sessions", lambda: _open_sessions(parts))
     context.inspection.add("heartbeats", lambda: {"held": len(beats), "storing": beats.storing})
     add_agents(context.metrics, parts)

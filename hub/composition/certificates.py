@@ -34,17 +34,17 @@ async def open_certificates(context: BuildContext, resources: Resources) -> Cert
     names = ServingNames(addresses.dns_names, addresses.ip_addresses)
     doors = doors_certificate(settings, folder, names, issuer, lifetimes=lifetimes, clock=clock)
     context.server.health.add("serving-certificate", doors.check, endpoints=READINESS)
-    context.tasks["serving certificate"] = doors.run
+    context.add_task("serving certificate", doors.run)
     add_certificates(context.metrics, issuer, signing, doors)
     # the admin kubeconfig, in the data directory and in a Secret
     cluster = entry(resources.hub_id, addresses, issuer.trust_bundle, settings.api_group_suffix)
     admin = AdminKubeconfig(resources.directory, resources.store, signing, cluster, lifetimes=lifetimes, clock=clock)
     issuer.listen(admin.look)
-    context.tasks["admin kubeconfig"] = admin.run
+    context.add_task("admin kubeconfig", admin.run)
     if settings.admin_kubeconfig_secret is not None:
         from hub.replica.host_secrets import open_secret  # noqa: PLC0415 - 60 MB that only such a hub needs
 
         secret = AdminSecret(await open_secret(settings.admin_kubeconfig_secret, settings, context.stack), admin)
         issuer.listen(secret.wake)
-        context.tasks["admin secret"] = secret.run
+        context.add_task("admin secret", secret.run)
     return CertificateSection(signing, doors, cluster, await admin.keep())

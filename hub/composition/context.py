@@ -58,7 +58,7 @@ class BuildContext:
     """Each section registers its parts here, and nowhere else.
 
     `stack` closes what a section opens, in reverse order. `server` takes doors, hooks and health checks, `metrics` bindings,
-    `inspection` sections of the debug report, and `tasks` what must run while the hub serves, by name.
+    `inspection` sections of the debug report, and `add_task` what must run while the hub serves.
     """
 
     settings: HubSettings
@@ -69,7 +69,7 @@ class BuildContext:
     stack: AsyncExitStack
     server: Server
     metrics: Registry
-    tasks: dict[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)
+    _tasks: dict[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)
 
     @classmethod
     async def open(cls, settings: HubSettings, clock: Clock, process: ProcessContext, stack: AsyncExitStack) -> Self:
@@ -81,18 +81,24 @@ class BuildContext:
         metrics = await open_metrics(settings, stack)
         addresses, lifetimes = Addresses.of(settings), lifetimes_of(settings)
         context = cls(settings, lifetimes, addresses, clock, process, stack, server, metrics)
-        context.tasks["log"] = partial(_flush_log, log_progress)
-        context.tasks["event loop"] = add_server(metrics, server)
+        context.add_task("log", partial(_flush_log, log_progress))
+        context.add_task("event loop", add_server(metrics, server))
         return context
 
     @property
     def inspection(self) -> Inspection:
         return self.process.inspection
 
+    def add_task(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Raises ValueError for a duplicate name."""
+        if name in self._tasks:
+            raise ValueError(f'a task named "{name}" is there already')
+        self._tasks[name] = run
+
     async def start_tasks(self) -> None:
         """Run all tasks until `stack` closes. One that ends before stops the hub."""
         running = await self.stack.enter_async_context(GuardedTasks("hub", on_end=self.process.shutdown.failed))
-        for name, run in self.tasks.items():
+        for name, run in self._tasks.items():
             running.start(name, run())
 
 

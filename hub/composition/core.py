@@ -81,7 +81,7 @@ async def _open_access(context: BuildContext, resources: Resources) -> Access:
     auditor = await context.stack.enter_async_context(audit)
     limits = AccessLimits(clock, _limits_of(settings))
     context.server.flush.add("audit", auditor.flush)
-    context.tasks["revocations"] = peers.run
+    context.add_task("revocations", peers.run)
     context.inspection.add("audit", lambda: {str(trail["sink"]): trail for trail in auditor.snapshot()})
     context.inspection.add("limits", limits.snapshot)
     add_audit(context.metrics, auditor)

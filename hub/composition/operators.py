@@ -79,7 +79,7 @@ async def build_operators_door(core: HubCore) -> OperatorsDoor:
     bounds = ConnectionBounds(each=settings.max_connections_per_address, proxies=tuple(map(ip_network, settings.https_proxies)))
     server.add_door(HttpsDoor(door, draining, listening.host, listening.port, serving.context, bounds=bounds))
     watches = door.server.watches
-    context.tasks["watches"] = door.run
+    context.add_task("watches", door.run)
     context.inspection.add("requests", lambda: {"in flight": draining.in_flight})
     context.inspection.add("watches", lambda: {"open": len(watches)} | watches.by_resource())
     add_requests(context.metrics, door, draining)

@@ -57,5 +57,5 @@ def register_heartbeat(core: HubCore, agents: AgentsDoor, operators: OperatorsDo
     stats = ReplicaStats(context.clock, sessions=lambda: len(sessions), watches=lambda: len(watches))
     callbacks = HeartbeatCallbacks(given_up=sessions.say_again, drained=agents.parts.cordon.order)
     heartbeat = ReplicaHeartbeat(core.resources.store, core.resources.me, context.server.signals, stats, callbacks)
-    context.tasks["presence"] = heartbeat.run
+    context.add_task("presence", heartbeat.run)
     context.server.flush.add("replica", heartbeat.leave)

@@ -104,8 +104,8 @@ async def open_resources(context: BuildContext) -> Resources:
     me = this_replica(replica, settings, directory)
     await step("taking its place among the replicas", partial(take_place, made, me, alone=settings.is_alone))
     context.server.health.add("database", SharedCheck(made.check, clock, every=DATABASE_EVERY), endpoints=READINESS)
-    context.tasks["certificate authorities"] = follower.run
-    context.tasks["log level"] = partial(follow_log_level, made, context.process.verbosity)
+    context.add_task("certificate authorities", follower.run)
+    context.add_task("log level", partial(follow_log_level, made, context.process.verbosity))
     add_database(context.metrics, made)
     add_fleet(context.metrics, made, clock, reserve=settings.disk_reserve)
     return Resources(directory, replica, made, hub_id, issuer, ring, token_keys, me)

@@ -1,5 +1,6 @@
 """Extensions of the hub: it serves without any, and each is installed only where its settings enable it."""
 
+import asyncio
 from pathlib import Path
 
 import aiohttp
@@ -51,6 +52,9 @@ async def test_the_kubernetes_ca_signs_logins_first_and_opens_the_hub_only_to_na
                 assert hub.core.certificates.signing.names(Purpose.LOGIN) == "kubernetes,hub"
                 own = [each for each in hub.operators.authenticators if isinstance(each, KubernetesAuthority)]
                 assert len(own) == expected
+                running = {task.get_name() for task in asyncio.all_tasks()}
+                watched = ("managers", "deployments", "agents", "outdated", "cluster_info")
+                assert {f"hub/mirror of {each}" for each in watched} <= running
         nowhere = {**CERT_AGENT, "kube_cert_agent_namespace": None, "management_cluster": str(file)}
         with pytest.raises(InvalidError, match="kube_cert_agent_namespace, or POD_NAMESPACE"):
             async with hub_in_process(tmp_path / "nowhere", **nowhere):

@@ -52,4 +52,4 @@ class CertAgent:
         """What must run while the hub serves, by name. The first pass records the status even if nothing ever changes."""
         self.look()
         controllers = {each.name: each.run for each in (self._agent, self._cleaner)}
-        return {**controllers, **{f"mirror {mirror.path}": mirror.run for mirror in self._mirrors}}
+        return {**controllers, **{f"mirror of {name}": mirror.run for name, mirror in self._mirrors._asdict().items()}}

@@ -59,4 +59,5 @@ async def install(core: HubCore, environment: Mapping[str, str] = os.environ) ->
     agent = CertAgent(client, shape, provider, book, clock=context.clock, server=server, pod=pod)
     core.on_lead.append(agent.lead)
     context.inspection.add("kube-cert-agent", agent.snapshot)
-    context.tasks.update(agent.tasks())
+    for name, run in agent.tasks().items():
+        context.add_task(name, run)
