@@ -20,7 +20,7 @@ _SERVE_HELP = """Serves hollow clusters until SIGTERM or Ctrl-C.
 
 A hollow cluster answers as a real API server does for nodes, namespaces, secrets, config maps, leases, events, Deployments
 with their pods, ClusterClaims, roles and what else charts install, over TLS, to kubectl, Helm and any other client.
-ServiceAccounts may do what its roles say. It runs nothing and forgets everything when it stops; a cluster of the same name
+ServiceAccounts may do what its roles say. It runs no container and stores nothing on disk; a cluster of the same name
 has the same identity (the uid of kube-system) every time.
 
 \b
@@ -28,11 +28,11 @@ has the same identity (the uid of kube-system) every time.
   kubectl --kubeconfig c1.kubeconfig get nodes
   hollow serve --count 100 --name load --kubeconfig-out '/tmp/fleet/{name}.kubeconfig'
 
-The kubeconfig is written when the cluster answers: whoever waits for the file waits long enough."""
+The kubeconfig is written when the cluster answers."""
 
-_FAULT_HELP = """Makes a running hollow cluster ill, or well again.
+_FAULT_HELP = """Sets the faults of a running hollow cluster.
 
-Sets exactly the FAULTs named; `none` takes all away; without any it shows what is on.
+Exactly the FAULTs named are set; `none` removes all; without any it shows those that are set.
 
 \b
   slow=2s               every answer waits for so long
@@ -65,10 +65,10 @@ def main() -> None:
 )
 @click.option("--nodes", default=5, show_default=True, type=click.IntRange(0, 10_000), help="Nodes of each cluster.")
 @click.option("--claims", default=4, show_default=True, type=click.IntRange(0, 10_000), help="ClusterClaims of each cluster.")
-@click.option("--kubernetes-version", default=KUBERNETES_VERSION, show_default=True, help="The version it says it is.")
+@click.option("--kubernetes-version", default=KUBERNETES_VERSION, show_default=True, help="The reported version.")
 @click.option("--count", default=1, show_default=True, type=click.IntRange(1, 10_000), help="How many clusters to serve.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--advertise", default="", help="Name or address that the kubeconfig tells; by default the one of --host.")
+@click.option("--advertise", default="", help="Name or address in the kubeconfig; by default that of --host.")
 @click.option("--port", default=0, show_default=True, type=click.IntRange(0, 65535), help="First port; 0 takes free ones.")
 @click.option("--fault", "faults", multiple=True, metavar="FAULT", help="A fault to start with (see `hollow fault --help`).")
 def serve(
@@ -102,7 +102,7 @@ def fault(kubeconfig: Path, faults: tuple[str, ...]) -> None:
     click.echo(", ".join(word if value is True else f"{word}={value}" for word, value in on.items()) or "healthy")
 
 
-@main.command(name="exchange-ca", help="Puts another CA on a running hollow cluster's control plane, and shows it.")
+@main.command(name="exchange-ca", help="Replaces the CA of a running hollow cluster's control plane, and prints the new one.")
 @click.option("--kubeconfig", required=True, type=click.Path(path_type=Path), help="The cluster's kubeconfig.")
 def exchange_ca(kubeconfig: Path) -> None:
     click.echo(_checked(lambda: asyncio.run(_exchange(kubeconfig))), nl=False)

@@ -114,7 +114,7 @@ _SCHEME = "bearer "
 
 Identify = Callable[[str], Awaitable[Actor | None]]
 """Returns the user of a bearer token; None: unknown token. Raises UnauthorizedError for one that is no longer valid."""
-Tell = Callable[[Actor, Attributes, Decision], None]
+OnDecision = Callable[[Actor, Attributes, Decision], None]
 """Called with each authorization: user, request and decision."""
 
 
@@ -145,13 +145,13 @@ class Identities(Authenticator):
 class ByRoles(Authorizer):
     """Administrators may do everything, others what RBAC allows; some paths are open as in every cluster."""
 
-    def __init__(self, storage: Storage, tell: Tell) -> None:
+    def __init__(self, storage: Storage, on_decision: OnDecision) -> None:
         self._storage = storage
-        self._tell = tell
+        self._on_decision = on_decision
 
     async def authorize(self, actor: Actor, attributes: Attributes) -> Decision:
         decision = await self._decide(actor, attributes)
-        self._tell(actor, attributes, decision)
+        self._on_decision(actor, attributes, decision)
         return decision
 
     async def rules(self, actor: Actor, namespace: str) -> HeldRules:

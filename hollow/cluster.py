@@ -18,9 +18,9 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from hollow import kinds, objects
-from hollow.access import ADMINISTRATOR, ByRoles, ClusterAuthority, Identities, Tell, is_address
-from hollow.executing import Executing
-from hollow.faults import HEALTHY, Faults, Illness
+from hollow.access import ADMINISTRATOR, ByRoles, ClusterAuthority, Identities, OnDecision, is_address
+from hollow.executing import ExecEndpoint
+from hollow.faults import HEALTHY, FaultInjection, Faults
 from hollow.issuing import TokenIssuer
 from hollow.objects import KUBERNETES_VERSION, ClusterShape
 from hollow.storage import HollowStorage
@@ -62,12 +62,12 @@ class HollowCluster:
         advertise: str = "",
         token: str = "",
         clock: Clock | None = None,
-        tell: Tell = lambda _actor, _asked, _decision: None,
+        on_decision: OnDecision = lambda _actor, _asked, _decision: None,
     ) -> None:
         """Raises InvalidError.
 
         `advertise`: name or address in the kubeconfig, by default `host`. `token`: the administrator's, by default random.
-        `tell` is called with every authorization.
+        `on_decision` is called with every authorization.
         """
         self.shape = shape
         self._clock = clock or SystemClock()
@@ -84,8 +84,8 @@ class HollowCluster:
         self._storage = HollowStorage(shape, self._clock)
         self.tokens = TokenIssuer(lambda: self.url)
         self._authenticator = Identities(self._token, self.tokens.identified(self._storage, self._clock))
-        self._tell = tell
-        self._illness = Illness(self._authenticator)
+        self._on_decision = on_decision
+        self._injection = FaultInjection(self._authenticator)
         self._listening: Listening | None = None
         self._born = self._published = False
 
@@ -97,11 +97,11 @@ class HollowCluster:
 
     @property
     def faults(self) -> Faults:
-        return self._illness.faults
+        return self._injection.faults
 
     @faults.setter
     def faults(self, faults: Faults) -> None:
-        self._illness.switch(faults)
+        self._injection.switch(faults)
 
     def kubeconfig(self, *, token: bool = False) -> dict[str, Any]:
         """The administrator's kubeconfig, with a client certificate or with the bearer token."""
@@ -123,9 +123,9 @@ class HollowCluster:
             await self._populate()
             self._born = True
         application = self._api_server().application()
-        executing = Executing(self._authenticator, self._pod, self._files)
+        executing = ExecEndpoint(self._authenticator, self._pod, self._files)
         own = self._rotation, self.tokens.middleware(), executing.middleware()
-        application.middlewares[:0] = (self._illness.middleware(), *own)
+        application.middlewares[:0] = (self._injection.middleware(), *own)
         try:
             self._listening = await serve(application, self._host, self._port, self._tls)
         except OSError as error:
@@ -174,16 +174,16 @@ class HollowCluster:
         """End watches and hanging requests and close all connections. The objects stay."""
         if self._listening:
             listening, self._listening = self._listening, None
-            self._illness.release()
+            self._injection.release()
             await listening.close()
 
     async def stalled(self) -> None:
         """Wait until a write of a secret stalls, by the faults."""
-        await self._illness.stalled()
+        await self._injection.stalled()
 
     def cut_watches(self) -> None:
         """Abort the connections of all open watches."""
-        self._illness.cut_watches()
+        self._injection.cut_watches()
 
     async def forget_history(self) -> None:
         """Compact the whole history: earlier revisions and continue tokens get 410."""
@@ -205,10 +205,10 @@ class HollowCluster:
             (*self.tokens.groups(self._storage), *groups),
             self._storage,
             authenticator=self._authenticator,
-            authorizer=ByRoles(self._storage, self._tell),
+            authorizer=ByRoles(self._storage, self._on_decision),
             clock=self._clock,
             version=objects.version(self.shape),
-            checks=[HealthCheck("etcd", self._illness.probe, ("healthz", "livez"))],
+            checks=[HealthCheck("etcd", self._injection.probe, ("healthz", "livez"))],
         )
 
     async def _populate(self) -> None:

@@ -36,7 +36,7 @@ class CommandResult:
     stderr: bytes = b""
 
 
-class Executing:
+class ExecEndpoint:
     """Middleware for exec. `files`: host files of all nodes by path; the mapping may change at any time."""
 
     def __init__(self, authenticator: Authenticator, find: Find, files: Mapping[str, bytes]) -> None:

@@ -81,7 +81,7 @@ class FailingError(MusterError):
     """The answer of a cluster with the fault `error`: an internal error."""
 
 
-class Illness:
+class FaultInjection:
     """The active faults, and the aiohttp middleware that applies them."""
 
     def __init__(self, authenticator: Authenticator) -> None:
@@ -122,7 +122,7 @@ class Illness:
     async def probe(self) -> None:
         """Raises while the fault `not_live` is set."""
         if self._faults.not_live:
-            raise RuntimeError("the cluster was told not to be live")
+            raise RuntimeError("the cluster has the fault `not-live`")
 
     def middleware(self) -> Middleware:
         @web.middleware
@@ -130,7 +130,7 @@ class Illness:
             try:
                 if request.path == ADMIN_PATH:
                     return await self._administer(request)
-                await self._afflict(request)
+                await self._apply(request)
             except MusterError as error:
                 return error_answer(error, ResponseForm())
             if self._faults.no_livez and request.path.startswith("/livez"):
@@ -148,15 +148,15 @@ class Illness:
 
         return act
 
-    async def _afflict(self, request: web.Request) -> None:
+    async def _apply(self, request: web.Request) -> None:
         if self._faults.slow > timedelta():
             await asyncio.sleep(self._faults.slow.total_seconds())
         if self._faults.hang:
             await self._switched.wait()
         if self._faults.error:
-            raise FailingError("Internal error occurred: the cluster was told to fail")
+            raise FailingError("Internal error occurred: the cluster has the fault `error`")
         if self._faults.refuse_secret_writes and _writes_a_secret(request):
-            raise ForbiddenError("secrets is forbidden: the cluster was told to refuse writing secrets")
+            raise ForbiddenError("secrets is forbidden: the cluster has the fault `refuse-secret-writes`")
 
     async def _stall(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Hold back the response until the faults are switched. A write that was not executed by then is not executed."""
@@ -164,7 +164,7 @@ class Illness:
         fatal, switched = self._faults.stall_before_write or self._faults.stall_after_write, self._switched
         mine = self._writes
         done = mine < fatal or (mine == fatal and bool(self._faults.stall_after_write))
-        refusal = error_answer(UnavailableError("the cluster was told to stall"), ResponseForm())
+        refusal = error_answer(UnavailableError("the cluster has a fault that stalls writes"), ResponseForm())
         answer = await handler(request) if done else refusal
         if mine >= fatal:
             self._stalled.set()

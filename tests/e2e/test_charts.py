@@ -90,7 +90,7 @@ async def stage(bench: Bench) -> AsyncIterator[Stage]:
     calls = Calls()
     calls.of(NAMESPACE, "muster-muster-spoke")
     async with (
-        HollowCluster(ClusterShape("c1"), tell=calls.tell) as cluster,
+        HollowCluster(ClusterShape("c1"), on_decision=calls.tell) as cluster,
         await KubeClient.from_document(cluster.kubeconfig()) as admin,
     ):
 

@@ -41,7 +41,7 @@ Live = Callable[[KubeClient, KubeClient, dict[str, str]], Awaitable[None]]
 async def hosted(values: dict[str, Any], calls: Calls) -> AsyncIterator[tuple[KubeClient, KubeClient]]:
     """Clients of the installed chart's account and of an administrator; the pod of the first replica is there."""
     calls.of(NAMESPACE, ACCOUNT)
-    async with HollowCluster(ClusterShape("host"), tell=calls.tell) as cluster:
+    async with HollowCluster(ClusterShape("host"), on_decision=calls.tell) as cluster:
         kubeconfig = cluster.kubeconfig()
 
         def install() -> None:

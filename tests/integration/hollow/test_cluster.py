@@ -66,7 +66,7 @@ async def account_stage() -> AsyncIterator[Stage]:
         told.append((actor.user, asked.verb, asked.resource, decision.allowed))
 
     async with (
-        HollowCluster(ClusterShape("roles"), tell=tell) as cluster,
+        HollowCluster(ClusterShape("roles"), on_decision=tell) as cluster,
         await KubeClient.from_document(cluster.kubeconfig()) as admin,
     ):
         await admin.create(ACCOUNTS.path(namespace="default"), {"metadata": {"name": "reader"}})
