@@ -114,7 +114,7 @@ async def test_a_slow_api_server_that_refuses_secrets_delays_a_join_and_does_not
     kubeconfig = await bench.hollow("c1")
     await bench.fault("c1", "refuse-secret-writes")
     spoke = await bench.spoke("c1")
-    await spoke.says("told to refuse writing secrets")
+    await spoke.says("the fault `refuse-secret-writes`")
     assert await bench.requests() == []  # what is not written down first is not asked for
     await bench.fault("c1", "slow=100ms")
     await bench.available("c1")

@@ -36,7 +36,7 @@ from tests.fakes.inline_store import InlineLifeline, InlineStore
 from tests.fakes.memory_lock import MemoryLock, Way
 from tests.fakes.virtual_time import LoopClock, ManualTimetable, VirtualLoop, in_virtual_time
 from tests.unit.hub.controllers.conftest import Hub
-from tests.unit.machinery.election.candidates import SOON, World, trial
+from tests.unit.machinery.election.candidates import SOON, World, played
 
 START = Hub().clock.now()
 FAST = Timings(*(timedelta(milliseconds=each) for each in (600, 500, 50, 10)))
@@ -356,7 +356,7 @@ def test_after_a_long_outage_somebody_leads_as_soon_as_the_page_says(how: str) -
         assert max(gaps) <= after_an_outage(KUBERNETES).total_seconds() + STEP
         assert how == "away" or max(gaps) > KUBERNETES.attempt.total_seconds(), "no less is promised than can be"
 
-    trial(story)
+    played(story)
 
 
 def _leads(flag: Leadership) -> bool:

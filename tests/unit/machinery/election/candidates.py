@@ -103,20 +103,14 @@ class World:
         await asyncio.wait(self._tasks.values())
 
 
-Story = Callable[[World], Awaitable[None]]
+def played(story: Callable[[World], Awaitable[None]]) -> None:
+    """Play a story in virtual time, in a world of its own."""
 
-
-def trial(story: Story, lock_clock: Callable[[], Clock] | None = None) -> Callable[[], None]:
-    """Makes a test of a story: it runs in virtual time, in a world of its own."""
-
-    async def played() -> None:
-        world = World(lock_clock() if lock_clock else None)
+    async def play() -> None:
+        world = World()
         try:
             await story(world)
         finally:
             await world.end()
 
-    def test() -> None:
-        in_virtual_time(played())
-
-    return test
+    in_virtual_time(play())
