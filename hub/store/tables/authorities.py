@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, delete, func, insert, or_, select, update
@@ -9,22 +10,23 @@ from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, delete,
 from hub.api.certificateauthorities.authority import (
     AgentTrust,
     AuthorityId,
-    AuthorityOrder,
     AuthorityRecord,
     Follower,
     HeldCertificate,
-    Phase,
 )
 from hub.api.certificates import Purpose
 from hub.ports import AuthorityRecords, Trusts
 from hub.store import schema
-from hub.store.engine.encoding import MICROSECOND, from_micros, optional_instant, optional_micros, to_micros
-from hub.store.engine.engine import INSERTS
+from hub.store.engine.encoding import from_micros, optional_instant, to_micros
+from hub.store.engine.engine import INSERTS, upsert
 from hub.store.engine.notify import REVOCATIONS, ring_for_everybody
 from hub.store.engine.statements import Statement
-from machinery.identity import AgentId, ClusterName, SerialNumber
+from hub.store.tables.records import RowMapper
+from machinery.identity import AgentId, ClusterName
 
 _row = schema.authorities.c
+_ROW = RowMapper(AuthorityRecord, schema.authorities, columns={"within": "within_us"})
+_FOLLOWER = RowMapper(Follower, schema.authority_followers)
 _follower = schema.authority_followers.c
 _signed = schema.certificates.c
 
@@ -35,10 +37,10 @@ class SqlAuthorities(AuthorityRecords):
 
     def all(self) -> Sequence[AuthorityRecord]:
         rows = self._connection.execute(select(schema.authorities).order_by(_row.created_at, _row.id))
-        return [_authority(row) for row in rows]
+        return [_ROW.record(row) for row in rows]
 
     def put(self, authority: AuthorityRecord) -> None:
-        values = _values(authority)
+        values = _ROW.values(authority)
         new = INSERTS[self._connection.dialect.name](schema.authorities).values(values)
         self._connection.execute(new.on_conflict_do_update(index_elements=[_row.id], set_=values))
         ring_for_everybody(self._connection, REVOCATIONS)
@@ -54,14 +56,11 @@ class SqlAuthorities(AuthorityRecords):
     def followers(self) -> Sequence[Follower]:
         order = (_follower.replica, _follower.authority)
         rows = self._connection.execute(select(schema.authority_followers).order_by(*order))
-        return [Follower(row.replica, AuthorityId(row.authority), Phase(row.phase), row.has_key) for row in rows]
+        return [_FOLLOWER.record(row) for row in rows]
 
     def follow(self, replica: str, known: Sequence[Follower]) -> None:
         self._connection.execute(delete(schema.authority_followers).where(_follower.replica == replica))
-        rows = [
-            {"replica": replica, "authority": each.authority, "phase": each.phase.value, "has_key": each.has_key}
-            for each in known
-        ]
+        rows = [_FOLLOWER.values(each, replica=replica) for each in known]
         if rows:
             self._connection.execute(insert(schema.authority_followers), rows)
 
@@ -109,49 +108,9 @@ def _open(now: datetime) -> tuple[Any, ...]:
     return (_signed.revoked_at.is_(None), _signed.not_after >= to_micros(now))
 
 
-def _values(authority: AuthorityRecord) -> dict[str, Any]:
-    return {
-        "id": authority.id,
-        "certificate": authority.certificate,
-        "phase": authority.phase.value,
-        "created_at": to_micros(authority.created_at),
-        "since": to_micros(authority.since),
-        "cross_signed": authority.cross_signed,
-        "ends_at": optional_micros(authority.ends_at),
-        "wish": authority.wish.value if authority.wish is not None else None,
-        "wished_by": authority.wished_by,
-        "compromised": authority.compromised,
-        "within_us": None if authority.within is None else authority.within // MICROSECOND,
-    }
-
-
-def _authority(row: Any) -> AuthorityRecord:
-    return AuthorityRecord(
-        id=AuthorityId(row.id),
-        certificate=row.certificate,
-        phase=Phase(row.phase),
-        created_at=from_micros(row.created_at),
-        since=from_micros(row.since),
-        cross_signed=row.cross_signed,
-        ends_at=optional_instant(row.ends_at),
-        wish=AuthorityOrder(row.wish) if row.wish is not None else None,
-        wished_by=row.wished_by,
-        compromised=row.compromised,
-        within=None if row.within_us is None else row.within_us * MICROSECOND,
-    )
-
-
 _trusted = schema.trusts.c
-_TRUST_NAMES = tuple(column.name for column in schema.trusts.columns)
-
-
-def _upsert(dialect: str) -> Any:
-    new = INSERTS[dialect](schema.trusts).values({name: bindparam(name) for name in _TRUST_NAMES})
-    told = {name: new.excluded[name] for name in _TRUST_NAMES if name not in ("cluster", "agent")}
-    return new.on_conflict_do_update(index_elements=[_trusted.cluster, _trusted.agent], set_=told)
-
-
-_PUT = Statement.each(_upsert)
+_TRUST = RowMapper(AgentTrust, schema.trusts, trusted=lambda text: frozenset(text.split()))
+_PUT = Statement.each(partial(upsert, schema.trusts))
 _GET = Statement(select(schema.trusts).where(_trusted.cluster == bindparam("cluster"), _trusted.agent == bindparam("agent")))
 _ALL = Statement(select(schema.trusts).order_by(_trusted.cluster, _trusted.agent))
 _ENDS = Statement(select(_trusted.cluster, func.max(_trusted.not_after)).group_by(_trusted.cluster))
@@ -165,10 +124,10 @@ class SqlTrusts(Trusts):
 
     def get(self, cluster: ClusterName, agent: AgentId) -> AgentTrust | None:
         row = _GET.row(self._connection, {"cluster": cluster, "agent": agent})
-        return _trust(row) if row is not None else None
+        return _TRUST.record(row) if row is not None else None
 
     def all(self) -> Sequence[AgentTrust]:
-        return [_trust(row) for row in _ALL.rows(self._connection, {})]
+        return [_TRUST.record(row) for row in _ALL.rows(self._connection, {})]
 
     def ends(self) -> Mapping[ClusterName, datetime]:
         return {ClusterName(cluster): from_micros(end) for cluster, end in _ENDS.rows(self._connection, {})}
@@ -182,31 +141,8 @@ class SqlTrusts(Trusts):
         return optional_instant(self._connection.execute(first).scalar_one())
 
     def put(self, trust: AgentTrust) -> None:
-        values = {
-            "cluster": trust.cluster,
-            "agent": trust.agent,
-            "trusted": None if trust.trusted is None else " ".join(sorted(trust.trusted)),
-            "serial": f"{trust.serial:x}",
-            "issued_at": to_micros(trust.issued_at),
-            "not_after": to_micros(trust.not_after),
-            "signed_by": trust.signed_by,
-            "since": to_micros(trust.since),
-        }
-        _PUT.run(self._connection, values)
+        trusted = None if trust.trusted is None else " ".join(sorted(trust.trusted))
+        _PUT.run(self._connection, _TRUST.values(trust, trusted=trusted))
 
     def forget(self, cluster: ClusterName) -> None:
         _FORGET.run(self._connection, {"cluster": cluster})
-
-
-def _trust(values: tuple[Any, ...]) -> AgentTrust:
-    row = dict(zip(_TRUST_NAMES, values, strict=True))
-    return AgentTrust(
-        cluster=ClusterName(row["cluster"]),
-        agent=AgentId(row["agent"]),
-        trusted=None if row["trusted"] is None else frozenset(row["trusted"].split()),
-        serial=SerialNumber(int(row["serial"], 16)),
-        issued_at=from_micros(row["issued_at"]),
-        not_after=from_micros(row["not_after"]),
-        signed_by=row["signed_by"],
-        since=from_micros(row["since"]),
-    )

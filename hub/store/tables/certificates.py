@@ -2,19 +2,20 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Connection, Integer, bindparam, delete, exists, insert, literal_column, or_, select, tuple_, update
 
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.ports import CertificateRecords
 from hub.store import schema
-from hub.store.engine.encoding import decode_names, encode_names, from_micros, optional_instant, optional_micros, to_micros
+from hub.store.engine.encoding import to_micros
 from hub.store.engine.notify import REVOCATIONS, ring_for_everybody
 from hub.store.engine.statements import Statement
-from machinery.identity import AddOnName, AgentId, ClusterName, CredentialId, SerialNumber
+from hub.store.tables.records import RowMapper, hex_serial, parse_serial
+from machinery.identity import ClusterName, CredentialId, SerialNumber
 
 _column = schema.certificates.c
+_ROW = RowMapper(CertificateRecord, schema.certificates)
 _INSERT = Statement(insert(schema.certificates))
 _SELECT = {
     name: select(schema.certificates).where(_column[name] == bindparam("value")).order_by(_column.issued_at, _column.serial)
@@ -61,7 +62,6 @@ LOOKED_FOR = (
     _ENDED_LOGINS,
 )
 """Frequent or latency-critical queries over all certificates."""
-_NAMES = tuple(column.name for column in schema.certificates.columns)
 
 
 class SqlCertificates(CertificateRecords):
@@ -71,12 +71,12 @@ class SqlCertificates(CertificateRecords):
 
     def add(self, record: CertificateRecord) -> None:
         self._read.pop(record.serial, None)
-        _INSERT.run(self._connection, _values(record))
+        _INSERT.run(self._connection, _ROW.values(record))
 
     def by_serial(self, serial: SerialNumber) -> CertificateRecord | None:
         """Cached per transaction: many requests of one batch may use the same bootstrap credential."""
         if serial not in self._read:
-            found = self._by("serial", _text(serial))
+            found = self._by("serial", hex_serial(serial))
             self._read[serial] = found[0] if found else None
         return self._read[serial]
 
@@ -90,10 +90,10 @@ class SqlCertificates(CertificateRecords):
         return self._by("key_hash", key_hash)
 
     def of_credential(self, credential: CredentialId) -> Sequence[CertificateRecord]:
-        return [_record(row) for row in _BOOTSTRAP.rows(self._connection, {"value": credential})]
+        return [_ROW.record(row) for row in _BOOTSTRAP.rows(self._connection, {"value": credential})]
 
     def of_account(self, account: str) -> Sequence[CertificateRecord]:
-        return [_record(row) for row in _LOGINS.rows(self._connection, {"value": account})]
+        return [_ROW.record(row) for row in _LOGINS.rows(self._connection, {"value": account})]
 
     def forget_logins(self, ended_before: datetime, limit: int) -> int:
         self._read.clear()
@@ -103,76 +103,29 @@ class SqlCertificates(CertificateRecords):
         found: list[SerialNumber] = []
         for purpose in Purpose:
             values = {"purpose": purpose.value, "ended_before": to_micros(before), "limit": limit - len(found)}
-            found += [SerialNumber(int(row[0], 16)) for row in _ENDED.rows(self._connection, values)]
+            found += [parse_serial(row[0]) for row in _ENDED.rows(self._connection, values)]
         return found
 
     def forget(self, serials: Collection[SerialNumber]) -> int:
         self._read.clear()
-        chosen = _column.serial.in_([_text(serial) for serial in serials])
+        chosen = _column.serial.in_([hex_serial(serial) for serial in serials])
         return self._connection.execute(delete(schema.certificates).where(chosen)).rowcount
 
     def _by(self, column: str, value: str) -> list[CertificateRecord]:
-        return [_record(row) for row in _BY[column].rows(self._connection, {"value": value})]
+        return [_ROW.record(row) for row in _BY[column].rows(self._connection, {"value": value})]
 
     def revoke(self, serials: Collection[SerialNumber], at: datetime, reason: str) -> None:
         """Certificates that are already revoked keep their time and reason."""
         if serials:
             self._read.clear()
-            chosen = (_column.serial.in_([_text(serial) for serial in serials]), _column.revoked_at.is_(None))
+            chosen = (_column.serial.in_([hex_serial(serial) for serial in serials]), _column.revoked_at.is_(None))
             changed = update(schema.certificates).where(*chosen)
             self._connection.execute(changed.values(revoked_at=to_micros(at), revoked_reason=reason))
             ring_for_everybody(self._connection, REVOCATIONS)
 
     def revoked_since(self, moment: datetime) -> Mapping[SerialNumber, str]:
         found = _REVOKED.rows(self._connection, {"moment": to_micros(moment)})
-        return {SerialNumber(int(serial, 16)): reason or "" for serial, reason in found}
+        return {parse_serial(serial): reason or "" for serial, reason in found}
 
     def revoked(self, ended_after: datetime) -> Sequence[CertificateRecord]:
-        return [_record(row) for row in _LISTED.rows(self._connection, {"ended_after": to_micros(ended_after)})]
-
-
-def _text(serial: SerialNumber) -> str:
-    return f"{serial:x}"
-
-
-def _values(record: CertificateRecord) -> dict[str, Any]:
-    return {
-        "serial": _text(record.serial),
-        "purpose": record.purpose.value,
-        "user": record.user,
-        "groups": encode_names(record.groups),
-        "not_before": to_micros(record.not_before),
-        "not_after": to_micros(record.not_after),
-        "key_hash": record.key_hash,
-        "issued_at": to_micros(record.issued_at),
-        "cluster": record.cluster,
-        "agent": record.agent,
-        "addon": record.addon,
-        "credential": record.credential,
-        "request_uid": record.request_uid,
-        "revoked_at": optional_micros(record.revoked_at),
-        "revoked_reason": record.revoked_reason,
-        "signed_by": record.signed_by,
-    }
-
-
-def _record(values: tuple[Any, ...]) -> CertificateRecord:
-    row = dict(zip(_NAMES, values, strict=True))
-    return CertificateRecord(
-        serial=SerialNumber(int(row["serial"], 16)),
-        purpose=Purpose(row["purpose"]),
-        user=row["user"],
-        groups=decode_names(row["groups"]),
-        not_before=from_micros(row["not_before"]),
-        not_after=from_micros(row["not_after"]),
-        key_hash=row["key_hash"],
-        issued_at=from_micros(row["issued_at"]),
-        cluster=ClusterName(row["cluster"]) if row["cluster"] is not None else None,
-        agent=AgentId(row["agent"]) if row["agent"] is not None else None,
-        addon=AddOnName(row["addon"]) if row["addon"] is not None else None,
-        credential=CredentialId(row["credential"]) if row["credential"] is not None else None,
-        request_uid=row["request_uid"],
-        revoked_at=optional_instant(row["revoked_at"]),
-        revoked_reason=row["revoked_reason"],
-        signed_by=row["signed_by"],
-    )
+        return [_ROW.record(row) for row in _LISTED.rows(self._connection, {"ended_after": to_micros(ended_after)})]

@@ -21,11 +21,12 @@ from hub.api.bootstrapcredentials import (
 )
 from hub.ports import Bindings, Credentials
 from hub.store import schema
-from hub.store.engine.encoding import from_micros, optional_instant, optional_micros, to_micros
+from hub.store.engine.encoding import to_micros
 from hub.store.engine.engine import upsert
 from hub.store.engine.notify import REVOCATIONS, ring_for_everybody
 from hub.store.engine.statements import Statement
-from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
+from hub.store.tables.records import RowMapper
+from machinery.identity import AgentId, ClusterName, CredentialId
 
 _column = schema.credentials.c
 _admission = schema.admissions.c
@@ -42,7 +43,6 @@ _FORGET = delete(schema.admissions).where(_admission.cluster == bindparam("name"
 _FORGET_NAME = Statement(_FORGET)
 _FORGET_NAME_OF = Statement(_FORGET.where(_admission.credential == bindparam("of")))
 _REVOKED = Statement(select(_column.id).where(_column.revoked_at >= bindparam("moment")))
-_NAMES = tuple(column.name for column in schema.credentials.columns)
 
 _USES = Statement(
     select(schema.credential_uses)
@@ -64,6 +64,11 @@ _TALLIES = (
 _STARRED = "*"
 """The stored cluster of a credential with other bounds: no cluster has this name, so a release that does not know these bounds
 admits no cluster with it."""
+_BOUNDS = list(_column.keys()).index("bounds")
+_ROW = RowMapper(
+    CredentialRecord, schema.credentials, bounds=None, cluster=lambda name: None if name == _STARRED else ClusterName(name)
+)
+_OF_USE = RowMapper(CredentialUse, schema.credential_uses)
 _encoder = msgspec.json.Encoder()
 
 
@@ -78,20 +83,9 @@ class SqlCredentials(Credentials):
 
     def add(self, record: CredentialRecord) -> None:
         self._read.clear()
-        bound = record.bounds != UNBOUND
-        values = {
-            "id": record.id,
-            "cluster": _STARRED if bound and record.cluster is None else record.cluster,
-            "uses": record.uses,
-            "created_at": to_micros(record.created_at),
-            "expires_at": to_micros(record.expires_at),
-            "created_by": record.created_by,
-            "revoked_at": optional_micros(record.revoked_at),
-            "token_hash": record.token_hash,
-            "bounds": _encoded(record.bounds) if bound else None,
-            "revoked_by": record.revoked_by,
-            "revoked_reason": record.revoked_reason,
-        }
+        values = _ROW.values(record, bounds=None)
+        if record.bounds != UNBOUND:
+            values |= {"cluster": record.cluster or _STARRED, "bounds": _encoded(record.bounds)}
         self._connection.execute(insert(schema.credentials), values)
 
     def by_id(self, credential: CredentialId) -> CredentialRecord | None:
@@ -121,28 +115,19 @@ class SqlCredentials(Credentials):
             _FORGET_NAME_OF.run(self._connection, {"name": cluster, "of": credential})
 
     def uses(self, credential: CredentialId) -> Sequence[CredentialUse]:
-        return [_of_use(row) for row in _USES.rows(self._connection, {"credential": credential})]
+        return [_OF_USE.record(row) for row in _USES.rows(self._connection, {"credential": credential})]
 
     def use_of(self, credential: CredentialId, cluster: ClusterName, agent: AgentId) -> CredentialUse | None:
         """Read once per transaction, which has locked the credential."""
         place = (credential, cluster, agent)
         if place not in self._uses:
             row = _USE.row(self._connection, {"of": credential, "by": cluster, "who": agent})
-            self._uses[place] = None if row is None else _of_use(row)
+            self._uses[place] = None if row is None else _OF_USE.record(row)
         return self._uses[place]
 
     def keep_use(self, use: CredentialUse) -> None:
         self._uses.pop(_place(use), None)
-        values = {
-            "credential": use.credential,
-            "cluster": use.cluster,
-            "agent": use.agent,
-            "request": use.request,
-            "held_at": to_micros(use.held_at),
-            "issued_at": optional_micros(use.issued_at),
-            "serial": f"{use.serial:x}" if use.serial is not None else None,
-        }
-        _KEEP_USE.run(self._connection, values)
+        _KEEP_USE.run(self._connection, _OF_USE.values(use))
 
     def drop_use(self, use: CredentialUse) -> None:
         self._uses.pop(_place(use), None)
@@ -177,7 +162,7 @@ class SqlCredentials(Credentials):
 
     def all(self) -> Sequence[CredentialRecord]:
         statement = select(schema.credentials).order_by(_column.created_at, _column.id)
-        return [_record(tuple(row)) for row in self._connection.execute(statement)]
+        return [_record(row) for row in self._connection.execute(statement)]
 
     def forget_ended(self, before: datetime) -> int:
         self._read.clear()
@@ -189,38 +174,13 @@ class SqlCredentials(Credentials):
         return self._connection.execute(delete(schema.credentials).where(ended)).rowcount
 
 
-def _record(values: tuple[Any, ...]) -> CredentialRecord:
-    row = dict(zip(_NAMES, values, strict=True))
-    return CredentialRecord(
-        id=CredentialId(row["id"]),
-        cluster=ClusterName(row["cluster"]) if row["cluster"] not in (None, _STARRED) else None,
-        uses=row["uses"],
-        created_at=from_micros(row["created_at"]),
-        expires_at=from_micros(row["expires_at"]),
-        created_by=row["created_by"],
-        revoked_at=optional_instant(row["revoked_at"]),
-        token_hash=row["token_hash"],
-        bounds=_bounds(row["bounds"]) if row["bounds"] else UNBOUND,
-        revoked_by=row["revoked_by"],
-        revoked_reason=row["revoked_reason"],
-    )
+def _record(row: Sequence[Any]) -> CredentialRecord:
+    bounds = row[_BOUNDS]
+    return _ROW.record(row, bounds=_bounds(bounds) if bounds else UNBOUND)
 
 
 def _place(use: CredentialUse) -> tuple[CredentialId, ClusterName, AgentId]:
     return use.credential, use.cluster, use.agent
-
-
-def _of_use(row: tuple[Any, ...]) -> CredentialUse:
-    credential, cluster, agent, request, held_at, issued_at, serial = row
-    return CredentialUse(
-        CredentialId(credential),
-        ClusterName(cluster),
-        AgentId(agent),
-        request,
-        from_micros(held_at),
-        optional_instant(issued_at),
-        SerialNumber(int(serial, 16)) if serial else None,
-    )
 
 
 def _encoded(bounds: CredentialBounds) -> str:
@@ -245,6 +205,7 @@ def _bounds(text: str) -> CredentialBounds:
 
 
 _bound = schema.attestations.c
+_BINDING = RowMapper(Binding, schema.attestations)
 _OF = Statement(select(schema.attestations).where(_bound.cluster == bindparam("name")))
 _BIND = Statement(insert(schema.attestations))
 _RELEASE = Statement(delete(schema.attestations).where(_bound.cluster == bindparam("name")))
@@ -256,20 +217,10 @@ class SqlBindings(Bindings):
 
     def of(self, cluster: ClusterName) -> Binding | None:
         row = _OF.row(self._connection, {"name": cluster})
-        if row is None:
-            return None
-        name, issuer, subject, key, bound_at = row
-        return Binding(ClusterName(name), issuer, subject, key, from_micros(bound_at))
+        return None if row is None else _BINDING.record(row)
 
     def bind(self, binding: Binding) -> None:
-        values = {
-            "cluster": binding.cluster,
-            "issuer": binding.issuer,
-            "subject": binding.subject,
-            "key": binding.key,
-            "bound_at": to_micros(binding.bound_at),
-        }
-        _BIND.run(self._connection, values)
+        _BIND.run(self._connection, _BINDING.values(binding))
 
     def release(self, cluster: ClusterName) -> None:
         _RELEASE.run(self._connection, {"name": cluster})

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sqlalchemy import (
@@ -22,12 +23,14 @@ from sqlalchemy import (
 from hub.api.liveness import Beat, Checkpoint, LastBeat
 from hub.ports import Heartbeats, Marks
 from hub.store import schema
-from hub.store.engine.encoding import from_micros, optional_instant, to_micros
-from hub.store.engine.engine import INSERTS
+from hub.store.engine.encoding import to_micros
+from hub.store.engine.engine import INSERTS, upsert
 from hub.store.engine.statements import Statement
+from hub.store.tables.records import RowMapper
 from machinery.identity import ClusterName
 
 _column = schema.heartbeats.c
+_ROW = RowMapper(LastBeat, schema.heartbeats)
 
 
 _NONE: ColumnElement[Any] = literal_column("NULL")
@@ -97,10 +100,10 @@ class SqlHeartbeats(Heartbeats):
 
     def of(self, cluster: ClusterName) -> LastBeat | None:
         row = (_OF_TO_WRITE if self._writable else _OF).row(self._connection, {"cluster": cluster})
-        return None if row is None else _beat(row)
+        return None if row is None else _ROW.record(row)
 
     def all(self) -> Sequence[LastBeat]:
-        return [_beat(row) for row in _ALL.rows(self._connection, {})]
+        return [_ROW.record(row) for row in _ALL.rows(self._connection, {})]
 
     def set_session(self, cluster: ClusterName, session: str | None, *, agent_version: str | None = None) -> None:
         values: dict[str, Any] = {"session": session}
@@ -124,20 +127,7 @@ class SqlHeartbeats(Heartbeats):
 
 
 def by_cluster(connection: Connection) -> Mapping[ClusterName, LastBeat]:
-    return {beat.cluster: beat for beat in (_beat(row) for row in _ALL.rows(connection, {}))}
-
-
-def _beat(row: tuple[Any, ...]) -> LastBeat:
-    cluster, at, available, session, agent_version, epoch, owner = row
-    return LastBeat(
-        cluster=ClusterName(cluster),
-        at=optional_instant(at),
-        available=None if available is None else bool(available),
-        session=session,
-        agent_version=agent_version,
-        epoch=epoch or 0,
-        owner=owner,
-    )
+    return {beat.cluster: beat for beat in (_ROW.record(row) for row in _ALL.rows(connection, {}))}
 
 
 _marks = schema.hearing
@@ -146,12 +136,8 @@ _ALL_MARKS = Statement(select(_marks).order_by(_mark.replica))
 _LOCKED = Statement(select(_marks).order_by(_mark.replica).with_for_update())
 
 
-def _upsert_mark(dialect: str) -> Any:
-    new = INSERTS[dialect](_marks).values({name: bindparam(name) for name in ("replica", "since", "at")})
-    return new.on_conflict_do_update(index_elements=[_mark.replica], set_={"since": new.excluded.since, "at": new.excluded.at})
-
-
-_MARK = Statement.each(_upsert_mark)
+_MARK = Statement.each(partial(upsert, _marks))
+_CHECKPOINT = RowMapper(Checkpoint, _marks)
 
 
 class SqlMarks(Marks):
@@ -161,11 +147,10 @@ class SqlMarks(Marks):
         self._connection = connection
 
     def all(self) -> Sequence[Checkpoint]:
-        return [Checkpoint(row[0], from_micros(row[1]), from_micros(row[2])) for row in _ALL_MARKS.rows(self._connection, {})]
+        return [_CHECKPOINT.record(row) for row in _ALL_MARKS.rows(self._connection, {})]
 
     def put(self, mark: Checkpoint) -> None:
-        values = {"replica": mark.replica, "since": to_micros(mark.since), "at": to_micros(mark.at)}
-        _MARK.run(self._connection, values)
+        _MARK.run(self._connection, _CHECKPOINT.values(mark))
 
     def begin_anew(self, now: datetime) -> None:
         moment = to_micros(now)

@@ -1,7 +1,7 @@
 """The replicas and their agent sessions."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -10,17 +10,18 @@ from sqlalchemy import Connection, bindparam, delete, or_, select, tuple_, updat
 from hub.api.hubreplicas import AgentSession, Load, Replica
 from hub.ports import AgentSessions, Replicas
 from hub.store import schema
-from hub.store.engine.encoding import from_micros, to_micros
+from hub.store.engine.encoding import MICROSECOND, to_micros
 from hub.store.engine.engine import INSERTS, upsert
 from hub.store.engine.notify import SESSIONS, ring_for_others
 from hub.store.engine.statements import Statement
+from hub.store.tables.records import RowMapper
 from machinery.identity import AgentId, ClusterName
-
-MICROSECOND = timedelta(microseconds=1)
 
 _row = schema.replicas.c
 _session = schema.sessions.c
 _beat = schema.heartbeats.c
+_REPLICA = RowMapper(Replica, schema.replicas, columns={"started": "started_at", "seen": "seen_at"}, load=None)
+_SESSION = RowMapper(AgentSession, schema.sessions, columns={"at": "opened_at"})
 
 
 def _upsert(dialect: str) -> Any:
@@ -67,44 +68,14 @@ class SqlReplicas(Replicas):
         return None if row is None else _replica(row)
 
     def put(self, replica: Replica) -> None:
-        values = {
-            "name": replica.name,
-            "home": replica.home,
-            "instance": replica.instance,
-            "version": replica.version,
-            "grpc": replica.grpc,
-            "https": replica.https,
-            "started_at": to_micros(replica.started),
-            "seen_at": to_micros(replica.seen),
-            "sessions": replica.sessions,
-            "ready": replica.ready,
-            "draining": replica.draining,
-            "drained": replica.drained,
-            **_load_values(replica.load),
-        }
-        _PUT.run(self._connection, values)
+        _PUT.run(self._connection, _REPLICA.values(replica, **_load_values(replica.load)))
 
     def remove(self, name: str) -> None:
         _REMOVE.run(self._connection, {"name": name})
 
 
-def _replica(row: tuple[Any, ...]) -> Replica:
-    name, home, instance, version, grpc, https, started, seen, sessions, ready, draining, drained, *load = row
-    return Replica(
-        name=name,
-        home=home,
-        instance=instance,
-        version=version,
-        grpc=grpc,
-        https=https,
-        started=from_micros(started),
-        seen=from_micros(seen),
-        sessions=sessions,
-        ready=bool(ready),
-        draining=bool(draining),
-        drained=bool(drained),
-        load=_load(*load),
-    )
+def _replica(row: Sequence[Any]) -> Replica:
+    return _REPLICA.record(row, load=_load(*row[-4:]))
 
 
 def _load_values(load: Load | None) -> dict[str, int | None]:
@@ -128,30 +99,23 @@ class SqlAgentSessions(AgentSessions):
         self._rung = False
 
     def open(self, session: AgentSession) -> bool:
-        values = {
-            "cluster": session.cluster,
-            "agent": session.agent,
-            "session": session.session,
-            "replica": session.replica,
-            "opened_at": to_micros(session.at),
-        }
         if not self._rung:
             self._rung = True
             ring_for_others(self._connection, SESSIONS, self._ringer)
-        return _OPEN.run(self._connection, values) > 0
+        return _OPEN.run(self._connection, _SESSION.values(session)) > 0
 
     def agents(self, cluster: ClusterName) -> Sequence[AgentId]:
         return [AgentId(agent) for (agent,) in _AGENTS.rows(self._connection, {"cluster": cluster})]
 
     def of(self, cluster: ClusterName) -> Sequence[AgentSession]:
-        return [_session_of(row) for row in _OF_CLUSTER.rows(self._connection, {"cluster": cluster})]
+        return [_SESSION.record(row) for row in _OF_CLUSTER.rows(self._connection, {"cluster": cluster})]
 
     def close(self, cluster: ClusterName, agent: AgentId, session: str) -> None:
         _CLOSE.run(self._connection, {"cluster": cluster, "agent": agent, "session": session})
 
     def opened_since(self, moment: datetime, *, but: str) -> Sequence[AgentSession]:
         found = _OPENED.rows(self._connection, {"moment": to_micros(moment), "but": but})
-        return [_session_of(row) for row in found]
+        return [_SESSION.record(row) for row in found]
 
     def replicas(self) -> Sequence[str]:
         return list(self._connection.execute(select(_session.replica).distinct().order_by(_session.replica)).scalars())
@@ -170,8 +134,3 @@ class SqlAgentSessions(AgentSessions):
         unowned = _beat.session.not_in(select(_session.session))
         ended = update(schema.heartbeats).where(_beat.session.is_not(None), unheard, unowned).values(session=None)
         return self._connection.execute(ended).rowcount
-
-
-def _session_of(row: Sequence[Any]) -> AgentSession:
-    cluster, agent, session, replica, at = row
-    return AgentSession(ClusterName(cluster), AgentId(agent), session, replica, from_micros(at))

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import ColumnClause, Connection, and_, bindparam, delete, func, insert, literal_column, or_, select
 
@@ -11,12 +10,14 @@ from hub.ports import Transitions
 from hub.store import schema
 from hub.store.engine.encoding import from_micros, to_micros
 from hub.store.engine.statements import Statement
+from hub.store.tables.records import RowMapper
 from machinery.identity import ClusterName
 from machinery.meta.conditions import FALSE, TRUE, UNKNOWN
 
 _table = schema.transitions
 _column = _table.c
 _newer = _table.alias()
+_ROW = RowMapper(Transition, _table)
 _ADD = Statement(
     insert(_table).values({name: bindparam(name) for name in ("cluster", "uid", "at", "before", "status", "reason", "actor")})
 )
@@ -53,14 +54,13 @@ class SqlTransitions(Transitions):
         self._connection = connection
 
     def add(self, transition: Transition) -> None:
-        values = {name: getattr(transition, name) for name in ("cluster", "uid", "before", "status", "reason", "actor")}
-        _ADD.run(self._connection, {**values, "at": to_micros(transition.at)})
+        _ADD.run(self._connection, _ROW.values(transition))
 
     def of(self, cluster: ClusterName, *, limit: int, uid: str | None = None) -> Sequence[Transition]:
         chosen = select(_table).where(_column.cluster == cluster).order_by(_column.id.desc()).limit(limit)
         if uid is not None:
             chosen = chosen.where(_column.uid == uid)
-        return [_transition(row) for row in self._connection.execute(chosen)]
+        return [_ROW.record(row) for row in self._connection.execute(chosen)]
 
     def falls(self, since: datetime, among: Collection[ClusterName] | None = None) -> Mapping[ClusterName, Sequence[datetime]]:
         values = {"since": to_micros(since)}
@@ -81,15 +81,3 @@ class SqlTransitions(Transitions):
     def trim(self, before: datetime, limit: int) -> int:
         oldest = select(_column.id).where(_column.at < to_micros(before)).order_by(_column.at).limit(limit)
         return self._connection.execute(delete(_table).where(_column.id.in_(oldest))).rowcount
-
-
-def _transition(row: Any) -> Transition:
-    return Transition(
-        cluster=ClusterName(row.cluster),
-        uid=row.uid,
-        at=from_micros(row.at),
-        before=row.before,
-        status=row.status,
-        reason=row.reason,
-        actor=row.actor,
-    )

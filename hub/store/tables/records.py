@@ -1,0 +1,89 @@
+"""Converts records to rows of a table and back, by the types of the record's fields."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields
+from datetime import datetime, timedelta
+from enum import Enum
+from operator import attrgetter
+from types import UnionType
+from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from sqlalchemy import Table
+
+from hub.store.engine.encoding import MICROSECOND, decode_names, encode_names, from_micros, to_micros
+from machinery.identity import SerialNumber
+
+R = TypeVar("R")
+Convert = Callable[[Any], Any]
+
+
+def hex_serial(serial: SerialNumber) -> str:
+    """The serial number as it is stored."""
+    return f"{serial:x}"
+
+
+def parse_serial(text: str) -> SerialNumber:
+    return SerialNumber(int(text, 16))
+
+
+_BY_TYPE: Mapping[Any, tuple[Convert | None, Convert | None]] = {
+    bool: (None, bool),  # SQLite returns integers
+    datetime: (to_micros, from_micros),
+    timedelta: (lambda duration: duration // MICROSECOND, lambda micros: micros * MICROSECOND),
+    tuple[str, ...]: (encode_names, decode_names),
+    SerialNumber: (hex_serial, parse_serial),
+}
+"""How a value is written and read; other types are stored as they are."""
+
+
+class RowMapper(Generic[R]):
+    """Maps a dataclass to a table whose columns are named as its fields."""
+
+    def __init__(
+        self, record: type[R], table: Table, *, columns: Mapping[str, str] | None = None, **own: Convert | None
+    ) -> None:
+        """`columns`: the column of each field that has another name. `own`: how a field is read, in place of its type's way.
+
+        None: `values` and `record` leave the field to the caller.
+        """
+        hints, positions = get_type_hints(record), {column.name: place for place, column in enumerate(table.columns)}
+        self._record = record
+        self._write: list[tuple[str, str, Convert | None]] = []
+        self._read: list[tuple[str, int, Convert | None, bool]] = []
+        for field in fields(record):  # type: ignore[arg-type]
+            name = field.name
+            if name in own and own[name] is None:
+                continue
+            column = (columns or {}).get(name, name)
+            write, read = _conversions(hints[name])
+            self._write.append((column, name, write))
+            self._read.append((name, positions[column], own.get(name, read), field.default is not MISSING))
+
+    def values(self, record: R, **others: Any) -> dict[str, Any]:
+        """The row by column, with `others` in addition or in place of the record's values."""
+        row: dict[str, Any] = {}
+        for column, name, write in self._write:
+            value = getattr(record, name)
+            row[column] = value if write is None or value is None else write(value)
+        return row | others
+
+    def record(self, row: Sequence[Any], **others: Any) -> R:
+        """The record of a row in the table's order of columns. NULL is the field's default, or else None.
+
+        `others`: fields that are left to the caller.
+        """
+        for name, position, read, has_default in self._read:
+            value = row[position]
+            if value is not None:
+                others[name] = value if read is None else read(value)
+            elif not has_default:
+                others[name] = None
+        return self._record(**others)
+
+
+def _conversions(hint: Any) -> tuple[Convert | None, Convert | None]:
+    if get_origin(hint) in (Union, UnionType):
+        (hint,) = (each for each in get_args(hint) if each is not type(None))
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return attrgetter("value"), hint
+    return _BY_TYPE.get(hint, (None, None))
