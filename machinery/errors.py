@@ -235,3 +235,11 @@ def too_long(field: str, limit: int) -> Cause:
 
 def duplicate(field: str, value: Any) -> Cause:
     return Cause("FieldValueDuplicate", f"Duplicate value: {_shown(value)}", field)
+
+
+def invalid_object(name: str, kind: str, group: str, causes: Sequence[Cause]) -> InvalidError:
+    """The error of an object that breaks rules, in the form of Kubernetes' field validation."""
+    listed = ", ".join(f"{cause.field}: {cause.message}" for cause in causes)
+    listed = listed if len(causes) == 1 else f"[{listed}]"
+    subject = ErrorSubject(name=name, group=group, kind=kind)
+    return InvalidError(f'{kind}.{group} "{name[:80]}" is invalid: {listed}', subject=subject, causes=causes)

@@ -5,7 +5,7 @@ unknown values never match. A rule without `requesters` approves for any holder 
 from any source. With `requesters`, a cluster is accepted if one of them has requested its certificate.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -19,7 +19,7 @@ from hub.api.certificatesigningrequests import request as requests
 from hub.api.managedclusters import cluster as clusters
 from hub.api.managedclustersets import LABEL as SET_LABEL
 from hub.api.meta import document as doc
-from machinery.errors import BadRequestError, Cause, ErrorSubject, InvalidError
+from machinery.errors import BadRequestError, Cause, invalid_object
 from machinery.expression import Expression, ExpressionError, Fields, ListOf, MapOf, Type, parse
 from machinery.identity import ClusterName
 from machinery.meta.conditions import TRUE, Condition
@@ -243,7 +243,7 @@ def read_rule(document: Document) -> ApprovalRule:
         what = 'Required value: a rule for every cluster must say so: clusterNames: ["*"]'
         causes.append(Cause("FieldValueRequired", what, "spec"))
     if causes:
-        raise _invalid(rule.name, causes)
+        raise invalid_object(rule.name, KIND, GROUP, causes)
     return rule
 
 
@@ -278,13 +278,6 @@ def _condition(text: object, causes: list[Cause]) -> Expression | None:
     except ExpressionError as error:
         causes.append(Cause("FieldValueInvalid", f'Invalid value: "{str(text)[:200]}": {error.message}', "spec.condition"))
         return None
-
-
-def _invalid(name: str, causes: Sequence[Cause]) -> InvalidError:
-    listed = ", ".join(f"{cause.field}: {cause.message}" for cause in causes)
-    listed = listed if len(causes) == 1 else f"[{listed}]"
-    subject = ErrorSubject(name=name, group=GROUP, kind=KIND)
-    return InvalidError(f'{KIND}.{GROUP} "{name[:80]}" is invalid: {listed}', subject=subject, causes=causes)
 
 
 def admitted(new: Document, before: Document | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from hub.api.auditrecords import DRY_RUN, AuditEntry, AuditPosition, AuditQuery,
 from hub.api.meta import document as doc
 from hub.ports import Transaction
 from hub.registry.generic.definition import ResourceDefinition
+from hub.registry.generic.schemas import MOMENT, TEXT, Schema, described, listing, record
 from hub.registry.generic.virtual import VirtualStorage, not_found
 from machinery.apiserver.resource import AGE, Column, Resource, TableRow
 from machinery.apiserver.storage import GroupResource
@@ -20,49 +21,50 @@ from machinery.meta.objects import Key, Page, Query, StoredObject
 from machinery.meta.selectors import Operator, Requirement
 from machinery.meta.timestamps import format_time, parse_time
 
-TEXT: dict[str, Any] = {"type": "string"}
-MOMENT: dict[str, Any] = {"type": "string", "format": "date-time"}
-NUMBER: dict[str, Any] = {"type": "integer", "format": "int64"}
-FREE: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
+_NUMBER: Schema = {"type": "integer", "format": "int64"}
+_FREE: Schema = {"x-kubernetes-preserve-unknown-fields": True}
 """Any type, because a JSON patch is a list."""
-USER: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "username": TEXT,
-        "uid": TEXT,
-        "groups": {"type": "array", "items": TEXT},
-        "extra": {"type": "object", "additionalProperties": {"type": "array", "items": TEXT}},
-    },
-}
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "description": "AuditRecord is one request that the hub's audit policy wanted remembered. Select by the fields user, verb, "
-    "resource, namespace, name, since and until, as in since=2026-11-21T08:00:00Z,verb=delete.",
-    "properties": {
-        "level": {**TEXT, "description": "How much is remembered: Metadata, Request or RequestResponse."},
-        "auditID": {**TEXT, "description": "The request's id: its answer carried it as the header Audit-Id."},
-        "stage": {**TEXT, "description": "ResponseStarted, ResponseComplete, Panic; Dropped: records that found no room."},
-        "requestURI": TEXT,
-        "verb": TEXT,
-        "user": {**USER, "description": "Who really asked."},
-        "impersonatedUser": {**USER, "description": "On whose behalf, when that was another."},
-        "sourceIPs": {"type": "array", "items": TEXT},
-        "userAgent": TEXT,
-        "objectRef": {
-            "type": "object",
-            "properties": dict.fromkeys(
-                ("resource", "namespace", "name", "uid", "apiGroup", "apiVersion", "subresource"), TEXT
-            ),
-        },
-        "responseStatus": {"type": "object", "properties": {"code": {**NUMBER, "format": "int32"}, "reason": TEXT}},
-        "requestObject": FREE,
-        "responseObject": FREE,
-        "requestReceivedTimestamp": MOMENT,
-        "stageTimestamp": MOMENT,
-        "annotations": {"type": "object", "additionalProperties": TEXT},
-        "dropped": {"type": "object", "properties": {"count": NUMBER, "first": MOMENT, "last": MOMENT}},
-    },
-}
+_TEXTS = listing(TEXT)
+_USER = record(
+    username=TEXT,
+    uid=TEXT,
+    groups=_TEXTS,
+    extra={"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}},
+)
+SCHEMA: Schema = record(
+    "AuditRecord is one request that the hub's audit policy wanted remembered. Select by the fields "
+    "user, verb, resource, namespace, name, since and until, as in "
+    "since=2026-11-21T08:00:00Z,verb=delete.",
+    level=described(TEXT, "How much is remembered: Metadata, Request or RequestResponse."),
+    auditID=described(TEXT, "The request's id: its answer carried it as the header Audit-Id."),
+    stage=described(TEXT, "ResponseStarted, ResponseComplete, Panic; Dropped: records that found no room."),
+    requestURI=TEXT,
+    verb=TEXT,
+    user=record(
+        "Who really asked.",
+        username=TEXT,
+        uid=TEXT,
+        groups=_TEXTS,
+        extra={"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}},
+    ),
+    impersonatedUser=record(
+        "On whose behalf, when that was another.",
+        username=TEXT,
+        uid=TEXT,
+        groups=_TEXTS,
+        extra={"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}},
+    ),
+    sourceIPs=_TEXTS,
+    userAgent=TEXT,
+    objectRef=record(resource=TEXT, namespace=TEXT, name=TEXT, uid=TEXT, apiGroup=TEXT, apiVersion=TEXT, subresource=TEXT),
+    responseStatus=record(code={"type": "integer", "format": "int32"}, reason=TEXT),
+    requestObject=_FREE,
+    responseObject=_FREE,
+    requestReceivedTimestamp=MOMENT,
+    stageTimestamp=MOMENT,
+    annotations={"type": "object", "additionalProperties": {"type": "string"}},
+    dropped=record(count=_NUMBER, first=MOMENT, last=MOMENT),
+)
 
 
 def _of(*path: str) -> Any:

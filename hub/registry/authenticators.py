@@ -1,12 +1,11 @@
 """JWTAuthenticator and WebhookAuthenticator, modelled on Pinniped's: sources of tokens that are exchanged for certificates."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from hub.api.logins import JWT, RESERVED, WEBHOOK, authorities_of
 from hub.api.meta import document as doc
 from hub.registry.generic.definition import ResourceDefinition
-from hub.registry.generic.schemas import CONDITIONS, MOMENT, NAME, TEXT, Schema, listing, record
+from hub.registry.generic.schemas import CONDITIONS, MOMENT, NAME, TEXT, Schema, cell, described, listing, record
 from machinery import pki
 from machinery.apiserver.resource import AGE, STATUS, Column, Resource, TableRow
 from machinery.errors import Cause, InvalidError, forbidden, invalid_value
@@ -17,10 +16,7 @@ from machinery.product import NAME as PRODUCT
 _ADDRESS: Schema = {**NAME, "maxLength": 2048}
 _TLS = record(
     "How the server's certificate is verified.",
-    certificateAuthorityData={
-        **TEXT,
-        "description": "Base64 of the CAs in PEM. Without it: those that the hub's machine trusts.",
-    },
+    certificateAuthorityData=described(TEXT, "Base64 of the CAs in PEM. Without it: those that the hub's machine trusts."),
 )
 _OPERATORS = listing(
     NAME,
@@ -29,9 +25,9 @@ _OPERATORS = listing(
 )
 _CLAIMS = record(
     "Which claims name the user.",
-    username={**TEXT, "description": "The claim that is the user name; sub by default. An email must not be unverified."},
+    username=described(TEXT, "The claim that is the user name; sub by default. An email must not be unverified."),
     usernamePrefix={**TEXT, "maxLength": 128, "description": "Put before the user name."},
-    groups={**TEXT, "description": "The claim that lists the groups; groups by default."},
+    groups=described(TEXT, "The claim that lists the groups; groups by default."),
     groupsPrefix={**TEXT, "maxLength": 128, "description": "Put before each group."},
 )
 _STATUS = record(
@@ -47,11 +43,8 @@ JWT_SCHEMA: Schema = record(
     spec=record(
         "Whose tokens, and whom they name.",
         ("issuer", "audience"),
-        issuer={
-            **_ADDRESS,
-            "description": "The https:// address that the tokens say (iss), and that its configuration is under.",
-        },
-        audience={**NAME, "description": "What the tokens must be meant for (aud)."},
+        issuer=described(_ADDRESS, "The https:// address that the tokens say (iss), and that its configuration is under."),
+        audience=described(NAME, "What the tokens must be meant for (aud)."),
         claims=_CLAIMS,
         requiredClaims={
             "type": "object",
@@ -69,7 +62,7 @@ WEBHOOK_SCHEMA: Schema = record(
     spec=record(
         "Who is asked.",
         ("endpoint",),
-        endpoint={**_ADDRESS, "description": "The https:// address that is posted to."},
+        endpoint=described(_ADDRESS, "The https:// address that is posted to."),
         tls=_TLS,
         operatorGroups=_OPERATORS,
     ),
@@ -115,10 +108,6 @@ def _of_prefixes(new: Document) -> list[Cause]:
     return [forbidden(f"spec.claims.{name}", why) for name in prefixes if str(claims.get(name) or "").startswith(RESERVED)]
 
 
-def _spec(field: str) -> Any:
-    return lambda row: doc.mapping(row.document, "spec").get(field)
-
-
 def _phase(row: TableRow) -> str:
     return str(doc.mapping(row.document, "status").get("phase") or "Pending")
 
@@ -143,32 +132,29 @@ def _authenticator(kind: str, schema: Schema, *columns: Column) -> ResourceDefin
 JWT_AUTHENTICATOR = _authenticator(
     JWT,
     JWT_SCHEMA,
-    Column("Issuer", _spec("issuer"), description="Whose tokens."),
-    Column("Audience", _spec("audience"), description="What the tokens must be meant for."),
+    Column("Issuer", cell("spec", "issuer"), description="Whose tokens."),
+    Column("Audience", cell("spec", "audience"), description="What the tokens must be meant for."),
 )
 WEBHOOK_AUTHENTICATOR = _authenticator(
-    WEBHOOK, WEBHOOK_SCHEMA, Column("Endpoint", _spec("endpoint"), description="Who is asked.")
+    WEBHOOK, WEBHOOK_SCHEMA, Column("Endpoint", cell("spec", "endpoint"), description="Who is asked.")
 )
 
 
 _REACHED = record(
     "The cluster that such a credential opens, as it tells of itself in kube-public/cluster-info.",
     server=TEXT,
-    certificateAuthorityData={**TEXT, "description": "PEM of what verifies it, in base64."},
+    certificateAuthorityData=described(TEXT, "PEM of what verifies it, in base64."),
 )
 _FRONTEND = record("How a client gets a credential.", ("type",), type=TEXT, tokenCredentialRequestInfo=_REACHED)
 _STRATEGY = record(
     "",
     ("type", "status", "reason"),
-    type={**TEXT, "description": "KubeClusterSigningCertificate: by the CA that the controller-manager signs with."},
+    type=described(TEXT, "KubeClusterSigningCertificate: by the CA that the controller-manager signs with."),
     status={**TEXT, "enum": ["Success", "Error"]},
-    reason={**TEXT, "description": "FetchedKey, CouldNotFetchKey, CouldNotGetClusterInfo."},
+    reason=described(TEXT, "FetchedKey, CouldNotFetchKey, CouldNotGetClusterInfo."),
     message=TEXT,
     lastUpdateTime=MOMENT,
-    signer={
-        **TEXT,
-        "description": "The CA, as records of certificates name it.",
-    },
+    signer=described(TEXT, "The CA, as records of certificates name it."),
     frontend=_FRONTEND,
 )
 ISSUER_SCHEMA: Schema = record(

@@ -17,7 +17,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS
 from hub.ports import Transaction
 from hub.registry.generic.definition import ResourceDefinition
-from hub.registry.generic.schemas import TEXT, Schema, listing, record
+from hub.registry.generic.schemas import TEXT, Schema, described, listing, record
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage
 from hub.registry.liveness import brake
 from machinery.apiserver.resource import Column, Resource, TableRow
@@ -28,11 +28,11 @@ from machinery.meta.objects import Document, Key, Page, Query, StoredObject
 from machinery.meta.selectors import parse_label_selector
 
 _PARTS = {
-    "step": {**TEXT, "description": "What was looked at."},
-    "state": {**TEXT, "description": "Ok, Waiting (somebody has to decide or begin), Warning, or Broken."},
-    "reason": {**TEXT, "description": "One word for machines."},
-    "message": {**TEXT, "description": "What was found."},
-    "advice": {**TEXT, "description": "What to do."},
+    "step": described(TEXT, "What was looked at."),
+    "state": described(TEXT, "Ok, Waiting (somebody has to decide or begin), Warning, or Broken."),
+    "reason": described(TEXT, "One word for machines."),
+    "message": described(TEXT, "What was found."),
+    "advice": described(TEXT, "What to do."),
 }
 SCHEMA: Schema = record(
     "ClusterDiagnosis walks what the hub has on record of a cluster when somebody asks: its bootstrap credentials, decisions, "
@@ -40,7 +40,7 @@ SCHEMA: Schema = record(
     status=record(
         "What was found.",
         well={"type": "boolean", "description": "Whether the cluster is Available and nothing stands in the way."},
-        available={**TEXT, "description": "Its condition: True, False or Unknown."},
+        available=described(TEXT, "Its condition: True, False or Unknown."),
         cause=record("The first step that is not well; absent: none is.", **_PARTS),
         steps=listing(record("One step.", **_PARTS), description="In the order of the way."),
     ),

@@ -13,7 +13,7 @@ from hub.ports import Transaction
 from hub.registry import namespaces
 from hub.registry.generic import objects
 from hub.registry.generic.definition import ResourceDefinition
-from hub.registry.generic.schemas import CONDITION, TEXT, condition_column, listing, record
+from hub.registry.generic.schemas import CONDITION, TEXT, condition_column, described, listing, record
 from hub.registry.managedclustersets import all_sets
 from machinery.apiserver.resource import AGE, STATUS, Resource
 from machinery.identity import CLUSTER_LABEL
@@ -93,13 +93,13 @@ SCHEMA = record(
     spec=record(
         "",
         ("clusterManager",),
-        displayName={**TEXT, "description": "displayName is a name of the cluster for people."},
+        displayName=described(TEXT, "displayName is a name of the cluster for people."),
         clusterManager=_MANAGER,
     ),
     status=record(
         "",
         conditions=listing(CONDITION, "type", description="conditions: ControlPlaneHealthy, Joined."),
-        version=record("version of the cluster.", kubernetes={**TEXT, "description": "its Kubernetes version."}),
+        version=record("version of the cluster.", kubernetes=described(TEXT, "its Kubernetes version.")),
         properties=listing(_PROPERTY, "name", description="properties are facts about the cluster."),
     ),
 )

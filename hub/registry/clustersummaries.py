@@ -13,7 +13,7 @@ from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query.selection import CONDITIONS, HUB_ACCEPTS, VERSION
 from hub.ports import Transaction
 from hub.registry.generic.definition import ResourceDefinition
-from hub.registry.generic.schemas import MOMENT, TEXT, Schema, record
+from hub.registry.generic.schemas import MOMENT, TEXT, Schema, cell, described, record
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage
 from hub.registry.liveness import brake
 from machinery.apiserver.resource import Column, Resource, TableRow, age_of
@@ -33,29 +33,21 @@ SCHEMA: Schema = record(
     ),
     status=record(
         "The counts.",
-        clusters={**_NUMBER, "description": "All clusters."},
-        accepted={**_NUMBER, "description": "Those that the hub accepts."},
-        waiting={**_NUMBER, "description": "Those that wait for an operator, or were denied."},
-        available={**_NUMBERS, "description": "By availability: True, False, Unknown, or Never heard of."},
+        clusters=described(_NUMBER, "All clusters."),
+        accepted=described(_NUMBER, "Those that the hub accepts."),
+        waiting=described(_NUMBER, "Those that wait for an operator, or were denied."),
+        available=described(_NUMBERS, "By availability: True, False, Unknown, or Never heard of."),
         brake=record(
             "Whether taints, stale marks and removals are held, because a large part of the fleet fell silent at once.",
             holds={"type": "boolean"},
             since=MOMENT,
-            silent={**_NUMBER, "description": "Clusters that had fallen silent when it was put on."},
-            fleet={**_NUMBER, "description": "Of so many that lived before."},
+            silent=described(_NUMBER, "Clusters that had fallen silent when it was put on."),
+            fleet=described(_NUMBER, "Of so many that lived before."),
             message=TEXT,
         ),
-        versions={**_NUMBERS, "description": "By Kubernetes version."},
+        versions=described(_NUMBERS, "By Kubernetes version."),
     ),
 )
-
-
-def _count_cell(field: str) -> Callable[[TableRow], Any]:
-    return lambda row: doc.mapping(row.document, "status").get(field, 0)
-
-
-def _available_cell(state: str) -> Callable[[TableRow], Any]:
-    return lambda row: doc.mapping(row.document, "status", "available").get(state, 0)
 
 
 def _brake_cell(row: TableRow) -> str:
@@ -68,13 +60,13 @@ def _column(name: str, cell: Callable[[TableRow], Any], description: str) -> Col
 
 
 _COLUMNS = (
-    _column("Clusters", _count_cell("clusters"), "All managed clusters."),
-    _column("Accepted", _count_cell("accepted"), "Those that the hub accepts."),
-    _column("Waiting", _count_cell("waiting"), "Those that it does not accept."),
-    _column("Available", _available_cell("True"), "Those that are well."),
-    _column("Unavailable", _available_cell("False"), "Those whose agent says that they are not well."),
-    _column("Unknown", _available_cell("Unknown"), "Those that have fallen silent."),
-    _column("Never", _available_cell("Never"), "Those that were never heard of."),
+    _column("Clusters", cell("status", "clusters", absent=0), "All managed clusters."),
+    _column("Accepted", cell("status", "accepted", absent=0), "Those that the hub accepts."),
+    _column("Waiting", cell("status", "waiting", absent=0), "Those that it does not accept."),
+    _column("Available", cell("status", "available", "True", absent=0), "Those that are well."),
+    _column("Unavailable", cell("status", "available", "False", absent=0), "Those whose agent says that they are not well."),
+    _column("Unknown", cell("status", "available", "Unknown", absent=0), "Those that have fallen silent."),
+    _column("Never", cell("status", "available", "Never", absent=0), "Those that were never heard of."),
     Column("Brake", _brake_cell, description="Whether taints and removals are held, and since when."),
 )
 

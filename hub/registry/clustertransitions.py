@@ -9,7 +9,7 @@ from dataclasses import replace
 from hub.api.managedclusters.availability import Transition
 from hub.ports import Transaction
 from hub.registry.generic.definition import ResourceDefinition
-from hub.registry.generic.schemas import MOMENT, TEXT, Schema, record
+from hub.registry.generic.schemas import MOMENT, TEXT, Schema, described, record
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage
 from machinery.apiserver.resource import AGE, Column, Resource, TableRow
 from machinery.apiserver.storage import GroupResource
@@ -21,14 +21,14 @@ from machinery.meta.timestamps import format_micro_time
 SCHEMA: Schema = {
     **record(
         "ClusterTransition is one change of ManagedClusterConditionAvailable: when, from what to what, why, and by whom.",
-        time={**MOMENT, "description": "When, by the database's clock."},
-        to={**TEXT, "description": "True, False or Unknown; empty: the cluster was deleted."},
-        reason={**TEXT, "description": "The condition's reason."},
-        actor={**TEXT, "description": "Who wrote it."},
-        clusterUID={**TEXT, "description": "Of the ManagedCluster: a later one of the same name has another."},
+        time=described(MOMENT, "When, by the database's clock."),
+        to=described(TEXT, "True, False or Unknown; empty: the cluster was deleted."),
+        reason=described(TEXT, "The condition's reason."),
+        actor=described(TEXT, "Who wrote it."),
+        clusterUID=described(TEXT, "Of the ManagedCluster: a later one of the same name has another."),
     )
 }
-SCHEMA["properties"]["from"] = {**TEXT, "description": "What it was before; empty: there was no such condition."}
+SCHEMA["properties"]["from"] = described(TEXT, "What it was before; empty: there was no such condition.")
 
 
 def _told(field: str) -> Callable[[TableRow], str]:

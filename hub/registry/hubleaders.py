@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from hub.api.meta import document as doc
 from hub.ports import Transaction
 from hub.registry.generic.definition import computed
-from hub.registry.generic.schemas import MOMENT, TEXT, Schema, record
+from hub.registry.generic.schemas import MOMENT, TEXT, Schema, cell, described, record
 from hub.registry.generic.virtual import ComputedObject
-from machinery.apiserver.resource import Column, Resource, TableRow, age_of
+from machinery.apiserver.resource import Column, Resource, age_of
 from machinery.durations import format_duration
 from machinery.meta.timestamps import format_micro_time
 
@@ -18,33 +17,29 @@ SCHEMA: Schema = record(
     "HubLeader is the lock that replicas of the hub compete for. Its holder leads: its controllers write, others rest.",
     status=record(
         "The lock as the database has it.",
-        holder={**TEXT, "description": "The replica that leads; empty: the lock was released, and another takes it at once."},
-        term={**_NUMBER, "description": "Rises with every taking; what was begun in an earlier term is not committed."},
-        transitions={**_NUMBER, "description": "How often another replica than before took the lock."},
-        leaseDuration={**TEXT, "description": "A holder that does not renew for so long is followed by another."},
-        acquireTime={**MOMENT, "description": "When the term began, by the database's clock."},
-        renewTime={**MOMENT, "description": "When the holder renewed last; on the embedded database nobody needs to."},
+        holder=described(TEXT, "The replica that leads; empty: the lock was released, and another takes it at once."),
+        term=described(_NUMBER, "Rises with every taking; what was begun in an earlier term is not committed."),
+        transitions=described(_NUMBER, "How often another replica than before took the lock."),
+        leaseDuration=described(TEXT, "A holder that does not renew for so long is followed by another."),
+        acquireTime=described(MOMENT, "When the term began, by the database's clock."),
+        renewTime=described(MOMENT, "When the holder renewed last; on the embedded database nobody needs to."),
     ),
 )
 
 
-def _status_cell(row: TableRow, field: str) -> Any:
-    return doc.mapping(row.document, "status").get(field, "")
-
-
 def _age(field: str) -> Any:
-    return lambda row: age_of(_status_cell(row, field), row.now)
+    return lambda row: age_of(cell("status", field)(row), row.now)
 
 
 COLUMNS = (
-    Column("Holder", lambda row: _status_cell(row, "holder") or NOBODY, description="The replica that leads."),
-    Column("Term", lambda row: _status_cell(row, "term"), type="integer", description="Rises with every taking."),
+    Column("Holder", lambda row: cell("status", "holder")(row) or NOBODY, description="The replica that leads."),
+    Column("Term", cell("status", "term", absent=""), type="integer", description="Rises with every taking."),
     Column("Since", _age("acquireTime"), description="How long ago the term began."),
     Column("Renewed", _age("renewTime"), description="How long ago the holder renewed the lock."),
     Column(
-        "Transitions", lambda row: _status_cell(row, "transitions"), type="integer", description="How often the holder changed."
+        "Transitions", cell("status", "transitions", absent=""), type="integer", description="How often the holder changed."
     ),
-    Column("Lease", lambda row: _status_cell(row, "leaseDuration"), description="How long it stands unrenewed.", priority=1),
+    Column("Lease", cell("status", "leaseDuration", absent=""), description="How long it stands unrenewed.", priority=1),
 )
 
 

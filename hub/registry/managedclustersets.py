@@ -16,7 +16,7 @@ from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.registry.generic import objects
 from hub.registry.generic.definition import ResourceDefinition
-from hub.registry.generic.schemas import CONDITION, DNS_LABEL, NAME, TEXT, Schema, condition_column, listing, record
+from hub.registry.generic.schemas import CONDITION, DNS_LABEL, NAME, TEXT, Schema, condition_column, described, listing, record
 from hub.registry.managedclusters import service as membership
 from machinery.apiserver.resource import AGE, STATUS, Resource
 from machinery.errors import Cause, invalid_value
@@ -130,7 +130,7 @@ SET_SCHEMA: Schema = record(
 )
 BINDING_SCHEMA: Schema = record(
     "ManagedClusterSetBinding lets workloads of its namespace run on the clusters of a ManagedClusterSet.",
-    spec=record("Spec defines the set.", clusterSet={**NAME, "description": "The set's name, and the binding's own."}),
+    spec=record("Spec defines the set.", clusterSet=described(NAME, "The set's name, and the binding's own.")),
     status=_STATUS,
 )
 _WITH_VALUES, _WITHOUT_VALUES = ("In", "NotIn"), ("Exists", "DoesNotExist")

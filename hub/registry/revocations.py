@@ -25,15 +25,14 @@ from hub.registry.certificates import service as certificates
 from hub.registry.certificatesigningrequests import service as request_objects
 from hub.registry.generic import objects
 from hub.registry.generic.definition import ResourceDefinition
-from hub.registry.generic.schemas import DNS_LABEL, MOMENT, TEXT, Schema, listing, record
+from hub.registry.generic.schemas import DNS_LABEL, MOMENT, TEXT, Schema, described, listing, record
 from hub.registry.managedclusters import service as clusters
 from hub.registry.multihub import owners
 from machinery.apiserver.resource import AGE, Column, Resource, TableRow
 from machinery.apiserver.storage import Actor
 from machinery.errors import ErrorSubject, InvalidError, MethodNotAllowedError, MusterError, NotFoundError
-from machinery.identity import CLUSTER_LABEL, AgentId, ClusterName, CredentialId, SerialNumber
+from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
 from machinery.meta.objects import Document, Key, Query, StoredObject
-from machinery.meta.selectors import Operator, Requirement
 from machinery.product import GROUP_SUFFIX
 
 KIND = "Revocation"
@@ -152,9 +151,8 @@ def _ended(tx: Transaction, records: Iterable[CertificateRecord], reason: str) -
 
 def _refuse_requests(tx: Transaction, cluster: ClusterName, agent: AgentId | None, actor: str) -> tuple[str, ...]:
     """Deny pending requests; set approved ones to Failed."""
-    of_cluster = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
     refused = []
-    for stored in tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items:
+    for stored in request_objects.of_cluster(tx, cluster):
         phase = request.phase(stored.document)
         concerned = agent is None or _is_for(stored.document, cluster, agent)
         if not concerned or phase not in (RequestPhase.PENDING, RequestPhase.APPROVED):
@@ -189,7 +187,7 @@ def _end_accounts(tx: Transaction, cluster: ClusterName, actor: str) -> int:
 _COUNT: Schema = {"type": "integer", "format": "int64"}
 _SPEC = record(
     "What is revoked: one of cluster, serial and bootstrapCredential. It cannot be changed, nor taken back.",
-    cluster={**DNS_LABEL, "description": "All that the cluster and its add-ons hold, and its own bootstrap credentials."},
+    cluster=described(DNS_LABEL, "All that the cluster and its add-ons hold, and its own bootstrap credentials."),
     agent={**TEXT, "maxLength": 253, "description": "This agent of the cluster alone."},
     serial={
         **TEXT,
@@ -210,14 +208,14 @@ _CERTIFICATE = record("", serial=TEXT, purpose=TEXT, cluster=TEXT, agent=TEXT, a
 _STATUS = record(
     "What ended.",
     revokedBy=TEXT,
-    revokedAt={**MOMENT, "description": "Bootstrap credentials that were made before do not bring the cluster back."},
+    revokedAt=described(MOMENT, "Bootstrap credentials that were made before do not bring the cluster back."),
     cluster=TEXT,
     clusterUID=TEXT,
-    certificatesRevoked={**_COUNT, "description": "Those that would still be good."},
+    certificatesRevoked=described(_COUNT, "Those that would still be good."),
     certificates=listing(_CERTIFICATE, description=f"The first {rules.MAX_SHOWN} of them."),
     bootstrapCredentials=listing(TEXT),
     requestsRefused=listing(TEXT, description="Certificate requests that were not issued yet."),
-    serviceAccountsEnded={**_COUNT, "description": "ServiceAccounts of add-ons, whose tokens are worth nothing any more."},
+    serviceAccountsEnded=described(_COUNT, "ServiceAccounts of add-ons, whose tokens are worth nothing any more."),
 )
 SCHEMA: Schema = record(
     "Revocation takes back what opens the hub, at once and on every replica: create one to revoke.",

@@ -11,7 +11,7 @@ from typing import Any
 
 from hub.api.certificatesigningrequests.request import API_VERSION, APPROVED, DENIED, FAILED, KIND, MIN_DURATION, Requester
 from hub.api.meta import document as doc
-from machinery.errors import Cause, ErrorSubject, InvalidError
+from machinery.errors import Cause, invalid_object
 from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time
 
@@ -38,7 +38,7 @@ def created(new: Document, requester: Requester) -> dict[str, Any]:
     document = {**doc.typed(new, API_VERSION, KIND), "spec": spec, "status": {}}
     causes = [*_signer_causes(spec), *_usage_causes(spec), *_duration_causes(spec)]
     if causes:
-        raise invalid(doc.name(new), causes)
+        raise invalid_object(doc.name(new), KIND, GROUP, causes)
     return document
 
 
@@ -46,7 +46,7 @@ def updated(new: Document, old: Document, now: datetime) -> dict[str, Any]:
     """A request with new metadata or status. Spec, decisions and certificate cannot change. Raises InvalidError."""
     causes = [*_decision_causes(new, old), *_certificate_causes(new, old)]
     if causes:
-        raise invalid(doc.name(new), causes)
+        raise invalid_object(doc.name(new), KIND, GROUP, causes)
     document = {**doc.typed(new, API_VERSION, KIND), "spec": dict(doc.mapping(old, "spec"))}
     if doc.conditions(new):
         document = doc.with_status(document, conditions=[_dated(entry, now) for entry in doc.conditions(new)])
@@ -114,11 +114,3 @@ def _certificate_causes(new: Document, old: Document) -> list[Cause]:
         return []
     message = "Forbidden: updates may not modify existing certificate content"
     return [Cause("FieldValueForbidden", message, "status.certificate")]
-
-
-def invalid(name: str, causes: list[Cause]) -> InvalidError:
-    """The error in the form of Kubernetes' field validation."""
-    listed = ", ".join(f"{cause.field}: {cause.message}" for cause in causes)
-    listed = listed if len(causes) == 1 else f"[{listed}]"
-    subject = ErrorSubject(name=name, group=GROUP, kind=KIND)
-    return InvalidError(f'{KIND}.{GROUP} "{name[:80]}" is invalid: {listed}', subject=subject, causes=causes)

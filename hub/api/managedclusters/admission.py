@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from hub.api.liveness import DEFAULT_LEASE_DURATION
-from hub.api.managedclusters.cluster import API_VERSION, KIND, RESOURCE
+from hub.api.managedclusters.cluster import API_VERSION, GROUP, KIND
 from hub.api.meta import document as doc
 from hub.api.namespaces import RESERVED, STANDING
-from machinery.errors import Cause, ErrorSubject, InvalidError
+from machinery.errors import Cause, InvalidError, invalid_object
 from machinery.identity import cluster_name
 from machinery.meta.objects import Document
 from machinery.meta.selectors import valid_label_key, valid_label_value
@@ -49,7 +49,7 @@ def _check(cluster: Document, before: Document | None) -> None:
         *(_duration_causes(cluster) if _differ(spec, before, "leaseDurationSeconds") else ()),
     ]
     if causes:
-        raise invalid(doc.name(cluster), causes)
+        raise invalid_object(doc.name(cluster), KIND, GROUP, causes)
 
 
 def _differ(spec: Document, before: Document | None, field: str) -> bool:
@@ -108,7 +108,7 @@ def _stamped_taints(taints: Sequence[Any], before: Document | None, now: datetim
         chosen = taint.get("timeAdded")
         if before is not None and chosen and chosen != added:
             message = f'Forbidden: timeAdded of taint "{taint.get("key")}" is set by the hub'
-            raise invalid(name, [Cause("FieldValueForbidden", message, f"spec.taints[{index}].timeAdded")])
+            raise invalid_object(name, KIND, GROUP, [Cause("FieldValueForbidden", message, f"spec.taints[{index}].timeAdded")])
         stamped.append({**taint, "timeAdded": added})
     return stamped
 
@@ -116,18 +116,6 @@ def _stamped_taints(taints: Sequence[Any], before: Document | None, now: datetim
 def _said(taint: Mapping[str, Any]) -> bytes:
     """The taint without its time, as comparable bytes."""
     return _encode({field: value for field, value in taint.items() if field != "timeAdded" and value != ""})
-
-
-def invalid(name: str, causes: list[Cause]) -> InvalidError:
-    """The error in the form of Kubernetes' field validation."""
-    listed = ", ".join(f"{cause.field}: {cause.message}" for cause in causes)
-    listed = listed if len(causes) == 1 else f"[{listed}]"
-    group = RESOURCE.partition(".")[2]
-    return InvalidError(
-        f'{KIND}.{group} "{name[:80]}" is invalid: {listed}',
-        subject=ErrorSubject(name=name, group=group, kind=KIND),
-        causes=causes,
-    )
 
 
 ANY = "/*"

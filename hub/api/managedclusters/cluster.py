@@ -20,9 +20,10 @@ from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time
 from machinery.product import GROUP_SUFFIX
 
-API_VERSION = f"cluster.{GROUP_SUFFIX}/v1"
+GROUP = f"cluster.{GROUP_SUFFIX}"
+API_VERSION = f"{GROUP}/v1"
 KIND = "ManagedCluster"
-RESOURCE = f"managedclusters.cluster.{GROUP_SUFFIX}"
+RESOURCE = f"managedclusters.{GROUP}"
 
 CLUSTER_UID = "hub.open-cluster-management.io/cluster-uid"
 """Annotation: uid of the managed cluster's namespace kube-system; it distinguishes two clusters with one name."""

@@ -24,7 +24,7 @@ from hub.audit.auditor import short, token_hash
 from hub.extensions.token_login.authenticators import Authenticators
 from hub.ports import Issuer, Store
 from hub.registry import logins
-from hub.registry.generic.schemas import MOMENT, TEXT, Schema, record
+from hub.registry.generic.schemas import MOMENT, TEXT, Schema, described, record
 from machinery import pki
 from machinery.apiserver.http.limits import Rates, origin
 from machinery.apiserver.resource import Answers, Question, Resource
@@ -193,7 +193,7 @@ SCHEMA: Schema = record(
     ("spec",),
     spec=record(
         "What is exchanged.",
-        token={**TEXT, "description": "The token."},
+        token=described(TEXT, "The token."),
         authenticator=record(
             "Who knows the token: a JWTAuthenticator or a WebhookAuthenticator of this group by its name, or, without group "
             "and name, ServiceAccount for those of this hub.",
@@ -201,20 +201,20 @@ SCHEMA: Schema = record(
             kind=TEXT,
             name=TEXT,
         ),
-        request={
-            **TEXT,
-            "description": "A certificate signing request in PEM over the asker's key; its subject does not count. Without it "
+        request=described(
+            TEXT,
+            "A certificate signing request in PEM over the asker's key; its subject does not count. Without it "
             "the key is made here and comes with the certificate.",
-        },
+        ),
     ),
     status=record(
         "What it was exchanged for.",
-        message={**TEXT, "description": "Why there is no credential."},
+        message=described(TEXT, "Why there is no credential."),
         credential=record(
             "As client-go's ExecCredential has it.",
             expirationTimestamp=MOMENT,
-            clientCertificateData={**TEXT, "description": "PEM, leaf first."},
-            clientKeyData={**TEXT, "description": "PEM; absent where `request` came with the question."},
+            clientCertificateData=described(TEXT, "PEM, leaf first."),
+            clientKeyData=described(TEXT, "PEM; absent where `request` came with the question."),
         ),
     ),
 )

@@ -16,7 +16,7 @@ from hub.api.meta.change import Change, Kind
 from hub.api.objects.history import is_remembered
 from hub.ports import Store, Transaction
 from hub.registry.generic.definition import WritePath
-from hub.registry.generic.schemas import MOMENT, OPEN, TEXT, Schema, listing, record
+from hub.registry.generic.schemas import MOMENT, OPEN, TEXT, Schema, described, listing, record
 from hub.registry.generic.virtual import not_found
 from hub.registry.kinds import write_paths
 from machinery.apiserver.read.past import parse_at
@@ -79,19 +79,19 @@ FIELDS = 200
 CHANGE_SCHEMA: Schema = record(
     "One change.",
     ("actor", "revision", "time", "type"),
-    revision={**TEXT, "description": "The resourceVersion that it made."},
+    revision=described(TEXT, "The resourceVersion that it made."),
     time=MOMENT,
-    actor={**TEXT, "description": "Who changed it."},
+    actor=described(TEXT, "Who changed it."),
     type={**TEXT, "enum": ["ADDED", "MODIFIED", "DELETED"]},
     fields=listing(
-        record("One field.", ("path",), path=TEXT, before={**OPEN, "description": "As it was."}, after=OPEN),
+        record("One field.", ("path",), path=TEXT, before=described(OPEN, "As it was."), after=OPEN),
         description="What is different now.",
     ),
     more={"type": "integer", "description": "Fields that are not told."},
 )
 HISTORY_SCHEMA: Schema = record(
     "ObjectHistory tells what became of one object.",
-    began={**MOMENT, "description": "What was before is forgotten."},
+    began=described(MOMENT, "What was before is forgotten."),
     changes=listing(CHANGE_SCHEMA, description="Newest first."),
 )
 for _field in ("before", "after"):

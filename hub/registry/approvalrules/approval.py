@@ -28,7 +28,6 @@ from hub.registry.multihub import owners
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import CLUSTER_LABEL, OPERATOR_GROUP, SUBJECT_PREFIX, CertificateSubject, ClusterName, parse_agent_user
 from machinery.meta.objects import Document, Key, Query, StoredObject
-from machinery.meta.selectors import Operator, Requirement
 from machinery.meta.timestamps import format_time
 from machinery.product import NAME
 
@@ -177,9 +176,8 @@ def _accepting(tx: Transaction, cluster: StoredObject, known: Sequence[ApprovalR
 
 def _asked_for(tx: Transaction, cluster: str) -> Iterator[_Asked]:
     """Requests for an agent of this cluster that are neither denied nor failed."""
-    of_cluster = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
     refused = (RequestPhase.DENIED, RequestPhase.FAILED)
-    for stored in tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items:
+    for stored in request_objects.of_cluster(tx, cluster):
         asked = _asked(tx, stored.document) if rules.phase(stored.document) not in refused else None
         if asked is not None and asked.grant.purpose is Purpose.AGENT:
             yield asked

@@ -4,7 +4,7 @@ from hub.api.approvalrules import CLUSTER_FIELDS, AskerKind, RuleVerdict
 from hub.api.meta import document as doc
 from hub.registry.approvalrules import service as approval_rules
 from hub.registry.generic.definition import ResourceDefinition
-from hub.registry.generic.schemas import CONDITIONS, MOMENT, NAME, TEXT, Schema, listing, record
+from hub.registry.generic.schemas import CONDITIONS, MOMENT, NAME, TEXT, Schema, described, listing, record
 from machinery.apiserver.resource import AGE, STATUS, Column, Resource, TableRow, age_of
 
 _TRUTH: Schema = {"type": "boolean"}
@@ -27,7 +27,7 @@ _REQUESTER = record(
         "enum": [str(each) for each in AskerKind],
         "description": "What the requester came with. Agent: the cluster's own agent, which renews its certificate.",
     },
-    name={**TEXT, "description": "The id of the credential, or the user's or group's whole name. Without it any of the kind."},
+    name=described(TEXT, "The id of the credential, or the user's or group's whole name. Without it any of the kind."),
 )
 _SPEC = record(
     'All that a rule names must fit. It must name something: a rule for every cluster says so, as clusterNames: ["*"].',
@@ -50,8 +50,8 @@ _SPEC = record(
         "description": 'A condition such as labels["region"] == "eu" && requester.user.endsWith("-ci"). What is missing is '
         f"unknown, and what is unknown does not hold. Fields: {CLUSTER_FIELDS.described()}.",
     },
-    dryRun={**_TRUTH, "description": "Only say what would be decided: a condition, an Event, an audit record, the counts."},
-    paused={**_TRUTH, "description": "Decide nothing for now."},
+    dryRun=described(_TRUTH, "Only say what would be decided: a condition, an Event, an audit record, the counts."),
+    paused=described(_TRUTH, "Decide nothing for now."),
 )
 _STATUS = record(
     "What the rule has decided. What a kill of the hub loses of the counts is a second's worth.",
@@ -59,7 +59,7 @@ _STATUS = record(
     approved=_COUNT,
     wouldAccept=_COUNT,
     wouldApprove=_COUNT,
-    matched={**_COUNT, "description": "All of them together."},
+    matched=described(_COUNT, "All of them together."),
     lastMatched=MOMENT,
     last=record("The newest decision.", decision=NAME, cluster=TEXT, dryRun=_TRUTH),
     observedGeneration=_COUNT,

@@ -13,8 +13,8 @@ from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction, Written
 from hub.registry.approvalrules.approval import is_open
+from hub.registry.certificatesigningrequests import service as request_objects
 from hub.registry.generic import objects
-from machinery.identity import CLUSTER_LABEL
 from machinery.meta.conditions import FALSE, TRUE, Condition
 from machinery.meta.objects import Key, Query, StoredObject
 from machinery.meta.selectors import Operator, Requirement
@@ -103,8 +103,7 @@ def undecided_of(tx: Transaction, clusters: Iterable[str]) -> list[str]:
     """Names of undecided requests of these clusters."""
     names = []
     for cluster in clusters:
-        of_cluster = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
-        names += _undecided(tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items)
+        names += _undecided(request_objects.of_cluster(tx, cluster))
     return names
 
 

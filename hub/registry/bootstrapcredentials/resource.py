@@ -28,6 +28,7 @@ from hub.registry.bootstrapcredentials.documents import (
 )
 from hub.registry.bootstrapcredentials.service import CredentialTerms
 from hub.registry.generic.definition import ResourceDefinition
+from hub.registry.generic.schemas import MOMENT, TEXT, Schema, described, listing, record
 from hub.registry.generic.virtual import DryRun, VirtualStorage, not_found
 from machinery.apiserver.resource import AGE, Column, Resource, TableRow
 from machinery.apiserver.storage import Actor, GroupResource, UpdateFunc
@@ -35,109 +36,83 @@ from machinery.errors import InvalidError, MethodNotAllowedError
 from machinery.identity import CredentialId
 from machinery.meta.objects import Document, Key, Page, Query, StoredObject
 
-TEXT: dict[str, Any] = {"type": "string"}
-MOMENT: dict[str, Any] = {"type": "string", "format": "date-time"}
-POSITIVE: dict[str, Any] = {"type": "integer", "format": "int32", "minimum": 1}
-A_YEAR = 365 * 24 * 3600
-COUNT: dict[str, Any] = {"type": "integer", "format": "int32"}
-ATTESTATION: dict[str, Any] = {
-    "type": "object",
-    "required": ["issuer"],
-    "description": "The first registration must bring a token of a service account of the managed cluster, for this hub alone.",
-    "properties": {
-        "issuer": {**TEXT, "description": "The issuer of the cluster's tokens: what `iss` in them is."},
-        "keys": {**TEXT, "description": "Its keys as a JWKS document; absent: fetched from the issuer's discovery."},
-        "certificateAuthority": {
-            **TEXT,
-            "description": "PEM of the CA behind the issuer's address; absent: those that the hub's system trusts.",
-        },
-        "audience": {**TEXT, "description": "For whom the token must be; absent: urn:uuid:<the hub's id>."},
-        "subject": {**TEXT, "description": "A pattern for the service account: system:serviceaccount:<namespace>:<name>."},
-    },
-}
-USE: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "clusterName": TEXT,
-        "agent": TEXT,
-        "requestName": {**TEXT, "description": "The CertificateSigningRequest."},
-        "heldSince": MOMENT,
-        "issuedAt": {**MOMENT, "description": "Absent while the request waits."},
-        "serialNumber": {**TEXT, "description": "Of the certificate, in hex."},
-    },
-}
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "description": "BootstrapCredential lets a cluster join. The private key never leaves its creator: "
-    "create one with a certificate request, and the answer's status holds the certificate. With `token` the hub makes a bearer "
-    "token instead, for agents that speak the Kubernetes API.",
-    "required": ["spec"],
-    "properties": {
-        "spec": {
+_FLAG: Schema = {"type": "boolean"}
+_COUNT: Schema = {"type": "integer", "format": "int32"}
+_POSITIVE: Schema = {**_COUNT, "minimum": 1}
+_ATTESTATION = record(
+    "The first registration must bring a token of a service account of the managed cluster, for this hub alone.",
+    ("issuer",),
+    issuer=described(TEXT, "The issuer of the cluster's tokens: what `iss` in them is."),
+    keys=described(TEXT, "Its keys as a JWKS document; absent: fetched from the issuer's discovery."),
+    certificateAuthority=described(
+        TEXT, "PEM of the CA behind the issuer's address; absent: those that the hub's system trusts."
+    ),
+    audience=described(TEXT, "For whom the token must be; absent: urn:uuid:<the hub's id>."),
+    subject=described(TEXT, "A pattern for the service account: system:serviceaccount:<namespace>:<name>."),
+)
+_USE = record(
+    clusterName=TEXT,
+    agent=TEXT,
+    requestName=described(TEXT, "The CertificateSigningRequest."),
+    heldSince=MOMENT,
+    issuedAt=described(MOMENT, "Absent while the request waits."),
+    serialNumber=described(TEXT, "Of the certificate, in hex."),
+)
+SCHEMA: Schema = record(
+    "BootstrapCredential lets a cluster join. The private key never leaves its creator: create one "
+    "with a certificate request, and the answer's status holds the certificate. With `token` the hub "
+    "makes a bearer token instead, for agents that speak the Kubernetes API.",
+    ("spec",),
+    spec=record(
+        request=described(
+            TEXT,
+            "A certificate signing request in PEM over the creator's key; its subject does not count. Needed "
+            "at creation unless a token is asked for, not kept.",
+        ),
+        token=described(_FLAG, "Whether the credential is a bearer token for the HTTPS door."),
+        clusterName=described(TEXT, "The only cluster name that may join with it."),
+        clusterNames=listing(
+            TEXT,
+            description="Patterns, of which the whole name of a cluster must fit one; * and ? are wild. Absent, and "
+            "without clusterName: any name.",
+        ),
+        clusterSet=described(
+            TEXT,
+            "The set that a cluster is put into which joins with it. It is good for new clusters, for those "
+            "of that set, and for those entered by hand that have not joined and are in no set.",
+        ),
+        labels={
             "type": "object",
-            "properties": {
-                "request": {
-                    **TEXT,
-                    "description": "A certificate signing request in PEM over the creator's key; its subject does not count. "
-                    "Needed at creation unless a token is asked for, not kept.",
-                },
-                "token": {"type": "boolean", "description": "Whether the credential is a bearer token for the HTTPS door."},
-                "clusterName": {**TEXT, "description": "The only cluster name that may join with it."},
-                "clusterNames": {
-                    "type": "array",
-                    "items": TEXT,
-                    "description": "Patterns, of which the whole name of a cluster must fit one; * and ? are wild. Absent, and "
-                    "without clusterName: any name.",
-                },
-                "clusterSet": {
-                    **TEXT,
-                    "description": "The set that a cluster is put into which joins with it. It is good for new clusters, for "
-                    "those of that set, and for those entered by hand that have not joined and are in no set.",
-                },
-                "labels": {
-                    "type": "object",
-                    "additionalProperties": TEXT,
-                    "description": "Labels that a cluster gets which joins with it, over what its agent says.",
-                },
-                "attestation": ATTESTATION,
-                "uses": {
-                    **POSITIVE,
-                    "description": "How many agents may get a certificate with it; absent: as many as come.",
-                },
-                "expirationSeconds": {
-                    **POSITIVE,
-                    "maximum": A_YEAR,
-                    "description": "How long the credential is valid; absent: the hub's default.",
-                },
-            },
+            "additionalProperties": {"type": "string"},
+            "description": "Labels that a cluster gets which joins with it, over what its agent says.",
         },
-        "status": {
-            "type": "object",
-            "properties": {
-                "phase": {**TEXT, "description": "Active, UsedUp, Expired or Revoked."},
-                "createdBy": TEXT,
-                "expirationTimestamp": MOMENT,
-                "revokedBy": TEXT,
-                "revocationTimestamp": MOMENT,
-                "revocationReason": TEXT,
-                "admittedClusters": {
-                    "type": "array",
-                    "items": TEXT,
-                    "description": "Clusters that were let in with it and have not been deleted.",
-                },
-                "usesSpent": {**COUNT, "description": "How many agents have got a certificate with it."},
-                "usesHeld": {**COUNT, "description": "How many uses are held for those that wait for a decision."},
-                "uses": {"type": "array", "items": USE, "description": "The last of them, oldest first."},
-                "certificate": {**TEXT, "description": "The certificate in PEM, only in the answer to the creation."},
-                "token": {**TEXT, "description": "The bearer token, only in the answer to the creation."},
-                "certificateAuthority": {**TEXT, "description": "The hub's CA in PEM."},
-                "hubID": TEXT,
-                "server": {**TEXT, "description": "How this door is reached from outside."},
-                "grpcServer": {**TEXT, "description": "How agents reach the hub: host:port."},
-            },
+        attestation=_ATTESTATION,
+        uses=described(_POSITIVE, "How many agents may get a certificate with it; absent: as many as come."),
+        expirationSeconds={
+            **_POSITIVE,
+            "maximum": 365 * 24 * 3600,
+            "description": "How long the credential is valid; absent: the hub's default.",
         },
-    },
-}
+    ),
+    status=record(
+        phase=described(TEXT, "Active, UsedUp, Expired or Revoked."),
+        createdBy=TEXT,
+        expirationTimestamp=MOMENT,
+        revokedBy=TEXT,
+        revocationTimestamp=MOMENT,
+        revocationReason=TEXT,
+        admittedClusters=listing(TEXT, description="Clusters that were let in with it and have not been deleted."),
+        usesSpent=described(_COUNT, "How many agents have got a certificate with it."),
+        usesHeld=described(_COUNT, "How many uses are held for those that wait for a decision."),
+        uses=listing(_USE, description="The last of them, oldest first."),
+        certificate=described(TEXT, "The certificate in PEM, only in the answer to the creation."),
+        token=described(TEXT, "The bearer token, only in the answer to the creation."),
+        certificateAuthority=described(TEXT, "The hub's CA in PEM."),
+        hubID=TEXT,
+        server=described(TEXT, "How this door is reached from outside."),
+        grpcServer=described(TEXT, "How agents reach the hub: host:port."),
+    ),
+)
 
 
 def _clusters(row: TableRow) -> str:

@@ -12,7 +12,7 @@ from hub.api.meta import document as doc
 from hub.ports import Store, Transaction
 from hub.registry.certificateauthorities import service as authorities
 from hub.registry.generic.definition import ResourceDefinition, action
-from hub.registry.generic.schemas import MOMENT, TEXT, Schema, listing, record
+from hub.registry.generic.schemas import MOMENT, TEXT, Schema, cell, described, listing, record
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage
 from machinery import pki
 from machinery.apiserver.resource import AGE, Column, Question, Resource, TableRow
@@ -32,24 +32,24 @@ _STATUS = record(
         "description": "Distributing: trusted, signs nothing yet. Issuing: signs. Outgoing: signs no more, counts still. "
         "Retiring: what it signed recovers agents and does nothing else. Retired: counts for nothing.",
     },
-    since={**MOMENT, "description": "When the phase began."},
-    fingerprint={**TEXT, "description": "Hex SHA-256 of the certificate in DER."},
+    since=described(MOMENT, "When the phase began."),
+    fingerprint=described(TEXT, "Hex SHA-256 of the certificate in DER."),
     notBefore=MOMENT,
-    notAfter={**MOMENT, "description": "No certificate outlives its CA: change it in time."},
-    certificate={**TEXT, "description": "PEM."},
-    crossSigned={**_FLAG, "description": "Whether the CA before it vouches for it, for agents that know only that one."},
+    notAfter=described(MOMENT, "No certificate outlives its CA: change it in time."),
+    certificate=described(TEXT, "PEM."),
+    crossSigned=described(_FLAG, "Whether the CA before it vouches for it, for agents that know only that one."),
     compromised=_FLAG,
-    wish={**TEXT, "description": "What an operator wants of it that is not done yet: Rotate, Proceed or Compromised."},
+    wish=described(TEXT, "What an operator wants of it that is not done yet: Rotate, Proceed or Compromised."),
     wishedBy=TEXT,
-    endsAt={**MOMENT, "description": "When it is retired at the latest."},
+    endsAt=described(MOMENT, "When it is retired at the latest."),
     signed={
         "type": "object",
         "additionalProperties": _COUNT,
         "description": "Certificates that have not ended, by purpose.",
     },
-    agents={**_COUNT, "description": "Accepted clusters whose agent has a certificate."},
-    agentsWithoutTrust={**_COUNT, "description": "Of those that say whom they trust, the ones that do not trust this CA."},
-    agentsHolding={**_COUNT, "description": "Those whose certificate is of this CA."},
+    agents=described(_COUNT, "Accepted clusters whose agent has a certificate."),
+    agentsWithoutTrust=described(_COUNT, "Of those that say whom they trust, the ones that do not trust this CA."),
+    agentsHolding=described(_COUNT, "Those whose certificate is of this CA."),
     clustersWithoutTrust=listing(TEXT, description=f"The first {SHOWN} of them."),
     clustersHolding=listing(TEXT, description=f"The first {SHOWN} of them."),
     clustersLeftBehind=listing(
@@ -75,19 +75,15 @@ ACTION_SCHEMA: Schema = record(
     status=record(
         "What came, or comes, of it.",
         phase=TEXT,
-        stranded={**_COUNT, "description": "Agents that need a new bootstrap credential if the CA goes at once."},
+        stranded=described(_COUNT, "Agents that need a new bootstrap credential if the CA goes at once."),
         strandedClusters=listing(TEXT, description="All of them."),
         silentClusters=listing(
             TEXT,
             description="Of those that can be moved: whose agent has a session, and sent nothing for longer than its lease.",
         ),
-        moving={**_COUNT, "description": "Agents that hold a certificate of it and can be moved now."},
+        moving=described(_COUNT, "Agents that hold a certificate of it and can be moved now."),
     ),
 )
-
-
-def _status_cell(field: str) -> Any:
-    return lambda row: doc.mapping(row.document, "status").get(field)
 
 
 def _waits(row: TableRow) -> str:
@@ -95,13 +91,15 @@ def _waits(row: TableRow) -> str:
 
 
 _COLUMNS = (
-    Column("Phase", _status_cell("phase"), description="Distributing, Issuing, Outgoing, Retiring or Retired."),
-    Column("Ends", _status_cell("notAfter"), description="Until when its certificate is valid."),
-    Column("Without Trust", _status_cell("agentsWithoutTrust"), type="integer", description="Agents that do not trust it yet."),
-    Column("Holding", _status_cell("agentsHolding"), type="integer", description="Agents whose certificate is of it."),
+    Column("Phase", cell("status", "phase"), description="Distributing, Issuing, Outgoing, Retiring or Retired."),
+    Column("Ends", cell("status", "notAfter"), description="Until when its certificate is valid."),
+    Column(
+        "Without Trust", cell("status", "agentsWithoutTrust"), type="integer", description="Agents that do not trust it yet."
+    ),
+    Column("Holding", cell("status", "agentsHolding"), type="integer", description="Agents whose certificate is of it."),
     Column("Waits For", _waits, description="What the next step waits for."),
     AGE,
-    Column("Fingerprint", _status_cell("fingerprint"), description="SHA-256 of the certificate.", priority=1),
+    Column("Fingerprint", cell("status", "fingerprint"), description="SHA-256 of the certificate.", priority=1),
 )
 
 

@@ -42,8 +42,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, requeste
         pki.parse_request(rules.pem(document))
         if (cluster := _cluster_of_requester(tx, document)) is not None:
             document = rules.labelled(document, cluster)
-            of_cluster = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
-            check_room(document, tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items)
+            check_room(document, of_cluster(tx, cluster))
     else:
         document = admission.updated(new, old.document, tx.now)
     return write(tx, REQUESTS, document, old, requester.user)
@@ -83,6 +82,12 @@ def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
 def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
     """Load many requests with one query, for `find`."""
     tx.objects.read_ahead(REQUESTS, [Key("", name) for name in names])
+
+
+def of_cluster(tx: Transaction, cluster: str) -> Sequence[StoredObject]:
+    """All requests with the label of the cluster."""
+    labelled = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
+    return tx.objects.find(REQUESTS, Query(labels=(labelled,))).items
 
 
 def find(tx: Transaction, name: str) -> StoredObject:

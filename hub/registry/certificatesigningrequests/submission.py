@@ -18,7 +18,6 @@ from hub.registry.generic.objects import write
 from machinery.errors import AlreadyExistsError, ForbiddenError
 from machinery.identity import (
     AGENT_ID_ALPHABET,
-    CLUSTER_LABEL,
     SIGNER,
     AddOnName,
     CertificateSubject,
@@ -27,8 +26,7 @@ from machinery.identity import (
     agent_subject,
     cluster_name,
 )
-from machinery.meta.objects import Key, Query
-from machinery.meta.selectors import Operator, Requirement
+from machinery.meta.objects import Key
 
 SUFFIX_LENGTH = 5
 
@@ -61,8 +59,7 @@ def enter(tx: Transaction, submission: Submission) -> str:
     rules.check_key_is_new(cluster, tx.certificates.of_key(certificates.key_hash(facts.public_key)))
     suffix = "".join(secrets.choice(AGENT_ID_ALPHABET) for _ in range(SUFFIX_LENGTH))
     document = rules.submitted_document(submission, rules.name_prefix(submission) + suffix)
-    asked, of_cluster = rules.fingerprint(document), Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
-    known = tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items
+    asked, known = rules.fingerprint(document), request_objects.of_cluster(tx, cluster)
     for stored in known:
         if rules.fingerprint(stored.document) == asked:
             return stored.key.name

@@ -1,5 +1,6 @@
 """Parts of schemas that several kinds share."""
 
+from collections.abc import Callable
 from typing import Any
 
 from hub.api.meta import document as doc
@@ -37,6 +38,11 @@ def record(about: str = "", needed: tuple[str, ...] = (), /, **properties: Schem
     return {"type": "object", **told, **required, "properties": properties}
 
 
+def described(schema: Schema, about: str) -> Schema:
+    """Returns the schema with a description."""
+    return {**schema, "description": about}
+
+
 def listing(items: Schema, *keys: str, description: str = "") -> Schema:
     """Returns a list schema; with `keys` a map list with these keys."""
     told = {"description": description} if description else {}
@@ -46,6 +52,11 @@ def listing(items: Schema, *keys: str, description: str = "") -> Schema:
 
 CONDITIONS_OF_TYPE: Schema = listing(CONDITION, "type")
 CONDITIONS: Schema = listing(CONDITION, "type", description="conditions describe the state of the object.")
+
+
+def cell(*path: str, absent: Any = None) -> Callable[[TableRow], Any]:
+    """Returns a table cell with the value of a field; `absent` without one."""
+    return lambda row: doc.mapping(row.document, *path[:-1]).get(path[-1], absent)
 
 
 def condition_status(document: Document, kind: str) -> str | None:

@@ -9,7 +9,7 @@ from hub.api.hubreplicas import Load, Replica
 from hub.api.meta import document as doc
 from hub.ports import Store, Transaction
 from hub.registry.generic.definition import ResourceDefinition, action
-from hub.registry.generic.schemas import MOMENT, TEXT, Schema, record
+from hub.registry.generic.schemas import MOMENT, TEXT, Schema, cell, described, record
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage
 from hub.registry.hubreplicas import service as draining
 from machinery.apiserver.resource import AGE, Answers, Column, Question, Resource, TableRow, age_of
@@ -22,29 +22,25 @@ SCHEMA: Schema = record(
     "that died is Lost for ten minutes.",
     status=record(
         "What the replica told last.",
-        state={
-            **TEXT,
-            "description": "Starting, Ready, Draining (it ends, or it is drained and still has sessions), Drained, or "
+        state=described(
+            TEXT,
+            "Starting, Ready, Draining (it ends, or it is drained and still has sessions), Drained, or "
             "Lost: it has not told anything for ten seconds.",
-        },
-        drained={**_FLAG, "description": "Whether an operator wants no session on it."},
-        leader={**_FLAG, "description": "Whether this replica runs the controllers."},
+        ),
+        drained=described(_FLAG, "Whether an operator wants no session on it."),
+        leader=described(_FLAG, "Whether this replica runs the controllers."),
         sessions={"type": "integer", "format": "int32", "description": "Agents that are connected to it."},
         watches={"type": "integer", "format": "int32", "description": "Watches that are open on its HTTPS door."},
-        cpu={**TEXT, "description": "Processor that it used between the last two times that it told, as a quantity."},
-        memory={**TEXT, "description": "Memory that is resident, as a quantity."},
+        cpu=described(TEXT, "Processor that it used between the last two times that it told, as a quantity."),
+        memory=described(TEXT, "Memory that is resident, as a quantity."),
         clockAheadSeconds={"type": "number", "description": "How far its clock is before the database's."},
-        version={**TEXT, "description": "Of the hub's program."},
-        grpcAddress={**TEXT, "description": "Where it listens for agents."},
-        httpsAddress={**TEXT, "description": "Where it listens for operators and tools."},
-        startTime={**MOMENT, "description": "When the process started."},
-        lastSeenTime={**MOMENT, "description": "When it last told of itself."},
+        version=described(TEXT, "Of the hub's program."),
+        grpcAddress=described(TEXT, "Where it listens for agents."),
+        httpsAddress=described(TEXT, "Where it listens for operators and tools."),
+        startTime=described(MOMENT, "When the process started."),
+        lastSeenTime=described(MOMENT, "When it last told of itself."),
     ),
 )
-
-
-def _status_cell(field: str) -> Any:
-    return lambda row: doc.mapping(row.document, "status").get(field)
 
 
 def _leader(row: TableRow) -> str:
@@ -56,17 +52,17 @@ def _seen(row: TableRow) -> str:
 
 
 _COLUMNS = (
-    Column("State", _status_cell("state"), description="Starting, Ready, Draining, Drained or Lost."),
+    Column("State", cell("status", "state"), description="Starting, Ready, Draining, Drained or Lost."),
     Column("Leader", _leader, description="Whether it runs the controllers."),
-    Column("Sessions", _status_cell("sessions"), type="integer", description="Agents that are connected to it."),
-    Column("Version", _status_cell("version"), description="Of the hub's program."),
+    Column("Sessions", cell("status", "sessions"), type="integer", description="Agents that are connected to it."),
+    Column("Version", cell("status", "version"), description="Of the hub's program."),
     Column("Last Seen", _seen, description="Since it last told of itself."),
     AGE,
-    Column("CPU", _status_cell("cpu"), description="Processor that it uses.", priority=1),
-    Column("Memory", _status_cell("memory"), description="Memory that is resident.", priority=1),
-    Column("Watches", _status_cell("watches"), type="integer", description="Watches that are open on it.", priority=1),
-    Column("gRPC", _status_cell("grpcAddress"), description="Where it listens for agents.", priority=1),
-    Column("HTTPS", _status_cell("httpsAddress"), description="Where it listens for operators and tools.", priority=1),
+    Column("CPU", cell("status", "cpu"), description="Processor that it uses.", priority=1),
+    Column("Memory", cell("status", "memory"), description="Memory that is resident.", priority=1),
+    Column("Watches", cell("status", "watches"), type="integer", description="Watches that are open on it.", priority=1),
+    Column("gRPC", cell("status", "grpcAddress"), description="Where it listens for agents.", priority=1),
+    Column("HTTPS", cell("status", "httpsAddress"), description="Where it listens for operators and tools.", priority=1),
 )
 
 
@@ -113,14 +109,14 @@ DRAIN_SCHEMA: Schema = record(
     "taken back or its process starts anew. Operators and tools are served on.",
     spec=record(
         "What is wanted.",
-        cancel={**_FLAG, "description": "true: the replica takes sessions again."},
-        force={**_FLAG, "description": "true: also where no other replica takes sessions."},
+        cancel=described(_FLAG, "true: the replica takes sessions again."),
+        force=described(_FLAG, "true: also where no other replica takes sessions."),
     ),
     status=record(
         "What became of it.",
-        drained={**_FLAG, "description": "Whether the order stands."},
+        drained=described(_FLAG, "Whether the order stands."),
         sessions={"type": "integer", "format": "int32", "description": "Agents that were connected when it told last."},
-        version={**TEXT, "description": "Of the replica's program: one that knows of no order ignores it."},
+        version=described(TEXT, "Of the replica's program: one that knows of no order ignores it."),
     ),
 )
 

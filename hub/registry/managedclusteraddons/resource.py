@@ -6,7 +6,7 @@ from hub.api.managedclusteraddons import versions
 from hub.api.meta import document as doc
 from hub.api.query.selection import ADD_ON_ALIASES, ADD_ON_FIELDS, of_conditions
 from hub.registry.generic.definition import ResourceDefinition
-from hub.registry.generic.schemas import CONDITIONS, DNS_LABEL, NAME, TEXT, Schema, condition_column, listing, record
+from hub.registry.generic.schemas import CONDITIONS, DNS_LABEL, NAME, TEXT, Schema, condition_column, described, listing, record
 from hub.registry.managedclusteraddons import service as addons
 from machinery.apiserver.resource import STATUS, Column, Resource, ServedVersion, TableRow, age_of
 
@@ -57,7 +57,7 @@ _CONFIGS = listing(CONFIG, description="configs is a list of add-on configuratio
 def _status(registration: Schema, reference: Schema) -> Schema:
     return record(
         "status represents the current status of the add-on.",
-        namespace={**TEXT, "description": "namespace on the managed cluster for the add-on's secret and lease."},
+        namespace=described(TEXT, "namespace on the managed cluster for the add-on's secret and lease."),
         conditions=CONDITIONS,
         registrations=listing(registration, description="registrations say how the add-on's agent registers to the hub."),
         addOnMeta=ADD_ON_META,
@@ -66,7 +66,7 @@ def _status(registration: Schema, reference: Schema) -> Schema:
         supportedConfigs=listing(CONFIG_KIND, "group", "resource"),
         relatedObjects=listing(_RELATED),
         healthCheck=record("", mode={**TEXT, "enum": ["Lease", "Customized"], "default": "Lease"}),
-        kubeClientDriver={**_DRIVER, "description": "The agent's driver, where no registration names it."},
+        kubeClientDriver=described(_DRIVER, "The agent's driver, where no registration names it."),
     )
 
 
@@ -82,7 +82,7 @@ ADDON_V1ALPHA1: Schema = record(
     spec=record(
         "spec holds configuration that could apply to any add-on.",
         configs=_CONFIGS,
-        installNamespace={**DNS_LABEL, "description": "Deprecated: where on the managed cluster the agent is installed."},
+        installNamespace=described(DNS_LABEL, "Deprecated: where on the managed cluster the agent is installed."),
     ),
     status=_status(_OLD_REGISTRATION, _ADDON_REFERENCE),
 )

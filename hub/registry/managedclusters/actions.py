@@ -14,7 +14,7 @@ from hub.api.meta import document as doc
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Store, Transaction
 from hub.registry.generic.definition import action
-from hub.registry.generic.schemas import MOMENT, TEXT, Schema, record
+from hub.registry.generic.schemas import MOMENT, TEXT, Schema, described, record
 from hub.registry.managedclusters import service as clusters
 from machinery.apiserver.resource import Question, Subresource
 from machinery.errors import Cause, InvalidError, invalid_value, required
@@ -112,13 +112,13 @@ MOVE_SCHEMA: Schema = record(
     "there, or is cancelled.",
     spec=record(
         "Where to.",
-        to={**TEXT, "description": "The hub's name, id, url, or the beginning of its id."},
+        to=described(TEXT, "The hub's name, id, url, or the beginning of its id."),
         cancel={"type": "boolean", "description": "true: the agent may stay."},
     ),
     status=record(
         "What became of it.",
-        hubID={**TEXT, "description": "The hub that the agent is asked to go to, or was; empty: there was no order."},
-        hubName={**TEXT, "description": "How the agent calls it."},
+        hubID=described(TEXT, "The hub that the agent is asked to go to, or was; empty: there was no order."),
+        hubName=described(TEXT, "How the agent calls it."),
     ),
 )
 
@@ -165,17 +165,17 @@ ROTATION_SCHEMA: Schema = record(
     ),
     status=record(
         "How far it is.",
-        before={**MOMENT, "description": "Certificates that were issued before this are to be renewed; absent: none is."},
+        before=described(MOMENT, "Certificates that were issued before this are to be renewed; absent: none is."),
         withinSeconds={"type": "integer", "format": "int64", "description": "As it was ordered."},
         agents={
             "type": "array",
             "items": record(
                 "An agent with a certificate that is good.",
-                name={**TEXT, "description": "The agent's id."},
+                name=described(TEXT, "The agent's id."),
                 renewed={"type": "boolean", "description": "Whether its newest certificate is of after the order."},
-                issuedTime={**MOMENT, "description": "When its newest certificate was issued."},
-                endTime={**MOMENT, "description": "When that ends."},
-                signedBy={**TEXT, "description": "The issuer, and which of its CAs."},
+                issuedTime=described(MOMENT, "When its newest certificate was issued."),
+                endTime=described(MOMENT, "When that ends."),
+                signedBy=described(TEXT, "The issuer, and which of its CAs."),
             ),
             "description": "Its agents; absent: none has a certificate.",
         },

@@ -15,7 +15,19 @@ from hub.api.query.parsing import sort_of, where_of
 from hub.api.query.selection import CLUSTER_ALIASES, CLUSTER_FIELDS, CLUSTER_LABELS, of_cluster
 from hub.ports import Store, Transaction
 from hub.registry.generic.definition import ResourceDefinition
-from hub.registry.generic.schemas import CONDITIONS_OF_TYPE, DNS_LABEL, MOMENT, QUALIFIED_NAME, TEXT, condition_column
+from hub.registry.generic.schemas import (
+    CONDITIONS_OF_TYPE,
+    DNS_LABEL,
+    MOMENT,
+    NAME,
+    QUALIFIED_NAME,
+    TEXT,
+    Schema,
+    condition_column,
+    described,
+    listing,
+    record,
+)
 from hub.registry.managedclusters import service as clusters
 from hub.registry.managedclusters.actions import cluster_move, cluster_rotation
 from machinery.apiserver.resource import STATUS, Column, Extras, Resource, TableRow, age_of
@@ -34,102 +46,106 @@ _QUANTITIES: dict[str, Any] = {
         "x-kubernetes-int-or-string": True,
     },
 }
-_TAINTS: dict[str, Any] = {
-    "description": "taints repel the cluster from placements that do not tolerate them.",
-    "type": "array",
-    "items": {
-        "type": "object",
-        "required": ["effect", "key"],
-        "properties": {
-            "effect": {
-                **TEXT,
-                "description": "effect on placements that do not tolerate the taint.",
-                "enum": list(admission.TAINT_EFFECTS),
-            },
-            "key": {
-                **TEXT,
-                "description": "key of the taint, such as foo.example.com/bar.",
-                "maxLength": 316,
-                "pattern": QUALIFIED_NAME,
-            },
-            "timeAdded": {**MOMENT, "description": "when the taint was added.", "nullable": True},
-            "value": {**TEXT, "description": "value that belongs to the key.", "maxLength": 1024},
+_TAINTS = listing(
+    record(
+        "",
+        (
+            "effect",
+            "key",
+        ),
+        effect={
+            **TEXT,
+            "description": "effect on placements that do not tolerate the taint.",
+            "enum": list(admission.TAINT_EFFECTS),
         },
+        key={
+            **TEXT,
+            "description": "key of the taint, such as foo.example.com/bar.",
+            "maxLength": 316,
+            "pattern": QUALIFIED_NAME,
+        },
+        timeAdded={**MOMENT, "description": "when the taint was added.", "nullable": True},
+        value={**TEXT, "description": "value that belongs to the key.", "maxLength": 1024},
+    ),
+    description="taints repel the cluster from placements that do not tolerate them.",
+)
+_SPEC = record(
+    "Spec represents a desired configuration for the agent on the managed cluster.",
+    hubAcceptsClient={
+        "description": "hubAcceptsClient says whether the hub accepts that the agent of this cluster joins. The other "
+        "half of the double opt-in is the approval of its certificate signing request.",
+        "type": "boolean",
     },
-}
-_SPEC: dict[str, Any] = {
-    "description": "Spec represents a desired configuration for the agent on the managed cluster.",
-    "type": "object",
-    "properties": {
-        "hubAcceptsClient": {
-            "description": "hubAcceptsClient says whether the hub accepts that the agent of this cluster joins. The other half "
-            "of the double opt-in is the approval of its certificate signing request.",
-            "type": "boolean",
-        },
-        "leaseDurationSeconds": {
-            "description": "leaseDurationSeconds is how often the agent shows that it lives; after five times as long without "
-            "a sign it is unknown whether the cluster is available.",
-            "type": "integer",
-            "format": "int32",
-            "default": round(DEFAULT_LEASE_DURATION.total_seconds()),
-        },
-        "managedClusterClientConfigs": {
-            "description": "managedClusterClientConfigs are the addresses of the managed cluster's API server.",
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["url"],
-                "properties": {
-                    "caBundle": {**TEXT, "format": "byte", "description": "CA bundle of the API server."},
-                    "url": {**TEXT, "description": "URL of the API server of the managed cluster."},
-                },
-            },
-        },
-        "taints": _TAINTS,
+    leaseDurationSeconds={
+        "description": "leaseDurationSeconds is how often the agent shows that it lives; after five times as long "
+        "without a sign it is unknown whether the cluster is available.",
+        "type": "integer",
+        "format": "int32",
+        "default": round(DEFAULT_LEASE_DURATION.total_seconds()),
     },
-}
-_STATUS: dict[str, Any] = {
-    "description": "Status represents the current status of the joined managed cluster.",
-    "type": "object",
-    "properties": {
-        "allocatable": {**_QUANTITIES, "description": "what pods may use of the cluster's resources."},
-        "capacity": {**_QUANTITIES, "description": "the resources of all nodes together."},
-        "clusterClaims": {
-            "description": "facts that the managed cluster tells about itself.",
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "name": {**TEXT, "maxLength": 253, "minLength": 1},
-                    "value": {**TEXT, "maxLength": 1024, "minLength": 1},
-                },
-            },
-        },
-        "conditions": {**CONDITIONS_OF_TYPE, "description": "conditions: accepted, joined, available, clock synced."},
-        "managedNamespaces": {
-            "description": "namespaces managed by the cluster sets that the cluster belongs to.",
-            "type": "array",
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["clusterSet", "name"],
-            "items": {
-                "type": "object",
-                "required": ["clusterSet", "name"],
-                "properties": {"clusterSet": TEXT, "name": DNS_LABEL, "conditions": CONDITIONS_OF_TYPE},
-            },
-        },
-        "version": {
-            "description": "version of the managed cluster.",
-            "type": "object",
-            "properties": {"kubernetes": {**TEXT, "description": "its Kubernetes version."}},
-        },
-    },
-}
-SCHEMA: dict[str, Any] = {
-    "description": "ManagedCluster represents the desired state and current status of a managed cluster. Joining is "
-    "a double opt-in: the hub accepts the cluster (spec.hubAcceptsClient) and approves its certificate signing request.",
-    "type": "object",
-    "properties": {"spec": _SPEC, "status": _STATUS},
-}
+    managedClusterClientConfigs=listing(
+        record(
+            "",
+            ("url",),
+            caBundle={**TEXT, "format": "byte", "description": "CA bundle of the API server."},
+            url=described(TEXT, "URL of the API server of the managed cluster."),
+        ),
+        description="managedClusterClientConfigs are the addresses of the managed cluster's API server.",
+    ),
+    taints=_TAINTS,
+)
+_STATUS = record(
+    "Status represents the current status of the joined managed cluster.",
+    allocatable=described(_QUANTITIES, "what pods may use of the cluster's resources."),
+    capacity=described(_QUANTITIES, "the resources of all nodes together."),
+    clusterClaims=listing(
+        record(name={**NAME, "maxLength": 253}, value={**NAME, "maxLength": 1024}),
+        description="facts that the managed cluster tells about itself.",
+    ),
+    conditions=listing(
+        record(
+            "",
+            (
+                "lastTransitionTime",
+                "message",
+                "reason",
+                "status",
+                "type",
+            ),
+            lastTransitionTime=MOMENT,
+            message={**TEXT, "maxLength": 32768},
+            observedGeneration={"type": "integer", "format": "int64", "minimum": 0},
+            reason={**NAME, "maxLength": 1024, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"},
+            status={**TEXT, "enum": ["True", "False", "Unknown"]},
+            type={**TEXT, "maxLength": 316, "pattern": QUALIFIED_NAME},
+        ),
+        "type",
+        description="conditions: accepted, joined, available, clock synced.",
+    ),
+    managedNamespaces=listing(
+        record(
+            "",
+            (
+                "clusterSet",
+                "name",
+            ),
+            clusterSet=TEXT,
+            name=DNS_LABEL,
+            conditions=CONDITIONS_OF_TYPE,
+        ),
+        "clusterSet",
+        "name",
+        description="namespaces managed by the cluster sets that the cluster belongs to.",
+    ),
+    version=record("version of the managed cluster.", kubernetes=described(TEXT, "its Kubernetes version.")),
+)
+SCHEMA: Schema = record(
+    "ManagedCluster represents the desired state and current status of a managed cluster. Joining is "
+    "a double opt-in: the hub accepts the cluster (spec.hubAcceptsClient) and approves its "
+    "certificate signing request.",
+    spec=_SPEC,
+    status=_STATUS,
+)
 
 
 def _urls(row: TableRow) -> str | None:

@@ -31,8 +31,6 @@ from machinery.identity import ClusterName, CredentialId, cluster_name, parse_bo
 from machinery.meta.conditions import Condition
 from machinery.meta.objects import Document, Key, StoredObject
 
-GROUP = rules.RESOURCE.partition(".")[2]
-
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
     """Create (`old` None) or update, with defaults and validation. A bootstrap credential admits the name that it creates.
@@ -240,7 +238,7 @@ def _write_changed(tx: Transaction, new: Document, old: StoredObject, actor: str
 
 
 def _subject(name: str) -> ErrorSubject:
-    return ErrorSubject(name=name, group=GROUP, kind="managedclusters")
+    return ErrorSubject(name=name, group=rules.GROUP, kind="managedclusters")
 
 
 def with_default_set(tx: Transaction, cluster: Document) -> dict[str, Any]:

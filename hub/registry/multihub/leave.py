@@ -7,7 +7,7 @@ from hub.api.certificatesigningrequests import request as requests
 from hub.api.certificatesigningrequests.request import RequestPhase
 from hub.api.managedclusters import cluster as rules
 from hub.api.meta import document as doc
-from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.revocations import CLUSTER_DELETED, CLUSTER_LEFT
 from hub.ports import Transaction
 from hub.registry.certificates import service as certificates
@@ -16,9 +16,8 @@ from hub.registry.managedclusters import service as clusters
 from hub.registry.multihub import owners
 from machinery import pki
 from machinery.errors import InvalidError
-from machinery.identity import CLUSTER_LABEL, AgentId, ClusterName, agent_subject
-from machinery.meta.objects import Key, Query, StoredObject
-from machinery.meta.selectors import Operator, Requirement
+from machinery.identity import AgentId, ClusterName, agent_subject
+from machinery.meta.objects import Key, StoredObject
 
 ENDED = (CLUSTER_LEFT, CLUSTER_DELETED)
 """Revocation reasons of the certificates of a cluster that has left, by its own or an operator's decision."""
@@ -56,8 +55,7 @@ def withdraw(
     The cluster is deleted if this credential admitted it, the uid matches, it was never accepted and no agent has a
     certificate.
     """
-    of_cluster = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
-    found = tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items
+    found = request_objects.of_cluster(tx, cluster)
     own = [stored for stored in found if _is_undecided(stored, agent, cluster, requester.user)]
     for stored in own:
         request_objects.remove(tx, stored, requester.user)
