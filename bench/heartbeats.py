@@ -22,7 +22,7 @@ from grpc import aio
 from bench.agents import Agent, Target, bootstrap, open_session, register_many
 from bench.stage import Stage, cpu_seconds, memory_mib, postgres_cpu_seconds, postgres_for_hubs, report, staged
 from machinery.wire.session.v1 import session_pb2 as wire
-from spoke.domain.beats import pause
+from spoke.domain.schedule import pause
 
 OPENING_AT_ONCE = 50
 IDLE_SECONDS, WARM_UP_SECONDS = 30.0, 45.0

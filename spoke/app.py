@@ -13,19 +13,18 @@ from machinery.client.rest import KubeClient
 from machinery.runtime.clock import Clock, SystemClock
 from machinery.runtime.scheduler import Scheduler, Timetable
 from machinery.runtime.tasks import GuardedTasks
-from spoke.agent.kubeconfig_reload import FollowedKubeconfig
 from spoke.agent.leader_election import OPEN, ElectedAgent, Fence, OwnLock, candidate_of
 from spoke.agent.loop import SpokeAgent
 from spoke.agent.unregistration import ResidentAgent, Working
 from spoke.bootstraps import BootstrapFile, Bootstraps, BootstrapSecret
-from spoke.cluster import TOKEN, KubeCluster, ServiceAccountAttest
+from spoke.cluster import TOKEN, FollowedKubeconfig, KubeCluster, ServiceAccountAttest
 from spoke.credentials.directory import AtomicDirectory
 from spoke.credentials.kubernetes_secrets import KubeSecrets, OwnedSecrets
 from spoke.domain.addon import AddOn
-from spoke.domain.beats import Detection
 from spoke.domain.hubs import HubSelectionPolicy, Unaccepted
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.route import Driver, Reach
+from spoke.domain.schedule import Detection
 from spoke.domain.status import ClusterClaimRules
 from spoke.observability.event_recorder import KubeEvents
 from spoke.observability.progress import AgentProgress

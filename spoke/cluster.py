@@ -1,6 +1,7 @@
 """Adapter: the managed cluster over its Kubernetes API. It reads; the rules are in `spoke.domain`.
 
-Source of the health rule: OCM's registration agent.
+Source of the health rule: OCM's registration agent. A kubeconfig that is replaced on disk is loaded if it still names the same
+cluster: an agent in hosted mode gets the managed cluster's kubeconfig as a file, whose credential another program renews.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from machinery.client.reflector import ObjectKey, Reflector, mirrored
 from machinery.client.rest import KubeClient, Object, Response, RestResource
 from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError
 from machinery.meta.timestamps import parse_time
+from machinery.observability.log_once import LogOnce
 from machinery.pki import unverified_claims
 from spoke.domain.report import WANTED, NodeResources, ReportedClaim
 from spoke.domain.status import PROBE_TIMEOUT, merged_claims
@@ -227,3 +229,81 @@ class ServiceAccountAttest(Attest):
         if not subject.startswith(ACCOUNT_PREFIX) or not name:
             raise InvalidError(f"the hub demands a token of this cluster: {_HOW}")
         return f"{namespace}/{name}"
+
+
+KUBECONFIG_POLL = timedelta(seconds=10)
+
+
+class FollowedKubeconfig:
+    """One client and the file that it was made from. `run` must be running."""
+
+    def __init__(self, client: KubeClient, path: Path) -> None:
+        self._client = client
+        self._path = path
+        self._seen = _signature(path), _read_file(path)
+        self._uid = ""
+        self._log = LogOnce(log)
+
+    async def run(self, every: timedelta = KUBECONFIG_POLL) -> None:
+        """Poll the file until cancelled."""
+        while True:
+            await asyncio.sleep(every.total_seconds())
+            signature, known = _signature(self._path), self._seen
+            if signature == known[0]:
+                continue  # a cheap check, because the agent is idle most of the time
+            content = await asyncio.to_thread(_read_file, self._path)
+            if content == known[1] or await self.turned():
+                self._seen = signature, content
+
+    async def turned(self) -> bool:
+        """Try to load the file; return whether it was handled. An unusable file or unreachable cluster changes nothing."""
+        try:
+            new = await KubeClient.from_file(self._path)
+        except InvalidError as error:
+            self._tell("kubeconfig.unusable", error.message, "the one before stays in use")
+            return False
+        try:
+            before = await self._known_uid()
+            found = await KubeCluster(new).uid()
+        except MusterError as error:
+            await new.close()
+            self._tell("kubeconfig.not_reached", error.message, "trying again; the one before stays in use")
+            return False
+        if before not in ("", found):
+            await new.close()
+            why = "it names another cluster: its kube-system namespace has another uid"
+            self._tell("kubeconfig.another_cluster", why, "the agent stays with its own; another cluster is another agent's")
+            return True
+        await self._client.turn_to(new)
+        self._uid = found
+        self._log.reset()
+        log.info("kubeconfig.replaced", file=str(self._path))
+        return True
+
+    async def _known_uid(self) -> str:
+        """The UID of the present cluster; empty when its credential cannot read it any more."""
+        if not self._uid:
+            try:
+                self._uid = await KubeCluster(self._client).uid()
+            except MusterError:
+                return ""
+        return self._uid
+
+    def _tell(self, event: str, why: str, following: str) -> None:
+        self._log.warning(event, why, file=str(self._path), next=following)
+
+
+def _signature(path: Path) -> tuple[int, ...]:
+    """Changes whenever the file is written or replaced."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

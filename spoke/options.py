@@ -11,10 +11,10 @@ from machinery.runtime.scheduler import Timetable
 from spoke.bootstraps import Bootstraps
 from spoke.credentials.kubeconfigs import HOWEVER
 from spoke.domain.addon import AddOn
-from spoke.domain.beats import Detection
 from spoke.domain.hubs import HubSelectionPolicy
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.route import Reach
+from spoke.domain.schedule import Detection
 from spoke.domain.status import ClusterClaimRules
 from spoke.ports.cluster import Announcer, Attest, Cluster, CredentialDirectory, Secrets
 from spoke.ports.hub import Dial

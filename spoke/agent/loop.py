@@ -24,7 +24,7 @@ from spoke.controllers.addons import AddOnCredentials
 from spoke.controllers.status import AvailabilityWatch
 from spoke.credentials.directory import MIRROR_RETRY, PatientDirectory
 from spoke.credentials.owner import OvertakenError
-from spoke.credentials.restored_secrets import RememberedSecrets
+from spoke.credentials.slot import RememberedSecrets
 from spoke.domain.credential import CredentialFinding
 from spoke.domain.hubs import HubState, Why
 from spoke.domain.next_step import OBSERVE, Action, NextStep, decide

@@ -22,7 +22,7 @@ from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Reconciler
 from spoke.credentials.slot import Slot
 from spoke.domain.addon import CSR, CUSTOMIZED, GRACE, RESERVED, AddOn, AddOnRegistration, lease_condition, secret_name
-from spoke.domain.renewal import RequestedRenewal
+from spoke.domain.schedule import RequestedRenewal
 from spoke.ports.cluster import Cluster, RefusedSecretError
 from spoke.ports.hub import HubClient, HubSession
 from spoke.registration.addon_credentials import AddOnContext, AddOnCredential, RefusedError, RenewalRequest, credential_for

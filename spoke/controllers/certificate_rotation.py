@@ -1,6 +1,6 @@
 """Renews the agent's certificate: a new key, a request under the present identity, one update of the secret.
 
-The time is drawn once per certificate (`spoke.domain.renewal`). The session continues meanwhile. The agent then changes to the
+The time is drawn once per certificate (`spoke.domain.schedule`). The session continues meanwhile. The agent then changes to the
 new certificate, and keeps the old one until the new one has carried a beat.
 """
 
@@ -18,7 +18,7 @@ from machinery.runtime.controller import Reconciler
 from spoke.credentials.slot import Contents
 from spoke.domain.bootstrap import BootstrapState
 from spoke.domain.credential import CertificateView
-from spoke.domain.renewal import RequestedRenewal, rotate_at
+from spoke.domain.schedule import RequestedRenewal, rotate_at
 from spoke.ports.hub import HubClient
 from spoke.registration.csr_flow import Enrolment
 

@@ -1,6 +1,6 @@
 """Sends beats at the hub's interval while the hub accepts this cluster.
 
-All agents of a hub send beats at the same instants (`spoke.domain.beats`), so that a hub acknowledges many at once.
+All agents of a hub send beats at the same instants (`spoke.domain.schedule`), so that a hub acknowledges many at once.
 Beats do not wait for one another. A beat without acknowledgement in time means that the hub is silent, whatever TCP and
 keepalive report; the session is then lost.
 """
@@ -14,8 +14,8 @@ import structlog
 
 from machinery.observability.metrics import Distribution
 from machinery.runtime.clock import Clock
-from spoke.domain.beats import SILENCE, pause
 from spoke.domain.next_step import SessionEnd
+from spoke.domain.schedule import SILENCE, pause
 from spoke.ports.hub import HubLostError, HubSession
 
 log = structlog.get_logger(__name__)

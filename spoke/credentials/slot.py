@@ -1,19 +1,26 @@
-"""One secret that holds a credential and a pending request; changed by read, modify, write.
+"""The agent's own secrets: a slot for each hub, and the owner's secret.
 
-Each hub has a slot named after its id, with its credential and the request for the next one. The credential of the owner is
-also in the owner's secret, in Open Cluster Management's layout: other programs mount and mirror that one.
+A slot holds a credential and a pending request; it is changed by read, modify, write. Each hub has one, named after its id,
+with its credential and the request for the next one. The credential of the owner is also in the owner's secret, in Open
+Cluster Management's layout: other programs mount and mirror that one. Secrets that others delete are recreated from memory.
 """
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import timedelta
 
-from machinery.errors import AlreadyExistsError, ConflictError
+import structlog
+
+from machinery.errors import AlreadyExistsError, ConflictError, MusterError, NotLeaderError
 from machinery.identity import HubId
+from machinery.observability.log_once import LogOnce
 from spoke.domain.credential import (
     CERTIFICATE,
     EPOCH,
     HUB_ID,
     KEY,
     KUBECONFIG,
+    LEFT,
     ORIGIN,
     PENDING_KEY,
     PENDING_REQUEST,
@@ -23,6 +30,9 @@ from spoke.domain.credential import (
     TRUST,
 )
 from spoke.ports.cluster import Secrets, SecretSnapshot
+
+log = structlog.get_logger(__name__)
+
 
 Contents = Mapping[str, bytes]
 ATTEMPTS = 5
@@ -131,3 +141,81 @@ def without_trust(contents: Contents) -> Contents:
 def without_credential(contents: Contents) -> Contents:
     """The contents that a new credential keeps. An old recovery certificate belongs to the old key, so it is removed."""
     return {key: content for key, content in contents.items() if key not in (CERTIFICATE, KEY, RECOVERY, TOKEN_FILE)}
+
+
+RESTORE_PERIOD = timedelta(seconds=30)
+
+
+class RememberedSecrets(Secrets):
+    """`inner`, with a memory of the last contents of the owner's secret and the hubs' slots.
+
+    Nothing is recreated after `spoke leave`, or by a process that does not hold the Lease (`inner` refuses its writes), or in a
+    namespace that is being deleted. `tell` is called with a reason and a message for an Event.
+    """
+
+    def __init__(self, inner: Secrets, tell: Callable[[str, str], None]) -> None:
+        self._inner = inner
+        self._tell = tell
+        self._known: dict[str, Mapping[str, bytes]] = {}
+        self._one = asyncio.Lock()
+        self._log = LogOnce(log)
+
+    async def read(self, name: str) -> SecretSnapshot:
+        """Read a secret; recreate it first if it is missing and known."""
+        snapshot = await self._inner.read(name)
+        if snapshot.version is None and name in self._known:
+            return await self._restored(name) or snapshot
+        return self._noted(name, snapshot)
+
+    async def write(self, name: str, contents: Mapping[str, bytes], version: str | None) -> SecretSnapshot:
+        return self._noted(name, await self._inner.write(name, contents, version))
+
+    async def delete(self, name: str) -> None:
+        async with self._one:
+            await self._inner.delete(name)
+            self._known.pop(name, None)
+
+    async def named(self, prefix: str) -> Sequence[str]:
+        return await self._inner.named(prefix)
+
+    def changes(self, name: str) -> AsyncIterator[SecretSnapshot]:
+        return self._inner.changes(name)
+
+    async def run(self) -> None:
+        """Check for missing secrets until cancelled."""
+        while True:
+            await asyncio.sleep(RESTORE_PERIOD.total_seconds())
+            for name in tuple(self._known):
+                try:
+                    await self.read(name)
+                except MusterError as error:
+                    log.debug("secret.not_looked_at", secret=name, error=error.message)
+
+    def _noted(self, name: str, snapshot: SecretSnapshot) -> SecretSnapshot:
+        if snapshot.version is not None and name.startswith(OWNER_SECRET):
+            self._known[name] = snapshot.contents
+        return snapshot
+
+    async def _restored(self, name: str) -> SecretSnapshot | None:
+        """The recreated secret; None when it was not recreated."""
+        async with self._one:
+            if LEFT in (await self._inner.read(OWNER_SECRET)).contents:
+                self._known.clear()
+            contents = self._known.get(name)
+            if contents is None:
+                return None
+            try:
+                written = await self._inner.write(name, contents, None)
+            except NotLeaderError:
+                return None
+            except AlreadyExistsError:
+                return await self._inner.read(name)
+            except MusterError as error:
+                self._log.warning("secret.not_restored", error.message, secret=name)
+                return None
+        self._log.reset()
+        log.warning("secret.restored", secret=name, because="somebody has deleted it")
+        self._tell(
+            "SecretRestored", f'secret "{name}" was deleted, and is there again: `spoke rejoin` has the agent register anew'
+        )
+        return written

@@ -42,7 +42,7 @@ from spoke.domain.credential import CERTIFICATE, CredentialFinding, Flaw, validi
 from spoke.domain.hubs import HubState, ListedHub, incredible, is_credible
 from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import SessionEnd, loss_of
-from spoke.domain.renewal import AskedAgain, rotate_at
+from spoke.domain.schedule import AskedAgain, rotate_at
 from spoke.observability.progress import AgentProgress
 from spoke.options import AgentOptions, Pause, World
 from spoke.ports.hub import HubClient, StandingBy

@@ -18,9 +18,9 @@ from spoke.domain.addon import AddOn
 from spoke.domain.hubs import ListedHub
 from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import SessionEnd
-from spoke.domain.renewal import RequestedRenewal
 from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint, ManagedNamespace
 from spoke.domain.route import Driver
+from spoke.domain.schedule import RequestedRenewal
 
 
 class HubLostError(UnavailableError):

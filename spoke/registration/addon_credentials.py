@@ -21,7 +21,7 @@ from spoke.domain.addon import TOKEN, AddOn, AddOnRegistration, token_due_of, to
 from spoke.domain.bootstrap import BootstrapState
 from spoke.domain.credential import CERTIFICATE, CLUSTER_NAME, HUB_ID, KEY, KUBECONFIG, RECOVERY, TOKEN_FILE, validity
 from spoke.domain.names import AgentIdentity
-from spoke.domain.renewal import RequestedRenewal, rotate_at
+from spoke.domain.schedule import RequestedRenewal, rotate_at
 from spoke.options import AddOnCare
 from spoke.ports.cluster import Secrets
 from spoke.ports.hub import AddOnToken, HubClient

@@ -1,26 +1,31 @@
-"""What the sessions of an agent share, and one open session."""
+"""What the sessions of an agent share: its parts, an open session, and the owner's secret during the stay with a hub."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import structlog
 
 from machinery.errors import MusterError
+from machinery.identity import HubId
 from machinery.meta.conditions import Condition
 from machinery.runtime.clock import OffsetClock
 from spoke.bootstraps import BootstrapWatch
 from spoke.controllers.addons import AddOnCredentials
 from spoke.controllers.status import AvailabilityWatch
-from spoke.credentials.kubeconfigs import HubConnection
-from spoke.credentials.owner import Owner
+from spoke.credentials.kubeconfigs import HubConnection, view_stored
+from spoke.credentials.owner import Owner, OwnerRecord
+from spoke.credentials.slot import Contents, credential_of, hub_slot
 from spoke.credentials.trust_bundle import fingerprints
+from spoke.domain.credential import judge
 from spoke.domain.names import AgentIdentity
+from spoke.domain.next_step import SessionEnd
 from spoke.failover.candidates import HubList
 from spoke.observability.event_recorder import Announcements
 from spoke.observability.progress import AgentProgress
-from spoke.options import AgentOptions, World
-from spoke.ports.hub import Capability, Greeting, HubClient, HubLostError, HubSession
+from spoke.options import AgentOptions, Pause, World
+from spoke.ports.hub import Capability, Greeting, HubClient, HubLostError, HubSession, SessionEpochError
 
 log = structlog.get_logger(__name__)
 
@@ -79,3 +84,94 @@ async def open_session(agent: AgentContext, connection: HubConnection, owner: Ow
         log.info("session.opened", hub=connection.address.target, epoch=owner.epoch)
         return ActiveSession(connection, client, session, stack.pop_all().aclose, owner)
     raise AssertionError
+
+
+HEALS = Pause(timedelta(seconds=1), timedelta(minutes=10), jitter=0.5)
+"""Between two increases of the epoch, when an increase does not help for long."""
+
+
+class OwnerSecret:
+    """`owner` is the content of the secret as last read or written."""
+
+    def __init__(self, agent: AgentContext, member: Member, owner: Owner) -> None:
+        self.owner = owner
+        self._agent = agent
+        self._member = member
+        self._record = OwnerRecord(agent.world.secrets, agent.hub_clock, agent.world.clock)
+        self._heals = HEALS.backoff(agent.world.random)
+
+    def attend(self, busy: HubId) -> None:
+        """Notify standby registration of the owner and of the hub that the agent itself deals with."""
+        agent, member = self._agent, self._member
+        agent.hubs.attend(agent.bootstrap.listing, self.owner, busy, member.identity)
+
+    async def give(self, known: Owner, hub: HubId) -> Owner:
+        """Make `hub` the owner in the secret, with the credential of its slot; `owner` is not changed. Raises HubLostError."""
+        credential = await self._credential(hub)
+        try:
+            owner = await self._record.give(known, hub, credential, reported_epoch=self._agent.hubs.told)
+        except MusterError as error:
+            raise HubLostError(f"the owner's secret could not be changed: {error.message}") from error
+        self._mirror(owner)
+        return owner
+
+    async def take_back(self, hub: HubId) -> None:
+        """Make `hub` the owner again if the secret names another; no hub is dialled before that.
+
+        Raises OvertakenError, and errors of reading and writing.
+        """
+        if self.owner.hub_id not in (None, hub):
+            await self.confirm()
+            self.owner = await self.give(self.owner, hub)
+            self._agent.hubs.settle(self._agent.bootstrap.listing, self.owner)
+
+    async def confirm(self) -> None:
+        """Raises OvertakenError when another copy of this agent has written the secret."""
+        await self._record.confirm(self.owner)
+
+    async def heal(self, stale: SessionEpochError, hub: HubId) -> None:
+        """Raise the epoch above the hub's. Raises OvertakenError when another copy of this agent has written the secret."""
+        await self.confirm()
+        if self._heals.failures:
+            troubled = self._agent.progress.troubled(stale, self._heals.next(), "raising the epoch")
+            await self._agent.bootstrap.rest(troubled)
+        else:
+            self._heals.next()
+        await self._raise_epoch(stale.epoch, f"the hub {self._agent.hubs.name_of(hub)}", hub)
+
+    async def outgrow(self, hub: HubId) -> None:
+        """Raise the epoch above the claim of a standby hub that knows another owner. Raises HubLostError."""
+        try:
+            await self._raise_epoch(self._agent.hubs.told, "a hub in reserve", hub)
+        except MusterError as error:
+            raise HubLostError(f"the epoch could not be raised: {error.message}") from error
+
+    def be_steady(self) -> None:
+        """Reset the backoff: a session has lasted, so the increase has helped."""
+        self._heals.reset()
+
+    async def _raise_epoch(self, told: int, who: str, busy: HubId) -> None:
+        before = self.owner.epoch
+        self.owner = await self._record.raise_epoch(self.owner, reported_epoch=told)
+        now = self.owner.epoch
+        log.warning("hub.epoch_raised", known=told, before=before, epoch=now)
+        message = f"{who} knows the epoch {told}, the secret said {before}: it was lost or put back; it is {now} now"
+        self._agent.announcements.tell("HubEpochRaised", message, warning=True)
+        self._mirror(self.owner)
+        self.attend(busy)
+
+    async def _credential(self, hub: HubId) -> Contents:
+        """The credential in a hub's slot. Raises HubLostError when it has a flaw."""
+        try:
+            kept = credential_of(await hub_slot(self._agent.world.secrets, hub).read())
+        except MusterError as error:
+            raise HubLostError(f"the credential could not be read: {error.message}") from error
+        finding = judge(view_stored(kept), None, self._member.identity.names, self._agent.hub_clock.now())
+        if finding is not None and not finding.about_time:  # the time is that of the hub being left, which may be wrong
+            self._agent.hubs.fail(hub, finding.message)
+            raise HubLostError(finding.message, SessionEnd.UNAUTHENTICATED)
+        return kept
+
+    def _mirror(self, owner: Owner) -> None:
+        if self._agent.world.directory is not None:
+            self._agent.world.directory.replace(owner.contents)

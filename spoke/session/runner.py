@@ -22,8 +22,8 @@ from spoke.controllers.certificate_rotation import KEY, CertificateRotation
 from spoke.controllers.lease import LeaseController
 from spoke.credentials.kubeconfigs import HubConnection, stored_connection
 from spoke.credentials.slot import Contents, slot_at
-from spoke.domain.beats import SILENCE, UNANSWERED, patience
 from spoke.domain.next_step import SessionEnd
+from spoke.domain.schedule import SILENCE, UNANSWERED, patience
 from spoke.ports.hub import Capability, Desired, HubLostError
 from spoke.registration.addon_credentials import AddOnContext
 from spoke.registration.csr_flow import Enrolment

@@ -25,8 +25,7 @@ from spoke.failover.candidates import ReconnectBudget
 from spoke.ports.hub import HubLostError, SessionEpochError
 from spoke.registration.csr_flow import Enrolment, pends_for
 from spoke.registration.register import renewal
-from spoke.session.context import ActiveSession, AgentContext, Member, open_session
-from spoke.session.owner_secret import OwnerSecret
+from spoke.session.context import ActiveSession, AgentContext, Member, OwnerSecret, open_session
 from spoke.session.runner import Handover, HubEvents, SessionRun
 
 SHORTEST_DIAL = 0.25

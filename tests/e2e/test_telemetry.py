@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import hub.metrics as of_hub
-import spoke.observability.metrics as of_spoke
+import spoke.observability.probes as of_spoke
 from machinery.observability.metrics import Metric
 from tests.e2e.processes import Bench, free_port, until
 from tests.fakes.prometheus import Prometheus

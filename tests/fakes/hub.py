@@ -58,8 +58,8 @@ from spoke.domain.addon import AddOn
 from spoke.domain.hubs import ListedHub
 from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import SessionEnd, loss_of
-from spoke.domain.renewal import RequestedRenewal
 from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint, ManagedNamespace
+from spoke.domain.schedule import RequestedRenewal
 from spoke.ports.hub import (
     NONE,
     AddOnToken,

@@ -12,7 +12,7 @@ import promql_parser
 import yaml
 
 import hub.metrics as of_hub
-import spoke.observability.metrics as of_spoke
+import spoke.observability.probes as of_spoke
 from machinery.observability.metrics import Metric, MetricKind, described
 from tests.fakes.prometheus import Prometheus, labels_in, names_in
 

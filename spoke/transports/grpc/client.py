@@ -16,11 +16,11 @@ from machinery.runtime.clock import Clock
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from machinery.wire.session.v1.session_pb2_grpc import SessionStub
-from spoke.domain.beats import Detection, patience
 from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.route import shown_proxy
+from spoke.domain.schedule import Detection, patience
 from spoke.ports.hub import (
     NONE,
     AddOnToken,

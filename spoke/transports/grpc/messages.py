@@ -9,8 +9,8 @@ from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as session
 from spoke.domain.addon import CSR, KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.hubs import HubState, ListedHub
-from spoke.domain.renewal import RequestedRenewal
 from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint, ManagedNamespace
+from spoke.domain.schedule import RequestedRenewal
 from spoke.ports.hub import CSRState, Desired, Drain, StandingBy
 
 _STATES = {

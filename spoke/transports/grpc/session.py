@@ -15,14 +15,14 @@ from machinery.meta.conditions import Condition
 from machinery.observability import tracing
 from machinery.runtime.clock import Clock
 from machinery.wire.session.v1 import session_pb2 as wire
-from spoke.domain.beats import PATIENCE
 from spoke.domain.hubs import ListedHub
 from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import AgentEvent, ClusterReport
+from spoke.domain.schedule import PATIENCE
 from spoke.ports.hub import Desired, Drain, Greeting, HubLostError
+from spoke.transports import OpenSession
 from spoke.transports.grpc.errors import to_loss
 from spoke.transports.grpc.messages import conditions_of, desired_of, drain_of, event_of, hubs_of, report_of, verdict_of
-from spoke.transports.open_session import OpenSession
 
 Stream = aio.StreamStreamCall[wire.AgentMessage, wire.HubMessage]
 

@@ -39,9 +39,15 @@ from spoke.ports.hub import (
     RegistrationState,
     StandingBy,
 )
-from spoke.transports.kubernetes.addons import SERVICE_ACCOUNTS, token_of, token_request
 from spoke.transports.kubernetes.api import ApiDoor
-from spoke.transports.kubernetes.documents import is_another, own_annotations, section
+from spoke.transports.kubernetes.documents import (
+    SERVICE_ACCOUNTS,
+    is_another,
+    own_annotations,
+    section,
+    token_of,
+    token_request,
+)
 from spoke.transports.kubernetes.objects import ClusterKeeping, ensure_cluster, follow_request, look, submit_request
 from spoke.transports.kubernetes.session import ApiSession
 

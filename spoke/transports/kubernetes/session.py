@@ -30,7 +30,7 @@ from spoke.domain.hubs import ListedHub
 from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import AgentEvent, ClusterReport
 from spoke.ports.hub import Desired, Drain, HubLostError
-from spoke.transports.kubernetes.addons import report_patch
+from spoke.transports import OpenSession
 from spoke.transports.kubernetes.api import ApiDoor
 from spoke.transports.kubernetes.documents import (
     EVENTS,
@@ -40,13 +40,13 @@ from spoke.transports.kubernetes.documents import (
     entries,
     event,
     renewed,
+    report_patch,
     reported_availability,
     section,
     status_patch,
 )
 from spoke.transports.kubernetes.objects import ATTEMPTS, ClusterKeeping, look
 from spoke.transports.kubernetes.watch import HubMirror
-from spoke.transports.open_session import OpenSession
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from machinery.identity import cluster_name
 from machinery.meta import conditions
 from machinery.runtime.clock import SystemClock
 from machinery.wire.session.v1 import session_pb2 as wire
-from spoke.domain.beats import Detection
+from spoke.domain.schedule import Detection
 from spoke.ports.hub import ClientIdentity, Greeting, HubAddress
 from spoke.transports.grpc.client import GrpcHubClient
 from tests.fakes.rpc_stage import ADMIN, INTERVAL, RpcStage, Stream, rpc_stage, until_found

@@ -15,9 +15,8 @@ from machinery.errors import UnauthorizedError
 from machinery.identity import AddOnName
 from machinery.meta.timestamps import format_micro_time
 from machinery.runtime.clock import ManualClock, SystemClock
-from spoke.agent.kubeconfig_reload import FollowedKubeconfig
 from spoke.agent.loop import SpokeAgent
-from spoke.cluster import LEASES, NAMESPACES, KubeCluster
+from spoke.cluster import LEASES, NAMESPACES, FollowedKubeconfig, KubeCluster
 from spoke.credentials.kubernetes_secrets import KubeSecrets
 from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.report import ManagedNamespace

@@ -17,7 +17,7 @@ from hub.grpc_door.session.drain import BACKSTOP, JITTER, LONGEST_HINT, Age, Agi
 from hub.grpc_door.session.report_queue import MOST, MOST_BYTES, Backlog
 from hub.grpc_door.session.sessions import OpenSession
 from machinery.errors import MusterError, UnavailableError
-from spoke.domain.beats import PATIENCE, SILENCE, patience
+from spoke.domain.schedule import PATIENCE, SILENCE, patience
 from tests.checks import check_results
 from tests.fakes.virtual_time import LoopClock, VirtualLoop, in_virtual_time
 

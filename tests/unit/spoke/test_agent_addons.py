@@ -24,7 +24,7 @@ from spoke.domain.addon import (
     token_flaw,
     uid_in,
 )
-from spoke.domain.renewal import rotate_at
+from spoke.domain.schedule import rotate_at
 from spoke.options import AddOnCare
 from spoke.ports.hub import HubLostError
 from tests.fakes.hub import service_account_token

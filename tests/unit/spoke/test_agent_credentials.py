@@ -18,7 +18,7 @@ from machinery.runtime.clock import ManualClock
 from spoke.cluster import ServiceAccountAttest
 from spoke.domain.hubs import HubState
 from spoke.domain.next_step import SessionEnd
-from spoke.domain.renewal import rotate_at
+from spoke.domain.schedule import rotate_at
 from spoke.observability.progress import AgentProgress
 from spoke.ports.cluster import Attest
 from spoke.ports.hub import HubLostError

@@ -8,8 +8,15 @@ from machinery.identity import AddOnName
 from machinery.meta.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, JOINED, TRUE, UNKNOWN, Condition
 from spoke.domain.addon import KUBE_SIGNER, AddOnRegistration
 from spoke.domain.report import AgentEvent, ClusterReport, ReportedClaim
-from spoke.transports.kubernetes.addons import add_on_of, report_patch
-from spoke.transports.kubernetes.documents import desired_of, event, renewed, request_state, status_patch
+from spoke.transports.kubernetes.documents import (
+    add_on_of,
+    desired_of,
+    event,
+    renewed,
+    report_patch,
+    request_state,
+    status_patch,
+)
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 EARLIER = "2025-12-31T00:00:00Z"

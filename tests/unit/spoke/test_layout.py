@@ -16,11 +16,10 @@ from machinery.runtime.clock import ManualClock
 from spoke.agent.unregistration import LeftMark
 from spoke.credentials.kubeconfigs import connection_of, why_not_recovered
 from spoke.credentials.owner import OvertakenError, OwnerRecord, owner_of
-from spoke.credentials.restored_secrets import RememberedSecrets
-from spoke.credentials.slot import ATTEMPTS, Contents, OwnedSlot, Slot
+from spoke.credentials.slot import ATTEMPTS, Contents, OwnedSlot, RememberedSecrets, Slot
 from spoke.domain.credential import HUB_ID, LEFT
 from spoke.domain.names import AgentIdentity, choose_names
-from spoke.domain.renewal import rotate_at
+from spoke.domain.schedule import rotate_at
 from spoke.ports.cluster import SecretSnapshot
 from spoke.ports.hub import CSRState
 from spoke.registration.csr_flow import Enrolment, WantedCertificate
@@ -303,7 +302,7 @@ async def test_a_rebuilt_cluster_under_an_old_name_is_told_what_to_do(stage: Sta
 async def test_secrets_that_somebody_deletes_are_created_again_by_a_healthy_agent_and_reported(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spoke.credentials.restored_secrets.PERIOD", timedelta(milliseconds=10))
+    monkeypatch.setattr("spoke.credentials.slot.RESTORE_PERIOD", timedelta(milliseconds=10))
     secrets = stage.secrets
     assert isinstance(secrets, MemorySecrets)
     async with stage.at_work():

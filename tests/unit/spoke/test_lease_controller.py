@@ -17,9 +17,9 @@ from machinery.meta.conditions import AVAILABLE, FALSE
 from machinery.runtime.clock import OffsetClock, SystemClock
 from spoke.controllers.lease import LeaseController
 from spoke.controllers.status import CHANGED, AvailabilityWatch, StatusController
-from spoke.domain.beats import SHORTEST, SPREAD, STEP, pause
 from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import NodeResources
+from spoke.domain.schedule import SHORTEST_INTERVAL, SPREAD, STEP, pause
 from spoke.domain.status import PROBE_TIMEOUT, ClusterClaimRules
 from spoke.ports.cluster import ApiServerHealth
 from spoke.ports.hub import Capability, ClientIdentity, HubLostError
@@ -163,15 +163,15 @@ def past_step(moment: datetime) -> timedelta:
 
 @given(intervals, draws, moments)
 def test_a_beat_comes_at_a_step_within_its_range(interval: timedelta, drawn: float, now: datetime) -> None:
-    assume(interval // STEP - interval * SHORTEST // STEP > 1)
+    assume(interval // STEP - interval * SHORTEST_INTERVAL // STEP > 1)
     chosen = pause(interval, drawn, now)
     assert past_step(now + chosen) <= SPREAD
-    assert interval * SHORTEST <= chosen <= interval + SPREAD
+    assert interval * SHORTEST_INTERVAL <= chosen <= interval + SPREAD
 
 
 @given(st.timedeltas(timedelta(), timedelta(seconds=9.9)) | st.just(timedelta(seconds=11)), draws, moments)
 def test_a_range_without_a_choice_of_steps_is_drawn_from_evenly(interval: timedelta, drawn: float, now: datetime) -> None:
-    assert pause(interval, drawn, now) == pause(interval, drawn) == interval - (interval - interval * SHORTEST) * drawn
+    assert pause(interval, drawn, now) == pause(interval, drawn) == interval - (interval - interval * SHORTEST_INTERVAL) * drawn
 
 
 @pytest.mark.parametrize(("interval", "steps"), [(10, (8, 10)), (15, (12, 14)), (30, (24, 26, 28, 30))])

@@ -7,8 +7,8 @@ from machinery.identity import AgentId, CertificateSubject, ClusterName, HubId, 
 from machinery.meta.conditions import FALSE, TRUE
 from spoke.domain.credential import CERTIFICATE, KEY, KUBECONFIG, CertificateView, Flaw, HubEntry, StoredCredential, judge
 from spoke.domain.names import AgentNames
-from spoke.domain.renewal import BACKDATE, EARLIEST, LATEST, rotate_at, threshold
 from spoke.domain.report import NodeResources, ReportedClaim
+from spoke.domain.schedule import BACKDATE, EARLIEST, LATEST, rotate_at, threshold
 from spoke.domain.status import (
     Availability,
     ClusterClaimRules,

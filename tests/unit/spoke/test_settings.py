@@ -13,8 +13,8 @@ from machinery.errors import InvalidError
 from spoke.app import options_of
 from spoke.cli.flags import parser
 from spoke.cli.network import address_file, probes_of, published
-from spoke.domain.beats import Detection
 from spoke.domain.hubs import HubSelectionPolicy, Unaccepted
+from spoke.domain.schedule import Detection
 from spoke.options import Hubs
 from spoke.settings import SpokeSettings, load
 from spoke.settings.fields import KNOWN, FeatureGates, gates_of, own_namespace

@@ -15,7 +15,7 @@ from spoke.bootstraps import BootstrapListing
 from spoke.credentials.kubeconfigs import stored_connection
 from spoke.credentials.trust_bundle import fingerprints
 from spoke.domain.hubs import HubState
-from spoke.domain.renewal import rotate_at
+from spoke.domain.schedule import rotate_at
 from spoke.failover.standby import LEFT_AFTER
 from tests.fakes.hub import MemoryHub
 from tests.fakes.reserve import NAMES, UID, A, B, C, ReserveStage, come, ready, sessions

@@ -14,8 +14,7 @@ from spoke.cli.network import SystemNetwork
 from spoke.cli.status import StatusExitCode, StatusSource, render, status
 from spoke.domain.hubs import HubCandidate, HubDecision, HubsStatus, HubState, ListedHub, Why
 from spoke.domain.next_step import SessionEnd
-from spoke.observability.metrics import registry_of
-from spoke.observability.probes import is_near, overview
+from spoke.observability.probes import is_near, overview, registry_of
 from spoke.observability.progress import DECISIONS, STUCK, AgentProgress, Role
 from spoke.ports.hub import HubLostError
 from tests.fakes.credentials import MemoryRemains, MemorySecrets
