@@ -180,29 +180,25 @@ Start it again, and every cluster stands by there; or look what the other hub kn
 
 
 def _hubctl(hub: DemoHub) -> str:
-    return shlex.join([*_shortest("hubctl", "hubctl"), f"--kubeconfig={relative(hub.admin)}"])
+    return shlex.join(_typed([*program("hubctl"), f"--kubeconfig={hub.admin}"], hub.folder))
 
 
 def hub_again(hub: DemoHub) -> list[str]:
     """Command that restarts a hub of the demo."""
-    _python, _m, _module, *arguments = hub_command(hub)
-    return [*_shortest("hub", "hub"), *(argument.replace(str(hub.folder), relative(hub.folder)) for argument in arguments)]
+    return _typed(hub_command(hub), hub.folder)
 
 
 def spoke_again(place: DemoFolder, name: str, hubs: Sequence[DemoHub]) -> list[str]:
-    return [
-        *_shortest("spoke", "spoke"),
-        "run",
-        *(f"--bootstrap-kubeconfig={relative(place.bootstrap(name, hub))}" for hub in hubs),
-        f"--kubeconfig={relative(place.cluster(name))}",
-        f"--hub-kubeconfig-dir={relative(place.hub_kubeconfig(name))}",
-    ]
+    """Command that restarts an agent of the demo."""
+    return _typed(spoke_command(place, name, hubs), place.root)
 
 
-def _shortest(script: str, module: str) -> list[str]:
-    """Shortest command of a program: its script beside the interpreter, otherwise the module."""
-    beside = Path(sys.executable).with_name(script)
-    return [relative(beside)] if beside.exists() else [relative(Path(sys.executable)), "-m", module]
+def _typed(command: Sequence[str], root: Path) -> list[str]:
+    """A command of `program` as a user types it: its script beside the interpreter, and relative paths below `root`."""
+    python, _, module, *arguments = command
+    script = Path(python).with_name(module)
+    started = [relative(script)] if script.exists() else [relative(Path(python)), "-m", module]
+    return [*started, *(argument.replace(str(root), relative(root)) for argument in arguments)]
 
 
 def relative(path: Path) -> str:
