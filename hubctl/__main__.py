@@ -36,7 +36,7 @@ COMMANDS = {
     "annotate": ("hubctl.commands.objects.label:annotate", "Set or remove annotations."),
     "taint": ("hubctl.commands.objects.label:taint", "Taint clusters, or take taints off."),
     "apply": ("hubctl.commands.objects.apply:apply", "Make objects as manifests say."),
-    "ca": ("hubctl.commands.hub.ca:ca", "Change the hub's CA, and see how far that is."),
+    "ca": ("hubctl.commands.access.ca:ca", "Change the hub's CA, and see how far that is."),
     "rotate": ("hubctl.commands.clusters.actions:rotate", "Have agents renew their certificates ahead of time."),
     "certificate": ("hubctl.commands.access.approval:certificate", "Approve or deny certificate requests."),
     "create": ("hubctl.commands.clusters.create:create", "Make a bootstrap kubeconfig for a cluster that is to join."),
@@ -52,12 +52,12 @@ COMMANDS = {
     "config": ("hubctl.commands.access.config:config", "Show and choose contexts: which hub, and as whom."),
     "login": ("hubctl.commands.access.login:login", "Log in with a token of others, and write a kubeconfig."),
     "logout": ("hubctl.commands.access.login:logout", "Forget a login."),
-    "whoami": ("hubctl.commands.hub.info:whoami", "Show as whom the hub knows you."),
+    "whoami": ("hubctl.commands.objects.info:whoami", "Show as whom the hub knows you."),
     "credential": ("hubctl.commands.access.login:credential", "The plug-in by which kubectl logs in."),
-    "api-resources": ("hubctl.commands.hub.info:api_resources", "Show the kinds of objects that the hub has."),
-    "log-level": ("hubctl.commands.hub.info:log_level", "Show or change how much the hub logs."),
-    "completion": ("hubctl.commands.hub.info:completion", "Print what a shell needs to complete command lines."),
-    "version": ("hubctl.commands.hub.info:version", "Show the versions of hubctl and of the hub."),
+    "api-resources": ("hubctl.commands.objects.info:api_resources", "Show the kinds of objects that the hub has."),
+    "log-level": ("hubctl.commands.objects.info:log_level", "Show or change how much the hub logs."),
+    "completion": ("hubctl.commands.objects.info:completion", "Print what a shell needs to complete command lines."),
+    "version": ("hubctl.commands.objects.info:version", "Show the versions of hubctl and of the hub."),
 }
 
 ELSEWHERE = {

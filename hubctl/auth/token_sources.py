@@ -14,11 +14,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from hubctl.errors import CommandError
+from hubctl.options import with_options
 from machinery.product import NAME
 from machinery.runtime.directory import PRIVATE_DIRECTORY
 
@@ -97,7 +98,6 @@ def forget_all() -> int:
     return len(found)
 
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 BROWSER, PROGRAM = "browser", "client-credentials"
 MAX_TOKEN = 64 * 1024
 SOON = 30
@@ -132,28 +132,22 @@ class TokenSource:
         return (*told, *scopes, *(("--token-kept",) if self.kept else ()))
 
 
-def source_options(command: Command) -> Command:
-    """Add the options of a TokenSource to a command."""
-    options = (
-        click.option("--token-file", metavar="FILE", help="The token, in a file; it is read again for each certificate."),
-        click.option("--oidc-issuer", metavar="URL", help="Have a token from this OpenID Connect issuer."),
-        click.option("--oidc-client-id", metavar="ID", help="Who hubctl is to the issuer."),
-        click.option("--oidc-client-secret-file", metavar="FILE", help="The client's secret, in a file."),
-        click.option(
-            "--oidc-ca", metavar="FILE", help="The CA of the issuer, in PEM. Without it: those that this machine trusts."
-        ),
-        click.option(
-            "--oidc-flow",
-            type=click.Choice((BROWSER, PROGRAM)),
-            default=BROWSER,
-            show_default=True,
-            help="A person at a browser, or the client itself.",
-        ),
-        click.option("--oidc-scope", "oidc_scopes", multiple=True, metavar="SCOPE", help="Beside openid; can be repeated."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+source_options = with_options(
+    click.option("--token-file", metavar="FILE", help="The token, in a file; it is read again for each certificate."),
+    click.option("--oidc-issuer", metavar="URL", help="Have a token from this OpenID Connect issuer."),
+    click.option("--oidc-client-id", metavar="ID", help="Who hubctl is to the issuer."),
+    click.option("--oidc-client-secret-file", metavar="FILE", help="The client's secret, in a file."),
+    click.option("--oidc-ca", metavar="FILE", help="The CA of the issuer, in PEM. Without it: those that this machine trusts."),
+    click.option(
+        "--oidc-flow",
+        type=click.Choice((BROWSER, PROGRAM)),
+        default=BROWSER,
+        show_default=True,
+        help="A person at a browser, or the client itself.",
+    ),
+    click.option("--oidc-scope", "oidc_scopes", multiple=True, metavar="SCOPE", help="Beside openid; can be repeated."),
+)
+"""The options of a TokenSource."""
 
 
 def source_of(chosen: Mapping[str, Any], *, kept: bool = False) -> TokenSource:

@@ -232,11 +232,8 @@ class Documents:
         if self._look.form.name == "name":
             click.echo(self._look.resource.called(str(document["metadata"]["name"])))
             return
-        told = {"type": kind, "object": document} if self._look.events else document
-        if self._look.form.name == "json":
-            click.echo(json.dumps(told, indent=4))
-        else:
-            click.echo(as_yaml(told, apart=self._look.watch), nl=False)
+        shown = {"type": kind, "object": document} if self._look.events else document
+        print_document(shown, self._look.form.name, apart=self._look.watch)
 
 
 class NamePrinter(Documents):
@@ -256,6 +253,14 @@ class Json(Documents):
             click.echo(f"{apart}\n{indent(json.dumps(item, indent=4), ' ' * 8)}", nl=False)
             apart = ","
         click.echo("\n    ]\n}" if apart == "," else f"{apart}]\n}}")
+
+
+def print_document(document: Mapping[str, Any], form: str, *, apart: bool = False) -> None:
+    """Print a document as `json`, or else as YAML; `apart`: with the line that begins a document."""
+    if form == "json":
+        click.echo(json.dumps(document, indent=4))
+    else:
+        click.echo(as_yaml(document, apart=apart), nl=False)
 
 
 def as_yaml(document: Mapping[str, Any], *, apart: bool = False) -> str:

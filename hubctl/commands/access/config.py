@@ -30,18 +30,18 @@ def choose_context(files: KubeconfigFiles, name: str) -> None:
 
 def put_context(files: KubeconfigFiles, name: str, changes: dict[str, str]) -> bool:
     """Create a context, or change it in its file; return whether it is new. Raises CommandError."""
-    holder = _holder(files, name)
+    is_new = _holder(files, name) is None
 
-    def change(document: Document) -> Document:
-        contexts = list(document.get("contexts") or ())
-        for index, entry in enumerate(contexts):
-            if entry.get("name") == name:
-                contexts[index] = {**entry, "context": _changed(entry.get("context") or {}, changes)}
-                return {**document, "contexts": contexts}
-        return {**document, "contexts": [*contexts, {"name": name, "context": _changed({}, changes)}]}
+    def change(contexts: list[Document]) -> list[Document]:
+        if is_new:
+            return [*contexts, {"name": name, "context": _changed({}, changes)}]
+        return [
+            {**each, "context": _changed(each.get("context") or {}, changes)} if each.get("name") == name else each
+            for each in contexts
+        ]
 
-    _edit(holder or files.first, change)
-    return holder is None
+    _edit_contexts(files, name, change)
+    return is_new
 
 
 def move_context(files: KubeconfigFiles, name: str, new: str) -> None:
@@ -49,13 +49,8 @@ def move_context(files: KubeconfigFiles, name: str, new: str) -> None:
     _check_known(files, name)
     if new in files.contexts:
         raise CommandError(f'there is a context "{new}" already', code=2)
-    holder, was_current = _holder(files, name), files.current == name
-
-    def change(document: Document) -> Document:
-        renamed = [{**entry, "name": new} if entry.get("name") == name else entry for entry in document["contexts"]]
-        return {**document, "contexts": renamed}
-
-    _edit(holder or files.first, change)
+    was_current = files.current == name
+    _edit_contexts(files, name, lambda all_: [{**each, "name": new} if each.get("name") == name else each for each in all_])
     if was_current:
         choose_context(KubeconfigFiles(files.paths), new)
 
@@ -63,11 +58,13 @@ def move_context(files: KubeconfigFiles, name: str, new: str) -> None:
 def remove_context(files: KubeconfigFiles, name: str) -> None:
     """Delete a context; its cluster and user stay. Raises CommandError."""
     _check_known(files, name)
+    _edit_contexts(files, name, lambda contexts: [each for each in contexts if each.get("name") != name])
 
-    def change(document: Document) -> Document:
-        return {**document, "contexts": [entry for entry in document["contexts"] if entry.get("name") != name]}
 
-    _edit(_holder(files, name) or files.first, change)
+def _edit_contexts(files: KubeconfigFiles, name: str, change: Callable[[list[Document]], list[Document]]) -> None:
+    """Change the contexts of the file that has this one, or of the first file."""
+    holder = _holder(files, name) or files.first
+    _edit(holder, lambda document: {**document, "contexts": change(list(document.get("contexts") or ()))})
 
 
 def _changed(context: Document, changes: dict[str, str]) -> Document:

@@ -1,9 +1,8 @@
 """hubctl revoke and get crl: permanent revocation of credentials, and the hub's revocation lists."""
 
 import json
-from collections.abc import Callable
 from datetime import UTC
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -12,31 +11,22 @@ from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import REVOCATIONS
 from hubctl.errors import CommandError
+from hubctl.options import with_options
 from hubctl.output.formats import CRL_FORMS
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-REASONS = (
-    "Unspecified",
-    "KeyCompromise",
-    "AffiliationChanged",
-    "Superseded",
-    "CessationOfOperation",
-    "PrivilegeWithdrawn",
-)
+REASONS = (*("Unspecified", "KeyCompromise", "AffiliationChanged", "Superseded", "CessationOfOperation", "PrivilegeWithdrawn"),)
 
 
-def _why(command: F) -> F:
-    """Adds the options for reason and message."""
-    reason = click.option(
+_why = with_options(
+    click.option(
         "--reason",
         type=click.Choice(REASONS, case_sensitive=False),
         default=REASONS[0],
         show_default=True,
         help="As in the revocation list (RFC 5280).",
-    )
-    message = click.option("--message", "-m", default="", metavar="TEXT", help="Why, in words for people.")
-    return reason(message(command))
+    ),
+    click.option("--message", "-m", default="", metavar="TEXT", help="Why, in words for people."),
+)
 
 
 @click.group()

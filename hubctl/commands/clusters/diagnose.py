@@ -1,6 +1,5 @@
 """hubctl diagnose cluster: why a cluster is not Available, and what to do."""
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import DIAGNOSES
 from hubctl.errors import NOT_WELL, CommandError
+from hubctl.output.printers import print_document
 from hubctl.output.tables import printable, wants_color
 
 MARKS = {"Ok": ("ok", "32"), "Waiting": ("waits", "33"), "Warning": ("warning", "33"), "Broken": ("broken", "31")}
@@ -59,12 +59,8 @@ def cluster(client: ApiClient, names: tuple[str, ...], output: str | None) -> No
 
 
 def _show(document: Mapping[str, Any], output: str | None) -> None:
-    if output == "json":
-        click.echo(json.dumps(document, indent=4))
-    elif output == "yaml":
-        import yaml  # noqa: PLC0415 - the other forms do not wait for it
-
-        click.echo(yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, explicit_start=True), nl=False)
+    if output is not None:
+        print_document(document, output, apart=True)
     else:
         for line in lines(document, color=wants_color()):
             click.echo(line)

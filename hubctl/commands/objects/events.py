@@ -1,6 +1,5 @@
 """hubctl events and audit: Events in the order of time, and the hub's audit records."""
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +12,7 @@ from hubctl.client.http import JSON, ApiClient, whole
 from hubctl.client.resources import AUDIT, Catalogue
 from hubctl.errors import CommandError
 from hubctl.output.formats import OutputFormat, output_option
-from hubctl.output.printers import TableLayout, printer_of
+from hubctl.output.printers import TableLayout, print_document, printer_of
 from hubctl.output.tables import Layout, shown, wants_color
 
 PATH = "/api/v1/{}events"
@@ -107,19 +106,11 @@ class EventDocuments:
 
     def first(self, answer: Mapping[str, Any]) -> None:
         for event in answer.get("items") or ():
-            self._print({"apiVersion": "v1", "kind": "Event", **event})
+            print_document({"apiVersion": "v1", "kind": "Event", **event}, self._form, apart=True)
 
     def event(self, kind: str, answer: Mapping[str, Any]) -> None:
         if kind != "DELETED":
-            self._print(answer)
-
-    def _print(self, document: Mapping[str, Any]) -> None:
-        if self._form == "json":
-            click.echo(json.dumps(document, indent=4))
-            return
-        import yaml  # noqa: PLC0415 - the other forms do not wait for it
-
-        click.echo(yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, explicit_start=True), nl=False)
+            print_document(answer, self._form, apart=True)
 
 
 def _cells(event: Mapping[str, Any]) -> Sequence[str]:

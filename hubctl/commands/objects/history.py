@@ -13,6 +13,7 @@ from hubctl.client.http import JSON, ApiClient, items
 from hubctl.client.resources import Catalogue, ResourceKind
 from hubctl.errors import CommandError
 from hubctl.options import moment
+from hubctl.output.printers import print_document
 from hubctl.output.tables import Layout, printable, table, wants_color
 from machinery.meta.differences import differences, readable
 
@@ -88,7 +89,7 @@ def show(client: ApiClient, asked: HistoryQuestion, *, watch: bool, output: str 
     """Print the history once, and with `watch` every further change. Raises CommandError."""
     told = asked.of(client)
     if output in ("json", "yaml"):
-        _print_document(told, output)
+        print_document(told, output)
         return
     if not told["changes"] and not watch:
         since = f" since {told['began']}" if told.get("began") else ""
@@ -185,18 +186,8 @@ def value(found: Any) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
-def _print_document(document: Mapping[str, Any], output: str) -> None:
-    if output == "json":
-        click.echo(json.dumps(document, indent=4))
-        return
-    import yaml  # noqa: PLC0415 - the other forms do not wait for it
-
-    click.echo(yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True), nl=False)
-
-
 SAME, DIFFERENT, DIFF_FAILED = 0, 1, 2
 """Exit codes, as in diff and kubectl diff."""
-PAGE = 500
 
 
 @click.command()

@@ -1,1 +1,0 @@
-"""Commands about the hub itself: ca, drain, log-level, version."""
