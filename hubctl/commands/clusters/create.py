@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,14 +11,7 @@ import click
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import CREDENTIALS
-from hubctl.commands.clusters.credential_options import (
-    grpc_address,
-    https_address,
-    named_cluster,
-    split_host,
-    terms,
-    unreachable,
-)
+from hubctl.commands.clusters.credential_options import credential_spec, grpc_address, https_address, split_host, unreachable
 from hubctl.errors import CommandError
 from hubctl.output.files import OVERWRITE, only_user, output_file
 
@@ -84,7 +76,7 @@ def create() -> None:
 @click.option("--token", is_flag=True, help="Write a bearer token instead of a certificate: for the agent of OCM.")
 @click.option("--allow-loopback", is_flag=True, help="Write addresses that lead to the hub only from this machine.")
 @connected
-def bootstrap_kubeconfig(client: ApiClient, cluster: str, output: str, **chosen: Any) -> None:
+def bootstrap_kubeconfig(client: ApiClient, output: str, **chosen: Any) -> None:
     """Make a kubeconfig with which clusters can join: give it to `spoke run --bootstrap-kubeconfig`.
 
     Give it a --cluster, a --cluster-pattern or a --cluster-set; a set goes with either. What it gives a cluster, set and
@@ -111,53 +103,54 @@ def bootstrap_kubeconfig(client: ApiClient, cluster: str, output: str, **chosen:
           --attest-keys edge1-jwks.json -o edge1.kubeconfig
       hubctl create bootstrap-kubeconfig --cluster-set lab --uses unlimited --token -o lab.kubeconfig
     """
-    wish = CreateOptions(
-        named_cluster(cluster), Endpoints(https_address(chosen["server"]), grpc_address(chosen["grpc_server"])), **terms(chosen)
-    )
-    if not (wish.cluster or wish.patterns or wish.cluster_set):
+    wanted = NewCredential.of(chosen)
+    if not (wanted.cluster or wanted.spec.get("clusterNames") or wanted.spec.get("clusterSet")):
         raise CommandError("say who may join: --cluster NAME, --cluster-pattern GLOB or --cluster-set SET", code=2)
-    if wish.cluster and wish.patterns:
+    if wanted.cluster and chosen["patterns"]:
         raise CommandError("give --cluster or --cluster-pattern, not both", code=2)
-    wish.check(wish.endpoints)
+    wanted.check(wanted.endpoints)
     with output_file(output, is_bootstrap, overwrite=chosen["overwrite"]) as file:
-        content, until = create_kubeconfig(client, wish)
+        content, until = create_kubeconfig(client, wanted)
         file.write(content)
-    click.echo(f"{output} lets {wish.whom} join until {until}")
-    if wish.token:
+    click.echo(f"{output} lets {wanted.whom} join until {until}")
+    if chosen["token"]:
         click.echo("on the cluster: make it the key kubeconfig of the agent's secret bootstrap-hub-kubeconfig")
     else:
         click.echo(f"on the cluster: spoke run --bootstrap-kubeconfig {output}")
 
 
 @dataclass(frozen=True, slots=True)
-class CreateOptions:
-    """The options of the command line; empty endpoints: the ones that the hub advertises."""
+class NewCredential:
+    """The credential to create. Empty endpoints: the ones that the hub advertises."""
 
-    cluster: str
+    spec: Mapping[str, Any]
     endpoints: Endpoints
-    lifetime: timedelta | None
-    """None: the hub's default (`hub serve --bootstrap-lifetime`)."""
-    uses: int | None
     allow_loopback: bool
-    token: bool = False
-    patterns: tuple[str, ...] = ()
-    cluster_set: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    attestation: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, chosen: Mapping[str, Any]) -> "NewCredential":
+        """Validate the options of the command line. Raises CommandError."""
+        endpoints = Endpoints(https_address(chosen["server"]), grpc_address(chosen["grpc_server"]))
+        return cls(credential_spec(chosen), endpoints, chosen["allow_loopback"])
+
+    @property
+    def cluster(self) -> str:
+        return str(self.spec.get("clusterName") or "")
+
+    @property
+    def title(self) -> str:
+        """The name of the user in the file, without its prefix."""
+        return self.cluster or str(self.spec.get("clusterSet") or "clusters")
 
     @property
     def whom(self) -> str:
         """The clusters or agents that may join, as text."""
         if self.cluster:
             return f'cluster "{self.cluster}"'
-        count = "any number of agents" if self.uses is None else f"{self.uses} agent{'s' if self.uses > 1 else ''}"
-        names = f" of clusters {', '.join(self.patterns)}" if self.patterns else ""
-        return f"{count}{names}" + (f' of the set "{self.cluster_set}"' if self.cluster_set else "")
-
-    @property
-    def title(self) -> str:
-        """The name of the user in the file, without its prefix."""
-        return self.cluster or self.cluster_set or "clusters"
+        uses = self.spec.get("uses")
+        count = "any number of agents" if uses is None else f"{uses} agent{'s' if uses > 1 else ''}"
+        names = f" of clusters {', '.join(self.spec['clusterNames'])}" if self.spec.get("clusterNames") else ""
+        return f"{count}{names}" + (f' of the set "{self.spec["clusterSet"]}"' if self.spec.get("clusterSet") else "")
 
     def check(self, endpoints: Endpoints) -> None:
         """Raises CommandError for an address that other machines cannot reach, unless loopback is allowed."""
@@ -171,25 +164,45 @@ def is_bootstrap(documents: list[Any]) -> bool:
     return not documents or (user is not None and str(user.get("name")).startswith(BOOTSTRAP))
 
 
-def create_kubeconfig(client: ApiClient, wish: CreateOptions) -> tuple[bytes, str]:
+def create_kubeconfig(client: ApiClient, wanted: NewCredential) -> tuple[bytes, str]:
     """Create a credential; return it as a kubeconfig with its expiry. Raises CommandError and then deletes the credential."""
     from machinery import pki  # noqa: PLC0415 - slow to import, and only needed here
-    from machinery.identity import CertificateSubject  # noqa: PLC0415 - the same
+    from machinery.client import kubeconfig  # noqa: PLC0415 - the same
+    from machinery.identity import CertificateSubject, HubId  # noqa: PLC0415 - the same
+    from machinery.product import NAME  # noqa: PLC0415 - the same
 
-    key = b"" if wish.token else pki.generate_key()
-    subject = CertificateSubject(common_name=f"bootstrap:{wish.title}")
-    asked = {"token": True} if wish.token else {"request": pki.build_request(subject, key).decode("ascii")}
-    made = client.request("POST", CREDENTIALS.path, _document(wish, asked))
+    by_token = bool(wanted.spec.get("token"))
+    key = b"" if by_token else pki.generate_key()
+    subject = CertificateSubject(common_name=f"bootstrap:{wanted.title}")
+    asked = {} if by_token else {"request": pki.build_request(subject, key).decode("ascii")}
+    kind = {"apiVersion": CREDENTIALS.group_version, "kind": CREDENTIALS.kind}
+    document = {**kind, "metadata": {"generateName": "bootstrap-"}, "spec": {**asked, **wanted.spec}}
+    made = client.request("POST", CREDENTIALS.path, document)
     status = made["status"]
-    endpoints = Endpoints(wish.endpoints.server or status["server"], wish.endpoints.grpc_server or status["grpcServer"])
+    endpoints = Endpoints(wanted.endpoints.server or status["server"], wanted.endpoints.grpc_server or status["grpcServer"])
     try:
-        wish.check(replace(endpoints, grpc_server="") if wish.token else endpoints)
+        wanted.check(replace(endpoints, grpc_server="") if by_token else endpoints)
     except CommandError:
         with suppress(CommandError):
             client.request("DELETE", CREDENTIALS.of(made["metadata"]["name"]))
         raise
-    told = {**status, "groupSuffix": client.group_suffix}
-    return _kubeconfig(told, endpoints, key, wish), status["expirationTimestamp"]
+    cluster, user = wanted.cluster or None, BOOTSTRAP + wanted.title
+    endpoint = kubeconfig.HubEndpoint(
+        endpoints.grpc_server, HubId(status["hubID"]), cluster_name=cluster, group_suffix=client.group_suffix
+    )
+    entry = kubeconfig.ClusterEntry(
+        name=NAME,
+        server=endpoints.server,
+        certificate_authority=status["certificateAuthority"].encode("ascii"),
+        endpoint=None if by_token else endpoint,
+        cluster_name=cluster,
+    )
+    if by_token:
+        content = kubeconfig.write_token_kubeconfig(entry, status["token"], user=user)
+    else:
+        credential = kubeconfig.Credential(chain=status["certificate"].encode("ascii"), key=key)
+        content = kubeconfig.write_kubeconfig(entry, credential, user=user)
+    return content, status["expirationTimestamp"]
 
 
 def check_endpoints(endpoints: Endpoints) -> None:
@@ -207,43 +220,3 @@ def check_endpoints(endpoints: Endpoints) -> None:
                 f"(--{setting.replace('_', '-')}) to the address that clusters reach, or give {flag} here; "
                 "for an agent on this machine give --allow-loopback"
             )
-
-
-def _document(wish: CreateOptions, asked: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "apiVersion": CREDENTIALS.group_version,
-        "kind": CREDENTIALS.kind,
-        "metadata": {"generateName": "bootstrap-"},
-        "spec": {
-            **asked,
-            **({"clusterName": wish.cluster} if wish.cluster else {}),
-            **({"clusterNames": list(wish.patterns)} if wish.patterns else {}),
-            **({"clusterSet": wish.cluster_set} if wish.cluster_set else {}),
-            **({"labels": dict(wish.labels)} if wish.labels else {}),
-            **({"attestation": dict(wish.attestation)} if wish.attestation else {}),
-            **({"uses": wish.uses} if wish.uses is not None else {}),
-            **({"expirationSeconds": round(wish.lifetime.total_seconds())} if wish.lifetime is not None else {}),
-        },
-    }
-
-
-def _kubeconfig(status: dict[str, Any], endpoints: Endpoints, key: bytes, wish: CreateOptions) -> bytes:
-    from machinery.client import kubeconfig  # noqa: PLC0415 - beside the imports that it goes with
-    from machinery.identity import HubId  # noqa: PLC0415 - the same
-    from machinery.product import NAME  # noqa: PLC0415 - the same
-
-    user, token = BOOTSTRAP + wish.title, status.get("token")
-    endpoint = kubeconfig.HubEndpoint(
-        endpoints.grpc_server, HubId(status["hubID"]), cluster_name=wish.cluster or None, group_suffix=status["groupSuffix"]
-    )
-    entry = kubeconfig.ClusterEntry(
-        name=NAME,
-        server=endpoints.server,
-        certificate_authority=status["certificateAuthority"].encode("ascii"),
-        endpoint=None if token else endpoint,
-        cluster_name=wish.cluster or None,
-    )
-    if token:
-        return kubeconfig.write_token_kubeconfig(entry, token, user=user)
-    credential = kubeconfig.Credential(chain=status["certificate"].encode("ascii"), key=key)
-    return kubeconfig.write_kubeconfig(entry, credential, user=user)

@@ -4,6 +4,7 @@ Each function of an option raises CommandError with what to write.
 """
 
 import socket
+from collections.abc import Mapping
 from datetime import timedelta
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address
 from pathlib import Path
@@ -74,34 +75,36 @@ def split_host(address: str) -> tuple[str, int | None]:
     return host.strip("[]"), int(port)
 
 
-def named_cluster(name: str) -> str:
-    from machinery.errors import InvalidError  # noqa: PLC0415 - beside the import that raises it
-    from machinery.identity import cluster_name  # noqa: PLC0415 - only needed here
+def credential_spec(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec of a BootstrapCredential, without its certificate request. Options that are missing are not used."""
+    from machinery.errors import InvalidError  # noqa: PLC0415 - start-up time
+    from machinery.identity import cluster_name  # noqa: PLC0415 - the same
 
     try:
-        return cluster_name(name) if name else ""
+        cluster = cluster_name(chosen["cluster"]) if chosen["cluster"] else ""
     except InvalidError as error:
         raise CommandError(error.message, code=2) from None
-
-
-def terms(chosen: dict[str, Any]) -> dict[str, Any]:
-    taken = {name: chosen[name] for name in ("allow_loopback", "token", "patterns", "cluster_set")}
-    return {
-        **taken,
-        "lifetime": _lifetime(chosen["expires"]),
-        "uses": _uses(chosen["uses"]),
+    lifetime = _lifetime(chosen["expires"])
+    spec = {
+        "token": chosen.get("token"),
+        "clusterName": cluster,
+        "clusterNames": list(chosen.get("patterns") or ()),
+        "clusterSet": chosen["cluster_set"],
         "labels": dict(map(_label, chosen["labels"])),
         "attestation": _attestation(chosen),
+        "uses": _uses(chosen.get("uses", "1")),
+        "expirationSeconds": round(lifetime.total_seconds()) if lifetime is not None else None,
     }
+    return {name: value for name, value in spec.items() if value}
 
 
-def _attestation(chosen: dict[str, Any]) -> dict[str, str]:
+def _attestation(chosen: Mapping[str, Any]) -> dict[str, str]:
     said = {
-        "issuer": chosen["attest_issuer"],
-        "keys": _content(chosen["attest_keys"]),
-        "certificateAuthority": _content(chosen["attest_ca"]),
-        "audience": chosen["attest_audience"],
-        "subject": chosen["attest_subject"],
+        "issuer": chosen.get("attest_issuer"),
+        "keys": _content(chosen.get("attest_keys")),
+        "certificateAuthority": _content(chosen.get("attest_ca")),
+        "audience": chosen.get("attest_audience"),
+        "subject": chosen.get("attest_subject"),
     }
     told = {field: text for field, text in said.items() if text}
     if told and not said["issuer"]:

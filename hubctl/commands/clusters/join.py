@@ -3,7 +3,6 @@
 `agent.yaml` is the agent's chart as rendered by Helm, with placeholders; `make charts` writes it, and a test compares both.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ import click
 
 from hubctl.client.connection import client_of, connected
 from hubctl.client.http import ApiClient
-from hubctl.commands.clusters.create import CreateOptions, Endpoints, create_kubeconfig
-from hubctl.commands.clusters.credential_options import grpc_address, https_address, named_cluster, terms
+from hubctl.commands.clusters.create import NewCredential, create_kubeconfig
 from hubctl.commands.objects.apply import Applying
 from hubctl.errors import CommandError
 from hubctl.output.files import OVERWRITE, PrivateFile, output_file
@@ -81,8 +79,9 @@ def join(client: ApiClient, cluster: str, at: str | None, apply_context: str | N
     # Fail for an unreachable cluster before a credential is created for it.
     there = _reached(at, apply_context) if at is not None else None
     file = None if chosen["output"] in (None, STANDARD_OUTPUT) else _file(chosen["output"], overwrite=chosen["overwrite"])
-    wish = _wish(cluster, chosen)
-    content, until = create_kubeconfig(client, wish)
+    wanted = NewCredential.of({**chosen, "cluster": cluster})
+    wanted.check(wanted.endpoints)
+    content, until = create_kubeconfig(client, wanted)
     manifests = manifests_of(AgentDeployment(chosen["namespace"], chosen["image"] or default_image()), content)
     if there is not None:
         there.all_of(manifests)
@@ -139,17 +138,6 @@ def default_image() -> str:
 
     own = version()
     return f"{DEFAULT_IMAGE}:{'latest' if '+' in own else own}"
-
-
-def _wish(cluster: str, chosen: Mapping[str, Any]) -> CreateOptions:
-    """The options as of `hubctl create bootstrap-kubeconfig --cluster`."""
-    plain = {"token": False, "patterns": (), "uses": "1"} | {
-        f"attest_{name}": None if name in ("keys", "ca") else "" for name in ("issuer", "keys", "ca", "audience", "subject")
-    }
-    endpoints = Endpoints(https_address(chosen["server"]), grpc_address(chosen["grpc_server"]))
-    wish = CreateOptions(named_cluster(cluster), endpoints, **terms({**plain, **chosen}))
-    wish.check(wish.endpoints)
-    return wish
 
 
 def _written(manifests: list[Manifest]) -> str:

@@ -10,7 +10,7 @@ from hubctl.arguments.targets import One, TargetScope, each, objects
 from hubctl.client.connection import connected
 from hubctl.client.http import MERGE_PATCH, ApiClient
 from hubctl.client.resources import ADDONS, CLUSTERS
-from hubctl.commands.objects.wait import Gone, time_left, wait_for
+from hubctl.commands.objects.wait import GONE, time_left, wait_for
 from hubctl.errors import CommandError
 from hubctl.options import DRY_RUN, EVERYTHING, NAMESPACE, SELECTOR, dry_run_query, with_options
 from hubctl.output.formats import OutputFormat
@@ -52,7 +52,7 @@ def delete(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     each(found, lambda one: _delete(client, one, chosen))
     if chosen["wait"] and not chosen["dry_run"]:
         left = time_left(chosen["timeout"])
-        each(found, lambda one: wait_for(client, one, Gone(), left, OutputFormat()))
+        each(found, lambda one: wait_for(client, one, GONE, left, OutputFormat()))
 
 
 def _meant(client: ApiClient, words: tuple[str, ...], place: TargetScope, files: tuple[str, ...]) -> Sequence[One]:

@@ -1,7 +1,7 @@
 """hubctl describe: details of one cluster, bootstrap credential or other object."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -116,14 +116,18 @@ def lines(
         ("Version", (status.get("version") or {}).get("kubernetes") or "not known yet"),
         ("API Servers", ", ".join(config.get("url", "") for config in spec.get("managedClusterClientConfigs") or []) or NONE),
     ]
-    width = max(len(name) for name, _ in facts) + 2
-    described = [f"{name + ':':<{width}}{printable(str(value))}" for name, value in facts]
+    described = _facts(facts)
     described += _hubs((metadata.get("annotations") or {}).get(HUBS) or "[]", color=color)
     described += _taints(spec.get("taints") or [])
     described += _conditions(status.get("conditions") or [], color=color)
     described += _resources(status.get("capacity") or {}, status.get("allocatable") or {})
     described += _claims(status.get("clusterClaims") or [])
     return described + _requests(requests)
+
+
+def _facts(facts: Sequence[tuple[str, Any]]) -> list[str]:
+    width = max(len(name) for name, _ in facts) + 2
+    return [f"{name + ':':<{width}}{printable(str(value))}" for name, value in facts]
 
 
 def history(document: Mapping[str, Any], answer: Mapping[str, Any]) -> list[str]:
@@ -209,7 +213,7 @@ def credential_lines(document: Mapping[str, Any]) -> list[str]:
         ("Kind", "bearer token, for the HTTPS address" if spec.get("token") else "client certificate"),
         ("For", _whom(spec)),
         ("Cluster Set", spec.get("clusterSet") or NONE),
-        ("Labels", ", ".join(f"{key}={value}" for key, value in sorted((spec.get("labels") or {}).items())) or NONE),
+        ("Labels", _pairs(spec.get("labels"))),
         ("Attested By", _issuer(spec.get("attestation") or {})),
         ("Created", f"{document['metadata'].get('creationTimestamp', '')} by {status.get('createdBy', '')}"),
         ("Expires", status.get("expirationTimestamp", "")),
@@ -218,8 +222,7 @@ def credential_lines(document: Mapping[str, Any]) -> list[str]:
         ("Uses", f"{status.get('usesSpent', 0)} spent, {status.get('usesHeld', 0)} held, of {spec.get('uses', 'any number')}"),
         ("Let In", ", ".join(status.get("admittedClusters") or []) or NONE),
     ]
-    width = max(len(name) for name, _ in facts) + 2
-    described = [f"{name + ':':<{width}}{printable(str(value))}" for name, value in facts]
+    described = _facts(facts)
     cells = [[shown(use.get(part) or NONE) for part in USE_PARTS] for use in status.get("uses") or []]
     return [*described, *(["Agents:", *table(USE_TITLES, cells, indent="  ")] if cells else [f"Agents: {NONE}"])]
 

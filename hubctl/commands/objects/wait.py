@@ -44,23 +44,20 @@ class WaitCondition(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
-    """The object does not exist."""
+class Existence:
+    """The object exists, or it does not."""
 
-    words = "is gone"
+    exists: bool
 
-    def met(self, document: Mapping[str, Any] | None) -> bool:
-        return document is None
-
-
-@dataclass(frozen=True, slots=True)
-class There:
-    """The object exists."""
-
-    words = "is there"
+    @property
+    def words(self) -> str:
+        return "is there" if self.exists else "is gone"
 
     def met(self, document: Mapping[str, Any] | None) -> bool:
-        return document is not None
+        return (document is not None) is self.exists
+
+
+GONE = Existence(exists=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +157,9 @@ def read_wanted(text: str) -> WaitCondition:
         kind, _, status = rest.partition("=")
         return ConditionIs(kind, status or "True")
     if text.lower() == "delete":
-        return Gone()
+        return GONE
     if text.lower() == "create":
-        return There()
+        return Existence(exists=True)
     if word.lower() == "jsonpath" and rest:
         return _path_wanted(rest)
     raise CommandError(
