@@ -93,8 +93,8 @@ class LazyGroup(click.Group):
         """Adds suggestions for transposed letters, which click does not find."""
         name = args[0]
         if not ctx.resilient_parsing and name not in COMMANDS and not name.startswith("-"):
-            told = f": use {ELSEWHERE[name]}" if name in ELSEWHERE else closest(name, COMMANDS)
-            ctx.fail(f'there is no command "{name}"{told or ": `hubctl --help` lists them"}')
+            hint = f": use {ELSEWHERE[name]}" if name in ELSEWHERE else closest(name, COMMANDS)
+            ctx.fail(f'there is no command "{name}"{hint or ": `hubctl --help` lists them"}')
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -26,12 +26,12 @@ class ConnectionLostError(CommandError):
         super().__init__(sentence, code=UNREACHABLE)
 
 
-class RefusedCredentialError(CommandError):
-    """The hub rejects the credential; another one may work. `asked_in_vain`: the request had no effect."""
+class RejectedCredentialError(CommandError):
+    """The hub rejects the credential; another one may work. `had_no_effect`: the request had no effect."""
 
-    def __init__(self, sentence: str, *, reason: str = "", asked_in_vain: bool = False) -> None:
+    def __init__(self, sentence: str, *, reason: str = "", had_no_effect: bool = False) -> None:
         super().__init__(sentence, reason=reason)
-        self.asked_in_vain = asked_in_vain
+        self.had_no_effect = had_no_effect
 
 
 ALIKE = 0.6

@@ -26,7 +26,7 @@ from machinery.errors import InvalidError
 from machinery.meta.timestamps import parse_time
 from machinery.runtime.clock import SystemClock
 
-ANEW = (
+REISSUE_ADVICE = (
     "Have a new one made (`kubectl create token NAME` for a ServiceAccount of the hub); a token of others, such as an OpenID "
     "Connect issuer's, is exchanged first: `hubctl login`"
 )
@@ -64,13 +64,13 @@ class KubeconfigIdentity(UserIdentity):
         self._shown = Shown(found.credential, checked(text, f"the token of {where}") if text else "")
         self.called = "its token" if text else "its client certificate" if found.credential else "nothing"
         fresh = "The hub writes a fresh admin.kubeconfig into its data directory when it starts"
-        self.remedy = ANEW if text else fresh
+        self.remedy = REISSUE_ADVICE if text else fresh
 
     def shown(self) -> Shown:
         return self._shown
 
 
-class InFile(UserIdentity):
+class TokenFileIdentity(UserIdentity):
     """A token in a file that others renew, read for each connection. The last one stays in use while the file is unreadable."""
 
     def __init__(self, found: Kubeconfig, path: Path, text: str) -> None:
@@ -81,7 +81,7 @@ class InFile(UserIdentity):
         self._inline_is = f'the token of user "{found.user}" of kubeconfig {found.source}'
         self._where = f'{path}, the tokenFile of user "{found.user}" of kubeconfig {found.source},'
         self.called = f"the token in {path}"
-        self.remedy = f"Whoever keeps {path} has not renewed it. {ANEW}"
+        self.remedy = f"Whoever keeps {path} has not renewed it. {REISSUE_ADVICE}"
 
     def shown(self) -> Shown:
         try:
@@ -141,7 +141,7 @@ def identity_of(found: Kubeconfig, *, unseen: bool = False) -> UserIdentity:
         raise CommandError(f'user "{found.user}" of kubeconfig {found.source} {found.unusable}', code=2)
     token = found.token or BearerToken()
     if token.file is not None:
-        return InFile(found, token.file, token.text)
+        return TokenFileIdentity(found, token.file, token.text)
     if found.plugin is not None and found.credential is None and not token.text:
         return PluginIdentity(found, found.plugin, unseen=unseen)
     return KubeconfigIdentity(found)
@@ -170,8 +170,8 @@ def ask_plugin(found: Kubeconfig, plugin: ExecUser, *, unseen: bool = False) -> 
     called = f"the plug-in {plugin.command} of kubeconfig {found.source}"
     interactive = _is_interactive(plugin, called, unseen=unseen)
     cluster = _asked(found.cluster) if plugin.provides_cluster else None
-    told = exec_info(cluster, api_version=plugin.api_version, interactive=interactive, config=plugin.cluster_config)
-    text = _run(plugin, _program(plugin, called, found.source), told, called, interactive=interactive, unseen=unseen)
+    request = exec_info(cluster, api_version=plugin.api_version, interactive=interactive, config=plugin.cluster_config)
+    text = _run(plugin, _program(plugin, called, found.source), request, called, interactive=interactive, unseen=unseen)
     try:
         return read_credential(text, plugin.api_version)
     except InvalidError as error:
@@ -204,14 +204,14 @@ def _program(plugin: ExecUser, called: str, source: str) -> str:
     return path
 
 
-def _run(plugin: ExecUser, path: str, told: str, called: str, *, interactive: bool, unseen: bool) -> str:
+def _run(plugin: ExecUser, path: str, request: str, called: str, *, interactive: bool, unseen: bool) -> str:
     import subprocess  # noqa: PLC0415 - as above
 
     patience = UNSEEN_PATIENCE if unseen else PATIENCE
     try:
         done = subprocess.run(  # noqa: S603 - the program that the user's kubeconfig names
             [path, *plugin.arguments],
-            env={**os.environ, **plugin.environment, EXEC_INFO: told},
+            env={**os.environ, **plugin.environment, EXEC_INFO: request},
             stdin=None if interactive else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL if unseen else None,

@@ -89,8 +89,8 @@ class OidcIssuer:
             if browser:
                 webbrowser.open(address)
             code = redirect.code()
-            told = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect.uri, "code_verifier": verifier}
-            return self._tokens(told)
+            form = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect.uri, "code_verifier": verifier}
+            return self._tokens(form)
 
     def _tokens(self, form: Mapping[str, str]) -> dict[str, Any]:
         client, secret = self._client, self._client.secret()
@@ -121,7 +121,7 @@ class OidcIssuer:
         if not url.startswith("https://"):
             raise CommandError(f"the issuer {url} is no https:// address", code=2)
         request = urllib.request.Request(url, body, {"Accept": "application/json", **(headers or {})})  # noqa: S310 - https alone
-        opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=self._context), _Stay())
+        opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=self._context), _NoRedirects())
         host = urlsplit(url).netloc
         try:
             with opener.open(request, timeout=TIMEOUT) as response:
@@ -137,7 +137,7 @@ class OidcIssuer:
         return document
 
 
-class _Stay(urllib.request.HTTPRedirectHandler):
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """Refuses redirects, so that a secret is sent only to the intended host."""
 
     def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:
@@ -191,10 +191,10 @@ class _Redirect:
     def take(self, path: str) -> bool:
         """Handle a request; return whether it is the expected answer."""
         parts = urlsplit(path)
-        told = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        if parts.path != "/callback" or not hmac.compare_digest(told.get("state", "").encode(), self._state.encode()):
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        if parts.path != "/callback" or not hmac.compare_digest(query.get("state", "").encode(), self._state.encode()):
             return False
-        self._code, self._failure = told.get("code"), told.get("error", "no code")
+        self._code, self._failure = query.get("code"), query.get("error", "no code")
         return True
 
     def code(self) -> str:

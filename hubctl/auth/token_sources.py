@@ -27,22 +27,22 @@ CERTIFICATE, TOKENS = "certificate", "tokens"
 _OTHERS = 0o077
 
 
-def wallet_folder() -> Path:
+def login_folder() -> Path:
     """`$XDG_CACHE_HOME/muster/logins`."""
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(home).expanduser() / NAME / "logins"
 
 
 @dataclass(frozen=True, slots=True)
-class Wallet:
+class LoginCache:
     """The cached files of one login, identified by everything that it depends on."""
 
     folder: Path
     key: str
 
     @classmethod
-    def of(cls, *parts: str) -> "Wallet":
-        return cls(wallet_folder(), sha256(json.dumps(parts).encode()).hexdigest()[:32])
+    def of(cls, *parts: str) -> "LoginCache":
+        return cls(login_folder(), sha256(json.dumps(parts).encode()).hexdigest()[:32])
 
     def path(self, what: str) -> Path:
         return self.folder / f"{self.key}.{what}.json"
@@ -92,7 +92,7 @@ class Wallet:
 
 def forget_all() -> int:
     """Delete the files of all logins; return their number."""
-    found = list(wallet_folder().glob("*.json"))
+    found = list(login_folder().glob("*.json"))
     for path in found:
         path.unlink(missing_ok=True)
     return len(found)
@@ -106,7 +106,7 @@ SOON = 30
 
 @dataclass(frozen=True, slots=True)
 class TokenSource:
-    """A file that another program renews, a token given to `hubctl login` and kept in the wallet, or an OIDC issuer."""
+    """A file that another program renews, a token given to `hubctl login` and kept in the cache, or an OIDC issuer."""
 
     file: str | None = None
     kept: bool = False
@@ -127,9 +127,9 @@ class TokenSource:
             "--oidc-ca": self.ca_file,
             "--oidc-flow": self.flow if self.issuer else None,
         }
-        told = tuple(part for name, value in named.items() if value for part in (name, value))
+        flags = tuple(part for name, value in named.items() if value for part in (name, value))
         scopes = tuple(part for scope in self.scopes for part in ("--oidc-scope", scope))
-        return (*told, *scopes, *(("--token-kept",) if self.kept else ()))
+        return (*flags, *scopes, *(("--token-kept",) if self.kept else ()))
 
 
 source_options = with_options(
@@ -173,37 +173,37 @@ def _absolute(path: str | None) -> str | None:
     return str(Path(path).expanduser().absolute()) if path else None
 
 
-def current_token(source: TokenSource, wallet: Wallet, now: float) -> str:
+def current_token(source: TokenSource, cache: LoginCache, now: float) -> str:
     """A token to exchange, without interaction. Raises CommandError with what to do."""
     if source.file is not None:
         return token_in(Path(source.file))
     if source.issuer is None:
-        token = wallet.read(TOKENS).get("token")
+        token = cache.read(TOKENS).get("token")
         if not isinstance(token, str) or not token:
             raise CommandError("the token of this login is gone: run `hubctl login` again with a new one")
         return token
     from hubctl.auth.oidc import OidcIssuer  # noqa: PLC0415 - only for such logins
 
-    kept = wallet.read(TOKENS)
+    kept = cache.read(TOKENS)
     token = kept.get("token")
     if isinstance(token, str) and float(kept.get("ends") or 0) > now + SOON:
         return token
     if source.flow == PROGRAM:
-        return keep(OidcIssuer(_client(source)).by_client_credentials(), wallet)
+        return keep(OidcIssuer(_client(source)).by_client_credentials(), cache)
     if isinstance(refresh := kept.get("refresh_token"), str):
-        return keep(OidcIssuer(_client(source)).by_refresh(refresh), wallet)
+        return keep(OidcIssuer(_client(source)).by_refresh(refresh), cache)
     raise CommandError("nobody is logged in at the issuer any more: run `hubctl login` again")
 
 
-def new_token(source: TokenSource, wallet: Wallet, show: Callable[[str], None], *, browser: bool) -> str:
+def new_token(source: TokenSource, cache: LoginCache, show: Callable[[str], None], *, browser: bool) -> str:
     """A token for `hubctl login`, which may interact with a person. Raises CommandError."""
     if source.issuer is None:
-        return current_token(source, wallet, 0.0)
+        return current_token(source, cache, 0.0)
     from hubctl.auth.oidc import OidcIssuer  # noqa: PLC0415 - only for such logins
 
     issuer = OidcIssuer(_client(source))
     answer = issuer.by_client_credentials() if source.flow == PROGRAM else issuer.by_browser(show, browser=browser)
-    return keep(answer, wallet)
+    return keep(answer, cache)
 
 
 def _client(source: TokenSource) -> Any:
@@ -213,12 +213,12 @@ def _client(source: TokenSource) -> Any:
     return Client(source.issuer or "", source.client_id or "", source.secret_file, source.ca_file, scopes)
 
 
-def keep(answer: Mapping[str, Any], wallet: Wallet) -> str:
+def keep(answer: Mapping[str, Any], cache: LoginCache) -> str:
     """Store the token of an issuer's answer, its expiry and the refresh token; return the token."""
     token = str(answer.get("id_token") or answer["access_token"])
     refresh = answer.get("refresh_token")
     renewed = {"refresh_token": refresh} if isinstance(refresh, str) else {}
-    wallet.write(TOKENS, {"token": token, "ends": ends_at(token), **renewed})
+    cache.write(TOKENS, {"token": token, "ends": ends_at(token), **renewed})
     return token
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hubctl.auth.identity import Shown, UserIdentity
-from hubctl.errors import CommandError, ConnectionLostError, RefusedCredentialError
+from hubctl.errors import CommandError, ConnectionLostError, RejectedCredentialError
 from machinery.client.kubeconfig import Kubeconfig
 
 REASONS = {410: "Expired", 429: "TooManyRequests", 503: "ServiceUnavailable", 504: "Timeout"}
@@ -20,7 +20,7 @@ TUNNEL = "Tunnel connection failed: "
 NOT_YET_VALID, EXPIRED, WRONG_HOST, WRONG_ADDRESS = 9, 10, 62, 64
 
 
-class Refusals:
+class ErrorTranslator:
     """Errors of one client. They contain no part of a credential."""
 
     def __init__(self, kubeconfig: Kubeconfig, identity: UserIdentity) -> None:
@@ -33,16 +33,16 @@ class Refusals:
     def of_answer(self, status: int, content: bytes, shown: Shown) -> CommandError:
         """The error for an error status."""
         try:
-            told = document_of(content)
+            document = document_of(content)
         except CommandError:
-            told = {}
-        reason, message = str(told.get("reason") or ""), str(told.get("message") or f"HTTP status {status}")
+            document = {}
+        reason, message = str(document.get("reason") or ""), str(document.get("message") or f"HTTP status {status}")
         if status == http.client.UNAUTHORIZED:
-            return RefusedCredentialError(
+            return RejectedCredentialError(
                 f"the hub does not know {self._user}: {self._identity.called} is revoked, has ended, or is another hub's. "
                 f"{self._identity.remedy}",
                 reason=reason,
-                asked_in_vain=True,
+                had_no_effect=True,
             )
         if status == http.client.FORBIDDEN and shown == Shown():
             lacks = "holds no credential: it needs a token, an exec plug-in or a client certificate (`hubctl login` writes one)"
@@ -90,14 +90,14 @@ class Refusals:
         ends = pki.parse_certificate(shown.credential.chain).not_after
         if ends > SystemClock().now():
             return None
-        return RefusedCredentialError(
+        return RejectedCredentialError(
             f"the certificate of {self._user} expired at {ends:%Y-%m-%dT%H:%M:%SZ}. {self._identity.remedy}"
         )
 
     def _tls_failure(self, error: ssl.SSLError) -> CommandError:
         said = (error.reason or "").lower().replace("_", " ")
         if "alert" in said and ("certificate" in said or "unknown ca" in said):
-            return RefusedCredentialError(
+            return RejectedCredentialError(
                 f"the hub at {self._address} does not accept the client certificate of {self._user} ({said}): "
                 f"it was made by another hub, or has expired. {self._identity.remedy}"
             )

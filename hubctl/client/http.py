@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from urllib.parse import SplitResult, unquote, urlencode, urlsplit
 
 from hubctl.auth.identity import Shown, identity_of
-from hubctl.client.errors import Refusals, document_of
-from hubctl.errors import CommandError, RefusedCredentialError
+from hubctl.client.errors import ErrorTranslator, document_of
+from hubctl.errors import CommandError, RejectedCredentialError
 from machinery.client.kubeconfig import ClusterEntry, Credential, Kubeconfig
 from machinery.errors import InvalidError
 from machinery.product import GROUP_SUFFIX, suffixed
@@ -109,7 +109,7 @@ class ApiClient:
         """Suffix of the hub's API groups. Paths use the default suffix, which is replaced in requests."""
         self._proxy = proxy_of(kubeconfig.cluster, kubeconfig.source)
         self._identity = identity_of(kubeconfig, unseen=unseen)
-        self._refusals = Refusals(kubeconfig, self._identity)
+        self._refusals = ErrorTranslator(kubeconfig, self._identity)
         self._trusting: tuple[Credential | None, ssl.SSLContext] | None = None
 
     @property
@@ -175,8 +175,8 @@ class ApiClient:
         shown = self._identity.shown()
         try:
             return *self._asked(asked, shown), shown
-        except RefusedCredentialError as error:
-            safe = error.asked_in_vain or asked.method == "GET"
+        except RejectedCredentialError as error:
+            safe = error.had_no_effect or asked.method == "GET"
             if not safe or not self._identity.renewed(shown):
                 raise
         shown = self._identity.shown()
@@ -222,13 +222,13 @@ class ApiClient:
         return {**body, "apiVersion": self.spelled(version)} if isinstance(version, str) else body
 
     def _exchange(self, connection: http.client.HTTPConnection, asked: Request, shown: Shown) -> http.client.HTTPResponse:
-        told = {"User-Agent": "hubctl", **asked.headers}
+        headers = {"User-Agent": "hubctl", **asked.headers}
         if shown.token:
-            told["Authorization"] = f"Bearer {shown.token}"
+            headers["Authorization"] = f"Bearer {shown.token}"
         path = self._server.path.rstrip("/") + asked.target
 
         def ask() -> http.client.HTTPResponse:
-            connection.request(asked.method, path, asked.content, told)
+            connection.request(asked.method, path, asked.content, headers)
             return connection.getresponse()
 
         return self._guarded(ask, shown)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
-from hubctl.auth.token_sources import CERTIFICATE, Wallet
+from hubctl.auth.token_sources import CERTIFICATE, LoginCache
 from hubctl.client.http import ApiClient
 from hubctl.errors import CommandError
 from machinery.client.exec_credential import ExecCluster, ExecCredential
@@ -52,9 +52,9 @@ class LoginKey:
     authenticator: AuthenticatorReference
     group_suffix: str = GROUP_SUFFIX
 
-    def wallet(self, *source: str) -> Wallet:
+    def cache(self, *source: str) -> LoginCache:
         authority = sha256(self.cluster.certificate_authority).hexdigest()
-        return Wallet.of(self.cluster.server, authority, self.group_suffix, str(self.authenticator), *source)
+        return LoginCache.of(self.cluster.server, authority, self.group_suffix, str(self.authenticator), *source)
 
     def client(self) -> ApiClient:
         """A client of the hub without a credential."""
@@ -66,9 +66,9 @@ class LoginKey:
         return ApiClient(Kubeconfig("of this login", NAME, entry, NAME))
 
 
-def kept(wallet: Wallet, now: datetime, token: str | None) -> ExecCredential | None:
+def kept(cache: LoginCache, now: datetime, token: str | None) -> ExecCredential | None:
     """The cached certificate while it is valid. `token`, if available, must be the one that it was issued for."""
-    found = wallet.read(CERTIFICATE)
+    found = cache.read(CERTIFICATE)
     parts = [found.get(name) for name in ("chain", "key", "expires")]
     if not all(isinstance(part, str) for part in parts) or (token is not None and found.get("token_hash") != _hash(token)):
         return None
@@ -79,7 +79,7 @@ def kept(wallet: Wallet, now: datetime, token: str | None) -> ExecCredential | N
     return ExecCredential(str(parts[0]), str(parts[1]), str(parts[2])) if ends - now > BEFORE_END else None
 
 
-def exchanged(login: LoginKey, token: str, wallet: Wallet) -> ExecCredential:
+def exchanged(login: LoginKey, token: str, cache: LoginCache) -> ExecCredential:
     """Obtain and cache a new certificate with a local key. Raises CommandError."""
     from machinery import pki  # noqa: PLC0415 - slow to import, and only needed once in minutes
     from machinery.identity import CertificateSubject  # noqa: PLC0415 - likewise
@@ -92,7 +92,7 @@ def exchanged(login: LoginKey, token: str, wallet: Wallet) -> ExecCredential:
     credential = _credential(answer, login)
     told = ExecCredential(credential["clientCertificateData"], key.decode("ascii"), credential["expirationTimestamp"])
     document = {"chain": told.chain, "key": told.key, "expires": told.expires, "token_hash": _hash(token)}
-    wallet.write(CERTIFICATE, document)
+    cache.write(CERTIFICATE, document)
     return told
 
 

@@ -118,8 +118,8 @@ def _from_end(index: int, length: int) -> int:
 
 
 def _written(step: Slice) -> str:
-    told = ["" if part is None else str(part) for part in (step.start, step.stop, step.step)]
-    return told[0] if step.single else ":".join(told if told[2] else told[:2])
+    parts = ["" if part is None else str(part) for part in (step.start, step.stop, step.step)]
+    return parts[0] if step.single else ":".join(parts if parts[2] else parts[:2])
 
 
 def _list(value: Any) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import click
 
-from hubctl.client.http import JSON, PAGING, TABLE
+from hubctl.client.http import JSON, PAGING, TABLE, ApiClient, whole
 from hubctl.client.resources import ResourceKind
 from hubctl.output.formats import COLUMNS, TEMPLATES, OutputFormat, argument_of
 from hubctl.output.tables import Layout, printable, shown, wants_color
@@ -51,7 +51,7 @@ class Printer(Protocol):
 
 
 @runtime_checkable
-class InPages(Printer, Protocol):
+class PagePrinter(Printer, Protocol):
     """A printer that handles a long list page by page."""
 
     def pages(self, answers: Iterator[dict[str, Any]]) -> None:
@@ -61,14 +61,14 @@ class InPages(Printer, Protocol):
 def printer_of(look: TableLayout) -> Printer:
     """The printer of an output format. Raises CommandError for an invalid template or invalid columns."""
     if look.form.name in TEMPLATES:
-        return Templates(look)
+        return TemplatePrinter(look)
     if look.form.name in COLUMNS or (look.form.name == "csv" and look.form.argument):
-        return Columns(look)
+        return ColumnPrinter(look)
     if look.form.name == "csv":
-        return Sheet(look)
+        return CsvPrinter(look)
     if look.form.is_table:
         return TablePrinter(look)
-    return {"json": Json, "name": NamePrinter}.get(look.form.name, Documents)(look)
+    return {"json": Json, "name": NamePrinter}.get(look.form.name, DocumentPrinter)(look)
 
 
 class _Lines:
@@ -153,7 +153,7 @@ class TablePrinter:
         ]
 
 
-class Sheet(TablePrinter):
+class CsvPrinter(TablePrinter):
     """Prints the tables that the hub creates as CSV."""
 
     def pages(self, answers: Iterator[dict[str, Any]]) -> None:
@@ -162,7 +162,7 @@ class Sheet(TablePrinter):
                 self.first(answer)
 
 
-class Columns:
+class ColumnPrinter:
     """Prints user-defined columns, as a table or as CSV."""
 
     accept = JSON
@@ -183,7 +183,7 @@ class Columns:
             self.first(answer)
 
 
-class Templates:
+class TemplatePrinter:
     """Prints the results of JSONPath templates on an object or a list."""
 
     accept = JSON
@@ -214,7 +214,7 @@ def _harmless(character: str) -> str:
     return character if character in "\n\t" else printable(character)
 
 
-class Documents:
+class DocumentPrinter:
     accept = JSON
 
     def __init__(self, look: TableLayout) -> None:
@@ -236,13 +236,13 @@ class Documents:
         print_document(shown, self._look.form.name, apart=self._look.watch)
 
 
-class NamePrinter(Documents):
+class NamePrinter(DocumentPrinter):
     def pages(self, answers: Iterator[dict[str, Any]]) -> None:
         for answer in answers:
             self.first(answer)
 
 
-class Json(Documents):
+class Json(DocumentPrinter):
     def pages(self, answers: Iterator[dict[str, Any]]) -> None:
         """Print one list, each object as it arrives."""
         head = next(answers)
@@ -275,3 +275,9 @@ def items_of(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The objects of a list, or the single object."""
     items = answer.get("items")
     yield from [answer] if items is None else items
+
+
+def show_all(client: ApiClient, resource: ResourceKind) -> None:
+    """Print all objects of a kind once, as a table. Raises CommandError."""
+    printer = printer_of(TableLayout(resource))
+    printer.first(whole(client, resource.path, {}, accept=printer.accept))

@@ -48,7 +48,7 @@ def agent_manifests() -> str:
     found = [document for text in texts for document in yaml.safe_load_all(text) if document]
     own = [document for document in found if "helm.sh/hook" not in document["metadata"].get("annotations", {})]
     written = (yaml.safe_dump(_without_helm(document)) for document in sorted(own, key=lambda each: ORDER.index(each["kind"])))
-    return "# charts/spoke as Helm renders it, written by `make charts`; see joining.py.\n" + "---\n".join(written)
+    return "# charts/spoke as Helm renders it, written by `make charts`; see join.py.\n" + "---\n".join(written)
 
 
 def _without_helm(value: Any) -> Any:

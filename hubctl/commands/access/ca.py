@@ -8,11 +8,11 @@ import click
 from hubctl.client.connection import client_of, connected, root_option
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import AUTHORITIES
-from hubctl.commands.objects.get import show
 from hubctl.errors import CommandError
+from hubctl.output.printers import show_all
 from machinery.durations import parse_duration
 
-LOOK_EVERY = 2.0
+POLL_SECONDS = 2.0
 RESTING = ("Issuing", "Retiring", "Retired")
 ENOUGH = 20
 """Number of cluster names listed before the rest is only counted."""
@@ -43,7 +43,7 @@ def status(client: ApiClient) -> None:
     Examples:
       hubctl ca status
     """
-    show(client, AUTHORITIES)
+    show_all(client, AUTHORITIES)
     for each in _all(client):
         for words in (each.get("status") or {}).get("waitsFor") or ():
             click.echo(f"{each['metadata']['name']} waits for {words}")
@@ -160,7 +160,7 @@ def _watch(client: ApiClient, name: str) -> None:
             if one.get("compromised"):
                 _list("agents did not move and need a new bootstrap credential", one.get("clustersLeftBehind") or [], name)
             return
-        time.sleep(LOOK_EVERY)
+        time.sleep(POLL_SECONDS)
 
 
 def _with_the_new_credential() -> ApiClient:

@@ -11,8 +11,8 @@ import click
 
 from hubctl.auth.token_sources import (
     TOKENS,
+    LoginCache,
     TokenSource,
-    Wallet,
     current_token,
     forget_all,
     new_token,
@@ -77,14 +77,14 @@ def credential(authenticator: str, group_suffix: str, **chosen: Any) -> None:
 
 def obtained(login: LoginKey, source: TokenSource) -> ExecCredential:
     """The cached certificate, or a new one. Raises CommandError."""
-    now, wallet = SystemClock().now(), wallet_of(login, source)
-    token = current_token(source, wallet, now.timestamp()) if source.file is not None else None
-    found = kept(wallet, now, token)
-    return found or exchanged(login, token or current_token(source, wallet, now.timestamp()), wallet)
+    now, cache = SystemClock().now(), cache_of(login, source)
+    token = current_token(source, cache, now.timestamp()) if source.file is not None else None
+    found = kept(cache, now, token)
+    return found or exchanged(login, token or current_token(source, cache, now.timestamp()), cache)
 
 
-def wallet_of(login: LoginKey, source: TokenSource) -> Wallet:
-    return login.wallet(*source.flags())
+def cache_of(login: LoginKey, source: TokenSource) -> LoginCache:
+    return login.cache(*source.flags())
 
 
 def _cluster(chosen: dict[str, Any]) -> ExecCluster:
@@ -180,7 +180,7 @@ def logout(context: click.Context, kubeconfig: str | None, *, everything: bool) 
     except InvalidError as error:
         raise CommandError(error.message, code=2) from None
     known, source = login_of(found)
-    click.echo("logged out" if wallet_of(known, source).forget() else "nobody was logged in")
+    click.echo("logged out" if cache_of(known, source).forget() else "nobody was logged in")
 
 
 def plugin_of(known: LoginKey, source: TokenSource) -> ExecUser:
@@ -222,18 +222,18 @@ def _entry(chosen: dict[str, Any], kubeconfig: str | None, context_name: str | N
 
 
 def _logged_in(known: LoginKey, source: TokenSource, *, browser: bool) -> ExecCredential:
-    wallet = wallet_of(known, source)
-    wallet.forget()
+    cache = cache_of(known, source)
+    cache.forget()
     if source.kept:
-        wallet.write(TOKENS, {"token": token_piped()})
+        cache.write(TOKENS, {"token": token_piped()})
     try:
         if source.kept or source.file is not None:
-            token = current_token(source, wallet, 0.0)
+            token = current_token(source, cache, 0.0)
         else:
-            token = new_token(source, wallet, _show, browser=browser)
-        return exchanged(known, token, wallet)
+            token = new_token(source, cache, _show, browser=browser)
+        return exchanged(known, token, cache)
     except CommandError:
-        wallet.forget()
+        cache.forget()
         raise
 
 

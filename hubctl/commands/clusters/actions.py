@@ -125,12 +125,12 @@ def _spread(count: int, *, everybody: bool) -> timedelta:
 
 def _wait_for_renewals(client: ApiClient, names: Sequence[str], timeout: timedelta | None) -> None:
     until = None if timeout is None else time.monotonic() + timeout.total_seconds()
-    waiting, told = list(names), -1
+    waiting, shown = list(names), -1
     while waiting:
         waiting = [each for each in waiting if not _has_renewed(client, each)]
         done = len(names) - len(waiting)
-        if done != told:
-            told = done
+        if done != shown:
+            shown = done
             click.echo(f"{done} of {len(names)} renewed")
         if waiting and until is not None and time.monotonic() > until:
             some = ", ".join(waiting[:10]) + (" ..." if waiting[10:] else "")
@@ -251,14 +251,14 @@ def _wait_until_empty(client: ApiClient, name: str, timeout: timedelta | None) -
     """Raises CommandError when it takes too long, or the order is cancelled."""
     until = None if timeout is None else time.monotonic() + timeout.total_seconds()
     empty: set[str] = set()
-    told = -1
+    shown = -1
     while len(empty) <= BEATS:
         status = client.get(REPLICAS.of(name)).get("status") or {}
         left, seen = int(status.get("sessions") or 0), str(status.get("lastSeenTime"))
         if not status.get("drained") and status.get("state") != "Lost":
             raise CommandError(f'replica "{name}" takes sessions again: it was told so, or has started anew')
-        if left != told:
-            told = left
+        if left != shown:
+            shown = left
             click.echo(f"{left} sessions are left")
         empty = {*empty, seen} if not left else set()
         if until is not None and time.monotonic() > until and len(empty) <= BEATS:

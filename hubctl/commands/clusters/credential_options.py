@@ -106,10 +106,10 @@ def _attestation(chosen: Mapping[str, Any]) -> dict[str, str]:
         "audience": chosen.get("attest_audience"),
         "subject": chosen.get("attest_subject"),
     }
-    told = {field: text for field, text in said.items() if text}
-    if told and not said["issuer"]:
+    given = {field: text for field, text in said.items() if text}
+    if given and not said["issuer"]:
         raise CommandError("the other --attest options need --attest-issuer URL", code=2)
-    return told
+    return given
 
 
 def _content(name: str | None) -> str:

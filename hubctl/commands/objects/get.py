@@ -14,7 +14,7 @@ from hubctl.client.resources import Catalogue, ResourceKind
 from hubctl.errors import CommandError
 from hubctl.options import moment, with_options
 from hubctl.output.formats import CRL_FORMS, OutputFormat, output_option
-from hubctl.output.printers import InPages, Printer, TableLayout, items_of, printer_of
+from hubctl.output.printers import PagePrinter, Printer, TableLayout, items_of, printer_of
 
 ALL = "*"
 """Groups all objects together."""
@@ -145,15 +145,9 @@ def get(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
         raise CommandError(f"-o {form.name} is for revocation lists: hubctl get crl", code=2)
     targets = read_targets(Catalogue(client), words)
     if chosen["group_by"] or chosen["count"]:
-        _show_counts(client, targets, _wish(chosen), chosen)
+        _show_counts(client, targets, _options(chosen), chosen)
         return
-    _show_all(client, targets, _wish(chosen))
-
-
-def show(client: ApiClient, resource: ResourceKind, form: OutputFormat | None = None) -> None:
-    """Print all objects of a kind once. Raises CommandError."""
-    printer = printer_of(TableLayout(resource, form or OutputFormat()))
-    printer.first(whole(client, resource.path, {}, accept=printer.accept))
+    _show_all(client, targets, _options(chosen))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +175,7 @@ class GetOptions:
         return {**self.query, "sortBy": self.sort_by}
 
 
-def _wish(chosen: dict[str, Any]) -> GetOptions:
+def _options(chosen: dict[str, Any]) -> GetOptions:
     if chosen["all_namespaces"] and chosen["namespace"]:
         raise CommandError("give -n or -A, not both", code=2)
     watch = chosen["watch"] or chosen["watch_only"]
@@ -216,55 +210,55 @@ def _wish(chosen: dict[str, Any]) -> GetOptions:
     )
 
 
-def _show_counts(client: ApiClient, targets: list[Target], wish: GetOptions, chosen: dict[str, Any]) -> None:
+def _show_counts(client: ApiClient, targets: list[Target], options: GetOptions, chosen: dict[str, Any]) -> None:
     if chosen["group_by"] and chosen["count"]:
         raise CommandError("give --group-by or --count, not both: groups are counted", code=2)
-    if len(targets) != 1 or targets[0].names or wish.watch or wish.sort_by or wish.limit:
+    if len(targets) != 1 or targets[0].names or options.watch or options.sort_by or options.limit:
         raise CommandError("one kind is counted at a time, all of it: leave out names, -w, --sort-by and --limit", code=2)
-    check(targets[0], wish.place)
+    check(targets[0], options.place)
     resource = targets[0].resource
-    counted = CountQuery(resource, resource.within(wish.place.namespace), wish.query, chosen["group_by"] or ALL)
+    counted = CountQuery(resource, resource.within(options.place.namespace), options.query, chosen["group_by"] or ALL)
     show_counts(client, counted, chosen["output"])
 
 
-def _show_all(client: ApiClient, targets: list[Target], wish: GetOptions) -> None:
+def _show_all(client: ApiClient, targets: list[Target], options: GetOptions) -> None:
     for target in targets:
-        check(target, wish.place)
-        if target.names and (wish.where or wish.sort_by):
+        check(target, options.place)
+        if target.names and (options.where or options.sort_by):
             raise CommandError("give names, or --where and --sort-by, not both", code=2)
     if len(targets) == 1:
-        _show(client, targets[0], wish)
+        _show(client, targets[0], options)
         return
-    if wish.watch:
+    if options.watch:
         raise CommandError("one kind at a time can be watched", code=2)
-    _show_kinds(client, targets, wish)
+    _show_kinds(client, targets, options)
 
 
-def _show_kinds(client: ApiClient, targets: list[Target], wish: GetOptions) -> None:
+def _show_kinds(client: ApiClient, targets: list[Target], options: GetOptions) -> None:
     """Show several kinds: tables one after the other, documents as one list."""
-    looks = [replace(wish.look(target), kinds=True) for target in targets]
+    looks = [replace(options.look(target), kinds=True) for target in targets]
     if looks[0].form.is_table or looks[0].form.name == "name":
         for index, (target, look) in enumerate(zip(targets, looks, strict=True)):
             if index and look.form.name != "name":
                 click.echo()
-            _show_once(client, target, wish, printer_of(look))
+            _show_once(client, target, options, printer_of(look))
         return
     printer = printer_of(looks[0])
     found: list[dict[str, Any]] = []
     for target in targets:
-        _collect(client, target, wish, printer.accept, found)
+        _collect(client, target, options, printer.accept, found)
     printer.first(_together([item for answer in found for item in items_of(answer)], several=True))
 
 
-def _show(client: ApiClient, target: Target, wish: GetOptions) -> None:
+def _show(client: ApiClient, target: Target, options: GetOptions) -> None:
     """Print the objects once, and with a watch every change. Raises CommandError."""
-    printer = printer_of(wish.look(target))
-    if not wish.watch:
-        if target.names or not isinstance(printer, InPages):
-            _show_once(client, target, wish, printer)
+    printer = printer_of(options.look(target))
+    if not options.watch:
+        if target.names or not isinstance(printer, PagePrinter):
+            _show_once(client, target, options, printer)
         else:
-            path = target.resource.within(wish.place.namespace)
-            printer.pages(pages(client, path, wish.listed, accept=printer.accept, limit=wish.limit))
+            path = target.resource.within(options.place.namespace)
+            printer.pages(pages(client, path, options.listed, accept=printer.accept, limit=options.limit))
         return
     if not target.resource.watchable:
         raise CommandError(f"{target.resource.words[0]} cannot be watched: leave out -w", code=2)
@@ -272,45 +266,45 @@ def _show(client: ApiClient, target: Target, wish: GetOptions) -> None:
         raise CommandError("one name, or all, can be watched", code=2)
     from hubctl.output.watch import Watched, follow  # noqa: PLC0415 - start-up time
 
-    path, query = _watched(target, wish)
-    answer = whole(client, path, {**query, "sortBy": wish.sort_by}, accept=printer.accept)
-    if not wish.only_changes:
+    path, query = _watched(target, options)
+    answer = whole(client, path, {**query, "sortBy": options.sort_by}, accept=printer.accept)
+    if not options.only_changes:
         printer.first(answer)
     elif answer.get("columnDefinitions"):
         printer.first({**answer, "rows": []})
     follow(client, Watched(path, query, answer), printer)
 
 
-def _watched(target: Target, wish: GetOptions) -> tuple[str, dict[str, str]]:
+def _watched(target: Target, options: GetOptions) -> tuple[str, dict[str, str]]:
     """A watch always has the path of the collection; a name becomes a field selector."""
-    query = wish.query
+    query = options.query
     if target.names:
         query = {**query, "fieldSelector": f"metadata.name={target.names[0]}"}
-    return target.resource.within(wish.place.namespace), query
+    return target.resource.within(options.place.namespace), query
 
 
-def _show_once(client: ApiClient, target: Target, wish: GetOptions, printer: Printer) -> None:
+def _show_once(client: ApiClient, target: Target, options: GetOptions, printer: Printer) -> None:
     """Print the objects that exist, even if others of the named ones do not. Raises CommandError."""
     found: list[dict[str, Any]] = []
     try:
-        _collect(client, target, wish, printer.accept, found)
+        _collect(client, target, options, printer.accept, found)
     finally:
         if found:
             printer.first(_together(found))
 
 
-def _collect(client: ApiClient, target: Target, wish: GetOptions, accept: str, found: list[dict[str, Any]]) -> None:
+def _collect(client: ApiClient, target: Target, options: GetOptions, accept: str, found: list[dict[str, Any]]) -> None:
     """Append the list of all chosen objects, or each named object, to `found`. Raises CommandError for a missing one."""
-    resource, namespace = target.resource, wish.place.namespace
+    resource, namespace = target.resource, options.place.namespace
     if not target.names:
-        found.append(whole(client, resource.within(namespace), wish.listed, accept=accept, limit=wish.limit))
+        found.append(whole(client, resource.within(namespace), options.listed, accept=accept, limit=options.limit))
         return
 
     def fetch(name: str) -> None:
         try:
-            found.append(client.get(resource.of(name, namespace), accept=accept, at=wish.at))
+            found.append(client.get(resource.of(name, namespace), accept=accept, at=options.at))
         except CommandError as error:
-            if error.reason != "NotFound" or not wish.ignores_missing:
+            if error.reason != "NotFound" or not options.ignores_missing:
                 raise
 
     each(target.names, fetch)

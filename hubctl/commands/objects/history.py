@@ -87,20 +87,20 @@ class HistoryQuestion:
 
 def show(client: ApiClient, asked: HistoryQuestion, *, watch: bool, output: str | None) -> None:
     """Print the history once, and with `watch` every further change. Raises CommandError."""
-    told = asked.of(client)
+    answer = asked.of(client)
     if output in ("json", "yaml"):
-        print_document(told, output)
+        print_document(answer, output)
         return
-    if not told["changes"] and not watch:
-        since = f" since {told['began']}" if told.get("began") else ""
+    if not answer["changes"] and not watch:
+        since = f" since {answer['began']}" if answer.get("began") else ""
         raise CommandError(f'nothing is known of the {asked.resource.noun} "{asked.name}"{since}', reason="NotFound")
     rows = HistoryRows(wide=output == "wide")
-    rows.show(told["changes"])
+    rows.show(answer["changes"])
     if watch:
         from hubctl.output.watch import Watched, follow  # noqa: PLC0415 - start-up time
 
         query = {"fieldSelector": f"metadata.name={asked.name}"}
-        place = {"metadata": {"resourceVersion": told["metadata"]["resourceVersion"]}}
+        place = {"metadata": {"resourceVersion": answer["metadata"]["resourceVersion"]}}
         follow(client, Watched(asked.resource.within(asked.namespace), query, place), _Following(client, asked, rows, place))
 
 
@@ -125,9 +125,9 @@ class _Following:
         self._look()
 
     def _look(self) -> None:
-        told = self._asked.of(self._client, after=self._seen)
-        self._seen = str(told["metadata"]["resourceVersion"])
-        self._rows.show(told["changes"])
+        answer = self._asked.of(self._client, after=self._seen)
+        self._seen = str(answer["metadata"]["resourceVersion"])
+        self._rows.show(answer["changes"])
 
 
 class HistoryRows:

@@ -23,8 +23,8 @@ def version(client: ApiClient) -> None:
       hubctl version
     """
     click.echo(f"{TITLE} hubctl {own_version()}")
-    told = client.get("/version")
-    click.echo(f"hub {told.get('gitVersion', 'unknown')}")
+    answer = client.get("/version")
+    click.echo(f"hub {answer.get('gitVersion', 'unknown')}")
 
 
 REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -108,18 +108,18 @@ def log_level(client: ApiClient, level: str | None, lasts: str | None) -> None:
       hubctl log-level reset
     """
     if level is None:
-        told = client.get(LOG_LEVEL)
+        answer = client.get(LOG_LEVEL)
     elif level == "reset":
-        told = client.request("DELETE", LOG_LEVEL)
+        answer = client.request("DELETE", LOG_LEVEL)
     else:
-        told = client.request("PUT", LOG_LEVEL, {"level": level, **({"for": lasts} if lasts else {})})
-    click.echo(_sentence(told))
+        answer = client.request("PUT", LOG_LEVEL, {"level": level, **({"for": lasts} if lasts else {})})
+    click.echo(_sentence(answer))
 
 
-def _sentence(told: dict[str, str]) -> str:
-    if not told.get("ordered"):
-        return f"{told['started']}, as it was started"
-    return f"{told['ordered']} until {told['until']}, ordered by {told['by']}; started with {told['started']}"
+def _sentence(answer: dict[str, str]) -> str:
+    if not answer.get("ordered"):
+        return f"{answer['started']}, as it was started"
+    return f"{answer['ordered']} until {answer['until']}, ordered by {answer['by']}; started with {answer['started']}"
 
 
 SHELLS = ("bash", "zsh", "fish", "powershell")

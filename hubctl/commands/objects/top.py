@@ -132,7 +132,7 @@ def _name(row: Mapping[str, Any]) -> str:
 def _replica(item: Mapping[str, Any]) -> list[str]:
     status = item.get("status") or {}
     ahead = status.get("clockAheadSeconds")
-    told = (
+    cells = (
         status.get("state"),
         "*" if status.get("leader") else "",
         status.get("sessions"),
@@ -142,7 +142,7 @@ def _replica(item: Mapping[str, Any]) -> list[str]:
         NONE if ahead is None else f"{ahead:+.1f}s",
         status.get("lastSeenTime"),
     )
-    return [shown(item["metadata"]["name"]), *map(shown, told)]
+    return [shown(item["metadata"]["name"]), *map(shown, cells)]
 
 
 def _sum(items: Iterable[Mapping[str, Any]], field: str) -> str:

@@ -19,11 +19,11 @@ from hubctl.output.formats import OutputFormat, output_option
 from machinery.durations import parse_duration
 from machinery.runtime.backoff import Backoff
 
-LOOK_EVERY = 1.0
+POLL_SECONDS = 1.0
 """Poll interval in seconds for kinds that cannot be watched."""
 SHORT = ("", "managedclustercondition", "managedcluster")
 """Prefixes that may be omitted from the type of a cluster's condition."""
-LONG_AGO = frozenset(("Expired", "Gone", "ServiceUnavailable", "TooManyRequests", "Timeout", "InternalError"))
+RETRIED = frozenset(("Expired", "Gone", "ServiceUnavailable", "TooManyRequests", "Timeout", "InternalError"))
 """Reasons of errors after which a retry may succeed."""
 
 TimeLeft = Callable[[], float]
@@ -92,11 +92,11 @@ class PathIs:
 
     path: Any
     value: str | None
-    told: str
+    text: str
 
     @property
     def words(self) -> str:
-        return f"has {self.told}" + ("" if self.value is None else f"={self.value}")
+        return f"has {self.text}" + ("" if self.value is None else f"={self.value}")
 
     def met(self, document: Mapping[str, Any] | None) -> bool:
         from hubctl.jsonpath import text_of  # noqa: PLC0415 - only with a path
@@ -104,7 +104,7 @@ class PathIs:
 
         found = find(self.path, _there(document))
         if len(found) > 1:
-            raise CommandError(f"{self.told} finds {len(found)} values: a wait is for one", code=MISUSED)
+            raise CommandError(f"{self.text} finds {len(found)} values: a wait is for one", code=MISUSED)
         return bool(found) and (self.value is None or text_of(found[0]).strip() == self.value.strip())
 
 
@@ -145,7 +145,7 @@ def wait_for(client: ApiClient, one: One, wanted: WaitCondition, left: TimeLeft,
     looks = _watched(client, one, left) if one.resource.watchable else _polled(client, one, left)
     for document in looks:
         if wanted.met(document):
-            _tell(one, wanted, document, form)
+            _show(one, wanted, document, form)
             return
     raise CommandError(f'{one.resource.noun} "{one.name}": the time is over before it {wanted.words}', code=TIMED_OUT)
 
@@ -183,9 +183,9 @@ def _path_wanted(text: str) -> PathIs:
 
     braced = text.startswith("{")
     end = text.rfind("}=") + 1 or len(text) if braced else (text + "=").index("=")
-    told, value = text[:end], text[end + 1 :].strip("'\"") if end < len(text) else None
-    path = parse_action(told.removeprefix("{").removesuffix("}")) if braced else parse_path(told)
-    return PathIs(path, value, told)
+    shown, value = text[:end], text[end + 1 :].strip("'\"") if end < len(text) else None
+    path = parse_action(shown.removeprefix("{").removesuffix("}")) if braced else parse_path(shown)
+    return PathIs(path, value, shown)
 
 
 def _there(document: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -194,7 +194,7 @@ def _there(document: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return document
 
 
-def _tell(one: One, wanted: WaitCondition, document: Mapping[str, Any] | None, form: OutputFormat) -> None:
+def _show(one: One, wanted: WaitCondition, document: Mapping[str, Any] | None, form: OutputFormat) -> None:
     if document is not None and form.given:
         from hubctl.output.printers import TableLayout, printer_of  # noqa: PLC0415 - only with -o
 
@@ -213,7 +213,7 @@ def _polled(client: ApiClient, one: One, left: TimeLeft) -> Iterator[Mapping[str
             yield None
         if left() <= 0:
             return
-        time.sleep(min(LOOK_EVERY, left()))
+        time.sleep(min(POLL_SECONDS, left()))
 
 
 def _watched(client: ApiClient, one: One, left: TimeLeft) -> Iterator[Mapping[str, Any] | None]:
@@ -234,7 +234,7 @@ def _watched(client: ApiClient, one: One, left: TimeLeft) -> Iterator[Mapping[st
                     break
                 yield None if change["type"] == "DELETED" else change["object"]
         except CommandError as error:
-            if not seen or not (isinstance(error, ConnectionLostError) or error.reason in LONG_AGO):
+            if not seen or not (isinstance(error, ConnectionLostError) or error.reason in RETRIED):
                 raise
             time.sleep(max(0.0, min(pauses.next().total_seconds(), left())))
         if left() <= 0:

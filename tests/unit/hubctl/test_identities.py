@@ -16,7 +16,7 @@ import yaml
 
 from hubctl.auth.identity import Shown, UserIdentity, identity_of
 from hubctl.auth.kubeconfig import KubeconfigFiles
-from hubctl.auth.token_sources import CERTIFICATE, TOKENS, TokenSource, Wallet, current_token, ends_at, forget_all, keep
+from hubctl.auth.token_sources import CERTIFICATE, TOKENS, LoginCache, TokenSource, current_token, ends_at, forget_all, keep
 from hubctl.client.http import ApiClient
 from hubctl.client.token_exchange import BEFORE_END, AuthenticatorReference, LoginKey, kept
 from hubctl.errors import FAILED, MISUSED, CommandError, ConnectionLostError
@@ -29,7 +29,7 @@ from tests.fakes.identity import SigningKey
 V1, V1BETA1 = "client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"
 OWN_CERTIFICATE = {name: b64encode(name.encode()).decode() for name in ("client-certificate-data", "client-key-data")}
 SHOWN_CERTIFICATE = Credential(b"client-certificate-data", b"client-key-data")
-LONG_AGO, FAR = "2020-01-01T00:00:00Z", "2999-01-01T00:00:00+01:00"
+RETRIED, FAR = "2020-01-01T00:00:00Z", "2999-01-01T00:00:00+01:00"
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_plug_in_is_called_when_needed_and_again_when_its_answer_expires_or_is
         answer(folder, {"token": "one", "expirationTimestamp": FAR}, version)
         first = user.shown()
         assert (first, user.shown(), len(asked(folder))) == (Shown(None, "one"), first, 3 * number + 1)
-        answer(folder, {"token": "two", "expirationTimestamp": LONG_AGO}, version)
+        answer(folder, {"token": "two", "expirationTimestamp": RETRIED}, version)
         assert user.renewed(first)
         assert (token_of(user), len(asked(folder))) == ("two", 3 * number + 2)
         answer(folder, {"token": "three"}, version)
@@ -175,7 +175,7 @@ def test_what_a_user_shows_is_not_shown_to_people(folder: Path) -> None:
 
 
 def test_a_plug_in_that_fails_after_it_was_good_is_asked_again_later_unless_what_it_told_was_refused(folder: Path) -> None:
-    answer(folder, {"token": "one", "expirationTimestamp": LONG_AGO})
+    answer(folder, {"token": "one", "expirationTimestamp": RETRIED})
     user = identity(folder, {"exec": plugin()})
     assert token_of(user) == "one"
     (folder / "answer").unlink()
@@ -272,24 +272,24 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def wallet() -> Wallet:
-    return Wallet.of("a", "b")
+def wallet() -> LoginCache:
+    return LoginCache.of("a", "b")
 
 
-def test_what_is_kept_is_private_and_read_back_until_it_is_forgotten(wallet: Wallet, tmp_path: Path) -> None:
+def test_what_is_kept_is_private_and_read_back_until_it_is_forgotten(wallet: LoginCache, tmp_path: Path) -> None:
     path = wallet.write(CERTIFICATE, {"a": 1})
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert wallet.read(CERTIFICATE) == {"a": 1}
     assert list(path.parent.iterdir()) == [path]
-    assert Wallet.of("a", "c").read(CERTIFICATE) == {}
+    assert LoginCache.of("a", "c").read(CERTIFICATE) == {}
     wallet.write(TOKENS, {})
     assert (wallet.forget(), wallet.forget()) == (True, False)
-    Wallet.of("x").write(TOKENS, {})
+    LoginCache.of("x").write(TOKENS, {})
     assert forget_all() == 1
     (tmp_path / "file").write_text("")
     with pytest.raises(CommandError, match="cannot be written"):
-        Wallet(tmp_path / "file" / "x", "key").write(TOKENS, {})
+        LoginCache(tmp_path / "file" / "x", "key").write(TOKENS, {})
     cluster = ExecCluster("https://a", b"ca")
     logins = [
         LoginKey(cluster, AuthenticatorReference("jwt", "a")),
@@ -298,13 +298,13 @@ def test_what_is_kept_is_private_and_read_back_until_it_is_forgotten(wallet: Wal
         LoginKey(ExecCluster("https://a", b"cb"), AuthenticatorReference("jwt", "a")),
         LoginKey(cluster, AuthenticatorReference("jwt", "a"), "example.org"),
     ]
-    assert len({login.wallet("--token-file", "/x").key for login in logins} | {logins[0].wallet("--token-file", "/y").key}) == 6
+    assert len({login.cache("--token-file", "/x").key for login in logins} | {logins[0].cache("--token-file", "/y").key}) == 6
     for text in ("jwt", "jwt/", "serviceaccount/x", "other/x", "", "/x"):
         with pytest.raises(CommandError, match="jwt/NAME"):
             AuthenticatorReference.parse(text)
 
 
-def test_files_open_to_others_links_and_broken_documents_are_ignored(wallet: Wallet, tmp_path: Path) -> None:
+def test_files_open_to_others_links_and_broken_documents_are_ignored(wallet: LoginCache, tmp_path: Path) -> None:
     path = wallet.write(CERTIFICATE, {"a": 1})
     for mode in (0o640, 0o604, 0o666):
         path.chmod(mode)
@@ -321,11 +321,11 @@ def test_files_open_to_others_links_and_broken_documents_are_ignored(wallet: Wal
         assert wallet.read(CERTIFICATE) == {}
 
 
-def certificate(wallet: Wallet, left: timedelta, token_hash: str = "") -> None:
+def certificate(wallet: LoginCache, left: timedelta, token_hash: str = "") -> None:
     wallet.write(CERTIFICATE, {"chain": "c", "key": "k", "expires": format_time(NOW + left), "token_hash": token_hash})
 
 
-def test_a_kept_certificate_is_used_until_shortly_before_its_end_and_for_its_own_token_alone(wallet: Wallet) -> None:
+def test_a_kept_certificate_is_used_until_shortly_before_its_end_and_for_its_own_token_alone(wallet: LoginCache) -> None:
     certificate(wallet, BEFORE_END + timedelta(seconds=1))
     found = kept(wallet, NOW, None)
     assert found is not None
@@ -342,7 +342,7 @@ def test_a_kept_certificate_is_used_until_shortly_before_its_end_and_for_its_own
         assert kept(wallet, NOW, None) is None, changed
 
 
-def test_a_token_is_kept_until_it_ends_and_then_a_login_is_required(wallet: Wallet) -> None:
+def test_a_token_is_kept_until_it_ends_and_then_a_login_is_required(wallet: LoginCache) -> None:
     ends = NOW.timestamp() + 3600
     token = SigningKey().sign({"exp": int(ends)})
     assert keep({"id_token": token, "access_token": "other"}, wallet) == token
@@ -370,7 +370,7 @@ def test_no_token_stands_in_what_a_kubeconfig_says(tmp_path: Path) -> None:
     path.write_text("secret\n")
     source = TokenSource(file=str(path))
     assert "secret" not in repr(source.flags())
-    assert current_token(source, Wallet.of("x"), 0) == "secret"
+    assert current_token(source, LoginCache.of("x"), 0) == "secret"
     path.write_text("two words")
     with pytest.raises(CommandError, match="no token"):
-        current_token(source, Wallet.of("x"), 0)
+        current_token(source, LoginCache.of("x"), 0)

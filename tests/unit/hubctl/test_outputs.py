@@ -22,7 +22,7 @@ from hubctl.errors import CommandError
 from hubctl.options import moment
 from hubctl.output.columns import columns_in, columns_of, sheet
 from hubctl.output.formats import FormType, OutputFormat, argument_of
-from hubctl.output.printers import InPages, TableLayout, printer_of
+from hubctl.output.printers import PagePrinter, TableLayout, printer_of
 from hubctl.output.tables import Layout, printable, shown, table, wants_color
 from tests.checks import refusal
 
@@ -122,9 +122,9 @@ def test_a_template_moves_no_cursor_of_a_terminal_and_leaves_a_pipe_its_bytes(mo
         assert stream.getvalue() == expected
 
 
-def pages_of(form: str) -> InPages:
+def pages_of(form: str) -> PagePrinter:
     printer = printer_of(TableLayout(CLUSTERS, OutputFormat(form, given=True)))
-    assert isinstance(printer, InPages)
+    assert isinstance(printer, PagePrinter)
     return printer
 
 
