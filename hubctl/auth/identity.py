@@ -15,9 +15,9 @@ from hubctl.errors import CommandError, ConnectionLostError
 from machinery.client.exec_credential import (
     EXEC_INFO,
     ExecCluster,
+    ExecCredential,
     ExecUser,
     Interactive,
-    ExecCredential,
     exec_info,
     read_credential,
 )
