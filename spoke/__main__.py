@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from machinery.observability.telemetry import TraceExporter
-    from spoke.cli.doctor import DoctorStep
+    from spoke.cli.findings import DoctorStep
     from spoke.settings import SpokeSettings
 
 STOP_WITHIN = 10

@@ -10,7 +10,8 @@ from machinery.client.rest import KubeClient, RestResource
 from machinery.runtime.clock import SystemClock
 from spoke.agent.leader_election import OwnLock, candidate_of
 from spoke.app import bootstraps_of, client_of, dialer, lease_of, reach_of
-from spoke.cli.doctor import Doctor, DoctorStep, Patient
+from spoke.cli.doctor import Doctor, Patient
+from spoke.cli.findings import DoctorStep
 from spoke.cli.leave import Ground, Leave
 from spoke.cli.network import SystemNetwork, probes_of
 from spoke.cli.status import StatusSource

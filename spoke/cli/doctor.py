@@ -8,17 +8,17 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from functools import partial
 from operator import attrgetter
 from urllib.parse import urlsplit
 
 from machinery.election import Lock
-from machinery.errors import DenialCause, ForbiddenError, InvalidError, MusterError, NotFoundError, UnauthorizedError
-from machinery.identity import RECOVERY_USER_PREFIX, ClusterName, parse_agent_user
+from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError, UnauthorizedError
+from machinery.identity import ClusterName, parse_agent_user
 from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import Clock
 from spoke.bootstraps import Bootstraps
+from spoke.cli.findings import NEW_BOOTSTRAP, DoctorStep, accepted, advice_on, forbidden, met_hub, stored_credential, words_of
 from spoke.cli.network import PATIENCE, Network, reachable
 from spoke.credentials.kubeconfigs import (
     HOWEVER,
@@ -35,10 +35,8 @@ from spoke.domain.credential import CERTIFICATE, LEFT, CredentialFinding, Flaw, 
 from spoke.domain.names import choose_names
 from spoke.domain.route import Reach, shown_proxy
 from spoke.ports.cluster import Cluster, Secrets
-from spoke.ports.hub import Dial, HubAcceptance, HubAddress, HubInfo
+from spoke.ports.hub import Dial, HubAcceptance, HubAddress
 
-CLOCKS_APART = timedelta(seconds=5)
-"""Largest clock difference between agent and hub that counts as in sync (OCM's bound)."""
 HTTPS = 443
 READY = "ok"
 """The state that an agent reports while its hub acknowledges its beats (`spoke.observability.progress`)."""
@@ -46,25 +44,10 @@ SEVERAL = 2
 _RIGHTS = "give the agent get, create and update on secrets in its namespace, and check --component-namespace"
 _GRANT = "grant them to the user of --kubeconfig (of --spoke-kubeconfig, for the managed cluster) by a Role, as the chart does"
 _REGISTERS = "the agent registers again with the bootstrap kubeconfig"
-_NEW_BOOTSTRAP = "make one with `hubctl create bootstrap-kubeconfig` and put it in its place; the agent goes on by itself"
 _DNS = "check the address in the kubeconfig and this machine's DNS"
 _TCP = "check that the hub runs, and firewalls, load balancers and network policies between here and there"
 _RUN_THERE = "kubectl exec deploy/spoke -- spoke doctor"
-_ACCEPT = "accept the cluster on the hub: hubctl accept {}"
-_DENIED = "see on the hub why (hubctl describe cluster {0}); if it may join: hubctl accept {0}, and the agent returns by itself"
-_MAY_NOT = "see at the hub what this credential is for: hubctl diagnose cluster NAME"
 _HUB = "follow what it says; the hub's log has its side of it"
-
-
-@dataclass(frozen=True, slots=True)
-class DoctorStep:
-    """The result of one check."""
-
-    name: str
-    ok: bool
-    said: str
-    advice: str = ""
-    """What to do when the check has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +135,7 @@ class Doctor:
                 yield look
             return
         for trouble in listing.troubles:
-            yield DoctorStep("list of hubs", ok=False, said=trouble.message, advice=_NEW_BOOTSTRAP)
+            yield DoctorStep("list of hubs", ok=False, said=trouble.message, advice=NEW_BOOTSTRAP)
         owner = owner_of(contents or {})
         for hub in listing.hubs:
             mine = hub.hub_id == owner
@@ -184,7 +167,7 @@ class Doctor:
         finding = self._judge(contents, bootstrap)
         if finding is None:
             connection = stored_connection(contents, self._patient.reach)
-            return connection, [_stored(contents, connection)]
+            return connection, [stored_credential(contents, connection)]
         recovery = self._recovery(contents, finding)
         if finding.flaw is Flaw.ABSENT or recovery is None:
             why = why_not_recovered(contents, self._patient.reach) if finding.flaw is Flaw.EXPIRED else ""
@@ -210,10 +193,10 @@ class Doctor:
         try:
             connection = find()
         except InvalidError as error:
-            return None, DoctorStep(name, ok=False, said=error.message, advice=_NEW_BOOTSTRAP)
+            return None, DoctorStep(name, ok=False, said=error.message, advice=NEW_BOOTSTRAP)
         finding = validity(connection.chain, self._patient.clock.now())
         if finding is not None:
-            return connection, DoctorStep(name, ok=False, said=finding.message, advice=_NEW_BOOTSTRAP)
+            return connection, DoctorStep(name, ok=False, said=finding.message, advice=NEW_BOOTSTRAP)
         until = f", until {format_time(connection.chain[0].not_after)}" if connection.chain else ""
         return connection, DoctorStep(name, ok=True, said=f"for the hub at {connection.address.target}{until}")
 
@@ -249,28 +232,17 @@ class Doctor:
             advice = "look at the hub: /readyz, its log, its load"
             yield DoctorStep("hub", ok=False, said="it does not answer in time", advice=advice)
         except ForbiddenError as error:
-            yield _forbidden(error, connection)
+            yield forbidden(error, connection)
         except (UnauthorizedError, NotFoundError) as error:
-            yield DoctorStep("hub", ok=False, said=error.message, advice=_NEW_BOOTSTRAP)
+            yield DoctorStep("hub", ok=False, said=error.message, advice=NEW_BOOTSTRAP)
         except MusterError as error:
             yield DoctorStep("hub", ok=False, said=error.message, advice=_HUB)
         else:
-            yield self._met(info, connection)
+            yield met_hub(info, connection, self._patient.clock.now())
             if cluster is not None and acceptance is not None and acceptance is not HubAcceptance.UNKNOWN:
-                yield _accepted(cluster, acceptance)
+                yield accepted(cluster, acceptance)
         finally:
             await client.close()
-
-    def _met(self, info: HubInfo, connection: HubConnection) -> DoctorStep:
-        if info.hub_id and info.hub_id != connection.hub_id:
-            said = f"another hub answers: its id is {info.hub_id}, the kubeconfig is for {connection.hub_id}"
-            return DoctorStep("hub", ok=False, said=said, advice=_NEW_BOOTSTRAP)
-        apart = info.time - self._patient.clock.now()
-        if abs(apart) > CLOCKS_APART:
-            ahead = "ahead of" if apart > timedelta() else "behind"
-            said = f"it answers, but its clock is {abs(apart).total_seconds():.0f} s {ahead} this machine's"
-            return DoctorStep("hub", ok=False, said=said, advice="set the clocks: certificates and leases are judged by time")
-        return DoctorStep("hub", ok=True, said=f"it answers, version {info.version or 'not told'}, and takes this credential")
 
     async def _agent(self) -> DoctorStep:
         """Read the agent's state from its probe. Only the agent knows its acceptance and its last acknowledged beat."""
@@ -286,11 +258,11 @@ class Doctor:
         try:
             status, text = await self._patient.network.ask(place, "/readyz")
         except (OSError, TimeoutError, ValueError) as error:
-            said = f"nobody answers at {place}: {_words(error)}"
+            said = f"nobody answers at {place}: {words_of(error)}"
             return DoctorStep("agent", ok=False, said=said, advice="is `spoke run` running, with this --health-listen?")
         if status == 200:  # noqa: PLR2004 - OK
             return DoctorStep("agent", ok=True, said="the hub has acknowledged its last beat in time")
-        return DoctorStep("agent", ok=False, said=text.strip(), advice=_accepting(text))
+        return DoctorStep("agent", ok=False, said=text.strip(), advice=advice_on(text))
 
     async def _elsewhere(self, contents: Contents) -> DoctorStep:
         """Read the agent's state from its Lease, when the agent was not found on this machine."""
@@ -309,49 +281,13 @@ class Doctor:
             return DoctorStep("agent", ok=False, said=said, advice=f"call this again, or ask it where it runs: {_RUN_THERE}")
         if record.status == READY:
             return DoctorStep("agent", ok=True, said=f"{record.holder} works: the hub has acknowledged its last beat in time")
-        return DoctorStep("agent", ok=False, said=f"{record.holder} works, {record.status}", advice=_accepting(record.status))
+        return DoctorStep("agent", ok=False, said=f"{record.holder} works, {record.status}", advice=advice_on(record.status))
 
 
 def _agents_cluster(connection: HubConnection) -> ClusterName | None:
     """The cluster in an agent's own certificate; None for any other credential."""
     agent = parse_agent_user(connection.certificate.subject.common_name) if connection.chain else None
     return agent[0] if agent is not None else None
-
-
-def _forbidden(error: ForbiddenError, connection: HubConnection) -> DoctorStep:
-    """A hub answers a valid recovery certificate with Forbidden here. Any other credential that gets it is the wrong one."""
-    if error.verdict is DenialCause.CLUSTER_DENIED:
-        return DoctorStep("hub", ok=False, said=error.message, advice=_DENIED.format("NAME"))
-    if connection.chain and connection.certificate.subject.common_name.startswith(RECOVERY_USER_PREFIX):
-        return DoctorStep("hub", ok=True, said=f"it knows this credential: {error.message}")
-    return DoctorStep("hub", ok=False, said=error.message, advice=_MAY_NOT)
-
-
-def _accepted(cluster: ClusterName, acceptance: HubAcceptance) -> DoctorStep:
-    name = "acceptance"
-    if acceptance is HubAcceptance.DENIED:
-        said = f'the hub denies cluster "{cluster}", which it accepted before'
-        return DoctorStep(name, ok=False, said=said, advice=_DENIED.format(cluster))
-    if acceptance is HubAcceptance.WAITING:
-        said = f'the hub has not accepted cluster "{cluster}" yet'
-        return DoctorStep(name, ok=False, said=said, advice=_ACCEPT.format(cluster))
-    return DoctorStep(name, ok=True, said=f'the hub has accepted cluster "{cluster}"')
-
-
-def _accepting(text: str) -> str:
-    if "was denied" in text:
-        return "see on the hub why (hubctl get csr); if it may join: hubctl accept NAME, and the agent asks again by itself"
-    if "is denied" in text:
-        return _DENIED.format("NAME")
-    if "accept" in text:
-        return _ACCEPT.format("NAME")
-    return "approve its request on the hub: hubctl get csr" if "approved" in text else "its log says more"
-
-
-def _stored(contents: Mapping[str, bytes], connection: HubConnection) -> DoctorStep:
-    cluster, agent = stored_texts(contents)
-    until = format_time(connection.certificate.not_after)
-    return DoctorStep("stored credential", ok=True, said=f'agent "{agent}" of cluster "{cluster}", until {until}')
 
 
 def _place(target: str) -> tuple[str, int]:
@@ -364,11 +300,5 @@ async def _tried(name: str, work: Awaitable[object], well: str, advice: str) -> 
         async with asyncio.timeout(PATIENCE.total_seconds()):
             answer = await work
     except (OSError, TimeoutError) as error:
-        return DoctorStep(name, ok=False, said=_words(error), advice=advice)
+        return DoctorStep(name, ok=False, said=words_of(error), advice=advice)
     return DoctorStep(name, ok=True, said=well.format(answer))
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -28,7 +28,7 @@ from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import Clock
 from spoke.agent.unregistration import LeftMark, fingerprints, forget_departure, mark_in
 from spoke.bootstraps import Bootstraps
-from spoke.cli.doctor import DoctorStep
+from spoke.cli.findings import DoctorStep
 from spoke.credentials.kubeconfigs import HOWEVER, HubConnection, stored_connection, stored_texts
 from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, credential_of, hub_slot
 from spoke.domain.credential import AGENT_NAME, CLUSTER_NAME, LEFT, PENDING_REQUEST, REQUEST_NAME

@@ -18,7 +18,7 @@ from machinery.runtime.controller import Reconciler
 from spoke.credentials.slot import Contents
 from spoke.domain.bootstrap import BootstrapState
 from spoke.domain.credential import CertificateView
-from spoke.domain.schedule import RequestedRenewal, rotate_at
+from spoke.domain.schedule import RenewalTime, RequestedRenewal
 from spoke.ports.hub import HubClient
 from spoke.registration.csr_flow import Enrolment
 
@@ -45,8 +45,7 @@ class CertificateRotation(Reconciler[str]):
         patience: timedelta = PATIENCE,
     ) -> None:
         self._client = client
-        self._serial = certificate.serial
-        self._due = rotate_at(certificate.serial, certificate.not_before, certificate.not_after)
+        self._time = RenewalTime(certificate.serial, certificate.not_before, certificate.not_after)
         self._enrolment = enrolment
         self._clock = hub_clock
         self._renewed = renewed
@@ -56,25 +55,24 @@ class CertificateRotation(Reconciler[str]):
     @property
     def due(self) -> datetime:
         """Time of the renewal, by the hub's clock."""
-        return self._due
+        return self._time.due
 
     def ask(self, renewal: RequestedRenewal | None) -> bool:
         """Apply the hub's request for an early renewal; return whether the renewal is now due earlier."""
-        due = renewal.due(self._serial, self._clock.now()) if renewal is not None else None
-        if due is None or due >= self._due:
+        before = self.due
+        if renewal is None or not self._time.ask(renewal.within, self._clock.now()):
             return False
-        log.info("certificate.renewal_asked_for", due=format_time(due), was=format_time(self._due))
-        self._due = due
+        log.info("certificate.renewal_asked_for", due=format_time(self.due), was=format_time(before))
         return True
 
     async def reconcile(self, key: str) -> timedelta | None:
         del key
-        remaining = self._due - self._clock.now()
+        remaining = self.due - self._clock.now()
         under_way = self._enrolment.state is not BootstrapState.UNPREPARED
         if remaining > timedelta() and not under_way:
             return min(remaining, LONGEST_NAP)
         if not under_way:
-            log.info("CertificateRotationStarted", due=format_time(self._due))
+            log.info("CertificateRotationStarted", due=format_time(self.due))
         try:
             async with asyncio.timeout(self._patience.total_seconds()):
                 await self._enrolment.run(self._client)

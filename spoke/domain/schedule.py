@@ -107,10 +107,6 @@ class RequestedRenewal:
     addons_before: datetime | None = None
     """If present, certificates of add-ons that the hub issued before this are to be renewed, too."""
 
-    def due(self, serial: SerialNumber, heard_at: datetime) -> datetime | None:
-        """When the agent's own certificate is due, in hub time; None: not requested."""
-        return None if self.within is None else moment(serial, heard_at, self.within)
-
     def addon_due(self, serial: SerialNumber, not_before: datetime, heard_at: datetime) -> datetime | None:
         """When an add-on's certificate is due, in hub time; None: not requested.
 
@@ -121,19 +117,19 @@ class RequestedRenewal:
         return moment(serial, heard_at, ADDONS_WITHIN if self.within is None else self.within)
 
 
-class AskedAgain:
-    """Renewal requests that a standby hub repeats with the time left; the earliest moment for a certificate counts."""
+class RenewalTime:
+    """When one certificate is renewed, in hub time: by its lifetime, or earlier at the hub's request."""
 
-    def __init__(self) -> None:
-        self._drawn: tuple[SerialNumber, datetime] | None = None
+    def __init__(self, serial: SerialNumber, not_before: datetime, not_after: datetime) -> None:
+        self.serial = serial
+        self.due = rotate_at(serial, not_before, not_after)
 
-    def due(self, serial: SerialNumber, in_time: datetime, within: timedelta | None, now: datetime) -> datetime:
-        """When the certificate is renewed: `in_time`, or earlier at the hub's request."""
-        before = self._drawn[1] if self._drawn is not None and self._drawn[0] == serial else in_time
-        if within is not None:
-            before = min(before, moment(serial, now, within))
-        self._drawn = serial, min(before, in_time)
-        return self._drawn[1]
+    def ask(self, within: timedelta | None, heard_at: datetime) -> bool:
+        """Apply the hub's request; return whether the renewal is due earlier now. A repeated one never moves it later."""
+        asked = moment(self.serial, heard_at, within) if within is not None else self.due
+        earlier = asked < self.due
+        self.due = min(asked, self.due)
+        return earlier
 
 
 def moment(serial: SerialNumber, heard_at: datetime, within: timedelta) -> datetime:

@@ -42,7 +42,7 @@ from spoke.domain.credential import CERTIFICATE, CredentialFinding, Flaw, validi
 from spoke.domain.hubs import HubState, ListedHub, incredible, is_credible
 from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import SessionEnd, loss_of
-from spoke.domain.schedule import AskedAgain, rotate_at
+from spoke.domain.schedule import RenewalTime
 from spoke.observability.progress import AgentProgress
 from spoke.options import AgentOptions, Pause, World
 from spoke.ports.hub import HubClient, StandingBy
@@ -107,7 +107,8 @@ class StandbyRegistration:
         self._clock = OffsetClock(world.clock)
         self._slot = hub_slot(world.secrets, bootstrap.hub_id)
         self._belief = StoredTrust(self._slot, bootstrap.hub_id, world.dial)
-        self._asked = AskedAgain()
+        self._renewal: RenewalTime | None = None
+        """Of the certificate in use."""
         self._joining = Registration(options, world, hub_clock=self._clock, progress=AgentProgress(world.clock))
         self._judge = CredentialJudge()
         self._previous: Contents = {}
@@ -224,8 +225,11 @@ class StandbyRegistration:
         if await self._belief.told(connection, standing.trust_bundle, self._clock.now()):
             return SOONEST  # the next round calls StandBy with the new trust and does whatever else is due
         leaf = connection.certificate
-        in_time, now = rotate_at(leaf.serial, leaf.not_before, leaf.not_after), self._clock.now()
-        due = self._asked.due(leaf.serial, in_time, standing.renew_within, now) - now
+        now = self._clock.now()
+        if self._renewal is None or self._renewal.serial != leaf.serial:
+            self._renewal = RenewalTime(leaf.serial, leaf.not_before, leaf.not_after)
+        self._renewal.ask(standing.renew_within, now)
+        due = self._renewal.due - now
         pends = read_pending(contents) is not None
         if pends and pends_for(contents, leaf.public_key):
             await self._slot.forget()  # the previous run ended after storing the certificate and before deleting its request

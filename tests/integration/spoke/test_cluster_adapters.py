@@ -25,7 +25,7 @@ from spoke.agent.leader_election import OPEN, OwnLock
 from spoke.app import addon_secrets_of
 from spoke.bootstraps import Bootstraps, BootstrapSecret, BootstrapWatch
 from spoke.cli.commands import examine
-from spoke.cli.doctor import DoctorStep
+from spoke.cli.findings import DoctorStep
 from spoke.cluster import KubeCluster
 from spoke.credentials.kubernetes_secrets import SECRETS, KubeRemains, KubeSecrets, OwnedSecrets
 from spoke.domain.addon import AddOn

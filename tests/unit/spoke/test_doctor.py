@@ -11,7 +11,8 @@ from machinery.errors import DenialCause, ForbiddenError, UnavailableError
 from machinery.identity import HubId
 from machinery.runtime.clock import ManualClock
 from spoke.bootstraps import BootstrapFile, Bootstraps
-from spoke.cli.doctor import READY, Doctor, DoctorStep, Patient
+from spoke.cli.doctor import READY, Doctor, Patient
+from spoke.cli.findings import DoctorStep
 from spoke.cli.network import Network
 from spoke.credentials.kubeconfigs import HOWEVER
 from spoke.options import Pause

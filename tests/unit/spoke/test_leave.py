@@ -13,7 +13,7 @@ from machinery.identity import ClusterName
 from spoke.agent.loop import SpokeAgent
 from spoke.agent.unregistration import LeftMark, ResidentAgent, mark_in
 from spoke.bootstraps import BootstrapFile, Bootstraps
-from spoke.cli.doctor import DoctorStep
+from spoke.cli.findings import DoctorStep
 from spoke.cli.leave import Ground, Leave
 from spoke.domain.credential import LEFT
 from spoke.observability.progress import AgentProgress
