@@ -73,7 +73,6 @@ async def build(
                 clock=clock,
                 timetable=wakes,
                 random=random or Random(),  # noqa: S311 - spreads load, guards nothing
-                recover=fence.dial(recovering_dialer(clock)),
                 attest=attest_of(settings, spoke),
                 announcer=KubeEvents(management, settings.component_namespace, clock),
             )
@@ -157,7 +156,7 @@ def detection_of(settings: SpokeSettings) -> Detection:
 
 
 def dialer(clock: Clock, annotations: Mapping[str, str] | None = None, detection: Detection | None = None) -> Dial:
-    """Create clients over gRPC or the Kubernetes API, depending on the address. Only the used transport is imported."""
+    """Create clients over gRPC or the Kubernetes API, depending on the address; only the used transport is imported."""
     turns = AddressRotation()
 
     def dial(address: HubAddress, identity: ClientIdentity) -> HubClient:
@@ -167,18 +166,12 @@ def dialer(clock: Clock, annotations: Mapping[str, str] | None = None, detection
             return ApiHubClient(address, identity, clock, annotations)
         from spoke.transports.grpc.client import GrpcHubClient  # noqa: PLC0415 - gRPC is most of an agent's memory
 
+        if identity.recovers:
+            from spoke.transports.grpc.recovery import RecoveringHubClient  # noqa: PLC0415 - as above
+
+            return RecoveringHubClient(address, identity, clock, detection, turns)
+
         return GrpcHubClient(address, identity, clock, detection, turns)
-
-    return dial
-
-
-def recovering_dialer(clock: Clock) -> Dial:
-    """Create clients for recovery certificates, over gRPC."""
-
-    def dial(address: HubAddress, identity: ClientIdentity) -> HubClient:
-        from spoke.transports.grpc.recovery import RecoveringHubClient  # noqa: PLC0415 - as above
-
-        return RecoveringHubClient(address, identity, clock)
 
     return dial
 

@@ -103,8 +103,6 @@ class World:
     clock: Clock
     timetable: Timetable
     random: Random
-    recover: Dial | None = None
-    """Dials a hub with a recovery certificate; None: no recovery."""
     attest: Attest | None = None
     """Proves this cluster's identity to a hub; None: no attestation."""
     announcer: Announcer | None = None

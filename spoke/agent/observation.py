@@ -8,14 +8,14 @@ from datetime import timedelta
 from machinery.identity import HubId
 from spoke.bootstraps import BootstrapListing
 from spoke.credentials.judgement import CredentialJudge
-from spoke.credentials.kubeconfigs import view_stored
+from spoke.credentials.kubeconfigs import HubConnection, view_stored
 from spoke.credentials.owner import Owner, OwnerRecord, agreed
 from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, credential_of, hub_slot
 from spoke.domain.credential import CredentialFinding
 from spoke.domain.hubs import HubDecision, HubState
 from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import AgentState
-from spoke.registration.register import Naming, Registration, RegistrationRoute
+from spoke.registration.register import Naming, Registration
 from spoke.session.context import AgentContext
 
 
@@ -34,7 +34,7 @@ class Observation:
     """The credential of the hub."""
     identity: AgentIdentity | None = None
     finding: CredentialFinding | None = None
-    route: RegistrationRoute | None = None
+    route: HubConnection | None = None
     is_new: bool = False
     """The credential has just been obtained."""
 

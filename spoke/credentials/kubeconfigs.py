@@ -97,7 +97,8 @@ def recovery_connection(
         connection = stored_connection({**contents, CERTIFICATE: contents[RECOVERY]}, reach)
         own = connection.certificate.subject == recovery_subject(names.cluster, names.agent)
         over = connection.address.driver is Driver.GRPC
-        return connection if own and over and validity(connection.chain, now) is None else None
+        if own and over and validity(connection.chain, now) is None:
+            return replace(connection, identity=replace(connection.identity, recovers=True))
     return None
 
 

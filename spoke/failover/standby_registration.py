@@ -214,7 +214,7 @@ class StandbyRegistration:
         if way is None:
             raise AssertionError  # there is a bootstrap credential, valid or not
         self._ways = recovers + good
-        self._last_way = self._ways == 1 and (recovers if way.recovers else good)
+        self._last_way = self._ways == 1 and (recovers if way.identity.recovers else good)
         return await self._joining.obtain(way, self.errand.agent, contents, finding)
 
     async def _at(self, client: HubClient, connection: HubConnection, contents: Contents) -> timedelta:

@@ -84,6 +84,8 @@ class ClientIdentity:
     certificate: bytes = b""
     key: bytes = field(default=b"", repr=False)
     token: BearerToken | None = None
+    recovers: bool = False
+    """It is a recovery certificate, with which a hub only issues another certificate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 import secrets
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
@@ -34,6 +33,9 @@ from spoke.ports.cluster import CredentialDirectory
 from spoke.ports.hub import HubClient
 from spoke.registration.csr_flow import Enrolment, WantedCertificate, names_contents, pends_for
 
+RECOVERABLE = (Flaw.EXPIRED, Flaw.OUTLIVED, Flaw.UNRECORDED)
+"""The recovery certificate beside a credential with one of these flaws may still be usable."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -61,19 +63,6 @@ class Naming:
         return self._names
 
 
-RECOVERABLE = (Flaw.EXPIRED, Flaw.OUTLIVED, Flaw.UNRECORDED)
-"""The recovery certificate beside a credential with one of these flaws may still be usable."""
-
-
-@dataclass(frozen=True, slots=True)
-class RegistrationRoute:
-    """The hub and the credential for a certificate request."""
-
-    connection: HubConnection
-    recovers: bool = False
-    """With a recovery certificate; else with a bootstrap credential."""
-
-
 class Registration:
     """Keeps the progress of a registration between attempts, above all a certificate that is not stored yet.
 
@@ -90,77 +79,70 @@ class Registration:
 
     def way(
         self, contents: Contents, names: AgentNames, finding: CredentialFinding, bootstrap: HubConnection | None
-    ) -> RegistrationRoute | None:
-        """The route to try next, the recovery certificate first because it may need no approval. None: no route."""
+    ) -> HubConnection | None:
+        """The connection to try next, the recovery certificate's first because it may need no approval. None: there is none."""
         recovery = None
-        if finding.flaw in RECOVERABLE and self._world.recover is not None:
+        if finding.flaw in RECOVERABLE:
             recovery = recovery_connection(contents, names, self._hub_clock.now(), self._options.reach)
-        ways = [
-            RegistrationRoute(connection, recovers)
-            for connection, recovers in ((recovery, True), (bootstrap, False))
-            if connection
-        ]
+        ways = [each for each in (recovery, bootstrap) if each is not None]
         return ways[self._failures % len(ways)] if ways else None
 
     async def obtain(
-        self, way: RegistrationRoute, agent: AgentIdentity, contents: Contents, finding: CredentialFinding
+        self, way: HubConnection, agent: AgentIdentity, contents: Contents, finding: CredentialFinding
     ) -> Contents | None:
         """Obtain and store a certificate; return the slot's content. `finding` is the flaw of the certificate in `contents`.
 
         None: the flaw depends on the clock, and the hub's time has just been learned; everything is to be observed again.
         """
-        by = "recovery certificate" if way.recovers else "bootstrap credential"
-        why_not = why_not_recovered(contents, self._options.reach) if finding.flaw in RECOVERABLE and not way.recovers else ""
+        by = "recovery certificate" if way.identity.recovers else "bootstrap credential"
+        why_not = (
+            why_not_recovered(contents, self._options.reach)
+            if finding.flaw in RECOVERABLE and not way.identity.recovers
+            else ""
+        )
         told = {"not_recovered": why_not} if why_not else {}
         log.info("registration.begins", because=finding.message, cluster=agent.cluster, agent=agent.agent, by=by, **told)
-        pending = hub_slot(self._world.secrets, way.connection.hub_id)
+        pending = hub_slot(self._world.secrets, way.hub_id)
         kept, stored = await pending.read(), view_stored(contents)
         if stored.chain and pends_for(kept, stored.chain[0].public_key):
             kept = {}  # already used: it led to the certificate that has the flaw
         enrolment = self._prepare(way, agent, pending, kept)
         self._failures += 1
-        with tracing.span("recover" if way.recovers else "join", {"muster.cluster": agent.cluster}):
-            if way.recovers:
+        with tracing.span("recover" if way.identity.recovers else "join", {"muster.cluster": agent.cluster}):
+            if way.identity.recovers:
                 await self._recover(way, enrolment)
-            elif not await self._register(way.connection, enrolment, finding):
+            elif not await self._register(way, enrolment, finding):
                 self._failures -= 1  # nothing has failed yet
                 return None
         self._failures = 0
         return enrolment.credential
 
-    def _prepare(self, way: RegistrationRoute, agent: AgentIdentity, pending: Slot, kept: Contents) -> Enrolment:
+    def _prepare(self, way: HubConnection, agent: AgentIdentity, pending: Slot, kept: Contents) -> Enrolment:
         """The present registration, if it is for this hub and these names; else one resumed from `kept`, or a new one.
 
         A present one that already has its certificate is continued on either route.
         """
         present = self._present
-        if (
-            present is not None
-            and present.wanted.agent.names == agent.names
-            and present.hub == way.connection.hub
-            and not present.done
-        ):
-            goes_on = present.issued is not None or present.wanted.ensure_cluster is not way.recovers
+        if present is not None and present.wanted.agent.names == agent.names and present.hub == way.hub and not present.done:
+            goes_on = present.issued is not None or present.wanted.ensure_cluster is not way.identity.recovers
             if goes_on:
                 return present
         wanted = WantedCertificate(
             agent,
             agent.names.subject,
             duration=self._options.duration,
-            ensure_cluster=not way.recovers,
+            ensure_cluster=not way.identity.recovers,
             endpoints=self._options.endpoints,
             annotations=self._options.annotations,
             labels=self._options.labels,
         )
-        self._present = _enrolment(wanted, way.connection, pending)
+        self._present = _enrolment(wanted, way, pending)
         self._present.resume(kept)
         return self._present
 
-    async def _recover(self, way: RegistrationRoute, enrolment: Enrolment) -> None:
-        if self._world.recover is None:
-            raise AssertionError
+    async def _recover(self, way: HubConnection, enrolment: Enrolment) -> None:
         self._progress.enter("coming back with the recovery certificate")
-        client = self._world.recover(way.connection.address, way.connection.identity)
+        client = self._world.dial(way.address, way.identity)
         try:
             await enrolment.run(client, on_step=lambda state: self._progress.enter(state.value))
         except (UnauthorizedError, ForbiddenError, NotFoundError, AlreadyExistsError) as error:

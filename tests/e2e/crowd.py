@@ -218,10 +218,13 @@ class Crowd:
             SystemClock(),
             self.secrets.setdefault(name, MemorySecrets()),
             bootstrap=Bootstraps([BootstrapFile(file) for file in self.bootstraps]),
-            dial=lambda address, identity: CountedClient(address, identity, tally),
+            dial=lambda address, identity: (
+                RecoveringHubClient(address, identity, SystemClock())
+                if identity.recovers
+                else CountedClient(address, identity, tally)
+            ),
             spoke=MemoryCluster(uid=f"uid-of-{name}"),
             random=Random(number),
-            recover=lambda address, identity: RecoveringHubClient(address, identity, SystemClock()),
         )
         return SpokeAgent(AgentOptions(cluster_name=name, pauses=self.pauses), world)
 

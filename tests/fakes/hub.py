@@ -210,12 +210,8 @@ class MemoryHub:
     def dial(self, address: HubAddress | None, identity: ClientIdentity) -> "MemoryHubClient":
         """The agent's `Dial`; without an address whoever is there is believed."""
         self.dialled += 1
-        return MemoryHubClient(self, identity, address.ca if address is not None else None)
-
-    def dial_to_recover(self, address: HubAddress, identity: ClientIdentity) -> "RecoveringMemoryClient":
-        """The agent's `Dial` with a recovery certificate."""
-        self.dialled += 1
-        return RecoveringMemoryClient(self, identity, address.ca)
+        client = RecoveringMemoryClient if identity.recovers else MemoryHubClient
+        return client(self, identity, address.ca if address is not None else None)
 
     def credential(self, subject: CertificateSubject | None = None, *, lifetime: timedelta = timedelta(hours=1)) -> Credential:
         """A client certificate of this hub; without a subject a bootstrap credential."""

@@ -59,7 +59,6 @@ class ReserveStage:
             dial=lambda address, identity: self._hub_of(address).dial(address, identity),
             spoke=MemoryCluster(uid=UID),
             timetable=ManualTimetable(),
-            recover=lambda address, identity: self._hub_of(address).dial_to_recover(address, identity),
         )
         return Standby(AgentOptions(), world, lambda reason, message: self.told.append((reason, message)))
 

@@ -62,7 +62,6 @@ class Stage:
             directory=self.directory,
             timetable=self.timetable,
             attest=self.attest,
-            recover=lambda address, identity: self.hub.dial_to_recover(address, identity),  # noqa: PLW0108 - as above
         )
 
     def agent(self) -> SpokeAgent:
