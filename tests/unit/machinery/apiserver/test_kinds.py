@@ -9,6 +9,7 @@ import pytest
 
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST, condition_cell
 from machinery.apiserver.kinds.core import CONFIG_MAP, LARGEST, LEASE, NAMESPACE, SECRET
+from machinery.apiserver.kinds.declaration import BYTES, INT32, OPEN, TEXT, TIME, listing, mapping, record
 from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
 from machinery.apiserver.resource import Resource, Subresource, TableRow
 from machinery.apiserver.storage import Actor
@@ -21,36 +22,23 @@ from machinery.pki.keys import generate_key
 from machinery.pki.requests import build_request
 from machinery.runtime.clock import ManualClock
 
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "spec": {
-            "type": "object",
-            "required": ["name"],
-            "properties": {
-                "name": {"type": "string", "minLength": 2, "maxLength": 4, "pattern": "^[a-z]+$"},
-                "size": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 9, "default": 3},
-                "ratio": {"type": "number"},
-                "mode": {"type": "string", "enum": ["a", "b"]},
-                "when": {"type": "string", "format": "date-time", "nullable": True},
-                "exact": {"type": "string", "format": "micro-time"},
-                "data": {"type": "object", "additionalProperties": {"type": "string", "format": "byte"}},
-                "either": {"x-kubernetes-int-or-string": True},
-                "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-                "parts": {
-                    "type": "array",
-                    "maxItems": 2,
-                    "x-kubernetes-list-type": "map",
-                    "x-kubernetes-list-map-keys": ["id"],
-                    "items": {
-                        "type": "object",
-                        "properties": {"id": {"type": "string"}, "n": {"type": "integer", "default": 0}},
-                    },
-                },
-            },
-        }
-    },
-}
+PARTS = {**listing(record(id=TEXT, n={"type": "integer", "default": 0}), "id"), "maxItems": 2}
+SCHEMA = record(
+    spec=record(
+        "",
+        ("name",),
+        name={**TEXT, "minLength": 2, "maxLength": 4, "pattern": "^[a-z]+$"},
+        size={**INT32, "minimum": 1, "maximum": 9, "default": 3},
+        ratio={"type": "number"},
+        mode={**TEXT, "enum": ["a", "b"]},
+        when=TIME,
+        exact={**TEXT, "format": "micro-time"},
+        data=mapping(BYTES),
+        either={"x-kubernetes-int-or-string": True},
+        open=OPEN,
+        parts=PARTS,
+    )
+)
 
 
 def document(**spec: Any) -> dict[str, Any]:
@@ -76,27 +64,20 @@ def test_unknown_fields_are_pruned_and_absent_ones_have_defaults() -> None:
 
 
 def test_broken_rule_is_reported_once_with_its_field() -> None:
-    rows: list[tuple[dict[str, Any], str, str]] = [
-        ({"name": 1}, "FieldValueTypeInvalid", "spec.name"),
-        ({"name": None}, "FieldValueTypeInvalid", "spec.name"),
-        ({"name": "a"}, "FieldValueInvalid", "spec.name"),
-        ({"name": "abcde"}, "FieldValueTooLong", "spec.name"),
-        ({"name": "AB"}, "FieldValueInvalid", "spec.name"),
-        ({"size": 0}, "FieldValueInvalid", "spec.size"),
-        ({"size": 10}, "FieldValueInvalid", "spec.size"),
-        ({"size": True}, "FieldValueTypeInvalid", "spec.size"),
-        ({"size": 1.5}, "FieldValueTypeInvalid", "spec.size"),
-        ({"ratio": "1"}, "FieldValueTypeInvalid", "spec.ratio"),
-        ({"mode": "c"}, "FieldValueNotSupported", "spec.mode"),
-        ({"when": "yesterday"}, "FieldValueTypeInvalid", "spec.when"),
-        ({"when": "2026-11-21"}, "FieldValueTypeInvalid", "spec.when"),
-        ({"exact": "2026-11-21T00:00:00"}, "FieldValueTypeInvalid", "spec.exact"),
-        ({"data": {"k": "%%%"}}, "FieldValueTypeInvalid", "spec.data.k"),
-        ({"either": []}, "FieldValueTypeInvalid", "spec.either"),
-        ({"parts": [{"id": "a"}, {"id": "a"}]}, "FieldValueDuplicate", "spec.parts[1]"),
-        ({"parts": [{"id": "a"}, {"id": "b"}, {"id": "c"}]}, "FieldValueTooMany", "spec.parts"),
-    ]
-    for spec, reason, field in rows:
+    rows: dict[str, list[dict[str, Any]]] = {
+        "FieldValueTypeInvalid": [
+            *({"name": 1}, {"name": None}, {"size": True}, {"size": 1.5}, {"ratio": "1"}, {"when": "yesterday"}),
+            *({"when": "2026-11-21"}, {"exact": "2026-11-21T00:00:00"}, {"either": []}),
+        ],
+        "FieldValueInvalid": [{"name": "a"}, {"name": "AB"}, {"size": 0}, {"size": 10}],
+        "FieldValueTooLong": [{"name": "abcde"}],
+        "FieldValueNotSupported": [{"mode": "c"}],
+        "FieldValueTooMany": [{"parts": [{"id": "a"}, {"id": "b"}, {"id": "c"}]}],
+    }
+    cases = [(spec, reason, f"spec.{next(iter(spec))}") for reason, specs in rows.items() for spec in specs]
+    cases.append(({"data": {"k": "%%%"}}, "FieldValueTypeInvalid", "spec.data.k"))
+    cases.append(({"parts": [{"id": "a"}, {"id": "a"}]}, "FieldValueDuplicate", "spec.parts[1]"))
+    for spec, reason, field in cases:
         assert [(cause.reason, cause.field) for cause in violations(SCHEMA, document(**spec))] == [(reason, field)]
 
     assert [cause.field for cause in violations(SCHEMA, {"spec": {}})] == ["spec.name"]
@@ -109,19 +90,15 @@ def test_broken_rule_is_reported_once_with_its_field() -> None:
 NOW = ManualClock().now()
 ENVELOPE = {"apiVersion": "example.com/v1", "kind": "Thing"}
 METADATA = {"name": "a", "uid": "u", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
-SHORT = {"type": "string", "maxLength": 3}
-SPEC = {
-    "type": "object",
-    "properties": {
-        "name": SHORT,
-        "number": {"type": "integer"},
-        "names": {"type": "array", "maxItems": 1, "items": SHORT},
-        "map": {"type": "object", "additionalProperties": SHORT},
-        "needed": {"type": "object", "required": ["name"], "properties": {"name": SHORT}},
-    },
-}
-STATUS = {"type": "object", "properties": {"word": {"type": "string"}}}
-THING_SCHEMA = {"type": "object", "properties": {"spec": SPEC, "status": STATUS}}
+SHORT = {**TEXT, "maxLength": 3}
+SPEC = record(
+    name=SHORT,
+    number={"type": "integer"},
+    names={**listing(SHORT), "maxItems": 1},
+    map=mapping(SHORT),
+    needed=record("", ("name",), name=SHORT),
+)
+THING_SCHEMA = record(spec=SPEC, status=record(word=TEXT))
 
 
 def counted(new: Document, old: Document, _actor: Actor, _now: object) -> Document:

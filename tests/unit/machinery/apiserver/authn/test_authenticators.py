@@ -120,14 +120,19 @@ BEARER = Actor("ann")
 
 
 class Connection(asyncio.Transport):
-    """A connection that knows whether it was aborted."""
+    """A connection that shows a client certificate, or none, and knows whether it was aborted."""
 
-    def __init__(self) -> None:
+    def __init__(self, credential: Credential | None = None) -> None:
         super().__init__()
         self.aborted = asyncio.Event()
+        self._der = None if credential is None else ssl.PEM_cert_to_DER_cert(credential.chain.decode())
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ARG002 - the base class's signature
-        return default
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self if name == "ssl_object" and self._der is not None else default
+
+    def getpeercert(self, *, binary_form: bool) -> bytes | None:
+        assert binary_form
+        return self._der
 
     def abort(self) -> None:
         self.aborted.set()
@@ -423,23 +428,8 @@ async def test_front_proxy_is_trusted_only_by_its_ca_and_name_and_never_for_agen
     )
 
 
-class Shown(asyncio.Transport):
-    """Such a connection."""
-
-    def __init__(self, credential: Credential | None) -> None:
-        super().__init__()
-        self._der = None if credential is None else ssl.PEM_cert_to_DER_cert(credential.chain.decode())
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self if name == "ssl_object" and self._der is not None else default
-
-    def getpeercert(self, *, binary_form: bool) -> bytes | None:
-        assert binary_form
-        return self._der
-
-
 def request(credential: Credential | None, *headers: tuple[str, str]) -> web.Request:
-    return make_mocked_request("GET", "/", headers=CIMultiDict(headers), transport=Shown(credential))
+    return make_mocked_request("GET", "/", headers=CIMultiDict(headers), transport=Connection(credential))
 
 
 async def test_flood_of_refused_tokens_costs_few_checks_and_no_good_token_is_refused() -> None:
