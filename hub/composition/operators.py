@@ -16,9 +16,8 @@ from hub.registry.certificateauthorities.resource import CERTIFICATE_AUTHORITY, 
 from machinery.apiserver.authn.chain import TokenChecks
 from machinery.apiserver.http.connections import ConnectionBounds
 from machinery.apiserver.http.draining import Draining, not_yet
-from machinery.apiserver.http.filters import Filters
+from machinery.apiserver.http.filters import Filters, Limiting, RefusalLimit
 from machinery.apiserver.http.health import HealthCheck
-from machinery.apiserver.http.limit_filter import Limiting, RefusalLimit
 from machinery.apiserver.http.limits import REQUEST_LIMIT
 from machinery.lifecycle.health import HealthChecks
 

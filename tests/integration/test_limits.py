@@ -15,8 +15,7 @@ import pytest
 from aiohttp import web
 
 from machinery.apiserver.access import Attributes, Authenticator
-from machinery.apiserver.http.filters import Filters
-from machinery.apiserver.http.limit_filter import LEVEL_HEADER, Limiting
+from machinery.apiserver.http.filters import LEVEL_HEADER, Filters, Limiting
 from machinery.apiserver.http.limits import BODY_LIMIT, Pool, Pools, PriorityLevel, Rates
 from machinery.apiserver.resource import selectable_fields
 from machinery.apiserver.server import RequestBounds

@@ -20,7 +20,7 @@ from hub.api.managedclusters.cluster import AGENT_ANNOTATIONS, ClientConfig, Clu
 from hub.registry.generic import objects as room
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
-from machinery.apiserver.http.limit_filter import LEVEL_HEADER
+from machinery.apiserver.http.filters import LEVEL_HEADER
 from machinery.apiserver.http.limits import OBJECT_LIMIT
 from machinery.apiserver.write.patches import MAX_OPERATIONS
 from machinery.errors import TooLargeError
