@@ -91,13 +91,14 @@ class ApiServer:
         self._clock = clock
         self._authenticator = authenticator
         self._authorizer = authorizer
-        self._watches = Watches(longest=self._limits.watch, bookmark=self._limits.bookmark)
+        self.watches = Watches(longest=self._limits.watch, bookmark=self._limits.bookmark)
+        """Open watches."""
         known = namespaces or _namespace_objects(groups, storage)
         mutations = Mutations(
             body_limit=self._limits.body, namespaces=known, allowed=self._check_allowed, changing=Changing(clock)
         )
         self._objects = ObjectRoutes(
-            groups, storage, clock, mutations=mutations, watches=self._watches, patience=self._limits.fresh
+            groups, storage, clock, mutations=mutations, watches=self.watches, patience=self._limits.fresh
         )
         self._site = Site(groups, version=version, checks=checks, clock=clock, metrics=metrics)
         self.counts = RequestCounts(clock, (resource.name for group in groups for resource in group.resources))
@@ -120,11 +121,6 @@ class ApiServer:
             self._answered,
         )
 
-    @property
-    def watches(self) -> Watches:
-        """Open watches."""
-        return self._watches
-
     def application(self) -> web.Application:
         """A new application over these parts. Its shutdown ends the watches."""
         app = web.Application(client_max_size=self._limits.body)
@@ -134,7 +130,7 @@ class ApiServer:
         return app
 
     async def _stop(self, _app: web.Application) -> None:
-        self._watches.stop()
+        self.watches.stop()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         told = request.headers.get("Audit-Id", "")[:LONGEST_AUDIT_ID]
@@ -179,8 +175,7 @@ class ApiServer:
             raise forbidden_request(actor, asked, decision.reason)
 
     async def _authorized(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
-        decision = await self._authorizer.authorize(incoming.actor, incoming.attributes)
-        incoming.decision = decision
+        decision = incoming.decision = await self._authorizer.authorize(incoming.actor, incoming.attributes)
         if not decision.allowed:
             raise forbidden_request(incoming.actor, incoming.attributes, decision.reason, decision.verdict)
         return await inner(incoming)
@@ -228,10 +223,9 @@ def _namespace_objects(groups: Sequence[ApiGroup], storage: Storage) -> Namespac
 
 def _error_form(request: web.Request) -> ResponseForm:
     try:
-        form = negotiate(request.headers.get("Accept", ""))
+        return ResponseForm(negotiate(request.headers.get("Accept", "")).media)
     except NotAcceptableError:
         return ResponseForm()
-    return ResponseForm(form.media)
 
 
 async def _common_headers(request: web.Request, response: web.StreamResponse) -> None:

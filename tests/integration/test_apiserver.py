@@ -258,7 +258,7 @@ async def watching(client: Client, query: str = "") -> AsyncIterator[Callable[[]
 async def test_watches_end_with_their_client_a_drain_and_the_listener(client: Client) -> None:
     async with aiohttp.ClientSession() as session, session.get(f"{client.url}{THINGS}?watch=1"):
         await until(lambda: len(client.server.watches) == 1)
-    await asyncio.wait_for(client.server.watches.ended(), 20)
+    await until(lambda: len(client.server.watches) == 0, within=20)
 
     async with watching(client) as read:
         await client.thing("a")

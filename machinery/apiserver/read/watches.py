@@ -72,10 +72,6 @@ class Watches:
             log.warning("watches did not end in time", count=len(self._ends))
             self.stop()
 
-    async def ended(self) -> None:
-        """Wait until no watch is open."""
-        await self._idle.wait()
-
     def _end_now(self, end: asyncio.Timeout) -> None:
         if end in self._ends and not end.expired():
             end.reschedule(asyncio.get_running_loop().time())

@@ -59,7 +59,10 @@ def media_type(request: web.Request) -> str:
 async def decode(body: bytes, media: str, expected: str) -> dict[str, Any]:
     """Decode the body as an object of kind `expected`. Raises BadRequestError, UnsupportedMediaTypeError."""
     if media in _YAML:
-        return _object(await _decode_yaml(body, expected), expected)
+        try:
+            return _object(await _parsed(lambda: _plain(boundedyaml.load(body, boundedyaml.REQUEST))), expected)
+        except (YamlError, OverflowError) as error:
+            raise _unrecognized(expected, f"yaml parse error: {error}") from None
     if media == JSON:
         return _object(decode_json(body, expected), expected)
     message = protobuf.decode(body, MESSAGES) if media == PROTOBUF else None
@@ -78,19 +81,14 @@ def decode_json(body: bytes, expected: str) -> Any:
         raise _unrecognized(expected, f"json parse error: {error}") from None
 
 
-async def _decode_yaml(body: bytes, expected: str) -> Any:
-    try:
-        return await _parsed(lambda: _plain(boundedyaml.load(body, boundedyaml.REQUEST)))
-    except (YamlError, OverflowError) as error:
-        raise _unrecognized(expected, f"yaml parse error: {error}") from None
-
-
 async def decode_configuration(body: bytes) -> tuple[dict[str, Any], list[str]]:
     """Decode an applied configuration, JSON or YAML. Return it with its duplicate fields. Raises BadRequestError."""
     twice: list[str] = []
-    loads = _load_json if body.lstrip()[:1] == b"{" else _load_yaml
+    is_json = body.lstrip()[:1] == b"{"
     try:
-        loaded = await _parsed(lambda: loads(body, twice))
+        loaded = await _parsed(
+            lambda: _load_json(body, twice) if is_json else _plain(boundedyaml.load(body, boundedyaml.REQUEST, twice))
+        )
     except YamlError as error:
         raise BadRequestError(f"error decoding patch: yaml parse error: {error}") from None
     except JsonError as error:
@@ -118,10 +116,6 @@ def _load_json(body: bytes, twice: list[str]) -> Any:
     loaded = json.loads(body, object_pairs_hook=noting)
     boundedjson.check_depth(loaded)
     return _plain(loaded)
-
-
-def _load_yaml(body: bytes, twice: list[str]) -> Any:
-    return _plain(boundedyaml.load(body, boundedyaml.REQUEST, twice))
 
 
 def _plain(loaded: Any) -> Any:

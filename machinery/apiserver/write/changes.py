@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import msgspec
 
@@ -97,10 +97,6 @@ class Changing:
             return _shallow(make)()
         async with self._place(actor):
             return await self._beside(_shallow(make))
-
-    def snapshot(self) -> dict[str, Any]:
-        """Seats, waiting and refused changes."""
-        return self._places.snapshot()
 
     @asynccontextmanager
     async def _place(self, actor: Actor) -> AsyncIterator[None]:

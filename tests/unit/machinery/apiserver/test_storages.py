@@ -164,7 +164,7 @@ async def test_large_changes_run_in_worker_threads_with_places_for_each_identity
 
     waiting = [asyncio.create_task(large.change(stuck)) for _ in range(PLACES.seats)]
     await asyncio.sleep(0)
-    places = large.changing.snapshot()
+    places = large.changing._places.snapshot()
     go_on.set()
     await asyncio.gather(*waiting)
     assert (places["taken"], places["waiting"]) == (PLACES.seats // 2, PLACES.seats // 2)
