@@ -4,7 +4,8 @@ from hub.audit import DecisionAudit
 from hub.composition.agents import AgentsDoor
 from hub.composition.core import HubCore
 from hub.composition.operators import OperatorsDoor
-from hub.controllers.manager.manager import ControllerManager, OwnControllers
+from hub.controllers.hub import serving_certificate
+from hub.controllers.manager import ControllerManager
 from hub.election.fence import FencedStore
 from hub.metrics.replica import add_leader
 from hub.replica.authorities import rotation_of
@@ -19,11 +20,9 @@ async def start_controllers(core: HubCore, agents: AgentsDoor, *, leads: bool) -
     context, resources = core.context, core.resources
     settings, clock, stack, server = context.settings, context.clock, context.stack, context.server
     failed = context.process.shutdown.failed
-    own = OwnControllers(core.certificates.doors.renew)
     working = await stack.enter_async_context(GuardedTasks("own controllers", on_end=failed))
-    own.start(working)
     timetable = await stack.enter_async_context(Scheduler())
-    own.wake(timetable)
+    serving_certificate.start(core.certificates.doors.renew, working, timetable)
 
     def controllers_of_term(fenced: FencedStore) -> ControllerManager:
         for lead in core.on_lead:
@@ -36,7 +35,7 @@ async def start_controllers(core: HubCore, agents: AgentsDoor, *, leads: bool) -
             clock=clock,
             since=agents.hearing.since,
             decisions=DecisionAudit(core.access.auditor),
-            rotation=rotation_of(resources.issuer, resources.ring, settings, context.lifetimes, clock),
+            make_rotation=rotation_of(resources.issuer, resources.ring, settings, context.lifetimes, clock),
         )
 
     replica, store = resources.replica, resources.store

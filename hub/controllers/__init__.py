@@ -1,6 +1,7 @@
-"""The hub's controllers: one reconciler per module, each of which owns one condition or one kind of object.
+"""The hub's controllers. Each owns one condition or one kind of object.
 
-`feed` turns the change log into keys, and `batch` reconciles many keys in one transaction; neither depends on a reconciler.
+A controller's module has a function `register`, which adds it to the `builder`; `manager` lists these functions and runs the
+controllers of a leader term. `batch` reconciles many names in one transaction.
 """
 
 ACTOR = "system:muster:controller"

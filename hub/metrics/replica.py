@@ -141,9 +141,9 @@ def add_leader(registry: Registry, leading: Leading) -> None:
         lambda: {(each.name, result): count for each in leading.controllers for result, count in each.outcomes.items()},
     )
     registry.bind(STEP_SECONDS, lambda: {each.name: each.seconds for each in leading.controllers})
-    registry.bind(PHASES, lambda: leading.chronicle.phases if leading.chronicle else None)
-    registry.bind(STANDING, lambda: leading.chronicle.standing() if leading.chronicle else None)
-    registry.bind(BECAME, lambda: leading.chronicle.availability if leading.chronicle else None)
+    registry.bind(PHASES, lambda: leading.transitions.phases if leading.transitions else None)
+    registry.bind(STANDING, lambda: leading.transitions.standing() if leading.transitions else None)
+    registry.bind(BECAME, lambda: leading.transitions.availability if leading.transitions else None)
 
 
 BUILD = gauge("hub_build_info", "Always 1; the version of this hub.", "version")

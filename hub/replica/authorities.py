@@ -170,14 +170,14 @@ def rotation_of(
         signs = None if old.is_given_up else issuer.standing.keys.get(old.id)
         return await ring.made([each.id for each in seen.authorities], signs, lifetimes, clock.now())
 
-    return lambda store, tell: Rotation(
+    return lambda store, record_event: Rotation(
         store,
         make,
         ring,
         patience=settings.ca_rotation_patience,
         recovery=lifetimes.recovery,
         api_version=f"hub.{settings.api_group_suffix}/v1alpha1",
-        tell=tell,
+        record_event=record_event,
         steady=Steadiness(clock, min(SETTLED, settings.ca_rotation_patience)),
     )
 

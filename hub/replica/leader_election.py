@@ -11,8 +11,8 @@ from uuid import uuid4
 import structlog
 
 from hub.api.events import EventRecord
-from hub.controllers.hub.transition_recorder import TransitionRecorder
-from hub.controllers.manager.manager import ControllerManager
+from hub.controllers.manager import ControllerManager
+from hub.controllers.observers.transition_recorder import TransitionRecorder
 from hub.election.fence import FencedStore
 from hub.election.locks import RowLock, SoleLock
 from hub.ports import Store
@@ -130,12 +130,12 @@ class Leading:
     @property
     def controllers(self) -> Sequence[Controller[Any]]:
         """The controllers of the current term; none while another replica leads."""
-        return () if self._working is None else self._working.everyone
+        return () if self._working is None else self._working.controllers
 
     @property
-    def chronicle(self) -> TransitionRecorder | None:
+    def transitions(self) -> TransitionRecorder | None:
         """The TransitionRecorder of the current term."""
-        return None if self._working is None else self._working.chronicle
+        return None if self._working is None else self._working.transitions
 
     @property
     def tally(self) -> ElectionCounts:

@@ -1,51 +1,37 @@
-"""Work queue and controller: keys are queued, and `reconcile(key)` makes one step. Used by hub and agent.
+"""Controller: takes keys from a work queue and reconciles them. Used by hub and agent.
 
-Semantics of client-go's work queue: one worker at a time handles a key; a key added during its own step is handled again
-afterwards; a failing key is retried with growing delay and does not delay other keys.
+A failing key is retried with growing delay and does not delay other keys. A reconciler that handles many keys in one
+transaction gets up to `at_most` at once; if that fails, each of them is tried alone.
 """
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from datetime import timedelta
 from random import Random
 from typing import Generic, Protocol, TypeVar
 
 import structlog
 
-from machinery.errors import MusterError
+from machinery.errors import DeadlineError, MusterError, UnavailableError
 from machinery.observability.metrics import Distribution
 from machinery.runtime.backoff import Backoff
+from machinery.runtime.clock import Clock
+from machinery.runtime.work_queue import WorkQueue
 
 K = TypeVar("K", bound=Hashable)
 KeyT_contra = TypeVar("KeyT_contra", bound=Hashable, contravariant=True)
 
 FIRST, LONGEST = timedelta(milliseconds=20), timedelta(seconds=30)
 """Bounds of the retry delay of a failing key."""
+LONGEST_PAUSE = timedelta(seconds=1)
+"""Upper bound of the pause of a controller while the store of its batches is unavailable."""
+STORE_ERRORS = (UnavailableError, DeadlineError)
+GIVE_UP_AFTER = 3
+"""Consecutive keys of a batch that fail alone with one of these errors until the store counts as unavailable."""
 
 log = structlog.get_logger(__name__)
-
-
-class PartlyFailedError(Exception):
-    """Some parts of a key failed and the reconciler schedules their retry itself; the other parts are done.
-
-    `look_again`: as the return value of `reconcile`. `failed`: the failed parts with their errors. `done`: the parts that
-    succeeded. `__cause__` is the last failure.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        look_again: timedelta | None,
-        failed: Mapping[str, Exception] | None = None,
-        done: Collection[str] = (),
-    ) -> None:
-        super().__init__(message)
-        self.look_again = look_again
-        self.failed = failed or {}
-        self.done = done
 
 
 class Reconciler(Protocol[KeyT_contra]):
@@ -54,93 +40,96 @@ class Reconciler(Protocol[KeyT_contra]):
     async def reconcile(self, key: KeyT_contra) -> timedelta | None:
         """Make one step for `key`; it must be safe to repeat. Return the delay until the next step, None for no next step.
 
-        After an error the controller retries with growing delay; a PartlyFailedError states the delay itself.
+        After an error the controller retries with growing delay.
         """
 
 
-class WorkQueue(Generic[K]):
-    """Queue of unique keys, some of them delayed."""
+class Batch(Generic[K]):
+    """Results of many keys, in which a failing key does not hold up others."""
 
     def __init__(self) -> None:
-        self._ready: dict[K, None] = {}
-        self._active: set[K] = set()
-        self._again: set[K] = set()
-        self._timers: dict[K, asyncio.TimerHandle] = {}
-        self._wake = asyncio.Event()
+        self.done: dict[K, timedelta | None] = {}
+        """Delay until the next step of each key; None: no next step. Further keys may be added."""
+        self.failed: dict[K, Exception] = {}
+        self.tried: set[K] = set()
+        self.untried: list[K] = []
+        """Keys that were not tried because the store is unavailable."""
+        self._store_errors = 0
 
-    def __len__(self) -> int:
-        return len(self._ready)
+    async def run(
+        self,
+        keys: Sequence[K],
+        work: Callable[[Sequence[K]], Awaitable[Mapping[K, timedelta | None]]],
+        *,
+        at_once: int | None = None,
+    ) -> None:
+        """Run `work` for `at_once` keys together; if it fails, for each of them alone. `work` returns the keys' delays."""
+        size = at_once or len(keys) or 1
+        for start in range(0, len(keys), size):
+            portion = keys[start : start + size]
+            if self._store_errors >= GIVE_UP_AFTER:
+                self.untried += portion
+                continue
+            try:
+                self.done |= await work(portion)
+            except Exception as error:  # noqa: BLE001 - the controller logs it
+                if len(portion) > 1:
+                    await self.run(portion, work, at_once=1)
+                else:
+                    self.done.pop(portion[0], None)
+                    self.failed[portion[0]] = error
+                    self.tried.add(portion[0])
+                    self._store_errors = self._store_errors + 1 if isinstance(error, STORE_ERRORS) else 0
+            else:
+                self._store_errors = 0
+                self.tried.update(portion)
 
-    def add(self, key: K) -> None:
-        """Make `key` due now and cancel its delay."""
-        if timer := self._timers.pop(key, None):
-            timer.cancel()
-        if key in self._active:
-            self._again.add(key)
-        else:
-            self._ready[key] = None
-            self._wake.set()
+    @property
+    def is_store_unavailable(self) -> bool:
+        only_store_errors = all(isinstance(error, STORE_ERRORS) for error in self.failed.values())
+        return bool(self.untried) or (bool(self.failed) and not self.done and only_store_errors)
 
-    def add_after(self, key: K, delay: timedelta) -> None:
-        """Make `key` due after `delay`, unless it is due earlier."""
-        loop = asyncio.get_running_loop()
-        due = loop.time() + max(delay.total_seconds(), 0)
-        pending = self._timers.get(key)
-        if key in self._ready or key in self._again or (pending and pending.when() <= due):
-            return
-        if pending:
-            pending.cancel()
-        self._timers[key] = loop.call_at(due, self.add, key)
 
-    async def get(self) -> K:
-        """Wait for the next key. The caller must call `done` after its work on the key."""
-        while not self._ready:
-            self._wake.clear()
-            await self._wake.wait()
-        key = next(iter(self._ready))
-        del self._ready[key]
-        self._active.add(key)
-        return key
+class BatchReconciler(Generic[K]):
+    """A reconciler of many keys at once, because a commit costs more than a step."""
 
-    def done(self, key: K) -> None:
-        self._active.discard(key)
-        if key in self._again:
-            self._again.discard(key)
-            self.add(key)
+    at_most = 50
+    """Keys per step."""
+    ahead = timedelta()
+    """Keys due within this time are handled with those that are due now."""
 
-    def close(self) -> None:
-        """Drop all delayed keys."""
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+    async def reconcile_all(self, keys: Sequence[K]) -> Batch[K]:
+        """Make one step for each key; it must be safe to repeat. Errors belong into the Batch."""
+        raise NotImplementedError
 
 
 class Controller(Generic[K]):
     """Runs a reconciler on a queue until it is cancelled. A cancellation waits for the step in progress.
 
     `grace`: a step that runs longer than this after the cancellation is cancelled too, for steps that wait on others.
-    `longest`: upper bound of the retry delay of a failing key.
+    `clock`: see WorkQueue.
     """
 
     def __init__(
         self,
         name: str,
-        reconciler: Reconciler[K],
+        reconciler: Reconciler[K] | BatchReconciler[K],
         *,
         workers: int = 1,
         observe: Callable[[str, str], None] | None = None,
         grace: timedelta | None = None,
-        longest: timedelta = LONGEST,
+        clock: Clock | None = None,
     ) -> None:
         self.name = name
-        self.queue: WorkQueue[K] = WorkQueue()
+        self.queue: WorkQueue[K] = WorkQueue(clock)
         self._reconciler = reconciler
         self._workers = workers
         self._grace = grace
-        self._longest = longest
         self._failures: dict[K, Backoff] = {}
-        self._troubles: dict[K, Mapping[str, str]] = {}
-        """Logged failures by key and part. A failure is logged as a warning again only when it changes."""
+        self._logged: dict[K, str] = {}
+        """Logged failures by key. A failure is logged as a warning again only when it changes."""
+        self._store_failure = ""
+        self._pauses = Backoff(FIRST, LONGEST_PAUSE)
         self._observe = observe or (lambda _name, _outcome: None)
         self._random = Random()  # noqa: S311 - spreads retries
         self.outcomes: Counter[str] = Counter(success=0, error=0)
@@ -153,83 +142,91 @@ class Controller(Generic[K]):
 
     async def run(self) -> None:
         """Work until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                for number in range(self._workers):
-                    group.create_task(self._work(), name=f"{self.name}-{number}")
-        finally:
-            self.queue.close()
+        async with asyncio.TaskGroup() as group:
+            for number in range(self._workers):
+                group.create_task(self._work(), name=f"{self.name}-{number}")
 
     async def _work(self) -> None:
         while True:
-            key = await self.queue.get()
-            step = asyncio.create_task(self._step(key), name=f"{self.name} step")
-            await _finish(step, self._grace)
+            await self.queue.wait()
+            pause = await _finish(asyncio.create_task(self.step(), name=f"{self.name} step"), self._grace)
+            if pause is not None:
+                await asyncio.sleep(pause.total_seconds())
 
-    async def _step(self, key: K) -> None:
+    async def step(self) -> timedelta | None:
+        """Take keys that are due and reconcile them. Return the time to pause while the store is unavailable, else None."""
+        many = self._reconciler if isinstance(self._reconciler, BatchReconciler) else None
+        keys = self.queue.take(many.at_most, ahead=many.ahead) if many else self.queue.take()
+        if not keys:
+            return None
         began = time.monotonic()
+        batch = Batch[K]()
         try:
-            again = await self._reconciler.reconcile(key)
-        except PartlyFailedError as error:
-            self._tell_of_parts(key, error)
-            self._wait(key, error.look_again)
+            if isinstance(self._reconciler, BatchReconciler):
+                batch = await self._reconciler.reconcile_all(keys)
+            else:
+                batch.done[keys[0]] = await self._reconciler.reconcile(keys[0])
         except Exception as error:  # noqa: BLE001 - one failing key must not end the controller
-            self._retry(key, error)
-        else:
-            self._tally("success")
-            self._troubles.pop(key, None)
-            self._wait(key, again)
+            batch.failed = dict.fromkeys(keys, error)
         finally:
             self.seconds.observe(time.monotonic() - began)
-            self.queue.done(key)
-
-    def _wait(self, key: K, delay: timedelta | None) -> None:
-        self._failures.pop(key, None)
-        if delay is not None:
-            self.queue.add_after(key, delay)
-
-    def _tell_of_parts(self, key: K, error: PartlyFailedError) -> None:
-        self._tally("error")
-        self._tell(key, "reconcile failed in part", error, error.__cause__ or error)
-
-    def _tally(self, outcome: str) -> None:
+            self.queue.done(keys)
+        outcome = "error" if batch.failed else "success"
         self.outcomes[outcome] += 1
         self._observe(self.name, outcome)
+        for key, delay in batch.done.items():
+            self._failures.pop(key, None)
+            self._logged.pop(key, None)
+            if delay is not None:
+                self.queue.add_after(key, delay)
+        if many and batch.is_store_unavailable:
+            return self._pause(batch)
+        self._store_failure = ""
+        self._pauses.reset()
+        if batch.failed:
+            self._retry(batch)
+        return None
 
-    def _retry(self, key: K, error: Exception) -> None:
-        backoff = self._failures.setdefault(key, Backoff(FIRST, self._longest, random=self._random))
-        delay = backoff.next()
-        self._tally("error")
-        how = {"attempt": backoff.failures, "retry_in_seconds": round(delay.total_seconds(), 3)}
-        self._tell(key, "reconcile failed", error, error, **how)
-        self.queue.add_after(key, delay)
+    def _pause(self, batch: Batch[K]) -> timedelta:
+        """Requeue all keys of the batch and log the store's failure once. Return how long to pause."""
+        error = next(reversed(batch.failed.values()))
+        for key in (*batch.untried, *batch.failed):
+            self.queue.add(key)
+        level = log.debug if self._store_failure == _text(error) else log.warning
+        self._store_failure = _text(error)
+        level("reconcile failed", controller=self.name, keys=len(batch.failed) + len(batch.untried), error=str(error))
+        return self._pauses.next()
 
-    def _tell(self, key: K, what: str, error: Exception, because: BaseException, **how: float) -> None:
-        """Log a warning if the reason is new for this key, otherwise at debug level."""
-        before, now = self._troubles.get(key, {}), _troubles_of(error, because)
-        gone = error.done if isinstance(error, PartlyFailedError) else before.keys()
-        self._troubles[key] = {part: told for part, told in before.items() if part and part not in gone} | now
-        if now.items() <= before.items():
-            log.debug("reconcile failed again", controller=self.name, key=str(key), error=str(error), **how)
-            return
-        stack = None if isinstance(because, MusterError) else error
-        log.warning(what, controller=self.name, key=str(key), error=str(error), **how, exc_info=stack)
+    def _retry(self, batch: Batch[K]) -> None:
+        """Requeue failed keys with growing delays. Log a warning if the failure of one of them has changed."""
+        for key in batch.failed:
+            backoff = self._failures.setdefault(key, Backoff(FIRST, LONGEST, random=self._random))
+            self.queue.add_after(key, backoff.next())
+        key, error = next(reversed(batch.failed.items()))
+        failures = {each: _text(cause) for each, cause in batch.failed.items()}
+        level = log.debug if failures.items() <= self._logged.items() else log.warning
+        self._logged |= failures
+        if len(batch.tried) > 1:
+            text = f"{len(batch.failed)} of {len(batch.tried)} failed, the last of them {key}: {error}"
+            level("reconcile failed in part", controller=self.name, key=str(key), error=text, exc_info=_stack(error))
+        else:
+            text, attempt = str(error), self._failures[key].failures
+            level("reconcile failed", controller=self.name, key=str(key), error=text, attempt=attempt, exc_info=_stack(error))
 
 
-def _troubles_of(error: Exception, because: BaseException) -> dict[str, str]:
-    """Failure of each part; the part "" is the whole key."""
-    failed = error.failed if isinstance(error, PartlyFailedError) else {}
-    return {part: _named(each) for part, each in failed.items()} or {"": _named(because)}
-
-
-def _named(error: BaseException) -> str:
+def _text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-async def _finish(step: asyncio.Task[None], grace: timedelta | None) -> None:
+def _stack(error: Exception) -> Exception | None:
+    """The stack trace is logged only of errors that are not expected."""
+    return None if isinstance(error, MusterError) else error
+
+
+async def _finish(step: "asyncio.Task[timedelta | None]", grace: timedelta | None) -> timedelta | None:
     """Wait for `step` even when the caller is cancelled meanwhile, then raise the cancellation."""
     try:
-        await asyncio.shield(step)
+        return await asyncio.shield(step)
     except asyncio.CancelledError:
         await asyncio.wait([step], timeout=None if grace is None else grace.total_seconds())
         if not step.done():

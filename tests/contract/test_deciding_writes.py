@@ -15,7 +15,7 @@ from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS
 from hub.controllers import ACTOR
-from hub.controllers.manager.manager import ControllerManager
+from hub.controllers.manager import ControllerManager
 from hub.extensions.settings import load
 from hub.ports import Store, Transaction
 from hub.registry import namespaces

@@ -13,7 +13,7 @@ from sqlalchemy import select
 from hub.api.meta.change import EVENTS, LEASES, MANAGED_CLUSTERS, SECRETS, Kind
 from hub.api.objects.history import Keeping, Trimmed
 from hub.controllers.clock_guard import Steadiness
-from hub.controllers.hub.compaction import Compaction
+from hub.controllers.hub.retention import Compaction
 from hub.ports import Store, Transaction, Written
 from hub.store.changelog.past import ChangeLogPast
 from machinery.errors import ExpiredError

@@ -9,12 +9,12 @@ from hub.api.events import EventRecord
 from hub.api.managedclustersets import API_VERSION, BY_LABELS, EXCLUSIVE, KIND, LABEL
 from hub.api.meta.change import Kind
 from hub.api.namespaces import namespace
-from hub.controllers.feed import Feed
-from hub.controllers.manager.fleet import FleetControllers, Gates
+from hub.controllers.clusters import addons, cluster_profiles, cluster_sets
 from hub.ports import Store, Transaction
 from hub.registry import namespaces
 from hub.registry.kinds import WRITE_PATHS
 from machinery.meta.objects import Document, Key, StoredObject
+from tests.fakes.controllers import builder_of
 
 ENOUGH = 50
 """Rounds after which controllers that still write are taken to write for ever."""
@@ -24,17 +24,18 @@ OPERATOR = Requester("admin")
 class Fleetwork:
     """One hub's worth of them. `told`: the Events that were asked for."""
 
-    def __init__(self, store: Store, *, default_cluster_set: bool = False, cluster_profiles: bool = False) -> None:
+    def __init__(self, store: Store, *, default_cluster_set: bool = False, with_profiles: bool = False) -> None:
         self.told: list[EventRecord] = []
         self.store = store
-        gates = Gates(default_cluster_set=default_cluster_set, cluster_profiles=cluster_profiles)
-        self.fleet = FleetControllers(store, gates, self.told.append)
-        self._feed = Feed(store, self.fleet.routes, self.fleet.observer, relisting=(self.fleet.begin,))
+        self.builder = builder_of(store, default_cluster_set=default_cluster_set, cluster_profiles=with_profiles)
+        self.builder.record_event = self.told.append  # type: ignore[method-assign,assignment]
+        for register in (cluster_sets.register, addons.register, cluster_profiles.register):
+            register(self.builder)
         self._revision = 0
 
     async def start(self) -> None:
         """As a hub starts, or begins to lead."""
-        self._revision = await self._feed.resync()
+        self._revision = await self.builder.handlers.list_all(self.store)
         await self.settle()
 
     async def settle(self) -> None:
@@ -47,18 +48,17 @@ class Fleetwork:
 
     async def _follow(self) -> bool:
         changes = await self.store.read(lambda tx: tx.changes.since(self._revision))
-        for change in changes:
-            self._feed._send_change(change)
-            self._revision = change.revision
+        await self.builder.handlers.change(changes)
+        self._revision = changes[-1].revision if changes else self._revision
         return bool(changes)
 
     async def _work(self) -> bool:
         worked = False
-        for controller in self.fleet.controllers:
-            for key in tuple(controller.queue._timers):
+        for controller in self.builder.controllers.values():
+            for key in tuple(controller.queue._due):
                 controller.queue.add(key)
             while len(controller.queue):
-                await controller._step(await controller.queue.get())
+                await controller.step()
                 worked = True
                 await asyncio.sleep(0)
         return worked

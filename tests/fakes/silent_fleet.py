@@ -1,6 +1,6 @@
 """A fleet of agents that are killed, paused and partitioned at random, on replicas of a hub that fare no better."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
@@ -11,9 +11,9 @@ from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.availability import Patience
 from hub.api.managedclusters.cluster import StatusReport
 from hub.api.meta.change import MANAGED_CLUSTERS, Change
-from hub.controllers.batch import TOGETHER
-from hub.controllers.clusters.availability import AvailabilityController
-from hub.controllers.clusters.taints import Taints
+from hub.controllers.builder import PERIODIC
+from hub.controllers.clusters.availability import AvailabilityReconciler
+from hub.controllers.clusters.taints import TaintReconciler
 from hub.heartbeat import BeatBuffer, BeatSink, HeartbeatCoverage
 from hub.ports import Store, Transaction
 from hub.registry.managedclusters import service as clusters
@@ -21,7 +21,7 @@ from machinery.errors import StaleEpochError, UnavailableError
 from machinery.identity import ClusterName
 from machinery.meta.objects import Document
 from machinery.runtime.clock import ManualClock
-from machinery.runtime.controller import PartlyFailedError
+from machinery.runtime.controller import Controller
 from tests.checks import present
 from tests.fakes.inline_store import InlineStore
 
@@ -95,8 +95,6 @@ class Fleet:
         self.shown: dict[ClusterName, Document] = {}
         self._revision = 0
         self._followed = False
-        self._judge_at: float | None = None
-        """When the controller wants to look again, by the steady clock; None: at the next change."""
 
     def _agent(self, number: int) -> Agent:
         lease = self.random.choice((2, 3, 5, 8))
@@ -148,8 +146,11 @@ class Fleet:
     def lead(self, number: int) -> None:
         """Another leader begins with nothing but the database."""
         self.leader, self._led_by = number, (replica := present(self.replicas[number]))
-        self.judging = AvailabilityController(self.store, self.clock, window=WINDOW, since=replica.hearing.since)
-        self.tainting = Taints(self.store, self.clock, self.setting.patience, self.setting.limits, lambda _told: None)
+        judging = AvailabilityReconciler(self.store, window=WINDOW, since=replica.hearing.since)
+        tainting = TaintReconciler(self.store, self.setting.patience, self.setting.limits, lambda _told: None)
+        self._wrongly_tainted = tainting.wanted
+        self.judging = Controller("availability", judging, clock=self.clock)
+        self.tainting = Controller("taints", tainting, clock=self.clock)
         self._followed = False
 
     def tick(self) -> None:
@@ -199,25 +200,23 @@ class Fleet:
             await present(self.replicas[number]).hearing.mark()
 
     async def judge(self) -> None:
-        """If the controller wants to look by now: nobody asks it more often than it says."""
-        now = self.clock.monotonic()
-        if self.is_up(self.leader) and self._judge_at is not None and self._judge_at <= now:
-            pause = await self._do(self.judging.reconcile)
-            self._judge_at = None if pause is None else now + pause.total_seconds()
+        """The steps that are due by now."""
+        if self.is_up(self.leader):
+            await self._work(self.judging)
         await self.follow()
 
     async def taint(self) -> None:
         if self.is_up(self.leader):
-            await self._do(self.tainting.reconcile)
+            self.tainting.enqueue(PERIODIC)
+            await self._work(self.tainting)
         await self.follow()
 
-    async def _do(self, reconcile: Callable[[str], Awaitable[timedelta | None]]) -> timedelta | None:
+    async def _work(self, controller: Controller[str]) -> None:
         """A controller tries again soon what cannot be done now."""
-        try:
-            return await reconcile(TOGETHER)
-        except (UnavailableError, PartlyFailedError):
-            assert self.away
-            return timedelta()
+        errors = controller.outcomes["error"]
+        while controller.queue.pause() == timedelta() and controller.outcomes["error"] == errors:
+            await controller.step()
+        assert self.away or controller.outcomes["error"] == errors
 
     async def follow(self) -> None:
         """Every change, as watches and the controllers' feed show it; a new leader is shown all."""
@@ -235,10 +234,9 @@ class Fleet:
                 self._feed(name, self.shown[name])
 
     def _feed(self, name: ClusterName, document: Document) -> None:
-        self.judging.wants(name)
-        self._judge_at = self.clock.monotonic()
-        if self.tainting.wanted(document):
-            self.tainting.wants(name)
+        self.judging.enqueue(name)
+        if self._wrongly_tainted(document):
+            self.tainting.enqueue(name)
 
     async def report(self, agent: Agent) -> None:
         """The agent tells its verdict, when it has changed."""

@@ -50,7 +50,7 @@ def _still(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in PERIODIC:
         monkeypatch.setattr(f"{module}.until_tick", lambda _period: NEVER.total_seconds())
     monkeypatch.setattr(Scheduler, "every", lambda *_arguments, **_named: None)
-    for module in ("clusters.cluster_sets", "hub.event_recorder", "certificates.approval_rules"):
+    for module in ("clusters.cluster_sets", "event_recorder", "certificates.approval"):
         monkeypatch.setattr(f"hub.controllers.{module}.GATHER", timedelta(milliseconds=100))
 
 

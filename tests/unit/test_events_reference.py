@@ -12,7 +12,7 @@ from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.managedclusters.availability import PARTED
 from hub.api.objects import history
 from hub.controllers.certificates import rotation
-from hub.controllers.clusters import standing_sets
+from hub.controllers.clusters import cluster_sets
 from hub.registry.recovery.recovery import READOPTED
 from hub.replica.leader_election import REASON as LED
 from machinery.meta.objects import Key
@@ -29,18 +29,21 @@ STANDBY = {"HubReady", "HubNotAccepted", "HubDenied", "HubRevoked", "HubLost", "
 MOVES = {"MoveRequested", "MoveCompleted", "MoveCancelled"}
 CONDITIONS = {"ClientCertificateUpdated", "ClientCertificateUpdateFailed", "NamespaceApplyFailed"}
 WORKED_OUT: Mapping[tuple[str, str], frozenset[str] | set[str]] = {
-    ("hub/controllers/addons/tokens.py", "news.reason"): {
+    ("hub/controllers/clusters/addons.py", "news.reason"): {
         addon_token.token_ready(Key("c1", "x"), "u").reason,
         addon_token.token_failed("why").reason,
     },
-    ("hub/controllers/hub/transition_recorder.py", "available.reason"): AVAILABILITY,
-    ("hub/controllers/hub/transition_recorder.py", "clock.reason"): {clocksync.SYNCED.reason, clocksync.OUT_OF_SYNC.reason},
-    ("hub/controllers/hub/transition_recorder.py", "f'Certificate{phase}'"): ENDED,
-    ("hub/controllers/hub/transition_recorder.py", "reason"): MOVES
+    ("hub/controllers/observers/transition_recorder.py", "available.reason"): AVAILABILITY,
+    ("hub/controllers/observers/transition_recorder.py", "clock.reason"): {
+        clocksync.SYNCED.reason,
+        clocksync.OUT_OF_SYNC.reason,
+    },
+    ("hub/controllers/observers/transition_recorder.py", "f'Certificate{phase}'"): ENDED,
+    ("hub/controllers/observers/transition_recorder.py", "reason"): MOVES
     | {"RenewalRequested", "AddOnAvailable", "AddOnUnavailable"},
-    ("hub/controllers/hub/transition_recorder.py", "verdict.capitalize()"): {"Accepted", "Denied"},
+    ("hub/controllers/observers/transition_recorder.py", "verdict.capitalize()"): {"Accepted", "Denied"},
     ("hub/controllers/certificates/rotation.py", "authority.phase.value"): {phase.value for phase in rotation.SAID},
-    ("hub/controllers/clusters/standing_sets.py", "reason"): {reason for _, reason, _ in standing_sets._SAID.values()},
+    ("hub/controllers/clusters/cluster_sets.py", "reason"): {reason for _, reason, _ in cluster_sets.CHANGES.values()},
     ("hub/api/objects/history.py", "reason"): {
         *(history.SHORTENED, history.FILLS_UP, history.FULL),
         *(history.AUDIT_SHORTENED, history.AUDIT_FILLS_UP),
@@ -49,9 +52,9 @@ WORKED_OUT: Mapping[tuple[str, str], frozenset[str] | set[str]] = {
     ("hub/registry/liveness/taints.py", "available.reason"): {cluster_rules.SILENT.reason, cluster_rules.UNAVAILABLE.reason},
     ("hub/registry/hubreplicas/service.py", "*reason_and_message"): {"ReplicaDrained", "ReplicaUncordoned"},
     ("hub/registry/events.py", "reason"): set(),  # an agent's, which are below
-    ("hub/registry/recovery/recovery.py", "REASON"): {READOPTED},
-    ("spoke/agent/loop.py", "self._decision.why.value"): {why.value for why in Why},
-    ("spoke/session/supervisor.py", "decision.why.value"): {why.value for why in Why},
+    ("hub/registry/recovery/recovery.py", "READOPTED"): {READOPTED},
+    ("spoke/agent/loop.py", "made.why.value"): {why.value for why in Why},
+    ("spoke/session/stay.py", "decision.why.value"): {why.value for why in Why},
     ("spoke/domain/report.py", "condition.reason"): CONDITIONS,
     ("spoke/transports/kubernetes/documents.py", "'Available' if good else 'Unavailable'"): {"Available", "Unavailable"},
     ("spoke/failover/standby.py", "reason"): STANDBY,

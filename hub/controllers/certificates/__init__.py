@@ -1,1 +1,1 @@
-"""Controllers of certificate requests, approval rules, CAs and authenticators."""
+"""Controllers of acceptance and approval, issuance, CAs and authenticators."""

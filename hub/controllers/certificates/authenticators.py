@@ -5,25 +5,32 @@ The status is for display only: a login queries the server itself, on each repli
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
-from hub.access.authenticator_conditions import phase_of
-from hub.api.logins import KINDS
+from hub.api.logins import JWT, KINDS, authorities_of
 from hub.api.meta import document as doc
 from hub.api.meta.change import Kind
 from hub.controllers import ACTOR
+from hub.controllers.builder import ControllerBuilder, GenerationFilter
 from hub.ports import Store, Transaction
 from hub.registry import logins
-from machinery.meta.conditions import Condition
+from machinery.apiserver.authn.issuer_keys import Discovered, HttpsDocuments, JsonDocuments, check_https, discover, fetch_keys
+from machinery.errors import MusterError
+from machinery.meta.conditions import FALSE, TRUE, UNKNOWN, Condition
 from machinery.meta.objects import Document, Key
-from machinery.runtime.controller import Reconciler
+from machinery.runtime.controller import Controller, Reconciler
 
 NAME = "authenticators"
 AGAIN, SOON = timedelta(minutes=3), timedelta(seconds=20)
 """Intervals between checks of a ready and of an unready authenticator."""
 GRACE = timedelta(seconds=1)
 """Time for a running check to end when the controllers stop, because it waits for a remote server."""
+WORKERS = 4
+NOT_EXAMINED = "Not looked at: what stands before it is not good."
 
+Connect = Callable[[bytes], JsonDocuments]
+"""Returns a client for servers that these CA certificates verify (PEM; b"": the system's CAs). Raises InvalidError."""
 Examine = Callable[[str, Document], Awaitable[list[Condition]]]
 WORDS: Mapping[Kind, str] = {kind: word for word, kind in KINDS.items()}
 
@@ -34,24 +41,13 @@ class AuthenticatorStatus(Reconciler[tuple[Kind, str]]):
     def __init__(self, store: Store, examine: Examine) -> None:
         self._store = store
         self._examine = examine
-        self._known: dict[tuple[Kind, str], object] = {}
-
-    def wanted(self, kind: Kind) -> Callable[[Document], bool]:
-        """Predicate: whether an authenticator is new or its generation has changed."""
-
-        def is_news(document: Document) -> bool:
-            metadata = doc.mapping(document, "metadata")
-            key, mark = (kind, doc.name(document)), (metadata.get("uid"), metadata.get("generation"))
-            known, self._known[key] = self._known.get(key), mark
-            return known != mark
-
-        return is_news
+        self.wanted: Mapping[Kind, GenerationFilter] = {kind: GenerationFilter() for kind in WORDS}
 
     async def reconcile(self, key: tuple[Kind, str]) -> timedelta | None:
         kind, name = key
         document = await self._store.read(_document, kind, name)
         if document is None:
-            self._known.pop(key, None)
+            self.wanted[kind].known.pop(name, None)
             return None
         found = await self._examine(WORDS[kind], document)
         phase = phase_of(found)
@@ -63,3 +59,83 @@ class AuthenticatorStatus(Reconciler[tuple[Kind, str]]):
 def _document(tx: Transaction, kind: Kind, name: str) -> Document | None:
     stored = tx.objects.get(kind, Key("", name))
     return None if stored is None else stored.document
+
+
+async def examine(kind: str, document: Document, connect: Connect) -> list[Condition]:
+    """Returns the conditions of a JWTAuthenticator or a WebhookAuthenticator, found by connecting to its issuer or endpoint.
+
+    Types and their order of dependence are Pinniped's. Conditions that depend on a failed one are Unknown.
+    """
+    spec, server = doc.mapping(document, "spec"), _Server(document, connect)
+    named = doc.mapping(document, "spec", "tls").get("certificateAuthorityData")
+    trusted = "The CAs can be read." if named else "No CA is named: those that the hub's machine trusts count."
+    checks: list[tuple[str, str, str, Callable[[], Awaitable[None]]]] = [
+        ("TLSConfigurationValid", "InvalidTLSConfig", trusted, server.load)
+    ]
+    if kind == JWT:
+        server.address, server.name = str(spec.get("issuer") or ""), "the issuer"
+        checks += [
+            ("IssuerURLValid", "InvalidIssuerURL", "The issuer is an https:// address.", server.check),
+            ("DiscoveryURLValid", "InvalidDiscovery", "The issuer was discovered, and names its keys.", server.discover),
+            ("JWKSFetchValid", "InvalidCouldNotFetchJWKS", "The issuer's keys were fetched.", server.fetch_keys),
+        ]
+    else:
+        server.address, server.name = str(spec.get("endpoint") or ""), "the endpoint"
+        checks += [
+            ("EndpointURLValid", "InvalidEndpointURL", "The endpoint is an https:// address.", server.check),
+            ("WebhookConnectionValid", "UnableToDialServer", "The endpoint was reached over TLS.", server.reach),
+        ]
+    found, failed = list[Condition](), False
+    for type_, failure, success, check in checks:
+        if failed:
+            found.append(Condition(type_, UNKNOWN, "UnableToValidate", NOT_EXAMINED))
+            continue
+        try:
+            await check()
+            found.append(Condition(type_, TRUE, "Success", success))
+        except MusterError as error:
+            found.append(Condition(type_, FALSE, failure, error.message))
+            failed = True
+    if failed:
+        return [*found, Condition("Ready", FALSE, "NotReady", "The authenticator is not ready: see the other conditions.")]
+    return [*found, Condition("Ready", TRUE, "Success", "The authenticator is ready.")]
+
+
+class _Server:
+    """The server of an authenticator, verified with the CAs of its spec. Each check raises MusterError."""
+
+    address = name = ""
+
+    def __init__(self, document: Document, connect: Connect) -> None:
+        self._document = document
+        self._connect = connect
+
+    async def load(self) -> None:
+        self._documents: JsonDocuments = self._connect(authorities_of(self._document))
+
+    async def check(self) -> None:
+        check_https(self.name, self.address)
+
+    async def discover(self) -> None:
+        self._discovered: Discovered = await discover(self.address, self._documents)
+
+    async def fetch_keys(self) -> None:
+        await fetch_keys(self._discovered, self._documents)
+
+    async def reach(self) -> None:
+        await self._documents.reach(self.address)
+
+
+def phase_of(conditions: list[Condition]) -> str:
+    return "Ready" if all(each.status == TRUE for each in conditions) else "Error"
+
+
+def register(builder: ControllerBuilder) -> None:
+    reconciler = AuthenticatorStatus(builder.store, lambda kind, document: examine(kind, document, HttpsDocuments.trusting))
+    controller = builder.add(NAME, reconciler, workers=WORKERS, grace=GRACE)
+    for kind in WORDS:
+        builder.watch(kind, partial(_enqueue, controller, kind), reconciler.wanted[kind])
+
+
+def _enqueue(controller: Controller[tuple[Kind, str]], kind: Kind, key: Key) -> None:
+    controller.enqueue((kind, key.name))

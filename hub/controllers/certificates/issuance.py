@@ -1,12 +1,12 @@
 """Owns `status.certificate`: signs an approved request once."""
 
-from collections.abc import Sequence
-
 from hub.api.certificates import Lifetimes
 from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import RequestPhase
+from hub.api.meta.change import REQUESTS
 from hub.controllers import ACTOR
-from hub.controllers.batch import Batched
+from hub.controllers.batch import UseCaseReconciler
+from hub.controllers.builder import ControllerBuilder
 from hub.ports import Issuer, Store, Transaction
 from hub.registry.certificatesigningrequests import issuance
 from hub.registry.certificatesigningrequests import service as requests
@@ -20,16 +20,15 @@ def wanted(request: Document) -> bool:
     return rules.phase(request) is RequestPhase.APPROVED
 
 
-class Issuance(Batched):
+def reconciler(store: Store, issuer: Issuer, lifetimes: Lifetimes) -> UseCaseReconciler:
     """Signs with `issuer`; the hub's records determine the content of each certificate."""
 
-    def __init__(self, store: Store, issuer: Issuer, lifetimes: Lifetimes) -> None:
-        super().__init__(store)
-        self._issuer = issuer
-        self._lifetimes = lifetimes
+    def issue(tx: Transaction, name: str, actor: str) -> None:
+        issuance.issue(tx, name, issuer, lifetimes, actor)
 
-    def read_ahead(self, tx: Transaction, names: Sequence[str]) -> None:
-        requests.read_ahead(tx, names)
+    return UseCaseReconciler(store, issue, f"{ACTOR}:{NAME}", requests.read_ahead)
 
-    def step(self, tx: Transaction, name: str) -> None:
-        issuance.issue(tx, name, self._issuer, self._lifetimes, f"{ACTOR}:{NAME}")
+
+def register(builder: ControllerBuilder) -> None:
+    controller = builder.add(NAME, reconciler(builder.store, builder.issuer, builder.lifetimes))
+    builder.watch_names(REQUESTS, controller, wanted)

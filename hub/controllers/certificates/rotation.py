@@ -57,7 +57,7 @@ class Rotation(Reconciler[str]):
         patience: timedelta,
         recovery: timedelta,
         api_version: str,
-        tell: Callable[[EventRecord], None],
+        record_event: Callable[[EventRecord], None],
         steady: Steadiness,
     ) -> None:
         self._store = store
@@ -66,7 +66,7 @@ class Rotation(Reconciler[str]):
         self._patience = patience
         self._recovery = recovery
         self._api_version = api_version
-        self._tell = tell
+        self._record_event = record_event
         self._steady = steady
         self._hindered: Mapping[RotationStep, str] = {}
         self._forgotten: set[AuthorityId] = set()
@@ -145,7 +145,9 @@ class Rotation(Reconciler[str]):
         log.info("change of CA", ca=authority.id, phase=authority.phase.value)
         about = {"apiVersion": self._api_version, "kind": KIND, "metadata": {"name": authority.id}}
         kind = WARNING if authority.compromised or authority.wish is AuthorityOrder.COMPROMISED else NORMAL
-        self._tell(EventRecord("", about, authority.phase.value, f"The CA {authority.id} {SAID[authority.phase]}", kind))
+        self._record_event(
+            EventRecord("", about, authority.phase.value, f"The CA {authority.id} {SAID[authority.phase]}", kind)
+        )
 
 
 def _is_under_way(everyone: Collection[AuthorityRecord]) -> bool:

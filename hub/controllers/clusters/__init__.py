@@ -1,1 +1,1 @@
-"""Controllers of ManagedClusters, cluster sets, profiles and namespaces."""
+"""Controllers of ManagedClusters and of what belongs to them."""

@@ -7,17 +7,17 @@ become silent at once cost dozens of commits.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
 from hub.api.liveness import Expiry
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.controllers import ACTOR
-from hub.controllers.delaying_queue import BatchRunner, DelayingQueue
+from hub.controllers.builder import ControllerBuilder, Since
 from hub.ports import Store, Transaction
 from hub.registry.liveness import heartbeats
 from machinery.identity import ClusterName
-from machinery.runtime.clock import Clock
-from machinery.runtime.controller import Reconciler
+from machinery.runtime.controller import Batch, BatchReconciler
 
 NAME = "availability"
 
@@ -26,52 +26,47 @@ UNSURE = timedelta(seconds=1)
 AHEAD = timedelta(seconds=5)
 """Clusters due within this time are checked with those due now: most have sent a beat and are next due a grace later. With
 1,000 clusters, the hub wakes up every five seconds instead of three times a second."""
-LOOKED_AT, WRITTEN = 500, 100
+READ, WRITTEN = 500, 100
 """Clusters per reading and per writing transaction."""
+GATHER = timedelta(milliseconds=250)
+"""A joining cluster changes several times at once, and hundreds may join together: their checks wait for this time."""
 
-Since = Callable[[Transaction], datetime | None]
-_Judge = Callable[..., Expiry]
 
+class AvailabilityReconciler(BatchReconciler[str]):
+    """Judges in database time. Each cluster is due when its grace ends. `window`: the flush window of heartbeats."""
 
-class AvailabilityController(Reconciler[str]):
-    """Judges in database time. The queue holds one key; clusters wait here for the end of their grace.
+    at_most, ahead = READ, AHEAD
 
-    `since`: returns, in a transaction, since when beats could be stored without a gap; None: they cannot be stored now.
-    """
-
-    def __init__(self, store: Store, clock: Clock, *, window: timedelta, since: Since) -> None:
+    def __init__(self, store: Store, *, window: timedelta, since: Since) -> None:
         self._store = store
-        self._agenda = DelayingQueue(clock)
         self._window = window
         self._since = since
 
-    def wants(self, cluster: ClusterName) -> None:
-        """Check the cluster in the next step, which the caller enqueues."""
-        self._agenda.news((cluster,))
+    async def reconcile_all(self, keys: Sequence[str]) -> Batch[str]:
+        """Nearly every check finds a beat, so it only reads. The writing transaction judges again."""
+        batch, silent = Batch[str](), list[str]()
 
-    async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        """Return the time until the next grace ends. A failing cluster does not block others; see `BatchRunner.ended`.
+        async def read(names: Sequence[str]) -> Mapping[str, timedelta | None]:
+            found = await self._store.read(self._judge, names, heartbeats.silence)
+            silent.extend(name for name, expiry in found.items() if expiry.is_due)
+            return {name: expiry.look_again for name, expiry in found.items()}
 
-        Nearly every check finds a beat, so it only reads. The writing transaction judges again.
-        """
-        attempts: BatchRunner[Expiry] = BatchRunner()
-        await attempts.make(self._agenda.take(LOOKED_AT, ahead=AHEAD), self._silence)
-        due = [cluster for cluster, expiry in attempts.done.items() if expiry.is_due]
-        for cluster in due:
-            del attempts.done[cluster]
-        for start in range(0, len(due), WRITTEN):
-            await attempts.make(due[start : start + WRITTEN], self._expire)
-        attempts.settle(self._agenda, lambda expiry: expiry.look_again)
-        return attempts.ended(self._agenda.pause())
+        async def write(names: Sequence[str]) -> Mapping[str, timedelta | None]:
+            expire = partial(heartbeats.expire, actor=f"{ACTOR}:{NAME}")
+            found = await self._store.run(self._judge, names, expire)
+            return {name: expiry.look_again for name, expiry in found.items()}
 
-    async def _silence(self, clusters: Sequence[ClusterName]) -> Mapping[ClusterName, Expiry]:
-        return await self._store.read(self._look, clusters, heartbeats.silence)
+        await batch.run(keys, read)
+        await batch.run(silent, write, at_once=WRITTEN)
+        return batch
 
-    async def _expire(self, clusters: Sequence[ClusterName]) -> Mapping[ClusterName, Expiry]:
-        return await self._store.run(self._look, clusters, partial(heartbeats.expire, actor=f"{ACTOR}:{NAME}"))
-
-    def _look(self, tx: Transaction, clusters: Sequence[ClusterName], judge: _Judge) -> Mapping[ClusterName, Expiry]:
+    def _judge(self, tx: Transaction, names: Sequence[str], judge: Callable[..., Expiry]) -> Mapping[str, Expiry]:
         since = self._since(tx)
         if since is None:
-            return dict.fromkeys(clusters, Expiry(expired=False, look_again=UNSURE))
-        return {cluster: judge(tx, cluster, window=self._window, since=since) for cluster in clusters}
+            return dict.fromkeys(names, Expiry(expired=False, look_again=UNSURE))
+        return {name: judge(tx, ClusterName(name), window=self._window, since=since) for name in names}
+
+
+def register(builder: ControllerBuilder) -> None:
+    reconciler = AvailabilityReconciler(builder.store, window=builder.settings.flush_window, since=builder.since)
+    builder.watch_names(MANAGED_CLUSTERS, builder.add(NAME, reconciler), delay=GATHER)

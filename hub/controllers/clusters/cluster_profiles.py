@@ -6,22 +6,16 @@ Source: OCM's ClusterProfile controllers (existence and content), combined in on
 from collections.abc import Callable
 from datetime import timedelta
 
+from hub.api import clusterprofiles as rules
+from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, MANAGED_CLUSTERS
 from hub.controllers import ACTOR
-from hub.controllers.batch import Batched
-from hub.ports import Store, Transaction
+from hub.controllers.batch import UseCaseReconciler
+from hub.controllers.builder import ControllerBuilder
+from hub.ports import Store
 from hub.registry import clusterprofiles
 from hub.registry import managedclustersets as clustersets
 from machinery.meta.objects import Key
 from machinery.runtime.controller import Reconciler
-
-NAME = "cluster-profiles"
-
-
-class ClusterProfiles(Batched):
-    """Updates all profiles of a cluster in one step."""
-
-    def step(self, tx: Transaction, name: str) -> None:
-        clusterprofiles.settle(tx, name, f"{ACTOR}:{NAME}")
 
 
 class ProfiledNamespaces(Reconciler[Key]):
@@ -40,3 +34,15 @@ class ProfiledNamespaces(Reconciler[Key]):
             for cluster in await self._store.read(clusterprofiles.concerned, namespace):
                 self._enqueue(cluster)
         return None
+
+
+def register(builder: ControllerBuilder) -> None:
+    if not builder.settings.cluster_profiles:
+        return
+    settling = UseCaseReconciler(builder.store, clusterprofiles.settle, f"{ACTOR}:cluster-profiles")
+    profiles = builder.add("cluster-profiles", settling)
+    namespaces = builder.add("cluster-profiles-namespaces", ProfiledNamespaces(builder.store, profiles.enqueue))
+    builder.fleet.on_reach.append(lambda name: namespaces.enqueue(Key("", name)))
+    builder.watch_names(MANAGED_CLUSTERS, profiles, deleted=True)
+    builder.watch_names(CLUSTER_PROFILES, profiles, rules.is_ours, deleted=True)
+    builder.watch(CLUSTER_SET_BINDINGS, lambda key: namespaces.enqueue(Key(key.namespace, "")), deleted=True)

@@ -11,9 +11,10 @@ import structlog
 from hub.api import namespaces as rules
 from hub.api.managedclusters import cluster as clusters
 from hub.api.meta import document as doc
-from hub.api.meta.change import MANAGED_CLUSTERS
+from hub.api.meta.change import MANAGED_CLUSTERS, NAMESPACES
 from hub.controllers import ACTOR
-from hub.controllers.deletion_watcher import Waiting
+from hub.controllers.builder import ControllerBuilder
+from hub.controllers.observers.deletion_watcher import Waiting
 from hub.ports import Store, Transaction
 from hub.registry import deletion as termination
 from hub.registry import namespaces
@@ -24,6 +25,8 @@ from machinery.runtime.controller import Reconciler
 NAME = "namespaces"
 LOOK_AGAIN = timedelta(seconds=5)
 """Shortest interval between checks while finalizers hold a namespace's content; not every kind is in the feed."""
+WORKERS = 4
+"""Namespaces handled concurrently, so that emptying one does not block others."""
 
 log = structlog.get_logger(__name__)
 
@@ -82,3 +85,12 @@ def _step(tx: Transaction, name: str) -> tuple[NamespaceDeletionProgress, bool, 
 
 def _needs_one(cluster: Document) -> bool:
     return clusters.is_accepted(cluster) and not doc.is_deleting(cluster)
+
+
+def register(builder: ControllerBuilder) -> None:
+    reconciler = Namespaces(builder.store)
+    controller = builder.add(NAME, reconciler, workers=WORKERS)
+    builder.handlers.on_relist.append(reconciler.relisting)
+    builder.deletions.watch(reconciler.waiting, lambda name: controller.queue.add_after(name, LOOK_AGAIN))
+    builder.watch_names(NAMESPACES, controller, reconciler.wanted)
+    builder.watch_names(MANAGED_CLUSTERS, controller, reconciler.wanted_of)

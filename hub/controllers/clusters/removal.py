@@ -13,7 +13,8 @@ from hub.api.managedclusters.removal import needs_steps
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.controllers import ACTOR
-from hub.controllers.deletion_watcher import Waiting
+from hub.controllers.builder import ControllerBuilder
+from hub.controllers.observers.deletion_watcher import Waiting
 from hub.ports import Store, Transaction
 from hub.registry import deletion as removal
 from hub.registry.deletion import ClusterDeletionProgress
@@ -23,22 +24,19 @@ from machinery.runtime.controller import Reconciler
 NAME = "removal"
 LOOK_AGAIN = timedelta(seconds=1)
 """Shortest interval between checks while finalizers hold the rest; not every kind is in the feed."""
+WORKERS = 4
+"""Clusters handled concurrently, so that emptying one does not block others."""
 
 log = structlog.get_logger(__name__)
 
 
-def wanted(cluster: Document) -> bool:
-    """Whether the cluster is deleted and the hub has steps to do."""
-    return needs_steps(cluster)
-
-
 class Removal(Reconciler[str]):
-    """`deadline`: after this time the deletion order is ignored and an operator is warned. `tell` records an Event."""
+    """`deadline`: after this time the deletion order is ignored and an operator is warned. `record_event` records an Event."""
 
-    def __init__(self, store: Store, deadline: timedelta, tell: Callable[[EventRecord], None]) -> None:
+    def __init__(self, store: Store, deadline: timedelta, record_event: Callable[[EventRecord], None]) -> None:
         self._store = store
         self._deadline = deadline
-        self._tell = tell
+        self._record_event = record_event
         self.waiting = Waiting(LOOK_AGAIN)
 
     async def reconcile(self, key: str) -> timedelta | None:
@@ -49,13 +47,13 @@ class Removal(Reconciler[str]):
         if progress.orphaned:
             log.warning("deleted cluster was given up", cluster=key, orphaned=list(progress.orphaned))
             message = f"deleted by force, nobody will clean up: {'; '.join(progress.orphaned)}"
-            self._tell(EventRecord(key, about, "DeletionForced", message[:1000], WARNING))
+            self._record_event(EventRecord(key, about, "DeletionForced", message[:1000], WARNING))
         if progress.overdue:
             log.warning("deleted cluster does not go", cluster=key, next=f"hubctl delete cluster {key} --force")
             message = (
                 f"what belongs to the cluster does not go: see its condition Deleting, or hubctl delete cluster {key} --force"
             )
-            self._tell(EventRecord(key, about, "DeletionOverdue", message, WARNING))
+            self._record_event(EventRecord(key, about, "DeletionOverdue", message, WARNING))
         if progress.gone or lasting is None:
             self.waiting.end(key)
             return None
@@ -77,3 +75,10 @@ def _step(tx: Transaction, name: str, deadline: timedelta) -> tuple[Document, ti
     began = doc.deleted_at(about) if needs_steps(about) else None
     lasting = None if began is None else tx.now - began
     return about, lasting, removal.delete_cluster(tx, name, deadline, f"{ACTOR}:{NAME}")
+
+
+def register(builder: ControllerBuilder) -> None:
+    reconciler = Removal(builder.store, builder.settings.deletion_deadline, builder.record_event)
+    controller = builder.add(NAME, reconciler, workers=WORKERS)
+    builder.deletions.watch(reconciler.waiting, lambda name: controller.queue.add_after(name, LOOK_AGAIN))
+    builder.watch_names(MANAGED_CLUSTERS, controller, needs_steps)

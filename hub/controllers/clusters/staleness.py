@@ -4,8 +4,8 @@ It marks and removes nothing while the brake holds, before every cluster had a w
 while the database's clock is not trusted: if it were a year ahead, every silent cluster would be stale.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 import structlog
 
@@ -16,16 +16,16 @@ from hub.api.managedclusters.availability import StalenessPolicy, StalenessStep
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query.selection import CONDITIONS
 from hub.controllers import ACTOR
-from hub.controllers.clock_guard import Steadiness
-from hub.controllers.delaying_queue import BatchRunner
+from hub.controllers.builder import PERIODIC, ControllerBuilder, Since
+from hub.controllers.clock_guard import SETTLED, Steadiness
 from hub.ports import Store, Transaction
 from hub.registry.liveness import brake
-from hub.registry.liveness import taints as aftermath
+from hub.registry.liveness import taints as service
 from machinery.identity import ClusterName
 from machinery.meta import conditions
 from machinery.meta.objects import Document, Key, Query
 from machinery.meta.selectors import Operator, Requirement
-from machinery.runtime.controller import Reconciler
+from machinery.runtime.controller import Batch, BatchReconciler
 
 NAME = "staleness"
 PAGE, WRITTEN = 200, 50
@@ -36,11 +36,9 @@ SILENT = Requirement(CONDITIONS + conditions.AVAILABLE, Operator.EQUALS, (condit
 
 log = structlog.get_logger(__name__)
 
-Since = Callable[[Transaction], datetime | None]
 
-
-class Staleness(Reconciler[str]):
-    """`since`: returns since when beats could be stored without a gap; None: they cannot be stored now."""
+class Staleness(BatchReconciler[str]):
+    """The key PERIODIC examines all silent or marked clusters; others are clusters whose step failed."""
 
     def __init__(self, store: Store, policy: StalenessPolicy, limits: BrakeLimits, *, since: Since, steady: Steadiness) -> None:
         self._store = store
@@ -49,29 +47,32 @@ class Staleness(Reconciler[str]):
         self._since = since
         self._steady = steady
 
-    async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        """Check all silent or marked clusters. A failing cluster does not block others."""
-        attempts: BatchRunner[StalenessStep | None] = BatchRunner()
+    async def reconcile_all(self, keys: Sequence[str]) -> Batch[str]:
+        batch = Batch[str]()
+        await batch.run([key for key in keys if key != PERIODIC], self._write)
+        if PERIODIC not in keys:
+            return batch
         for chosen in (MARKED,) if self._policy.is_off else (MARKED, SILENT):
             after: Key | None = None
             while True:
                 due, after = await self._store.read(self._due, chosen, after)
-                for start in range(0, len(due), WRITTEN):
-                    await attempts.make(due[start : start + WRITTEN], self._write)
+                await batch.run(due, self._write, at_once=WRITTEN)
                 if after is None:
                     break
-        return attempts.ended(None)
+        return batch
 
-    async def _write(self, names: Sequence[ClusterName]) -> Mapping[ClusterName, StalenessStep | None]:
-        done = await self._store.run(self._age, names)
-        self._tell(done)
-        return done
+    async def _write(self, names: Sequence[str]) -> Mapping[str, timedelta | None]:
+        for name, step in (await self._store.run(self._age, names)).items():
+            if step is not None:
+                level = "warning" if step is StalenessStep.REMOVE else "info"
+                getattr(log, level)(f"stale cluster: {step.value}", cluster=name)
+        return dict.fromkeys(names)
 
-    def _due(self, tx: Transaction, chosen: Requirement, after: Key | None) -> tuple[Sequence[ClusterName], Key | None]:
+    def _due(self, tx: Transaction, chosen: Requirement, after: Key | None) -> tuple[Sequence[str], Key | None]:
         """The due clusters of one page, and the start of the next page."""
         page = tx.objects.find(MANAGED_CLUSTERS, Query(fields=(chosen,), limit=PAGE, after=after))
         policy = self._policy_at(tx)
-        due = [ClusterName(stored.key.name) for stored in page.items if self._is_due(tx, stored.document, policy)]
+        due = [stored.key.name for stored in page.items if self._is_due(tx, stored.document, policy)]
         return due, page.after
 
     def _policy_at(self, tx: Transaction) -> StalenessPolicy:
@@ -85,12 +86,14 @@ class Staleness(Reconciler[str]):
         since = self._since(tx)
         return since is not None and tx.now - since >= grace(cluster_rules.lease_duration(cluster))
 
-    def _age(self, tx: Transaction, names: Sequence[ClusterName]) -> Mapping[ClusterName, StalenessStep | None]:
+    def _age(self, tx: Transaction, names: Sequence[str]) -> Mapping[str, StalenessStep | None]:
         policy = StalenessPolicy() if brake.judge(tx, self._limits).holds else self._policy_at(tx)
-        return {name: aftermath.age(tx, name, policy, f"{ACTOR}:{NAME}") for name in names}
+        return {name: service.age(tx, ClusterName(name), policy, f"{ACTOR}:{NAME}") for name in names}
 
-    def _tell(self, done: Mapping[ClusterName, StalenessStep | None]) -> None:
-        for name, step in done.items():
-            if step is not None:
-                level = "warning" if step is StalenessStep.REMOVE else "info"
-                getattr(log, level)(f"stale cluster: {step.value}", cluster=name)
+
+def register(builder: ControllerBuilder) -> None:
+    settings = builder.settings
+    policy = StalenessPolicy(mark=settings.stale_after, remove=settings.stale_removal_after)
+    steady = Steadiness(builder.clock, min(SETTLED, policy.mark))  # a policy of seconds needs no ten minutes of trust
+    reconciler = Staleness(builder.store, policy, builder.brake_limits, since=builder.since, steady=steady)
+    builder.every(PERIOD, builder.add(NAME, reconciler))

@@ -13,102 +13,109 @@ import structlog
 from hub.api.events import WARNING, EventRecord
 from hub.api.liveness import Brake, BrakeLimits
 from hub.api.managedclusters import availability as rules
-from hub.api.managedclusters.availability import Patience
+from hub.api.managedclusters.availability import Damping, Patience
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.controllers import ACTOR
-from hub.controllers.delaying_queue import BatchRunner, DelayingQueue
+from hub.controllers.builder import PERIODIC, ControllerBuilder
 from hub.ports import Store, Transaction
 from hub.registry.liveness import brake
-from hub.registry.liveness import taints as aftermath
+from hub.registry.liveness import taints as service
 from hub.registry.liveness.taints import TaintOutcome
 from machinery.errors import NotFoundError
 from machinery.identity import ClusterName
 from machinery.meta.objects import Document
-from machinery.runtime.clock import Clock
-from machinery.runtime.controller import Reconciler
+from machinery.runtime.controller import Batch, BatchReconciler
 
 NAME = "taints"
-LOOKED_AT, WRITTEN = 500, 100
+READ, WRITTEN = 500, 100
 """Clusters per reading and per writing transaction."""
-HELD_LOOKS = timedelta(seconds=5)
+BRAKE_CHECKS = timedelta(seconds=5)
 """Interval between checks of a brake that holds."""
+PERIOD = timedelta(minutes=5)
+GATHER = timedelta(milliseconds=250)
+"""A joining cluster changes several times at once: its checks wait for this time."""
 
 log = structlog.get_logger(__name__)
 
-Tell = Callable[[EventRecord], None]
 _Found = Mapping[ClusterName, TaintOutcome]
 
 
-class Taints(Reconciler[str]):
-    """The queue holds one key; clusters wait here. `tell` records an Event without blocking."""
+class TaintReconciler(BatchReconciler[str]):
+    """Keys are clusters, or PERIODIC for the brake alone. `record_event` records an Event without blocking."""
 
-    def __init__(self, store: Store, clock: Clock, patience: Patience, limits: BrakeLimits, tell: Tell) -> None:
+    at_most = READ
+
+    def __init__(
+        self, store: Store, patience: Patience, limits: BrakeLimits, record_event: Callable[[EventRecord], None]
+    ) -> None:
         self._store = store
         self._patience = patience
         self._limits = limits
-        self._tell = tell
-        self._agenda = DelayingQueue(clock)
-        self._held: dict[ClusterName, None] = {}
+        self._record_event = record_event
+        self._held: dict[str, None] = {}
         self._holds = True  # until the first check
 
     def wanted(self, cluster: Document) -> bool:
         """Whether the cluster's taints are wrong."""
         return not rules.has_right_taints(cluster)
 
-    def wants(self, cluster: ClusterName) -> None:
-        """Check the cluster in the next step, which the caller enqueues."""
-        self._agenda.news((cluster,))
+    async def reconcile_all(self, keys: Sequence[str]) -> Batch[str]:
+        batch, due = Batch[str](), list[str]()
 
-    async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        """Return the time until the next taint is due or the brake is checked."""
-        await self._look_at_brake()
-        attempts: BatchRunner[TaintOutcome] = BatchRunner()
-        await attempts.make(self._agenda.take(LOOKED_AT), self._read)
-        due = [cluster for cluster, outcome in attempts.done.items() if outcome.due]
-        for cluster in due:
-            del attempts.done[cluster]
-        for start in range(0, len(due), WRITTEN):
-            await attempts.make(due[start : start + WRITTEN], self._write)
-        held = [cluster for cluster, outcome in attempts.done.items() if outcome.held]
-        self._held |= dict.fromkeys(held)
-        self._holds = self._holds or bool(held)
-        attempts.settle(self._agenda, lambda outcome: outcome.look_again)
-        pause = self._agenda.pause()
-        return attempts.ended(HELD_LOOKS if self._holds and (pause is None or pause > HELD_LOOKS) else pause)
+        def delays(found: _Found) -> Mapping[str, timedelta | None]:
+            held = [name for name, outcome in found.items() if outcome.held]
+            self._held |= dict.fromkeys(held)
+            self._holds = self._holds or bool(held)
+            return {name: outcome.look_again for name, outcome in found.items()}
 
-    async def _look_at_brake(self) -> None:
-        """While the brake holds, check it; after its release, requeue the clusters that it held."""
+        async def read(names: Sequence[str]) -> Mapping[str, timedelta | None]:
+            found = await self._store.read(self._look, names)
+            due.extend(name for name, outcome in found.items() if outcome.due)
+            return delays({name: outcome for name, outcome in found.items() if not outcome.due})
+
+        async def write(names: Sequence[str]) -> Mapping[str, timedelta | None]:
+            return delays(await self._write(names))
+
+        released = await self._check_brake()
+        await batch.run([*dict.fromkeys((*released, *(key for key in keys if key != PERIODIC)))], read)
+        await batch.run(due, write, at_once=WRITTEN)
+        if self._holds:
+            batch.done[PERIODIC] = BRAKE_CHECKS
+        return batch
+
+    async def _check_brake(self) -> Sequence[str]:
+        """While the brake holds, check it. Returns the clusters that it held, once it is released."""
         if not self._holds:
-            return
+            return ()
         state, news = await self._store.run(brake.keep, self._limits, f"{ACTOR}:{NAME}")
         self._alarm(news, {})
         self._holds = state.holds
-        if not state.holds:
-            self._agenda.news(self._held)
-            self._held.clear()
+        released = () if state.holds else tuple(self._held)
+        for name in released:
+            del self._held[name]
+        return released
 
-    async def _read(self, clusters: Sequence[ClusterName]) -> _Found:
-        return await self._store.read(self._look, clusters)
-
-    async def _write(self, clusters: Sequence[ClusterName]) -> _Found:
+    async def _write(self, names: Sequence[str]) -> _Found:
         try:
-            found, state, news = await self._store.run(self._taint, clusters)
+            found, state, news = await self._store.run(self._taint, names)
         except NotFoundError:
-            if len(clusters) == 1:
-                return {clusters[0]: TaintOutcome()}
+            if len(names) == 1:
+                return {ClusterName(names[0]): TaintOutcome()}
             raise
         self._holds = state.holds or bool(self._held)
         self._alarm(news, found)
         return found
 
-    def _look(self, tx: Transaction, clusters: Sequence[ClusterName]) -> _Found:
-        known = aftermath.circumstances(tx, clusters, self._patience, Brake())
-        return {cluster: aftermath.look(tx, cluster, self._patience, known) for cluster in clusters}
+    def _look(self, tx: Transaction, names: Sequence[str]) -> _Found:
+        clusters = [ClusterName(name) for name in names]
+        known = service.circumstances(tx, clusters, self._patience, Brake())
+        return {cluster: service.look(tx, cluster, self._patience, known) for cluster in clusters}
 
-    def _taint(self, tx: Transaction, clusters: Sequence[ClusterName]) -> tuple[_Found, Brake, EventRecord | None]:
-        actor = f"{ACTOR}:{NAME}"
+    def _taint(self, tx: Transaction, names: Sequence[str]) -> tuple[_Found, Brake, EventRecord | None]:
+        clusters, actor = [ClusterName(name) for name in names], f"{ACTOR}:{NAME}"
         state, news = brake.keep(tx, self._limits, actor)
-        known = aftermath.circumstances(tx, clusters, self._patience, state)
-        found = {cluster: aftermath.taint(tx, cluster, self._patience, known, actor) for cluster in clusters}
+        known = service.circumstances(tx, clusters, self._patience, state)
+        found = {cluster: service.taint(tx, cluster, self._patience, known, actor) for cluster in clusters}
         return found, state, news
 
     def _alarm(self, news: EventRecord | None, found: _Found) -> None:
@@ -120,4 +127,14 @@ class Taints(Reconciler[str]):
             if outcome.told is not None:
                 told = outcome.told
                 log.warning("cluster cannot be relied on", cluster=cluster, reason=told.reason, detail=told.message)
-                self._tell(told)
+                self._record_event(told)
+
+
+def register(builder: ControllerBuilder) -> None:
+    settings = builder.settings
+    damping = Damping(threshold=settings.flap_threshold, window=settings.flap_window, hold=settings.flap_hold)
+    patience = Patience(delay=settings.taint_delay, damping=damping)
+    reconciler = TaintReconciler(builder.store, patience, builder.brake_limits, builder.record_event)
+    controller = builder.add(NAME, reconciler)
+    builder.watch_names(MANAGED_CLUSTERS, controller, reconciler.wanted, delay=GATHER)
+    builder.every(PERIOD, controller, at_once=True)

@@ -1,1 +1,1 @@
-"""Controllers of the hub's own records: events, replicas, compaction, leader terms."""
+"""Controllers of the hub's own records: retention, replicas, leader terms, its serving certificate."""

@@ -1,19 +1,21 @@
-"""Ends the sessions of lost replicas, and later deletes their rows."""
+"""Ends the sessions of lost replicas, and records one Event per leader term."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import timedelta
 
 import structlog
 
-from hub.api.hubreplicas import could_tell
+from hub.api.events import EventRecord
+from hub.api.hubreplicas import LOST_AFTER, could_tell
+from hub.controllers import ACTOR
+from hub.controllers.builder import PERIODIC, ControllerBuilder, Since
 from hub.ports import Store, Transaction
 from hub.registry.hubreplicas import service as replicas
 from machinery.runtime.controller import Reconciler
 
-NAME = "replicas"
-Since = Callable[[Transaction], datetime | None]
-
 log = structlog.get_logger(__name__)
+
+NAME = "replicas"
 
 
 class LostReplicas(Reconciler[str]):
@@ -34,3 +36,40 @@ class LostReplicas(Reconciler[str]):
 
     def _has_work(self, tx: Transaction) -> bool:
         return could_tell(self._since(tx), tx.now) and not replicas.is_swept(tx)
+
+
+LEADER_EVENTS = "succession"
+
+
+class LeaderEvents(Reconciler[str]):
+    """Records the Events up to the current term, by its own leader or, after a very short term, by a later leader."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._current: tuple[int, EventRecord] | None = None
+
+    def begin(self, term: int, event: EventRecord) -> None:
+        """Set the Event of the term. The caller enqueues a step."""
+        self._current = term, event
+
+    async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
+        if self._current is not None:
+            await self._store.run(replicas.record_leader_terms, *self._current, f"{ACTOR}:{LEADER_EVENTS}")
+        return None
+
+
+def register(builder: ControllerBuilder) -> None:
+    lost = builder.add(NAME, LostReplicas(builder.store, since=builder.since))
+    builder.every(LOST_AFTER / 2, lost, jitter=0)
+
+
+def register_leader_events(builder: ControllerBuilder) -> Callable[[int, EventRecord], None]:
+    """Returns what is to be called with a term that begins and its Event."""
+    reconciler = LeaderEvents(builder.store)
+    controller = builder.add(LEADER_EVENTS, reconciler)
+
+    def begin(term: int, event: EventRecord) -> None:
+        reconciler.begin(term, event)
+        controller.enqueue(PERIODIC)
+
+    return begin

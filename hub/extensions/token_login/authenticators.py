@@ -7,8 +7,8 @@ the next request. Issuer keys and webhook answers are cached until the authentic
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from hub.access.authenticator_conditions import Connect
 from hub.api.logins import ACCOUNT, JWT, AuthenticatorConfig, Named, Reference, named_by_claims
+from hub.controllers.certificates.authenticators import Connect
 from hub.ports import Store
 from hub.registry import logins
 from machinery.apiserver.authn.aggregation import DelegatedTokens

@@ -138,8 +138,8 @@ OURS, LEASE = Candidate("new", "new-1"), timedelta(seconds=15)
 class Writing:
     """What a leader does in a term, to the elector: it has the store that it may write with."""
 
-    everyone = ()
-    chronicle = None
+    controllers = ()
+    transitions = None
 
     def __init__(self, store: Store) -> None:
         self.store = store

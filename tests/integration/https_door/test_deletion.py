@@ -11,9 +11,9 @@ import pytest
 
 from hub.api.certificates import Purpose
 from hub.api.events import EventRecord
-from hub.api.managedclusters.removal import FINALIZER, FORCED
+from hub.api.managedclusters.removal import FINALIZER, FORCED, needs_steps
 from hub.api.meta.change import CLUSTER_ROLES, MANAGED_CLUSTERS
-from hub.controllers.clusters.removal import Removal, wanted
+from hub.controllers.clusters.removal import Removal
 from hub.ports import Transaction
 from hub.registry.generic import objects
 from hub.registry.managedclusters import service as clusters
@@ -37,7 +37,7 @@ async def removing(hub: HubUnderTest) -> AsyncIterator[list[EventRecord]]:
     async def feed() -> None:
         async for changes in hub.store.follow(0, (MANAGED_CLUSTERS,)):
             for change in changes:
-                if wanted(change.document):
+                if needs_steps(change.document):
                     controller.enqueue(change.key.name)
 
     async with GuardedTasks("removal") as tasks:

@@ -13,7 +13,7 @@ from hub.api.managedclusters.availability import Damping, Transition
 from hub.api.managedclusters.cluster import StatusReport
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
-from hub.controllers.manager.availability import AvailabilityControllers
+from hub.controllers.clusters.availability import AvailabilityReconciler
 from hub.extensions.settings import load
 from hub.heartbeat import HeartbeatCoverage
 from hub.ports import Transaction
@@ -24,6 +24,7 @@ from machinery.identity import ClusterName
 from machinery.meta.conditions import UNKNOWN
 from machinery.meta.objects import Key
 from machinery.runtime.clock import ManualClock
+from machinery.runtime.controller import Controller
 from tests.checks import check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, Newcomer, fresh_newcomer, fresh_store
@@ -360,12 +361,13 @@ def test_silence_is_noticed_on_time_after_a_long_outage(fleet: int, monkeypatch:
         clock = LoopClock(asyncio.get_running_loop())
         store = InlineStore(clock)
         outage = Outage(store, clock)
-        subject = AvailabilityControllers(store, SETTINGS, clock, lambda _tx: outage.heard, lambda _told: None)
+        reconciler = AvailabilityReconciler(store, window=SETTINGS.flush_window, since=lambda _tx: outage.heard)
+        subject = Controller("availability", reconciler)
         names = [ClusterName(f"c{number}") for number in range(fleet)]
         for name in names:
             store.transact(joined, name)
-            subject.routes[0].enqueue(Key("", name))
-        running = asyncio.create_task(subject.controllers[0].run())
+            subject.enqueue(name)
+        running = asyncio.create_task(subject.run())
         await asyncio.sleep(1)
         outage.begin(monkeypatch)
         await outage.back.wait()

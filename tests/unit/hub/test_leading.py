@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from hub.api.meta.change import EVENTS
-from hub.controllers.manager.manager import ControllerManager
+from hub.controllers.manager import ControllerManager
 from hub.election.in_cluster import lease_on
 from hub.election.locks import LeaseAndTerm, RowLock
 from hub.extensions.settings import load

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.access.authenticator_conditions import examine
 from hub.api import credentialissuers as rules
 from hub.api.certificates import Lifetimes
 from hub.api.certificatesigningrequests.request import Requester
@@ -30,7 +29,7 @@ from hub.api.logins import (
 )
 from hub.api.meta import document as doc
 from hub.api.meta.change import CREDENTIAL_ISSUERS, JWT_AUTHENTICATORS, SERVICE_ACCOUNTS
-from hub.controllers.certificates.authenticators import AGAIN, SOON, AuthenticatorStatus
+from hub.controllers.certificates.authenticators import AGAIN, SOON, AuthenticatorStatus, examine
 from hub.ports import Transaction
 from hub.registry import core as accounts
 from hub.registry import logins
@@ -375,7 +374,7 @@ async def test_the_status_follows_what_is_found_and_is_written_when_it_is_news(e
 
 
 def test_what_the_controller_writes_itself_is_no_reason_to_look_again() -> None:
-    wanted = AuthenticatorStatus(InlineStore(ManualClock()), lambda *_told: None).wanted(KINDS[JWT])  # type: ignore[arg-type]
+    wanted = AuthenticatorStatus(InlineStore(ManualClock()), lambda *_told: None).wanted[KINDS[JWT]]  # type: ignore[arg-type]
     first = {"metadata": {"name": "corp", "uid": "u", "generation": 1}}
     assert [wanted(first), wanted({**first, "status": {"phase": "Ready"}})] == [True, False]
     assert wanted({"metadata": {"name": "corp", "uid": "u", "generation": 2}})

@@ -15,7 +15,7 @@ from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.managedclusters.cluster import StatusReport
 from hub.api.meta.change import REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS
 from hub.api.revocations import Reason
-from hub.controllers.hub.transition_recorder import TransitionRecorder
+from hub.controllers.observers.transition_recorder import TransitionRecorder
 from hub.ports import ListSigner, Transaction
 from hub.registry import revocations as revocation
 from hub.registry.certificates import revocation_lists as lists

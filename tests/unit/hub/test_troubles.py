@@ -19,8 +19,6 @@ from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.hubreplicas import Replica
 from hub.api.meta.change import MANAGED_CLUSTERS, Change
 from hub.audit.trail import Trail
-from hub.controllers.feed import EventHandler
-from hub.controllers.feed import Feed as ControllersFeed
 from hub.grpc_door.session.changes import ChangeSubscriptions as StreamFeed
 from hub.grpc_door.session.clock_reports import Clocks
 from hub.grpc_door.session.sessions import Sessions
@@ -39,8 +37,10 @@ from machinery.identity import AgentId, ClusterName, HubId, SerialNumber
 from machinery.lifecycle.server import LifecycleSignals
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import ManualClock
+from machinery.runtime.informer import Informer
 from tests.checks import check_each
 from tests.fakes.audit_records import MemorySink, record
+from tests.fakes.controllers import builder_of
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import fresh_store
 from tests.fakes.virtual_time import in_virtual_time
@@ -162,9 +162,14 @@ def made(tx: Transaction, name: str) -> None:
     clusters.put(tx, {"metadata": {"name": name}}, None, "admin")
 
 
+def controllers_of(store: InlineStore) -> Informer[Change]:
+    builder = builder_of(store)
+    builder.watch(MANAGED_CLUSTERS, lambda _key: None)
+    return builder.informer(asyncio.Event())
+
+
 OTHERS = ("sessions of other replicas cannot be read", "sessions of other replicas are read again")
 SILENCES = "silences are not counted: beats cannot be stored"
-ROUTES = (EventHandler(MANAGED_CLUSTERS, lambda _key: None),)
 EVERYBODY: tuple[Callable[[InlineStore, ManualClock], Case], ...] = (
     lambda store, clock: Case(Peers(store, clock).run(), "revocations cannot be read", "revocations are read again"),
     lambda store, _: Case(BootstrapTokens(store).run(), "revoked bootstrap credentials cannot be read"),
@@ -172,7 +177,7 @@ EVERYBODY: tuple[Callable[[InlineStore, ManualClock], Case], ...] = (
     lambda store, _: Case(Sessions(store, "one").follow_others(), *OTHERS),
     lambda store, clock: Case(HeartbeatCoverage(store, clock, "one", lambda: True).run(), SILENCES),
     lambda store, clock: followed(store, RBACCache(store, clock).run(), "roles cannot be followed now"),
-    lambda store, _: followed(store, ControllersFeed(store, ROUTES).run(), "controllers cannot read the store"),
+    lambda store, _: followed(store, controllers_of(store).run()),
     lambda store, _: followed(store, StreamFeed(store).run()),
     lambda store, _: followed(store, ChangeFeed(store).run()),
     *(presence, clocks, beats, records, log_of_changes, trust, admin_file, accounts),

@@ -1,15 +1,18 @@
 """Controllers count and log their steps, and tasks do not end unnoticed."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 
 import pytest
 from structlog.testing import capture_logs
 
-from machinery.errors import UnavailableError
-from machinery.runtime.controller import Controller, PartlyFailedError
+from machinery.errors import ConflictError, UnavailableError
+from machinery.runtime.clock import ManualClock
+from machinery.runtime.controller import FIRST, LONGEST, Batch, BatchReconciler, Controller
 from machinery.runtime.tasks import GuardedTasks, TaskEndedError
+from tests.checks import present
 from tests.fakes.virtual_time import in_virtual_time
 
 
@@ -28,16 +31,6 @@ class Steps:
         if step is not None:
             raise step
         return timedelta(seconds=1)
-
-
-def partly(**words: str) -> Exception | None:
-    """Of these, those with a word have failed with it."""
-    failed: dict[str, Exception] = {name: UnavailableError(word) for name, word in words.items() if word}
-    done = [name for name, word in words.items() if not word]
-    if not failed:
-        return None
-    told = f"{len(failed)} failed, the last of them {next(reversed(failed))}"
-    return PartlyFailedError(told, look_again=timedelta(seconds=1), failed=failed, done=done)
 
 
 def away(word: str) -> Exception | None:
@@ -65,35 +58,63 @@ def run(*steps: Exception | None) -> tuple[dict[str, int], list[object], float]:
     return in_virtual_time(work())
 
 
-def test_who_fails_in_part_says_when_to_be_asked_again() -> None:
-    outcomes, warned, took = run(*([PartlyFailedError("1 of 2 failed", look_again=timedelta(seconds=1))] * 20))
-    assert (outcomes, warned) == ({"success": 0, "error": 20}, ["1 of 2 failed"])
-    assert took == pytest.approx(19)
-
-
 def test_a_trouble_is_told_once_however_often_a_step_is_tried_and_another_one_or_a_new_one_again() -> None:
     words = ("full", "full", "full", "away", "away", "", "away", "away", "")
     outcomes, warned, _ = run(*map(away, words))
     assert (outcomes, warned) == ({"success": 2, "error": 7}, ["full", "away", "away"])
 
 
-def test_who_fails_as_another_has_for_long_is_told_as_well_and_nobody_twice() -> None:
-    _, warned, _ = run(
-        partly(a="x"),
-        partly(a="x", b=""),
-        partly(b="x"),  # tried at times of their own
-        partly(a="x"),
-        partly(a="x", b="x"),
-        partly(b=""),
-        partly(a="x", b="y"),
-        partly(a="", b="y"),
-        partly(a="x", b="y"),
-        partly(b="", a=""),
-        partly(a="x"),
-        None,
-    )
-    one, two = "1 failed, the last of them", "2 failed, the last of them"
-    assert warned == [f"{one} a", f"{one} b", f"{two} b", f"{two} b", f"{one} a"]
+class Failing(BatchReconciler[str]):
+    """Fails with these texts by key."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+        self.calls: list[tuple[str, ...]] = []
+
+    async def reconcile_all(self, keys: Sequence[str]) -> Batch[str]:
+        batch = Batch[str]()
+        await batch.run(keys, self._work)
+        return batch
+
+    async def _work(self, keys: Sequence[str]) -> dict[str, timedelta | None]:
+        self.calls.append(tuple(keys))
+        for key in keys:
+            if self.texts.get(key):
+                raise ConflictError(self.texts[key])
+        return dict.fromkeys(keys)
+
+
+async def test_a_key_that_fails_as_another_has_for_long_is_logged_as_well_and_none_twice() -> None:
+    clock, subject, warned = ManualClock(), Failing(), list[str]()
+    controller = Controller("batch", subject, clock=clock)
+    for texts in ("a:x", "a:x b:", "b:x", "a:x", "a:x b:x", "b:", "a:x b:y", "a: b:y", "a:x b:y", "b: a:", "a:x", "a:"):
+        subject.texts = {key: text for key, _, text in (each.partition(":") for each in texts.split())}
+        clock.advance(timedelta(minutes=1))
+        controller.queue.done(controller.queue.take(10))
+        for key in subject.texts:
+            controller.enqueue(key)
+        with capture_logs() as lines:
+            await controller.step()
+        warned += [str(line["error"]) for line in lines if line["log_level"] == "warning"]
+    of_two = "of 2 failed, the last of them"
+    assert warned == ["x", "x", f"2 {of_two} b: y", f"2 {of_two} b: y", "x"]
+
+
+async def test_keys_of_a_batch_that_fails_are_tried_alone_and_the_failing_one_later_and_later() -> None:
+    clock, subject = ManualClock(), Failing()
+    subject.texts = {"b": "x"}
+    controller = Controller("batch", subject, clock=clock)
+    for key in "abc":
+        controller.enqueue(key)
+    await controller.step()
+    assert subject.calls == [("a", "b", "c"), ("a",), ("b",), ("c",)]
+    pauses = []
+    for _ in range(20):
+        pauses.append(pause := present(controller.queue.pause()))
+        clock.advance(pause)
+        await controller.step()
+    assert pauses[0] <= FIRST
+    assert LONGEST / 2 <= pauses[-1] <= LONGEST
 
 
 async def forever() -> None:

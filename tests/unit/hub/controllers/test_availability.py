@@ -1,25 +1,25 @@
 """Silence becomes Unknown exactly when a grace ends, and never for time in which nobody could be heard."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from hub.api.liveness import Beat
 from hub.api.managedclusters import cluster as rules
-from hub.controllers.batch import TOGETHER
-from hub.controllers.clusters.availability import AvailabilityController
-from hub.controllers.delaying_queue import DelayingQueue
+from hub.controllers.clusters.availability import AvailabilityReconciler
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
 from machinery.errors import ConflictError, InvalidError
 from machinery.identity import ClusterName
 from machinery.meta.conditions import AVAILABLE, UNKNOWN
 from machinery.runtime.clock import ManualClock
-from machinery.runtime.controller import PartlyFailedError
+from machinery.runtime.controller import Controller
+from machinery.runtime.work_queue import WorkQueue
 from tests.checks import present
+from tests.fakes.controllers import work
 from tests.unit.hub.conftest import failing, transactions_of
 from tests.unit.hub.controllers.conftest import Hub
 
@@ -29,14 +29,14 @@ GRACE = timedelta(seconds=300)
 SECOND = timedelta(seconds=1)
 
 
-def judge(hub: Hub) -> AvailabilityController:
+def judge(hub: Hub, *, hears: bool = True) -> Controller[str]:
     started = hub.clock.now()
-    return AvailabilityController(hub.store, hub.clock, window=WINDOW, since=lambda _tx: started)
+    reconciler = AvailabilityReconciler(hub.store, window=WINDOW, since=lambda _tx: started if hears else None)
+    return Controller("availability", reconciler, clock=hub.clock)
 
 
-async def look(subject: AvailabilityController, cluster: ClusterName = C1) -> timedelta | None:
-    subject.wants(cluster)
-    return await subject.reconcile(TOGETHER)
+async def look(subject: Controller[str], cluster: ClusterName = C1) -> timedelta | None:
+    return await work(subject, cluster)
 
 
 def accepted(hub: Hub, *names: str) -> None:
@@ -63,10 +63,10 @@ async def test_unknown_is_written_exactly_when_the_grace_ends_and_once(hub: Hub,
     subject, written = judge(hub), transactions_of(hub.store, monkeypatch)
     assert await look(subject) == GRACE + WINDOW
     hub.clock.advance(GRACE)
-    assert await subject.reconcile(TOGETHER) == WINDOW, "without any news"
+    assert await work(subject) == WINDOW, "without any news"
     assert (status(hub) == UNKNOWN, written) == (False, [])
     hub.clock.advance(WINDOW)
-    assert await subject.reconcile(TOGETHER) == GRACE
+    assert await work(subject) == GRACE
     condition = present(hub.condition("c1", AVAILABLE))
     assert condition.last_transition_time == hub.clock.now()
     assert (condition.status, condition.reason, condition.message) == (
@@ -111,7 +111,7 @@ async def test_clusters_that_were_never_accepted_are_gone_or_cannot_be_heard_are
     accepted(hub, "c2")
     beat(hub, "c2")
     hub.clock.advance(timedelta(days=1))
-    deaf = AvailabilityController(hub.store, hub.clock, window=WINDOW, since=lambda _tx: None)
+    deaf = judge(hub, hears=False)
     assert await look(deaf, ClusterName("c2")) == SECOND, "beats cannot be stored"
     assert status(hub, "c2") != UNKNOWN
 
@@ -120,11 +120,9 @@ async def test_many_that_fall_silent_together_share_their_commits(hub: Hub, monk
     names = [f"c{number}" for number in range(1, 251)]
     accepted(hub, *names)
     subject, written = judge(hub), transactions_of(hub.store, monkeypatch)
-    for name in names:
-        subject.wants(ClusterName(name))
-    await subject.reconcile(TOGETHER)
+    await work(subject, *names)
     hub.clock.advance(GRACE + WINDOW)
-    await subject.reconcile(TOGETHER)
+    await work(subject)
     found = [hub.condition(name, AVAILABLE) for name in names]
     assert {condition.status for condition in found if condition} == {UNKNOWN}
     assert None not in found
@@ -144,20 +142,18 @@ async def test_one_that_fails_for_ever_holds_up_no_other(hub: Hub, monkeypatch: 
     hub.clock.advance(7 * SECOND)
     accepted(hub, "c4")
     mend = fail(monkeypatch, use_case, "c1")
-    for name in ("c1", "c2", "c3", "c4"):
-        subject.wants(ClusterName(name))
     hub.clock.advance(GRACE + WINDOW - 7 * SECOND)
-    with pytest.raises(PartlyFailedError, match="1 of 4 failed, the last of them c1: somebody else was faster"):
-        await subject.reconcile(TOGETHER)
+    with capture_logs() as lines:
+        await work(subject, "c1", "c2", "c3", "c4")
+    assert [line["error"] for line in lines] == ["1 of 4 failed, the last of them c1: somebody else was faster"]
     assert [status(hub, name) for name in ("c1", "c2", "c3", "c4")] == [None, UNKNOWN, UNKNOWN, None]
     for _ in range(14):  # c1 is tried all the time, less and less often
         hub.clock.advance(SECOND / 2)
-        with suppress(PartlyFailedError):
-            await subject.reconcile(TOGETHER)
+        await work(subject)
     assert [status(hub, name) for name in ("c1", "c4")] == [None, UNKNOWN], "at its time, to the second"
     mend()
     hub.clock.advance(30 * SECOND)
-    await subject.reconcile(TOGETHER)
+    await work(subject)
     assert status(hub, "c1") == UNKNOWN
 
 
@@ -167,12 +163,10 @@ async def test_one_that_fails_is_tried_again_at_a_time_of_its_own(hub: Hub, monk
     fail(monkeypatch, "expire", "c1", error=InvalidError("it breaks a rule"))
     hub.clock.advance(GRACE + WINDOW)
     pauses = []
-    for name in ("c1", "c2"):
-        subject.wants(ClusterName(name))
+    subject.enqueue("c2")
+    subject.enqueue("c1")
     for _ in range(16):
-        with pytest.raises(PartlyFailedError) as failed:
-            await subject.reconcile(TOGETHER)
-        pause = present(failed.value.look_again)
+        pause = present(await work(subject))
         pauses.append(pause)
         hub.clock.advance(pause)
     assert pauses[0] <= timedelta(milliseconds=20)
@@ -188,45 +182,65 @@ async def test_who_was_never_heard_of_has_a_reason_of_its_own(hub: Hub) -> None:
     assert (condition.status, condition.reason) == (UNKNOWN, "ManagedClusterNeverJoined")
 
 
-A, B, C = (ClusterName(name) for name in "abc")
-
-
-def waiting(clock: ManualClock) -> DelayingQueue:
-    agenda = DelayingQueue(clock)
-    for name, seconds in ((A, 10), (B, 12), (C, 20)):
-        agenda.wait(name, seconds * SECOND)
-    return agenda
+def waiting(clock: ManualClock) -> WorkQueue[str]:
+    queue = WorkQueue[str](clock)
+    for name, seconds in (("a", 10), ("b", 12), ("c", 20)):
+        queue.add_after(name, seconds * SECOND)
+    return queue
 
 
 def test_what_is_due_soon_comes_with_what_is_due_now_and_only_then() -> None:
     clock = ManualClock()
-    agenda = waiting(clock)
+    queue = waiting(clock)
     clock.advance(9 * SECOND)
-    agenda.news([C])
-    assert agenda.take(10, ahead=5 * SECOND) == (C,)
-    assert agenda.pause() == SECOND
-    agenda.wait(C, 11 * SECOND)
+    queue.add("c")
+    assert queue.take(10, ahead=5 * SECOND) == ("c",)
+    queue.done("c")
+    assert queue.pause() == SECOND
+    queue.add_after("c", 11 * SECOND)
     clock.advance(SECOND)
-    assert agenda.take(10, ahead=5 * SECOND) == (A, B)
-    assert agenda.pause() == 10 * SECOND
+    assert queue.take(10, ahead=5 * SECOND) == ("a", "b")
+    assert queue.pause() == 10 * SECOND
     clock = ManualClock()
-    agenda = waiting(clock)
-    agenda.wait(A, 30 * SECOND)
+    queue = waiting(clock)
+    queue.add("a")
+    queue.done(queue.take(10))
+    queue.add_after("a", 30 * SECOND)
     clock.advance(10 * SECOND)
-    assert agenda.take(10, ahead=5 * SECOND) == ()
-    assert agenda.pause() == 2 * SECOND
+    assert queue.take(10, ahead=5 * SECOND) == ()
+    assert queue.pause() == 2 * SECOND
 
 
 def test_times_that_were_replaced_are_forgotten_also_where_they_are_far_away() -> None:
     """A cluster with a lease of a day reports every minute, and is looked at each time."""
     clock = ManualClock()
-    agenda = waiting(clock)
+    queue = waiting(clock)
     for _ in range(10_000):
-        agenda.news([A, B])
-        for name in agenda.take(10):
-            agenda.wait(name, timedelta(days=5))
-    assert agenda.remembered < 200
+        queue.add("a")
+        queue.add("b")
+        names = queue.take(10)
+        queue.done(names)
+        for name in names:
+            queue.add_after(name, timedelta(days=5))
+    assert queue.remembered < 200
     clock.advance(20 * SECOND)
-    assert agenda.take(10) == (C,)
+    assert queue.take(10) == ("c",)
     clock.advance(timedelta(days=5))
-    assert set(agenda.take(10)) == {A, B}
+    assert set(queue.take(10)) == {"a", "b"}
+
+
+def test_a_key_that_is_handled_is_not_taken_again_before_that_is_done_and_an_earlier_time_wins() -> None:
+    clock = ManualClock()
+    queue = WorkQueue[str](clock)
+    queue.add("a")
+    assert queue.take(10) == ("a",)
+    queue.add("a")
+    queue.add_after("a", SECOND)
+    clock.advance(SECOND)
+    assert queue.take(10) == ()
+    queue.done(["a"])
+    assert queue.take(10) == ("a",)
+    queue.done(["a"])
+    queue.add_after("a", SECOND)
+    queue.add_after("a", 2 * SECOND)
+    assert queue.pause() == SECOND

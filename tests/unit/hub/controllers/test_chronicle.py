@@ -16,9 +16,8 @@ from hub.api.managedclusters.cluster import JoinRequest, StatusReport
 from hub.api.managedclustersets import LABEL
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, EVENTS, MANAGED_CLUSTERS, REQUESTS, Kind
-from hub.controllers.feed import EventHandler, Feed
-from hub.controllers.hub.event_recorder import AT_MOST, TOGETHER, Recorder
-from hub.controllers.hub.transition_recorder import TransitionRecorder
+from hub.controllers.event_recorder import AT_MOST, Recorder
+from hub.controllers.observers.transition_recorder import TransitionRecorder
 from hub.ports import Transaction
 from hub.registry import events
 from hub.registry.certificatesigningrequests import issuance
@@ -28,6 +27,7 @@ from machinery.identity import ClusterName
 from machinery.meta.conditions import ADDON_AVAILABLE, AVAILABLE, FALSE, TRUE, UNKNOWN, Condition
 from machinery.meta.objects import ChangeType, Document, Key, Query
 from machinery.runtime.clock import ManualClock
+from tests.fakes.controllers import builder_of
 from tests.unit.hub.conftest import failing
 from tests.unit.hub.controllers.conftest import AGENT, Hub
 
@@ -39,20 +39,22 @@ class Reader:
         self._hub = hub
         self.told: list[EventRecord] = []
         self.chronicle = TransitionRecorder(self.told.append)
-        routes = [EventHandler(kind, lambda _key: None) for kind in (MANAGED_CLUSTERS, REQUESTS)]
-        self._feed = Feed(hub.store, routes, self.chronicle)
+        builder = builder_of(hub.store)
+        builder.handlers.observers.append(self.chronicle)
+        for kind in (MANAGED_CLUSTERS, REQUESTS):
+            builder.watch(kind, lambda _key: None)
+        self._handlers = builder.handlers
         self._revision = 0
 
     async def start(self) -> Sequence[Mapping[str, Any]]:
         with capture_logs() as lines:
-            self._revision = await self._feed.resync()
+            self._revision = await self._handlers.list_all(self._hub.store)
         return lines
 
     async def read(self) -> Sequence[Mapping[str, Any]]:
         changes = await self._hub.store.read(lambda tx: tx.changes.since(self._revision))
         with capture_logs() as lines:
-            for change in changes:
-                self._feed._send_change(change)
+            await self._handlers.change(changes)
         self._revision = self._hub.revision
         return lines
 
@@ -280,33 +282,33 @@ def reasons(hub: Hub) -> set[str]:
 async def test_news_go_together_and_the_oldest_are_lost_first_where_there_are_too_many(hub: Hub) -> None:
     small = Recorder(hub.store, kept=100)
     for number in range(102):
-        small.wants(news(1000 + number))
-    while await small.reconcile(TOGETHER) is not None:
+        small.add(news(1000 + number))
+    while await small.reconcile("all") is not None:
         pass
     assert reasons(hub) == {f"Reason{1000 + number}" for number in range(2, 102)}
     subject = Recorder(hub.store)
     for number in range(AT_MOST + 1):
-        subject.wants(news(number))
-    assert await subject.reconcile(TOGETHER) is not None
+        subject.add(news(number))
+    assert await subject.reconcile("all") is not None
     assert len(reasons(hub)) == 100 + AT_MOST
-    assert await subject.reconcile(TOGETHER) is None
+    assert await subject.reconcile("all") is None
     assert len(reasons(hub)) == 100 + AT_MOST + 1
 
 
 async def test_news_that_wait_hold_no_whole_objects_and_outlast_an_outage_of_the_database(hub: Hub) -> None:
     subject = Recorder(hub.store)
     large = {**EAST, "apiVersion": "v1", "status": {"much": ["x"] * 100}}
-    subject.wants(EventRecord("east", large, "Reason1", "m"))
+    subject.add(EventRecord("east", large, "Reason1", "m"))
     assert "status" not in subject.waiting[0].about
     hub.store.failure = UnavailableError("away")
     with pytest.raises(UnavailableError):
-        await subject.reconcile(TOGETHER)
+        await subject.reconcile("all")
     hub.store.failure = None
-    await subject.reconcile(TOGETHER)
+    await subject.reconcile("all")
     (event,) = hub.store.transact(lambda tx: tx.objects.find(EVENTS, Query())).items
     assert event.document["involvedObject"] == {"apiVersion": "v1", "kind": "ManagedCluster", "name": "east", "uid": "u-1"}
-    subject.wants(news(2))
-    await subject.reconcile(TOGETHER)
+    subject.add(news(2))
+    await subject.reconcile("all")
     assert reasons(hub) == {"Reason1", "Reason2"}
 
 
@@ -315,10 +317,10 @@ async def test_one_that_cannot_be_recorded_costs_no_other(hub: Hub, monkeypatch:
     failing(monkeypatch, events, "tell", error, lambda told, _: any(each.reason == "Reason3" for each in told))
     subject = Recorder(hub.store)
     for number in range(AT_MOST + 5):
-        subject.wants(news(number))
+        subject.add(news(number))
     with structlog.testing.capture_logs() as lines:
         steps = 1
-        while await subject.reconcile(TOGETHER) is not None:
+        while await subject.reconcile("all") is not None:
             steps += 1
     assert len(reasons(hub)) == AT_MOST + 4
     assert steps == 1 + AT_MOST + 1, "those of the portion alone, and the rest together again"

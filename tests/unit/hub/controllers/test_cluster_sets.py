@@ -241,7 +241,7 @@ async def test_sets_and_clusters_that_are_being_deleted_or_wait_cost_no_write(hu
         hub.store.transact(remove, kind, name)
     hub.join("c1")
     before = hub.revision
-    await Fleetwork(hub.store, cluster_profiles=True).start()
+    await Fleetwork(hub.store, with_profiles=True).start()
     assert (hub.revision, told(hub)) == (before, [])
     hub.store.transact(put, CLUSTER_SETS, cluster_set("two", namespaces=("web",)))
     await Fleetwork(hub.store).start()
@@ -291,7 +291,7 @@ async def work(hub: Hub) -> Fleetwork:
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("a", into="one", region="eu"))
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("b", into="two", region="eu"))
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("c", into="two", region="us"))
-    driven = Fleetwork(hub.store, cluster_profiles=True)
+    driven = Fleetwork(hub.store, with_profiles=True)
     await driven.start()
     return driven
 
@@ -314,7 +314,7 @@ async def test_a_bound_set_shows_its_clusters_once_however_many_sets_have_them(h
     assert made["spec"] == {"displayName": "a", "clusterManager": {"name": "open-cluster-management"}}
     assert doc.labels(made) == LABELS
     before = hub.revision
-    await Fleetwork(hub.store, cluster_profiles=True).start()
+    await Fleetwork(hub.store, with_profiles=True).start()
     await work.start()
     assert hub.revision == before, "another look writes nothing"
     hub.store.transact(remove, CLUSTER_SET_BINDINGS, "europe", "p")

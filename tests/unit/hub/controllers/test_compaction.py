@@ -20,8 +20,8 @@ from hub.api.objects.history import (
     warnings,
 )
 from hub.controllers.clock_guard import SETTLED, Steadiness
-from hub.controllers.hub import compaction as compaction_module
-from hub.controllers.hub.compaction import PAUSE, Compaction
+from hub.controllers.hub import retention as compaction_module
+from hub.controllers.hub.retention import PAUSE, Compaction
 from hub.registry import auditrecords as audit
 from hub.registry.generic import history
 from machinery.errors import ExpiredError, UnavailableError

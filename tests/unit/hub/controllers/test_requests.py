@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from hub.api import managedclustersets
 from hub.api.approvalrules import RuleDecision, RuleVerdict
@@ -18,17 +19,11 @@ from hub.api.meta.change import APPROVAL_RULES, CLUSTER_SETS, EVENTS, MANAGED_CL
 from hub.api.meta.document import with_metadata
 from hub.api.namespaces import namespace
 from hub.audit.recording import DecisionAudit, record_of
-from hub.controllers.batch import AT_MOST, TOGETHER, Batched
+from hub.controllers.batch import TransactionReconciler, UseCaseReconciler
 from hub.controllers.certificates import approval, issuance
-from hub.controllers.certificates import approval_rules as rules
-from hub.controllers.certificates.approval import Approval
-from hub.controllers.certificates.issuance import Issuance
+from hub.controllers.certificates.approval import AcceptanceReconciler, ApprovalReconciler, RuleStatusReconciler
 from hub.controllers.clusters import namespaces as namespaces_controller
-from hub.controllers.clusters.acceptance import AcceptanceController
-from hub.controllers.delaying_queue import GIVEN_UP
-from hub.controllers.feed import EventHandler, Feed
-from hub.controllers.manager.approval import Deciding
-from hub.controllers.manager.manager import ControllerManager
+from hub.controllers.manager import ControllerManager
 from hub.extensions.settings import load
 from hub.ports import Transaction
 from hub.registry import namespaces
@@ -40,23 +35,28 @@ from machinery.identity import AddOnName, ClusterName
 from machinery.meta.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, TRUE, UNKNOWN
 from machinery.meta.objects import Key, Query, StoredObject
 from machinery.runtime.clock import ManualClock
+from machinery.runtime.controller import GIVE_UP_AFTER, LONGEST_PAUSE, Controller
 from machinery.runtime.tasks import GuardedTasks
 from tests.checks import present
+from tests.fakes.controllers import builder_of, work
 from tests.fakes.fleetwork import find
 from tests.fakes.virtual_time import ManualTimetable, in_virtual_time
 from tests.unit.hub.controllers.conftest import Hub
 from tests.unit.hub.test_approval_rules import put_rule
 
-
-async def step(subject: Batched, *names: str) -> None:
-    for name in names:
-        subject.wants(name)
-    while await subject.reconcile(TOGETHER) is not None:
-        pass
+AT_MOST = TransactionReconciler.at_most
 
 
-def issuing(hub: Hub) -> Issuance:
-    return Issuance(hub.store, hub.issuer, hub.lifetimes)
+def controlled(reconciler: TransactionReconciler) -> Controller[str]:
+    return Controller("subject", reconciler)
+
+
+async def step(subject: TransactionReconciler, *names: str) -> None:
+    await work(controlled(subject), *names)
+
+
+def issuing(hub: Hub) -> UseCaseReconciler:
+    return issuance.reconciler(hub.store, hub.issuer, hub.lifetimes)
 
 
 async def test_one_approval_gives_one_certificate_with_the_subject_of_its_agent(hub: Hub) -> None:
@@ -66,7 +66,7 @@ async def test_one_approval_gives_one_certificate_with_the_subject_of_its_agent(
 
     def controllers() -> tuple[bool, bool]:
         stored = present(hub.store.transact(lambda tx: tx.objects.get(REQUESTS, Key("", name))))
-        return approval.wanted(stored.document), issuance.wanted(stored.document)
+        return ApprovalReconciler.wanted(stored.document), issuance.wanted(stored.document)
 
     await step(subject, name)
     assert (hub.state(name).phase, controllers()) == (RequestPhase.PENDING, (True, False))
@@ -88,18 +88,20 @@ def submitted(hub: Hub, count: int) -> list[str]:
 
 async def test_a_batch_is_bounded_and_goes_on_at_once(hub: Hub) -> None:
     names = submitted(hub, AT_MOST + 1)
-    subject = Approval(hub.store, ("*",))
+    subject = controlled(ApprovalReconciler(hub.store, ("*",)))
     for name in names:
-        subject.wants(name)
-    assert await subject.reconcile(TOGETHER) == timedelta()
-    assert await subject.reconcile(TOGETHER) is None
+        subject.enqueue(name)
+    await subject.step()
+    assert subject.queue.pause() == timedelta()
+    await subject.step()
+    assert subject.queue.pause() is None
     assert {hub.state(name).phase for name in names} == {RequestPhase.APPROVED}
 
 
 async def test_store_that_is_away_is_not_asked_for_every_name(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing arrives any more each question takes as long as the hub has patience."""
     names = submitted(hub, AT_MOST)
-    subject, asked, run = Approval(hub.store, ("*",)), list[str](), hub.store.run
+    subject, asked, run = controlled(ApprovalReconciler(hub.store, ("*",))), list[str](), hub.store.run
 
     async def away(*_args: Any, **_kwargs: Any) -> Any:
         asked.append("transaction")
@@ -107,12 +109,14 @@ async def test_store_that_is_away_is_not_asked_for_every_name(hub: Hub, monkeypa
 
     monkeypatch.setattr(hub.store, "run", away)
     for name in names:
-        subject.wants(name)
-    with pytest.raises(UnavailableError):
-        await subject.reconcile(TOGETHER)
-    assert len(asked) == 1 + GIVEN_UP
+        subject.enqueue(name)
+    with capture_logs() as lines:
+        pauses = [await subject.step() for _ in range(20)]
+    assert len(asked) == 20 * (1 + GIVE_UP_AFTER)
+    assert timedelta() < min(filter(None, pauses)) <= max(filter(None, pauses)) <= LONGEST_PAUSE
+    assert [line["error"] for line in lines if line["log_level"] == "warning"] == ["the database does not answer"]
     monkeypatch.setattr(hub.store, "run", run)
-    assert await subject.reconcile(TOGETHER) is None
+    await work(subject)
     assert {hub.state(name).phase for name in names} == {RequestPhase.APPROVED}
 
 
@@ -125,7 +129,7 @@ DENIED = (FALSE, "HubClusterAdminDenied", "Denied by hub cluster admin")
 
 
 async def test_a_name_that_matches_the_rule_is_accepted_once_and_a_denial_by_hand_stands(hub: Hub) -> None:
-    subject = AcceptanceController(hub.store, ("edge-*",))
+    subject = AcceptanceReconciler(hub.store, ("edge-*",))
     for name in ("edge-1", "edge-2", "other"):
         hub.join(name)
     hub.accept("edge-2")
@@ -157,7 +161,7 @@ async def test_a_cluster_that_is_being_deleted_is_left_alone(hub: Hub) -> None:
     hub.store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, ClusterName("c1")), "admin"))
     hub.join("c2")
     hub.accept("c2")
-    subject = AcceptanceController(hub.store, ("*",))
+    subject = AcceptanceReconciler(hub.store, ("*",))
     assert not subject.wanted(hub.cluster("c1"))
     await step(subject, "c1", "gone", "c2")
     assert hub.condition("c1", HUB_ACCEPTED) is None
@@ -168,39 +172,32 @@ async def test_a_route_gets_its_kind_and_what_it_wants(hub: Hub) -> None:
     seen = list[str]()
     hub.join("c1")
     name = hub.submit("c1")
-    routes = [
-        EventHandler(MANAGED_CLUSTERS, lambda key: seen.append(key.name), wanted=lambda _document: False),
-        EventHandler(REQUESTS, lambda key: seen.append(key.name), wanted=lambda document: bool(document["spec"])),
-    ]
-    await Feed(hub.store, routes).resync()
+    builder = builder_of(hub.store)
+    builder.watch(MANAGED_CLUSTERS, lambda key: seen.append(key.name), wanted=lambda _document: False)
+    builder.watch(REQUESTS, lambda key: seen.append(key.name), wanted=lambda document: bool(document["spec"]))
+    await builder.handlers.list_all(hub.store)
     assert seen == [name]
 
 
-class Picky(Batched):
-    def __init__(self, hub: Hub, bad: str) -> None:
-        super().__init__(hub.store)
-        self.bad = bad
-        self.done: list[str] = []
+async def test_a_name_that_fails_holds_up_no_other_and_waits_again(hub: Hub) -> None:
+    bad, done = ["bad"], list[str]()
 
-    def step(self, tx: Transaction, name: str) -> None:
-        del tx
+    def picky(_tx: Transaction, name: str, _actor: str) -> None:
         if name == "gone":
             raise NotFoundError("gone")
-        if name == self.bad:
+        if name in bad:
             raise UnavailableError("not now")
-        self.done.append(name)
+        done.append(name)
 
-
-async def test_a_name_that_fails_holds_up_no_other_and_waits_again(hub: Hub) -> None:
-    subject = Picky(hub, "bad")
-    for name in ("a", "bad", "gone", "b"):
-        subject.wants(name)
-    with pytest.raises(UnavailableError, match="not now"):
-        await subject.reconcile(TOGETHER)
-    assert {"a", "b"} <= set(subject.done)
-    subject.bad = ""
-    assert await subject.reconcile(TOGETHER) is None
-    assert subject.done[-1] == "bad"
+    subject = Controller("picky", UseCaseReconciler(hub.store, picky, "test"), clock=hub.clock)
+    with capture_logs() as lines:
+        pause = await work(subject, "a", "bad", "gone", "b")
+    assert [line["error"] for line in lines] == ["1 of 4 failed, the last of them bad: not now"]
+    assert {"a", "b"} <= set(done)
+    bad.clear()
+    hub.clock.advance(present(pause))
+    assert await work(subject) is None
+    assert done[-1] == "bad"
 
 
 START = Hub().clock.now()
@@ -287,32 +284,33 @@ async def test_a_request_has_its_cluster_looked_at_again_when_a_rule_accepts_for
     hub, outcomes = Hub(), list[ApprovalOutcome]()
     put_rule(hub.store, "asked", decides=["Accept"], requesters=[{"kind": "BootstrapCredential"}])
     hub.join("c1")
-    approving = Approval(hub.store, (), are_there_rules=lambda: True, committed=outcomes.append)
-    approving.wants(hub.submit("c1"))
-    await approving.reconcile("waiting")
+    await step(ApprovalReconciler(hub.store, (), are_there_rules=lambda: True, committed=outcomes.append), hub.submit("c1"))
     assert [each.asking for each in outcomes] == ["c1"]
-    deciding = Deciding(hub.store, (), hub.clock, tell=lambda _told: None)
-    ruling, acceptance, _approval = deciding.controllers
-    assert len(acceptance.queue) == 0
-    deciding.committed(outcomes[0])
-    assert (len(ruling.queue), len(acceptance.queue)) == (0, 1)
-    deciding.committed(ApprovalOutcome(accepted="c1"))
+    builder = builder_of(hub.store)
+    approval.register(builder)
+    await builder.handlers.list_all(hub.store)
+    await work(builder.controllers[approval.APPROVAL])
+    acceptance, ruling = builder.controllers[approval.ACCEPTANCE], builder.controllers[approval.RULES]
+    assert acceptance.queue.take() == ("c1",)
+    acceptance.queue.done(["c1"])
+    ruling.queue.done(ruling.queue.take(10))
+    await work(acceptance, "c1")
     assert len(ruling.queue) == 1, "what waited for the acceptance is looked at"
 
 
 async def test_clusters_that_are_accepted_together_have_their_requests_looked_at_also_after_a_failure() -> None:
     hub, looked_at = Hub(), list[str]()
-    several = rules.Rules(hub.store, hub.clock.now, look_at_cluster=looked_at.append, look_at_request=looked_at.append)
-    names = submitted(hub, rules.AT_MOST + 1)
+    several = RuleStatusReconciler(hub.store, hub.clock.now, looked_at.append, looked_at.append)
+    subject = Controller("rules", several, clock=hub.clock)
+    names = submitted(hub, several.at_most + 1)
     for number in range(len(names)):
-        several.accepted(f"c{number}")
+        subject.enqueue(f"{approval.ACCEPTED}c{number}")
     hub.approve(names[0])
     hub.store.failure = UnavailableError("the database is locked")
-    with pytest.raises(UnavailableError):
-        await several.reconcile(rules.ACCEPTED)
+    assert await subject.step() is not None
+    assert looked_at == []
     hub.store.failure = None
-    while await several.reconcile(rules.ACCEPTED) is not None:
-        pass
+    await work(subject)
     assert sorted(looked_at) == sorted(names[1:])
 
 
@@ -335,13 +333,14 @@ async def test_the_record_of_a_decision_is_stored_in_its_transaction() -> None:
     def stored() -> list[str]:
         return [entry.fields.user for entry in hub.store.transact(lambda tx: tx.audit.find(AuditQuery()))]
 
-    accepting = AcceptanceController(hub.store, ("c*",), committed=outcomes.append, record=audit.write)
+    accepting = AcceptanceReconciler(hub.store, ("c*",), committed=outcomes.append, record=audit.write)
     hub.store.failure = UnavailableError("the database is locked")
-    with pytest.raises(UnavailableError):
-        await step(accepting, "c1")
+    subject = controlled(accepting)
+    subject.enqueue("c1")
+    await subject.step()
     hub.store.failure = None
     assert stored() == []
-    await step(accepting, "c1")
+    await work(subject)
     (outcome,) = outcomes
     assert stored() == [RULE_ACTOR + outcome.decisions[0].rule], "written, although nobody was told yet"
     audit.committed(outcome)

@@ -71,7 +71,7 @@ class World:
             patience=PATIENCE,
             recovery=LIFETIMES.recovery,
             api_version="hub/v1alpha1",
-            tell=self.told.append,
+            record_event=self.told.append,
             steady=self.steady,
         )
 

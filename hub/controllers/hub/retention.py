@@ -1,4 +1,4 @@
-"""Deletes old rows: change log and history, Events, audit records, transitions, certificate records."""
+"""Deletes old rows: change log and history, Events, audit records, transitions, certificate records, finished requests."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -7,20 +7,29 @@ from datetime import timedelta
 import structlog
 
 from hub.api.auditrecords import AuditSize
+from hub.api.certificatesigningrequests.request import RequestRetention
 from hub.api.events import EventRecord
 from hub.api.objects import history as rules
 from hub.api.objects.history import Keeping, Trimmed
 from hub.controllers import ACTOR
+from hub.controllers.builder import ControllerBuilder
 from hub.controllers.clock_guard import Steadiness
 from hub.ports import Store, Transaction
 from hub.registry import auditrecords as audit
 from hub.registry import events
+from hub.registry.bootstrapcredentials import service as credentials
+from hub.registry.certificatesigningrequests import service as request_ends
+from hub.registry.certificatesigningrequests.service import REMOVED_AT_ONCE
 from hub.registry.generic import history
 from hub.registry.generic.history import HistoryStanding
+from hub.settings import HubSettings
 from machinery.identity import SerialNumber
 from machinery.runtime.controller import Reconciler
 
+log = structlog.get_logger(__name__)
+
 NAME = "compaction"
+PERIOD = timedelta(minutes=5)
 PORTION = 200
 """Events deleted per transaction, so that other writers wait only briefly."""
 PORTIONS = 25
@@ -35,8 +44,6 @@ STRANGERS_KEPT = 50_000
 """Audit records of refused callers without an identity, at most about 75 MB."""
 PAUSE = timedelta(milliseconds=100)
 """Pause between portions, each of which blocks other writers for some milliseconds."""
-
-log = structlog.get_logger(__name__)
 
 
 class Compaction(Reconciler[str]):
@@ -172,3 +179,56 @@ def _ended(tx: Transaction) -> Sequence[SerialNumber]:
 
 def _forget_certificates(tx: Transaction, serials: Sequence[SerialNumber]) -> int:
     return tx.certificates.forget(serials)
+
+
+CLEANUP = "request-cleanup"
+
+
+class RequestCleanup(Reconciler[str]):
+    """`ends`: retention of requests. `keep_credentials`: retention of expired or revoked credentials.
+
+    `steady`: postpones all deletions while the database's clock is not trusted.
+    """
+
+    def __init__(self, store: Store, ends: RequestRetention, keep_credentials: timedelta, steady: Steadiness) -> None:
+        self._store = store
+        self._ends = ends
+        self._keep_credentials = keep_credentials
+        self._steady = steady
+
+    async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
+        due = await self._steady.read(self._store, request_ends.due_for_removal, self._ends) or ()
+        portions = [due[place : place + REMOVED_AT_ONCE] for place in range(0, len(due), REMOVED_AT_ONCE)]
+        gone = 0
+        for names in portions:
+            gone += await self._steady.run(self._store, request_ends.expire, names, self._ends, f"{ACTOR}:{CLEANUP}") or 0
+        if gone:
+            log.info("finished requests removed", count=gone)
+        forgotten = await self._steady.run(self._store, credentials.forget_ended, self._keep_credentials)
+        if forgotten:
+            log.info("ended bootstrap credentials forgotten", count=forgotten)
+        return self._steady.wait or None
+
+
+def register(builder: ControllerBuilder) -> Compaction:
+    """Returns the Compaction, whose `standing` has retention and sizes."""
+    settings, store = builder.settings, builder.store
+    requests = RequestRetention(settings.finished_requests, settings.pending_requests)
+    cleanup = RequestCleanup(store, requests, settings.ended_credentials, Steadiness(builder.clock))
+    compaction = Compaction(store, _keeping(settings), Steadiness(builder.clock), builder.record_event)
+    builder.every(PERIOD, builder.add(CLEANUP, cleanup), at_once=True)
+    builder.every(PERIOD, builder.add(NAME, compaction), at_once=True)
+    return compaction
+
+
+def _keeping(settings: HubSettings) -> Keeping:
+    return Keeping(
+        window=settings.watch_window,
+        history=settings.history_retention,
+        history_bytes=settings.history_size,
+        events=settings.event_lifetime,
+        records=settings.audit_retention,
+        transitions=settings.transition_retention,
+        reserve=settings.disk_reserve,
+        records_bytes=settings.audit_size,
+    )

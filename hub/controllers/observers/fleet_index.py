@@ -7,26 +7,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from hub.api import managedclustersets
-from hub.api.managedclusteraddons import health as addon_discovery
+from hub.api.managedclusteraddons import health as addon_health
 from hub.api.managedclusters.cluster import availability
 from hub.api.managedclustersets import ClusterSet
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, CLUSTER_SETS, MANAGED_CLUSTERS, Kind
 from machinery.meta.objects import ChangeType, Document, Key
 
-Tell = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class FleetCallbacks:
-    """Callbacks with a name; they must not block."""
-
-    members: Tell
-    """Called with a set whose members may have changed."""
-    reach: Tell
-    """Called with a set whose selector or managed namespaces have changed, or that was created or deleted."""
-    addons: Tell
-    """Called with a cluster whose feature labels may have to change."""
+Callback = Callable[[str], None]
+"""It must not block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +34,16 @@ class _AddOn:
     silence: str | None = None
 
 
-class FleetView:
+class FleetIndex:
     """Observer of the feed. Sets and add-ons must be listed before clusters."""
 
-    def __init__(self, tidings: FleetCallbacks) -> None:
-        self._tell = tidings
+    def __init__(self) -> None:
+        self.on_members: list[Callback] = []
+        """Called with a set whose members may have changed."""
+        self.on_reach: list[Callback] = []
+        """Called with a set whose selector or managed namespaces have changed, or that was created or deleted."""
+        self.on_addons: list[Callback] = []
+        """Called with a cluster whose feature labels may have to change."""
         self._sets: dict[str, ClusterSet] = {}
         self._selecting: tuple[ClusterSet, ...] = ()
         self._age = 0
@@ -67,12 +61,12 @@ class FleetView:
 
     def needs_health(self, cluster: Document) -> bool:
         """Whether an add-on's health does not match its cluster."""
-        silence = addon_discovery.reason_of(availability(cluster))
+        silence = addon_health.reason_of(availability(cluster))
         return any(addon.silence != silence for addon in self._addons.get(doc.name(cluster), {}).values())
 
     def addon_needs_health(self, addon: Document) -> bool:
         """Whether this add-on's health does not match its cluster."""
-        return addon_discovery.silence_of(addon) != self._silent.get(doc.key(addon).namespace)
+        return addon_health.silence_of(addon) != self._silent.get(doc.key(addon).namespace)
 
     def relisting(self) -> None:
         """Clear the index."""
@@ -99,10 +93,10 @@ class FleetView:
         gone = change is ChangeType.DELETED
         if kind == CLUSTER_SETS:
             if self._note_set(key.name, None if gone else managedclustersets.cluster_set(document)):
-                self._tell.reach(key.name)
+                _call(self.on_reach, key.name)
         elif kind == ADDONS:
             if self._note_addon(key, None if gone else document):
-                self._tell.addons(key.namespace)
+                _call(self.on_addons, key.namespace)
         elif kind == MANAGED_CLUSTERS:
             self._note_silence(key.name, None if gone else document)
             self._move(key.name, None if gone else document)
@@ -128,19 +122,19 @@ class FleetView:
             if not of_cluster:
                 del self._addons[key.namespace]
             return True
-        now = _AddOn(addon_discovery.label_state(addon) or "", addon_discovery.silence_of(addon))
+        now = _AddOn(addon_health.label_state(addon) or "", addon_health.silence_of(addon))
         of_cluster[key.name] = now
         return now.state != before.state
 
     def _note_silence(self, name: str, cluster: Document | None) -> None:
-        reason = addon_discovery.reason_of(availability(cluster)) if cluster is not None else None
+        reason = addon_health.reason_of(availability(cluster)) if cluster is not None else None
         if reason is None:
             self._silent.pop(name, None)
         else:
             self._silent[name] = reason
 
     def _move(self, name: str, cluster: Document | None) -> None:
-        """Call `members` with each set that gained or lost a member."""
+        """Call `on_members` with each set that gained or lost a member."""
         before = self._clusters.pop(name, None)
         after = self._membership(cluster) if cluster is not None else None
         if after is not None:
@@ -150,7 +144,7 @@ class FleetView:
         else:
             concerned = (before.sets if before else frozenset()) ^ (after.sets if after else frozenset())
         for each in concerned:
-            self._tell.members(each)
+            _call(self.on_members, each)
 
     def _membership(self, cluster: Document) -> _Membership:
         labels = doc.labels(cluster)
@@ -158,3 +152,8 @@ class FleetView:
         named = (own.name,) if own is not None and own.is_exclusive else ()
         chosen = (each.name for each in self._selecting if each.has(labels))
         return _Membership(self._age, frozenset((*named, *chosen)))
+
+
+def _call(callbacks: Iterable[Callback], name: str) -> None:
+    for callback in callbacks:
+        callback(name)

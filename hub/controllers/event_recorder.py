@@ -18,8 +18,6 @@ from machinery.errors import ConflictError, DeadlineError, UnavailableError
 from machinery.runtime.controller import Reconciler
 
 NAME = "events"
-TOGETHER = "told"
-"""The only key of the queue; Events wait in the recorder."""
 AT_MOST, KEPT = 50, 10_000
 GATHER = timedelta(seconds=1)
 PASSING = (UnavailableError, DeadlineError, ConflictError)
@@ -39,8 +37,8 @@ class Recorder(Reconciler[str]):
         self._alone = 0
         """The number of next Events to record one by one, because one of them causes an error."""
 
-    def wants(self, record: EventRecord) -> None:
-        """Add an Event to the next steps; the caller enqueues TOGETHER after GATHER."""
+    def add(self, record: EventRecord) -> None:
+        """Add an Event to the next steps; the caller enqueues a step after GATHER."""
         self._lost += len(self.waiting) == self._kept
         self.waiting.append(record.brief())
 

@@ -47,10 +47,13 @@ class Waiting:
 
 
 class DeletionWatcher:
-    """Observer of the feed that calls `wake` with a waiting namespace when an object in it is deleted."""
+    """Observer that calls `wake` with a waiting namespace when an object in it is deleted."""
 
-    def __init__(self, *waiting: tuple[Waiting, Callable[[str], None]]) -> None:
-        self._waiting = waiting
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Waiting, Callable[[str], None]]] = []
+
+    def watch(self, waiting: Waiting, wake: Callable[[str], None]) -> None:
+        self._waiting.append((waiting, wake))
 
     def relisting(self) -> None:
         """No-op: waiting namespaces are listed again."""

@@ -1,1 +1,0 @@
-"""Controllers of ManagedClusterAddOns."""

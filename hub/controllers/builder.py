@@ -1,0 +1,234 @@
+"""What the `register` function of a controller uses: its dependencies, the change log and the timetable."""
+
+import asyncio
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from hub.api.certificates import Lifetimes
+from hub.api.events import EventRecord
+from hub.api.liveness import BrakeLimits
+from hub.api.meta import document as doc
+from hub.api.meta.change import ADDONS, APPROVAL_RULES, CLUSTER_SETS, NAMESPACES, Change, Kind
+from hub.controllers import event_recorder
+from hub.controllers.event_recorder import Recorder
+from hub.controllers.observers.deletion_watcher import DeletionWatcher
+from hub.controllers.observers.fleet_index import FleetIndex
+from hub.ports import Issuer, Store, Transaction
+from hub.registry.approvalrules.approval import ApprovalOutcome
+from hub.settings import HubSettings
+from machinery.meta.objects import ChangeType, Document, Key, Query, StoredObject
+from machinery.runtime.clock import Clock
+from machinery.runtime.controller import BatchReconciler, Controller, Reconciler
+from machinery.runtime.informer import Informer
+from machinery.runtime.scheduler import Timetable
+
+K = TypeVar("K", bound=Hashable)
+Since = Callable[[Transaction], datetime | None]
+"""Returns, in a transaction, since when beats could be stored without a gap; None: they cannot be stored now."""
+PERIODIC = "all"
+"""The key of periodic work."""
+PAGE = 500
+LISTED_FIRST = (NAMESPACES, APPROVAL_RULES, CLUSTER_SETS, ADDONS)
+"""Kinds that are listed before clusters and requests, whose handlers depend on them."""
+
+
+class DecisionRecorder(Protocol):
+    """Writes audit records of the decisions of rules in the deciding transaction."""
+
+    def write(self, tx: Transaction, outcome: ApprovalOutcome) -> ApprovalOutcome:
+        """Write the records; returns the outcome including them."""
+
+    def committed(self, outcome: ApprovalOutcome) -> None: ...
+
+
+class Observer(Protocol):
+    """Receives every object of the followed kinds, including deleted ones, before the event handlers."""
+
+    def relisting(self) -> None:
+        """All objects are about to be listed; those not listed no longer exist."""
+
+    def listed(self, kind: Kind, key: Key, document: Document) -> None: ...
+    def changed(self, kind: Kind, key: Key, document: Document, change: ChangeType, actor: str) -> None: ...
+
+
+class GenerationFilter:
+    """Whether an object is new or its generation has changed since the last call."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, object] = {}
+
+    def __call__(self, document: Document) -> bool:
+        name, metadata = doc.name(document), doc.mapping(document, "metadata")
+        generation = (metadata.get("uid"), metadata.get("generation"))
+        known, self.known[name] = self.known.get(name), generation
+        return known != generation
+
+
+@dataclass(frozen=True, slots=True)
+class EventHandler:
+    """Sends the keys of one kind to one controller; `wanted` filters objects that need no step.
+
+    `deleted`: also send keys of deleted objects, for controllers that recreate them or clean up.
+    """
+
+    enqueue: Callable[[Key], None]
+    wanted: Callable[[Document], bool]
+    deleted: bool
+
+
+@dataclass
+class EventHandlers:
+    """Dispatches objects and changes to observers and event handlers.
+
+    `on_relist` is called before all objects are listed, at the start and after a compaction. Deletions in between are not sent:
+    a controller that remembers objects forgets them then, and one that creates objects checks for missing ones.
+    """
+
+    observers: list[Observer] = field(default_factory=list)
+    on_relist: list[Callable[[], None]] = field(default_factory=list)
+    by_kind: dict[Kind, list[EventHandler]] = field(default_factory=dict)
+
+    @property
+    def kinds(self) -> Collection[Kind]:
+        return sorted(self.by_kind, key=lambda kind: kind not in LISTED_FIRST)
+
+    async def list_all(self, store: Store) -> int:
+        """Send all objects. Returns the revision from which changes follow."""
+        revision = await store.read(lambda tx: tx.changes.newest())
+        for begin in (*(observer.relisting for observer in self.observers), *self.on_relist):
+            begin()
+        for kind in self.kinds:
+            after: Key | None = None
+            while True:
+                items, more = await store.read(_page, kind, after)
+                for stored in items:
+                    for observer in self.observers:
+                        observer.listed(kind, stored.key, stored.document)
+                    self._enqueue(kind, stored.key, stored.document, is_gone=False)
+                if not more:
+                    break
+                after = items[-1].key
+        return revision
+
+    async def change(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            document = msgspec.json.decode(change.encoded)
+            for observer in self.observers:
+                observer.changed(change.kind, change.key, document, change.type, change.actor)
+            self._enqueue(change.kind, change.key, document, is_gone=change.type is ChangeType.DELETED)
+
+    def _enqueue(self, kind: Kind, key: Key, document: Document, *, is_gone: bool) -> None:
+        for handler in self.by_kind.get(kind, ()):
+            if (handler.deleted or not is_gone) and handler.wanted(document):
+                handler.enqueue(key)
+
+
+class ControllerBuilder:
+    """`since`: see Since. `decisions`: audits the decisions of rules; None: they are not audited."""
+
+    def __init__(
+        self,
+        store: Store,
+        issuer: Issuer,
+        settings: HubSettings,
+        lifetimes: Lifetimes,
+        *,
+        clock: Clock,
+        since: Since,
+        decisions: DecisionRecorder | None = None,
+    ) -> None:
+        self.store = store
+        self.issuer = issuer
+        self.settings = settings
+        self.lifetimes = lifetimes
+        self.clock = clock
+        self.since = since
+        self.decisions = decisions
+        self.controllers: dict[str, Controller[Any]] = {}
+        self.handlers = EventHandlers()
+        self._periodic: dict[str, Callable[[Timetable], None]] = {}
+        self._recorder = Recorder(store)
+        self._events = self.add(event_recorder.NAME, self._recorder)
+        self.fleet = FleetIndex()
+        self.deletions = DeletionWatcher()
+        self.handlers.observers += [self.fleet, self.deletions]
+
+    @property
+    def brake_limits(self) -> BrakeLimits:
+        settings = self.settings
+        return BrakeLimits(share=settings.brake_share, at_least=settings.brake_clusters, window=settings.brake_window)
+
+    def record_event(self, record: EventRecord) -> None:
+        """Record an Event soon, without blocking."""
+        self._recorder.add(record)
+        self._events.queue.add_after(PERIODIC, event_recorder.GATHER)
+
+    def add(
+        self, name: str, reconciler: Reconciler[K] | BatchReconciler[K], *, workers: int = 1, grace: timedelta | None = None
+    ) -> Controller[K]:
+        """Add a controller; see Controller."""
+        controller = self.controllers[name] = Controller(name, reconciler, workers=workers, grace=grace)
+        return controller
+
+    def watch(
+        self,
+        kind: Kind,
+        enqueue: Callable[[Key], None],
+        wanted: Callable[[Document], bool] = lambda _document: True,
+        *,
+        deleted: bool = False,
+    ) -> None:
+        """Call `enqueue` with the key of each object of `kind` at the start and after each change; see EventHandler."""
+        self.handlers.by_kind.setdefault(kind, []).append(EventHandler(enqueue, wanted, deleted))
+
+    def watch_names(
+        self,
+        kind: Kind,
+        controller: Controller[str],
+        wanted: Callable[[Document], bool] = lambda _document: True,
+        *,
+        deleted: bool = False,
+        delay: timedelta = timedelta(),
+    ) -> None:
+        """Enqueue the name of each object, after `delay`."""
+        self.watch(kind, lambda key: controller.queue.add_after(key.name, delay), wanted, deleted=deleted)
+
+    def every(self, period: timedelta, controller: Controller[str], *, jitter: float = 0.25, at_once: bool = False) -> None:
+        """Enqueue PERIODIC once per period."""
+
+        def start(timetable: Timetable) -> None:
+            work = partial(controller.enqueue, PERIODIC)
+            timetable.every(period, work, name=controller.name, jitter=jitter, at_once=at_once)
+
+        self._periodic[controller.name] = start
+
+    def start_periodic(self, timetable: Timetable) -> None:
+        """Add the periodic work to the timetable."""
+        for start in self._periodic.values():
+            start(timetable)
+
+    def stop_periodic(self, timetable: Timetable) -> None:
+        """Remove it from the timetable."""
+        for name in self._periodic:
+            timetable.drop(name)
+
+    def informer(self, synced: asyncio.Event) -> Informer[Change]:
+        """Returns what follows the change log for all controllers. `synced` is set when all objects were sent once."""
+
+        async def list_all() -> int:
+            revision = await self.handlers.list_all(self.store)
+            synced.set()
+            return revision
+
+        follow = partial(self.store.follow, kinds=self.handlers.kinds)
+        return Informer("controllers", follow, list_all, self.handlers.change, resyncs_after_errors=True)
+
+
+def _page(tx: Transaction, kind: Kind, after: Key | None) -> tuple[tuple[StoredObject, ...], bool]:
+    page = tx.objects.find(kind, Query(limit=PAGE, after=after))
+    return page.items, page.after is not None

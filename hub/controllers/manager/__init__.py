@@ -1,1 +1,0 @@
-"""The controller manager: creates the controllers and connects them with the change log and the timetable."""

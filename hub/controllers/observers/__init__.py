@@ -1,0 +1,1 @@
+"""Observers of the change log, which see every object before the event handlers."""

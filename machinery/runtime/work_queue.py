@@ -1,0 +1,114 @@
+"""Work queue of unique keys with delays.
+
+As in client-go, one worker at a time handles a key, and a key that is added meanwhile comes again.
+"""
+
+import asyncio
+from collections.abc import Collection, Hashable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from heapq import heapify, heappop, heappush
+from itertools import count, islice
+from typing import Generic, TypeVar
+
+from machinery.runtime.clock import Clock
+
+K = TypeVar("K", bound=Hashable)
+
+MAX_REPLACED = 64
+"""Replaced times that may remain in the heap, beside as many as there are keys with a time."""
+
+
+class WorkQueue(Generic[K]):
+    """`clock`: the time of delays; None: the event loop's."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock
+        self._ready: dict[K, None] = {}
+        self._active: set[K] = set()
+        self._again: set[K] = set()
+        self._due: dict[K, float] = {}
+        self._order: list[tuple[float, int, K]] = []
+        """A heap of times, some of them replaced. The number keeps it from comparing keys."""
+        self._numbers = count()
+        self._wake = asyncio.Event()
+
+    def __len__(self) -> int:
+        """The number of keys that can be taken now."""
+        return len(self._ready)
+
+    @property
+    def remembered(self) -> int:
+        """The size of the heap: at most a small multiple of the delayed keys."""
+        return len(self._order)
+
+    def add(self, key: K) -> None:
+        """Make `key` due now and cancel its delay."""
+        self._due.pop(key, None)
+        if key in self._active:
+            self._again.add(key)
+        else:
+            self._ready[key] = None
+            self._wake.set()
+
+    def add_after(self, key: K, delay: timedelta) -> None:
+        """Make `key` due after `delay`, unless it is due earlier."""
+        if delay <= timedelta():
+            self.add(key)
+            return
+        due = self._now() + delay.total_seconds()
+        if key in self._ready or key in self._again or self._due.get(key, due + 1) <= due:
+            return
+        self._due[key] = due
+        heappush(self._order, (due, next(self._numbers), key))
+        if len(self._order) > 2 * len(self._due) + MAX_REPLACED:
+            self._order = [(at, next(self._numbers), each) for each, at in self._due.items()]
+            heapify(self._order)
+        if self._order[0][0] == due:
+            self._wake.set()
+
+    def take(self, at_most: int = 1, *, ahead: timedelta = timedelta()) -> Sequence[K]:
+        """Take keys that are due, at most so many. If a delay is over, keys that are due within `ahead` count as due.
+
+        The caller must call `done` after its work on them.
+        """
+        self._drop_replaced()
+        now = self._now()
+        until = now + ahead.total_seconds() if self._order and self._order[0][0] <= now else now
+        while self._order and self._order[0][0] <= until and len(self._ready) < at_most:
+            self.add(heappop(self._order)[2])
+            self._drop_replaced()
+        keys = tuple(islice(self._ready, at_most))
+        for key in keys:
+            del self._ready[key]
+        self._active.update(keys)
+        return keys
+
+    async def wait(self) -> None:
+        """Return when there is a key to take."""
+        while (pause := self.pause()) != timedelta():
+            self._wake.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if pause is None else pause.total_seconds()):
+                    await self._wake.wait()
+
+    def done(self, keys: Collection[K]) -> None:
+        self._active.difference_update(keys)
+        for key in keys:
+            if key in self._again:
+                self._again.discard(key)
+                self.add(key)
+
+    def pause(self) -> timedelta | None:
+        """Time until a key is due; None: no key waits."""
+        if self._ready:
+            return timedelta()
+        self._drop_replaced()
+        return timedelta(seconds=max(0.0, self._order[0][0] - self._now())) if self._order else None
+
+    def _drop_replaced(self) -> None:
+        while self._order and self._due.get(self._order[0][2]) != self._order[0][0]:
+            heappop(self._order)
+
+    def _now(self) -> float:
+        return self._clock.monotonic() if self._clock is not None else asyncio.get_running_loop().time()
