@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-import structlog
-
 from hub.access.revocation_poller import FAR, POLL, RARELY, ReadWindow, RevocationPoller
 from hub.api.certificateauthorities.authority import BUNDLED, RECOVERING, AuthorityRecord, signer_of
 from hub.api.certificates import CertificateRecord, Purpose
@@ -19,7 +17,7 @@ from hub.ports import Store, Transaction
 from hub.registry.certificates import service as certificates
 from hub.registry.recovery import recovery
 from machinery import pki
-from machinery.errors import DenialCause, InvalidError, MusterError, UnauthorizedError
+from machinery.errors import DenialCause, InvalidError, UnauthorizedError
 from machinery.identity import SerialNumber
 from machinery.pki import CertificateFacts
 from machinery.runtime.clock import Clock
@@ -33,8 +31,6 @@ KEPT_FOR = timedelta(minutes=10)
 """Since the last use. After a renewal, the old certificate is not used again."""
 TIDY = timedelta(minutes=1)
 UNKNOWN = "this certificate is not known to the hub: register again with a bootstrap kubeconfig"
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -59,16 +55,15 @@ class Peers:
         self._signers = signers
         self._store = store
         self._clock = clock
-        self._looking = RevocationPoller(store, poll)
-        self._trouble = ""
-        self._looked_at = clock.monotonic()
+        self._poller = RevocationPoller(store, "revocations cannot be read", "revocations are read again", poll=poll)
+        self._read_at = clock.monotonic()
         self._known: dict[bytes, _Known] = {}
         self._unknown: dict[bytes, float] = {}
         """By certificate without a record: until when it is refused without a database read."""
         self._polled_at = -FRESH.total_seconds()
         self._tidied_at = clock.monotonic()
         self._seen: Mapping[SerialNumber, str] = {}
-        self._stretch = ReadWindow()
+        self._window = ReadWindow()
         self._listeners: set[Callable[[SerialNumber | None], None]] = set()
 
     def __len__(self) -> int:
@@ -111,36 +106,24 @@ class Peers:
 
     async def run(self) -> None:
         """Reads revocations until cancelled."""
-        self._looked_at = self._clock.monotonic()
-        await self._looking.run(self._look)
+        self._read_at = self._clock.monotonic()
+        await self._poller.run(self.poll, self._end_if_blind)
 
-    async def _look(self, *, far: bool = False) -> bool:
-        try:
-            await self.poll(far=far)
-        except MusterError as error:
-            if error.message != self._trouble:
-                log.warning("revocations cannot be read", error=error.message)
-            self._trouble = error.message
-            if self._clock.monotonic() - self._looked_at > BLIND.total_seconds():
-                self._tell(None)
-            return False
-        self._looked_at = self._clock.monotonic()
-        if self._trouble:
-            log.info("revocations are read again")
-        self._trouble = ""
-        return True
+    def _end_if_blind(self) -> None:
+        if self._clock.monotonic() - self._read_at > BLIND.total_seconds():
+            self._tell(None)
 
     async def poll(self, *, far: bool = False) -> None:
         """Reads revocations since the last read; `far`: of the last `FAR`. Raises UnavailableError."""
-        began, since = self._clock.monotonic(), self._stretch.begin(far=far)
+        began, since = self._clock.monotonic(), self._window.begin(far=far)
         now, revoked = await self._store.look(_revoked_since, since)
-        self._stretch.end(now)
+        self._window.end(now)
         new = [serial for serial in revoked if serial not in self._seen]
         if since is None:
             self._seen = revoked
         elif new:
             self._seen = {**self._seen, **revoked}
-        self._polled_at = began
+        self._polled_at, self._read_at = began, self._clock.monotonic()
         if new:
             gone = frozenset(new)
             self._known = {key: known for key, known in self._known.items() if known.record.serial not in gone}
@@ -156,7 +139,7 @@ class Peers:
             self._unknown = {key: until for key, until in self._unknown.items() if until > now}
 
     def _is_fresh(self, known: _Known) -> bool:
-        most = FRESH + RARELY if self._looking.is_told and not self._trouble else FRESH
+        most = FRESH + RARELY if self._poller.is_told else FRESH
         return self._clock.monotonic() - max(known.read_at, self._polled_at) < most.total_seconds()
 
     async def _read(self, certificate: bytes) -> CertificateRecord:

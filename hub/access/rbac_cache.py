@@ -15,11 +15,12 @@ from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDI
 from hub.ports import Store, Transaction
 from machinery.apiserver.authz.rbac import RoleIndex, Roles
 from machinery.apiserver.storage import GroupResource
-from machinery.errors import ExpiredError, MusterError, UnavailableError
-from machinery.meta.objects import ChangeType, Key, Query, StoredObject
-from machinery.runtime.backoff import Backoff
+from machinery.errors import MusterError, UnavailableError
+from machinery.meta.objects import ChangeType, Query, StoredObject
+from machinery.observability.log_once import LogOnce
 from machinery.runtime.clock import Clock
 from machinery.runtime.event_loop import until_tick
+from machinery.runtime.informer import Informer
 
 KINDS = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS)
 PROOF = timedelta(seconds=2)
@@ -42,8 +43,7 @@ class RBACCache(Roles):
         self._position = -1
         self._proven_at: float | None = None
         self._moved = asyncio.Condition()
-        self._pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=5))
-        self._trouble = self._lag = ""
+        self._failure = LogOnce(log)
 
     @property
     def index(self) -> RoleIndex:
@@ -68,8 +68,8 @@ class RBACCache(Roles):
         del resource  # one log for all
         await self._reach(revision)
 
-    async def load(self) -> None:
-        """Reads all roles and bindings again. Raises UnavailableError."""
+    async def load(self) -> int:
+        """Reads all roles and bindings again. Returns their revision. Raises UnavailableError."""
         began = self._clock.monotonic()
         index = RoleIndex()
         revision, found = await self._store.read(_all)
@@ -78,56 +78,33 @@ class RBACCache(Roles):
         self._index = index
         self._proven_at = began
         await self._move(revision)
+        return revision
 
     async def run(self) -> None:
         """Follows the change log and checks it until cancelled."""
+        informer = Informer("roles", self._store.follow, self.load, self._take)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow_always(), name="roles")
+            tasks.create_task(informer.run(self._position if self._position >= 0 else None), name="roles")
             tasks.create_task(self._prove_always(), name="roles' age")
 
-    async def _follow_always(self) -> None:
-        while True:
-            try:
-                if self._position < 0:
-                    await self.load()
-                await self._follow()
-            except ExpiredError:
-                self._position = -1
-            except MusterError as error:
-                pause = self._pauses.next()
-                if error.message != self._lag:
-                    log.warning("roles cannot be followed now", error=error.message, retry_in=pause.total_seconds())
-                self._lag = error.message
-                await asyncio.sleep(pause.total_seconds())
-
-    async def _follow(self) -> None:
-        async for changes in self._store.follow(self._position):
-            self._pauses.reset()
-            self._lag = ""
-            for change in changes:
-                self._take(change)
-            if changes:
-                await self._move(changes[-1].revision)
-
-    def _take(self, change: Change) -> None:
-        if change.kind in KINDS:
-            document = None if change.type is ChangeType.DELETED else msgspec.json.decode(change.encoded)
-            self._index.put(_resource(change.kind), Key(change.key.namespace, change.key.name), document)
-        for watcher in self._watchers:
-            watcher(change)
+    async def _take(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.kind in KINDS:
+                document = None if change.type is ChangeType.DELETED else msgspec.json.decode(change.encoded)
+                self._index.put(_resource(change.kind), change.key, document)
+            for watcher in self._watchers:
+                watcher(change)
+        if changes:
+            await self._move(changes[-1].revision)
 
     async def _prove_always(self) -> None:
         while True:
             try:
                 async with asyncio.timeout(BOUND.total_seconds()):
                     await self.prove()
+                self._failure.reset()
             except (TimeoutError, MusterError) as error:
-                trouble = str(error) or "too slow"
-                if trouble != self._trouble:
-                    log.warning("the age of the roles cannot be proven", error=trouble)
-                self._trouble = trouble
-            else:
-                self._trouble = ""
+                self._failure.warning("the age of the roles cannot be proven", str(error) or "too slow")
             await asyncio.sleep(until_tick(PROOF))
 
     async def prove(self) -> None:

@@ -11,7 +11,11 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Protocol
 
+import structlog
+
 from hub.ports import Store
+from machinery.errors import MusterError
+from machinery.observability.log_once import LogOnce
 from machinery.runtime.event_loop import until_tick
 
 POLL = timedelta(milliseconds=500)
@@ -27,26 +31,32 @@ AFRESH = timedelta(minutes=1)
 """Interval of far reads without notifications."""
 
 
-class PollFunction(Protocol):
-    """One read; `far`: of the last `FAR`. Returns False if it failed."""
+log = structlog.get_logger(__name__)
 
-    async def __call__(self, *, far: bool) -> bool: ...
+
+class PollFunction(Protocol):
+    """One read; `far`: of the last `FAR`. Raises MusterError."""
+
+    async def __call__(self, *, far: bool) -> object: ...
 
 
 class RevocationPoller:
-    """Schedules reads. `poll`: the interval while notifications do not work."""
+    """Schedules reads, and logs a failure once. `failure`, `recovery`: log events; `poll`: interval without notifications."""
 
-    def __init__(self, store: Store, poll: timedelta = POLL) -> None:
+    def __init__(self, store: Store, failure: str, recovery: str = "", *, poll: timedelta = POLL) -> None:
         self._store = store
+        self._failure = failure
+        self._recovery = recovery
         self._poll = poll
+        self._once = LogOnce(log)
         self._is_told: Callable[[], bool] = lambda: False
 
     @property
     def is_told(self) -> bool:
-        """Whether notifications work now, so that reads are rare."""
-        return self._is_told()
+        """Whether notifications work and the last read succeeded, so that reads are rare."""
+        return self._is_told() and not self._once.text
 
-    async def run(self, look: PollFunction) -> None:
+    async def run(self, look: PollFunction, on_failure: Callable[[], None] = lambda: None) -> None:
         """Calls `look` until cancelled: at once, soon after every revocation on any replica, and periodically."""
         loop, word = asyncio.get_running_loop(), asyncio.Event()
         far_due = loop.time()
@@ -54,12 +64,19 @@ class RevocationPoller:
             while True:
                 word.clear()
                 far = loop.time() >= far_due
-                seen = await look(far=far)
-                if far and seen:
-                    far_due = loop.time() + AFRESH.total_seconds()
-                pause = max(self._poll, RARELY) if self.is_told and seen else self._poll
-                wait = until_tick(pause)
-                await _heard(word, min(wait, far_due - loop.time()) if seen else wait)
+                try:
+                    await look(far=far)
+                except MusterError as error:
+                    self._once.warning(self._failure, error.message)
+                    on_failure()
+                    wait = until_tick(self._poll)
+                else:
+                    if self._once.reset() and self._recovery:
+                        log.info(self._recovery)
+                    if far:
+                        far_due = loop.time() + AFRESH.total_seconds()
+                    wait = min(until_tick(max(self._poll, RARELY) if self.is_told else self._poll), far_due - loop.time())
+                await _heard(word, wait)
                 if word.is_set():
                     far_due = min(far_due, loop.time() + SOON.total_seconds())
 

@@ -8,19 +8,15 @@ import hmac
 from collections.abc import Callable
 from datetime import datetime
 
-import structlog
-
 from hub.access.revocation_poller import FAR, ReadWindow, RevocationPoller
 from hub.api import bootstrapcredentials as rules
 from hub.api.bootstrapcredentials import CredentialRecord
 from hub.ports import Store, Transaction
-from machinery.errors import EndedCredentialError, MusterError, UnauthorizedError
+from machinery.errors import EndedCredentialError, UnauthorizedError
 from machinery.identity import CredentialId
 from machinery.meta.timestamps import format_time
 
 WRONG = "invalid bearer token"
-
-log = structlog.get_logger(__name__)
 
 
 class BootstrapTokens:
@@ -28,10 +24,10 @@ class BootstrapTokens:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._looking, self._stretch = RevocationPoller(store), ReadWindow()
+        self._poller = RevocationPoller(store, "revoked bootstrap credentials cannot be read")
+        self._window = ReadWindow()
         self._seen: set[CredentialId] = set()
         self._listeners: set[Callable[[CredentialId], None]] = set()
-        self._trouble = ""
 
     async def identify(self, token: str) -> CredentialRecord | None:
         """Returns the credential; None: not a bootstrap token. Raises UnauthorizedError (wrong or ended), UnavailableError."""
@@ -58,24 +54,13 @@ class BootstrapTokens:
 
     async def run(self) -> None:
         """Reads revocations until cancelled."""
-        await self._looking.run(self._look)
-
-    async def _look(self, *, far: bool) -> bool:
-        try:
-            await self.poll(far=far)
-        except MusterError as error:
-            if error.message != self._trouble:
-                log.warning("revoked bootstrap credentials cannot be read", error=error.message)
-            self._trouble = error.message
-            return False
-        self._trouble = ""
-        return True
+        await self._poller.run(self.poll)
 
     async def poll(self, *, far: bool = False) -> None:
         """Reads revocations since the last read; `far`: of the last `FAR`. Raises UnavailableError."""
-        since = self._stretch.begin(far=far)
+        since = self._window.begin(far=far)
         now, revoked = await self._store.look(_revoked_since, since)
-        self._stretch.end(now)
+        self._window.end(now)
         new = [credential for credential in revoked if credential not in self._seen]
         self._seen = set(revoked) if since is None else self._seen.union(new)
         for credential in new:

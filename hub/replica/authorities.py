@@ -27,8 +27,7 @@ from hub.registry.certificateauthorities.service import Made, authority_id
 from hub.replica.keys import KeyFolder, keep_authority
 from hub.settings import HubSettings
 from machinery import pki
-from machinery.errors import ConflictError, InvalidError, MusterError
-from machinery.observability.log_once import LogOnce
+from machinery.errors import ConflictError, InvalidError
 from machinery.pki.encryption import Seal
 from machinery.runtime.clock import Clock
 
@@ -114,24 +113,14 @@ class AuthorityFollower:
         self._ring = ring
         self._replica = replica
         self._said: Sequence[Follower] | None = None
-        self._failure = LogOnce(log)
 
     async def run(self) -> None:
         """Check soon after every change and periodically, for ever."""
-        await RevocationPoller(self._store, LOOK_EVERY).run(self._look)
+        await RevocationPoller(self._store, "the hub's CAs cannot be followed", poll=LOOK_EVERY).run(self.look)
 
-    async def _look(self, *, far: bool) -> bool:
-        del far  # every call checks all CAs
-        try:
-            await self.look()
-        except MusterError as error:
-            self._failure.warning("the hub's CAs cannot be followed", error)
-            return False
-        self._failure.reset()
-        return True
-
-    async def look(self) -> None:
-        """Check once. Raises UnavailableError; the previous state then stays in effect."""
+    async def look(self, *, far: bool = False) -> None:
+        """Check all CAs once. Raises UnavailableError; the previous state then stays in effect."""
+        del far
         everyone = tuple(await self._store.look(authorities.all_of))
         standing = AuthoritySnapshot(everyone, await self._keys(everyone))
         before = {each.id: each.phase for each in self._issuer.standing.authorities}

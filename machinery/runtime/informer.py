@@ -50,9 +50,8 @@ class Informer(Generic[C]):
         self._backoff = Backoff(timedelta(milliseconds=200), longest)
         self._failure = LogOnce(log)
 
-    async def run(self) -> None:
-        """Run until cancelled. Errors of the store are retried with back-off and logged once."""
-        position: int | None = None
+    async def run(self, position: int | None = None) -> None:
+        """Run until cancelled, from `position` if the state up to it is known. Errors are retried and logged once."""
         while True:
             try:
                 if position is None:

@@ -6,20 +6,16 @@ hundreds of clusters that join at once would read each of their requests three t
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
-
-import structlog
+from functools import partial
 
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Change, Kind
 from hub.ports import Store, Transaction
-from machinery.errors import ExpiredError, MusterError
 from machinery.identity import ClusterName
 from machinery.meta.objects import ChangeType
-from machinery.runtime.backoff import Backoff
-
-log = structlog.get_logger(__name__)
+from machinery.runtime.informer import Informer
 
 REMEMBERED = 500
 """Requests whose newest change is kept, because agents usually follow a request right after they have submitted it."""
@@ -78,8 +74,6 @@ class ChangeSubscriptions:
         self._waiting: dict[Topic, set[Wake]] = {}
         self._following: dict[str, set[Followed]] = {}
         self._recent: dict[str, Change] = {}
-        self._pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=5))
-        self._trouble = ""
 
     @contextmanager
     def told(self, kind: Kind, name: str, wake: Wake) -> Iterator[None]:
@@ -116,26 +110,17 @@ class ChangeSubscriptions:
 
     async def run(self) -> None:
         """Follows the change log until cancelled."""
-        after: int | None = None
-        while True:
-            try:
-                if after is None:
-                    after = await self._store.read(_newest)
-                    self._wake_all()
-                async for changes in self._store.follow(after, (MANAGED_CLUSTERS, ADDONS, REQUESTS)):
-                    self._pauses.reset()
-                    self._trouble = ""
-                    for change in changes:
-                        self._wake(change)
-                        after = change.revision
-            except ExpiredError:
-                after = None
-            except MusterError as error:
-                pause = self._pauses.next().total_seconds()
-                if error.message != self._trouble:
-                    log.warning("the change log cannot be followed now", error=error.message, retry_in=pause)
-                self._trouble = error.message
-                await asyncio.sleep(pause)
+        follow = partial(self._store.follow, kinds=(MANAGED_CLUSTERS, ADDONS, REQUESTS))
+        await Informer("sessions", follow, self._sync, self._take).run()
+
+    async def _sync(self) -> int:
+        newest = await self._store.read(_newest)
+        self._wake_all()
+        return newest
+
+    async def _take(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            self._wake(change)
 
     def _wake(self, change: Change) -> None:
         if change.kind == REQUESTS:

@@ -13,23 +13,19 @@ from dataclasses import replace
 from datetime import timedelta
 
 import msgspec
-import structlog
 
 from hub.api.meta import document as doc
 from hub.api.meta.change import Change, Kind
 from hub.api.query.expressions import QueryRecord
 from hub.api.query.selection import fields_of, where_in
 from hub.ports import Store, Transaction
-from machinery.errors import ExpiredError, MusterError
+from machinery.errors import ExpiredError
 from machinery.meta.objects import ChangeType, Query, StoredObject, WatchEvent
 from machinery.meta.selectors import Operator
-from machinery.observability.log_once import LogOnce
-from machinery.runtime.backoff import Backoff
+from machinery.runtime.informer import Informer
 
 BATCH = 500
 QUEUE = 1_000
-
-log = structlog.get_logger(__name__)
 
 
 class SeenChange:
@@ -159,43 +155,27 @@ class ChangeFeed:
         self._audiences: dict[Kind, dict[Query, _Audience]] = {}
         self._position = 0
         self._following = asyncio.Event()
-        self._pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=10))
-        self._failure = LogOnce(log)
         self.behind = 0
         """How often a watcher's queue overflowed since the start."""
 
     async def run(self) -> None:
-        """Follows the store. Retries if the database is unavailable; restarts at the newest revision after a compaction."""
-        while True:
-            try:
-                await self._follow()
-            except ExpiredError:
-                self._following.clear()
-                log.warning("the change log was compacted below the place of its follower", revision=self._position)
-            except MusterError as error:
-                pause = self._pauses.next()
-                self._failure.warning("the change log cannot be followed now", error.message, retry_in=pause.total_seconds())
-                await asyncio.sleep(pause.total_seconds())
-            else:
-                return
+        """Follows the store until cancelled. Restarts at the newest revision after a compaction."""
+        await Informer("watches", self._store.follow, self._sync, self._take).run()
 
-    async def _follow(self) -> None:
-        if not self._following.is_set():
-            self._position = await self._store.read(_newest)
-            for watcher in self._watchers():
-                watcher.behind = True
-                watcher.wake()
-            self._following.set()
-        async for batch in self._store.follow(self._position):
-            self._pauses.reset()
-            self._failure.reset()
-            self._tell(batch)
+    async def _sync(self) -> int:
+        self._following.clear()
+        self._position = await self._store.read(_newest)
+        for watcher in self._watchers():
+            watcher.behind = True
+            watcher.wake()
+        self._following.set()
+        return self._position
 
-    def _tell(self, batch: Sequence[Change]) -> None:
-        for change in batch:
-            sight = SeenChange(change)
+    async def _take(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            seen = SeenChange(change)
             for audience in self._audiences.get(change.kind, {}).values():
-                audience.tell(sight)
+                audience.tell(seen)
             self._position = change.revision
 
     def _watchers(self) -> Iterator[_Watcher]:

@@ -175,29 +175,37 @@ async def test_a_certificate_is_its_record_within_its_validity_and_is_forgotten_
         await stage.peers.identify(stage.certificate)
 
 
+async def look(stage: Stage) -> None:
+    """As the poller looks."""
+    try:
+        await stage.peers.poll()
+    except UnavailableError:
+        stage.peers._end_if_blind()
+
+
 async def test_a_replica_that_cannot_read_revocations_for_a_minute_says_that_nobody_is_known(stage: Stage) -> None:
     await stage.peers.identify(stage.certificate)
-    await stage.peers._look()
+    await look(stage)
     stage.store.failure = UnavailableError("the database is away")
     stage.clock.advance(BLIND)
-    await stage.peers._look()
+    await look(stage)
     assert stage.told == []
     stage.clock.advance(timedelta(seconds=1))
-    await stage.peers._look()
+    await look(stage)
     assert stage.told == [None]
     with pytest.raises(UnavailableError):
         await stage.peers.identify(stage.certificate)
     stage.store.failure = None
-    await stage.peers._look()
+    await look(stage)
     assert (await stage.peers.identify(stage.certificate)).serial == stage.serial
     assert stage.told == [None]
     stage.store.failure = UnavailableError("the database is away from here")
     stage.clock.advance(BLIND / 2)
-    await stage.peers._look()
+    await look(stage)
     stage.store.failure = None
     await stage.revoke()
     stage.clock.advance(BLIND / 4)
-    await stage.peers._look()
+    await look(stage)
     assert stage.told == [None, stage.serial], "what was revoked meanwhile is reported at the first look after"
     assert stage.peers.refusal(stage.serial).verdict is DenialCause.CERTIFICATE_REVOKED
 
@@ -260,9 +268,10 @@ class Looks:
     failing: bool = False
     at: list[tuple[float, bool]] = field(default_factory=list)
 
-    async def look(self, *, far: bool) -> bool:
+    async def look(self, *, far: bool) -> None:
         self.at.append((asyncio.get_running_loop().time(), far))
-        return not self.failing
+        if self.failing:
+            raise UnavailableError("away")
 
     @property
     def far(self) -> list[float]:
@@ -271,7 +280,7 @@ class Looks:
 
 def looks_of(bell: Bell, looks: Looks, *, rings: tuple[float, ...] = (), until: float) -> Looks:
     async def looked() -> None:
-        looking = asyncio.create_task(RevocationPoller(bell).run(looks.look))
+        looking = asyncio.create_task(RevocationPoller(bell, "cannot be read").run(looks.look))
         for at in rings:
             await asyncio.sleep(at - asyncio.get_running_loop().time())
             bell.ring()
