@@ -12,19 +12,18 @@ from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests.request import AddOnRequest, Submission
 from hub.api.managedclusters import admission as joinlabels
 from hub.api.managedclusters.cluster import Acceptance, ClientConfig, JoinRequest
-from hub.grpc_door import addon_tokens
 from hub.grpc_door.calls import Asking
 from hub.grpc_door.errors import Context, abort
 from hub.grpc_door.messages import asked_duration
+from hub.grpc_door.registration.agent_calls import check_gone, issue_addon_token, leave, returning_holder, stand_by
 from hub.grpc_door.registration.csr_follower import CSRFollower
-from hub.grpc_door.registration.standby import check_gone, leave, returning_holder, stand_by
 from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.interceptor import RpcCall, stream, unary
 from hub.registry.certificatesigningrequests.submission import submit
 from hub.registry.managedclusters import service as clusters
 from hub.registry.recovery import recovery
 from machinery.apiserver.access import Attributes
-from machinery.errors import AlreadyExistsError, MethodNotAllowedError, UnauthorizedError
+from machinery.errors import AlreadyExistsError, UnauthorizedError
 from machinery.identity import AddOnName, ClusterName, agent_id, cluster_name
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationServicer
@@ -114,14 +113,7 @@ class RegistrationService(RegistrationServicer):
         self, request: wire.IssueAddOnTokenRequest, context: Any
     ) -> wire.IssueAddOnTokenResponse:
         asked = self._asking.addon_token(request.cluster_name, f"{request.addon_name}-agent")
-        return await self._answered(context, asked, self._issue_addon_token, request, flow=request.cluster_name)
-
-    async def _issue_addon_token(
-        self, request: wire.IssueAddOnTokenRequest, record: CertificateRecord
-    ) -> wire.IssueAddOnTokenResponse:
-        if self._parts.tokens is None:
-            raise MethodNotAllowedError("this hub issues no tokens for add-ons at this door")
-        return await addon_tokens.issue(request, record, self._parts.store, self._parts.tokens, self._parts.clock)
+        return await self._answered(context, asked, partial(issue_addon_token, self._parts), request, flow=request.cluster_name)
 
     async def _answered(
         self,
@@ -150,15 +142,13 @@ class RegistrationService(RegistrationServicer):
         hub = self._parts.hub
         answer = wire.GetHubResponse(hub_id=hub.hub_id, version=hub.version, trust_bundle=hub.trust_bundle)
         answer.hub_time.FromDatetime(self._parts.clock.now())
-        if self._parts.attestor is not None:
-            answer.attestation_audience = await self._parts.attestor.audience(record)
+        answer.attestation_audience = await self._parts.attestor.audience(record)
         if request.with_acceptance and record.purpose is Purpose.AGENT and record.cluster is not None:
             answer.acceptance = _ACCEPTANCES[await self._parts.store.read(clusters.acceptance, record.cluster)]
         return answer
 
     async def _attested(self, record: CertificateRecord, cluster: ClusterName, token: str) -> Attested | None:
-        attestor = self._parts.attestor
-        return await attestor.attested(record, cluster, token) if attestor is not None else None
+        return await self._parts.attestor.attested(record, cluster, token)
 
     async def _ensure_cluster(
         self, request: wire.EnsureClusterRequest, record: CertificateRecord

@@ -13,6 +13,7 @@ from hub.ports import Store, Transaction
 from hub.registry.managedclusters import service as clocksync
 from machinery.errors import MusterError
 from machinery.identity import ClusterName
+from machinery.observability.log_once import LogOnce
 from machinery.runtime.backoff import Backoff
 
 ACTOR = "system:hub:clock-sync"
@@ -36,7 +37,7 @@ class Clocks:
         self._before: dict[ClusterName, timedelta] = {}
         self._told = asyncio.Event()
         self._pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=5))
-        self._trouble = ""
+        self._failure = LogOnce(log)
 
     def told(self, cluster: ClusterName, skew: timedelta, *, again: bool = False) -> None:
         """Queues the skew: how far the agent's clock was ahead of the hub's at receipt. Returns at once.
@@ -64,11 +65,9 @@ class Clocks:
         try:
             await self._store.run(_note, skews, self._limit)
             self._pauses.reset()
-            self._trouble = ""
+            self._failure.reset()
         except MusterError as error:
-            if error.message != self._trouble:
-                log.warning("what agents' clocks say cannot be written down", error=error.message)
-            self._trouble = error.message
+            self._failure.warning("what agents' clocks say cannot be written down", error.message)
             self._skews = skews | self._skews
             await asyncio.sleep(self._pauses.next().total_seconds())
             self._told.set()

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Protocol
 
 from hub.access import AccessLimits, Peers
 from hub.access.attestations import Attestor
 from hub.api.certificateauthorities.authority import AuthorityRecord
 from hub.api.certificates import CertificateRecord
 from hub.audit import Auditor
-from hub.grpc_door.addon_tokens import AccountToken
 from hub.grpc_door.calls import CallCounts, Gate
 from hub.grpc_door.errors import Context
 from hub.grpc_door.session.acknowledgements import Deferred, Tempo
@@ -22,10 +22,15 @@ from hub.heartbeat import BeatBuffer
 from hub.ports import Issuer, Store
 from machinery.errors import UnauthorizedError
 from machinery.identity import HubId
-from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import Clock
 
 CERTIFICATE = "x509_pem_cert"
+
+
+class AccountToken(Protocol):
+    """Makes a token of the ServiceAccount `namespace`/`name` with this uid."""
+
+    def __call__(self, namespace: str, name: str, uid: str, *, begin: datetime, end: datetime) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,28 +63,27 @@ class DoorContext:
     limits: AccessLimits
     tempo: Tempo
     default_lease_duration: timedelta
-    calls: CallCounts = field(default_factory=CallCounts)
-    clocks: Clocks | None = None
-    """None: clocks of agents are not checked."""
-    cordon: Cordon = field(default_factory=Cordon)
+    clocks: Clocks
+    cordon: Cordon
     """Whether this replica takes sessions."""
-    deferred: Deferred = field(default_factory=Deferred)
-    age: Age = field(default_factory=Age)
-    group_suffix: str = GROUP_SUFFIX
-    tokens: AccountToken | None = None
-    """Makes add-on tokens; None: this door issues none."""
-    unattended_recovery: bool = True
+    age: Age
+    group_suffix: str
+    tokens: AccountToken
+    """Makes add-on tokens."""
+    unattended_recovery: bool
     """Whether a recovery certificate is sufficient for recovery without approval by an operator."""
-    join_labels: tuple[str, ...] = ()
-    """Labels that an agent may set when it joins (`hub.api.managedclusters.admission`)."""
-    standby_interval: timedelta = timedelta(minutes=10)
+    join_labels: tuple[str, ...]
+    """Labels that an agent may set when it joins (`hub.api.managedclusters.join_labels`)."""
+    standby_interval: timedelta
     """The interval of StandBy calls of agents in reserve."""
-    authorities: Callable[[], Sequence[AuthorityRecord]] = tuple
+    authorities: Callable[[], Sequence[AuthorityRecord]]
     """Returns the hub's CAs in their current phases."""
-    attestor: Attestor | None = None
-    """Verifies attestation tokens; None: nothing does, so credentials that demand attestation admit no cluster."""
-    trusting: TrustBundlePush | None = None
-    """Records which CAs agents trust, and pushes the trust bundle; None: neither is done."""
+    attestor: Attestor
+    """Verifies attestation tokens."""
+    trusting: TrustBundlePush
+    """Records which CAs agents trust, and pushes the trust bundle."""
+    calls: CallCounts = field(default_factory=CallCounts)
+    deferred: Deferred = field(default_factory=Deferred)
 
     async def former(self, context: Context) -> CertificateRecord:
         """Returns the record of the peer's certificate, even if it is revoked or expired: it identifies the former holder only.

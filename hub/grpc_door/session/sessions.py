@@ -23,6 +23,7 @@ from hub.registry.hubreplicas.service import Opened
 from hub.registry.liveness.heartbeats import outdated
 from machinery.errors import ConflictError, MusterError
 from machinery.identity import AgentId, ClusterName, SerialNumber
+from machinery.observability.log_once import LogOnce
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.event_loop import until_tick
 
@@ -89,7 +90,7 @@ class Sessions:
         self._empty = asyncio.Event()
         self._empty.set()
         self._since: datetime | None = None
-        self._unwritten = self._unread = ""
+        self._write_failure, self._read_failure = LogOnce(log), LogOnce(log)
         self._pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
         self.opened = self.superseded = self.drained = 0
         """Counts since the start: sessions opened, superseded by a newer one of the same agent, and asked to leave."""
@@ -167,13 +168,10 @@ class Sessions:
             self._entries = (*entries, *self._entries)
         if trouble is None:
             self._pauses.reset()
-            if self._unwritten:
+            if self._write_failure.reset():
                 log.info("open sessions are written down again")
-            self._unwritten = ""
             return
-        if trouble.message != self._unwritten:
-            log.warning("open sessions cannot be written down", error=trouble.message)
-        self._unwritten = trouble.message
+        self._write_failure.warning("open sessions cannot be written down", trouble.message)
         self._words = left | self._words
         await asyncio.sleep(self._pauses.next().total_seconds())
         self._spoken.set()
@@ -205,7 +203,7 @@ class Sessions:
             while True:
                 word.clear()
                 await self.look()
-                if is_told() and not self._unread:
+                if is_told() and not self._read_failure.text:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(RARELY.total_seconds()):
                             await word.wait()
@@ -216,13 +214,10 @@ class Sessions:
         try:
             now, opened = await self._store.look(replicas.opened_since, self._since, but=self._replica)
         except MusterError as error:
-            if error.message != self._unread:
-                log.warning("sessions of other replicas cannot be read", error=error.message)
-            self._unread = error.message
+            self._read_failure.warning("sessions of other replicas cannot be read", error.message)
             return
-        if self._unread:
+        if self._read_failure.reset():
             log.info("sessions of other replicas are read again")
-        self._unread = ""
         self._since = now - OVERLAP  # earlier than before where the database's clock was set back
         for other in opened:
             place = (other.cluster, other.agent)

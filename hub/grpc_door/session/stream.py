@@ -7,33 +7,31 @@ does not read. A third task stores reports, so that beats do not wait for them. 
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from google.protobuf.message import DecodeError
 from grpc import aio
 
+from hub.api.certificateauthorities.authority import told
 from hub.api.certificates import CertificateRecord
 from hub.api.managedclusters.agent_annotations import sound_version
 from hub.grpc_door.calls import Asking
 from hub.grpc_door.messages import SessionClusterView, available_of, instant_of, read_view
 from hub.grpc_door.session.acknowledgements import Acknowledgements
 from hub.grpc_door.session.admission import admit, welcome
-from hub.grpc_door.session.agent_events import AgentEvents
 from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.drain import Aging
 from hub.grpc_door.session.interceptor import RpcCall
 from hub.grpc_door.session.orders import Moving, Renewing
-from hub.grpc_door.session.report_queue import Backlog
 from hub.grpc_door.session.reports import TRANSIENT, SessionReports
 from hub.grpc_door.session.session_audit import SessionAudit
-from hub.grpc_door.session.trust_bundle_push import SessionTrust
+from hub.grpc_door.session.trust_bundle_push import Trustee
 from hub.heartbeat import BeatSink, PendingBeat
 from hub.registry.multihub import owners
-from machinery.errors import BadRequestError, DenialCause, MusterError, StaleEpochError, TooManyRequestsError, UnauthorizedError
+from machinery.errors import BadRequestError, DenialCause, StaleEpochError, TooManyRequestsError, UnauthorizedError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.runtime.backoff import Backoff
 from machinery.wire.session.v1 import session_pb2 as wire
@@ -48,7 +46,7 @@ def expired() -> UnauthorizedError:
     return UnauthorizedError(message, causes=DenialCause.CERTIFICATE_EXPIRED.because(message))
 
 
-class Session(BeatSink):
+class Session(BeatSink, Trustee):
     """An agent's session. `serve` runs it until it ends."""
 
     def __init__(
@@ -71,17 +69,13 @@ class Session(BeatSink):
         self._writer: asyncio.Task[None] | None = None
         self._refresher: asyncio.Task[None] | None = None
         self._stale = False
-        self._backlog = Backlog(f"session {cluster} reports", self.end)
         self._loop = asyncio.get_running_loop()
         self._told = Acknowledgements(parts.tempo, parts.deferred, self._loop.time, self._write_soon)
-        self._remembered = SessionAudit(call, cluster, Asking(parts.group_suffix))
-        self._reporting = SessionReports(parts, call, record, cluster)
-        self._telling = AgentEvents(parts.store, cluster, record.user)
-        self._moving = Moving(lambda message: self._send(message.SerializeToString()))
-        self._trust = SessionTrust(
-            parts.trusting, record, lambda message: self._send(message.SerializeToString()), self._changed
-        )
+        self._audit = SessionAudit(call, cluster, Asking(parts.group_suffix))
+        self._reports = SessionReports(call, record, cluster, self._audit, send=self._send_message, fail=self.end)
+        self._moving = Moving(self._send_message)
         self._renewing = Renewing(parts, record)
+        self.trusted: frozenset[str] | None = None
 
     @property
     def serial(self) -> SerialNumber:
@@ -91,25 +85,27 @@ class Session(BeatSink):
         """Sends Welcome, then reads until the agent leaves. Raises the error that ends the session."""
         self._handler = asyncio.current_task()
         self.agent_version, self.epoch = sound_version(hello.agent_version), hello.epoch
+        self._reports.agent_version, self._reports.epoch = self.agent_version, self.epoch
         self._told.begin(timedelta(seconds=hello.patience_seconds))
         received = self._parts.clock.now()
         left = self._record.not_after - self._parts.clock.now()
         expiry = self._loop.call_later(left.total_seconds(), self.end, expired())
         aging = Aging(self._parts.age, self)
         try:
-            with self._parts.feed.told_of_cluster(self.cluster, self._changed):
+            with self._parts.feed.told_of_cluster(self.cluster, self.reconsider):
                 async with self._call.seat():
                     view = await admit(self._parts, self.cluster, self.agent, hello)
                 await self._call.confirm()  # revocations end only sessions that were added; no await between this and `add`
                 self._apply(view, hello)
                 if self._stale:
-                    self._changed()
+                    self.reconsider()
                 if (entry := self._call.opened()) is not None:
                     self._parts.sessions.write_with(entry)
                 if hello.HasField("hubs"):
-                    await self._backlog.put(partial(self._list, hello.hubs), hello.ByteSize())
+                    self._moving.listed(hello.hubs)
+                    await self._reports.put("hubs", hello.hubs, hello.ByteSize())
                 self._compare_clocks(hello, received)
-                self._trust.said(hello.trusted_authorities)
+                self._note_trust(hello.trusted_authorities)
                 await self._read()
         except asyncio.CancelledError:
             if self._ending is None or self._handler is None:
@@ -120,12 +116,12 @@ class Session(BeatSink):
             self._handler = None
             expiry.cancel()
             aging.cancel()
-            self._trust.end()
+            self._parts.trusting.leave(self)
             self._parts.sessions.remove(self)
             await self._last_words()
 
     def _compare_clocks(self, message: wire.Hello | wire.StatusReport, received: datetime) -> None:
-        if self._parts.clocks is not None and message.HasField("agent_time"):
+        if message.HasField("agent_time"):
             again = isinstance(message, wire.StatusReport)
             self._parts.clocks.told(self.cluster, instant_of(message.agent_time, "agent_time") - received, again=again)
 
@@ -140,7 +136,7 @@ class Session(BeatSink):
         self._parts.sessions.drained += 1
         message = wire.Drain(reason=reason)
         message.reconnect_after.FromTimedelta(reconnect_after)
-        self._send(wire.HubMessage(drain=message).SerializeToString())
+        self._send_message(wire.HubMessage(drain=message))
 
     def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
         if ended_silence:
@@ -148,7 +144,7 @@ class Session(BeatSink):
         self._told.stored(sequence, at_once=ended_silence)
 
     def refuse(self, error: StaleEpochError) -> None:
-        if self._reporting.parting is None:
+        if self._reports.leaving is None:
             self.end(error)
 
     def _apply(self, view: SessionClusterView, hello: wire.Hello | None = None) -> None:
@@ -156,9 +152,9 @@ class Session(BeatSink):
         if view.denied:
             self.end(owners.denied(self.cluster))
         before, was_silent = self._view, self._silent
-        self._view, self._silent = view, view.silent
+        self._view, self._silent, self._reports.known_hubs = view, view.silent, view.hubs
         is_new_silence = view.accepted and view.silent and not was_silent
-        if self._heard is not None and is_new_silence and self._reporting.parting is None:  # no beat undoes a farewell
+        if self._heard is not None and is_new_silence and self._reports.leaving is None:  # no beat undoes a farewell
             self._parts.beats.hold_again(self.cluster, self._heard)
         is_new_pace = self._told.lease(view.lease_duration)
         if hello is not None:
@@ -173,74 +169,55 @@ class Session(BeatSink):
             desired = wire.Desired.FromString(view.desired)
             self._renewing.into(desired, view.renewal)
             desired.revision = view.revision
-            self._send(wire.HubMessage(desired=desired).SerializeToString())
+            self._send_message(wire.HubMessage(desired=desired))
 
     async def _read(self) -> None:
         read, end = self._context.read, aio.EOF
         while True:
             raw = await read()
             if raw is end:
-                await self._backlog.done()
+                await self._reports.queue.done()
                 return
             try:
                 message = wire.AgentMessage.FromString(raw)
             except DecodeError:
                 raise BadRequestError("a message on the session stream cannot be decoded") from None
-            kind = message.WhichOneof("message")
-            if kind == "beat":
-                self._beat(message.beat)
-            elif kind == "status":
-                self._compare_clocks(message.status, self._parts.clock.now())
-                storing = partial(self._reporting.status, message.status, self.epoch, self.agent_version)
-                report = partial(self._report, message.status.sequence, partial(self._remembered.status, storing))
-                await self._backlog.put(report, len(raw))
-            elif kind == "addon":
-                storing = partial(self._reporting.addon, message.addon, self.epoch)
-                storing = partial(self._remembered.addon, message.addon.addon_name, storing)
-                await self._backlog.put(partial(self._report, message.addon.sequence, storing), len(raw))
-            elif kind == "farewell":
-                await self._backlog.done()
-                await self._reporting.farewell(message.farewell, self)
-                return
-            else:
-                await self._hear(message, len(raw))
+            match kind := message.WhichOneof("message"):
+                case "beat":
+                    self._beat(message.beat)
+                    continue
+                case "farewell":
+                    await self._reports.farewell(message.farewell, self)
+                    return
+                case "trust_installed":
+                    self._note_trust(message.trust_installed.trusted_authorities)
+                case "status":
+                    self._compare_clocks(message.status, self._parts.clock.now())
+                case "hubs":
+                    self._moving.listed(message.hubs)
+            if kind is not None:  # a kind of a newer agent is ignored
+                await self._reports.put(kind, getattr(message, kind), len(raw))
 
-    async def _hear(self, message: wire.AgentMessage, size: int) -> None:
-        """Handles the rare kinds of messages; unknown kinds are ignored."""
-        match message.WhichOneof("message"):
-            case "event":
-                await self._backlog.put(partial(self._telling.take, message.event), size)
-            case "hubs":
-                await self._backlog.put(partial(self._list, message.hubs), size)
-            case "trust_installed":
-                self._trust.said(message.trust_installed.trusted_authorities)
+    def _note_trust(self, fingerprints: Iterable[str]) -> None:
+        """Records the CAs that the agent reports in Hello and TrustInstalled. Raises BadRequestError."""
+        self.trusted = told(fingerprints)
+        self._parts.trusting.note(self._record, self.trusted)
+        self._parts.trusting.look(self)
+
+    def push(self, bundle: bytes) -> None:
+        self._send_message(wire.HubMessage(trust_bundle=wire.TrustBundle(certificates=bundle)))
 
     def _beat(self, beat: wire.Beat) -> None:
         if self._view is None or not self._view.accepted:
-            if self._remembered.beats:
-                self._remembered.unstored_beat()
+            if self._audit.beats:
+                self._audit.unstored_beat()
             return
-        entry = self._remembered.beat() if self._remembered.beats else None
+        entry = self._audit.beat() if self._audit.beats else None
         self._heard = self._parts.beats.hold(
             self.cluster, beat.sequence, self, available=available_of(beat.verdict), ends_silence=self._silent, entry=entry
         )
 
-    async def _list(self, hubs: wire.Hubs) -> None:
-        self._moving.listed(hubs)
-        await self._reporting.hubs(hubs, self.epoch, self._view.hubs if self._view else "")
-
-    async def _report(self, sequence: int, storing: Callable[[], Awaitable[int]]) -> None:
-        """Acknowledges a report once it is durable, or with a permanent refusal. Raises transient errors, after retries."""
-        ack = wire.ReportAck(sequence=sequence)
-        try:
-            ack.revision = await storing()
-        except MusterError as error:
-            if isinstance(error, (*TRANSIENT, StaleEpochError)):
-                raise
-            ack.reason, ack.message = error.reason, error.message
-        self._send(wire.HubMessage(report_ack=ack).SerializeToString())
-
-    def _changed(self) -> None:
+    def reconsider(self) -> None:
         """Schedules a refresh; during admission it is postponed, because the admission's view may be older than the change."""
         self._stale = True
         if self._refresher is None and self._view is not None:
@@ -262,6 +239,9 @@ class Session(BeatSink):
             self.end(error)
         finally:
             self._refresher = None
+
+    def _send_message(self, message: wire.HubMessage) -> None:
+        self._send(message.SerializeToString())
 
     def _send(self, raw: bytes) -> None:
         if len(self._unsent) >= MAX_UNSENT:
@@ -290,9 +270,9 @@ class Session(BeatSink):
         """Waits briefly until unsent messages are written, and ends the tasks of this session."""
         if self._refresher is not None:
             self._refresher.cancel()
-        self._backlog.end()
+        self._reports.queue.end()
         self._told.flush()
-        last = {task for task in (self._writer, self._reporting.parting) if task is not None}
+        last = {task for task in (self._writer, self._reports.leaving) if task is not None}
         if last:
             await asyncio.wait(last, timeout=LAST_WORDS.total_seconds())
         if self._writer is not None:

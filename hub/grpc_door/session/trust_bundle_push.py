@@ -6,24 +6,23 @@ its cluster and answers. Sessions wait in a queue that is served at a bounded ra
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import timedelta
 from functools import lru_cache
 from typing import Protocol
 
 import structlog
 
-from hub.api.certificateauthorities.authority import told
 from hub.api.certificates import CertificateRecord
 from hub.ports import Store
 from hub.registry.certificateauthorities import service
 from hub.registry.certificateauthorities.service import TrustReport
 from machinery.errors import MusterError
 from machinery.identity import AgentId, ClusterName
+from machinery.observability.log_once import LogOnce
 from machinery.pki import parse_chain
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.event_loop import paced, until_tick
-from machinery.wire.session.v1 import session_pb2 as wire
 
 PER_SECOND = 50.0
 """Bundles per second of one replica: ten thousand agents take 200 seconds."""
@@ -138,11 +137,8 @@ class TrustBundlePush:
             bundle = self._bundle()
             if bundle != seen or loop.time() - at > AGAIN.total_seconds():
                 seen, at = bundle, loop.time()
-                self._look_at(tuple(self._open))
-
-    def _look_at(self, sessions: Iterable[Trustee]) -> None:
-        for session in sessions:
-            self.look(session)
+                for session in tuple(self._open):
+                    self.look(session)
 
     def _needs(self, session: Trustee) -> bool:
         if session not in self._open or session.trusted is None:
@@ -153,7 +149,7 @@ class TrustBundlePush:
         return not is_fresh and session.trusted != fingerprints(present)
 
     async def _keep(self) -> None:
-        pauses, told = Backoff(GATHER, timedelta(seconds=5)), ""
+        pauses, failure = Backoff(GATHER, timedelta(seconds=5)), LogOnce(log)
         while True:
             await self._spoken.wait()
             await asyncio.sleep(GATHER.total_seconds())
@@ -161,11 +157,9 @@ class TrustBundlePush:
             try:
                 await self.write()
                 pauses.reset()
-                told = ""
+                failure.reset()
             except MusterError as error:
-                if error.message != told:
-                    log.warning("what agents trust cannot be kept now", error=error.message)
-                told = error.message
+                failure.warning("what agents trust cannot be kept now", error.message)
                 await asyncio.sleep(pauses.next().total_seconds())
                 self._spoken.set()
 
@@ -180,37 +174,3 @@ class TrustBundlePush:
             except BaseException:
                 self._words = words | self._words
                 raise
-
-
-class SessionTrust(Trustee):
-    """The trust of one session's agent. `trusting` None: it is not recorded."""
-
-    def __init__(
-        self,
-        trusting: TrustBundlePush | None,
-        record: CertificateRecord,
-        send: Callable[[wire.HubMessage], None],
-        reconsider: Callable[[], None],
-    ) -> None:
-        self.trusted: frozenset[str] | None = None
-        self._trusting = trusting
-        self._record = record
-        self._send = send
-        self._reconsider = reconsider
-
-    def reconsider(self) -> None:
-        self._reconsider()
-
-    def said(self, fingerprints: Iterable[str]) -> None:
-        """Takes the fingerprints that the agent reports in Hello and TrustInstalled. Raises BadRequestError."""
-        self.trusted = told(fingerprints)
-        if self._trusting is not None:
-            self._trusting.note(self._record, self.trusted)
-            self._trusting.look(self)
-
-    def push(self, bundle: bytes) -> None:
-        self._send(wire.HubMessage(trust_bundle=wire.TrustBundle(certificates=bundle)))
-
-    def end(self) -> None:
-        if self._trusting is not None:
-            self._trusting.leave(self)

@@ -1,6 +1,7 @@
 """What an agent reports beside its cluster's state: namespaces, add-ons, tokens, events, its clock."""
 
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,10 +14,10 @@ from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.cluster import ClientConfig, StatusReport
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, EVENTS
-from hub.grpc_door import addon_tokens as door
 from hub.grpc_door.messages import read_view, report_of
-from hub.grpc_door.session.agent_events import AT_ONCE, AgentEvents
+from hub.grpc_door.registration.agent_calls import issue_addon_token
 from hub.grpc_door.session.clock_reports import SAME, Clocks
+from hub.grpc_door.session.reports import AT_ONCE, AgentEvents
 from hub.ports import Transaction
 from hub.registry import events, namespaces
 from hub.registry.generic import objects
@@ -152,7 +153,8 @@ async def test_token_of_an_add_on_is_issued_to_an_accepted_cluster_for_a_time_wi
         if asked:
             request.requested_duration.FromTimedelta(timedelta(seconds=asked))
         sign = lambda *_names, begin, end: str((end - begin).total_seconds())  # noqa: E731 - the lifetime is all that counts
-        return float((await door.issue(request, record, store, sign, ManualClock())).token)
+        parts: Any = SimpleNamespace(store=store, tokens=sign, clock=ManualClock())
+        return float((await issue_addon_token(parts, request, record)).token)
 
     with_add_on(store, edge, {"type": "kubeClient", "kubeClient": {"driver": "token"}})
     with pytest.raises(ConflictError, match="not ready yet"):

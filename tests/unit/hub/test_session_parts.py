@@ -14,7 +14,7 @@ from hub.grpc_door.calls import QUIET, Gate
 from hub.grpc_door.health import MOST_WATCHES, WATCHED_FOR, HealthService
 from hub.grpc_door.session.acknowledgements import TICK, Acknowledgements, Deferred, Tempo, spacing
 from hub.grpc_door.session.drain import BACKSTOP, JITTER, LONGEST_HINT, Age, Aging
-from hub.grpc_door.session.report_queue import MOST, MOST_BYTES, Backlog
+from hub.grpc_door.session.reports import MAX_QUEUED, MAX_QUEUED_BYTES, ReportQueue
 from hub.grpc_door.session.sessions import OpenSession
 from machinery.errors import MusterError, UnavailableError
 from spoke.domain.schedule import PATIENCE, SILENCE, patience
@@ -151,7 +151,7 @@ class Stage:
         self.failed: list[Exception] = []
         self.done: list[int] = []
         self.allowed = asyncio.Semaphore(0)
-        self.backlog = Backlog("test", self.failed.append)
+        self.backlog = ReportQueue("test", self.failed.append)
 
     async def put(self, number: int, size: int = 1, failure: Exception | None = None) -> None:
         async def work() -> None:
@@ -173,7 +173,7 @@ async def turns() -> None:
 
 
 async def test_full_backlog_makes_work_wait_in_order() -> None:
-    for count, size in ((MOST, 1), (2, MOST_BYTES // 2), (1, 3 * MOST_BYTES)):
+    for count, size in ((MAX_QUEUED, 1), (2, MAX_QUEUED_BYTES // 2), (1, 3 * MAX_QUEUED_BYTES)):
         stage = Stage()
         for number in range(count):
             await stage.put(number, size)

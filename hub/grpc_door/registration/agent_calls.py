@@ -1,20 +1,29 @@
-"""Calls to a hub that is not the agent's owner (StandBy, Leave), and recovery after a restore of the hub."""
+"""Calls of registered agents: StandBy, Leave, tokens of add-ons, and recovery after a restore of the hub."""
+
+from datetime import UTC, timedelta
 
 from hub.access import check_registration, session_holder
 from hub.api.certificateauthorities.authority import told
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.managedclusters.availability import Departure
 from hub.grpc_door.errors import Context
+from hub.grpc_door.messages import asked_duration
 from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.interceptor import RpcCall
-from hub.grpc_door.session.orders import asked
+from hub.grpc_door.session.orders import asked as asked_renewal
+from hub.registry.managedclusteraddons import tokens as addon_tokens
 from hub.registry.managedclusters import actions
 from hub.registry.multihub import leave as leaving
 from hub.registry.multihub import owners
 from hub.registry.recovery.recovery import Returning, readopt
-from machinery.errors import DenialCause, ForbiddenError, UnauthorizedError
-from machinery.identity import AgentId, ClusterName, HubId, agent_id, cluster_name
+from machinery.errors import DenialCause, ForbiddenError, InvalidError, UnauthorizedError
+from machinery.identity import AddOnName, AgentId, ClusterName, HubId, agent_id, cluster_name
 from machinery.wire.registration.v1 import registration_pb2 as wire
+
+DEFAULT_LIFETIME = timedelta(hours=1)
+SHORTEST_LIFETIME = timedelta(minutes=10)
+LONGEST_LIFETIME = timedelta(days=366)
+"""Limits of the lifetime: the shortest is Kubernetes', the longest is the time for which an old signing key is kept."""
 
 
 async def stand_by(parts: DoorContext, request: wire.StandByRequest, record: CertificateRecord) -> wire.StandByResponse:
@@ -22,13 +31,12 @@ async def stand_by(parts: DoorContext, request: wire.StandByRequest, record: Cer
     trusted = told(request.trusted_authorities)
     departure = Departure(cluster, HubId(request.owner_hub_id), request.epoch, record.agent)
     standing = await parts.store.run(owners.stand_by, departure, request.cluster_uid, parts.hub.hub_id, record.user)
-    if parts.trusting is not None:
-        parts.trusting.note(record, trusted)
+    parts.trusting.note(record, trusted)
     answer = wire.StandByResponse(accepted=standing.accepted, epoch=standing.epoch, trust_bundle=parts.hub.trust_bundle)
     answer.hub_time.FromDatetime(parts.clock.now())
     answer.again_after.FromTimedelta(parts.standby_interval)
     order, now = await parts.store.read(actions.wanted_renewal, cluster)
-    if (within := asked(parts, record, order, now)) is not None:
+    if (within := asked_renewal(parts, record, order, now)) is not None:
         answer.renew_within.FromTimedelta(within)
     return answer
 
@@ -79,3 +87,27 @@ async def returning_holder(parts: DoorContext, request: wire.RecoverRequest, cal
     )
     await parts.store.run(readopt, returning)
     return await call.identify()
+
+
+async def issue_addon_token(
+    parts: DoorContext, request: wire.IssueAddOnTokenRequest, record: CertificateRecord
+) -> wire.IssueAddOnTokenResponse:
+    """Issues a ServiceAccount token of an add-on, as TokenRequest of the HTTPS door does, for agents that use only gRPC.
+
+    Raises ForbiddenError for another cluster's agent, InvalidError, the errors of `addon_tokens.account`.
+    """
+    cluster, addon = cluster_name(request.cluster_name), AddOnName(request.addon_name)
+    holder, _ = session_holder(record)
+    if holder != cluster:
+        raise ForbiddenError(f'this certificate is for cluster "{holder}" and cannot act for cluster "{cluster}"')
+    asked = asked_duration(request.requested_duration) if request.HasField("requested_duration") else DEFAULT_LIFETIME
+    if asked < SHORTEST_LIFETIME:
+        shortest, short = SHORTEST_LIFETIME.total_seconds(), asked.total_seconds()
+        raise InvalidError(f"a token lives {shortest:.0f} s at least, and {short:.0f} s were asked for")
+    account = await parts.store.read(addon_tokens.account, cluster, addon)
+    begin = parts.clock.now().replace(microsecond=0)
+    end = begin + min(asked, LONGEST_LIFETIME)
+    token = parts.tokens(account.key.namespace, account.key.name, account.uid, begin=begin, end=end)
+    answer = wire.IssueAddOnTokenResponse(token=token)
+    answer.expires_at.FromDatetime(end.astimezone(UTC))
+    return answer
