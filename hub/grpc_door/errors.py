@@ -4,7 +4,7 @@ Messages of the Registration service that cannot be decoded are refused with Bad
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, NoReturn
 
 import grpc
@@ -61,6 +61,17 @@ async def abort(context: Context, error: Exception) -> NoReturn:
     if error.retry_after is not None:
         trailing = (*trailing, (PUSHBACK, str(round(error.retry_after.total_seconds() * 1000))))
     await context.abort(code, error.message, trailing)
+
+
+@asynccontextmanager
+async def aborting(context: Context) -> AsyncIterator[None]:
+    """Ends the call with the status of each error of the block."""
+    try:
+        yield
+    except aio.AbortError:
+        raise
+    except Exception as error:  # noqa: BLE001 - every failure becomes the call's status
+        await abort(context, error)
 
 
 def _named() -> tuple[tuple[str, str], ...]:

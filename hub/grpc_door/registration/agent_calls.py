@@ -55,7 +55,7 @@ async def check_gone(
     parts: DoorContext, context: Context, request: wire.LeaveRequest, error: UnauthorizedError
 ) -> wire.LeaveResponse:
     """Answers a repeated Leave: the first one revoked the certificate, but its answer was lost. Otherwise raises `error`."""
-    record = await parts.former(context)
+    record = await parts.peers.former(parts.shown(context))
     if not leaving.has_left(record, request.cluster_name):
         raise error
     return wire.LeaveResponse(left=False)

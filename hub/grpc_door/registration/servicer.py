@@ -4,8 +4,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from grpc import aio
-
 from hub.access import check_greeting, check_recovery_view, check_registration, check_request_view, recovering_agent
 from hub.api.bootstrapcredentials import Attested
 from hub.api.certificates import CertificateRecord, Purpose
@@ -13,7 +11,7 @@ from hub.api.certificatesigningrequests.request import AddOnRequest, Submission
 from hub.api.managedclusters import admission as joinlabels
 from hub.api.managedclusters.cluster import Acceptance, ClientConfig, JoinRequest
 from hub.grpc_door.calls import Asking
-from hub.grpc_door.errors import Context, abort
+from hub.grpc_door.errors import Context, aborting
 from hub.grpc_door.messages import asked_duration
 from hub.grpc_door.registration.agent_calls import check_gone, issue_addon_token, leave, returning_holder, stand_by
 from hub.grpc_door.registration.csr_follower import CSRFollower
@@ -66,29 +64,19 @@ class RegistrationService(RegistrationServicer):
     async def FollowRequest(  # noqa: N802 - the method's name
         self, request: wire.FollowRequestRequest, context: Any
     ) -> AsyncIterator[wire.FollowRequestResponse]:
-        try:
-            async with stream(self._parts, context, self._asking.following(request.name)) as call:
-                async for answer in self._decisions.follow(request.name, call, check_request_view):
-                    yield answer
-        except aio.AbortError:
-            raise
-        except Exception as error:  # noqa: BLE001 - every failure becomes the stream's status
-            await abort(context, error)
+        async with aborting(context), stream(self._parts, context, self._asking.following(request.name)) as call:
+            async for answer in self._decisions.follow(request.name, call, check_request_view):
+                yield answer
 
     async def Recover(  # noqa: N802 - the method's name
         self, request: wire.RecoverRequest, context: Any
     ) -> AsyncIterator[wire.FollowRequestResponse]:
-        try:
-            async with stream(self._parts, context, self._asking.recovery()) as call:
-                recovering_agent(await returning_holder(self._parts, request, call))
-                async with call.seat(request.cluster_name):
-                    call.made = await self._recover(request, await call.identify())
-                async for answer in self._decisions.follow(call.made, call, check_recovery_view):
-                    yield answer
-        except aio.AbortError:
-            raise
-        except Exception as error:  # noqa: BLE001 - every failure becomes the stream's status
-            await abort(context, error)
+        async with aborting(context), stream(self._parts, context, self._asking.recovery()) as call:
+            recovering_agent(await returning_holder(self._parts, request, call))
+            async with call.seat(request.cluster_name):
+                call.made = await self._recover(request, await call.identify())
+            async for answer in self._decisions.follow(call.made, call, check_recovery_view):
+                yield answer
 
     async def StandBy(self, request: wire.StandByRequest, context: Any) -> wire.StandByResponse:  # noqa: N802 - as above
         asked, method = self._asking.standby(request.cluster_name), partial(stand_by, self._parts)
@@ -99,15 +87,11 @@ class RegistrationService(RegistrationServicer):
             return await leave(self._parts, request, record)
 
         name = request.cluster_name
-        try:
+        async with aborting(context):
             try:
                 return await unary(self._parts, context, self._asking.leaving(name), left, flow=name)
             except UnauthorizedError as error:
                 return await check_gone(self._parts, context, request, error)
-        except aio.AbortError:
-            raise
-        except Exception as error:  # noqa: BLE001 - every failure becomes the call's status
-            return await abort(context, error)
 
     async def IssueAddOnToken(  # noqa: N802 - the method's name
         self, request: wire.IssueAddOnTokenRequest, context: Any
@@ -130,12 +114,8 @@ class RegistrationService(RegistrationServicer):
             call.created = getattr(made, "created", bool(call.made))
             return made
 
-        try:
+        async with aborting(context):
             return await unary(self._parts, context, asked, answer, flow=flow)
-        except aio.AbortError:
-            raise
-        except Exception as error:  # noqa: BLE001 - every failure becomes the call's status
-            return await abort(context, error)
 
     async def _get_hub(self, request: wire.GetHubRequest, record: CertificateRecord) -> wire.GetHubResponse:
         check_greeting(record)

@@ -8,7 +8,6 @@ from typing import Protocol
 from hub.access import AccessLimits, Peers
 from hub.access.attestations import Attestor
 from hub.api.certificateauthorities.authority import AuthorityRecord
-from hub.api.certificates import CertificateRecord
 from hub.audit import Auditor
 from hub.grpc_door.calls import CallCounts, Gate
 from hub.grpc_door.errors import Context
@@ -84,13 +83,6 @@ class DoorContext:
     """Records which CAs agents trust, and pushes the trust bundle."""
     calls: CallCounts = field(default_factory=CallCounts)
     deferred: Deferred = field(default_factory=Deferred)
-
-    async def former(self, context: Context) -> CertificateRecord:
-        """Returns the record of the peer's certificate, even if it is revoked or expired: it identifies the former holder only.
-
-        Raises UnauthorizedError, UnavailableError.
-        """
-        return await self.peers.former(self.shown(context))
 
     @staticmethod
     def shown(context: Context) -> bytes:
