@@ -7,7 +7,6 @@ every document, valid, nearly valid and invalid. Status, content type and schema
 out, because they do not end. The result is written to bench/fuzz.md.
 """
 
-import argparse
 import asyncio
 import random
 import sys
@@ -21,6 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import click
 import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -227,21 +227,19 @@ async def _run(examples: int, number: int, bounds: Bounds) -> int:
         parts = await wirefuzz.fuzzed(stage, random.Random(number), bounds)  # noqa: S311 - to repeat it
         findings = await asyncio.to_thread(fuzzed, stage.admin, examples=examples, number=number)
     NOTES.write_text(written(findings, parts, examples, number, began))
-    print(NOTES.read_text())
     failures = [*findings.failures.values(), *(shown for part in parts for shown in part.failures.values())]
-    print(*failures, sep="\n\n")
+    click.echo("\n\n".join((NOTES.read_text(), *failures)))
     return 1 if failures else 0
 
 
-def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--examples", type=int, default=60, help="for every operation")
-    options.add_argument("--cases", type=int, default=2_000, help="of bodies, of tokens and of gRPC messages")
-    options.add_argument("--seconds", type=float, default=120.0, help="at most for each of these")
-    options.add_argument("--seed", type=int, default=random.randrange(10**6), help="repeats a run")  # noqa: S311 - no secret
-    asked = options.parse_args()
-    return asyncio.run(_run(asked.examples, asked.seed, Bounds(asked.cases, asked.seconds)))
+@click.command(help=__doc__)
+@click.option("--examples", default=60, show_default=True, help="For every operation.")
+@click.option("--cases", default=2_000, show_default=True, help="Of bodies, of tokens and of gRPC messages.")
+@click.option("--seconds", default=120.0, show_default=True, help="At most for each of these.")
+@click.option("--seed", type=int, default=lambda: random.randrange(10**6), help="Repeats a run.")  # noqa: S311 - no secret
+def main(examples: int, cases: int, seconds: float, seed: int) -> None:
+    sys.exit(asyncio.run(_run(examples, seed, Bounds(cases, seconds))))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
