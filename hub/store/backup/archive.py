@@ -60,9 +60,6 @@ class Manifest(msgspec.Struct, frozen=True):
     key_place: str = "file"
     """Where the hub keeps the keys of its CAs."""
 
-    def rows_of(self, table: str) -> int:
-        return sum(entry.rows for entry in self.tables if entry.name == table)
-
 
 class ArchiveWriter:
     """Context manager that writes a backup. The file appears, complete and with mode 0600, only when `finish` returns."""

@@ -208,7 +208,7 @@ def _go_on(connection: Connection, archive: Archive, above: int, now: datetime) 
     since = max(now - parse_time(archive.manifest.made), timedelta())
     far = max(archive.manifest.revision, above) + RATE * (int(since.total_seconds()) + 60)
     retention = ChangeLogRetention(connection, now + ALL)
-    while retention.compact(now + ALL, PORTION).more:
+    while retention.compact(now + ALL, limit=PORTION).more:
         pass
     connection.execute(update(schema.revision).values(value=far, compacted=far))
     connection.execute(update(schema.history).values(compacted=far))  # history from before the backup stays readable

@@ -7,9 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from hub.api.meta.change import Change, Kind
-from hub.api.objects.history import Ledger, Trimmed
 from hub.ports import ChangeLog
-from hub.ports.objects import EVERYTHING
 from hub.store import schema
 from hub.store.changelog.past import ChangeLogPast
 from hub.store.changelog.retention import ChangeLogRetention
@@ -35,15 +33,14 @@ LEAP = 1_000_000
 """More revisions than a database can lose at once."""
 
 
-class SqlChanges(ChangeLog):
+class SqlChanges(ChangeLogRetention, ChangeLog):
     def __init__(self, connection: Connection, now: datetime, form: RowForm, ringer: str) -> None:
         """`ringer`: this replica, which needs no notification of its own commits."""
-        self._connection = connection
+        super().__init__(connection, now)
         self._form = form
         self._ringer = ringer
         self._newest: int | None = None
         self._past = ChangeLogPast(connection, lambda row: _change(row, form))
-        self._retention = ChangeLogRetention(connection, now)
 
     def since(
         self,
@@ -86,9 +83,6 @@ class SqlChanges(ChangeLog):
     def began(self) -> datetime | None:
         return self._past.began(self.ledger().floor)
 
-    def ledger(self) -> Ledger:
-        return self._retention.ledger()
-
     def _check_remembered(self, revision: int) -> None:
         floor = self.ledger().floor
         if revision < floor:
@@ -121,15 +115,6 @@ class SqlChanges(ChangeLog):
     def oldest(self) -> int:
         return _number(_OLDEST.row(self._connection, {}))
 
-    def compact(self, before: datetime, *, limit: int = EVERYTHING) -> Trimmed:
-        return self._retention.compact(before, limit)
-
-    def forget(self, before: datetime | None, *, limit: int = EVERYTHING) -> Trimmed:
-        return self._retention.forget(before, limit)
-
-    def measure(self, *, limit: int = EVERYTHING) -> bool:
-        return self._retention.measure(limit)
-
     def advance(self, by: int) -> int:
         """Take the next `by` revisions and return the last; locks the counter until the commit."""
         return _number(_ADVANCE.row(self._connection, {"by": by, "ringer": self._ringer}))
@@ -145,7 +130,7 @@ class SqlChanges(ChangeLog):
         if newest >= seen and not self._is_another(shown, oldest):
             return False
         far = max(newest, seen) + LEAP
-        self._retention.leap(far)
+        self.leap_to(far)
         return True
 
     def _is_another(self, shown: Change | None, oldest: int) -> bool:

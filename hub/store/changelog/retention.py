@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delete, func, insert, select, update
 
 from hub.api.objects.history import BYTES_OF_A_ROW, UNREMEMBERED, Ledger, Trimmed
+from hub.ports.objects import EVERYTHING
 from hub.store import schema
 from hub.store.engine.encoding import to_micros
 from machinery.meta.objects import ChangeType
@@ -86,13 +87,12 @@ class ChangeLogRetention:
         self._now = to_micros(now)
 
     def ledger(self) -> Ledger:
-        """The current bounds."""
         compacted, floor, seen, measured, counted = self._connection.execute(_LEDGER).one()
         if seen != compacted:  # no row yet, or compacted by a release without history
             return Ledger(compacted, compacted)
         return Ledger(compacted, floor, measured, counted)
 
-    def compact(self, before: datetime, limit: int) -> Trimmed:
+    def compact(self, before: datetime, *, limit: int = EVERYTHING) -> Trimmed:
         """Advance `compacted` over at most `limit` rows older than `before`, and delete rows that only watches need."""
         ledger = self.ledger()
         point, more = self._passed(ledger.compacted, to_micros(before), limit)
@@ -104,7 +104,7 @@ class ChangeLogRetention:
         self._write(Ledger(point, ledger.floor, ledger.measured, ledger.bytes - freed))
         return Trimmed(rows, more)
 
-    def forget(self, before: datetime | None, limit: int) -> Trimmed:
+    def forget(self, before: datetime | None, *, limit: int = EVERYTHING) -> Trimmed:
         """Advance `floor` over at most `limit` rows, older than `before` (None: any age), never above `compacted`."""
         ledger = self.ledger()
         point, more = self._passed(ledger.floor, None if before is None else to_micros(before), limit)
@@ -115,7 +115,7 @@ class ChangeLogRetention:
         self._write(Ledger(ledger.compacted, point, ledger.measured, ledger.bytes - freed))
         return Trimmed(rows, more)
 
-    def measure(self, limit: int) -> bool:
+    def measure(self, *, limit: int = EVERYTHING) -> bool:
         """Add the size of at most `limit` rows written since the last call. Returns whether there may be more."""
         ledger = self.ledger()
         some = select(_row.revision).where(_row.revision > ledger.measured).order_by(_row.revision).limit(limit).subquery()
@@ -127,7 +127,7 @@ class ChangeLogRetention:
         self._write(Ledger(ledger.compacted, ledger.floor, last, counted))
         return int(count) == limit
 
-    def leap(self, far: int) -> None:
+    def leap_to(self, far: int) -> None:
         """Continue the log at revision `far`. The past below stays readable and is retained as before."""
         ledger = self.ledger()
         self._connection.execute(update(schema.revision).values(value=far, compacted=far))

@@ -27,10 +27,6 @@ def from_micros(micros: int) -> datetime:
     return EPOCH + timedelta(microseconds=micros)
 
 
-def optional_micros(moment: datetime | None) -> int | None:
-    return None if moment is None else to_micros(moment)
-
-
 def optional_instant(micros: int | None) -> datetime | None:
     return None if micros is None else from_micros(micros)
 
