@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -31,25 +31,21 @@ KNOWN_WITHIN = timedelta(seconds=60)
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderElectionConfig:
-    """Election parameters of this replica. `alone`: no other replica can use the database."""
-
-    replica: str
-    timings: Timings
-    alone: bool = False
-
-
 class Leading:
-    """Takes part in the election. `controllers` makes the controllers of a term over a fenced store."""
+    """Takes part in the election. `controllers` makes the controllers of a term over a fenced store.
+
+    `replica`: this replica's name. `alone`: no other replica can use the database.
+    """
 
     def __init__(
         self,
         store: Store,
         lock: Lock,
-        candidacy: LeaderElectionConfig,
         controllers: Callable[[FencedStore], ControllerManager],
         *,
+        replica: str,
+        timings: Timings,
+        alone: bool = False,
         clock: Clock,
         timetable: Timetable,
         group_suffix: str,
@@ -63,12 +59,12 @@ class Leading:
         self.leadership = Leadership(clock)
         self._elector = Elector(
             lock,
-            Candidate(candidacy.replica, str(uuid4())),
+            Candidate(replica, str(uuid4())),
             self._lead,
-            timings=candidacy.timings,
+            timings=timings,
             clock=clock,
             leadership=self.leadership,
-            alone=candidacy.alone,
+            alone=alone,
         )
         self._may_run = asyncio.Event()
         self._working: ControllerManager | None = None
@@ -166,16 +162,17 @@ async def leadership(
 ) -> AsyncGenerator[Leading]:
     """Take part in the election during the block. `replica`: this replica's name."""
     timings = settings.election_timings
-    candidacy = LeaderElectionConfig(replica, timings, alone=settings.is_alone)
     lifeline = SqlLifeline(settings.store_url, lease=timings.lease)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(lifeline.close)
-        lock = await _lock(settings, candidacy, RowLock(lifeline), clock, stack)
+        lock = await _lock(settings, replica, RowLock(lifeline), clock, stack)
         leading = Leading(
             store,
             lock,
-            candidacy,
             controllers,
+            replica=replica,
+            timings=timings,
+            alone=settings.is_alone,
             clock=clock,
             timetable=timetable,
             group_suffix=settings.api_group_suffix,
@@ -189,13 +186,11 @@ async def leadership(
                 await leading.stop()
 
 
-async def _lock(
-    settings: HubSettings, candidacy: LeaderElectionConfig, row: RowLock, clock: Clock, stack: AsyncExitStack
-) -> Lock:
-    if candidacy.alone:
+async def _lock(settings: HubSettings, replica: str, row: RowLock, clock: Clock, stack: AsyncExitStack) -> Lock:
+    if settings.is_alone:
         return SoleLock(row)
     if settings.leader_elect_resource_lock == "database":
         return row
     from hub.election.in_cluster import lease_lock  # noqa: PLC0415 - 60 MB that only such a hub needs
 
-    return await stack.enter_async_context(lease_lock(settings, candidacy.replica, row, clock))
+    return await stack.enter_async_context(lease_lock(settings, replica, row, clock))

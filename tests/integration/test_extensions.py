@@ -53,7 +53,7 @@ async def test_the_kubernetes_ca_signs_logins_first_and_opens_the_hub_only_to_na
                 own = [each for each in hub.operators.authenticators if isinstance(each, KubernetesAuthority)]
                 assert len(own) == expected
                 running = {task.get_name() for task in asyncio.all_tasks()}
-                watched = ("managers", "deployments", "agents", "outdated", "cluster_info")
+                watched = ("managers", "deployments", "agents", "outdated pods", "cluster info")
                 assert {f"hub/mirror of {each}" for each in watched} <= running
         nowhere = {**CERT_AGENT, "kube_cert_agent_namespace": None, "management_cluster": str(file)}
         with pytest.raises(InvalidError, match="kube_cert_agent_namespace, or POD_NAMESPACE"):

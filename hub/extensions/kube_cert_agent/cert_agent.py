@@ -5,7 +5,7 @@ from typing import Any
 
 from hub.election.fence import FencedStore
 from hub.extensions.kube_cert_agent import controller
-from hub.extensions.kube_cert_agent.cluster_client import HostCluster, mirrors
+from hub.extensions.kube_cert_agent.cluster_client import OUTDATED, HostCluster, mirrors
 from hub.extensions.kube_cert_agent.controller import KEY, IssuerBook, KubeCertAgent, OutdatedPods
 from hub.extensions.kube_cert_agent.deployment import AgentDeploymentShape
 from hub.extensions.kube_cert_agent.issuer import AuthorityProvider
@@ -42,7 +42,7 @@ class CertAgent:
         """This replica leads now: let the controllers write what they only read before."""
         self._book.lead(fenced)
         self.look()
-        for key in self._mirrors.outdated.items:
+        for key in self._mirrors[OUTDATED].items:
             self._cleaner.enqueue(key.name)
 
     def snapshot(self) -> Mapping[str, Any]:
@@ -52,4 +52,4 @@ class CertAgent:
         """What must run while the hub serves, by name. The first pass records the status even if nothing ever changes."""
         self.look()
         controllers = {each.name: each.run for each in (self._agent, self._cleaner)}
-        return {**controllers, **{f"mirror of {name}": mirror.run for name, mirror in self._mirrors._asdict().items()}}
+        return {**controllers, **{f"mirror of {name}": mirror.run for name, mirror in self._mirrors.items()}}

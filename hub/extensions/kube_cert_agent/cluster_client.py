@@ -5,7 +5,7 @@ import binascii
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from hub.api.meta import document as doc
 from hub.extensions.kube_cert_agent.deployment import CONTAINER, PROGRAM, SCHEMA, AgentDeploymentShape
@@ -61,7 +61,7 @@ def _checked(authority: str) -> str:
 
 PODS, NODES = RestResource("", "v1", "pods"), RestResource("", "v1", "nodes")
 CONFIG_MAPS, DEPLOYMENTS = RestResource("", "v1", "configmaps"), RestResource("apps", "v1", "deployments")
-KUBE_SYSTEM = "kube-system"
+KUBE_SYSTEM, OUTDATED = "kube-system", "outdated pods"
 MANAGERS = {"labelSelector": "component=kube-controller-manager"}
 PRINT_WITHIN = timedelta(seconds=20)
 
@@ -102,29 +102,18 @@ class ClusterClient(Protocol):
         """Delete exactly the object that was read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Collections:
-    """Path and query of each watched collection."""
-
-    managers: tuple[str, Mapping[str, str]]
-    deployments: tuple[str, Mapping[str, str]]
-    agents: tuple[str, Mapping[str, str]]
-    outdated: tuple[str, Mapping[str, str]]
-    cluster_info: tuple[str, Mapping[str, str]]
-
-    @classmethod
-    def of(cls, shape: AgentDeploymentShape) -> "Collections":
-        [(label, _)] = shape.selector.items()
-        kept = [f"{key}={value}" for key, value in sorted(shape.labels.items())]
-        pods = PODS.path(namespace=shape.namespace)
-        config_maps = CONFIG_MAPS.path(namespace=INFO_NAMESPACE)
-        return cls(
-            managers=(PODS.path(namespace=KUBE_SYSTEM), MANAGERS),
-            deployments=(DEPLOYMENTS.path(namespace=shape.namespace), {"fieldSelector": f"metadata.name={shape.name}"}),
-            agents=(pods, {"labelSelector": f"{label}={SCHEMA}"}),
-            outdated=(pods, {"labelSelector": ",".join((label, f"{label}!={SCHEMA}", *kept))}),
-            cluster_info=(config_maps, {"fieldSelector": f"metadata.name={INFO_NAME}"}),
-        )
+def collections_of(shape: AgentDeploymentShape) -> Mapping[str, tuple[str, Mapping[str, str]]]:
+    """Path and query of each watched collection, by name."""
+    [(label, _)] = shape.selector.items()
+    kept = [f"{key}={value}" for key, value in sorted(shape.labels.items())]
+    pods, deployments = PODS.path(namespace=shape.namespace), DEPLOYMENTS.path(namespace=shape.namespace)
+    return {
+        "managers": (PODS.path(namespace=KUBE_SYSTEM), MANAGERS),
+        "deployments": (deployments, {"fieldSelector": f"metadata.name={shape.name}"}),
+        "agents": (pods, {"labelSelector": f"{label}={SCHEMA}"}),
+        OUTDATED: (pods, {"labelSelector": ",".join((label, f"{label}!={SCHEMA}", *kept))}),
+        "cluster info": (CONFIG_MAPS.path(namespace=INFO_NAMESPACE), {"fieldSelector": f"metadata.name={INFO_NAME}"}),
+    }
 
 
 class HostCluster(ClusterClient):
@@ -135,10 +124,10 @@ class HostCluster(ClusterClient):
         self._shape = shape
         self._pod = pod
         self._owner: Document | None = None
-        self._watched = Collections.of(shape)
+        self._watched = collections_of(shape)
 
     async def managers(self) -> Sequence[Document]:
-        return await self._client.list(*self._watched.managers)
+        return await self._client.list(*self._watched["managers"])
 
     async def nodes(self) -> Sequence[Document]:
         return await self._client.list(NODES.path())
@@ -163,7 +152,7 @@ class HostCluster(ClusterClient):
         await self._client.delete(self._path(), _only(deployment))
 
     async def agents(self) -> Sequence[Document]:
-        return await self._client.list(*self._watched.agents)
+        return await self._client.list(*self._watched["agents"])
 
     async def cluster_info(self) -> Document:
         return await self._client.get(CONFIG_MAPS.path(INFO_NAME, namespace=INFO_NAMESPACE))
@@ -202,19 +191,14 @@ def is_outdated(pod: Document, shape: AgentDeploymentShape) -> bool:
     return found.get(label, value) != value and shape.labels.items() <= found.items()
 
 
-class Mirrors(NamedTuple):
-    """A mirror for each collection."""
+def mirrors(
+    client: KubeClient, shape: AgentDeploymentShape, look: Callable[[], None], clean: Callable[[str], None]
+) -> Mapping[str, Reflector[Any]]:
+    """A mirror of each watched collection, by its name.
 
-    managers: Reflector[Any]
-    deployments: Reflector[Any]
-    agents: Reflector[Any]
-    outdated: Reflector[Any]
-    cluster_info: Reflector[Any]
-
-
-def mirrors(client: KubeClient, shape: AgentDeploymentShape, look: Callable[[], None], clean: Callable[[str], None]) -> Mirrors:
-    """`look` is called on every relevant change, `clean` with the name of each pod of an older form."""
-    watched = Collections.of(shape)
+    `look` is called on every relevant change, `clean` with the name of each pod of an older form.
+    """
+    kept = {"deployments": _written, "cluster info": lambda config_map: dict(doc.mapping(config_map, "data"))}
 
     def changed(_key: ObjectKey, _value: object) -> None:
         look()
@@ -223,18 +207,10 @@ def mirrors(client: KubeClient, shape: AgentDeploymentShape, look: Callable[[], 
         if value is not None:
             clean(key.name)
 
-    def mirror(
-        place: tuple[str, Any], keep: Callable[[Document], object], on_change: Callable[[ObjectKey, Any], None] = changed
-    ) -> Reflector[Any]:
-        return Reflector(client, place[0], keep, query=place[1], on_change=on_change)
-
-    return Mirrors(
-        mirror(watched.managers, _life),
-        mirror(watched.deployments, _written),
-        mirror(watched.agents, _life),
-        mirror(watched.outdated, _life, outdated),
-        mirror(watched.cluster_info, lambda document: dict(doc.mapping(document, "data"))),
-    )
+    return {
+        name: Reflector(client, path, kept.get(name, _life), query=query, on_change=outdated if name == OUTDATED else changed)
+        for name, (path, query) in collections_of(shape).items()
+    }
 
 
 def _life(pod: Document) -> object:

@@ -118,7 +118,7 @@ async def run_the_cert_agent(client: KubeClient, admin: KubeClient, told: dict[s
     await OutdatedPods(host, shape, book.leads).reconcile(outdated["metadata"]["name"])
     await agent.reconcile(KEY)  # makes it anew
     async with AsyncExitStack() as stack:
-        for mirror in mirrors(client, shape, lambda: None, lambda _name: None):
+        for mirror in mirrors(client, shape, lambda: None, lambda _name: None).values():
             await mirror._list()
             query = {**mirror._query, "resourceVersion": mirror._revision or ""}
             await stack.enter_async_context(client.watch(mirror.path, query, within=timedelta(seconds=20)))

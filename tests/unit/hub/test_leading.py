@@ -19,7 +19,7 @@ from hub.election.locks import LeaseAndTerm, RowLock
 from hub.extensions.settings import load
 from hub.metrics.replica import add_leader
 from hub.ports import Leaders, Store
-from hub.replica.leader_election import LeaderElectionConfig, Leading
+from hub.replica.leader_election import Leading
 from hub.store.engine.timeouts import SessionLimits
 from machinery.client.rest import KubeClient
 from machinery.election import Candidate, Elector, Leadership, Lock, Term, TermEnd, Timings
@@ -62,8 +62,9 @@ async def running(hub: Hub, timetable: ManualTimetable, lock: Lock | None = None
     leading = Leading(
         hub.store,
         lock or RowLock(InlineLifeline(hub.store)),
-        LeaderElectionConfig("hub-0", FAST),
         controllers,
+        replica="hub-0",
+        timings=FAST,
         clock=LoopClock(asyncio.get_running_loop()),
         timetable=timetable,
         group_suffix=GROUP_SUFFIX,
