@@ -39,7 +39,7 @@ from machinery.errors import (
     TooLargeError,
     UnauthorizedError,
 )
-from machinery.meta.objects import Document, Key
+from machinery.meta.objects import Document, Key, Page, Query
 from machinery.meta.timestamps import format_time
 from machinery.product import NAME
 from machinery.runtime.clock import Clock
@@ -187,6 +187,14 @@ def _credential(issued: IssuedCertificate, key: bytes | None) -> dict[str, str]:
     }
 
 
+class NothingStored(MemoryStorage):
+    """Its list is always empty, so that `kubectl get` of a category works."""
+
+    async def list(self, resource: GroupResource, query: Query) -> Page:
+        del resource, query
+        return Page((), 0)
+
+
 SCHEMA: Schema = record(
     "TokenCredentialRequest exchanges a token for a client certificate that is good for minutes. Nothing of it is kept. What "
     "is wrong with a token is never told: the answer then has a message and no credential.",
@@ -221,7 +229,6 @@ SCHEMA: Schema = record(
 
 
 def token_credential_request(group: str, answers: Answers) -> Resource:
-    """`list` is always empty, so that `kubectl get` of a category works."""
     return Resource(
         group=group,
         version="v1alpha1",
@@ -230,6 +237,6 @@ def token_credential_request(group: str, answers: Answers) -> Resource:
         categories=(NAME,),
         verbs=("create", "list"),
         schema=SCHEMA,
-        storage=MemoryStorage(),
+        storage=NothingStored(),
         answers=answers,
     )
