@@ -23,12 +23,13 @@ def key(entry: Mapping[str, Any]) -> str:
     if len(entry) == 1:
         ((name, content),) = entry.items()
         if isinstance(content, str):
-            return _text_key(name, content)
+            return text_key(name, content)
     return KEY + _dumped({name: _plain(entry[name]) for name in sorted(entry)})
 
 
 @lru_cache(maxsize=4096)
-def _text_key(name: str, content: str) -> str:
+def text_key(name: str, content: str) -> str:
+    """As `key`, for an entry with one key field that holds a text."""
     return KEY + _dumped({name: content})
 
 

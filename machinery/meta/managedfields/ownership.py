@@ -31,6 +31,9 @@ class Operation(StrEnum):
     UPDATE = "Update"
 
 
+_OPERATIONS = {str(operation): operation for operation in Operation}
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class FieldWriter:
     """A field manager. Requests with equal writers are one owner. An applier is the same in every version."""
@@ -92,7 +95,7 @@ def of_entries(entries: list[Document]) -> dict[FieldWriter, FieldHolding]:
     """Owners in entries that `written` has encoded. Nothing is checked or decoded."""
     holdings = {}
     for entry in entries:
-        operation, version = Operation(entry["operation"]), entry["apiVersion"]
+        operation, version = _OPERATIONS[entry["operation"]], entry["apiVersion"]
         own_version = "" if operation is Operation.APPLY else version
         writer = FieldWriter(entry.get("manager", ""), operation, entry.get("subresource", ""), own_version)
         holdings[writer] = FieldHolding(version, entry["fieldsV1"], entry.get("time"), entry)
@@ -191,9 +194,15 @@ def updated(
     """The owners after a create, update or patch. `taken`: the written fields that each updater now owns."""
     left = released(changed, holdings, taken)
     for writer, fields in taken.items():
+        if not fields:
+            continue
         before = left.get(writer)
-        if fields:
-            left[writer] = FieldHolding(writer.api_version, union(before.fields, fields) if before else fields, time)
+        if before is None:
+            left[writer] = FieldHolding(writer.api_version, fields, time)
+        elif before.entry is not None and fieldset.covers(before.fields, fields):
+            left[writer] = FieldHolding(writer.api_version, before.fields, time, {**before.entry, "time": time})
+        else:
+            left[writer] = FieldHolding(writer.api_version, union(before.fields, fields), time)
     return _capped(left)
 
 
@@ -206,7 +215,7 @@ def released(
         comparison = changed(holding.api_version)
         if comparison is None:
             continue
-        kept = (keeping or {}).get(writer)
+        kept = keeping.get(writer) if keeping else None
         lost = comparison.written if kept is None else minus(comparison.written, kept)
         fields = holding.fields
         for gone in (comparison.removed, lost):

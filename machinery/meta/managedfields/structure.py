@@ -64,6 +64,8 @@ class Structure:
             return fieldset.value(entry) if isinstance(entry, Hashable) and entry is not None else None
         if not isinstance(entry, dict):
             return None
+        if len(self.keys) == 1 and isinstance(text := entry.get(self.keys[0]), str):
+            return fieldset.text_key(self.keys[0], text)  # most lists, such as conditions
         known = {name: entry.get(name, self.defaults.get(name)) for name in self.keys}
         found = {name: part for name, part in known.items() if part is not None}
         return fieldset.key(found) if found and all(isinstance(part, Hashable) for part in found.values()) else None
