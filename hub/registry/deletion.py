@@ -19,8 +19,7 @@ from hub.registry import namespaces
 from hub.registry.certificates import service as certificates
 from hub.registry.generic.definition import WritePath
 from hub.registry.kinds import WRITE_PATHS
-from hub.registry.managedclusters import content
-from hub.registry.managedclusters import service as clusters
+from hub.registry.managedclusters import service
 from machinery.identity import ClusterName
 from machinery.meta.objects import Key, Query, StoredObject
 
@@ -55,21 +54,21 @@ def delete_cluster(tx: Transaction, name: str, deadline: timedelta, actor: str) 
     before = removal.OVERDUE in {entry.get("reason") for entry in doc.conditions(stored.document)}
     if removal.is_emptied(stored.document):
         if overdue and not before:
-            clusters.set_condition(tx, ClusterName(name), removal.waiting_for_others(stored.document), actor)
+            service.set_condition(tx, ClusterName(name), removal.waiting_for_others(stored.document), actor)
         return ClusterDeletionProgress(held=1, overdue=overdue and not before)
     moved = _remove_next(tx, name, actor, at_once=overdue)
-    left = Remaining.of([(kind, each.document) for kind, each in content.of_cluster(tx, name)])
+    left = Remaining.of([(kind, each.document) for kind, each in service.content_of(tx, name)])
     if not left.objects:
         _let_go(tx, stored, actor)
         return ClusterDeletionProgress(gone=True, moved=moved)
     told = removal.progress(name, left, deadline, overdue=overdue)
-    clusters.set_condition(tx, ClusterName(name), told, actor)
+    service.set_condition(tx, ClusterName(name), told, actor)
     return ClusterDeletionProgress(moved=moved, held=left.held, overdue=overdue and not before)
 
 
 def _remove_next(tx: Transaction, name: str, actor: str, *, at_once: bool) -> int:
     """Delete or mark the next objects; return their number."""
-    found = list(content.of_cluster(tx, name))
+    found = list(service.content_of(tx, name))
     addons = [stored for kind, stored in found if kind == ADDONS]
     first = min((removal.priority(stored.document) for stored in addons), default=0)
     due = [(ADDONS, stored) for stored in addons if at_once or removal.priority(stored.document) == first]
@@ -86,7 +85,7 @@ def _let_go(tx: Transaction, cluster: StoredObject, actor: str) -> None:
     _revoke(tx, cluster.key.name)
     others = [name for name in doc.finalizers(cluster.document) if name != removal.FINALIZER]
     new = doc.with_status_condition(cluster.document, removal.GONE, tx.now)
-    clusters.put(tx, doc.with_metadata(new, finalizers=others or None), cluster, actor, writer=HUB_WRITER)
+    service.put(tx, doc.with_metadata(new, finalizers=others or None), cluster, actor, writer=HUB_WRITER)
 
 
 def _revoke(tx: Transaction, name: str) -> None:
@@ -96,7 +95,7 @@ def _revoke(tx: Transaction, name: str) -> None:
 def _give_up(tx: Transaction, cluster: StoredObject, actor: str) -> ClusterDeletionProgress:
     """Delete everything at once, regardless of finalizers."""
     orphaned = []
-    found = list(content.of_cluster(tx, cluster.key.name))
+    found = list(service.content_of(tx, cluster.key.name))
     for kind, stored in found:
         held = doc.finalizers(stored.document)
         if held:
@@ -104,7 +103,7 @@ def _give_up(tx: Transaction, cluster: StoredObject, actor: str) -> ClusterDelet
         _remove_whole(tx, kind, stored, actor)
     others = [str(name) for name in doc.finalizers(cluster.document) if name != removal.FINALIZER]
     orphaned += [f"the cluster itself ({name})" for name in others]
-    clusters.put(tx, removal.unheld(cluster.document), cluster, actor, writer=HUB_WRITER)
+    service.put(tx, removal.unheld(cluster.document), cluster, actor, writer=HUB_WRITER)
     return ClusterDeletionProgress(gone=True, moved=len(found), orphaned=tuple(orphaned))
 
 

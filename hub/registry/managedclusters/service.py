@@ -1,12 +1,13 @@
 """Use cases about ManagedClusters, including the kind's only write path."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 from hub.api import managedclustersets as sets
+from hub.api.certificatesigningrequests.request import RequestPhase, phase
 from hub.api.liveness import DEFAULT_LEASE_DURATION
 from hub.api.managedclusters import admission, availability, removal
 from hub.api.managedclusters import cluster as rules
@@ -17,7 +18,19 @@ from hub.api.managedclusters.availability import transition
 from hub.api.managedclusters.cluster import Joined, JoinRequest, StatusReport
 from hub.api.managedclustersets import with_namespace_conditions
 from hub.api.meta import document as doc
-from hub.api.meta.change import CLUSTER_SETS, MANAGED_CLUSTERS
+from hub.api.meta.change import (
+    ADDONS,
+    CLUSTER_SETS,
+    CONFIG_MAPS,
+    LEASES,
+    MANAGED_CLUSTERS,
+    REQUESTS,
+    ROLE_BINDINGS,
+    ROLES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    Kind,
+)
 from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER
 from hub.api.revocations import CLUSTER_DELETED, CLUSTER_REBUILT
 from hub.ports import Transaction, Written
@@ -25,11 +38,11 @@ from hub.registry import namespaces
 from hub.registry.certificates import service as certificates
 from hub.registry.certificatesigningrequests import credential_uses
 from hub.registry.generic.objects import store
-from hub.registry.managedclusters import content
 from machinery.errors import AlreadyExistsError, ErrorSubject, ForbiddenError, NotFoundError
-from machinery.identity import ClusterName, CredentialId, cluster_name, parse_bootstrap_user
+from machinery.identity import CLUSTER_LABEL, ClusterName, CredentialId, cluster_name, parse_bootstrap_user
 from machinery.meta.conditions import Condition
-from machinery.meta.objects import Document, Key, StoredObject
+from machinery.meta.objects import Document, Key, Query, StoredObject
+from machinery.meta.selectors import Operator, Requirement
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
@@ -47,7 +60,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
         document = _hand_over(tx, document)
     document = doc.stamped(document, before, uid=old.uid if old else str(uuid4()), now=tx.now, generations=True)
     if doc.is_deleting(document) and old is not None and not doc.finalizers(document):
-        if not content.is_there(tx, old.key.name):
+        if not has_content(tx, old.key.name):
             return remove(tx, old, actor)
         document = removal.held(document)  # content was created while other finalizers kept the cluster
     if rules.is_denial(before, document):
@@ -85,7 +98,7 @@ def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
     The content is deleted first: see `hub.registry.deletion`, whose finalizer keeps the cluster.
     """
     document = old.document
-    if not doc.is_deleting(document) and (doc.finalizers(document) or content.is_there(tx, old.key.name)):
+    if not doc.is_deleting(document) and (doc.finalizers(document) or has_content(tx, old.key.name)):
         return put(tx, doc.deleting(removal.held(document), tx.now), old, actor)
     certificates.revoke_cluster(tx, ClusterName(old.key.name), CLUSTER_DELETED)
     tx.credentials.forget_name(ClusterName(old.key.name))
@@ -257,3 +270,31 @@ def note_clock_skew(tx: Transaction, cluster: ClusterName, skew: timedelta, limi
     condition = availability.clock_condition(stored.document, skew, limit)
     if availability.is_clock_news(stored.document, condition):
         set_condition(tx, cluster, condition, actor)
+
+
+CONTENT_PAGE = 200
+MADE_FOR_CLUSTERS = (ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, SECRETS, CONFIG_MAPS, LEASES)
+"""Kinds whose objects with labels of a cluster or add-on were made for it."""
+
+
+def content_of(tx: Transaction, name: str) -> Iterator[tuple[Kind, StoredObject]]:
+    """All content with its kind, add-ons first."""
+    yield from _all_of(tx, ADDONS, Query(namespace=name))
+    for kind in MADE_FOR_CLUSTERS:
+        yield from (found for found in _all_of(tx, kind, Query(namespace=name)) if removal.is_made_for(found[1].document, name))
+    labelled = Requirement(CLUSTER_LABEL, Operator.EQUALS, (name,))
+    requests = _all_of(tx, REQUESTS, Query(labels=(labelled,)))
+    yield from (found for found in requests if phase(found[1].document) is RequestPhase.PENDING)
+
+
+def has_content(tx: Transaction, name: str) -> bool:
+    """Whether anything must be removed before the cluster."""
+    return next(content_of(tx, name), None) is not None
+
+
+def _all_of(tx: Transaction, kind: Kind, query: Query) -> Iterator[tuple[Kind, StoredObject]]:
+    more, after = True, None
+    while more:
+        page = tx.objects.find(kind, Query(query.namespace, query.labels, limit=CONTENT_PAGE, after=after))
+        yield from ((kind, stored) for stored in page.items)
+        more, after = page.after is not None, page.after
