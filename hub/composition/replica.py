@@ -4,7 +4,7 @@ from hub.audit import DecisionAudit
 from hub.composition.agents import AgentsDoor
 from hub.composition.core import HubCore
 from hub.composition.operators import OperatorsDoor
-from hub.controllers.hub import serving_certificate
+from hub.controllers.hub.replicas import start_serving_certificate
 from hub.controllers.manager import ControllerManager
 from hub.election.fence import FencedStore
 from hub.metrics.replica import add_leader
@@ -22,7 +22,7 @@ async def start_controllers(core: HubCore, agents: AgentsDoor, *, leads: bool) -
     failed = context.process.shutdown.failed
     working = await stack.enter_async_context(GuardedTasks("own controllers", on_end=failed))
     timetable = await stack.enter_async_context(Scheduler())
-    serving_certificate.start(core.certificates.doors.renew, working, timetable)
+    start_serving_certificate(core.certificates.doors.renew, working, timetable)
 
     def controllers_of_term(fenced: FencedStore) -> ControllerManager:
         for lead in core.on_lead:

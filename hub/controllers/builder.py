@@ -16,7 +16,6 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, APPROVAL_RULES, CLUSTER_SETS, NAMESPACES, Change, Kind
 from hub.controllers import event_recorder
 from hub.controllers.event_recorder import Recorder
-from hub.controllers.observers.deletion_watcher import DeletionWatcher
 from hub.controllers.observers.fleet_index import FleetIndex
 from hub.ports import Issuer, Store, Transaction
 from hub.registry.approvalrules.approval import ApprovalOutcome
@@ -155,8 +154,7 @@ class ControllerBuilder:
         self._recorder = Recorder(store)
         self._events = self.add(event_recorder.NAME, self._recorder)
         self.fleet = FleetIndex()
-        self.deletions = DeletionWatcher()
-        self.handlers.observers += [self.fleet, self.deletions]
+        self.handlers.observers.append(self.fleet)
 
     @property
     def brake_limits(self) -> BrakeLimits:

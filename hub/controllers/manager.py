@@ -9,18 +9,9 @@ from hub.api.certificates import Lifetimes
 from hub.api.events import EventRecord
 from hub.api.meta.change import REVOCATIONS
 from hub.controllers.builder import ControllerBuilder, DecisionRecorder, Since
-from hub.controllers.certificates import approval, authenticators, issuance, rotation
+from hub.controllers.certificates import approval, authenticators, rotation
 from hub.controllers.certificates.rotation import Rotation
-from hub.controllers.clusters import (
-    addons,
-    availability,
-    cluster_profiles,
-    cluster_sets,
-    namespaces,
-    removal,
-    staleness,
-    taints,
-)
+from hub.controllers.clusters import addons, availability, cluster_sets, deletion, staleness, taints
 from hub.controllers.hub import replicas, retention
 from hub.controllers.observers.transition_recorder import TransitionRecorder
 from hub.ports import Issuer, Store
@@ -33,13 +24,10 @@ from machinery.runtime.tasks import GuardedTasks
 
 SYNCED_WITHIN = timedelta(seconds=60)
 CONTROLLERS: Sequence[Callable[[ControllerBuilder], object]] = (
-    namespaces.register,
+    deletion.register,
     cluster_sets.register,
     addons.register,
-    cluster_profiles.register,
-    removal.register,
     approval.register,
-    issuance.register,
     availability.register,
     taints.register,
     staleness.register,

@@ -9,7 +9,7 @@ from hub.api.events import EventRecord
 from hub.api.managedclustersets import API_VERSION, BY_LABELS, EXCLUSIVE, KIND, LABEL
 from hub.api.meta.change import Kind
 from hub.api.namespaces import namespace
-from hub.controllers.clusters import addons, cluster_profiles, cluster_sets
+from hub.controllers.clusters import addons, cluster_sets
 from hub.ports import Store, Transaction
 from hub.registry import namespaces
 from hub.registry.kinds import WRITE_PATHS
@@ -29,7 +29,7 @@ class Fleetwork:
         self.store = store
         self.builder = builder_of(store, default_cluster_set=default_cluster_set, cluster_profiles=with_profiles)
         self.builder.record_event = self.told.append  # type: ignore[method-assign,assignment]
-        for register in (cluster_sets.register, addons.register, cluster_profiles.register):
+        for register in (cluster_sets.register, addons.register):
             register(self.builder)
         self._revision = 0
 

@@ -1,4 +1,4 @@
-"""Decisions by rules instead of an operator: acceptance of clusters, approval of requests, and the statuses of ApprovalRules.
+"""Acceptance of clusters, approval of requests and their issuance, and the statuses of the ApprovalRules that decide.
 
 Acceptance also owns the condition HubAcceptedManagedCluster, which reflects `spec.hubAcceptsClient` as set by an operator or a
 rule (OCM's ManagedCluster controller). A cluster that was never accepted has no such condition. A rule accepts a cluster only
@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from hub.api.approvalrules import FLAG, ApprovalRule, RuleDecision, RuleVerdict
+from hub.api.certificates import Lifetimes
 from hub.api.certificatesigningrequests import request as requests
 from hub.api.certificatesigningrequests.request import RequestPhase
 from hub.api.events import EventRecord
@@ -18,13 +19,15 @@ from hub.api.managedclusters import cluster as rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, NAMESPACES, REQUESTS
 from hub.controllers import ACTOR
-from hub.controllers.batch import TransactionReconciler
+from hub.controllers.batch import TransactionReconciler, UseCaseReconciler
 from hub.controllers.builder import ControllerBuilder, GenerationFilter
-from hub.ports import Store, Transaction
+from hub.ports import Issuer, Store, Transaction
 from hub.registry.approvalrules import approval as approving
 from hub.registry.approvalrules import service as approval_rules
 from hub.registry.approvalrules.approval import ApprovalOutcome
 from hub.registry.approvalrules.service import DecisionCount
+from hub.registry.certificatesigningrequests import issuance
+from hub.registry.certificatesigningrequests import service as request_service
 from hub.registry.managedclusters import service as clusters
 from machinery.identity import ClusterName
 from machinery.meta import conditions
@@ -32,7 +35,7 @@ from machinery.meta.conditions import Condition
 from machinery.meta.objects import Document, Key
 from machinery.runtime.controller import Batch, BatchReconciler
 
-ACCEPTANCE, APPROVAL, RULES = "acceptance", "approval", "approval-rules"
+ACCEPTANCE, APPROVAL, RULES, ISSUANCE = "acceptance", "approval", "approval-rules", "issuance"
 COUNTS = ""
 """Key of the rules' counts."""
 ACCEPTED = "accepted/"
@@ -204,6 +207,20 @@ class RuleStatusReconciler(BatchReconciler[str]):
                 return
 
 
+def issuance_reconciler(store: Store, issuer: Issuer, lifetimes: Lifetimes) -> UseCaseReconciler:
+    """Signs with `issuer`; the hub's records determine the content of each certificate."""
+
+    def issue(tx: Transaction, name: str, actor: str) -> None:
+        issuance.issue(tx, name, issuer, lifetimes, actor)
+
+    return UseCaseReconciler(store, issue, f"{ACTOR}:{ISSUANCE}", request_service.read_ahead)
+
+
+def _is_approved(request: Document) -> bool:
+    """Whether the request is approved and not signed."""
+    return requests.phase(request) is RequestPhase.APPROVED
+
+
 def register(builder: ControllerBuilder) -> None:
     store, decisions = builder.store, builder.decisions
 
@@ -241,6 +258,8 @@ def register(builder: ControllerBuilder) -> None:
     builder.watch_names(APPROVAL_RULES, ruling, status.wanted)
     builder.watch_names(MANAGED_CLUSTERS, acceptance, accepting.wanted)
     builder.watch_names(REQUESTS, approval, ApprovalReconciler.wanted)
+    issuance_ = builder.add(ISSUANCE, issuance_reconciler(store, builder.issuer, builder.lifetimes))
+    builder.watch_names(REQUESTS, issuance_, _is_approved)
 
 
 def _event_of(decision: RuleDecision) -> EventRecord:

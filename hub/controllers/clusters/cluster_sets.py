@@ -6,9 +6,10 @@ set-bindings         condition Bound of ManagedClusterSetBindings: whether their
 default-set          puts clusters without a set into `default`; new clusters get it when they are stored
 managed-namespaces   `status.managedNamespaces` of clusters; the agent's conditions are kept while a namespace is required
 survey               re-examines all clusters after a change of a set
+cluster-profiles     ClusterProfiles: a cluster has one in each namespace with a bound binding of one of its sets
 
-Sources: OCM's controllers of cluster sets, bindings, default and global set, managed namespaces. What an operator adds to a
-standing set is kept.
+Sources: OCM's controllers of cluster sets, bindings, default and global set, managed namespaces and ClusterProfiles. What an
+operator adds to a standing set is kept.
 """
 
 from collections.abc import Callable
@@ -16,14 +17,16 @@ from datetime import timedelta
 
 import structlog
 
+from hub.api import clusterprofiles as profile_rules
 from hub.api import managedclustersets as rules
 from hub.api.events import NORMAL, WARNING, EventRecord
 from hub.api.meta import document as doc
-from hub.api.meta.change import CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS
+from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS
 from hub.controllers import ACTOR
 from hub.controllers.batch import UseCaseReconciler
 from hub.controllers.builder import PERIODIC, ControllerBuilder
 from hub.ports import Store, Transaction
+from hub.registry import clusterprofiles
 from hub.registry import managedclustersets as clustersets
 from machinery.meta.objects import Document, Key, Page, Query
 from machinery.runtime.controller import Reconciler
@@ -104,6 +107,24 @@ class ClusterResync(Reconciler[str]):
             after = page.after
 
 
+class ProfiledNamespaces(Reconciler[Key]):
+    """Enqueues the clusters that may gain or lose a profile.
+
+    Keys: a namespace with changed bindings (empty name), or a set with a changed selector (empty namespace).
+    """
+
+    def __init__(self, store: Store, enqueue: Callable[[str], None]) -> None:
+        self._store = store
+        self._enqueue = enqueue
+
+    async def reconcile(self, key: Key) -> timedelta | None:
+        bound = await self._store.read(clustersets.bindings_of, key.name) if key.name else [key]
+        for namespace in {binding.namespace for binding in bound}:
+            for cluster in await self._store.read(clusterprofiles.concerned, namespace):
+                self._enqueue(cluster)
+        return None
+
+
 def _page(tx: Transaction, after: Key | None) -> Page:
     return tx.objects.find(MANAGED_CLUSTERS, Query(limit=PAGE, after=after))
 
@@ -150,3 +171,15 @@ def register(builder: ControllerBuilder) -> None:
     builder.watch_names(MANAGED_CLUSTERS, namespaces, lacks_namespaces)
     if with_default:
         builder.watch_names(MANAGED_CLUSTERS, default, _lacks_set)
+    if builder.settings.cluster_profiles:
+        _register_profiles(builder)
+
+
+def _register_profiles(builder: ControllerBuilder) -> None:
+    settling = UseCaseReconciler(builder.store, clusterprofiles.settle, f"{ACTOR}:cluster-profiles")
+    profiles = builder.add("cluster-profiles", settling)
+    namespaces = builder.add("cluster-profiles-namespaces", ProfiledNamespaces(builder.store, profiles.enqueue))
+    builder.fleet.on_reach.append(lambda name: namespaces.enqueue(Key("", name)))
+    builder.watch_names(MANAGED_CLUSTERS, profiles, deleted=True)
+    builder.watch_names(CLUSTER_PROFILES, profiles, profile_rules.is_ours, deleted=True)
+    builder.watch(CLUSTER_SET_BINDINGS, lambda key: namespaces.enqueue(Key(key.namespace, "")), deleted=True)

@@ -1,7 +1,8 @@
-"""Ends the sessions of lost replicas, and records one Event per leader term."""
+"""Ends the sessions of lost replicas, records one Event per leader term, and renews a replica's serving certificate."""
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 import structlog
 
@@ -11,7 +12,9 @@ from hub.controllers import ACTOR
 from hub.controllers.builder import PERIODIC, ControllerBuilder, Since
 from hub.ports import Store, Transaction
 from hub.registry.hubreplicas import service as replicas
-from machinery.runtime.controller import Reconciler
+from machinery.runtime.controller import Controller, Reconciler
+from machinery.runtime.scheduler import Timetable
+from machinery.runtime.tasks import GuardedTasks
 
 log = structlog.get_logger(__name__)
 
@@ -73,3 +76,25 @@ def register_leader_events(builder: ControllerBuilder) -> Callable[[int, EventRe
         controller.enqueue(PERIODIC)
 
     return begin
+
+
+SERVING_CERTIFICATE = "serving-certificate"
+RENEWAL_CHECKS = timedelta(hours=12)
+
+
+class ServingCertificate(Reconciler[str]):
+    """`renew` checks the certificate and replaces it when due."""
+
+    def __init__(self, renew: Callable[[], None]) -> None:
+        self._renew = renew
+
+    async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
+        self._renew()
+        return None
+
+
+def start_serving_certificate(renew: Callable[[], None], tasks: GuardedTasks, timetable: Timetable) -> None:
+    """Run the controller of the doors' certificate, which each replica has, until `tasks` end."""
+    controller = Controller(SERVING_CERTIFICATE, ServingCertificate(renew))
+    tasks.start(SERVING_CERTIFICATE, controller.run())
+    timetable.every(RENEWAL_CHECKS, partial(controller.enqueue, PERIODIC), name=SERVING_CERTIFICATE, jitter=0.25)

@@ -6,7 +6,7 @@ one when it has opened and one when it has ended, if the policy requires them.
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 from urllib.parse import unquote
@@ -21,12 +21,14 @@ from hub.api.certificates import CertificateRecord
 from hub.api.meta.change import Change
 from hub.audit.auditor import reference_of, short, user_of
 from hub.audit.recording import change_of, recording
+from hub.grpc_door.calls import Asking
 from hub.grpc_door.errors import Context
 from hub.grpc_door.session.context import DoorContext
 from machinery.apiserver.access import ANONYMOUS, Attributes
 from machinery.apiserver.http.status_errors import CODES
 from machinery.apiserver.storage import Actor
 from machinery.errors import DenialCause, ForbiddenError, MusterError, UnauthorizedError
+from machinery.identity import ClusterName
 from machinery.meta.objects import ChangeType
 from machinery.observability import logs
 from machinery.observability.tracing import Traced, serving
@@ -130,48 +132,46 @@ class RpcCall:
         Returns the audit record to be written with the session; None: no record is required, or it is queued already.
         """
         self.trace.end()
-        return self._entry(Stage.RESPONSE_STARTED)
+        return self._audited(Stage.RESPONSE_STARTED, ResponseStatus(OK))
 
     def stored_with(self) -> AuditEntry | None:
         """Returns the audit record to be written with what the call stores; None: not required, or queued already."""
         self.parts.calls.ended(self.method, None)
-        return self._entry(Stage.RESPONSE_COMPLETE)
-
-    def _entry(self, stage: Stage) -> AuditEntry | None:
-        try:
-            auditor = self.parts.auditor
-            verdict = auditor.verdict(self.actor, self.asked)
-            if not verdict.remembers(stage):
-                return None
-            return auditor.entry(self._written(stage, ResponseStatus(OK), self.actor, verdict.level, None))
-        except Exception:
-            log.exception("a call could not be audited", audit_id=self.audit_id)
-            return None
+        return self._audited(Stage.RESPONSE_COMPLETE, ResponseStatus(OK))
 
     def ended(self, error: BaseException | None, *, stored: bool = False) -> None:
         """Records the outcome. `stored`: the audit record was written in the transaction of the change."""
         self.parts.calls.ended(self.method, error)
+        stage, status = Stage.RESPONSE_COMPLETE, CUT_OFF
         if error is None:
-            self._remember(Stage.RESPONSE_COMPLETE, ResponseStatus(CREATED if self.created else OK), stored=stored)
+            status = ResponseStatus(CREATED if self.created else OK)
         elif isinstance(error, MusterError):
             status = ResponseStatus(CODES.get(error.reason, INTERNAL), error.reason)
-            self._remember(Stage.RESPONSE_COMPLETE, status, error)
         elif isinstance(error, Exception):
-            self._remember(Stage.PANIC, FAILED)
-        else:
-            self._remember(Stage.RESPONSE_COMPLETE, CUT_OFF)
+            stage, status = Stage.PANIC, FAILED
+        self._audited(stage, status, error, offered=True, stored=stored)
 
-    def _remember(
-        self, stage: Stage, status: ResponseStatus, error: MusterError | None = None, *, stored: bool = False
-    ) -> None:
+    def _audited(
+        self,
+        stage: Stage,
+        status: ResponseStatus,
+        error: BaseException | None = None,
+        *,
+        offered: bool = False,
+        stored: bool = False,
+    ) -> AuditEntry | None:
+        """Makes the audit record, if the policy requires it: queues it if `offered`, else returns it."""
         try:
             auditor = self.parts.auditor
-            actor = self.actor
-            verdict = auditor.verdict(actor, self.asked)
+            verdict = auditor.verdict(self.actor, self.asked)
             if verdict.remembers(stage):
-                auditor.offer(self._written(stage, status, actor, verdict.level, error), stored=stored)
+                record = self._record(stage, status, verdict.level, error)
+                if not offered:
+                    return auditor.entry(record)
+                auditor.offer(record, stored=stored)
         except Exception:
             log.exception("a call could not be audited", audit_id=self.audit_id)
+        return None
 
     def changed(self, changes: Sequence[Change]) -> AuditRecord | None:
         """Returns the audit record of a call, inside the transaction of its changes."""
@@ -181,22 +181,22 @@ class RpcCall:
         change = change_of(changes, self.asked.resource)
         status = ResponseStatus(CREATED if change is not None and change.type is ChangeType.ADDED else OK)
         self.made = self.made or (change.key.name if change is not None else "")
-        return self._written(Stage.RESPONSE_COMPLETE, status, self.actor, verdict.level, None)
+        return self._record(Stage.RESPONSE_COMPLETE, status, verdict.level, None)
 
-    def _written(
-        self, stage: Stage, status: ResponseStatus, actor: Actor, level: AuditLevel, error: MusterError | None
-    ) -> AuditRecord:
+    def _record(self, stage: Stage, status: ResponseStatus, level: AuditLevel, error: BaseException | None) -> AuditRecord:
         notes = {}
         if not isinstance(error, UnauthorizedError):
-            refused = isinstance(error, ForbiddenError)
-            notes = {DECISION: "forbid" if refused else "allow", REASON: short(told_of(error)) if refused and error else ""}
+            notes = {DECISION: "allow", REASON: ""}
+            if isinstance(error, ForbiddenError):  # a failed attestation has more detail than the peer receives
+                why = f"attestation failed: {error.why}" if isinstance(error, AttestationError) else error.message
+                notes = {DECISION: "forbid", REASON: short(why)}
         return AuditRecord(
             level=level,
             audit_id=self.audit_id,
             stage=stage,
             request_uri=self.asked.path,
             verb=self.asked.verb,
-            user=user_of(actor),
+            user=user_of(self.actor),
             source_ips=(self.address,),
             user_agent=self.user_agent,
             object_ref=reference_of(self.asked, name=self.made),
@@ -205,6 +205,56 @@ class RpcCall:
             at=self.parts.auditor.clock.now(),
             annotations=notes,
         )
+
+
+class SessionAudit:
+    """Audit of one session's beats and reports, only if the policy requires it, which is decided once per session.
+
+    The record of a report that changes something is written with the report, and that of a beat with the batch that stores it.
+    `beats`: whether `beat` must be called, so that a beat costs nothing otherwise.
+    """
+
+    def __init__(self, call: RpcCall, cluster: ClusterName, asking: Asking) -> None:
+        self._call = call
+        self._cluster = cluster
+        self._asking = asking
+        self.beats = self._wanted(asking.beat(cluster))
+        self._statuses = self._wanted(asking.status(cluster))
+
+    def beat(self) -> AuditEntry | None:
+        """Returns the record of a beat, for the batch that stores the beat."""
+        return self._call_about(self._asking.beat(self._cluster)).stored_with()
+
+    def unstored_beat(self) -> None:
+        """Audits a beat that is not stored because its cluster is not accepted."""
+        self._call_about(self._asking.beat(self._cluster)).ended(None)
+
+    async def status(self, store: Callable[[], Awaitable[int]]) -> int:
+        """Stores a status report and returns its revision. Raises the errors of `store`."""
+        return await (self._recorded(self._asking.status(self._cluster), store) if self._statuses else store())
+
+    async def addon(self, name: str, store: Callable[[], Awaitable[int]]) -> int:
+        """Stores an add-on's report and returns its revision. Raises the errors of `store`."""
+        return await self._recorded(self._asking.addon(self._cluster, name), store)
+
+    def _wanted(self, asked: Attributes) -> bool:
+        verdict = self._call.parts.auditor.verdict(self._call.actor, asked)
+        return verdict.level is not AuditLevel.NONE and verdict.remembers(Stage.RESPONSE_COMPLETE)
+
+    async def _recorded(self, asked: Attributes, store: Callable[[], Awaitable[int]]) -> int:
+        call = self._call_about(asked)
+        with recording(call.parts.auditor, call.changed) as written:
+            try:
+                revision = await store()
+            except MusterError as error:
+                call.ended(error)
+                raise
+        call.ended(None, stored=written.stored)
+        return revision
+
+    def _call_about(self, asked: Attributes) -> RpcCall:
+        """Returns a call with its own attributes, under the session's audit id."""
+        return replace(self._call, asked=asked, received=self._call.parts.auditor.clock.now())
 
 
 async def unary(
@@ -248,11 +298,6 @@ async def stream(parts: DoorContext, context: Context, asked: Attributes) -> Asy
             call.ended(None if isinstance(error, GeneratorExit) else error)
             raise
         call.ended(None)
-
-
-def told_of(error: MusterError) -> str:
-    """Returns an error's text for the audit log: a failed attestation has more detail than the peer receives."""
-    return f"attestation failed: {error.why}" if isinstance(error, AttestationError) else error.message
 
 
 def _address(peer: str) -> str:

@@ -19,8 +19,7 @@ from hub.api.certificates import CertificateRecord
 from hub.api.managedclusters.availability import Departure
 from hub.grpc_door.calls import Asking
 from hub.grpc_door.messages import conditions_of, hubs_of, report_of
-from hub.grpc_door.session.interceptor import RpcCall
-from hub.grpc_door.session.session_audit import SessionAudit
+from hub.grpc_door.session.interceptor import RpcCall, SessionAudit
 from hub.heartbeat import BeatSink
 from hub.ports import Store, Transaction
 from hub.registry import events

@@ -24,10 +24,9 @@ from hub.grpc_door.session.acknowledgements import Acknowledgements
 from hub.grpc_door.session.admission import admit, welcome
 from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.drain import Aging
-from hub.grpc_door.session.interceptor import RpcCall
+from hub.grpc_door.session.interceptor import RpcCall, SessionAudit
 from hub.grpc_door.session.orders import Moving, Renewing
 from hub.grpc_door.session.reports import TRANSIENT, SessionReports
-from hub.grpc_door.session.session_audit import SessionAudit
 from hub.grpc_door.session.trust_bundle_push import Trustee
 from hub.heartbeat import BeatSink, PendingBeat
 from hub.registry.multihub import owners

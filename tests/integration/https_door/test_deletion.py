@@ -13,7 +13,7 @@ from hub.api.certificates import Purpose
 from hub.api.events import EventRecord
 from hub.api.managedclusters.removal import FINALIZER, FORCED, needs_steps
 from hub.api.meta.change import CLUSTER_ROLES, MANAGED_CLUSTERS
-from hub.controllers.clusters.removal import Removal
+from hub.controllers.clusters.deletion import Removal
 from hub.ports import Transaction
 from hub.registry.generic import objects
 from hub.registry.managedclusters import service as clusters

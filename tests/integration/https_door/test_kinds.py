@@ -14,7 +14,7 @@ import yaml
 from hub.api.hubreplicas import Replica
 from hub.api.liveness import Brake, encode_brake
 from hub.api.managedclusters import cluster as rules
-from hub.controllers.clusters.namespaces import Namespaces
+from hub.controllers.clusters.deletion import Namespaces
 from hub.ports import Transaction
 from hub.registry.hubreplicas import service as replicas
 from hub.registry.kinds import write_paths

@@ -8,7 +8,7 @@ import pytest
 from hub.api import namespaces as rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
-from hub.controllers.clusters.namespaces import LOOK_AGAIN, Namespaces
+from hub.controllers.clusters.deletion import NAMESPACE_CHECKS, Namespaces
 from hub.ports import Transaction
 from hub.registry import deletion as termination
 from hub.registry import namespaces
@@ -188,7 +188,7 @@ async def test_what_finalizers_hold_is_looked_at_again(store: InlineStore, clock
     delete(store)
     subject = Namespaces(store)
     assert await subject.reconcile("east") is not None, "it marked the object"
-    assert await subject.reconcile("east") == LOOK_AGAIN
+    assert await subject.reconcile("east") == NAMESPACE_CHECKS
     clock.advance(timedelta(minutes=5))
     assert await subject.reconcile("east") == timedelta(seconds=30), "the longer it lasts, the more seldom"
     clock.advance(timedelta(days=1))

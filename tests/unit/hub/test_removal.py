@@ -10,7 +10,7 @@ from hub.api.events import EventRecord
 from hub.api.managedclusters import removal as rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, SERVICE_ACCOUNTS, Kind
-from hub.controllers.clusters.removal import LOOK_AGAIN, Removal
+from hub.controllers.clusters.deletion import CLUSTER_CHECKS, Removal
 from hub.ports import Transaction
 from hub.registry import deletion as removal
 from hub.registry.deletion import ClusterDeletionProgress
@@ -234,7 +234,7 @@ async def test_next_priority_is_waited_for_from_its_mark_on(newcomer: Newcomer, 
     assert await subject.reconcile("edge") == timedelta(minutes=1)
     let_go(store, "a")
     assert await subject.reconcile("edge") == timedelta()
-    assert await subject.reconcile("edge") == LOOK_AGAIN
+    assert await subject.reconcile("edge") == CLUSTER_CHECKS
 
 
 @pytest.mark.parametrize("content", ["none", "goes", "held"])

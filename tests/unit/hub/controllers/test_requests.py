@@ -20,9 +20,9 @@ from hub.api.meta.document import with_metadata
 from hub.api.namespaces import namespace
 from hub.audit.recording import DecisionAudit, record_of
 from hub.controllers.batch import TransactionReconciler, UseCaseReconciler
-from hub.controllers.certificates import approval, issuance
+from hub.controllers.certificates import approval
 from hub.controllers.certificates.approval import AcceptanceReconciler, ApprovalReconciler, RuleStatusReconciler
-from hub.controllers.clusters import namespaces as namespaces_controller
+from hub.controllers.clusters import deletion
 from hub.controllers.manager import ControllerManager
 from hub.extensions.settings import load
 from hub.ports import Transaction
@@ -56,7 +56,7 @@ async def step(subject: TransactionReconciler, *names: str) -> None:
 
 
 def issuing(hub: Hub) -> UseCaseReconciler:
-    return issuance.reconciler(hub.store, hub.issuer, hub.lifetimes)
+    return approval.issuance_reconciler(hub.store, hub.issuer, hub.lifetimes)
 
 
 async def test_one_approval_gives_one_certificate_with_the_subject_of_its_agent(hub: Hub) -> None:
@@ -66,7 +66,7 @@ async def test_one_approval_gives_one_certificate_with_the_subject_of_its_agent(
 
     def controllers() -> tuple[bool, bool]:
         stored = present(hub.store.transact(lambda tx: tx.objects.get(REQUESTS, Key("", name))))
-        return ApprovalReconciler.wanted(stored.document), issuance.wanted(stored.document)
+        return ApprovalReconciler.wanted(stored.document), approval._is_approved(stored.document)
 
     await step(subject, name)
     assert (hub.state(name).phase, controllers()) == (RequestPhase.PENDING, (True, False))
@@ -462,7 +462,7 @@ def test_what_is_let_go_of_late_is_noticed_soon() -> None:
             await asyncio.sleep(630)  # the looks are a minute apart now, and the next ones half a minute away
             hub.store.transact(let_go, "c1", "first")
             hub.store.transact(let_go, "east", "other")
-            within = 2 * namespaces_controller.LOOK_AGAIN
+            within = 2 * deletion.NAMESPACE_CHECKS
             await until(hub, lambda: is_marked("second") and not hub.store.transact(namespaces.get, "east"), within)
 
     in_virtual_time(play())

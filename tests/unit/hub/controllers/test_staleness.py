@@ -12,7 +12,7 @@ from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.availability import STALE, StalenessPolicy
 from hub.controllers.builder import PERIODIC
 from hub.controllers.clock_guard import SETTLED, Steadiness
-from hub.controllers.clusters.removal import Removal
+from hub.controllers.clusters.deletion import Removal
 from hub.controllers.clusters.staleness import Staleness
 from hub.ports import Transaction
 from hub.registry.liveness import taints as aftermath

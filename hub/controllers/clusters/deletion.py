@@ -1,0 +1,222 @@
+"""Removes deleted ManagedClusters and Namespaces with everything in them, in order; gives accepted clusters a Namespace.
+
+removal      condition Deleting of ManagedClusters. Unlike OCM, the hub warns an operator when it takes too long, and the
+             operator can force it.
+namespaces   an accepted cluster has a Namespace with its label, which is recreated when deleted and outlives the ManagedCluster
+
+Sources: OCM's garbage collection and ManagedCluster controller, Kubernetes' namespace controller.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import structlog
+
+from hub.api import namespaces as namespace_rules
+from hub.api.events import WARNING, EventRecord
+from hub.api.managedclusters import cluster as cluster_rules
+from hub.api.managedclusters.removal import needs_steps
+from hub.api.meta import document as doc
+from hub.api.meta.change import MANAGED_CLUSTERS, NAMESPACES, Kind
+from hub.controllers import ACTOR
+from hub.controllers.builder import ControllerBuilder
+from hub.ports import Store, Transaction
+from hub.registry import deletion, namespaces
+from hub.registry.deletion import ClusterDeletionProgress, NamespaceDeletionProgress
+from machinery.meta.objects import ChangeType, Document, Key
+from machinery.runtime.controller import Reconciler
+
+log = structlog.get_logger(__name__)
+
+WAITED_SHARE = 10
+"""The interval between checks is this fraction of the time waited so far."""
+LONGEST_INTERVAL = timedelta(minutes=1)
+
+
+def pause(lasting: timedelta, shortest: timedelta) -> timedelta:
+    """The interval between checks after waiting for `lasting`: at least `shortest`, at most LONGEST_INTERVAL.
+
+    The end of a short wait is noticed soon, and an endless wait, such as for a finalizer of a controller that is gone, costs
+    the database next to nothing, however many objects it holds.
+    """
+    return min(max(lasting / WAITED_SHARE, shortest), LONGEST_INTERVAL)
+
+
+class Waiting:
+    """Namespaces whose content is waited for. `shortest`: the interval after progress."""
+
+    def __init__(self, shortest: timedelta) -> None:
+        self._shortest = shortest
+        self._done: dict[str, timedelta] = {}
+        """How long the deletion had lasted at the last progress."""
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._done
+
+    def begin(self, name: str) -> None:
+        """Call it before the check, so that deletions during it cause another one."""
+        self._done.setdefault(name, timedelta())
+
+    def go_on(self, name: str, lasting: timedelta) -> None:
+        """Note progress: the interval starts from `shortest` again."""
+        self._done[name] = lasting
+
+    def end(self, name: str) -> None:
+        self._done.pop(name, None)
+
+    def pause(self, name: str, lasting: timedelta) -> timedelta:
+        return pause(lasting - self._done.get(name, timedelta()), self._shortest)
+
+
+class DeletionWatcher:
+    """Observer that calls `wake` with a waiting namespace when an object in it is deleted."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Waiting, Callable[[str], None]]] = []
+
+    def watch(self, waiting: Waiting, wake: Callable[[str], None]) -> None:
+        self._waiting.append((waiting, wake))
+
+    def relisting(self) -> None:
+        """No-op: waiting namespaces are listed again."""
+
+    def listed(self, kind: Kind, key: Key, document: Document) -> None:
+        """No-op: the object exists."""
+
+    def changed(self, kind: Kind, key: Key, document: Document, change: ChangeType, actor: str) -> None:  # noqa: ARG002
+        if change is ChangeType.DELETED:
+            for names, wake in self._waiting:
+                if key.namespace in names:
+                    wake(key.namespace)
+
+
+NAMESPACES_NAME = "namespaces"
+NAMESPACE_CHECKS = timedelta(seconds=5)
+"""Shortest interval between checks while finalizers hold a namespace's content; not every kind is in the feed."""
+
+
+class Namespaces(Reconciler[str]):
+    """Remembers which clusters have their namespace, so that changes of those need no step."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._present: set[str] = set()
+        self.waiting = Waiting(NAMESPACE_CHECKS)
+
+    def relisting(self) -> None:
+        """Forget the known namespaces before all are listed again."""
+        self._present.clear()
+
+    def wanted(self, namespace: Document) -> bool:
+        """Whether this Namespace needs a step. Call it for all namespaces before clusters are handled."""
+        name = doc.name(namespace)
+        if not doc.is_deleting(namespace) and namespace_rules.is_of_cluster(namespace):
+            self._present.add(name)
+            return False
+        was_clusters = name in self._present
+        self._present.discard(name)
+        return was_clusters or doc.is_deleting(namespace)
+
+    def wanted_of(self, cluster: Document) -> bool:
+        """Whether this ManagedCluster's namespace may be missing."""
+        return _needs_one(cluster) and doc.name(cluster) not in self._present
+
+    async def reconcile(self, key: str) -> timedelta | None:
+        self.waiting.begin(key)
+        progress, gone, lasting = await self._store.run(_namespace_step, key)
+        if progress.removed:
+            log.info("namespace is being emptied", namespace=key, removed=progress.removed)
+            self.waiting.go_on(key, lasting)
+        if progress.held:
+            return self.waiting.pause(key, lasting)
+        if not progress.removed:
+            self.waiting.end(key)
+        return timedelta() if progress.removed or gone else None
+
+
+def _namespace_step(tx: Transaction, name: str) -> tuple[NamespaceDeletionProgress, bool, timedelta]:
+    """One step. Returns its progress, whether the namespace is gone, and how long it has been deleting."""
+    found = namespaces.get(tx, name)
+    if found is not None and doc.is_deleting(found.document):
+        progress = deletion.delete_namespace(tx, name, f"{ACTOR}:{NAMESPACES_NAME}")
+        lasting = tx.now - (doc.deleted_at(found.document) or tx.now)
+        return progress, namespaces.get(tx, name) is None, lasting
+    cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
+    if cluster is not None and _needs_one(cluster.document):
+        namespaces.ensure_of_cluster(tx, name, f"{ACTOR}:{NAMESPACES_NAME}")
+    return NamespaceDeletionProgress(), False, timedelta()
+
+
+def _needs_one(cluster: Document) -> bool:
+    return cluster_rules.is_accepted(cluster) and not doc.is_deleting(cluster)
+
+
+REMOVAL_NAME = "removal"
+CLUSTER_CHECKS = timedelta(seconds=1)
+"""Shortest interval between checks while finalizers hold the rest; not every kind is in the feed."""
+WORKERS = 4
+"""Clusters, or namespaces, handled concurrently, so that emptying one does not block others."""
+
+
+class Removal(Reconciler[str]):
+    """`deadline`: after this time the deletion order is ignored and an operator is warned. `record_event` records an Event."""
+
+    def __init__(self, store: Store, deadline: timedelta, record_event: Callable[[EventRecord], None]) -> None:
+        self._store = store
+        self._deadline = deadline
+        self._record_event = record_event
+        self.waiting = Waiting(CLUSTER_CHECKS)
+
+    async def reconcile(self, key: str) -> timedelta | None:
+        self.waiting.begin(key)
+        about, lasting, progress = await self._store.run(_cluster_step, key, self._deadline)
+        if progress.moved:
+            log.info("deleted cluster is being emptied", cluster=key, removed=progress.moved)
+        if progress.orphaned:
+            log.warning("deleted cluster was given up", cluster=key, orphaned=list(progress.orphaned))
+            message = f"deleted by force, nobody will clean up: {'; '.join(progress.orphaned)}"
+            self._record_event(EventRecord(key, about, "DeletionForced", message[:1000], WARNING))
+        if progress.overdue:
+            log.warning("deleted cluster does not go", cluster=key, next=f"hubctl delete cluster {key} --force")
+            message = (
+                f"what belongs to the cluster does not go: see its condition Deleting, or hubctl delete cluster {key} --force"
+            )
+            self._record_event(EventRecord(key, about, "DeletionOverdue", message, WARNING))
+        if progress.gone or lasting is None:
+            self.waiting.end(key)
+            return None
+        if progress.moved:
+            self.waiting.go_on(key, lasting)
+            return timedelta()
+        return self._pause(key, lasting)
+
+    def _pause(self, key: str, lasting: timedelta) -> timedelta:
+        """The time until the next check, which is not after the deadline."""
+        left, usual = self._deadline - lasting, self.waiting.pause(key, lasting)
+        return min(left, usual) if left > timedelta() else usual
+
+
+def _cluster_step(
+    tx: Transaction, name: str, deadline: timedelta
+) -> tuple[Document, timedelta | None, ClusterDeletionProgress]:
+    """One step. Returns the cluster before it, how long the hub has been deleting it (None: it is not), and the progress."""
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
+    about = stored.document if stored else {}
+    began = doc.deleted_at(about) if needs_steps(about) else None
+    lasting = None if began is None else tx.now - began
+    return about, lasting, deletion.delete_cluster(tx, name, deadline, f"{ACTOR}:{REMOVAL_NAME}")
+
+
+def register(builder: ControllerBuilder) -> None:
+    watcher = DeletionWatcher()
+    builder.handlers.observers.append(watcher)
+    housing = Namespaces(builder.store)
+    namespaces_ = builder.add(NAMESPACES_NAME, housing, workers=WORKERS)
+    builder.handlers.on_relist.append(housing.relisting)
+    watcher.watch(housing.waiting, lambda name: namespaces_.queue.add_after(name, NAMESPACE_CHECKS))
+    builder.watch_names(NAMESPACES, namespaces_, housing.wanted)
+    builder.watch_names(MANAGED_CLUSTERS, namespaces_, housing.wanted_of)
+    removing = Removal(builder.store, builder.settings.deletion_deadline, builder.record_event)
+    removal = builder.add(REMOVAL_NAME, removing, workers=WORKERS)
+    watcher.watch(removing.waiting, lambda name: removal.queue.add_after(name, CLUSTER_CHECKS))
+    builder.watch_names(MANAGED_CLUSTERS, removal, needs_steps)
