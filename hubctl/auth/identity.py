@@ -169,7 +169,7 @@ def ask_plugin(found: Kubeconfig, plugin: ExecUser, *, unseen: bool = False) -> 
     """
     called = f"the plug-in {plugin.command} of kubeconfig {found.source}"
     interactive = _is_interactive(plugin, called, unseen=unseen)
-    cluster = _asked(found.cluster) if plugin.provides_cluster else None
+    cluster = exec_cluster(found.cluster) if plugin.provides_cluster else None
     request = exec_info(cluster, api_version=plugin.api_version, interactive=interactive, config=plugin.cluster_config)
     text = _run(plugin, _program(plugin, called, found.source), request, called, interactive=interactive, unseen=unseen)
     try:
@@ -178,7 +178,8 @@ def ask_plugin(found: Kubeconfig, plugin: ExecUser, *, unseen: bool = False) -> 
         raise CommandError(f"{called} cannot be used: {error.message}") from None
 
 
-def _asked(entry: ClusterEntry) -> ExecCluster:
+def exec_cluster(entry: ClusterEntry) -> ExecCluster:
+    """The cluster of a kubeconfig, as plug-ins get it."""
     return ExecCluster(entry.server, entry.certificate_authority, entry.proxy_url, entry.tls_server_name)
 
 

@@ -1,1 +1,1 @@
-"""One module per command, in groups."""
+"""The commands, in groups; a module has one command or a few that share their code."""

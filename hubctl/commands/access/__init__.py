@@ -1,1 +1,1 @@
-"""Commands about credentials: certificate, revoke, login, audit."""
+"""Commands about credentials and decisions: accept, certificate, revoke, ca, login, config."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from hubctl.auth.identity import exec_cluster
 from hubctl.auth.token_sources import (
     TOKENS,
     LoginCache,
@@ -149,7 +150,7 @@ def login(context: click.Context, /, authenticator: str, output: str, **chosen: 
     file = output_file(output, is_login, overwrite=chosen["overwrite"])
     entry = _entry(chosen, chosen["kubeconfig"] or context.obj, root_option(context, "context_name"))
     suffix = entry.endpoint.group_suffix if entry.endpoint else chosen["group_suffix"] or GROUP_SUFFIX
-    known = LoginKey(asked_cluster(entry), AuthenticatorReference.parse(authenticator), suffix)
+    known = LoginKey(exec_cluster(entry), AuthenticatorReference.parse(authenticator), suffix)
     source = source_of(chosen, kept=chosen["token_stdin"])
     told = _logged_in(known, source, browser=not chosen["no_browser"])
     user = _user(told)
@@ -200,14 +201,8 @@ def login_of(found: Kubeconfig) -> tuple[LoginKey, TokenSource]:
         raise CommandError(f"kubeconfig {found.source} is none that `hubctl login` wrote", code=2)
     told = arguments[arguments.index("credential") + 1 :]
     chosen = credential.make_context("credential", list(told), resilient_parsing=False).params
-    known = LoginKey(
-        asked_cluster(found.cluster), AuthenticatorReference.parse(chosen["authenticator"]), chosen["group_suffix"]
-    )
+    known = LoginKey(exec_cluster(found.cluster), AuthenticatorReference.parse(chosen["authenticator"]), chosen["group_suffix"])
     return known, source_of(chosen, kept=bool(chosen["token_kept"]))
-
-
-def asked_cluster(entry: ClusterEntry) -> ExecCluster:
-    return ExecCluster(entry.server, entry.certificate_authority, entry.proxy_url, entry.tls_server_name)
 
 
 def _entry(chosen: dict[str, Any], kubeconfig: str | None, context_name: str | None) -> ClusterEntry:

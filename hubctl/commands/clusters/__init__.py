@@ -1,1 +1,1 @@
-"""Commands about clusters: join, accept, move, taint, diagnose."""
+"""Commands about clusters and replicas: create, join, move, rotate, drain, addon, diagnose."""

@@ -1,1 +1,1 @@
-"""Commands about objects of any kind: get, describe, apply, delete, wait."""
+"""Commands about objects of any kind: get, describe, apply, delete, wait, label, history, events; version and the like."""
