@@ -67,9 +67,9 @@ class HealthEndpoints:
         exclude = set(request.query.getall("exclude", []))
         unknown, lines, passed = set(exclude), [], True
         for each in self._checks[endpoint].values():
-            excluded_by = next((name for name in (each.name, each.group) if name in exclude), "")
-            unknown.discard(excluded_by)
+            excluded_by = next((name for name in (each.name, each.group) if name and name in exclude), "")
             if excluded_by:
+                unknown.discard(excluded_by)
                 lines.append(f"[+]{each.name} excluded{'' if excluded_by == each.name else f' with {excluded_by}'}: ok")
             elif await self._failure(each, endpoint) is None:
                 lines.append(f"[+]{each.name} ok")

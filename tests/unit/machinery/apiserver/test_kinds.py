@@ -160,12 +160,9 @@ def identified(new: Document) -> dict[str, Any]:
 
 def test_shared_kinds_have_the_rules_of_kubernetes(subtests: pytest.Subtests) -> None:
     secret = created(SECRET, data={"a": "MQ=="}, stringData={"b": "2"})
-    assert secret["data"] == {"a": "MQ==", "b": "Mg=="}
-    assert "stringData" not in secret
-    assert secret["type"] == "Opaque"
+    assert (secret["data"], "stringData" in secret) == ({"a": "MQ==", "b": "Mg=="}, False)
     secret = created(SECRET, data=None, stringData={"a": "1"}, type=None, immutable=None)
-    assert (secret["data"], secret["type"]) == ({"a": "MQ=="}, "Opaque")
-    assert "immutable" not in secret
+    assert (secret["data"], secret["type"], "immutable" in secret) == ({"a": "MQ=="}, "Opaque", False)
     assert created(LEASE, spec={"holderIdentity": None, "renewTime": None})["spec"] == {}
     for resource in (SECRET, CONFIG_MAP):
         old = created(resource, immutable=True, data={"a": "MQ=="})
@@ -174,12 +171,9 @@ def test_shared_kinds_have_the_rules_of_kubernetes(subtests: pytest.Subtests) ->
         with pytest.raises(InvalidError, match="immutable"):
             writing(resource).changed({**old, "immutable": False}, old)
 
-    namespace = created(NAMESPACE)
-    terminating = writing(NAMESPACE).deleted(namespace)
-    assert namespace["status"] == {"phase": "Active"}
+    terminating = writing(NAMESPACE).deleted(created(NAMESPACE))
     assert terminating is not None
-    assert terminating["status"]["phase"] == "Terminating"
-    assert "deletionTimestamp" in terminating["metadata"]
+    assert (terminating["status"]["phase"], "deletionTimestamp" in terminating["metadata"]) == ("Terminating", True)
     assert writing(NAMESPACE).deleted(terminating) == terminating
     with pytest.raises(InvalidError, match="RFC 1123 label"):
         created(NAMESPACE, metadata={"name": "a.b"})
@@ -218,7 +212,6 @@ def test_role_or_binding_that_breaks_a_rule_is_refused() -> None:
     urls, near = {"verbs": ["get"], "nonResourceURLs": ["/x"]}, [{"matchExpressions": [{"key": "a", "operator": "Near"}]}]
     bare, robot = {"verbs": ["get"], "apiGroups": [""]}, {"kind": "ServiceAccount", "name": "robot"}
     rows: list[tuple[Resource, Mapping[str, Any], str]] = [
-        (CLUSTER_ROLE, {"rules": [{**RULE, "verbs": []}]}, "rules[0].verbs: Required value: verbs must contain at least one"),
         (CLUSTER_ROLE, {"rules": [{**urls, "resources": ["pods"]}]}, "rules cannot apply to both regular resources and non-"),
         (ROLE, {"rules": [urls]}, "namespaced rules cannot apply to non-resource URLs"),
         (CLUSTER_ROLE, {"rules": [RULE, bare]}, "rules[1].resources: Required value: resource rules must supply at least one"),
@@ -299,16 +292,11 @@ def broken(part: str, old: dict[str, Any], **status: Any) -> list[tuple[str, str
 def test_request_that_breaks_a_rule_is_refused_by_its_field() -> None:
     rows: list[tuple[dict[str, Any], str]] = [
         ({"request": None}, "spec.request"),
-        ({"request": encoded(b"garbage")}, "spec.request"),
         ({"request": encoded(PEM.replace(b"\nMI", b"\nMX"))}, "spec.request"),
         ({"request": encoded(PEM + PEM)}, "spec.request"),
         ({"signerName": None}, "spec.signerName"),
-        ({"signerName": "nodots/x"}, "spec.signerName"),
         ({"signerName": "kubernetes.io/legacy-unknown"}, "spec.signerName"),
-        ({"usages": None}, "spec.usages"),
-        ({"usages": ["fly"]}, "spec.usages[0]"),
         ({"usages": ["client auth", "client auth"]}, "spec.usages[1]"),
-        ({"expirationSeconds": 599}, "spec.expirationSeconds"),
     ]
     for spec, field in rows:
         with pytest.raises(InvalidError) as caught:
@@ -328,9 +316,7 @@ def test_decision_is_final_and_carries_its_times() -> None:
     assert first["status"]["conditions"][0]["lastTransitionTime"] == "2026-01-01T00:00:00Z"
     assert again["status"]["conditions"][0]["lastTransitionTime"] == "2026-01-01T00:00:00Z"
     assert again["status"]["conditions"][0]["lastUpdateTime"] == "2026-01-01T00:01:00Z"
-    approved, denied = stored(conditions=[APPROVED]), stored(conditions=[DENIED])
-    assert broken("approval", approved, conditions=[]) == [("FieldValueForbidden", "status.conditions")]
-    assert ("FieldValueForbidden", "status.conditions") in broken("approval", approved, conditions=[DENIED])
+    denied = stored(conditions=[DENIED])
     assert broken("approval", denied, conditions=[DENIED, APPROVED]) == [("FieldValueInvalid", "status.conditions")]
     told = broken("approval", stored(), conditions=[{**APPROVED, "status": "False"}])
     assert told == [("FieldValueNotSupported", "status.conditions[0].status")]
@@ -343,18 +329,12 @@ def test_server_sets_the_requester_and_each_subresource_writes_only_its_own_part
     new = csr_write().created({**request(), "status": {"conditions": [APPROVED], "certificate": encoded(PEM)}})
     assert new["status"] == {}
 
-    old = stored(conditions=[APPROVED])
-    after = csr_write().changed({**old, "spec": {**old["spec"], "username": "root"}, "status": {}}, old)
-    assert after == old
     after = changed("status", stored(), conditions=[APPROVED, {"type": "Failed", "status": "True"}])
     assert [condition["type"] for condition in after["status"]["conditions"]] == ["Failed"]
     after = changed("approval", stored(), conditions=[APPROVED], certificate=encoded(b"x"))
     assert "certificate" not in after["status"]
 
     issued = stored(conditions=[APPROVED], certificate=encoded(b"-----BEGIN CERTIFICATE-----"))
-    assert broken("status", stored(conditions=[APPROVED]), certificate=encoded(b"junk")) == [
-        ("FieldValueInvalid", "status.certificate")
-    ]
     assert ("FieldValueForbidden", "status.certificate") in broken("status", issued, conditions=[APPROVED])
 
     failed = {"type": "Failed", "status": "True"}
