@@ -15,7 +15,7 @@ from hub.controllers import ACTOR
 from hub.controllers.builder import ControllerBuilder, GenerationFilter
 from hub.ports import Store, Transaction
 from hub.registry import logins
-from machinery.apiserver.authn.issuer_keys import Discovered, HttpsDocuments, JsonDocuments, check_https, discover, fetch_keys
+from machinery.apiserver.authn.issuer_keys import HttpsDocuments, JsonDocuments, check_https, discover, fetch_keys
 from machinery.errors import MusterError
 from machinery.meta.conditions import FALSE, TRUE, UNKNOWN, Condition
 from machinery.meta.objects import Document, Key
@@ -117,10 +117,10 @@ class _Server:
         check_https(self.name, self.address)
 
     async def discover(self) -> None:
-        self._discovered: Discovered = await discover(self.address, self._documents)
+        self._keys_url = await discover(self.address, self._documents)
 
     async def fetch_keys(self) -> None:
-        await fetch_keys(self._discovered, self._documents)
+        await fetch_keys(self._keys_url, self._documents)
 
     async def reach(self) -> None:
         await self._documents.reach(self.address)

@@ -186,25 +186,21 @@ STALE = timedelta(hours=1)
 APART = timedelta(seconds=10)
 
 
-@dataclass(frozen=True, slots=True)
-class Discovered:
-    """The used part of the issuer's configuration."""
+async def discover(issuer: str, documents: JsonDocuments) -> str:
+    """URL of the issuer's keys.
 
-    jwks_uri: str
-
-
-async def discover(issuer: str, documents: JsonDocuments) -> Discovered:
-    """Raises UnavailableError; InvalidError when the configuration is another issuer's, or names no keys."""
+    Raises UnavailableError; InvalidError when the configuration is another issuer's, or names no keys.
+    """
     configuration = await documents.get(issuer.rstrip("/") + WELL_KNOWN)
     named = configuration.get("issuer")
     if named != issuer:
         raise InvalidError(f"the discovered issuer is {str(named)[:200]!r} and not {issuer!r}")
-    return Discovered(check_https("the jwks_uri of the issuer", configuration.get("jwks_uri")))
+    return check_https("the jwks_uri of the issuer", configuration.get("jwks_uri"))
 
 
-async def fetch_keys(found: Discovered, documents: JsonDocuments) -> KeySet:
+async def fetch_keys(url: str, documents: JsonDocuments) -> KeySet:
     """Raises UnavailableError, InvalidError (no usable key)."""
-    return KeySet.parse(await documents.get(found.jwks_uri))
+    return KeySet.parse(await documents.get(url))
 
 
 class IssuerKeys:
@@ -233,7 +229,8 @@ class IssuerKeys:
             raise UnauthorizedError("it is not a signed JSON web token of an algorithm that is accepted (RS, PS, ES)")
         keys = await self._current()
         if not keys.knows(header):
-            keys = await self._again(keys)
+            await self._fetch()
+            keys = self._keys or keys
         claims = keys.verified(token)
         if claims is None:
             why = "its signature is not the issuer's" if keys.knows(header) else "the issuer has no such key"
@@ -247,10 +244,6 @@ class IssuerKeys:
         if self._keys is None or self._age() >= STALE.total_seconds():
             raise UnavailableError(f"the keys of the issuer cannot be had: {self._failure}")
         return self._keys
-
-    async def _again(self, known: KeySet) -> KeySet:
-        await self._fetch()
-        return known if self._keys is None else self._keys
 
     def _age(self) -> float:
         return self._clock.monotonic() - self._fetched_at
@@ -269,12 +262,10 @@ class IssuerKeys:
     async def _fetched(self, now: float) -> None:
         """Fetch once. The failure is stored for callers without keys."""
         try:
-            found = await discover(self._issuer, self._documents)
-            if not self._allow_keys(found.jwks_uri):
-                raise ForbiddenError(
-                    f"the jwks_uri of the issuer is at another host, which is not allowed: {found.jwks_uri[:200]}"
-                )
-            self._keys = await fetch_keys(found, self._documents)
+            url = await discover(self._issuer, self._documents)
+            if not self._allow_keys(url):
+                raise ForbiddenError(f"the jwks_uri of the issuer is at another host, which is not allowed: {url[:200]}")
+            self._keys = await fetch_keys(url, self._documents)
         except MusterError as error:
             self._failure = error.message
         else:
