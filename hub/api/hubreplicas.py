@@ -1,4 +1,4 @@
-"""Replicas of the hub and their agent sessions, as values."""
+"""Replicas of the hub, their agent sessions, and the log level that an operator orders for all of them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,13 +1,12 @@
 """Heartbeats, the grace and expiry of leases, coverage, and the brake.
 
-Grace and expiry of clusters' leases.
-
-Sources: OCM's lease controller (grace = 5 x leaseDurationSeconds, expired when now >= renewal + grace); architecture D6.
+Sources of grace and expiry: OCM's lease controller (grace = 5 x leaseDurationSeconds, expired when now >= renewal + grace);
+architecture D6.
 
 Coverage: since when replicas could store all beats. Only covered time counts as silence of agents.
 
-Each replica writes marks into the database while it can store beats. A mark is fresh for a limited time. Time is covered while
-the fresh marks of all replicas together leave no gap, whichever replicas lead, start or stop.
+Each replica writes marks into the database while it can store beats. A mark is fresh for a limited time. Time is covered
+while the fresh marks of all replicas together leave no gap, whichever replicas lead, start or stop.
 
 The brake: when many clusters become silent at once, the hub has more likely lost them than they have failed.
 

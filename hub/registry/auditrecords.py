@@ -1,4 +1,7 @@
-"""AuditRecord, a kind of this project: a request to the hub, its user and its outcome, as an event of `audit.k8s.io/v1`."""
+"""AuditRecord, a kind of this project: a request to the hub, its user and its outcome, as an event of `audit.k8s.io/v1`.
+
+They are added by the doors, found in the order of time, and removed by age or size.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""JWTAuthenticator and WebhookAuthenticator, modelled on Pinniped's: sources of tokens that are exchanged for certificates."""
+"""JWTAuthenticator, WebhookAuthenticator and CredentialIssuer, modelled on Pinniped's: how tokens become certificates."""
 
 from collections.abc import Sequence
 

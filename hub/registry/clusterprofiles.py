@@ -1,4 +1,4 @@
-"""Use case: update all ClusterProfiles of one cluster in one step."""
+"""ClusterProfiles of SIG Multicluster: all profiles of one cluster are updated in one step."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

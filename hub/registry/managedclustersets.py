@@ -1,9 +1,7 @@
-"""Use cases about ManagedClusterSets: conditions, bindings, and the managed namespaces of their clusters.
-
-ManagedClusterSet and ManagedClusterSetBinding as OCM serves them: groups of clusters, and namespaces that may use them.
+"""ManagedClusterSets and their bindings as OCM serves them: conditions, and the managed namespaces of their clusters.
 
 A cluster is in the set that its label `cluster.open-cluster-management.io/clusterset` names, or in those whose selector
-matches.
+matches. A ManagedClusterSetBinding lets its namespace use a set.
 """
 
 from typing import Any

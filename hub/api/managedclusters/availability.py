@@ -1,19 +1,15 @@
 """Availability of clusters and what follows from it: announced departures, transitions, taints, staleness, the clock.
 
-Taints that follow a cluster's availability, and their delays.
+Source of the taints: OCM's taint controller (absent or Unknown: unreachable; False: unavailable; True: neither; always
+NoSelect, no value). In addition to OCM, a taint waits for a delay, so that the brake can count further silent clusters, and
+is damped for flapping clusters.
 
-Source: OCM's taint controller (absent or Unknown: unreachable; False: unavailable; True: neither; always NoSelect, no value).
-In addition to OCM, a taint waits for a delay, so that the brake can count further silent clusters, and is damped for flapping
-clusters.
+Marking and removal of silent clusters is off by default. A cluster is marked first and removed no earlier than `notice`
+after the mark, so that operators can check the marked clusters.
 
-When silent clusters are marked stale and when they are removed. Off by default.
-
-A cluster is marked first and removed no earlier than `notice` after the mark, so that operators can check the marked clusters.
-
-The condition that reports whether a cluster's clock agrees with the hub's.
-
-Source: OCM's clock-sync controller (conditions, messages, limit of five lease durations, the annotation that skips the check).
-Unlike there, a wrong clock is only reported and blocks nothing. The skew is measured from the agent's timestamps.
+Source of the clock's condition: OCM's clock-sync controller (conditions, messages, limit of five lease durations, the
+annotation that skips the check). Unlike there, a wrong clock is only reported and blocks nothing. The skew is measured from
+the agent's timestamps.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,4 @@
-"""BootstrapCredential, a kind of this project: a short-lived right to join, as a certificate or a token.
-
-BootstrapCredentials: certificates or bearer tokens, returned at their creation only.
+"""BootstrapCredential, a kind of this project: a short-lived right to join, returned at its creation only.
 
 A certificate is issued for a certificate request, so that the private key stays with the creator. A token is made by the hub,
 for clients that support no other credential; the hub stores its hash.

@@ -1,12 +1,8 @@
-"""Use cases about the hub's CAs: operators' orders, the leader's steps, and the state of a rotation.
+"""Use cases about the hub's CAs: operators' orders, the leader's steps, the state of a rotation, and the CAs that agents trust.
 
 No write adds a change-log row. Each step is one transaction that checks again whether it is due, so a leader that dies, or two
-that believe to lead, leave no half-done step.
-
-Use cases about the CAs that agents trust and the certificates they hold. No write adds a change-log row.
-
-An agent has no row if it never reported to a release that stores this, or uses the Kubernetes API only. For such agents only
-certificate records exist.
+that believe to lead, leave no half-done step. An agent has no row of trust if it never reported to a release that stores this,
+or uses the Kubernetes API only. For such agents only certificate records exist.
 """
 
 from collections import defaultdict

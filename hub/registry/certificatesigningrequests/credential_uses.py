@@ -1,8 +1,8 @@
-"""A revoked cluster may register again only with a bootstrap credential that was created after the revocation.
+"""Uses of bootstrap credentials: held for a request, spent when a certificate is issued.
 
-Uses of bootstrap credentials: held for a request, spent when a certificate is issued.
-
-Reading a credential locks it until the transaction ends, so that concurrent transactions cannot spend the same use.
+Reading a credential locks it until the transaction ends, so that concurrent transactions cannot spend the same use. A revoked
+cluster may register again only with a credential that was created after the revocation. A cluster's name is bound to the
+issuer of its first attested registration, until the cluster is deleted.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Use cases about replicas, their sessions, their drains, leader terms and the ordered log level."""
+"""Use cases about replicas, their sessions and drains, leader terms and the log level. No write adds a change-log row."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

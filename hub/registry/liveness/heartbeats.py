@@ -1,4 +1,4 @@
-"""Use cases about heartbeats: writes that are not news, and the start and end of a silence, which are."""
+"""Use cases about heartbeats: writes that are not news, the start and end of a silence, which are, and coverage."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta

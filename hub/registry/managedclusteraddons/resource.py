@@ -1,4 +1,4 @@
-"""ManagedClusterAddOn as OCM serves it: an add-on of one cluster, in its namespace, in v1beta1 (stored) and v1alpha1."""
+"""ManagedClusterAddOn and ClusterManagementAddOn as OCM serves them, in v1beta1 (stored) and v1alpha1."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""Use cases about ManagedClusterAddOns, including the kind's only write path."""
+"""Use cases about ManagedClusterAddOns: their write path, reports of agents, and their health as the cluster's labels."""
 
 from collections.abc import Sequence
 from typing import Any
