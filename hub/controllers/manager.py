@@ -23,7 +23,7 @@ from machinery.runtime.scheduler import Timetable
 from machinery.runtime.tasks import GuardedTasks
 
 SYNCED_WITHIN = timedelta(seconds=60)
-CONTROLLERS: Sequence[Callable[[ControllerBuilder], object]] = (
+CONTROLLERS: Sequence[Callable[[ControllerBuilder], None]] = (
     deletion.register,
     cluster_sets.register,
     addons.register,

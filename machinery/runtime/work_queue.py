@@ -37,11 +37,6 @@ class WorkQueue(Generic[K]):
         """The number of keys that can be taken now."""
         return len(self._ready)
 
-    @property
-    def remembered(self) -> int:
-        """The size of the heap: at most a small multiple of the delayed keys."""
-        return len(self._order)
-
     def add(self, key: K) -> None:
         """Make `key` due now and cancel its delay."""
         self._due.pop(key, None)

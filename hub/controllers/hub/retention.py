@@ -210,15 +210,13 @@ class RequestCleanup(Reconciler[str]):
         return self._steady.wait or None
 
 
-def register(builder: ControllerBuilder) -> Compaction:
-    """Returns the Compaction, whose `standing` has retention and sizes."""
+def register(builder: ControllerBuilder) -> None:
     settings, store = builder.settings, builder.store
     requests = RequestRetention(settings.finished_requests, settings.pending_requests)
     cleanup = RequestCleanup(store, requests, settings.ended_credentials, Steadiness(builder.clock))
     compaction = Compaction(store, _keeping(settings), Steadiness(builder.clock), builder.record_event)
     builder.every(PERIOD, builder.add(CLEANUP, cleanup), at_once=True)
     builder.every(PERIOD, builder.add(NAME, compaction), at_once=True)
-    return compaction
 
 
 def _keeping(settings: HubSettings) -> Keeping:
