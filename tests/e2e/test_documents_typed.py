@@ -17,12 +17,7 @@ import yaml
 from tests.e2e.processes import Bench, free_port
 from tests.trials import SOAKING, soaked
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.kubectl,
-    pytest.mark.timeout(180),
-    pytest.mark.xdist_group("usual ports of a hub"),
-]
+pytestmark = [pytest.mark.e2e, pytest.mark.kubectl, pytest.mark.timeout(180), pytest.mark.xdist_group("usual ports of a hub")]
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = {"hub": "hub", "spoke": "spoke", "hubctl": "hubctl", "hollow": "hollow"}

@@ -91,9 +91,7 @@ async def lists(bench: Bench) -> list[Path]:
 
 @soaked(AGENTS + LATE)
 @pytest.mark.timeout(240 + 4 * AGENTS)
-async def test_a_restored_hub_orphans_no_agent_misleads_no_watcher_and_trusts_nothing_revoked(
-    bench: Bench,
-) -> None:
+async def test_a_restored_hub_orphans_no_agent_misleads_no_watcher_and_trusts_nothing_revoked(bench: Bench) -> None:
     hub = await bench.hub(*FAST, "--auto-approve=*")
     edge = await crowd(bench, AGENTS, "edge")
     (bench.folder / "passphrase").write_text("correct horse battery staple\n")

@@ -150,13 +150,7 @@ class Forwarder:
             back.transport.abort()
 
     async def _copy(
-        self,
-        source: asyncio.StreamReader,
-        sink: asyncio.StreamWriter,
-        is_open: asyncio.Event,
-        passes: Passes,
-        *,
-        up: bool,
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, is_open: asyncio.Event, passes: Passes, *, up: bool
     ) -> None:
         """Until the source ends; then the sink is told so. A connection that breaks breaks the other one, too."""
         try:

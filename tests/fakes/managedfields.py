@@ -41,12 +41,7 @@ SCHEMA: dict[str, Any] = {
         "selector": {"type": "object", "additionalProperties": _TEXT, "x-kubernetes-map-type": "atomic"},
         "whole": {"type": "array", "items": _TEXT},
         "set": {"type": "array", "items": _TEXT, "x-kubernetes-list-type": "set"},
-        "list": {
-            "type": "array",
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["name"],
-            "items": _ENTRY,
-        },
+        "list": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"], "items": _ENTRY},
         "ports": {
             "type": "array",
             "x-kubernetes-list-type": "map",

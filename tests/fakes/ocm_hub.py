@@ -30,14 +30,7 @@ from machinery.identity import CertificateSubject, parse_agent_user
 from machinery.meta.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, TRUE, UNKNOWN, Condition, with_condition
 from machinery.meta.objects import Key, Query
 from machinery.meta.timestamps import format_micro_time
-from machinery.pki import (
-    Plan,
-    create_authority,
-    generate_key,
-    parse_certificate,
-    parse_request,
-    random_serial,
-)
+from machinery.pki import Plan, create_authority, generate_key, parse_certificate, parse_request, random_serial
 from machinery.runtime.clock import SystemClock
 from machinery.runtime.tls import peer_certificate, server_context
 from tests.fakes.identity import serving_material

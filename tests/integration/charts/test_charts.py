@@ -17,19 +17,7 @@ from pydantic import BaseModel
 from hub.extensions.settings import Settings
 from machinery import product
 from spoke.settings import SpokeSettings
-from tests.charts.rendering import (
-    CHARTS,
-    FULL,
-    MATRIX,
-    ROOT,
-    VALUES,
-    environment,
-    of_kind,
-    only,
-    pod_spec,
-    pods_of,
-    render,
-)
+from tests.charts.rendering import CHARTS, FULL, MATRIX, ROOT, VALUES, environment, of_kind, only, pod_spec, pods_of, render
 from tests.charts.schemas import validate, violations
 from tests.charts.written import generated, own_of_the_chart, settings_schema
 

@@ -25,11 +25,7 @@ from tests.charts.rendering import CHARTS, MATRIX, ROOT, VALUES, of_kind, render
 
 T = TypeVar("T")
 NAMESPACE, RELEASE = "fleet", "muster"
-PLURALS = {
-    "Ingress": "ingresses",
-    "NetworkPolicy": "networkpolicies",
-    "Gateway": "gateways",
-}
+PLURALS = {"Ingress": "ingresses", "NetworkPolicy": "networkpolicies", "Gateway": "gateways"}
 SECRETS = RestResource("", "v1", "secrets")
 WALKS = {
     "hub": ("least", "full", "seen", "aggregated", "gateway of its own", "settings", "ingress"),
@@ -90,10 +86,7 @@ ADDONS = "/api/v1/namespaces/open-cluster-management-agent-addon"
 
 @pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
-    async with (
-        HollowCluster(ClusterShape("host")) as cluster,
-        await KubeClient.from_document(cluster.kubeconfig()) as admin,
-    ):
+    async with HollowCluster(ClusterShape("host")) as cluster, await KubeClient.from_document(cluster.kubeconfig()) as admin:
         yield Stage(cluster, admin)
 
 

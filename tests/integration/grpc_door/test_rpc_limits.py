@@ -17,17 +17,7 @@ from hub.grpc_door.registration.csr_follower import MOST_OF_ONE
 from machinery.runtime.tls import client_context
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as wire
-from tests.fakes.rpc_stage import (
-    PENDING,
-    RpcStage,
-    Stream,
-    following,
-    joining,
-    refusal,
-    rpc_stage,
-    submission,
-    until_found,
-)
+from tests.fakes.rpc_stage import PENDING, RpcStage, Stream, following, joining, refusal, rpc_stage, submission, until_found
 from tests.fakes.stage import until
 
 ALWAYS = timedelta(seconds=30)

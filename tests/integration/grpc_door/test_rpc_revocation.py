@@ -23,18 +23,7 @@ from machinery.meta.conditions import HUB_ACCEPTED, TRUE, Condition
 from machinery.meta.objects import Key
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.session.v1 import session_pb2 as session
-from tests.fakes.rpc_stage import (
-    ADMIN,
-    PENDING,
-    RpcStage,
-    SetClock,
-    Stream,
-    csr,
-    following,
-    refusal,
-    rpc_stage,
-    submission,
-)
+from tests.fakes.rpc_stage import ADMIN, PENDING, RpcStage, SetClock, Stream, csr, following, refusal, rpc_stage, submission
 from tests.fakes.stage import until
 
 EDGE = cluster_name("edge1")

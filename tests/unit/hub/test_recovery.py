@@ -20,14 +20,7 @@ from hub.registry.recovery import restore as restoring
 from hub.registry.recovery.recovery import Returning, readopt
 from hub.registry.recovery.restore import RestoreOrder
 from machinery import pki
-from machinery.errors import (
-    AlreadyExistsError,
-    DenialCause,
-    ForbiddenError,
-    InvalidError,
-    MusterError,
-    UnauthorizedError,
-)
+from machinery.errors import AlreadyExistsError, DenialCause, ForbiddenError, InvalidError, MusterError, UnauthorizedError
 from machinery.identity import (
     AddOnName,
     AgentId,

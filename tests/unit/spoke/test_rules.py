@@ -145,10 +145,7 @@ def test_cluster_is_unavailable_after_twenty_seconds_of_failure_and_not_before()
     assert state.verdict is False
     assert state.settled
     assert state.condition is not None
-    assert (state.condition.status, state.condition.message) == (
-        FALSE,
-        "The kube-apiserver is not ok, status code: 500, boom",
-    )
+    assert (state.condition.status, state.condition.message) == (FALSE, "The kube-apiserver is not ok, status code: 500, boom")
     state = failed(well(failed(well(Availability(), 0), 100), 110), 125)
     assert [state.verdict, failed(state, 144).verdict, failed(state, 145).verdict] == [True, True, False], "a success resets it"
     assert failed(failed(Availability(), 0), 19.9).verdict is None, "it never answered"

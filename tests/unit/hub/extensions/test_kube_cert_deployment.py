@@ -106,12 +106,7 @@ def cleaner(host: HostInMemory, *, leads: bool = True) -> OutdatedPods:
 
 
 async def test_of_a_mix_only_older_pods_with_all_labels_go() -> None:
-    mix: dict[str, Any] = {
-        "old": OLD,
-        "present": SHAPE.pod_labels,
-        "another's": {LABEL: "v0"},
-        "stranger": SHAPE.labels,
-    }
+    mix: dict[str, Any] = {"old": OLD, "present": SHAPE.pod_labels, "another's": {LABEL: "v0"}, "stranger": SHAPE.labels}
     host = HostInMemory(agents_pods=[pod(name, labels=labels) for name, labels in mix.items()])
     assert await cleaner(host).reconcile("gone") is None
     assert host.done == []

@@ -119,11 +119,7 @@ def test_a_login_is_signed_by_the_kubernetes_ca_first_and_by_the_hubs_own_then()
 
     provider.unset()
     assert chain.issue(profile(), SERIAL, NOW).chain == b"login ann\n", "the CA is asked for at each call"
-    assert chain.snapshot() == {
-        "signed login by hub": 2,
-        "signed login by kubernetes": 1,
-        "failed login by kubernetes": 2,
-    }
+    assert chain.snapshot() == {"signed login by hub": 2, "signed login by kubernetes": 1, "failed login by kubernetes": 2}
 
 
 def test_a_login_of_the_kubernetes_ca_has_the_form_that_kubernetes_expects_and_no_name_that_it_reserves() -> None:
