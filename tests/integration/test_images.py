@@ -1,8 +1,11 @@
-"""Dockerfile and docker-compose.yml, as far as they can be judged without an engine."""
+"""What is built: the wheel with its locks, the images and the composition, as far as they can be judged without an engine."""
 
+import configparser
 import re
 import subprocess
 import sys
+import zipfile
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import yaml
 
 from hollow.__main__ import main as hollow
 from hub.extensions.settings import Settings, load
+from machinery import product
 from spoke.cli.flags import parser as spoke_parser
 
 ROOT = Path(__file__).parents[2]
@@ -82,3 +86,45 @@ def test_compose_has_two_replicas_behind_a_proxy_of_both_doors() -> None:
         assert set(re.findall(rf"server (\S+) \1:{port}$", text, re.MULTILINE)) == set(REPLICAS)
     assert "option httpchk GET /readyz" in text
     assert "check port 6443 check-ssl" in text
+
+
+PACKAGES = {"machinery", "hub", "hubctl", "spoke", "hollow"}
+
+
+def metadata(wheel: zipfile.ZipFile, name: str) -> str:
+    [found] = [path for path in wheel.namelist() if path.endswith(f".dist-info/{name}")]
+    return wheel.read(found).decode()
+
+
+def test_wheel_holds_our_packages_programs_and_licence(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True)
+    [path] = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(path) as wheel:
+        held = set(wheel.namelist())
+        assert {name.split("/")[0] for name in held if ".dist-info/" not in name} == PACKAGES
+        files = {path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file()}
+        assert {str(path.relative_to(ROOT)) for path in files if path.suffix != ".pyc"} <= held
+        assert {f"{package}/py.typed" for package in PACKAGES} <= held
+
+        entries = configparser.ConfigParser()
+        entries.read_string(metadata(wheel, "entry_points.txt"))
+        programs = dict(entries["console_scripts"])
+        assert set(programs) == {"hub", "spoke", "hubctl", "hollow", "kubectl-hub", "kubectl_complete-hub"}
+        for target in programs.values():
+            module, _, function = target.partition(":")
+            assert callable(getattr(import_module(module), function))
+
+        described = metadata(wheel, "METADATA")
+        assert f"\nName: {product.DISTRIBUTION}\n" in described
+        assert "\nLicense-Expression: Apache-2.0\n" in described
+        assert "Apache License" in metadata(wheel, "licenses/LICENSE")
+
+
+def test_locks_pin_by_hash_and_record_no_address() -> None:
+    for lock in ("", "-tracing", "-build", "-dev"):
+        text = (ROOT / f"requirements{lock}.lock").read_text()
+        pins = [line for line in text.splitlines() if "==" in line]
+        assert pins
+        assert text.count("--hash=sha256:") >= len(pins)
+        assert not [line for line in text.splitlines() if "://" in line or "index" in line or " @ " in line], lock

@@ -1,23 +1,52 @@
-"""What agents trust and when they renew: trust bundles are pushed, renewals are requested by order and by CA rotation."""
+"""What agents trust, when they renew and what ends them: trust bundles, renewals by order and by CA rotation, revocation."""
 
-from dataclasses import replace
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
+from grpc import aio
 
 from hub.api.certificateauthorities.authority import AgentTrust, AuthorityId, AuthorityRecord, Phase
 from hub.api.managedclusters.agent_annotations import LATE_RENEWAL
+from hub.api.meta.change import MANAGED_CLUSTERS
+from hub.api.revocations import RevocationTarget
 from hub.grpc_door.session.trust_bundle_push import TrustBundlePush, fingerprints
+from hub.registry import revocations as revocation
 from hub.registry.certificateauthorities import service
+from hub.registry.certificates import service as certificates
 from hub.registry.managedclusters import actions
+from hub.registry.managedclusters import service as clusters
 from machinery import pki
+from machinery.client.kubeconfig import Credential
 from machinery.errors import MusterError
-from machinery.identity import AgentId, CertificateSubject, ClusterName
-from tests.fakes.rpc_stage import ADMIN, RpcStage, Stream, until_found
+from machinery.identity import AgentId, CertificateSubject, ClusterName, cluster_name
+from machinery.meta.conditions import HUB_ACCEPTED, TRUE, Condition
+from machinery.meta.objects import Key
+from machinery.wire.registration.v1 import registration_pb2 as wire
+from machinery.wire.session.v1 import session_pb2 as session
+from tests.fakes.rpc_stage import (
+    ADMIN,
+    PENDING,
+    RpcStage,
+    SetClock,
+    Stream,
+    csr,
+    following,
+    refusal,
+    rpc_stage,
+    submission,
+    until_found,
+)
+from tests.fakes.stage import until
 from tests.integration.grpc_door.test_rpc_owners import stand_by
 
-EDGE = ClusterName("edge1")
+SERVED = ClusterName("edge1")
 OTHER = "c" * 64
 HOUR = timedelta(hours=1)
 
@@ -108,7 +137,7 @@ async def test_trust_that_cannot_be_written_now_is_written_later(stage: RpcStage
 
 
 async def order(stage: RpcStage, within: timedelta = HOUR) -> Any:
-    return await stage.store.run(actions.order_renewal, EDGE, within, ADMIN)
+    return await stage.store.run(actions.order_renewal, SERVED, within, ADMIN)
 
 
 async def renewal_requested(stream: Stream) -> Any:
@@ -134,7 +163,7 @@ async def test_renewal_order_reaches_only_agents_whose_certificate_is_older(stag
     assert not desired.HasField("renew_within")
     assert desired.renew_addons_before.ToDatetime(UTC) == given.before, "certificates of add-ons may be older"
     assert not (await stand_by(stage, renewed)).HasField("renew_within")
-    found = await stage.store.read(actions.renewal_progress, EDGE)
+    found = await stage.store.read(actions.renewal_progress, SERVED)
     assert [(holder.agent, holder.renewed) for holder in found.holders] == [("agent", True)]
 
 
@@ -145,7 +174,7 @@ async def test_agent_that_returns_after_the_deadline_gets_a_little_time_to_renew
     stream = await Stream.open(stage, credential)
     assert (await renewal_requested(stream)).renew_within.ToTimedelta() > LATE_RENEWAL
     assert (await stand_by(stage, credential)).renew_within.ToTimedelta() > LATE_RENEWAL
-    assert not [holder for holder in (await stage.store.read(actions.renewal_progress, EDGE)).holders if holder.renewed]
+    assert not [holder for holder in (await stage.store.read(actions.renewal_progress, SERVED)).holders if holder.renewed]
 
 
 async def test_connected_agents_of_an_outgoing_ca_are_asked_to_renew(stage: RpcStage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,3 +191,137 @@ async def test_connected_agents_of_an_outgoing_ca_are_asked_to_renew(stage: RpcS
     standing[:] = [replace(present, phase=Phase.RETIRING)]
     while (await stream.expect("desired")).HasField("renew_within"):
         pass
+
+
+EDGE = cluster_name("edge1")
+REVOKED = (grpc.StatusCode.UNAUTHENTICATED, "CertificateRevoked")
+EXPIRED = (grpc.StatusCode.UNAUTHENTICATED, "CertificateExpired")
+
+
+async def revoke_certificates(stage: RpcStage) -> None:
+    """The certificates alone: what becomes of a request would end a stream that follows it as well."""
+    await stage.store.run(certificates.revoke_cluster, EDGE, "Test")
+
+
+@dataclass
+class Followed:
+    """A stream that waits for the decision on a request."""
+
+    call: Any
+
+    async def end(self) -> tuple[grpc.StatusCode, str]:
+        """Status and cause."""
+
+        async def read() -> None:
+            async with asyncio.timeout(20):
+                while await self.call.read() is not aio.EOF:
+                    pass
+
+        refused = await refusal(read())
+        return refused.code, refused.trailing.get("cause", "")
+
+
+@asynccontextmanager
+async def waiting(stage: RpcStage, credential: Credential, *, recovers: bool = False) -> AsyncIterator[Followed]:
+    """A request that is not decided, and the stream that follows it, opened by its first answer."""
+    stub = stage.stub(credential)
+    if recovers:
+        about: dict[str, Any] = {"cluster_name": "edge1", "agent_id": "agent", "cluster_uid": "uid-1"}
+        call = stub.Recover(wire.RecoverRequest(request=csr(), **about))
+    else:
+        call = stub.FollowRequest(following((await stub.SubmitRequest(submission())).name))
+    assert (await call.read()).state == PENDING
+    yield Followed(call)
+    call.cancel()
+
+
+async def end_of(stream: Stream) -> tuple[grpc.StatusCode, str, str]:
+    return await stream.status(), await stream.trailing("reason"), await stream.trailing("cause")
+
+
+async def test_revocation_cuts_sessions_and_streams_that_wait_and_no_other_cluster(stage: RpcStage) -> None:
+    holder = await stage.enrol("edge1", recovery=True)
+    object.__setattr__(stage.parts, "unattended_recovery", False)  # the same parts are the running door's
+    async with waiting(stage, holder, recovers=True) as recovery:
+        await revoke_certificates(stage)
+        assert await recovery.end() == REVOKED
+
+    bootstrap = await stage.bootstrap("edge1")
+    async with waiting(stage, bootstrap) as followed:
+        serial = pki.parse_certificate(bootstrap.chain).serial
+        await stage.store.run(lambda tx: tx.certificates.revoke([serial], tx.now, "CredentialRevoked"))
+        assert await followed.end() == (grpc.StatusCode.UNAUTHENTICATED, "CredentialRevoked")
+
+    async with waiting(stage, await stage.enrol("edge1")) as followed:
+        await revoke_certificates(stage)
+        assert await followed.end() == REVOKED
+
+    credential, kept = await stage.enrol("edge1"), await stage.welcomed(await stage.enrol("edge2"))
+    stream = await stage.welcomed(credential)
+    await stage.store.run(revocation.revoke, RevocationTarget(cluster=EDGE), "KeyCompromise", ADMIN)
+    revoked = (grpc.StatusCode.UNAUTHENTICATED, "Unauthorized", "CertificateRevoked")
+    assert await end_of(stream) == revoked
+    assert await end_of(await Stream.open(stage, credential)) == revoked
+    assert await stage.store.read(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", "edge2"))) is not None
+    await kept.beat(1)
+
+
+async def test_streams_end_with_their_certificate(tmp_path: Path) -> None:
+    clock, soon = SetClock(), timedelta(milliseconds=20)
+    async with rpc_stage(tmp_path, clock=clock) as stage:
+        credential = await stage.enrol("edge1")
+        stream, (record,) = Stream(stage.channel(credential)), await stage.records("edge1")
+        await until(lambda: stage.parts.gate.in_flight)
+        clock.at = record.not_after - soon  # before the session begins, which then sets its timer
+        async with waiting(stage, credential) as followed:
+            await stream.send(hello=session.Hello(agent_version="1.2.3", cluster_uid="uid-1"))
+            assert (await stream.status(), await stream.trailing("cause")) == EXPIRED
+            clock.at = record.not_after + soon
+            assert await followed.end() == EXPIRED
+
+
+async def test_denied_deleted_revoked_and_moved_clusters_get_different_answers(stage: RpcStage) -> None:
+    judged = Condition(HUB_ACCEPTED, TRUE, "HubClusterAdminAccepted", "")  # which a controller sets when it is accepted
+
+    async def deny() -> None:
+        await stage.store.run(clusters.set_condition, cluster_name("denied"), judged, ADMIN)
+        await stage.accept("denied", accepted=False)
+
+    async def delete() -> None:
+        await stage.store.run(lambda tx: clusters.remove(tx, clusters.find(tx, cluster_name("deleted")), ADMIN))
+
+    async def revoke() -> None:
+        await stage.store.run(revocation.revoke, RevocationTarget(cluster=cluster_name("revoked")), "Unspecified", ADMIN)
+
+    answers, first = {}, {}
+    for name, act in (("denied", deny), ("deleted", delete), ("revoked", revoke), ("moved", None)):
+        credential = await stage.enrol(name)
+        stream = await stage.welcomed(credential, epoch=5)
+        if act is not None:
+            await act()
+            first[name] = await end_of(stream)
+        answers[name] = await end_of(await Stream.open(stage, credential, epoch=5 if act else 4))
+    assert all(cause for _, _, cause in first.values()), first
+    assert first["deleted"][0] in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAUTHENTICATED)
+    if answers["deleted"][0] is grpc.StatusCode.UNAUTHENTICATED:  # the end of its certificate was noticed first
+        assert answers["deleted"][1] == "Unauthorized"
+        answers["deleted"] = (grpc.StatusCode.NOT_FOUND, "NotFound", answers["deleted"][2])
+    assert answers == {
+        "denied": (grpc.StatusCode.PERMISSION_DENIED, "Forbidden", "ClusterDenied"),
+        "deleted": (grpc.StatusCode.NOT_FOUND, "NotFound", "ClusterDeleted"),
+        "revoked": (grpc.StatusCode.UNAUTHENTICATED, "Unauthorized", "CertificateRevoked"),
+        "moved": (grpc.StatusCode.FAILED_PRECONDITION, "StaleEpoch", "ClusterMoved"),
+    }
+
+
+async def test_replica_that_cannot_read_revocations_accuses_no_certificate(stage: RpcStage) -> None:
+    """An agent whose certificate counts as revoked registers anew, perhaps with a bootstrap credential that has ended."""
+    credential = await stage.enrol("edge1")
+    stream = await stage.welcomed(credential)
+    async with waiting(stage, credential) as followed:
+        stage.parts.peers._tell(None)
+        assert await stream.status() is grpc.StatusCode.UNAVAILABLE
+        assert await stream.trailing("cause") == ""
+        # the follower asked again and was answered, as the database can be read
+        await revoke_certificates(stage)
+        assert (await followed.end())[0] is grpc.StatusCode.UNAUTHENTICATED
