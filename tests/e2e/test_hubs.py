@@ -116,7 +116,7 @@ async def test_a_full_hub_keeps_nobody_from_the_next_one_and_a_slow_one_keeps_it
 AGENTS = 100
 
 
-@soak_only(AGENTS)  # in `make test`: tests/unit/spoke/test_hub_history.py
+@soak_only(AGENTS)  # in `make test`: tests/unit/spoke/test_crashes.py
 @pytest.mark.timeout(180)
 @pytest.mark.usefixtures("quiet")
 async def test_a_hundred_agents_are_on_the_other_hub_with_few_connections(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What looks or writes for ever and cannot: the log tells each trouble once, another one as well, and that it is over."""
+"""What the hub tells of itself: metrics, the log level that an operator orders, and each trouble once in the log."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -10,13 +10,18 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from aiohttp import web
 from structlog.testing import capture_logs
 
 from hub.access import BootstrapTokens, Peers
 from hub.access.rbac_cache import RBACCache
 from hub.api.auditrecords import AuditEntry
+from hub.api.certificateauthorities.authority import AgentTrust
 from hub.api.certificates import CertificateRecord, Purpose
-from hub.api.hubreplicas import Replica
+from hub.api.hubreplicas import LogLevelOrder, Replica
+from hub.api.liveness import BrakeLimits
+from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters.cluster import JoinRequest, StatusReport, joining_document
 from hub.api.meta.change import MANAGED_CLUSTERS, Change
 from hub.audit.trail import Trail
 from hub.grpc_door.session.changes import ChangeSubscriptions as StreamFeed
@@ -27,27 +32,36 @@ from hub.heartbeat import BeatBuffer, HeartbeatCoverage
 from hub.https_door.callers.authentication import AuthenticatorChain, Dependencies, issuer_of
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.storage import ServiceStorage
+from hub.metrics.doors import OTHER, bounded
+from hub.metrics.fleet import EVERY, FleetLook, add_fleet, counted, minor
 from hub.ports import Transaction
+from hub.registry.hubreplicas import service as verbosity
+from hub.registry.liveness import brake
 from hub.registry.managedclusters import service as clusters
 from hub.replica.admin_kubeconfig import AdminKubeconfig
 from hub.replica.heartbeat import ReplicaHeartbeat, ReplicaStats
+from hub.store.backup.backup import BACKUP_MADE
 from hub.store.changelog.tail import Tail
+from machinery.apiserver.access import Attributes
+from machinery.apiserver.http.filters import Incoming, RequestCounts
 from machinery.errors import UnavailableError
 from machinery.identity import AgentId, ClusterName, HubId, SerialNumber
 from machinery.lifecycle.server import LifecycleSignals
+from machinery.meta.conditions import Condition
+from machinery.meta.timestamps import format_micro_time
+from machinery.observability.metrics import Registry
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.informer import Informer
-from tests.checks import check_each
+from tests.checks import check_each, check_results, present
 from tests.fakes.audit_records import MemorySink, record
 from tests.fakes.controllers import builder_of
 from tests.fakes.inline_store import InlineStore
-from tests.fakes.registration import fresh_store
+from tests.fakes.registration import EDGE, Newcomer, fresh_store
 from tests.fakes.virtual_time import in_virtual_time
 from tests.unit.hub.test_beat_buffer import Acks
 from tests.unit.hub.test_sessions import Open
 
-EDGE = ClusterName("edge")
 WORDS = ("full", "full", "away", "away", "", "away")
 FOLLOWERS = ("full", "away")
 """A follower that has caught up reads no more: its store has the changes in memory."""
@@ -223,3 +237,175 @@ def logged(
         return lines, case
 
     return in_virtual_time(run())
+
+
+AGENT = AgentId("xk7pq")
+
+
+class Asked(InlineStore):
+    reads = 0
+
+    async def read(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+        self.reads += 1
+        return await super().read(query, *args, **kwargs)
+
+
+def put_trust(cluster: str, ends: timedelta, tx: Transaction) -> None:
+    end = tx.now + ends
+    tx.trusts.put(AgentTrust(ClusterName(cluster), AGENT, None, SerialNumber(7), tx.now, end, None, tx.now))
+
+
+def test_versions_of_clusters_become_a_bounded_number_of_minor_versions() -> None:
+    rows = (
+        ("v1.30.2+k3s1", "1.30"),
+        ("1.31.0-eks-abc", "1.31"),
+        ("v1.32", "1.32"),
+        ("v1.3022", OTHER),
+        ("latest", OTHER),
+        ('1"} evil 1\n', OTHER),
+    )
+    check_results(minor, rows)
+    found = bounded({f"v{number}": 1 for number in range(500)} | {"v0": 40}, most=3)
+    assert (len(found), found["v0"], found[OTHER]) == (4, 40, 497)
+    assert bounded({OTHER: 5, "a": 3, "b": 1}, most=2) == {OTHER: 6, "a": 3}
+
+
+def test_fleet_is_counted_by_state_and_lifetime_and_clusters_on_demand(newcomer: Newcomer, store: InlineStore) -> None:
+    newcomer.accepted()
+    store.transact(clusters.report_status, EDGE, StatusReport(conditions=(rules.AVAILABLE,)), "agent")
+    waiting = joining_document(JoinRequest(ClusterName("waits"), "uid-2", AGENT), timedelta(seconds=60))
+    store.transact(lambda tx: clusters.put(tx, waiting, None, "ann"))
+    for name, ends in (("a", -1), ("b", 20), ("c", 24 * 6), ("d", 24 * 29), ("e", 24 * 300), ("f", 24 * 301)):
+        store.transact(lambda tx, name, ends: put_trust(name, timedelta(hours=ends), tx), name, ends)
+    fleet = store.transact(counted)
+    assert dict(fleet.states) == {"True": 1, "": 1}
+    assert dict(fleet.accepted) == {"true": 1, "false": 1}
+    assert dict(fleet.left) == {"ended": 1, "1d": 1, "7d": 1, "30d": 1, "more": 2}
+    assert fleet.earliest == fleet.at + timedelta(hours=20)
+    assert (fleet.available, fleet.ends, fleet.backup) == ({}, {}, None)
+    store.transact(clusters.report_status, EDGE, StatusReport(conditions=(rules.UNAVAILABLE,)), "agent")
+    store.transact(lambda tx: put_trust(EDGE, timedelta(days=1), tx))
+    store.transact(lambda tx: tx.facts.set(BACKUP_MADE, format_micro_time(tx.now)))
+    fleet = store.transact(counted, detailed=True)
+    assert fleet.available[EDGE] == 0
+    assert fleet.ends[EDGE] == (fleet.at + timedelta(days=1)).timestamp()
+    assert fleet.backup == fleet.at
+
+
+async def test_scrapes_ask_the_database_rarely_and_show_no_old_number_while_it_is_unavailable(clock: ManualClock) -> None:
+    store, registry = Asked(clock), Registry()
+    look = FleetLook(store, clock, detailed=False)
+    for _ in range(10):
+        await look()
+    assert store.reads == 1
+    clock.advance(EVERY)
+    await look()
+    assert store.reads == 2
+    add_fleet(registry, store, clock, reserve=5)
+    assert "muster_hub_clusters{" in await registry.scrape()
+    store.failure = UnavailableError("away")
+    clock.advance(EVERY)
+    page = await registry.scrape()
+    assert "muster_hub_clusters" not in page
+    assert "muster_hub_database_reserve_bytes 5\n" in page
+    store.failure = None
+    clock.advance(EVERY)
+    assert "muster_hub_clusters{" in await registry.scrape()
+
+
+async def test_a_brake_that_holds_is_told_until_it_lets_go(clock: ManualClock, store: InlineStore) -> None:
+    registry, names = Registry(), [ClusterName(f"c{number}") for number in range(12)]
+    add_fleet(registry, store, clock, reserve=0)
+
+    def turn(tx: Transaction, verdict: Condition) -> None:
+        for name in names:
+            clusters.set_condition(tx, name, verdict, "test")
+        brake.keep(tx, BrakeLimits(), "test")
+
+    async def told() -> str:
+        clock.advance(EVERY)
+        (line,) = (line for line in (await registry.scrape()).splitlines() if line.startswith("muster_hub_brake_holds"))
+        return line.split()[-1]
+
+    for name in names:
+        store.transact(clusters.put, {"metadata": {"name": name}}, None, "ann")
+    for verdict, expected in ((rules.AVAILABLE, "0"), (rules.SILENT, "1"), (rules.AVAILABLE, "0")):
+        store.transact(turn, verdict)
+        assert await told() == expected
+
+
+async def test_beats_are_counted_once_they_are_durable_with_the_time_that_took(clock: ManualClock, store: InlineStore) -> None:
+    """Beats of an earlier epoch and those that end a silence are counted separately."""
+    buffer, agent = BeatBuffer(store, clock, timedelta(seconds=1)), Acks()
+    for sequence, name in ((1, "a"), (2, "a"), (3, "b")):
+        buffer.hold(ClusterName(name), sequence, agent, available=True)
+    store.failure = UnavailableError("away")
+    await buffer.flush()
+    counts = buffer.counts
+    assert (counts.stored, counts.failures, counts.lag.count) == (0, 1, 0)
+    store.failure = None
+    clock.advance(timedelta(seconds=3))
+    buffer.hold(ClusterName("c"), 4, agent, available=True)
+    await buffer.flush()
+    assert (counts.stored, counts.refused, counts.failures) == (3, 0, 1)
+    assert counts.lag.total == pytest.approx(6.0)
+    assert (counts.rows.count, counts.rows.total) == (1, 3)
+    assert sorted(agent.seen) == [(2, False), (3, False), (4, False)]
+    late = Acks(epoch=1)
+    store.transact(lambda tx: tx.heartbeats.claim(ClusterName("gone"), 5))
+    buffer.hold(ClusterName("gone"), 1, late, available=True)
+    buffer.hold(ClusterName("back"), 1, Acks(), available=True, ends_silence=True)
+    await buffer.flush()
+    assert (counts.stored, counts.revived, counts.refused) == (4, 1, 1)
+    assert len(late.refused) == 1
+
+
+async def answered(counts: RequestCounts, verb: str, resource: str, status: int | None) -> None:
+    async def inner(_incoming: Incoming) -> web.StreamResponse:
+        if status is None:
+            raise ConnectionResetError
+        return web.Response(status=status)
+
+    incoming = Incoming(cast("web.Request", None), "id", Attributes(verb, "/x", resource=resource), 0.0)
+    if status is None:
+        with pytest.raises(ConnectionResetError):
+            await counts.counted(incoming, inner)
+    else:
+        await counts.counted(incoming, inner)
+
+
+async def test_requests_for_what_somebody_makes_up_make_no_series_of_their_own(clock: ManualClock) -> None:
+    counts = RequestCounts(clock, ("managedclusters",))
+    await answered(counts, "list", "managedclusters", 200)
+    await answered(counts, "watch", "managedclusters", 200)
+    await answered(counts, "get", "", 403)
+    for number in range(50):
+        await answered(counts, f"VERB{number}", f"thing{number}", 404)
+    await answered(counts, "get", "managedclusters", None)
+    assert dict(counts.answered) == {
+        ("list", "managedclusters", "200"): 1,
+        ("watch", "managedclusters", "200"): 1,
+        ("get", "", "403"): 1,
+        ("other", "other", "404"): 50,
+        ("get", "managedclusters", "0"): 1,
+    }
+    assert set(counts.seconds) == {"list", "get", "other"}
+
+
+def standing(store: InlineStore) -> LogLevelOrder | None:
+    return store.transact(verbosity.standing_log_level)
+
+
+def test_order_counts_for_its_time_replaces_the_one_before_and_can_be_canceled(store: InlineStore, clock: ManualClock) -> None:
+    store.transact(verbosity.order_log_level, "debug", timedelta(minutes=10), "admin")
+    clock.advance(timedelta(seconds=599))
+    order = present(standing(store))
+    assert (order.level, order.by) == ("debug", "admin")
+    clock.advance(timedelta(seconds=1))
+    assert standing(store) is None
+    store.transact(verbosity.order_log_level, "debug", timedelta(minutes=10), "admin")
+    store.transact(verbosity.order_log_level, "error", timedelta(minutes=10), "admin")
+    order = present(standing(store))
+    assert order.level == "error"
+    store.transact(verbosity.clear_log_level)
+    assert standing(store) is None

@@ -1,27 +1,46 @@
-"""What a hub says of its CAs: checked, tried, kept in every place before it is answered, whatever dies in between."""
+"""The CAs that an agent trusts, and one credential in two secrets, whoever wrote them."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 
 import pytest
+import yaml
 
 from machinery.client.kubeconfig import ClusterEntry, HubEndpoint, parse_kubeconfig, with_authority, write_hub_kubeconfig
-from machinery.errors import InvalidError, UnavailableError
-from machinery.identity import AddOnName, CertificateSubject
-from machinery.pki import CertificateAuthority, Plan, create_authority, generate_key, public_key_of, random_serial
-from spoke.credentials.kubeconfigs import connection_of, stored_connection, view_stored
+from machinery.errors import ConflictError, ForbiddenError, InvalidError, NotLeaderError, UnavailableError
+from machinery.identity import AddOnName, CertificateSubject, HubId
+from machinery.meta.conditions import CERTIFICATE_ROTATED, TRUE
+from machinery.pki import (
+    CertificateAuthority,
+    Plan,
+    create_authority,
+    generate_key,
+    parse_certificate,
+    public_key_of,
+    random_serial,
+)
+from machinery.runtime.clock import ManualClock
+from spoke.agent.unregistration import LeftMark
+from spoke.credentials.kubeconfigs import connection_of, stored_connection, view_stored, why_not_recovered
+from spoke.credentials.owner import OvertakenError, OwnerRecord, owner_of
+from spoke.credentials.slot import ATTEMPTS, Contents, OwnedSlot, RememberedSecrets, Slot
 from spoke.credentials.trust_bundle import MOST, TRIALS, checked, fingerprints, retrusted, tried
 from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
-from spoke.domain.credential import KUBECONFIG, ORIGIN, TRUST
-from spoke.ports.hub import ClientIdentity, HubAddress, HubInfo, HubLostError
+from spoke.domain.credential import HUB_ID, KUBECONFIG, LEFT, ORIGIN, TRUST
+from spoke.domain.names import AgentIdentity, choose_names
+from spoke.domain.schedule import rotate_at
+from spoke.ports.cluster import SecretSnapshot
+from spoke.ports.hub import ClientIdentity, CSRState, HubAddress, HubInfo, HubLostError
+from spoke.registration.csr_flow import Enrolment, WantedCertificate
 from tests.checks import check_refusals, present
-from tests.fakes.credentials import DyingSecrets, KilledError, MemoryDirectory
-from tests.fakes.hub import MemoryHubClient
-from tests.fakes.stage import OWNER, SLOT, Stage, until
+from tests.fakes.credentials import DyingSecrets, KilledError, MemoryDirectory, MemorySecrets
+from tests.fakes.hub import HUB_ID as HUB
+from tests.fakes.hub import MemoryHub, MemoryHubClient
+from tests.fakes.stage import OWNER, SLOT, Stage, nothing_pends, until
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LOGS = AddOnName("logs")
@@ -290,3 +309,315 @@ async def test_a_renewal_that_is_asked_for_replaces_the_certificates_of_agent_an
         stage.timetable.wake("certificate-rotation")
         await until(lambda: len(stage.hub.session.beats) > 3)
         assert len(stage.hub.issued) == 4, "level-triggered, and once"
+
+
+OTHER = HubId("aaaaaaaa-0000-4000-8000-000000000002")
+
+
+async def edit(stage: Stage, name: str, **contents: bytes | None) -> None:
+    present = await stage.secrets.read(name)
+    merged = {**present.contents, **{key.replace("_", "-"): value for key, value in contents.items()}}
+    kept = {key: value for key, value in merged.items() if value is not None}
+    await stage.secrets.write(name, kept, present.version)
+
+
+async def test_the_secret_of_the_release_before_is_taken_over_without_a_new_registration(joined: Stage) -> None:
+    """It names no hub, keeps no epoch, and there is no slot."""
+    await edit(joined, OWNER, hub_id=None, epoch=None)
+    await joined.secrets.delete(SLOT)
+    before = (await joined.secrets.read(OWNER)).contents["tls.crt"]
+    await joined.joins()
+    contents = (await joined.secrets.read(OWNER)).contents
+    assert (contents["tls.crt"], contents[HUB_ID]) == (before, HUB.encode())
+    assert (await joined.secrets.read(SLOT)).contents["tls.crt"] == before
+    assert len(joined.hub.issued) == len(joined.hub.requests) == 1
+
+
+async def test_the_credential_of_a_hub_that_is_left_stays_in_its_slot(joined: Stage) -> None:
+    """Also when the release before left it in the owner's secret alone, and the agent leaves that hub at once."""
+    await joined.secrets.delete(SLOT)
+    ownership = OwnerRecord(joined.secrets, joined.clock, joined.clock)
+    before = await ownership.read()
+    await ownership.give(before, OTHER, {"tls.crt": b"new"})
+    assert (await joined.secrets.read(SLOT)).contents["tls.crt"] == before.contents["tls.crt"]
+    assert (await ownership.read()).hub_id == OTHER
+
+
+async def test_a_request_of_the_release_before_is_gone_on_with(stage: Stage) -> None:
+    """Its slot holds nothing but the pending request."""
+    stage.hub.approve = False
+    async with stage.running():
+        await until(lambda: stage.hub.requests)
+    (request,) = stage.hub.requests
+    stage.hub.approve_request(request)
+    await stage.joins()
+    assert list(stage.hub.requests) == [request]
+    assert await nothing_pends(stage.secrets)
+
+
+async def test_an_owners_secret_of_last_week_gives_way_to_the_newer_credential_in_the_slot(joined: Stage) -> None:
+    last_week = (await joined.secrets.read(OWNER)).contents
+    joined.clock.advance(timedelta(days=25))
+    async with joined.running():
+        await until(lambda: len(joined.hub.issued) == 2 and joined.hub.session.beats)
+        await until(lambda: parse_certificate(joined.hub.session.identity.certificate).serial == joined.hub.issued[1])
+    present = await joined.secrets.read(OWNER)
+    await joined.secrets.write(OWNER, last_week, present.version)
+    async with joined.running():
+        await until(lambda: joined.hub.open_sessions and joined.hub.session.beats)
+        assert parse_certificate(joined.hub.session.identity.certificate).serial == joined.hub.issued[1]
+    assert (await joined.secrets.read(OWNER)).contents["tls.crt"] == present.contents["tls.crt"]
+    assert len(joined.hub.issued) == 2
+
+
+async def test_a_renewal_never_writes_over_a_hub_that_became_the_owner_meanwhile(joined: Stage) -> None:
+    """Two copies of an agent, one of them stopped and continued: the late one keeps its new certificate in its own slot."""
+    await edit(joined, OWNER, hub_id=OTHER.encode(), epoch=b"7")
+    slot, owner = Slot(joined.secrets, SLOT), Slot(joined.secrets, OWNER)
+    before = (await joined.secrets.read(OWNER)).contents
+    with pytest.raises(ConflictError, match="has become the owner"):
+        await OwnedSlot(slot, owner, HUB).change(lambda present: {**present, "tls.crt": b"late"})
+    assert (await joined.secrets.read(OWNER)).contents == before
+    assert (await joined.secrets.read(SLOT)).contents["tls.crt"] == b"late"
+
+
+def test_the_owner_is_whom_the_secret_names_else_whose_kubeconfig_it_holds(stage: Stage) -> None:
+    other = MemoryHub(stage.clock, hub_id=OTHER)
+    kubeconfig = other.bootstrap_kubeconfig()
+    assert owner_of({}) is None
+    assert owner_of({"tls.crt": b"x", "kubeconfig": b"nonsense: ["}) is None
+    assert owner_of({"tls.crt": b"x", "kubeconfig": kubeconfig}) == OTHER
+    assert owner_of({"tls.crt": b"x", "kubeconfig": kubeconfig, HUB_ID: HUB.encode()}) == HUB
+
+
+A, B = HubId("aaaaaaaa-0000"), HubId("bbbbbbbb-0000")
+FIRST, SECOND = {"tls.crt": b"first"}, {"tls.crt": b"second"}
+
+
+@pytest.fixture
+def ownership(secrets: MemorySecrets) -> OwnerRecord:
+    return OwnerRecord(secrets, ManualClock(), ManualClock())
+
+
+async def test_a_change_of_owner_names_the_hub_with_its_credential_and_a_higher_epoch_and_keeps_what_others_put_there(
+    ownership: OwnerRecord, secrets: MemorySecrets
+) -> None:
+    first = await ownership.give(await ownership.read(), A, FIRST)
+    present = await secrets.read(OWNER)
+    await secrets.write(OWNER, {**present.contents, "note": b"theirs"}, present.version)
+    second = await ownership.give(first, B, SECOND, reported_epoch=first.epoch + 100)
+    assert (second.hub_id, second.contents["tls.crt"], second.contents["note"]) == (B, b"second", b"theirs")
+    assert second.epoch == first.epoch + 101
+    assert (await ownership.read()).same_order(second)
+    assert (await ownership.give(second, B, FIRST)).epoch == second.epoch, "the same owner keeps its epoch"
+
+
+async def test_of_two_copies_that_change_the_owner_one_sees_that_it_was_overtaken(ownership: OwnerRecord) -> None:
+    known = await ownership.give(await ownership.read(), A, FIRST)
+    won = await ownership.give(known, B, SECOND)
+    with pytest.raises(OvertakenError, match="another copy"):
+        await ownership.give(known, A, FIRST)
+    with pytest.raises(OvertakenError):
+        await ownership.raise_epoch(known)
+    with pytest.raises(OvertakenError):
+        await ownership.confirm(known)
+    await ownership.confirm(won)
+
+
+async def test_raised_epoch_keeps_a_renewed_credential_and_writes_over_a_secret_that_was_put_back(
+    ownership: OwnerRecord, secrets: MemorySecrets
+) -> None:
+    known = await ownership.give(await ownership.read(), A, FIRST)
+    present = await secrets.read(OWNER)
+    await secrets.write(OWNER, {**present.contents, "tls.crt": b"renewed", "note": b"theirs"}, present.version)
+    known = await ownership.raise_epoch(known, reported_epoch=known.epoch + 5)
+    assert (known.contents["tls.crt"], known.contents["note"]) == (b"renewed", b"theirs")
+    for left in (None, {"tls.crt": b"last week", "hub-id": B.encode(), "epoch": b"1"}):
+        before = known
+        await secrets.delete(OWNER)
+        if left is not None:
+            await secrets.write(OWNER, left, None)
+        known = await ownership.raise_epoch(before)
+        assert (known.hub_id, known.contents["tls.crt"], known.epoch) == (A, b"renewed", before.epoch + 1)
+
+
+async def test_secret_that_others_create_change_or_delete_between_read_and_write_is_written_all_the_same(
+    secrets: MemorySecrets,
+) -> None:
+    slot = Slot(secrets, "s")
+    assert await slot.read() == {}
+    await secrets.write("s", {"theirs": b"1"}, None)
+    assert await slot.change(lambda before: {**before, "ours": b"2"}) == {"theirs": b"1", "ours": b"2"}
+    present = await secrets.read("s")
+    await secrets.write("s", {**present.contents, "more": b"3"}, present.version)
+    assert await slot.change(lambda before: {**before, "ours": b"4"}) == {"theirs": b"1", "more": b"3", "ours": b"4"}
+    await secrets.delete("s")
+    assert await slot.change(lambda before: {**before, "ours": b"3"}) == {"ours": b"3"}
+
+
+class Disturbed(MemorySecrets):
+    """Counts what is asked; `conflict` is the answer to every write."""
+
+    conflict: ConflictError | None = None
+    reads = writes = 0
+
+    async def read(self, name: str) -> SecretSnapshot:
+        self.reads += 1
+        return await super().read(name)
+
+    async def write(self, name: str, contents: Contents, version: str | None) -> SecretSnapshot:
+        self.writes += 1
+        if self.conflict is not None:
+            raise self.conflict
+        return await super().write(name, contents, version)
+
+
+async def test_a_write_after_a_read_costs_no_second_read_and_a_secret_that_changes_all_the_time_is_given_up() -> None:
+    secrets = Disturbed()
+    slot = Slot(secrets, "s")
+    await slot.read()
+    for content in (b"1", b"2"):
+        await slot.change(lambda _, content=content: {"a": content})  # type: ignore[misc]
+    assert (secrets.reads, secrets.writes) == (1, 2)
+    secrets.conflict = ConflictError('secret "s" changed since it was read')
+    with pytest.raises(ConflictError):
+        await Slot(secrets, "s").change(lambda before: before)
+    assert secrets.writes == 2 + ATTEMPTS
+
+
+NAMES = choose_names(options=("berlin", "agent"), stored=("", ""), fresh=("", ""))
+
+
+class UselessClient(MemoryHubClient):
+    """What its hub issues cannot be read."""
+
+    async def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
+        async for state in super().follow_request(name):
+            yield replace(state, certificate=state.certificate and b"no certificate")
+
+
+def enrolment() -> Enrolment:
+    secrets = MemorySecrets()
+    wanted = WantedCertificate(AgentIdentity(NAMES, "uid"), NAMES.subject, ensure_cluster=True)
+    return Enrolment(wanted, pending=Slot(secrets, "pending"), target=Slot(secrets, "target"), extra={})
+
+
+def client_of(hub: MemoryHub) -> UselessClient:
+    connection = connection_of(parse_kubeconfig(hub.bootstrap_kubeconfig(), source="a file"))
+    return UselessClient(hub, connection.identity)
+
+
+async def test_a_signer_that_issues_nothing_of_use_is_asked_for_two_certificates_and_one_more_each_time_again() -> None:
+    hub = MemoryHub(ManualClock())
+    client, wanted = client_of(hub), enrolment()
+    for asked in (2, 3):
+        with pytest.raises(UnavailableError, match="of no use"):
+            await wanted.run(client)
+        assert hub.calls.count("submit_request") == asked
+
+
+async def test_refused_name_is_reported_with_the_option_that_gives_another() -> None:
+    hub = MemoryHub(ManualClock())
+    hub.barred = ForbiddenError("the bootstrap credential is for cluster edge1")
+    with pytest.raises(ForbiddenError, match='is for cluster edge1; this agent joins as "berlin": --cluster-name NAME'):
+        await enrolment().run(client_of(hub))
+
+
+async def test_a_certificate_that_cannot_be_read_costs_a_new_key_and_no_crash(stage: Stage) -> None:
+    """OCM's agent uses what it read of the certificate before it looks whether that worked."""
+    stage.hub.approve = False
+    async with stage.running():
+        await until(lambda: stage.hub.requests)
+        (first,) = stage.hub.requests.values()
+        first.certificate, first.state = b"-----BEGIN CERTIFICATE-----\nrubbish\n-----END CERTIFICATE-----\n", "issued"
+        stage.hub.approve = True
+        stage.hub.changed()
+        await until(lambda: stage.hub.sessions)
+    assert len({request.pem for request in stage.hub.requests.values()}) == 2
+
+
+def test_the_hub_kubeconfig_keeps_the_name_that_the_hubs_certificate_must_have() -> None:
+    """OCM's agent drops `tls-server-name` between bootstrap and hub kubeconfig."""
+    entry = ClusterEntry("hub", "https://10.0.0.1:6443", b"ca", tls_server_name="hub.example.com")
+    written = yaml.safe_load(write_hub_kubeconfig(entry))
+    assert written["clusters"][0]["cluster"]["tls-server-name"] == "hub.example.com"
+
+
+async def test_the_condition_of_a_rotation_is_told_though_its_save_failed_at_first(stage: Stage) -> None:
+    """OCM's agent loses the condition when the save is repeated."""
+    async with stage.at_work():
+        leaf = parse_certificate((await stage.secrets.read(OWNER)).contents["tls.crt"])
+        stage.secrets.refuse_writes = UnavailableError("etcd is away")  # type: ignore[attr-defined]
+        stage.clock.advance(rotate_at(leaf.serial, leaf.not_before, leaf.not_after) - stage.clock.now() + timedelta(1))
+        stage.timetable.wake("certificate-rotation")
+        await until(lambda: "certificate-rotation" in stage.timetable.jobs)
+        stage.secrets.refuse_writes = None  # type: ignore[attr-defined]
+        stage.timetable.wake("certificate-rotation")
+
+        def told() -> list[str]:
+            reports = [report for session in stage.hub.sessions for report in session.reports]
+            return [entry.status for report in reports for entry in report.conditions if entry.type == CERTIFICATE_ROTATED]
+
+        await until(lambda: told()[-1:] == [TRUE])
+
+
+async def test_expired_credential_says_why_a_bootstrap_credential_is_needed(joined: Stage) -> None:
+    contents = dict((await joined.secrets.read(OWNER)).contents)
+    assert why_not_recovered(contents) == ""
+    over_the_api = ClusterEntry("hub", "https://127.0.0.1:6443", joined.hub.authority.certificate)
+    assert "driver csr" in why_not_recovered({**contents, "kubeconfig": write_hub_kubeconfig(over_the_api)})
+    del contents["recovery.crt"]
+    assert "without a recovery certificate" in why_not_recovered(contents)
+
+
+async def test_a_rebuilt_cluster_under_an_old_name_is_told_what_to_do(stage: Stage) -> None:
+    stage.options = replace(stage.options, cluster_name="berlin")
+    await stage.joins()
+    stage.cluster._uid = "of-the-cluster-that-was-rebuilt"
+    stage.secrets = type(stage.secrets)()
+    stage.directory.contents.clear()
+    stage.file.write_bytes(stage.hub.bootstrap_kubeconfig())
+    async with stage.running() as agent:
+        await until(lambda: "belongs to another cluster" in agent.progress.ready().text)
+    assert len(stage.hub.sessions) == 1
+
+
+async def test_secrets_that_somebody_deletes_are_created_again_by_a_healthy_agent_and_reported(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spoke.credentials.slot.RESTORE_PERIOD", timedelta(milliseconds=10))
+    secrets = stage.secrets
+    assert isinstance(secrets, MemorySecrets)
+    async with stage.at_work():
+        await until(lambda: secrets.names == {OWNER, SLOT})
+        before = {name: secrets.contents(name) for name in (OWNER, SLOT)}
+        for name in (OWNER, SLOT):
+            await secrets.delete(name)
+        await until(lambda: {name: secrets.contents(name) for name in (OWNER, SLOT)} == before)
+        assert len(stage.hub.requests) == len(stage.hub.sessions) == 1, "nobody registers anew"
+
+
+async def test_nothing_is_created_again_after_leaving_or_without_the_lease_or_that_the_agent_deleted_itself() -> None:
+    inner, told = MemorySecrets(), list[str]()
+    secrets = RememberedSecrets(inner, lambda reason, _: told.append(reason))
+    for name in (OWNER, SLOT, "east"):
+        await secrets.write(name, {"a": b"1"}, None)
+        await inner.delete(name)
+        await secrets.read(name)
+    assert inner.names == {OWNER, SLOT}, "a bootstrap kubeconfig is not the agent's"
+    assert told == ["SecretRestored"] * 2
+    await inner.delete(SLOT)
+    for refusal in (NotLeaderError("another process works"), ForbiddenError("the namespace is being terminated")):
+        inner.refuse_writes = refusal
+        assert (await secrets.read(SLOT)).version is None
+    inner.refuse_writes = None
+    await secrets.read(SLOT)
+    await secrets.delete(SLOT)
+    assert (await secrets.read(SLOT)).version is None
+
+    left = await inner.read(OWNER)
+    await secrets.write(SLOT, {"a": b"1"}, None)
+    await inner.write(OWNER, {LEFT: LeftMark("", frozenset()).content()}, left.version)
+    await inner.delete(SLOT)
+    assert (await secrets.read(SLOT)).version is None
+    assert inner.names == {OWNER}

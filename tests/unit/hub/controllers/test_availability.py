@@ -1,25 +1,38 @@
 """Silence becomes Unknown exactly when a grace ends, and never for time in which nobody could be heard."""
 
+import asyncio
 from collections.abc import Callable
-from datetime import timedelta
+from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from hub.api.liveness import Beat
+from hub.api.liveness import Beat, Expiry, grace
 from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters.availability import Damping, Transition
+from hub.api.managedclusters.cluster import StatusReport
+from hub.api.meta import document as doc
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.controllers.clusters.availability import AvailabilityReconciler
+from hub.extensions.settings import load
+from hub.heartbeat import HeartbeatCoverage
+from hub.ports import Transaction
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
-from machinery.errors import ConflictError, InvalidError
+from machinery.errors import ConflictError, InvalidError, UnavailableError
 from machinery.identity import ClusterName
 from machinery.meta.conditions import AVAILABLE, UNKNOWN
+from machinery.meta.objects import Key
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.controller import Controller
 from machinery.runtime.work_queue import WorkQueue
-from tests.checks import present
+from tests.checks import check_results, present
 from tests.fakes.controllers import work
+from tests.fakes.inline_store import InlineStore
+from tests.fakes.registration import EDGE, Newcomer, fresh_newcomer, fresh_store
+from tests.fakes.virtual_time import LoopClock, in_virtual_time
 from tests.unit.hub.conftest import failing, transactions_of
 from tests.unit.hub.controllers.conftest import Hub
 
@@ -244,3 +257,351 @@ def test_a_key_that_is_handled_is_not_taken_again_before_that_is_done_and_an_ear
     queue.add_after("a", SECOND)
     queue.add_after("a", 2 * SECOND)
     assert queue.pause() == SECOND
+
+
+NONE = timedelta()
+MICROSECOND = timedelta(microseconds=1)
+
+
+@pytest.fixture
+def started(clock: ManualClock) -> datetime:
+    start = clock.now()
+    clock.advance(timedelta(days=1))
+    return start
+
+
+@pytest.fixture
+def available(newcomer: Newcomer, store: InlineStore, started: datetime) -> InlineStore:
+    """A cluster that is accepted, has reported and has just beaten."""
+    assert started
+    newcomer.accepted()
+    store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
+    store.transact(clusters.report_status, EDGE, StatusReport(conditions=(rules.AVAILABLE,)), "agent")
+    store_beat(store, available=True)
+    return store
+
+
+def store_beat(store: InlineStore, *, available: bool | None) -> None:
+    store.transact(heartbeats.flush, [Beat(EDGE, NONE, available)])
+
+
+def expire(store: InlineStore, since: datetime) -> Expiry:
+    return store.transact(lambda tx: heartbeats.expire(tx, EDGE, window=WINDOW, since=since, actor="hub"))
+
+
+def set_lease(store: InlineStore, seconds: int) -> None:
+    def change(tx: Transaction) -> None:
+        stored = clusters.find(tx, EDGE)
+        spec = {**stored.document["spec"], "leaseDurationSeconds": seconds}
+        clusters.put(tx, {**stored.document, "spec": spec}, stored, "ann")
+
+    store.transact(change)
+
+
+def test_shorter_lease_has_its_whole_grace_from_then_on(available: InlineStore, clock: ManualClock, started: datetime) -> None:
+    """The agent beat every few minutes, and learns only now that it must beat faster."""
+    set_lease(available, 3600)
+    store_beat(available, available=True)
+    clock.advance(timedelta(minutes=50))
+    set_lease(available, 2)
+    assert expire(available, started) == Expiry(expired=False, look_again=timedelta(seconds=11))
+    clock.advance(timedelta(seconds=11) - MICROSECOND)
+    assert expire(available, started) == Expiry(expired=False, look_again=MICROSECOND)
+    clock.advance(MICROSECOND)
+    assert expire(available, started) == Expiry(expired=True, look_again=timedelta(seconds=10))
+
+
+def test_longer_lease_and_other_changes_give_no_new_grace(
+    available: InlineStore, clock: ManualClock, started: datetime
+) -> None:
+    clock.advance(GRACE)
+    set_lease(available, 61)
+    available.transact(clusters.report_status, EDGE, StatusReport(conditions=(rules.AVAILABLE,), kubernetes_version="v9"), "a")
+    assert expire(available, started) == Expiry(expired=False, look_again=timedelta(seconds=5) + WINDOW)
+    clock.advance(timedelta(seconds=5) + WINDOW)
+    assert expire(available, started).expired
+
+
+def test_beat_without_a_verdict_restores_the_last_one_and_never_true_by_itself() -> None:
+    def restored(last: bool | None) -> str:  # noqa: FBT001 - a table's column
+        clock = ManualClock()
+        newcomer = fresh_newcomer(clock)
+        store, start = newcomer.store, clock.now()
+        newcomer.accepted()
+        store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
+        store_beat(store, available=last)
+        clock.advance(GRACE + WINDOW)
+        expire(store, start)
+        store.transact(heartbeats.revive, Beat(EDGE, NONE, None), "hub")
+        return present(rules.availability(store.transact(clusters.find, EDGE).document)).status
+
+    check_results(restored, [(True, "True"), (False, "False"), (None, "Unknown")])
+
+
+def test_beat_of_a_cluster_that_is_not_silent_or_unknown_changes_no_object(available: InlineStore, clock: ManualClock) -> None:
+    clock.advance(timedelta(seconds=10))
+    revision = available.state.revision
+    assert available.transact(heartbeats.revive, Beat(EDGE, NONE, available=False), "hub")
+    assert available.transact(heartbeats.revive, Beat(ClusterName("nobody"), NONE, available=True), "hub")
+    assert available.state.revision == revision
+    assert available.state.beats[EDGE].at == clock.now()
+
+
+def kept(store: InlineStore) -> list[tuple[str, str, str, str]]:
+    return [(each.before, each.status, each.reason, each.actor) for each in store.state.transitions]
+
+
+def test_each_step_is_kept_with_time_reason_and_actor(newcomer: Newcomer, store: InlineStore, clock: ManualClock) -> None:
+    newcomer.accepted()
+    store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
+    store.transact(clusters.report_status, EDGE, StatusReport(conditions=(rules.AVAILABLE,)), "agent")
+    store.transact(clusters.report_status, EDGE, StatusReport(conditions=(rules.AVAILABLE,), kubernetes_version="v2"), "agent")
+    store.transact(heartbeats.flush, [Beat(EDGE, timedelta(), available=True)])
+    since = clock.now()
+    clock.advance(GRACE + WINDOW)
+    store.transact(lambda tx: heartbeats.expire(tx, EDGE, window=WINDOW, since=since, actor="judge"))
+    fallen = clock.now()
+    clock.advance(WINDOW)
+    store.transact(heartbeats.revive, Beat(EDGE, timedelta(), available=False), "beat")
+
+    def patch(tx: Transaction) -> None:
+        stored = clusters.find(tx, EDGE)
+        clusters.put(tx, doc.with_status(stored.document, conditions=[rules.AVAILABLE.to_document()]), stored, "kubectl")
+
+    store.transact(patch)
+    store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE), "ann"))
+    assert kept(store) == [
+        ("", "True", "ManagedClusterAvailable", "agent"),
+        ("True", "Unknown", "ManagedClusterLeaseUpdateStopped", "judge"),
+        ("Unknown", "False", "ManagedClusterKubeAPIServerUnavailable", "beat"),
+        ("False", "True", "ManagedClusterAvailable", "kubectl"),
+        ("True", "", "Deleted", "ann"),
+    ]
+    assert store.state.transitions[1].at == fallen
+
+
+def test_cluster_flaps_from_the_threshold_of_falls_until_they_are_old(clock: ManualClock) -> None:
+    steps = [("True", "Unknown"), ("True", "False"), ("False", "Unknown"), ("", "Unknown"), ("Unknown", "True"), ("True", "")]
+    falls = [Transition(EDGE, "u", clock.now(), before, status, "", "").is_fall for before, status in steps]
+    assert falls == [True, True, False, False, False, False], "only an available cluster can fall"
+
+    def minutes(threshold: int, falls: int) -> float | None:
+        damping, minute = Damping(threshold=threshold), timedelta(minutes=1)
+        until = damping.flaps_until([clock.now() + number * minute for number in range(1, falls + 1)])
+        return None if until is None else (until - damping.window - clock.now()) / minute
+
+    check_results(minutes, [(3, 2, None), (3, 3, 1), (3, 5, 3), (0, 99, None), (1, 0, None)])
+
+
+MINUTE = timedelta(minutes=1)
+
+
+class World:
+    """A database whose clock may go its own way, and replicas on it; each is up or not."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.database = ManualClock()
+        self.store = fresh_store(self.database)
+        self.started = self.now
+        self.storing = True
+        self.up: dict[str, HeartbeatCoverage] = {}
+
+    @property
+    def now(self) -> datetime:
+        return self.database.now()
+
+    def start(self, replica: str = "a") -> HeartbeatCoverage:
+        self.up[replica] = HeartbeatCoverage(self.store, self.clock, replica, lambda: self.storing)
+        return self.up[replica]
+
+    async def pass_time(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.clock.advance(SECOND)
+            self.database.advance(SECOND)
+            for hearing in self.up.values():
+                await hearing.mark()
+
+    def stand_still(self, seconds: int) -> None:
+        for clock in (self.clock, self.database):
+            clock.advance(timedelta(seconds=seconds))
+
+    async def since(self, hearing: HeartbeatCoverage) -> datetime | None:
+        return await self.store.read(hearing.since)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.mark.parametrize("jump", [MINUTE, 3 * SECOND, -3 * SECOND, -MINUTE], ids=str)
+async def test_jump_of_the_databases_clock_begins_anew_with_the_next_mark(world: World, jump: timedelta) -> None:
+    hearing = world.start()
+    await world.pass_time(30)
+    world.database.advance(jump)
+    if jump > timedelta():
+        assert await world.since(hearing) is None, "until then no cluster is judged"
+    await hearing.mark()
+    jumped = world.now
+    assert await world.since(hearing) == jumped
+    await world.pass_time(30)
+    assert await world.since(hearing) == jumped
+
+
+async def test_after_a_jump_backwards_no_beat_is_of_the_future(world: World) -> None:
+    """Or the beats of the next hour would not count, and a silence would be told an hour late."""
+    hearing = world.start()
+    await world.pass_time(30)
+    await world.store.run(heartbeats.flush, [Beat(C1, timedelta(), available=True)])
+    world.database.advance(-timedelta(hours=1))
+    await hearing.mark()
+    assert world.store.state.beats[C1].at == world.now
+    await world.pass_time(5)
+    await world.store.run(heartbeats.flush, [Beat(C1, timedelta(), available=True)])
+    assert world.store.state.beats[C1].at == world.now
+
+
+async def test_a_transaction_that_waits_for_its_turn_is_no_jump(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    hearing = world.start()
+    await world.pass_time(30)
+    run = world.store.run
+
+    async def late(*args: Any, **kwargs: Any) -> Any:
+        world.clock.advance(3 * SECOND)
+        outcome = await run(*args, **kwargs)
+        world.database.advance(3 * SECOND)
+        return outcome
+
+    monkeypatch.setattr(world.store, "run", late)
+    await hearing.mark()
+    monkeypatch.undo()
+    await world.pass_time(1)
+    assert await world.since(hearing) == world.started + SECOND
+
+
+async def test_pause_of_the_process_or_of_the_database_or_a_restart_begins_anew(world: World) -> None:
+    hearing = world.start()
+    await world.pass_time(30)
+    world.stand_still(60)
+    assert await world.since(hearing) is None
+    await hearing.mark()
+    assert await world.since(hearing) == world.now
+    await world.pass_time(30)
+    world.store.failure = UnavailableError("the database is locked")
+    await world.pass_time(30)
+    world.store.failure = None
+    assert await world.since(hearing) is None
+    await hearing.mark()
+    assert await world.since(hearing) == world.now
+    await world.pass_time(30)
+    world.storing = False
+    await world.pass_time(6)
+    assert await world.since(hearing) is None, "beats cannot be stored"
+    world.storing = True
+    await world.pass_time(30)
+    world.stand_still(2)
+    again = world.start()
+    await again.mark()
+    assert await world.since(again) == world.now, "a restart gives a whole grace, however short it was"
+
+
+async def test_replicas_that_are_replaced_one_by_one_give_nobody_a_new_grace(world: World) -> None:
+    for replica in "abc":
+        world.start(replica)
+    await world.pass_time(30)
+    for replica in "abc":
+        world.stand_still(2)
+        world.start(replica)
+        await world.pass_time(3)
+    assert {await world.since(hearing) for hearing in world.up.values()} == {world.started + SECOND}
+    world.up.clear()
+    world.stand_still(100_000)
+    await world.start("b").mark()
+    assert list(world.store.state.marks) == ["b"], "those that are gone are forgotten"
+
+
+async def test_other_replicas_hear_for_one_that_stands_still_and_all_begin_anew_after_all_stood_still(world: World) -> None:
+    standing, other = world.start("a"), world.start("b")
+    await world.pass_time(10)
+    del world.up["a"]
+    await world.pass_time(60)
+    assert await world.since(standing) == world.started + SECOND
+    await standing.mark()
+    assert await world.since(standing) == await world.since(other) == world.started + SECOND
+    world.up["a"] = standing
+    await world.pass_time(10)
+    world.stand_still(20)
+    await other.mark()
+    anew = world.now
+    await world.pass_time(3)
+    assert await world.since(standing) == await world.since(other) == anew
+
+
+SETTINGS = load({}, None, {})
+LEASE, MOMENT, LONG = timedelta(seconds=1), timedelta(seconds=1), timedelta(minutes=10)
+
+
+def joined(tx: Transaction, name: ClusterName) -> None:
+    spec = {"hubAcceptsClient": True, "leaseDurationSeconds": round(LEASE.total_seconds())}
+    clusters.put(tx, {"metadata": {"name": name}, "spec": spec}, None, "admin")
+    clusters.set_condition(tx, name, rules.ACCEPTED, "test")
+    heartbeats.flush(tx, [Beat(name, timedelta(), available=True)])
+
+
+def is_unknown(tx: Transaction, name: ClusterName) -> bool:
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
+    available = rules.availability(stored.document) if stored else None
+    return available is not None and available.status == UNKNOWN
+
+
+class Outage:
+    """A database that goes away for LONG, and is back right after one more attempt. `heard`: since when it answers."""
+
+    def __init__(self, store: InlineStore, clock: LoopClock) -> None:
+        self._store, self._right = store, store.read
+        self._clock = clock
+        self.heard = clock.now()
+        self.back = asyncio.Event()
+
+    def begin(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.heard = self._clock.now()
+        monkeypatch.setattr(self._store, "read", self._read)
+
+    async def _read(self, *args: Any, **kwargs: Any) -> Any:
+        if self.back.is_set():
+            return await self._right(*args, **kwargs)
+        if self._clock.now() - self.heard >= LONG:
+            asyncio.get_running_loop().call_later(0.01, self._end)
+        raise UnavailableError("the database does not answer")
+
+    def _end(self) -> None:
+        self.heard = self._clock.now()
+        self.back.set()
+
+
+@pytest.mark.parametrize("fleet", [1, 5])
+def test_silence_is_noticed_on_time_after_a_long_outage(fleet: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def late() -> timedelta:
+        clock = LoopClock(asyncio.get_running_loop())
+        store = InlineStore(clock)
+        outage = Outage(store, clock)
+        reconciler = AvailabilityReconciler(store, window=SETTINGS.flush_window, since=lambda _tx: outage.heard)
+        subject = Controller("availability", reconciler)
+        names = [ClusterName(f"c{number}") for number in range(fleet)]
+        for name in names:
+            store.transact(joined, name)
+            subject.enqueue(name)
+        running = asyncio.create_task(subject.run())
+        await asyncio.sleep(1)
+        outage.begin(monkeypatch)
+        await outage.back.wait()
+        while not all([await store.read(is_unknown, name) for name in names]):
+            await store.wait_for_change(store.state.revision, LONG)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        return clock.now() - outage.heard
+
+    due = grace(LEASE) + SETTINGS.flush_window
+    assert due <= in_virtual_time(late()) <= due + MOMENT
