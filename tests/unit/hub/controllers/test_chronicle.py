@@ -155,7 +155,7 @@ async def test_requests_are_counted_once_by_outcome_and_their_end_is_an_event_of
     hub.store.transact(issuance.issue, name, hub.issuer, hub.lifetimes, "issuance")
     await reader.read()
     assert [(each.cluster, each.reason, each.message, each.about["kind"]) for each in reader.told] == [
-        ("c1", "CertificateIssued", "certificate request issued by issuance", "CertificateSigningRequest"),
+        ("c1", "CertificateIssued", "certificate request issued by issuance", "CertificateSigningRequest")
     ]
 
 

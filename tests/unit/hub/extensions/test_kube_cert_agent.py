@@ -134,10 +134,7 @@ def failing_hosts() -> Iterator[tuple[Row, HostInMemory]]:
     yield Row("old selector but a pod of the right form", f"{ENSURE}: no", "remove", loads=True), forbidden
     larger = HostInMemory(deployed=unlike("spec", "replicas", value=3), failures={"replace": AWAY})
     yield Row("update fails", "away", "replace", loads=True), larger
-    yield (
-        Row("agents cannot be listed", "could not look for an agent pod: away"),
-        having(failures={"agents": AWAY}),
-    )
+    yield (Row("agents cannot be listed", "could not look for an agent pod: away"), having(failures={"agents": AWAY}))
     yield Row("cluster-info missing", "address: gone", reason=INFO), having(failures={"cluster_info": GONE})
     both = failing(cluster_info=GONE, create=AWAY)
     yield Row("cluster-info missing and no Deployment", f"{ENSURE}: away", "create", INFO), both
@@ -462,12 +459,7 @@ def cleaner(host: HostInMemory, *, leads: bool = True) -> OutdatedPods:
 
 
 async def test_of_a_mix_only_older_pods_with_all_labels_go() -> None:
-    mix: dict[str, Any] = {
-        "old": OLD,
-        "present": SHAPE.pod_labels,
-        "another's": {LABEL: "v0"},
-        "stranger": SHAPE.labels,
-    }
+    mix: dict[str, Any] = {"old": OLD, "present": SHAPE.pod_labels, "another's": {LABEL: "v0"}, "stranger": SHAPE.labels}
     host = HostInMemory(agents_pods=[pod(name, labels=labels) for name, labels in mix.items()])
     assert await cleaner(host).reconcile("gone") is None
     assert host.done == []
