@@ -20,6 +20,7 @@ from machinery.errors import ExpiredError
 from machinery.meta.objects import ChangeType, Key, Query
 from machinery.meta.selectors import Operator, Requirement
 from machinery.runtime.clock import ManualClock
+from tests.checks import present
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 KINDS = (MANAGED_CLUSTERS, LEASES, EVENTS, SECRETS)
@@ -33,8 +34,7 @@ def put(tx: Transaction, /, name: str, kind: Kind = MANAGED_CLUSTERS, *, env: st
 
 
 def remove(tx: Transaction, /, name: str, kind: Kind = MANAGED_CLUSTERS) -> Written:
-    old = tx.objects.get(kind, Key("", name))
-    assert old is not None
+    old = present(tx.objects.get(kind, Key("", name)))
     return tx.objects.delete(kind, old, "tester")
 
 
@@ -63,8 +63,7 @@ async def test_the_past_is_read_beyond_the_watch_window(store: Store, clock: Man
     with pytest.raises(ExpiredError):
         await store.read(lambda tx: tx.objects.find(MANAGED_CLUSTERS, Query(at=1)))
     assert [await store.read(sizes, at) for at in (1, 2, 3)] == [{"a": 1}, {"a": 2}, {"a": 3}]
-    first = await store.read(lambda tx: tx.changes.one_at(MANAGED_CLUSTERS, Key("", "a"), 1))
-    assert first is not None
+    first = present(await store.read(lambda tx: tx.changes.one_at(MANAGED_CLUSTERS, Key("", "a"), 1)))
     assert (first.revision, first.document["spec"]) == (1, {"size": 1})
 
 

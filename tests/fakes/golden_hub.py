@@ -94,8 +94,7 @@ class HubWorld(World):
 
     @property
     def url(self) -> str:
-        assert self._listening is not None
-        return f"http://127.0.0.1:{self._listening.port}"
+        return f"http://127.0.0.1:{present(self._listening).port}"
 
     async def start(self) -> None:
         hub = await self._stack.enter_async_context(hub_in_process(self._folder, extensions=(*EXTENSIONS, self._install)))

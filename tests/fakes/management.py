@@ -22,6 +22,7 @@ from machinery.errors import NotFoundError
 from machinery.meta.objects import Key
 from machinery.runtime.clock import SystemClock
 from machinery.runtime.tls import client_context
+from tests.checks import present
 from tests.fakes.authority import OtherCA
 from tests.fakes.open_access import AllowEverything, EveryoneIsAdmin
 from tests.fakes.scripted_apiserver import kubeconfig
@@ -87,8 +88,7 @@ class ManagementInMemory(TokenAuthenticator):
 
     @property
     def url(self) -> str:
-        assert self._listening is not None
-        return f"http://127.0.0.1:{self._listening.port}"
+        return f"http://127.0.0.1:{present(self._listening).port}"
 
     @property
     def kubeconfig(self) -> Mapping[str, Any]:
@@ -96,8 +96,7 @@ class ManagementInMemory(TokenAuthenticator):
 
     async def stop(self) -> None:
         """Nobody reaches it any more."""
-        assert self._listening is not None
-        await self._listening.close()
+        await present(self._listening).close()
 
     async def say(self, proxy_ca: OtherCA) -> None:
         """Names the CA of its front proxy."""

@@ -23,6 +23,7 @@ from machinery.client.rest import KubeClient
 from machinery.election import Candidate, LockRecord
 from machinery.errors import ConflictError, NotLeaderError
 from machinery.runtime.clock import SystemClock
+from tests.checks import present
 from tests.fakes.postgres_path import postgres_path
 from tests.fakes.virtual_time import ManualTimetable
 from tests.integration.election.conftest import fenced
@@ -124,8 +125,7 @@ async def test_of_many_that_take_at_once_one_does(url: str, store: SqlStore) -> 
             )
             outcomes = await asyncio.gather(*takings, return_exceptions=True)
             assert [isinstance(outcome, LockRecord) for outcome in outcomes].count(True) == 1, outcomes
-            now = await RowLock(lines[0]).read()
-            assert now is not None
+            now = present(await RowLock(lines[0]).read())
             assert now.term == (seen.term if seen else 0) + 1
     finally:
         for line in lines:
@@ -287,8 +287,7 @@ async def test_beside_replicas_of_a_release_that_named_the_rows_one_writes_and_e
         with pytest.raises(ConflictError):
             await row.renew(mine)
         assert not await row.release(mine)
-        theirs = await row.read()
-        assert theirs is not None
+        theirs = present(await row.read())
         assert (theirs.holder, theirs.term) == (f"old-{name}", old.term), "and we wait"
     assert await row.release(await row.take(await row.read(), OURS, LEASE))
     assert old.sees()[0] == ""

@@ -46,8 +46,7 @@ async def test_call_continues_the_agents_trace_into_the_store(stage: RpcStage, k
     await stub.EnsureCluster(joining(), metadata=SENT)
     span, write = kept.one(ENSURE), kept.one("store write")
     assert ids(span)[0] == int(TRACE, 16)
-    assert span.parent is not None
-    assert span.parent.span_id == int(SPAN, 16)
+    assert present(span.parent).span_id == int(SPAN, 16)
     assert attributes(span)["muster.cluster"] == "edge1"
     assert "store write" in kept.children(span)
     assert attributes(write)["store.use_case"] == "managedclusters.service.ensure"

@@ -19,6 +19,7 @@ from machinery.client.rest import KubeClient
 from machinery.errors import NotFoundError
 from machinery.observability import logs, tracing
 from machinery.runtime.clock import SystemClock
+from tests.checks import present
 from tests.fakes.tracing import Recorded, attributes, ids, recorded
 from tests.integration.https_door.conftest import CLUSTERS, MERGE, HubUnderTest, admin_of, holder, hub_with, nobody
 
@@ -73,8 +74,7 @@ async def test_each_change_leaves_one_record_that_says_who_what_and_how(hub: Hub
     assert (created.user.username, "system:masters" in created.user.groups) == ("admin", True)
     assert created.object_ref is not None
     assert (created.object_ref.resource, created.object_ref.name) == ("managedclusters", "edge")
-    assert created.response_status is not None
-    assert (created.response_status.code, created.source_ips) == (201, ("127.0.0.1",))
+    assert (present(created.response_status).code, created.source_ips) == (201, ("127.0.0.1",))
     assert json.loads(bytes(created.request_object))["metadata"] == {"name": "edge"}
     assert created.annotations["authorization.k8s.io/decision"] == "allow"
     assert created.received is not None
@@ -82,24 +82,18 @@ async def test_each_change_leaves_one_record_that_says_who_what_and_how(hub: Hub
     assert forbidden.annotations["authorization.k8s.io/decision"] == "forbid"
     assert forbidden.response_status is not None
     assert (forbidden.response_status.code, forbidden.response_status.reason) == (403, "Forbidden")
-    assert forbidden.user is not None
-    assert forbidden.user.username == "system:open-cluster-management:edge:bcdfg"
-    assert missing.response_status is not None
-    assert missing.response_status.code == 404
+    assert present(forbidden.user).username == "system:open-cluster-management:edge:bcdfg"
+    assert present(missing.response_status).code == 404
 
     await nobody(hub).ask("POST", CLUSTERS, cluster("edge"), Authorization=f"Bearer {SECRET}")
     await (await admin_of(hub)).ask("POST", f"{CLUSTERS}?timeout=soon", cluster("edge"))
     *_, unknown, malformed = await records(hub)
-    assert unknown.response_status is not None
-    assert (unknown.response_status.code, unknown.user and unknown.user.username) == (401, "system:anonymous")
-    assert malformed.response_status is not None
-    assert malformed.response_status.code == 400
+    assert (present(unknown.response_status).code, unknown.user and unknown.user.username) == (401, "system:anonymous")
+    assert present(malformed.response_status).code == 400
 
     await visitor.ask("POST", CLUSTERS, cluster("edge"), **{"Impersonate-User": "bob", "Impersonate-Group": "system:masters"})
     *_, record = await records(hub)
-    assert record.user is not None
-    assert record.impersonated_user is not None
-    assert (record.user.username, record.impersonated_user.username) == ("admin", "bob")
+    assert (present(record.user).username, present(record.impersonated_user).username) == ("admin", "bob")
 
 
 async def test_watches_timeouts_and_token_hashes_are_recorded(everything: HubUnderTest) -> None:
@@ -234,8 +228,7 @@ async def test_a_request_goes_on_with_its_askers_trace_into_the_store(client: Ku
         await client.create(CLUSTERS, body)
     asked, answered, write = kept.one("operator"), kept.one("create managedclusters"), kept.one("store write")
     assert {ids(span)[0] for span in (answered, write)} == {ids(asked)[0]}
-    assert answered.parent is not None
-    assert answered.parent.span_id == ids(asked)[1]
+    assert present(answered.parent).span_id == ids(asked)[1]
     assert "store write" in kept.children(answered)
     told = attributes(answered)
     assert (told["http.request.method"], told["url.path"], told["http.response.status_code"]) == ("POST", CLUSTERS, 201)

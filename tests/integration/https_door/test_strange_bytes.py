@@ -23,7 +23,7 @@ from hub.api.auditrecords import AuditRecord, read_record
 from hub.audit.floods import REPEATED
 from machinery.apiserver.write.bodies import ANONYMOUS_LIMIT
 from machinery.meta import bounded_yaml as boundedyaml
-from tests.checks import PYTHON, WRONG_TEXTS
+from tests.checks import PYTHON, WRONG_TEXTS, present
 from tests.fakes.stage import until
 from tests.integration.https_door.conftest import CLUSTERS, HubUnderTest, admin_of, hub_with, nobody
 from tests.integration.https_door.test_audit import ALL, cluster, records
@@ -109,11 +109,9 @@ async def test_strange_requests_are_refused_and_remembered_and_so_is_the_next(hu
     *strange, last = await remembered(hub)
     counted: Counter[int] = Counter()
     for each in strange:
-        assert each.response_status is not None
-        counted[each.response_status.code] += int(each.annotations.get(REPEATED, 1))
+        counted[present(each.response_status).code] += int(each.annotations.get(REPEATED, 1))
     assert counted == Counter(code for line, _, code in STRANGE if line not in UNREMEMBERED)
-    assert last.object_ref is not None
-    assert last.object_ref.name == "edge"
+    assert present(last.object_ref).name == "edge"
     assert strange[0].user_agent == "\ufffd"
     assert all(each.audit_id.isprintable() and len(each.audit_id) == 36 for each in strange)
 
@@ -123,8 +121,7 @@ async def test_odd_credentials_long_paths_and_deep_bodies_are_recorded_within_bo
 ) -> None:
     status, _ = await (await operator(hub)).say(b"DELETE " + CLUSTERS.encode() + b"/x", b"Authorization: Bearer \xff")
     (record,) = await remembered(hub)
-    assert record.user is not None
-    assert (status, record.user.username, record.verb) == (404, "admin", "delete")
+    assert (status, present(record.user).username, record.verb) == (404, "admin", "delete")
     assert record.annotations["authentication.kubernetes.io/token-hash"] == f"SHA256={sha256(bytes((255,))).hexdigest()}"
 
     name = b"x" * 500_000
@@ -142,8 +139,7 @@ async def test_odd_credentials_long_paths_and_deep_bodies_are_recorded_within_bo
                 b"POST " + CLUSTERS.encode(), b"Content-Type: application/json", b"Audit-Id: deep", body=nested
             )
             *_, record = await remembered(hub)
-            assert record.response_status is not None
-            assert (record.audit_id, record.verb, record.response_status.code) == ("deep", "create", status)
+            assert (record.audit_id, record.verb, present(record.response_status).code) == ("deep", "create", status)
             assert status < 500, answer
 
 
@@ -176,8 +172,7 @@ async def test_no_bytes_in_headers_or_path_fail_the_door_or_the_audit(hub: HubUn
         assert 100 < status < 500, (line, headers, answer)
     assert (await (await admin_of(hub)).ask("POST", CLUSTERS, cluster("edge")))[0] == 201
     last = (await remembered(hub))[-1]
-    assert last.object_ref is not None
-    assert last.object_ref.name == "edge"
+    assert present(last.object_ref).name == "edge"
 
 
 async def test_no_wrong_value_of_a_query_parameter_is_answered_in_the_terms_of_python(hub: HubUnderTest) -> None:
