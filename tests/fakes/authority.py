@@ -1,4 +1,4 @@
-"""CAs other than the hub's, CAs as other programs make them, and CAs of a hub in any phase."""
+"""CAs that are not the hub's, and issuers whose certificates are readable words or that skip the check of the profile."""
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -10,14 +10,16 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Phase
-from hub.api.certificates import Lifetimes
+from hub.api.certificates import CertificateHolder, CertificateRecord, IssuedCertificate, Lifetimes, Profile
 from hub.issuer import RotatingIssuer
 from hub.issuer.local import LocalIssuer, make_authority
 from hub.issuer.rotating import AuthoritySnapshot
+from hub.ports import Issuer, Transaction
 from hub.registry.certificateauthorities.service import authority_id
+from hub.registry.certificates.service import key_hash
 from machinery import pki
 from machinery.client.kubeconfig import Credential
-from machinery.identity import CertificateSubject
+from machinery.identity import CertificateSubject, SerialNumber
 from machinery.runtime.clock import SystemClock
 
 DAY = timedelta(days=1)
@@ -110,3 +112,45 @@ class Generations:
 
     def take(self) -> None:
         self.issuer.take(AuthoritySnapshot(tuple(self.authorities), dict(self.keys)))
+
+
+class WordIssuer(Issuer):
+    """Signs by writing down what it was told, and remembers it; `failure` is raised instead."""
+
+    def __init__(self) -> None:
+        self.issued: list[tuple[Profile, SerialNumber]] = []
+        self.failure: Exception | None = None
+
+    def issue(self, profile: Profile, serial: SerialNumber, now: object) -> IssuedCertificate:  # noqa: ARG002 - signs at once
+        if self.failure is not None:
+            raise self.failure
+        self.issued.append((profile, serial))
+        return IssuedCertificate(serial, f"{profile.purpose} {profile.subject.common_name}\n".encode())
+
+    @property
+    def trust_bundle(self) -> bytes:
+        return b"trust\n"
+
+
+def sign_anything(tx: Transaction, issuer: Issuer, profile: Profile, holder: CertificateHolder) -> IssuedCertificate:
+    """As `hub.registry.certificates.service.sign`, without its look at the profile."""
+    serial = SerialNumber(pki.random_serial())
+    issued = issuer.issue(profile, serial, tx.now)
+    tx.certificates.add(
+        CertificateRecord(
+            serial=serial,
+            purpose=profile.purpose,
+            user=profile.subject.common_name,
+            groups=tuple(sorted(profile.subject.organizations)),
+            not_before=profile.not_before,
+            not_after=profile.not_after,
+            key_hash=key_hash(profile.public_key),
+            issued_at=tx.now,
+            cluster=holder.cluster,
+            agent=holder.agent,
+            addon=holder.addon,
+            credential=holder.credential,
+            signed_by=issued.signed_by or None,
+        )
+    )
+    return issued

@@ -9,7 +9,7 @@ from hub.extensions.settings import load
 from hub.ports import Store
 from machinery.runtime.clock import Clock, ManualClock
 from machinery.runtime.controller import Controller
-from tests.fakes.issuer import WordIssuer
+from tests.fakes.authority import WordIssuer
 
 
 def builder_of(store: Store, clock: Clock | None = None, since: Since = lambda _tx: None, **settings: Any) -> ControllerBuilder:

@@ -18,8 +18,8 @@ from machinery import pki
 from machinery.identity import AgentId, CertificateSubject, ClusterName, agent_subject
 from machinery.meta.objects import Key, StoredObject
 from machinery.runtime.clock import Clock, ManualClock
+from tests.fakes.authority import WordIssuer
 from tests.fakes.inline_store import InlineStore
-from tests.fakes.issuer import WordIssuer
 
 OPERATOR = "ann"
 LIFETIMES = Lifetimes()

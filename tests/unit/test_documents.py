@@ -29,8 +29,8 @@ from machinery.wire.registration.v1 import registration_pb2
 from machinery.wire.session.v1 import session_pb2
 from spoke.cli.flags import parser as spoke_parser
 from tests.checks import present
+from tests.fakes.authority import WordIssuer
 from tests.fakes.inline_store import InlineStore
-from tests.fakes.issuer import WordIssuer
 from tests.settings_pages import pages
 
 ROOT = Path(__file__).parents[2]

@@ -46,10 +46,10 @@ from machinery.identity import (
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.tls import client_context
 from tests import programs
+from tests.fakes.authority import sign_anything
 from tests.fakes.databases import SEAL, migrated
 from tests.fakes.hubctl import Said, hubctl_at
 from tests.fakes.inprocess_hub import InProcessHub
-from tests.fakes.issuer import sign_anything
 from tests.fakes.rpc_stage import csr
 
 LIFETIMES = Lifetimes()

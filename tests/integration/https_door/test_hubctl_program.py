@@ -24,7 +24,7 @@ from machinery import pki
 from machinery.client import kubeconfig
 from machinery.meta.timestamps import format_time
 from tests.e2e.processes import until
-from tests.fakes.connect_proxy import connect_proxy
+from tests.fakes.forwarder import connect_proxy
 from tests.fakes.hubctl import Said, hubctl_at
 from tests.integration.https_door.conftest import ACCOUNTS, LIFETIMES, RBAC, HubUnderTest, Visitor, admin_of, kept_free, run
 

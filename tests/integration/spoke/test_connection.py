@@ -29,7 +29,7 @@ from spoke.transports.grpc.channel import AddressRotation
 from spoke.transports.grpc.client import GrpcHubClient
 from spoke.transports.kubernetes.client import ApiHubClient
 from tests.fakes.authority import OtherCA
-from tests.fakes.connect_proxy import connect_proxy
+from tests.fakes.forwarder import connect_proxy
 from tests.fakes.hub import MemoryHub
 from tests.fakes.hub_rigs import IDENTITY, UID, ApiRig
 from tests.fakes.identity import serving_material

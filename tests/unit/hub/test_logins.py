@@ -56,9 +56,9 @@ from machinery.identity import CLUSTER_LABEL, OPERATOR_GROUP, CertificateSubject
 from machinery.meta.objects import Document, Key, StoredObject
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusals, check_results, present, refusal
+from tests.fakes.authority import WordIssuer
 from tests.fakes.identity import SigningKey
 from tests.fakes.inline_store import InlineStore
-from tests.fakes.issuer import WordIssuer
 from tests.fakes.registration import fresh_store
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

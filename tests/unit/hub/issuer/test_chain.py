@@ -34,9 +34,8 @@ from machinery.identity import (
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.directory import DataDirectory
 from tests.checks import check_results, present
-from tests.fakes.authority import BEGUN, TEN_YEARS, Key, pem_of, rsa_key, self_signed
+from tests.fakes.authority import BEGUN, TEN_YEARS, Key, WordIssuer, pem_of, rsa_key, self_signed
 from tests.fakes.inline_store import InlineStore
-from tests.fakes.issuer import WordIssuer
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 SERIAL = SerialNumber(0x1234567890ABCDEF1234567890ABCDEF)
