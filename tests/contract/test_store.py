@@ -312,9 +312,7 @@ async def test_follower_sees_every_change_once_and_in_order(store: Store) -> Non
     assert seen == list(range(2, 64))
 
 
-async def test_follower_gets_its_kinds_alone_and_no_revision_that_is_forgotten_or_never_was(
-    store: Store, clock: ManualClock
-) -> None:
+async def test_follower_gets_its_kinds_alone_and_no_forgotten_or_unknown_revision(store: Store, clock: ManualClock) -> None:
     lease = {"metadata": {"name": "l", "namespace": "a", "uid": "l"}}
     await store.run(put, cluster("a"))
     await store.run(lambda tx: tx.objects.put(LEASES, lease, None, "tester"))

@@ -300,9 +300,7 @@ def pages(tx: Transaction, query: Query, text: str) -> Iterator[tuple[list[str],
         query = replace(query, after=found.items[-1].key, order=sort_of(text, found.place) if text else None)
 
 
-async def test_pages_in_every_order_hold_what_a_plain_list_holds_and_count_what_follows(
-    store: Store, clock: ManualClock
-) -> None:
+async def test_pages_in_every_order_hold_what_a_list_holds_and_count_what_follows(store: Store, clock: ManualClock) -> None:
     random, size = Random(7), 4
     documents = await fleet(store, clock, random, size=18)
     beats = await store.read(beats_of)

@@ -72,7 +72,7 @@ async def test_records_are_found_by_what_they_say_in_the_order_of_time(store: St
     assert await found(after=AuditPosition(others[1].at, others[1].replica, 2)) == [mine[1], mine[2]]
 
 
-async def test_the_oldest_records_go_by_age_and_for_room_in_parts(
+async def test_oldest_records_go_by_age_or_size_in_parts(
     store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = clock.now()
@@ -184,9 +184,7 @@ async def test_a_nul_is_kept_or_refused_as_invalid(store: Store, database: SqlDa
     await store.check()
 
 
-async def test_who_shares_a_transaction_with_one_that_holds_a_nul_is_stored_at_once(
-    store: Store, database: SqlDatabase
-) -> None:
+async def test_who_shares_a_transaction_with_a_nul_is_stored_at_once(store: Store, database: SqlDatabase) -> None:
     others = [ClusterName(f"edge{number}") for number in range(5)]
     for cluster in (EDGE, *others):
         await accepted(store, cluster)

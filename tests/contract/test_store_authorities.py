@@ -90,9 +90,7 @@ async def test_a_replica_says_anew_what_it_knows_and_speaks_for_itself_alone(sto
     assert list(await store.read(lambda tx: tx.authorities.followers())) == one[1:]
 
 
-async def test_certificates_are_counted_by_signer_and_purpose_without_those_that_have_ended(
-    store: Store, clock: ManualClock
-) -> None:
+async def test_certificates_are_counted_by_signer_and_purpose_until_they_end(store: Store, clock: ManualClock) -> None:
     await add(
         store,
         record(clock, 1, "hub/a"),

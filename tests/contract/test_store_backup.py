@@ -159,7 +159,7 @@ async def test_a_hub_is_restored_into_either_database_from_either(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-async def test_a_backup_is_of_one_instant_while_the_hub_writes(
+async def test_backup_is_of_one_instant_while_others_write(
     engine: str, databases: dict[str, SqlDatabase], tmp_path: Path
 ) -> None:
     """Each transaction writes two clusters; whatever instant it is, it has both or neither."""

@@ -67,9 +67,7 @@ async def test_the_past_is_read_beyond_the_watch_window(store: Store, clock: Man
     assert (first.revision, first.document["spec"]) == (1, {"size": 1})
 
 
-async def test_forgetting_keeps_what_watches_resume_from_and_what_the_rest_of_the_past_stands_on(
-    store: Store, clock: ManualClock
-) -> None:
+async def test_forgetting_keeps_what_watches_resume_from_and_the_past_stands_on(store: Store, clock: ManualClock) -> None:
     await store.run(put, "kept", size=0)
     await store.run(put, "changed", size=1)
     await store.run(put, "changed", size=2)
@@ -101,9 +99,7 @@ async def test_forgetting_keeps_what_watches_resume_from_and_what_the_rest_of_th
     assert past == [2, 1, 1, 1]
 
 
-async def test_past_is_selected_from_as_it_was_and_an_objects_changes_are_listed_from_the_newest(
-    store: Store, clock: ManualClock
-) -> None:
+async def test_past_is_selected_as_it_was_and_changes_of_objects_are_listed_backwards(store: Store, clock: ManualClock) -> None:
     for name, env in (("a", "prod"), ("b", "prod"), ("a", "test"), ("c", "prod")):
         await store.run(put, name, env=env, size=1)
     prod = (Requirement("env", Operator.EQUALS, ("prod",)),)
@@ -269,9 +265,7 @@ async def test_a_page_of_the_past_that_few_fit_takes_few_statements(store: Store
 WRITERS, WRITES = 4, 40
 
 
-async def test_while_everybody_writes_the_log_is_trimmed_and_no_reader_misses_a_change(
-    store: Store, clock: ManualClock
-) -> None:
+async def test_log_is_trimmed_while_all_write_and_no_reader_misses_a_change(store: Store, clock: ManualClock) -> None:
     """Readers of the log at all speeds see every revision in its order, or are told that theirs is too old."""
     done, trimmed = asyncio.Event(), asyncio.Condition()
 

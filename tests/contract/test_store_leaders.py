@@ -42,9 +42,7 @@ def lock(request: pytest.FixtureRequest, lifeline: Lifeline, clock: ManualClock)
     return RowLock(lifeline) if request.param == "row" else MemoryLock(clock)
 
 
-async def test_lock_is_taken_once_for_what_was_seen_and_renewed_with_the_time_of_the_lock(
-    lock: Lock, clock: ManualClock
-) -> None:
+async def test_lock_is_taken_once_for_what_was_seen_and_renewed_by_its_own_time(lock: Lock, clock: ManualClock) -> None:
     assert await lock.read() is None
     taken = await lock.take(None, ONE, LEASE)
     assert taken == await lock.read()
@@ -99,9 +97,7 @@ def flag(clock: ManualClock) -> Leadership:
     return Leadership(clock)
 
 
-async def test_leader_writes_in_its_own_term_alone(
-    store: Store, lifeline: Lifeline, flag: Leadership, clock: ManualClock
-) -> None:
+async def test_leader_writes_in_its_term_alone(store: Store, lifeline: Lifeline, flag: Leadership, clock: ManualClock) -> None:
     lock = RowLock(lifeline)
     first = await lock.take(None, ONE, LEASE)
     flag.hold(first.term, clock.monotonic() + 10)
@@ -128,9 +124,7 @@ async def test_leader_writes_in_its_own_term_alone(
         await lifeline.ask(lambda leaders: leaders.record())
 
 
-async def test_replica_that_does_not_lead_reads_sends_no_write_and_closes_nothing(
-    store: Store, flag: Leadership, clock: ManualClock
-) -> None:
+async def test_follower_reads_sends_no_write_and_closes_nothing(store: Store, flag: Leadership, clock: ManualClock) -> None:
     fenced = FencedStore(store, flag, 1)
     for _ in range(2):
         with pytest.raises(NotLeaderError, match="nothing was sent"):
@@ -177,7 +171,7 @@ async def test_a_term_is_told_once_however_often_its_leader_begins(store: Store,
     assert await store.read(told) == [("one leads in term 1", 1)]
 
 
-async def test_terms_that_ended_before_they_were_told_are_told_by_the_next_leader(
+async def test_ended_terms_not_yet_told_are_told_by_the_next_leader(
     store: Store, row_lock: RowLock, clock: ManualClock
 ) -> None:
     one = await row_lock.take(None, ONE, LEASE)
@@ -196,7 +190,7 @@ async def test_terms_that_ended_before_they_were_told_are_told_by_the_next_leade
     ]
 
 
-async def test_of_very_many_terms_the_newest_are_told_and_how_many_are_left_out(
+async def test_of_many_terms_the_newest_are_told_and_others_counted(
     store: Store, row_lock: RowLock, clock: ManualClock
 ) -> None:
     held = None

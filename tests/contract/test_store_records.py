@@ -98,9 +98,7 @@ async def test_certificate_is_found_by_all_that_it_is_known_by_and_revoked_once(
     assert not revoked.is_open(clock.now())
 
 
-async def test_only_logins_that_ended_are_forgotten_and_only_so_many(
-    store: Store, record: CertificateRecord, clock: ManualClock
-) -> None:
+async def test_only_ended_logins_are_forgotten_and_so_many(store: Store, record: CertificateRecord, clock: ManualClock) -> None:
     ended = replace(record, purpose=Purpose.LOGIN, request_uid=None, not_after=clock.now() - timedelta(seconds=1))
     others = [
         replace(ended, serial=SerialNumber(5), not_after=clock.now()),
@@ -252,9 +250,7 @@ async def test_uses_are_not_overspent_by_many_at_once(store: Store, credential: 
     assert len(await store.read(lambda tx: tx.credentials.admitted(credential.id))) == 3
 
 
-async def test_credential_is_read_as_it_was_last_written(
-    store: Store, credential: CredentialRecord, clock: ManualClock
-) -> None:
+async def test_credential_is_read_as_it_was_written(store: Store, credential: CredentialRecord, clock: ManualClock) -> None:
     demand = Demand("https://issuer.example.org", keys='{"keys": []}', audience="x", subject="system:serviceaccount:a:b")
     bounds = CredentialBounds(("edge-*", "lab"), "edge", {"env": "prod"}, demand)
     bound = replace(credential, id=CredentialId("bound"), cluster=None, bounds=bounds)

@@ -89,7 +89,7 @@ async def test_one_replica_writes_for_all_and_another_follows_however_it_ends(el
     await election.check()
 
 
-async def test_a_leader_whose_way_to_the_database_is_cut_leads_no_more_and_is_neither_restarted_nor_forgotten(
+async def test_leader_cut_off_from_the_database_leads_no_more_and_is_neither_restarted_nor_forgotten(
     election: Election,
 ) -> None:
     async with AsyncExitStack() as stack:

@@ -58,9 +58,7 @@ async def crash(bench: Bench, hub: Program, joiners: list[Joiner], share: float)
 
 
 @repeated(1, 10)
-async def test_a_hub_that_is_killed_while_clusters_register_loses_nothing_and_signs_nothing_twice(
-    bench: Bench, trial: int
-) -> None:
+async def test_hub_killed_while_clusters_register_loses_nothing_and_signs_nothing_twice(bench: Bench, trial: int) -> None:
     random = Random(trial)  # of the share of certificates that have been handed out when the hub is killed
     hub = await bench.hub("--auto-approve=none-*")
     way_in = await entrance(bench.admin, uses=MANY)

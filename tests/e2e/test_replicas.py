@@ -215,9 +215,7 @@ async def all_exchanged(replicas: Replicas, crowd: Crowd, those: Sequence[Replic
 
 @soaked(CROWD)
 @pytest.mark.timeout(240 + CROWD)
-async def test_an_upgrade_and_a_rollback_lose_no_beat_and_need_no_bootstrap(
-    bench: Bench, postgres_url: str, tmp_path: Path
-) -> None:
+async def test_upgrade_and_rollback_lose_no_beat_and_need_no_bootstrap(bench: Bench, postgres_url: str, tmp_path: Path) -> None:
     to_come = release_to_come(tmp_path / "to-come")
     async with replicas_of(bench, postgres_url, *UPGRADED) as replicas:
         both = await replicas.start(2)

@@ -316,9 +316,7 @@ async def assert_secrets_are_complete(bench: Bench) -> None:
 @soak_only(1)  # in `make test`: tests/unit/spoke/test_crashes.py
 @pytest.mark.parametrize("trial", range(10))
 @pytest.mark.parametrize("driver", ["grpc", "csr"])
-async def test_a_spoke_killed_again_and_again_while_it_joins_gets_one_certificate(
-    bench: Bench, driver: str, trial: int
-) -> None:
+async def test_spoke_killed_again_and_again_while_it_joins_gets_one_certificate(bench: Bench, driver: str, trial: int) -> None:
     await bench.hub("--auto-approve=*")
     spoke = await bench.prepared("c1", None, f"--registration-driver={driver}")
     await bench.fault("c1", "slow=100ms")  # every step takes its time, so that a kill falls between any two of them

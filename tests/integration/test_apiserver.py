@@ -384,9 +384,7 @@ def check(body: bytes) -> None:
     assert {item["data"]["big"] for item in found["items"]} == {BIG}
 
 
-async def test_a_long_list_is_whole_goes_out_in_pieces_and_is_compressed(
-    with_maps: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_long_list_is_whole_sent_in_pieces_and_compressed(with_maps: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     write = web.StreamResponse.write
 
@@ -411,9 +409,7 @@ async def test_a_long_list_is_whole_goes_out_in_pieces_and_is_compressed(
     check(gzip.decompress(body))
 
 
-async def test_a_client_that_leaves_in_the_middle_leaves_no_error(
-    with_maps: Client, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_client_that_leaves_in_the_middle_leaves_no_error(with_maps: Client, capsys: pytest.CaptureFixture[str]) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", with_maps.listening.port, limit=1 << 12)
     writer.write(f"GET {MAPS} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
     assert b"200" in await reader.readline()
@@ -442,9 +438,7 @@ class Sharing(MemoryStorage):
 
 
 @pytest.mark.parametrize("table", [False, True])
-async def test_a_change_is_written_once_for_all_watchers_that_ask_for_the_same_form(
-    capsys: pytest.CaptureFixture[str], *, table: bool
-) -> None:
+async def test_change_is_encoded_once_for_all_watches_of_one_form(capsys: pytest.CaptureFixture[str], *, table: bool) -> None:
     converted: list[str] = []
 
     def convert(stored: Any) -> dict[str, Any]:

@@ -155,9 +155,7 @@ def test_nothing_is_restored_over_other_keys_or_under_a_hub_that_runs(hub: Path,
     assert list(hub.glob("hub.db.before-restore.*"))
 
 
-def test_keys_that_come_or_go_while_the_rows_are_read_are_in_the_backup(
-    hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_that_come_or_go_during_a_backup_are_in_it(hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A CA's key is written before its row, and its row may be there a moment later; one that retires loses its key."""
     (hub / "ca-going.key").write_bytes(b"going")
 

@@ -114,7 +114,7 @@ async def staged(request: timedelta) -> AsyncIterator[Stage]:
         storage.gate.set()
 
 
-async def test_a_request_that_waits_is_answered_when_a_seat_is_free_and_leaves_no_trace_when_its_client_goes(
+async def test_waiting_request_is_answered_when_a_seat_is_free_and_leaves_no_trace_when_its_client_goes(
     patient: Stage,
 ) -> None:
     slow = await patient.fill(4)
@@ -128,9 +128,7 @@ async def test_a_request_that_waits_is_answered_when_a_seat_is_free_and_leaves_n
     assert patient.pools["read"].snapshot()["taken"] == 0
 
 
-async def test_who_waits_does_so_for_a_quarter_of_the_time_that_the_request_has(
-    patient: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_request_waits_for_a_quarter_of_its_time_at_most(patient: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     take, waits = Pool.take, list[float]()
 
     async def noted(pool: Pool, identity: str, patience: timedelta) -> None:
@@ -237,7 +235,7 @@ async def _answer(port: int) -> bytes:
     return answer
 
 
-async def test_a_request_that_cannot_be_read_is_told_to_who_debugs_and_never_what_it_said(
+async def test_unreadable_request_is_logged_for_debugging_and_never_what_it_said(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     for level, expected in ((logging.INFO, []), (logging.DEBUG, [logging.DEBUG])):
@@ -384,7 +382,7 @@ async def test_balancer_that_is_trusted_names_the_address_of_its_clients_and_nob
         assert {await seen(listening, context, header) for header in HEADERS if header} == {""}
 
 
-async def test_one_address_has_a_bounded_number_of_connections_from_before_its_handshake(
+async def test_one_address_has_a_bounded_number_of_connections_before_its_handshake(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with echoing(each=2, proxies=(ip_network("127.0.0.0/8"),)) as (listening, context):

@@ -108,9 +108,7 @@ async def test_disk_full(store: SqlStore) -> None:
     assert set(await store.read(names)) == {"before", "large"} | acknowledged
 
 
-async def test_a_fault_while_the_last_one_is_found_to_be_over_is_not_forgotten(
-    store: SqlStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_fault_found_while_the_last_one_ends_is_not_forgotten(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = present(store._writer)
     full = OperationalError("INSERT", {}, sqlite3.OperationalError("database or disk is full"))
     run, again = store.run, [full]

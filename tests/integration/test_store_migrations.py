@@ -239,9 +239,7 @@ def changed_by_hand(database: SqlDatabase, *commands: str) -> None:
 AVAILABLE = "status.conditions.ManagedClusterConditionAvailable"
 
 
-async def test_objects_of_an_earlier_release_are_found_by_their_fields(
-    database: SqlDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_objects_of_an_earlier_release_are_found_by_field(database: SqlDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hub.store.objects.reindex.BATCH", 3)
     async with database.opened(None) as store:
         await store.run(make_clusters)

@@ -69,9 +69,7 @@ async def heard(writer: SqlStore, reader: SqlStore) -> None:
     pytest.fail("the doorbell is not heard")
 
 
-async def test_what_one_replica_commits_another_is_notified_of_also_after_its_listener_was_ended(
-    clean: str, other: Engine
-) -> None:
+async def test_commits_of_one_replica_notify_another_also_after_its_listener_was_ended(clean: str, other: Engine) -> None:
     async with replicas(clean, 2, poll=NEVER) as (one, two):
         await heard(two, one)
         for _ in range(2):
@@ -356,9 +354,7 @@ async def test_replicas_lose_no_update_overspend_no_use_and_see_changes_in_order
     assert await both[0].read(lambda tx: tx.credentials.spent(record.id)) == 3
 
 
-async def test_beat_that_was_judged_cannot_be_replaced_before_the_verdict(
-    both: tuple[SqlStore, SqlStore], other: Engine
-) -> None:
+async def test_judged_beat_cannot_be_replaced_before_the_verdict(both: tuple[SqlStore, SqlStore], other: Engine) -> None:
     edge = ClusterName("edge")
     await both[0].run(lambda tx: tx.heartbeats.store([Beat(edge, timedelta(), available=True)]))
 

@@ -128,9 +128,7 @@ async def tried(elector: Elector, times: int) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_hub_led_to_the_standby_is_unready_and_led_again_when_the_address_is_the_primarys(
-    place: Place, stack: AsyncExitStack
-) -> None:
+async def test_hub_led_to_the_standby_is_unready_until_it_reaches_the_primary(place: Place, stack: AsyncExitStack) -> None:
     """Also where the operator's URL lets in a server that takes no writes."""
     store = await opened(stack, place.url)
     for url in (place.url, place.asking_for("any")):

@@ -180,9 +180,7 @@ def described(column: Column[object]) -> str:
     return f"{column.type}{nullable}{' DEFAULT' if column.server_default is not None else ''}"
 
 
-def test_database_is_migrated_only_behind_a_copy_and_few_copies_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_database_is_migrated_only_after_a_copy_and_few_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     database = tmp_path / "hub.db"
     left_behind(database, LEFT[0])
 

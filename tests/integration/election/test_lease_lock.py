@@ -90,7 +90,7 @@ async def test_one_of_two_takes_what_both_saw_and_the_other_neither_renews_nor_r
     assert await lease.read() == theirs
 
 
-async def test_the_lease_reads_as_client_go_s_and_keeps_what_others_wrote(
+async def test_lease_reads_as_client_go_s_and_keeps_others_words(
     lease: LeaseLock, client: KubeClient, clock: ManualClock
 ) -> None:
     mine = await lease.take(None, ONE, timedelta(milliseconds=1500))
@@ -108,9 +108,7 @@ async def test_the_lease_reads_as_client_go_s_and_keeps_what_others_wrote(
     }
 
 
-async def test_its_holder_reports_its_state_with_each_renewal_and_none_once_it_is_released(
-    client: KubeClient, clock: ManualClock
-) -> None:
+async def test_holder_reports_its_state_with_each_renewal_and_not_after_release(client: KubeClient, clock: ManualClock) -> None:
     said = "not ready: " + "x" * 5000
     lease = LeaseLock(client, NAMESPACE, "hub", clock=clock, status=lambda: said)
     mine = await lease.take(None, ONE, LEASE)
@@ -189,9 +187,7 @@ async def test_a_late_winner_of_the_term_costs_the_holder_one_more_taking_and_no
     assert again.term == late.term + 1
 
 
-async def test_the_cluster_is_asked_seldom_and_at_once_when_the_row_was_released(
-    lease: LeaseLock, row: RowLock, clock: ManualClock
-) -> None:
+async def test_cluster_is_asked_seldom_and_at_once_upon_a_release(lease: LeaseLock, row: RowLock, clock: ManualClock) -> None:
     leader = LeaseAndTerm(lease, row, clock=clock, every=timedelta(seconds=2))
     follower = LeaseAndTerm(lease, row, clock=clock, every=timedelta(seconds=2))
     mine = await leader.take(None, ONE, LEASE)

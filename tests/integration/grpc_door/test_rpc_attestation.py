@@ -93,9 +93,7 @@ async def test_cluster_proves_itself_by_a_token_of_its_own_api_server(stage: Rpc
         await token(edge, "x", "")
 
 
-async def test_name_that_is_bound_to_a_cluster_is_refused_to_every_other_one(
-    stage: RpcStage, edge: HollowCluster, other: HollowCluster
-) -> None:
+async def test_name_bound_to_a_cluster_is_refused_to_others(stage: RpcStage, edge: HollowCluster, other: HollowCluster) -> None:
     """The answer says that attestation failed and no more; the audit says why."""
     credential = await stage.bootstrap("edge", bounds=CredentialBounds(attestation=demand(edge)))
     unbound = await stage.bootstrap(None, bounds=CredentialBounds(attestation=demand(other)))

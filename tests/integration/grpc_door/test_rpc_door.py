@@ -53,9 +53,7 @@ async def test_taken_port_is_reported_and_health_is_served_until_the_door_closes
         assert await watch.read() is aio.EOF
 
 
-async def test_trusted_cas_and_the_serving_certificate_are_replaced_while_the_door_serves(
-    stage: RpcStage, tmp_path: Path
-) -> None:
+async def test_trusted_cas_and_serving_certificate_are_replaced_while_it_serves(stage: RpcStage, tmp_path: Path) -> None:
     """A certificate of a trusted CA gets as far as the records, where a stranger has none."""
     other, before = OtherCA(), stage.serving.material
     stranger, mine = other.issue("x"), await stage.bootstrap("edge1")
@@ -86,7 +84,7 @@ async def test_trusted_cas_and_the_serving_certificate_are_replaced_while_the_do
     assert (await stage.stub(mine).GetHub(GET_HUB)).hub_id
 
 
-async def test_calls_at_a_stop_are_answered_or_unavailable_and_never_cancelled(
+async def test_calls_at_a_stop_are_answered_or_unavailable_not_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hub.grpc_door.server.STILL_WITHIN", timedelta(minutes=1))  # a busy machine needs longer for so many

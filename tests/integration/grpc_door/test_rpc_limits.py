@@ -157,9 +157,7 @@ async def test_connections_above_the_bound_are_closed(tmp_path: Path, monkeypatc
             each.transport.abort()
 
 
-async def test_connections_that_ask_nothing_are_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
-) -> None:
+async def test_idle_connections_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests) -> None:
     monkeypatch.setattr("hub.grpc_door.server.HANDSHAKE", timedelta(seconds=2))
     monkeypatch.setattr("hub.grpc_door.server.IDLE", timedelta(seconds=1))
     async with rpc_stage(tmp_path) as stage:

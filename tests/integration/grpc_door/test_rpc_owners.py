@@ -166,9 +166,7 @@ async def test_held_beat_does_not_undo_the_farewell_after_it(tmp_path: Path) -> 
         assert (await stage.last_beat()).owner == OTHER
 
 
-async def test_session_that_learns_of_its_farewell_before_it_ends_holds_no_beat_again(
-    stage: RpcStage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_session_that_knows_of_its_farewell_holds_no_beat_again(stage: RpcStage, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = await opened(stage, await judged(stage), EPOCH)
     session: Any = stage.parts.sessions.all()[0]
     run = stage.parts.store.run

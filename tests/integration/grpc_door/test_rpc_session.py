@@ -108,9 +108,7 @@ async def test_bad_first_messages_and_impossible_times_end_the_stream_with_a_sta
     assert codes == {name: code for name, (_, _, code) in rows.items()}
 
 
-async def test_refusal_follows_the_hello_so_that_the_agent_reads_the_reason(
-    stage: RpcStage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_refusal_follows_the_hello_so_that_agents_read_it(stage: RpcStage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream that ends while its agent still writes ends with INTERNAL at the agent."""
     monkeypatch.setattr(connecting, "REFUSED_WITHIN", timedelta(minutes=1))
     hear_out, waits = connecting._hear_out, asyncio.Event()
@@ -181,7 +179,7 @@ async def test_cluster_learns_of_its_acceptance_and_its_beats_count_only_then(st
     await stream.beat(2)
 
 
-async def test_change_during_admission_is_sent_once_the_session_is_open(
+async def test_change_during_admission_is_sent_when_the_session_is_open(
     stage: RpcStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     credential = await stage.enrol("edge1", accepted=False)

@@ -222,9 +222,7 @@ async def _drain(events: AsyncIterator[object]) -> None:
         pass
 
 
-async def test_stopping_waits_neither_for_watches_nor_for_requests_that_hang(
-    hollow_cluster: HollowCluster, client: KubeClient
-) -> None:
+async def test_stop_waits_neither_for_watches_nor_hanging_requests(hollow_cluster: HollowCluster, client: KubeClient) -> None:
     query = {"resourceVersion": (await client.get(NODES))["metadata"]["resourceVersion"]}
     async with client.watch(NODES, query, within=LONG):
         hollow_cluster.faults = Faults(hang=True)
@@ -256,7 +254,7 @@ async def test_restarted_cluster_keeps_its_identity_and_objects(hollow_cluster: 
     assert (await client.get(system))["metadata"]["uid"] != first
 
 
-async def test_advertised_address_is_in_kubeconfig_and_certificate_or_refused(
+async def test_advertised_address_is_usable_everywhere_or_refused(
     subtests: pytest.Subtests, hollow_cluster: HollowCluster
 ) -> None:
     for host, advertise, server in (
@@ -352,7 +350,7 @@ async def change(client: KubeClient, name: str, value: int, random: Random) -> N
 
 
 @repeated(3, 40)
-async def test_after_any_history_the_mirror_holds_what_the_cluster_holds(
+async def test_mirror_holds_what_the_cluster_holds_in_the_end(
     hollow_cluster: HollowCluster, client: KubeClient, trial: int
 ) -> None:
     random = Random(trial)

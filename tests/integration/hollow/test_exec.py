@@ -68,9 +68,7 @@ async def deployed(client: KubeClient, document: dict[str, Any] | None = None) -
     return Container("default", pod["metadata"]["name"], "sleeper")
 
 
-async def test_command_returns_its_output_and_is_stopped_at_its_limits(
-    client: KubeClient, hollow_cluster: HollowCluster
-) -> None:
+async def test_command_returns_output_and_is_stopped_at_its_limits(client: KubeClient, hollow_cluster: HollowCluster) -> None:
     output = await execute(client, await deployed(client), ("agent", "print"), within=SOON)
     pair = {name: base64.b64decode(text) for name, text in json.loads(output).items()}
     assert pki.key_matches(pair["tls.crt"], pair["tls.key"])
@@ -124,9 +122,7 @@ async def test_deployment_runs_pods_only_where_it_can(client: KubeClient) -> Non
         await execute(client, container, ("agent", "print"), within=SOON)
 
 
-async def test_an_exchanged_ca_lies_on_the_host_and_opens_the_cluster(
-    hollow_cluster: HollowCluster, client: KubeClient
-) -> None:
+async def test_exchanged_ca_lies_on_the_host_and_opens_the_cluster(hollow_cluster: HollowCluster, client: KubeClient) -> None:
     container = await deployed(client)
     before = await execute(client, container, ("agent", "print"), within=SOON)
     await client.create(AUTHORITY_PATH, {})
@@ -258,7 +254,7 @@ async def owners_of(name: str, cluster: HollowCluster, links: Mapping[str, Link]
         return [(each["kind"], each["name"], each["uid"]) for each in found["metadata"].get("ownerReferences", ())]
 
 
-async def test_the_secret_belongs_to_what_runs_the_hub_and_is_kept_without_a_readable_owner(
+async def test_secret_belongs_to_what_runs_the_hub_and_is_kept_without_a_readable_owner(
     hollow_cluster: HollowCluster,
 ) -> None:
     links: dict[str, Link] = {"pods/hub-0": owned("StatefulSet", "hub"), "statefulsets/hub": {"metadata": {}}}

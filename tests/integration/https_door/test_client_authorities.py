@@ -222,7 +222,7 @@ async def kubernetes(hub: HubUnderTest) -> KubernetesStage:
     return kubernetes
 
 
-async def test_certificates_of_the_kubernetes_ca_enter_by_named_groups_under_names_of_their_own(
+async def test_certificates_of_the_kubernetes_ca_enter_by_named_groups_under_own_names(
     kubernetes: KubernetesStage,
 ) -> None:
     assert await kubernetes.who(await kubernetes.login("ann", "dev", "qa")) == ("ann", ["dev"])

@@ -157,9 +157,7 @@ async def test_a_bootstrap_kubeconfig_is_complete_private_and_opens_the_hub(hub:
     assert re.search(r"edge1 +0/1 +Active", await hub.output("hubctl get bootstrap-credentials"))
 
 
-async def test_a_bootstrap_kubeconfig_that_cannot_work_is_refused_and_leaves_nothing_behind(
-    hub: HubUnderTest, tmp_path: Path
-) -> None:
+async def test_bootstrap_kubeconfig_that_cannot_work_is_refused_and_leaves_nothing(hub: HubUnderTest, tmp_path: Path) -> None:
     file = tmp_path / "edge1.kubeconfig"
     create = f"hubctl create bootstrap-kubeconfig -o {file}"
     await hub.runs(

@@ -68,9 +68,7 @@ async def test_requests_and_credentials_are_decided_and_deleted(hub: HubUnderTes
     assert re.search(r"edge1-bbbbb .*Denied", listed)
 
 
-async def test_a_watch_prints_a_row_for_every_change_and_the_heartbeat_lease_is_renewed(
-    hub: HubUnderTest, tmp_path: Path
-) -> None:
+async def test_watch_prints_a_row_for_every_change_and_the_beat_lease_is_renewed(hub: HubUnderTest, tmp_path: Path) -> None:
     await hub.join("edge1")
     lease = json.loads(await hub.output("kubectl get lease -n edge1 managed-cluster-lease -o json"))
     file = tmp_path / "lease.json"

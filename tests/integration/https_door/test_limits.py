@@ -266,9 +266,7 @@ def named(name: str, labels: dict[str, str]) -> dict[str, Any]:
     return {"apiVersion": version, "kind": "ManagedCluster", "metadata": {"name": name, "labels": labels}}
 
 
-async def test_the_largest_questions_are_answered_and_larger_ones_are_bad_requests(
-    hub: HubUnderTest, subtests: pytest.Subtests
-) -> None:
+async def test_largest_questions_are_answered_and_larger_ones_refused(hub: HubUnderTest, subtests: pytest.Subtests) -> None:
     admin = await admin_of(hub)
 
     def of(labels: int, values: int, fields: int, words: int) -> dict[str, str]:

@@ -67,9 +67,7 @@ async def listing(hub: HubUnderTest, query: str = "", **headers: str) -> AsyncIt
         yield response
 
 
-async def test_an_export_never_holds_more_than_some_portions_of_the_list(
-    hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_export_never_holds_more_than_some_portions_of_a_list(hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hub.https_door.storage.storage.PORTION", PORTION)
     count = 300
     for first in range(0, count, 50):
@@ -113,9 +111,7 @@ async def test_an_export_is_of_the_revision_at_which_it_began(hub: HubUnderTest,
     assert max(revisions) <= int(found["metadata"]["resourceVersion"]) < await hub.store.read(lambda tx: tx.changes.newest())
 
 
-async def test_an_export_of_metadata_and_one_that_ends_with_a_portion_are_whole(
-    hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_export_of_metadata_or_of_whole_portions_is_complete(hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hub.https_door.storage.storage.PORTION", PORTION)
     await hub.store.run(put_numbered, range(2 * PORTION))
     partial = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -223,7 +219,7 @@ class Client:
 @pytest.mark.postgres
 @pytest.mark.timeout(1800)
 @soaked(CHANGES)
-async def test_clients_that_are_cut_at_random_and_sent_elsewhere_see_exactly_what_the_table_holds(
+async def test_clients_that_are_cut_and_sent_elsewhere_see_exactly_what_the_table_holds(
     replicas: list[HubUnderTest],
 ) -> None:
     async with AsyncExitStack() as stack:

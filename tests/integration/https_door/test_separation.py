@@ -186,9 +186,7 @@ async def test_operators_alone_impersonate_users_and_no_private_key_is_echoed(hu
     assert (status, key.splitlines()[1][:20] in json.dumps(answer)) == (422, False)
 
 
-async def test_denial_ends_watches_and_withdraws_rights_until_the_cluster_is_accepted_again(
-    hub: HubUnderTest, agent: Visitor
-) -> None:
+async def test_denial_ends_watches_and_withdraws_rights_until_the_next_acceptance(hub: HubUnderTest, agent: Visitor) -> None:
     admin = await admin_of(hub)
     async with agent.watch(f"{CLUSTERS}/edge1?watch=1") as mine, admin.watch(f"{CLUSTERS}/edge1?watch=1") as others:
         assert [await mine.type(), await others.type()] == ["ADDED", "ADDED"]
@@ -217,9 +215,7 @@ async def test_denial_ends_watches_and_withdraws_rights_until_the_cluster_is_acc
     assert (await newer.get(f"{CLUSTERS}/edge1"))[0] == 200
 
 
-async def test_a_bootstrap_certificate_joins_and_requests_for_its_own_cluster_within_its_uses(
-    hub: HubUnderTest, tmp_path: Any
-) -> None:
+async def test_bootstrap_certificate_joins_and_requests_for_its_own_cluster_only(hub: HubUnderTest, tmp_path: Any) -> None:
     file = tmp_path / "b.kubeconfig"
     await hub.output(f"hubctl create bootstrap-kubeconfig --cluster edge7 -o {file} --allow-loopback")
     joining = holder(hub, file)

@@ -192,9 +192,7 @@ def ordinary(name: str, *, step: int) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "default"}, "spec": {"leaseTransitions": step}}
 
 
-async def test_a_watch_resumes_from_a_beat_and_is_told_what_it_missed_as_it_is_now(
-    leases: LeaseStorage, store: SqlStore
-) -> None:
+async def test_watch_resumes_from_a_beat_and_is_told_what_it_missed_as_it_is_now(leases: LeaseStorage, store: SqlStore) -> None:
     await join(store, "edge2")
     for name in ("kept", "gone"):
         await leases.create(LEASES, Key("default", name), ordinary(name, step=0), ADMIN)
@@ -217,9 +215,7 @@ async def test_a_watch_resumes_from_a_beat_and_is_told_what_it_missed_as_it_is_n
     ]
 
 
-async def test_watches_resume_within_a_namespace_and_expire_before_the_log_begins(
-    leases: LeaseStorage, store: SqlStore
-) -> None:
+async def test_watches_resume_in_a_namespace_and_expire_before_the_log_begins(leases: LeaseStorage, store: SqlStore) -> None:
     await join(store, "edge2")
     await beat(store, "edge1")
     lease = await leases.get(LEASES, EDGE1)
@@ -315,7 +311,7 @@ async def test_a_namespace_and_all_namespaces_together_have_a_rate_of_events(sto
     await events.update(EVENT.key, key, lambda _old: None, AGENT)
 
 
-async def test_a_storm_of_events_is_not_told_to_the_watchers_of_clusters(
+async def test_storm_of_events_is_not_told_to_cluster_watches(
     store: SqlStore, feed: ChangeFeed, storage: ServiceStorage
 ) -> None:
     events = EventStorage(store, feed, GROUP_SUFFIX, ManualClock())

@@ -116,7 +116,7 @@ async def test_strange_requests_are_refused_and_remembered_and_so_is_the_next(hu
     assert all(each.audit_id.isprintable() and len(each.audit_id) == 36 for each in strange)
 
 
-async def test_odd_credentials_long_paths_and_deep_bodies_are_recorded_within_bounds(
+async def test_odd_credentials_paths_and_bodies_are_recorded_within_bounds(
     hub: HubUnderTest, subtests: pytest.Subtests
 ) -> None:
     status, _ = await (await operator(hub)).say(b"DELETE " + CLUSTERS.encode() + b"/x", b"Authorization: Bearer \xff")
@@ -143,7 +143,7 @@ async def test_odd_credentials_long_paths_and_deep_bodies_are_recorded_within_bo
             assert status < 500, answer
 
 
-async def test_strangers_send_small_json_alone_and_operators_nothing_compressed(
+async def test_strangers_send_small_json_only_and_nobody_compressed_bodies(
     hub: HubUnderTest, subtests: pytest.Subtests
 ) -> None:
     login = b"POST /apis/login.open-cluster-management.io/v1alpha1/tokencredentialrequests"

@@ -113,9 +113,7 @@ def test_linter_finds_nothing_in_any_certificate_but_known_exceptions(
     assert findings(issuer.serving(tmp_path, serving_names, Lifetimes(), NOW).chain) == [SINGLE_LABEL]
 
 
-def test_ca_is_created_once_with_private_files_and_never_replaced(
-    issuer: LocalIssuer, tmp_path: Path, subtests: pytest.Subtests
-) -> None:
+def test_ca_is_created_once_in_private_files_and_kept(issuer: LocalIssuer, tmp_path: Path, subtests: pytest.Subtests) -> None:
     again = LocalIssuer.open(tmp_path, Lifetimes(), NOW)
     assert (issuer.created, again.created) == (True, False)
     assert again.trust_bundle == issuer.trust_bundle
@@ -264,9 +262,7 @@ async def doors(folder: Path) -> AsyncIterator[Doors]:
 
 
 @pytest.mark.parametrize("phase", PHASES)
-async def test_who_knows_either_ca_believes_the_hub_and_whom_the_doors_let_in_follows_the_phase(
-    tmp_path: Path, phase: str
-) -> None:
+async def test_who_knows_either_ca_believes_the_hub_and_the_phase_says_whom_doors_let_in(tmp_path: Path, phase: str) -> None:
     async with doors(tmp_path) as at:
         at.generations.add(Phase.DISTRIBUTING)
         phases, signs = PHASES[phase]

@@ -219,7 +219,7 @@ async def mirroring(server: ScriptedApiServer, backoff: Backoff | None = None) -
             await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_long_list_is_read_page_by_page_before_it_is_synced_and_watched_from_its_revision(
+async def test_long_list_is_read_by_pages_before_it_is_synced_and_watched_from_there(
     server: ScriptedApiServer,
 ) -> None:
     release = asyncio.Event()
@@ -245,7 +245,7 @@ async def test_long_list_is_read_page_by_page_before_it_is_synced_and_watched_fr
     assert timedelta(0) < ANSWER_MARGIN
 
 
-async def test_changed_values_are_reported_once_and_a_cut_watch_resumes_from_the_last_bookmark(
+async def test_changed_values_are_reported_once_and_a_cut_watch_resumes_at_its_bookmark(
     server: ScriptedApiServer,
 ) -> None:
     async def stream(seen: Seen, send: Send) -> None:
@@ -286,7 +286,7 @@ async def test_a_forgotten_revision_means_one_new_list_at_once_and_tells_what_we
     assert mirror.failures == []
 
 
-async def test_a_list_that_expires_between_its_pages_is_begun_again_and_is_not_taken_for_synced(
+async def test_list_that_expires_between_pages_is_begun_again_and_not_taken_for_synced(
     server: ScriptedApiServer,
 ) -> None:
     expired = web.json_response(gone(), status=410)
@@ -350,9 +350,7 @@ async def test_a_server_that_went_away_and_came_back_is_mirrored_again() -> None
         await client.close()
 
 
-async def test_a_server_that_accepts_and_never_answers_is_given_up_in_time(
-    server: ScriptedApiServer, client: KubeClient
-) -> None:
+async def test_server_that_accepts_and_never_answers_is_given_up_in_time(server: ScriptedApiServer, client: KubeClient) -> None:
     async def answer(_seen: Seen) -> web.Response:
         await asyncio.Event().wait()
         raise AssertionError
@@ -362,9 +360,7 @@ async def test_a_server_that_accepts_and_never_answers_is_given_up_in_time(
         await client.get(THINGS, within=timedelta(milliseconds=50))
 
 
-async def test_a_reflector_that_falls_over_a_defect_is_not_waited_for_in_silence(
-    server: ScriptedApiServer, client: KubeClient
-) -> None:
+async def test_reflector_that_fails_by_a_defect_is_not_waited_for(server: ScriptedApiServer, client: KubeClient) -> None:
     answering(server, 200, {"metadata": {"resourceVersion": "1"}, "items": [thing("a", 1)]})
     broken: Reflector[Any] = Reflector(client, THINGS, lambda item: item["no such field"])
     async with mirrored(broken) as wait:

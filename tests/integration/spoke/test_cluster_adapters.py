@@ -68,9 +68,7 @@ async def restricted_to(hollow_cluster: HollowCluster, client: KubeClient, rules
     return kubeconfig
 
 
-async def test_doctor_names_every_permission_that_the_agent_lacks(
-    hollow_cluster: HollowCluster, client: KubeClient, tmp_path: Path
-) -> None:
+async def test_doctor_names_every_missing_permission(hollow_cluster: HollowCluster, client: KubeClient, tmp_path: Path) -> None:
     everything = [*NO_NAMESPACES, {"apiGroups": ["*"], "resources": ["*"], "verbs": ["list", "watch", "create", "patch"]}]
     file = tmp_path / "kubeconfig"
     settings = SpokeSettings(
@@ -211,7 +209,7 @@ async def test_secrets_are_written_whole_or_refused(hollow_cluster: HollowCluste
     assert await secrets.read("s") == written
 
 
-async def test_changes_of_a_secret_continue_after_the_api_server_was_away(
+async def test_changes_of_a_secret_continue_after_an_outage_of_its_server(
     hollow_cluster: HollowCluster, client: KubeClient
 ) -> None:
     secrets = KubeSecrets(client, AGENT)
@@ -225,9 +223,7 @@ async def test_changes_of_a_secret_continue_after_the_api_server_was_away(
         assert await anext(changes) == second
 
 
-async def test_burst_of_node_changes_is_one_change_and_a_heartbeat_is_none(
-    hollow_cluster: HollowCluster, client: KubeClient
-) -> None:
+async def test_burst_of_node_changes_is_one_and_a_heartbeat_is_none(hollow_cluster: HollowCluster, client: KubeClient) -> None:
     cluster = KubeCluster(client, coalesce=timedelta(milliseconds=300))
     claim, marks = "/apis/cluster.open-cluster-management.io/v1alpha1/clusterclaims/id.k8s.io", {"annotations": {"beat": "1"}}
     async with asyncio.timeout(20), aclosing(cluster.changes()) as changes:  # type: ignore[type-var]
@@ -282,7 +278,7 @@ async def put_secret(client: KubeClient, namespace: str, name: str, labels: dict
     await client.create(SECRETS.path(namespace=namespace), body)
 
 
-async def test_addon_secret_of_somebody_else_is_neither_read_nor_changed_and_one_of_ocm_is_adopted_on_demand(
+async def test_addon_secret_of_others_is_neither_read_nor_changed_and_one_of_ocm_adopted_on_demand(
     client: KubeClient,
 ) -> None:
     secrets, path = OwnedSecrets(client, "default"), SECRETS.path(namespace="default")

@@ -62,9 +62,7 @@ NEAR, FAR = AddOnName("near"), AddOnName("far")
 COMPONENT = "open-cluster-management-agent"
 
 
-async def test_hosted_agent_keeps_its_own_secrets_at_the_management_cluster(
-    hollow_cluster: HollowCluster, tmp_path: Path
-) -> None:
+async def test_hosted_agent_keeps_its_secrets_at_the_management_cluster(hollow_cluster: HollowCluster, tmp_path: Path) -> None:
     registration = (AddOnRegistration(KUBE_SIGNER, "user", driver="csr"),)
     async with (
         HollowCluster(ClusterShape("management", nodes=1)) as hosting,
