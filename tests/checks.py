@@ -35,6 +35,22 @@ def check_results(function: Callable[..., object], rows: Iterable[tuple[Any, ...
     assert not wrong, "\n".join(wrong)
 
 
+def check_refusal(
+    kind: type[E] | tuple[type[E], ...], call: Callable[..., object], *args: Any, match: str = "", **named: Any
+) -> None:
+    """The call raises an error of this kind with this pattern in it."""
+    error = refusal(kind, call, *args, **named)
+    assert error is not None, f"{call} raises no {kind}"
+    assert re.search(match, str(error)), f"the error is {error!r}"
+
+
+async def check_refusal_of(kind: type[Exception], answer: Awaitable[object], *, match: str = "") -> None:
+    """The same of something awaited."""
+    error = await refusal_of(kind, answer)
+    assert error is not None, f"{answer} raises no {kind}"
+    assert re.search(match, str(error)), f"the error is {error!r}"
+
+
 def check_refusals(kind: type[Exception], function: Callable[..., object], rows: Iterable[tuple[Any, ...]]) -> None:
     """The last value of a row is a pattern in the error of this kind that `function` raises for the others."""
 

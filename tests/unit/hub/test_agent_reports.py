@@ -32,7 +32,7 @@ from machinery.meta.objects import Key, Query, StoredObject
 from machinery.runtime.clock import ManualClock
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as wire
-from tests.checks import check_results, present
+from tests.checks import check_refusal, check_refusal_of, check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, Newcomer
 
@@ -40,6 +40,14 @@ AGENT = "system:open-cluster-management:edge:agent"
 LOGS = AddOnName("logs")
 APPLIED = Condition("NamespaceAvailable", "True", "NamespaceApplied", "")
 BY_CERTIFICATE = {"type": "kubeClient", "kubeClient": {"driver": "csr"}}
+HOUR = timedelta(hours=1)
+EAST = {"apiVersion": "cluster/v1", "kind": "ManagedCluster", "metadata": {"name": "east", "uid": "u-1"}}
+ACCEPTED = EventRecord("east", EAST, "Accepted", "accepted by jane")
+MINUTE = timedelta(minutes=1)
+GRACE = 5 * MINUTE
+NONE = timedelta()
+SYNCED, OUT = ("True", "ManagedClusterClockSynced"), ("False", "ManagedClusterClockOutOfSync")
+MICRO = timedelta(microseconds=1)
 
 
 @pytest.fixture
@@ -100,8 +108,7 @@ def test_report_of_namespaces_is_kept_for_those_of_its_sets_once(store: InlineSt
     revision = store.state.revision
     report(store, edge, received)
     wrong = StatusReport(namespaces={("s", "a"): (Condition("NamespaceAvailable", "Maybe", "x", ""),)})
-    with pytest.raises(InvalidError, match="not True, False or Unknown"):
-        report(store, edge, wrong)
+    check_refusal(InvalidError, report, store, edge, wrong, match="not True, False or Unknown")
     assert store.state.revision == revision
 
 
@@ -157,15 +164,12 @@ async def test_token_of_an_add_on_is_issued_to_an_accepted_cluster_for_a_time_wi
         return float((await issue_addon_token(parts, request, record)).token)
 
     with_add_on(store, edge, {"type": "kubeClient", "kubeClient": {"driver": "token"}})
-    with pytest.raises(ConflictError, match="not ready yet"):
-        await seconds()
+    await check_refusal_of(ConflictError, seconds(), match="not ready yet")
     store.transact(addon_tokens.settle, Key(edge, LOGS), "hub")
     assert [await seconds(asked) for asked in (0, 7200, 10**9)] == [3600, 7200, 366 * 86400]
-    with pytest.raises(InvalidError, match="600 s at least"):
-        await seconds(599)
+    await check_refusal_of(InvalidError, seconds(599), match="600 s at least")
     newcomer.accept(accepted=False)
-    with pytest.raises(ForbiddenError, match="not accepted"):
-        await seconds()
+    await check_refusal_of(ForbiddenError, seconds(), match="not accepted")
 
 
 def event(reason: str = "Truncated", **fields: str) -> wire.Event:
@@ -199,11 +203,6 @@ async def test_events_of_an_agent_are_counted_bounded_and_marked_as_its_own(stor
     assert len(told(store)) == before + AT_ONCE
     about = document_of(store, edge)
     assert EventRecord(edge, about, "X", "y").name != EventRecord(edge, about, "X", "y", component="registration-agent").name
-
-
-HOUR = timedelta(hours=1)
-EAST = {"apiVersion": "cluster/v1", "kind": "ManagedCluster", "metadata": {"name": "east", "uid": "u-1"}}
-ACCEPTED = EventRecord("east", EAST, "Accepted", "accepted by jane")
 
 
 def tell(store: InlineStore, *told: EventRecord) -> None:
@@ -276,11 +275,6 @@ def test_an_event_outlives_the_compaction_of_its_change(store: InlineStore, cloc
     assert [each["metadata"]["name"] for each in told(store)] == ["b"]
 
 
-MINUTE = timedelta(minutes=1)
-GRACE = 5 * MINUTE
-NONE = timedelta()
-
-
 @pytest.fixture
 def accepted(newcomer: Newcomer, store: InlineStore) -> InlineStore:
     newcomer.accepted()
@@ -296,10 +290,6 @@ def shown(store: InlineStore) -> tuple[str, str] | None:
 def note(store: InlineStore, skew: timedelta, limit: timedelta = NONE) -> tuple[str, str] | None:
     store.transact(service.note_clock_skew, EDGE, skew, limit, "hub")
     return shown(store)
-
-
-SYNCED, OUT = ("True", "ManagedClusterClockSynced"), ("False", "ManagedClusterClockOutOfSync")
-MICRO = timedelta(microseconds=1)
 
 
 def test_clock_is_wrong_from_the_limit_on_unless_an_annotation_turns_that_off(accepted: InlineStore) -> None:

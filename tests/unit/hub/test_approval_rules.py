@@ -24,7 +24,7 @@ from machinery.errors import InvalidError
 from machinery.identity import CLUSTER_LABEL, SUBJECT_PREFIX, CertificateSubject, ClusterName
 from machinery.meta import conditions
 from machinery.meta.objects import Key
-from tests.checks import check_each, check_results, present
+from tests.checks import check_each, check_refusal, check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, OPERATOR, Newcomer, fresh_newcomer
 
@@ -319,5 +319,4 @@ def test_a_rule_that_another_release_wrote_and_this_cannot_read_holds_up_no_othe
     store.transact(approval_rules.note, {"a": decided, "b": decided}, "hub")
     found = store.transact(lambda tx: [tx.objects.get(APPROVAL_RULES, Key("", name)) for name in ("a", "b")])
     assert [stored.document["status"]["accepted"] for stored in found if stored] == [1, 1]
-    with pytest.raises(InvalidError):
-        put_rule(store, "b", condition="later( ")
+    check_refusal(InvalidError, put_rule, store, "b", condition="later( ")

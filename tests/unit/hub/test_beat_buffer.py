@@ -29,6 +29,7 @@ GRACE = 300 * SECOND
 NAMES = tuple(ClusterName(name) for name in ("c1", "c2", "c3"))
 C1, C2, _ = NAMES
 AWAY = UnavailableError("the database is away")
+DEFECTS, TROUBLES = (InvalidError("it breaks a rule"), ValueError("a defect")), (AWAY, ConflictError("another was faster"))
 
 
 @dataclass
@@ -149,9 +150,6 @@ async def test_a_beat_that_waited_for_a_whole_grace_ends_no_silence(world: World
     assert [world.status(name) for name in NAMES] == [UNKNOWN, TRUE, UNKNOWN]
     assert sorted(world.acks.seen) == [(1, False), (1, False), (2, True)], "whose session lives tries again with its next beat"
     assert world.beats.counts.revived == 1
-
-
-DEFECTS, TROUBLES = (InvalidError("it breaks a rule"), ValueError("a defect")), (AWAY, ConflictError("another was faster"))
 
 
 @pytest.mark.parametrize("error", [*DEFECTS, *TROUBLES])

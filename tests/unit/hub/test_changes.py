@@ -42,12 +42,23 @@ from machinery.meta.objects import ChangeType, Key, Query, WatchEvent
 from machinery.meta.selectors import Operator, Requirement, parse_field_selector
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import Clock, ManualClock
+from tests.checks import check_refusal_of
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import Newcomer, fresh_store
 from tests.fakes.virtual_time import LoopClock, in_virtual_time
 from tests.unit.hub.test_revocation import TwoSigners
 
 LONG = timedelta(days=1)
+PATIENCE, LATER = timedelta(seconds=5), timedelta(hours=1)
+Answer = str | BaseException
+FEED_PATIENCE = timedelta(milliseconds=20)
+CALLERS = 20
+REQUESTS = GroupResource("certificates.k8s.io", "certificatesigningrequests")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SUBJECT = agent_subject(ClusterName("edge1"), AgentId("a"))
+GROUP = "addon.open-cluster-management.io"
+RESOURCE = MANAGED_CLUSTER_ADD_ON.named()
+MINE = FieldOwnership(RESOURCE, "ann", f"{GROUP}/v1alpha1", "", "2026-01-01T00:00:00Z")
 
 
 def change(revision: int, size: int = 0) -> Change:
@@ -146,9 +157,6 @@ def test_a_defect_of_the_log_is_told_once_and_ends_nothing() -> None:
     ]
 
 
-PATIENCE, LATER = timedelta(seconds=5), timedelta(hours=1)
-
-
 async def told(followed: Followed, within: timedelta = PATIENCE) -> Change | None:
     async with asyncio.timeout(within.total_seconds()):
         await followed.wait(LATER)
@@ -237,8 +245,7 @@ async def test_changes_up_to_what_was_read_are_no_news(store: InlineStore, newco
     followed = Followed()
     followed.changed(approved)
     followed.read(approved.revision)
-    with pytest.raises(TimeoutError):
-        await told(followed, within=timedelta())
+    await check_refusal_of(TimeoutError, told(followed, within=timedelta()))
     followed.changed(approved)
     followed.changed(issued)
     assert await told(followed) is issued
@@ -275,9 +282,6 @@ def database() -> Database:
 @pytest.fixture
 def looks(database: Database) -> Looks:
     return Looks(database.read)
-
-
-Answer = str | BaseException
 
 
 async def all_of(*asked: Awaitable[str]) -> list[Answer]:
@@ -333,9 +337,6 @@ async def test_canceled_look_is_not_asked_for_and_keeps_nobody_from_an_answer(da
     assert await staying == "staying"
     assert gone.cancelled()
     assert leaving.cancelled()
-
-
-FEED_PATIENCE = timedelta(milliseconds=20)
 
 
 def join(store: InlineStore, name: str) -> None:
@@ -469,9 +470,6 @@ async def test_who_watches_one_object_reads_nobody_elses_changes_from_the_log() 
     assert (first.stored.key.name, quiet, looks) == ("c7", BATCH + 1, 1)
 
 
-CALLERS = 20
-
-
 class HangingStore(InlineStore):
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
@@ -526,11 +524,6 @@ def test_while_the_database_hangs_the_last_lists_are_served_for_a_while_and_nobo
     in_virtual_time(scenario())
 
 
-REQUESTS = GroupResource("certificates.k8s.io", "certificatesigningrequests")
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-SUBJECT = agent_subject(ClusterName("edge1"), AgentId("a"))
-
-
 def test_only_the_certificate_that_an_agent_came_with_is_noted() -> None:
     spec = {"request": b64encode(pki.build_request(SUBJECT, pki.generate_key())).decode(), "signerName": SIGNER}
     request = {"metadata": {"name": "r"}, "spec": {**spec, "usages": list(USAGES)}}
@@ -541,11 +534,6 @@ def test_only_the_certificate_that_an_agent_came_with_is_noted() -> None:
         document = InlineStore(ManualClock()).transact(put, request, None, requester(actor)).stored.document
         assert requester_serial(document) == noted, purpose
         assert document["spec"]["extra"]["other"] == ["kept"]
-
-
-GROUP = "addon.open-cluster-management.io"
-RESOURCE = MANAGED_CLUSTER_ADD_ON.named()
-MINE = FieldOwnership(RESOURCE, "ann", f"{GROUP}/v1alpha1", "", "2026-01-01T00:00:00Z")
 
 
 def stored_after(config: dict[str, Any], old: dict[str, Any] | None) -> dict[str, Any]:

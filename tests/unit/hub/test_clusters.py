@@ -53,12 +53,17 @@ from machinery.meta import conditions
 from machinery.meta.conditions import Condition
 from machinery.meta.objects import ChangeType, Key
 from machinery.runtime.clock import ManualClock
-from tests.checks import check_refusals, check_results, present
+from tests.checks import check_refusal, check_refusals, check_results, present
 from tests.fakes.fleetwork import cluster_set
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer
 
 REPORT = StatusReport(conditions=(rules.AVAILABLE,), kubernetes_version="v1.31.2", node_count=3)
+SET = "cluster.open-cluster-management.io/clusterset"
+EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+REPLICA = Replica("hub-0", "here", "i1", "1", "grpc", "https", EPOCH, EPOCH, ready=True)
+LEASE = timedelta(seconds=60)
+WINDOW = timedelta(seconds=1)
 
 
 def document_of(store: InlineStore, name: str = "edge") -> dict[str, Any]:
@@ -92,10 +97,8 @@ def test_join_makes_a_cluster_once_and_acceptance_is_written_once(newcomer: Newc
     assert ensure(newcomer, credential=credential) == Joined(created=False, accepted=True, uid=joined.uid)
     assert ensure(newcomer) == Joined(created=False, accepted=True, uid=joined.uid)
     assert store.state.revision == revision
-    with pytest.raises(ConflictError):
-        store.transact(clusters.put, dict(stale.document), stale, OPERATOR)
-    with pytest.raises(AlreadyExistsError):
-        store.transact(clusters.put, {"metadata": {"name": "edge"}}, None, OPERATOR)
+    check_refusal(ConflictError, store.transact, clusters.put, dict(stale.document), stale, OPERATOR)
+    check_refusal(AlreadyExistsError, store.transact, clusters.put, {"metadata": {"name": "edge"}}, None, OPERATOR)
     newcomer.accept(accepted=False)
     assert not rules.is_accepted(document_of(store))
 
@@ -108,16 +111,14 @@ def test_cluster_that_an_operator_entered_is_adopted_by_the_first_that_comes(new
     document = document_of(store)
     assert doc.annotations(document)[rules.CLUSTER_UID] == "uid-1"
     assert doc.labels(document) == {"env": "prod"}
-    with pytest.raises(AlreadyExistsError):
-        ensure(newcomer, credential=credential, cluster_uid="uid-2")
+    check_refusal(AlreadyExistsError, ensure, newcomer, credential=credential, cluster_uid="uid-2")
 
 
 def test_second_cluster_of_the_same_name_is_refused_and_shown(newcomer: Newcomer, store: InlineStore) -> None:
     newcomer.accepted()
     credential = present(newcomer.bootstrap(uses=1).credential)
     impostor = JoinRequest(EDGE, "uid-2", AGENT, credential=credential)
-    with pytest.raises(AlreadyExistsError, match="belongs to another cluster"):
-        store.transact(clusters.ensure, impostor, "agent")
+    check_refusal(AlreadyExistsError, store.transact, clusters.ensure, impostor, "agent", match="belongs to another cluster")
     assert credential not in store.state.admissions, "a refused join spends no use"
     store.transact(clusters.note_duplicate, impostor, "hub")
     document = document_of(store)
@@ -126,21 +127,17 @@ def test_second_cluster_of_the_same_name_is_refused_and_shown(newcomer: Newcomer
     assert rules.is_accepted(document)
     assert doc.annotations(document)[rules.CLUSTER_UID] == "uid-1"
     stranger = newcomer.bootstrap(bounds=CredentialBounds(patterns=("b-*",))).credential
-    with pytest.raises(ForbiddenError):  # and not that the name is taken
-        ensure(newcomer, credential=stranger, cluster_uid="uid-2")
+    check_refusal(ForbiddenError, ensure, newcomer, credential=stranger, cluster_uid="uid-2")  # and not that the name is taken
 
 
 def test_join_needs_a_valid_name_a_short_uid_and_a_known_credential(newcomer: Newcomer) -> None:
     credential = newcomer.bootstrap().credential
-    with pytest.raises(InvalidError, match="253 characters"):
-        ensure(newcomer, credential=credential, cluster_uid="u" * 254)
+    check_refusal(InvalidError, ensure, newcomer, credential=credential, cluster_uid="u" * 254, match="253 characters")
     names = ("Edge", "a.b", "", "a" * 64, "-a", "../a", "edge:agent")
     join = lambda name: ensure(newcomer, name=ClusterName(name), credential=credential)  # noqa: E731 - one line
     check_refusals(InvalidError, join, [(name, "cluster name") for name in names])
-    with pytest.raises(ForbiddenError, match="not known"):
-        ensure(newcomer, credential="nobody")
-    with pytest.raises(NotFoundError, match="register again with a bootstrap kubeconfig"):
-        ensure(newcomer)
+    check_refusal(ForbiddenError, ensure, newcomer, credential="nobody", match="not known")
+    check_refusal(NotFoundError, ensure, newcomer, match="register again with a bootstrap kubeconfig")
     assert ensure(newcomer, credential=credential, cluster_uid="u" * 253).created
 
 
@@ -148,11 +145,9 @@ def test_report_is_taken_from_accepted_clusters_once(newcomer: Newcomer, store: 
     def report() -> object:
         return store.transact(clusters.report_status, EDGE, REPORT, "agent")
 
-    with pytest.raises(NotFoundError):
-        report()
+    check_refusal(NotFoundError, report)
     newcomer.join(newcomer.bootstrap())
-    with pytest.raises(ForbiddenError, match="hubctl accept edge"):
-        report()
+    check_refusal(ForbiddenError, report, match="hubctl accept edge")
     newcomer.accept()
     store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
     report()
@@ -198,12 +193,9 @@ def test_addon_report_sets_conditions_once(store: InlineStore, clock: ManualCloc
     revision = store.state.revision
     clock.advance(timedelta(minutes=1))
     report("work", condition)
-    with pytest.raises(NotFoundError):
-        report("other")
-    with pytest.raises(NotFoundError):
-        report("work", cluster=ClusterName("other"))
-    with pytest.raises(InvalidError):
-        report("work", *(Condition(f"C{n}", "True", "R", "") for n in range(33)))
+    check_refusal(NotFoundError, report, "other")
+    check_refusal(NotFoundError, report, "work", cluster=ClusterName("other"))
+    check_refusal(InvalidError, report, "work", *(Condition(f"C{n}", "True", "R", "") for n in range(33)))
     assert store.state.revision == revision
     stored = store.transact(addons.find, EDGE, AddOnName("work"))
     assert stored.document["apiVersion"] == "addon.open-cluster-management.io/v1beta1"
@@ -264,9 +256,6 @@ def joining(**changed: Any) -> JoinRequest:
 
 
 # Joins.
-
-
-SET = "cluster.open-cluster-management.io/clusterset"
 
 
 def test_agent_sets_the_listed_labels_once_and_none_that_decide() -> None:
@@ -377,12 +366,6 @@ def test_set_has_the_clusters_that_its_selector_matches() -> None:
     assert managedclustersets.cluster_set(doc.deleting(cluster_set("one"), NOW)) is None, (
         "a set that is being deleted has no members"
     )
-
-
-EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
-REPLICA = Replica("hub-0", "here", "i1", "1", "grpc", "https", EPOCH, EPOCH, ready=True)
-LEASE = timedelta(seconds=60)
-WINDOW = timedelta(seconds=1)
 
 
 @pytest.fixture

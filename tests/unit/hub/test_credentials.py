@@ -43,7 +43,7 @@ from machinery.identity import AddOnName, AgentId, CertificateSubject, ClusterNa
 from machinery.meta import conditions
 from machinery.meta.objects import Key, Query
 from machinery.runtime.clock import ManualClock
-from tests.checks import check_each, check_refusals, check_results, present
+from tests.checks import check_each, check_refusal, check_refusals, check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer, fresh_newcomer
 from tests.trials import soaked, trials
@@ -51,6 +51,12 @@ from tests.unit.hub.test_issuance import register_addon
 
 NOW = ManualClock().now()
 ANY = CredentialRecord(CredentialId("c1"), None, None, NOW, NOW + timedelta(hours=1), "ann")
+ADDON = AddOnName("work")
+SIGNER = "kubernetes.io/kube-apiserver-client"
+PREFIX = "system:open-cluster-management:"
+GROUPS = agent_subject(EDGE, AGENT).organizations
+SEED = 20_261_122
+CASES = trials(1500, 50_000)
 
 
 def other(newcomer: Newcomer, name: str = "other", agent: str = "agent-1") -> Newcomer:
@@ -131,10 +137,8 @@ def test_agent_spends_one_use_however_often_it_retries_or_renews_and_another_age
     assert uses(newcomer, requester) == [before]
     second = other(newcomer, "edge", "agent-2")
     second.uid = newcomer.uid
-    with pytest.raises(ForbiddenError, match="is used up: its only use was spent on other agents"):
-        second.submit(requester)
-    with pytest.raises(ForbiddenError, match="used up"):
-        second.join(requester)
+    check_refusal(ForbiddenError, second.submit, requester, match="is used up: its only use was spent on other agents")
+    check_refusal(ForbiddenError, second.join, requester, match="used up")
 
 
 def test_denied_or_deleted_request_gives_its_use_back(newcomer: Newcomer) -> None:
@@ -145,8 +149,7 @@ def test_denied_or_deleted_request_gives_its_use_back(newcomer: Newcomer) -> Non
     newcomer.deny(denied)
     assert newcomer.submit(requester)
     third = other(newcomer, "c3")
-    with pytest.raises(ForbiddenError, match="no use left"):
-        third.submit(requester)
+    check_refusal(ForbiddenError, third.submit, requester, match="no use left")
     newcomer.store.transact(lambda tx: requests.remove(tx, requests.find(tx, gone), OPERATOR))
     assert is_issued(third, requester)
 
@@ -155,14 +158,12 @@ def test_deleted_cluster_gives_back_what_its_name_held_but_not_what_it_spent(new
     requester = newcomer.bootstrap(uses=1)
     typo = other(newcomer, "typo")
     typo.join(requester)
-    with pytest.raises(ForbiddenError, match="no use left"):
-        newcomer.join(requester)
+    check_refusal(ForbiddenError, newcomer.join, requester, match="no use left")
     remove(typo)
     newcomer.join(requester)
     assert is_issued(newcomer, requester)
     remove(newcomer)
-    with pytest.raises(ForbiddenError, match="used up"):
-        typo.join(requester)
+    check_refusal(ForbiddenError, typo.join, requester, match="used up")
 
 
 def test_requests_of_before_uses_were_counted_are_not_signed_beyond_them(newcomer: Newcomer) -> None:
@@ -213,8 +214,7 @@ def test_credential_of_a_set_reaches_no_cluster_of_another() -> None:
         entered(newcomer, **changed)
         requester = newcomer.bootstrap(bounds=CredentialBounds(cluster_set="shops"))
         for act in (newcomer.join, newcomer.submit):
-            with pytest.raises(ForbiddenError, match='of the set "shops", and cluster "edge" '):
-                act(requester)
+            check_refusal(ForbiddenError, act, requester, match='of the set "shops", and cluster "edge" ')
 
     known = {clusters_rules.CLUSTER_UID: "uid-1"}
     check(labels={LABEL: "banks"})
@@ -237,8 +237,7 @@ def test_revocation_is_recorded_once_and_denies_pending_requests_and_later_ones(
     certificate = present(newcomer.store.transact(lambda tx: tx.certificates.by_serial(requester.serial)))
     assert certificate.revoked_reason == "CredentialRevoked"
     for act in (newcomer.join, newcomer.submit):
-        with pytest.raises(ForbiddenError, match="revoked"):
-            act(requester)
+        check_refusal(ForbiddenError, act, requester, match="revoked")
     with pytest.raises(NotFoundError, match='bootstrap credential "nobody" not found'):
         newcomer.store.transact(credentials.revoke, CredentialId("nobody"))
 
@@ -298,8 +297,7 @@ def test_name_is_bound_to_the_issuer_that_its_cluster_came_from(newcomer: Newcom
         with pytest.raises(AttestationError) as caught:
             enter(newcomer, free, proven)
         assert (why in caught.value.why, caught.value.message) == (True, FAILED), caught.value.why
-        with pytest.raises(AttestationError):
-            newcomer.submit(free, attested=proven)
+        check_refusal(AttestationError, newcomer.submit, free, attested=proven)
 
     rows = (
         (None, 'cluster "edge" is bound to issuer https://edge, and there is no attestation'),
@@ -316,10 +314,6 @@ def test_name_is_free_again_after_its_cluster_is_deleted(newcomer: Newcomer, sto
     store.transact(clusters.ensure, joining, "agent")
     remove(newcomer)
     enter(newcomer, newcomer.bootstrap(), None)
-
-
-ADDON = AddOnName("work")
-SIGNER = "kubernetes.io/kube-apiserver-client"
 
 
 def test_request_is_stored_as_kubernetes_has_it(newcomer: Newcomer) -> None:
@@ -358,10 +352,6 @@ def test_same_requester_with_the_same_bytes_finds_the_same_request(newcomer: New
     assert newcomer.submit(newcomer.bootstrap(), request=request) != name
 
 
-PREFIX = "system:open-cluster-management:"
-GROUPS = agent_subject(EDGE, AGENT).organizations
-
-
 def test_subject_must_be_exactly_the_agents(newcomer: Newcomer) -> None:
     subjects = (
         CertificateSubject(f"{PREFIX}other:agent-1", GROUPS),
@@ -377,8 +367,7 @@ def test_subject_must_be_exactly_the_agents(newcomer: Newcomer) -> None:
     submit = lambda subject: newcomer.submit(newcomer.bootstrap(), request=newcomer.request(subject))  # noqa: E731 - one line
     check_refusals(InvalidError, submit, [(subject, "subject") for subject in subjects])
     named = pki.build_request(agent_subject(EDGE, AGENT), newcomer.key, ("hub.example.com",))
-    with pytest.raises(InvalidError):
-        newcomer.submit(newcomer.bootstrap(), request=named)
+    check_refusal(InvalidError, newcomer.submit, newcomer.bootstrap(), request=named)
     assert newcomer.store.transact(lambda tx: tx.objects.find(REQUESTS, Query())).items == ()
 
 
@@ -388,23 +377,18 @@ def test_agent_renews_only_itself_and_only_while_its_certificate_is_valid(newcom
     assert newcomer.submit(certificate, request=newcomer.request(key=fresh))
     for cluster, agent in (("other", "agent-1"), ("edge", "agent-2"), ("edge1", "agent-1")):
         other = Newcomer(newcomer.store, cluster=ClusterName(cluster), agent=AgentId(agent))
-        with pytest.raises(ForbiddenError, match="comes from agent"):
-            other.submit(certificate)
-    with pytest.raises(ForbiddenError, match="purpose recovery"):
-        newcomer.submit(newcomer.certificate(Purpose.RECOVERY))
+        check_refusal(ForbiddenError, other.submit, certificate, match="comes from agent")
+    check_refusal(ForbiddenError, newcomer.submit, newcomer.certificate(Purpose.RECOVERY), match="purpose recovery")
     clock.advance(timedelta(days=31))
-    with pytest.raises(ForbiddenError, match="not valid now"):
-        newcomer.submit(certificate)
+    check_refusal(ForbiddenError, newcomer.submit, certificate, match="not valid now")
 
 
 def test_key_of_another_cluster_or_of_a_revoked_certificate_is_refused(newcomer: Newcomer) -> None:
     certificate = newcomer.registered()
     thief = Newcomer(newcomer.store, cluster=ClusterName("thief"), uid="uid-2", key=newcomer.key)
-    with pytest.raises(ForbiddenError, match="already in use"):
-        thief.submit(thief.bootstrap())
+    check_refusal(ForbiddenError, thief.submit, thief.bootstrap(), match="already in use")
     newcomer.store.transact(lambda tx: tx.certificates.revoke([certificate.serial], tx.now, "Stolen"))
-    with pytest.raises(ForbiddenError, match="revoked certificate"):
-        newcomer.submit(newcomer.bootstrap())
+    check_refusal(ForbiddenError, newcomer.submit, newcomer.bootstrap(), match="revoked certificate")
 
 
 def test_flood_of_undecided_requests_is_stopped(newcomer: Newcomer) -> None:
@@ -424,8 +408,7 @@ def test_addon_certificate_needs_a_registration_with_that_subject(newcomer: Newc
     default = addon_subject(newcomer.cluster, ADDON, ADDON)
     key = pki.generate_key()
     request = pki.build_request(default, key, ("work.addon.open-cluster-management.io",))
-    with pytest.raises(ForbiddenError, match="no registration"):
-        newcomer.submit(certificate, addon=asked, request=request)
+    check_refusal(ForbiddenError, newcomer.submit, certificate, addon=asked, request=request, match="no registration")
     newcomer.store.transact(register_addon)
     with pytest.raises(ForbiddenError, match="no registration"):
         newcomer.submit(certificate, addon=AddOnRequest(ADDON, "example.com/other"), request=request)
@@ -445,10 +428,6 @@ def test_addon_certificate_needs_a_registration_with_that_subject(newcomer: Newc
     assert (record.cluster, record.addon, record.agent) == (EDGE, "work", None)
     assert record.user == "system:open-cluster-management:cluster:edge:addon:work:agent:work"
     assert newcomer.issuer.issued[-1][0].dns_names == ("work.addon.open-cluster-management.io",)
-
-
-SEED = 20_261_122
-CASES = trials(1500, 50_000)
 
 
 @soaked(CASES)

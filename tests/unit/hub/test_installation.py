@@ -32,11 +32,13 @@ from machinery.pki import TokenKeys
 from machinery.pki.encryption import Seal
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.directory import DataDirectory
+from tests.checks import check_refusal, check_refusal_of
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import fresh_store
 
 HUB = HubId("0d6c4a04-2f7c-4c5e-9d1c-0b6a4e6f2a11")
 LIFETIMES = Lifetimes()
+CLAIMS = {"sub": "ann"}
 
 
 class World:
@@ -110,13 +112,11 @@ def test_id_and_suffix_of_the_first_start_stay(store: InlineStore, clock: Manual
     assert store.transact(settle) == first
     foreign = fresh_store(clock)
     foreign.transact(lambda tx: tx.facts.set(SUFFIX, "example.org"))
-    with pytest.raises(InvalidError, match=r'API groups end in "example\.org"'):
-        foreign.transact(settle)
+    check_refusal(InvalidError, foreign.transact, settle, match=r'API groups end in "example\.org"')
     with_suffix = fresh_store(clock)
     first = with_suffix.transact(settle, "example.org")
     assert with_suffix.transact(settle, "example.org") == first
-    with pytest.raises(InvalidError, match="start it with --api-group-suffix as then"):
-        with_suffix.transact(settle)
+    check_refusal(InvalidError, with_suffix.transact, settle, match="start it with --api-group-suffix as then")
 
 
 class SecretInMemory(KeySecret):
@@ -191,9 +191,6 @@ async def test_wrong_content_another_address_or_a_certificate_near_its_end_is_re
     assert b"https://other.example.com:6443" in hub.secret.held[KUBECONFIG]
 
 
-CLAIMS = {"sub": "ann"}
-
-
 async def test_a_database_knows_its_ca_and_takes_no_other(world: World, tmp_path: Path) -> None:
     first = await keep_authority(world.keys, world.store, LIFETIMES, world.clock.now())
     again = await keep_authority(world.keys, world.store, LIFETIMES, world.clock.now())
@@ -231,15 +228,13 @@ async def test_key_for_secrets_is_made_once_with_mode_0600_and_never_replaced(wo
     assert (world.directory.path / SEAL_FILE).stat().st_mode & 0o777 == 0o600
     assert (await kept_seal(world)).header == first.header
     (world.directory.path / SEAL_FILE).unlink()
-    with pytest.raises(InvalidError, match=r"restore secrets\.key into the data directory"):
-        await kept_seal(world)
+    await check_refusal_of(InvalidError, kept_seal(world), match=r"restore secrets\.key into the data directory")
     assert not (world.directory.path / SEAL_FILE).exists()
 
 
 async def test_key_file_is_used_in_place_of_the_data_directory(world: World, tmp_path: Path) -> None:
     file = tmp_path / "keys"
-    with pytest.raises(InvalidError, match="keys, cannot be read: No such file"):
-        find_seal(world.keys, file)
+    check_refusal(InvalidError, find_seal, world.keys, file, match="keys, cannot be read: No such file")
     old, new = Seal.generate(), Seal.generate()
     file.write_bytes(old.written())
     assert (await kept_seal(world, file)).header == old.header
@@ -247,8 +242,7 @@ async def test_key_file_is_used_in_place_of_the_data_directory(world: World, tmp
     file.write_bytes(new.written() + old.written())
     assert (await kept_seal(world, file)).header == new.header
     file.write_bytes(old.written())
-    with pytest.raises(InvalidError, match="is not here"):
-        await kept_seal(world, file)
+    await check_refusal_of(InvalidError, kept_seal(world, file), match="is not here")
 
 
 async def started(keys: KeyFolder, world: World) -> TokenKeys:
@@ -276,8 +270,7 @@ def test_command_creates_keys_once_with_mode_0600(tmp_path: Path) -> None:
     before = content(folder)
     again = CliRunner().invoke(main, ["keys", "create", str(folder)])
     assert (again.exit_code, "has keys already" in again.output) == (1, True)
-    with pytest.raises(AlreadyExistsError, match="has keys already"):
-        create_keys(folder, LIFETIMES, ManualClock().now())
+    check_refusal(AlreadyExistsError, create_keys, folder, LIFETIMES, ManualClock().now(), match="has keys already")
     assert content(folder) == before
 
 
@@ -296,15 +289,13 @@ async def test_a_replica_with_other_keys_is_refused(world: World, tmp_path: Path
     create_keys(ours, LIFETIMES, world.clock.now())
     create_keys(others, LIFETIMES, world.clock.now())
     await started(given(ours, world), world)
-    with pytest.raises(InvalidError, match="is not the one of the database's hub"):
-        await started(given(others, world), world)
+    await check_refusal_of(InvalidError, started(given(others, world), world), match="is not the one of the database's hub")
     for other in others.glob("token-*.key"):
         (ours / other.name).write_bytes(other.read_bytes())
     with pytest.raises(InvalidError, match="signs ServiceAccounts' tokens with a key that is not in the folder"):
         await started(given(ours, world), world)
     (ours / SEAL_FILE).write_bytes((others / SEAL_FILE).read_bytes())
-    with pytest.raises(InvalidError, match="seals Secrets with the key"):
-        await started(given(ours, world), world)
+    await check_refusal_of(InvalidError, started(given(ours, world), world), match="seals Secrets with the key")
 
 
 async def test_a_second_machine_without_the_first_ones_keys_is_refused_and_keeps_none(world: World, tmp_path: Path) -> None:

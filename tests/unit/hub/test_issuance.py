@@ -38,7 +38,7 @@ from machinery.identity import (
 )
 from machinery.meta.objects import Key
 from machinery.runtime.clock import ManualClock
-from tests.checks import check_each, check_refusals, check_results
+from tests.checks import check_each, check_refusal, check_refusals, check_results
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer, fresh_newcomer
 
@@ -60,8 +60,7 @@ def test_certificates_are_signed_once_from_the_records_or_not_at_all(newcomer: N
     name = newcomer.submit(requester)
     newcomer.approve(name)
     newcomer.issuer.failure = UnavailableError("the CA is unavailable")
-    with pytest.raises(UnavailableError):
-        newcomer.issue(name)
+    check_refusal(UnavailableError, newcomer.issue, name)
     assert records(newcomer, name) == {}
     newcomer.issuer.failure = None
     assert newcomer.issue(name) is not None
@@ -96,17 +95,14 @@ def test_decision_is_taken_once_and_only_approved_requests_are_signed(newcomer: 
     assert records(newcomer, denied) == {}
     state = newcomer.state(denied)
     assert (state.phase, state.reason, state.message, state.is_final) == (RequestPhase.DENIED, "Test", "no", True)
-    with pytest.raises(ConflictError, match="already denied"):
-        newcomer.approve(denied)
+    check_refusal(ConflictError, newcomer.approve, denied, match="already denied")
     newcomer.approve(approved)
     before = newcomer.stored(approved)
     clock.advance(timedelta(hours=1))
     newcomer.approve(approved)
     assert newcomer.stored(approved) == before
-    with pytest.raises(ConflictError, match="already approved"):
-        newcomer.deny(approved)
-    with pytest.raises(NotFoundError, match="nobody"):
-        newcomer.state("nobody")
+    check_refusal(ConflictError, newcomer.deny, approved, match="already approved")
+    check_refusal(NotFoundError, newcomer.state, "nobody", match="nobody")
 
 
 def test_requester_may_shorten_the_lifetime_only(newcomer: Newcomer) -> None:
@@ -249,8 +245,7 @@ def test_addon_that_is_registered_under_a_reserved_name_gets_no_certificate(newc
         request = pki.build_request(CertificateSubject(user, frozenset((group,))), pki.generate_key())
         submission = newcomer.submission(certificate, addon=WORK, request=request)
         newcomer.store.transact(_list_subjects, "")
-        with pytest.raises(ForbiddenError, match="not its own names"):
-            newcomer.store.transact(submit, submission)
+        check_refusal(ForbiddenError, newcomer.store.transact, submit, submission, match="not its own names")
         newcomer.store.transact(_list_subjects, f"{user}, {group}")
         name = newcomer.store.transact(submit, submission)
         if user == "listed":
@@ -283,8 +278,7 @@ def test_addon_whose_registration_changed_or_that_is_being_deleted_gets_no_certi
     name = _addon_request(newcomer, certificate)
     newcomer.store.transact(_begin_deletion)
     assert "is being deleted" in failure(newcomer, name)
-    with pytest.raises(ForbiddenError, match="is being deleted"):
-        _addon_request(newcomer, certificate)
+    check_refusal(ForbiddenError, _addon_request, newcomer, certificate, match="is being deleted")
 
 
 def _begin_deletion(tx: Transaction) -> None:
@@ -367,8 +361,7 @@ def test_cluster_has_few_pending_requests_at_the_operators_door_too() -> None:
 
         for number in range(rules.MAX_PENDING):
             post_one(f"csr-{number}")
-        with pytest.raises(TooManyRequestsError, match="wait for a decision"):
-            post_one("one-more")
+        check_refusal(TooManyRequestsError, post_one, "one-more", match="wait for a decision")
         post(newcomer, {**_posted(newcomer, agent_subject(EDGE, AGENT)), "metadata": {"name": "operators"}})
         newcomer.deny("csr-0")
         post_one("one-more")
@@ -378,8 +371,7 @@ def test_cluster_has_few_pending_requests_at_the_operators_door_too() -> None:
 
 def test_token_for_another_cluster_posts_nothing_and_gets_nothing_signed(newcomer: Newcomer) -> None:
     record = token_of(newcomer, ClusterName("other"))
-    with pytest.raises(ForbiddenError, match='is for cluster "other", not for "edge"'):
-        post_with_token(newcomer, record)
+    check_refusal(ForbiddenError, post_with_token, newcomer, record, match='is for cluster "other", not for "edge"')
     assert newcomer.store.transact(lambda tx: tx.objects.get(REQUESTS, Key("", "gc1"))) is None
     posted = _posted(newcomer, agent_subject(EDGE, AGENT), {"username": bootstrap_user(record.id), "groups": []})
     document = {**posted, "apiVersion": rules.API_VERSION, "kind": rules.KIND, "status": {}}
@@ -574,16 +566,14 @@ def test_requests_of_others_hold_up_neither_the_renewal_nor_the_recovery_of_an_a
         newcomer.store.transact(request_ends.put, {**document, "metadata": metadata}, None, requester)
 
     for requester, document in ((anybody, foreign), (own, _posted(newcomer, agent_subject(EDGE, AGENT)))):
-        with pytest.raises(InvalidError, match='names "other"'):
-            ask(requester, 99, document, **{CLUSTER_LABEL: "other"})
+        check_refusal(InvalidError, ask, requester, 99, document, **{CLUSTER_LABEL: "other"}, match='names "other"')
     with pytest.raises(InvalidError, match='names "edge", but the request is for cluster "foreign"'):
         ask(anybody, 99, foreign, **{CLUSTER_LABEL: "edge"})
     for number in range(rules.MAX_PENDING):
         ask(anybody, number, _posted(newcomer, agent_subject(EDGE, AGENT)))
         addon = {**_posted(newcomer, agent_subject(EDGE, AGENT)), "metadata": {}}
         ask(own, number, addon, **{CLUSTER_LABEL: "edge", rules.ADDON_LABEL: "work"})
-    with pytest.raises(TooManyRequestsError):
-        ask(anybody, 98, _posted(newcomer, agent_subject(EDGE, AGENT)))
+    check_refusal(TooManyRequestsError, ask, anybody, 98, _posted(newcomer, agent_subject(EDGE, AGENT)))
     assert newcomer.submit(agent, request=newcomer.request(key=pki.generate_key()))
     recovery = newcomer.certificate(Purpose.RECOVERY)
     asked = newcomer.submission(recovery, request=newcomer.request(key=pki.generate_key()))

@@ -31,7 +31,7 @@ from machinery.observability.metrics import Registry
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.tasks import GuardedTasks
-from tests.checks import check_each, present
+from tests.checks import check_each, check_refusal, present
 from tests.fakes.inline_store import InlineLifeline, InlineStore
 from tests.fakes.memory_lock import MemoryLock, Way
 from tests.fakes.virtual_time import LoopClock, ManualTimetable, VirtualLoop, in_virtual_time
@@ -42,6 +42,15 @@ START = Hub().clock.now()
 FAST = Timings(*(timedelta(milliseconds=each) for each in (600, 500, 50, 10)))
 OTHER = Candidate("hub-1", "other")
 STEP = 0.01
+PODS = "/api/v1/namespaces/muster/pods"
+SETS, DEPLOYMENTS = "/apis/apps/v1/namespaces/muster/replicasets", "/apis/apps/v1/namespaces/muster/deployments"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/muster/leases"
+OWNER = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "hub", "uid": "uid-hub"}
+T = TypeVar("T")
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = (DOCS / "reference/leadership.md").read_text()
+PHASES = [number / 8 * KUBERNETES.retry.total_seconds() for number in range(9)]
+"""Seconds after a renewal at which the fault begins."""
 
 
 def in_the_loops_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
@@ -110,7 +119,6 @@ async def test_a_leader_works_rests_when_another_leads_and_works_again() -> None
         hub.accept("c1")
         await until(lambda: hub.condition("c1", HUB_ACCEPTED) and events(hub))
         assert timetable.jobs
-
         overtake(hub)
         await until(lambda: leading.leadership.term is None and not timetable.jobs)
         assert not leading.waiting()
@@ -118,7 +126,6 @@ async def test_a_leader_works_rests_when_another_leads_and_works_again() -> None
         hub.accept("c2")
         assert leading.snapshot()["leader"] in {"hub-0", "hub-1"}
         assert hub.condition("c2", HUB_ACCEPTED) is None
-
         await until(lambda: leading.leadership.term == 3)
         await until(lambda: hub.condition("c2", HUB_ACCEPTED))
         await until(lambda: len(events(hub)) == 3)
@@ -145,12 +152,10 @@ async def test_what_befell_the_election_is_counted() -> None:
         assert (values(registry)["muster_hub_leader"], values(registry)["muster_hub_leader_term"]) == (1, 1)
         await until(lambda: leading.tally.renewals > 1)
         assert values(registry)["muster_hub_leader_renewals_total"] >= 2
-
         held = leading.leadership.term
         leading.leadership.was_fenced(1)  # a write that the database refused
         await until(lambda: leading.leadership.term == 2)
-        with pytest.raises(NotLeaderError):
-            leading.leadership.require(held or 0)  # one of the term before
+        check_refusal(NotLeaderError, leading.leadership.require, held or 0)  # one of the term before
         way.swallows = True
         await until(lambda: leading.leadership.term is None)
         way.swallows = False
@@ -188,12 +193,6 @@ async def test_follower_and_a_replica_without_its_lock_are_ready_without_control
         record = present(hub.store.state.leader)
         assert (record.holder, record.term) == ("", 1)
         assert not timetable.jobs
-
-
-PODS = "/api/v1/namespaces/muster/pods"
-SETS, DEPLOYMENTS = "/apis/apps/v1/namespaces/muster/replicasets", "/apis/apps/v1/namespaces/muster/deployments"
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/muster/leases"
-OWNER = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "hub", "uid": "uid-hub"}
 
 
 def owned(kind: str, name: str) -> dict[str, Any]:
@@ -271,8 +270,7 @@ def test_lease_is_named_and_owned_by_the_workload_of_the_pod_and_each_link_is_wa
 
 def test_a_pod_that_belongs_to_nothing_needs_a_name() -> None:
     cluster = Documents()
-    with pytest.raises(InvalidError, match="belongs to no Deployment or StatefulSet: name the Lease"):
-        made(cluster, "alone")
+    check_refusal(InvalidError, made, cluster, "alone", match="belongs to no Deployment or StatefulSet: name the Lease")
     with capture_logs() as told:
         made(cluster, "alone", "mine")
     assert metadata(cluster) == ("mine", None)
@@ -282,8 +280,7 @@ def test_a_pod_that_belongs_to_nothing_needs_a_name() -> None:
 def test_lease_with_a_name_has_the_owner_or_a_warning_that_it_has_none() -> None:
     cluster = Documents()
     cluster.trouble[f"{SETS}/hub-5d"] = times(1, UnavailableError("away"))
-    with pytest.raises(UnavailableError):
-        made(cluster, "hub-5d-x", "mine")
+    check_refusal(UnavailableError, made, cluster, "hub-5d-x", "mine")
     assert cluster.made == [], "the elector tries again"
     made(cluster, "hub-5d-x", "mine")
     assert metadata(cluster) == ("mine", [OWNER])
@@ -295,13 +292,6 @@ def test_lease_with_a_name_has_the_owner_or_a_warning_that_it_has_none() -> None
         assert metadata(cluster) == ("mine", None)
         [line] = [line for line in told if line["log_level"] == "warning"]
         assert (line["event"], line["kind"]) == ("what this pod belongs to is not known: what it makes gets no owner", "Lease")
-
-
-T = TypeVar("T")
-DOCS = Path(__file__).parents[3] / "docs"
-PAGE = (DOCS / "reference/leadership.md").read_text()
-PHASES = [number / 8 * KUBERNETES.retry.total_seconds() for number in range(9)]
-"""Seconds after a renewal at which the fault begins."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ from machinery.errors import ForbiddenError, InvalidError, TooManyRequestsError,
 from machinery.identity import CLUSTER_LABEL, OPERATOR_GROUP, CertificateSubject, ClusterName, SerialNumber
 from machinery.meta.objects import Document, Key, StoredObject
 from machinery.runtime.clock import ManualClock
-from tests.checks import check_refusals, check_results, present, refusal
+from tests.checks import check_refusal_of, check_refusals, check_results, present, refusal
 from tests.fakes.authority import WordIssuer
 from tests.fakes.identity import SigningKey
 from tests.fakes.inline_store import InlineStore
@@ -65,6 +65,16 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 AT = int(NOW.timestamp())
 RULES = ClaimRules("https://i", "muster")
 GOOD: dict[str, Any] = {"iss": "https://i", "aud": "muster", "sub": "ann", "exp": AT + 1}
+PATH = WRITE_PATHS[SERVICE_ACCOUNTS]
+WHO = Requester("admin", ())
+Remove = Callable[[Transaction, StoredObject], Any]
+API = "hub.example.com/v1alpha1"
+ISSUER = "https://issuer.example.org"
+SPECS: dict[str, dict[str, Any]] = {JWT: {"issuer": ISSUER, "audience": "muster"}, WEBHOOK: {"endpoint": "https://hook"}}
+TYPES = {
+    JWT: ["TLSConfigurationValid", "IssuerURLValid", "DiscoveryURLValid", "JWKSFetchValid", "Ready"],
+    WEBHOOK: ["TLSConfigurationValid", "EndpointURLValid", "WebhookConnectionValid", "Ready"],
+}
 
 
 def named(rules: ClaimRules = RULES, **claims: Any) -> Named:
@@ -195,11 +205,6 @@ def test_an_authenticator_is_read_with_its_defaults() -> None:
         read_authenticator(JWT, {**document, "spec": {**spec, "tls": {"certificateAuthorityData": "?"}}})
 
 
-PATH = WRITE_PATHS[SERVICE_ACCOUNTS]
-WHO = Requester("admin", ())
-Remove = Callable[[Transaction, StoredObject], Any]
-
-
 def account(tx: Transaction, /, name: str, **metadata: Any) -> None:
     told = {"name": name, "namespace": "edge1", "labels": {CLUSTER_LABEL: "edge1"}, **metadata}
     PATH.put(tx, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": told}, None, WHO)
@@ -254,9 +259,6 @@ def test_logins_of_an_account_end_with_it_and_those_of_another_stay(store: Inlin
     assert reason(store, serial) is None, "a login that has expired is not revoked"
 
 
-API = "hub.example.com/v1alpha1"
-
-
 def told(kind: str = "KubeClusterSigningCertificate", time: str = "t1", **more: Any) -> dict[str, Any]:
     return {"type": kind, "status": "Success", "reason": "r", "message": "m", "lastUpdateTime": time, **more}
 
@@ -292,14 +294,6 @@ async def test_the_issuer_is_made_and_then_written_only_where_it_is_news(store: 
         "type": "TokenCredentialRequestAPI",
         "tokenCredentialRequestInfo": {"server": "https://k", "certificateAuthorityData": "Q0E="},
     }
-
-
-ISSUER = "https://issuer.example.org"
-SPECS: dict[str, dict[str, Any]] = {JWT: {"issuer": ISSUER, "audience": "muster"}, WEBHOOK: {"endpoint": "https://hook"}}
-TYPES = {
-    JWT: ["TLSConfigurationValid", "IssuerURLValid", "DiscoveryURLValid", "JWKSFetchValid", "Ready"],
-    WEBHOOK: ["TLSConfigurationValid", "EndpointURLValid", "WebhookConnectionValid", "Ready"],
-}
 
 
 class Elsewhere(JsonDocuments):
@@ -554,8 +548,7 @@ async def test_a_malformed_answer_of_a_webhook_lets_nobody_in() -> None:
 
 async def test_admission_comes_first_sees_no_token_and_changes_nothing(stage: Stage) -> None:
     stage.refusal = ForbiddenError("not today")
-    with pytest.raises(ForbiddenError, match="not today"):
-        await stage.ask()
+    await check_refusal_of(ForbiddenError, stage.ask(), match="not today")
     assert stage.webhook.asked == []
     stage.refusal = None
     assert "credential" in await stage.ask()
@@ -608,8 +601,7 @@ async def test_one_address_asks_only_so_fast(stage: Stage) -> None:
     exchange = stage.exchange()
     question = partial(Question, {"metadata": {}, "spec": {}}, Actor("x"), stage.clock.now())
     for peer, error in (("10.0.0.1", InvalidError), ("10.0.0.1", TooManyRequestsError), ("10.0.0.2", InvalidError)):
-        with pytest.raises(error):
-            await exchange.answers(question(peer=peer))
+        await check_refusal_of(error, exchange.answers(question(peer=peer)))
 
 
 async def test_tokens_are_counted_by_outcome_and_kind_and_never_by_what_a_stranger_writes(stage: Stage) -> None:

@@ -35,11 +35,17 @@ from machinery.meta.managedfields.ownership import MOST_UPDATERS
 from machinery.meta.managedfields.structure import FieldForm, Structure, keyed_lists
 from machinery.meta.objects import Key, StoredObject
 from machinery.product import GROUP_SUFFIX
-from tests.checks import check_each, check_refusals, check_results, present
+from tests.checks import check_each, check_refusal, check_refusals, check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, OPERATOR, Newcomer
 
 KEY = Key("east", "settings")
+AGENT = f"system:open-cluster-management:{EDGE}:agent"
+ME, OTHER = HubId("hub-a"), HubId("hub-b")
+WORKS = Condition("Works", conditions.TRUE, "Seen", "")
+FAILS = Condition("Works", conditions.FALSE, "NotSeen", "x" * 100)
+_PARTS = ("lastTransitionTime", "message", "reason", "status", "type")
+CONDITION: dict[str, Any] = {".": {}, **{f"f:{name}": {} for name in _PARTS}}
 
 
 def config_map(**changed: Any) -> dict[str, Any]:
@@ -120,12 +126,6 @@ def test_uid_creation_and_generation_are_the_stores_to_choose() -> None:
     assert str(doc.key(DOCUMENT)) == "n/a"
 
 
-AGENT = f"system:open-cluster-management:{EDGE}:agent"
-ME, OTHER = HubId("hub-a"), HubId("hub-b")
-WORKS = Condition("Works", conditions.TRUE, "Seen", "")
-FAILS = Condition("Works", conditions.FALSE, "NotSeen", "x" * 100)
-
-
 @pytest.fixture
 def accepted(newcomer: Newcomer, store: InlineStore) -> InlineStore:
     newcomer.accepted()
@@ -171,8 +171,7 @@ def test_large_object_grows_by_conditions_and_a_join_and_not_by_more(large: Inli
     before = size(large)
     report(large, length(large), said=FAILS)
     assert size(large) > before
-    with pytest.raises(TooLargeError, match="an agent may fill"):
-        report(large, length(large) + 2 * objects.GROWTH_ABOVE_LIMIT)
+    check_refusal(TooLargeError, report, large, length(large) + 2 * objects.GROWTH_ABOVE_LIMIT, match="an agent may fill")
     before = size(large)
     annotations = {rules.AGENT_ANNOTATIONS + "node": "x" * 100}
     large.transact(clusters.ensure, JoinRequest(name=EDGE, cluster_uid="uid-1", annotations=annotations), AGENT)
@@ -192,8 +191,7 @@ def test_byte_by_byte_it_does_not_fill_what_is_left_for_operators(accepted: Inli
     assert OBJECT_CEILING - objects.HARD_LIMIT == 128 * 1024
     fill(accepted, objects.HARD_LIMIT)
     report(accepted, length(accepted))
-    with pytest.raises(TooLargeError, match="an agent may fill"):
-        report(accepted, length(accepted) + 100)
+    check_refusal(TooLargeError, report, accepted, length(accepted) + 100, match="an agent may fill")
     report(accepted, length(accepted) - 1)
 
 
@@ -303,10 +301,6 @@ def test_stored_values_that_do_not_change_are_never_refused() -> None:
     assert reserved["spec"]["hubAcceptsClient"] is False
 
 
-_PARTS = ("lastTransitionTime", "message", "reason", "status", "type")
-CONDITION: dict[str, Any] = {".": {}, **{f"f:{name}": {} for name in _PARTS}}
-
-
 def shares(store: InlineStore, kind: Kind, name: str, namespace: str = "") -> dict[str, Any]:
     stored = present(store.transact(lambda tx: tx.objects.get(kind, Key(namespace, name))))
     fields = stored.document["metadata"].get("managedFields", [])
@@ -340,9 +334,7 @@ def test_cluster_is_the_agents_and_its_acceptance_and_other_conditions_the_hubs(
 def test_an_operators_condition_that_the_agent_reports_too_changes_hands(newcomer: Newcomer, store: InlineStore) -> None:
     newcomer.accepted()
     store.transact(clusters.set_condition, EDGE, Condition(AVAILABLE.type, "Unknown", "Test", ""), "hub")
-
     store.transact(clusters.report_status, EDGE, StatusReport(conditions=(AVAILABLE,), complete=False), "agent")
-
     told = shares(store, MANAGED_CLUSTERS, EDGE)
     entry = condition(AVAILABLE.type)
     changed = {"f:status", "f:reason", "f:message"}
@@ -364,9 +356,7 @@ def test_who_holds_a_field_in_the_older_version_loses_it_under_its_older_name(ne
     store.transact(lambda tx: addons.put(tx, document, None, OPERATOR))
     stored = store.transact(lambda tx: addons.find(tx, EDGE, AddOnName("metrics")))
     changed = {**stored.document, "status": {"registrations": [{**kube, "kubeClient": {"driver": "token"}}]}}
-
     store.transact(lambda tx: addons.put(tx, changed, addons.find(tx, EDGE, AddOnName("metrics")), "hub", writer=HUB_WRITER))
-
     told = shares(store, ADDONS, "metrics", "edge")
     assert told == {"old": {"f:status": {"f:registrations": {}}}, f"{HUB_WRITER} status": {"f:status": {"f:registrations": {}}}}
 
@@ -383,9 +373,7 @@ def test_requests_are_the_agents_and_their_decision_and_certificate_the_hubs(new
 def test_what_came_without_holders_stays_without(store: InlineStore) -> None:
     entered = {"metadata": {"name": "edge"}, "spec": {"hubAcceptsClient": True}}
     store.transact(clusters.put, entered, None, OPERATOR)
-
     store.transact(clusters.report_status, EDGE, StatusReport(conditions=(AVAILABLE,)), "agent")
-
     assert shares(store, MANAGED_CLUSTERS, "edge") == {}
 
 
@@ -397,7 +385,6 @@ def test_writers_beyond_the_tenth_become_one() -> None:
         new = {**document, "metadata": {**document["metadata"], "labels": labels}}
         document, before = tracked(MANAGED_CLUSTERS, new, before, f"writer{number:02}", NOW), document
         before = document
-
     managers = [entry["manager"] for entry in document["metadata"]["managedFields"]]
     assert len(managers) == MOST_UPDATERS
     assert "ancient-changes" in managers

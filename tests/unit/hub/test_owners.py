@@ -25,7 +25,7 @@ from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError
 from machinery.identity import AgentId, ClusterName, HubId
 from machinery.runtime.clock import ManualClock
 from machinery.wire.session.v1 import session_pb2 as wire
-from tests.checks import check_refusals
+from tests.checks import check_refusal, check_refusals
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer
 
@@ -132,13 +132,10 @@ def test_who_was_silent_before_it_told_where_it_is_has_moved(living: InlineStore
 def test_only_its_own_accepted_cluster_stands_by_for_a_valid_hub(accepted: InlineStore, newcomer: Newcomer) -> None:
     words = ((OTHER, 2**63, ""), ("a b", 1, ""), ("x" * 129, 1, ""), ("<script>", 1, ""))
     check_refusals(BadRequestError, lambda owner, epoch: stand_by(accepted, owner, epoch), words)
-    with pytest.raises(AlreadyExistsError):
-        stand_by(accepted, OTHER, 7, uid="another")
-    with pytest.raises(NotFoundError):
-        stand_by(accepted, OTHER, 7, cluster=ClusterName("gone"))
+    check_refusal(AlreadyExistsError, stand_by, accepted, OTHER, 7, uid="another")
+    check_refusal(NotFoundError, stand_by, accepted, OTHER, 7, cluster=ClusterName("gone"))
     newcomer.accept(accepted=False)
-    with pytest.raises(ForbiddenError, match="hubctl accept edge"):
-        stand_by(accepted, OTHER, 7)
+    check_refusal(ForbiddenError, stand_by, accepted, OTHER, 7, match="hubctl accept edge")
 
 
 HERE = HubId("aaaa-1")
@@ -188,16 +185,14 @@ def test_order_names_a_ready_hub_and_stays_until_it_is_canceled(hub: InlineStore
         assert ordered(hub) == "bbbb-2"
         assert [hub.transact(actions.cancel_move, EDGE, OPERATOR) for _ in range(2)] == ["bbbb-2", ""]
         assert ordered(hub) == ""
-    with pytest.raises(NotFoundError):
-        hub.transact(actions.order_move, ClusterName("gone"), "eu-2", OPERATOR)
+    check_refusal(NotFoundError, hub.transact, actions.order_move, ClusterName("gone"), "eu-2", OPERATOR)
 
 
 def test_an_order_ends_when_the_agent_has_gone_there_and_not_when_it_went_elsewhere(hub: InlineStore) -> None:
     hub.transact(actions.order_move, EDGE, "eu-2", OPERATOR)
     hub.transact(owners.stand_by, Departure(EDGE, HubId("bbcc-3"), 6), "uid-1", HERE, "agent")
     assert ordered(hub) == "bbbb-2"
-    with pytest.raises(InvalidError, match=r"not with this hub.*bbcc-3"):
-        hub.transact(actions.order_move, EDGE, "eu-2", OPERATOR)
+    check_refusal(InvalidError, hub.transact, actions.order_move, EDGE, "eu-2", OPERATOR, match=r"not with this hub.*bbcc-3")
     hub.transact(owners.stand_by, Departure(EDGE, HubId("bbbb-2"), 7), "uid-1", HERE, "agent")
     assert ordered(hub) == ""
 
@@ -205,8 +200,7 @@ def test_an_order_ends_when_the_agent_has_gone_there_and_not_when_it_went_elsewh
 def test_a_list_of_an_outdated_session_is_not_kept_and_the_same_one_is_no_news(hub: InlineStore) -> None:
     before = hub.state.revision
     hub.transact(owners.report_hubs, EDGE, 5, reported.encoded(LIST), "agent")
-    with pytest.raises(StaleEpochError):
-        hub.transact(owners.report_hubs, EDGE, 4, reported.encoded(LIST[:1]), "agent")
+    check_refusal(StaleEpochError, hub.transact, owners.report_hubs, EDGE, 4, reported.encoded(LIST[:1]), "agent")
     assert hub.state.revision == before
     hub.transact(owners.report_hubs, EDGE, 5, "", "agent")
     assert reported.hubs_of(hub.transact(clusters.find, EDGE).document) == []
@@ -254,12 +248,9 @@ def test_epoch_too_far_ahead_is_refused_everywhere_and_a_stored_one_is_lowered(
     highest = present + 24 * 3_600_000
     for epoch in (highest + 1, 2**63 - 1, 2**64 - 1):
         for write in (owners.claim, owners.check):
-            with pytest.raises(BadRequestError, match="set the clock"):
-                accepted.transact(write, EDGE, epoch)
-        with pytest.raises(BadRequestError):
-            stand_by(accepted, OTHER, epoch)
-        with pytest.raises(BadRequestError):
-            accepted.transact(owners.bid_farewell, Departure(EDGE, OTHER, epoch), 0, "agent")
+            check_refusal(BadRequestError, accepted.transact, write, EDGE, epoch, match="set the clock")
+        check_refusal(BadRequestError, stand_by, accepted, OTHER, epoch)
+        check_refusal(BadRequestError, accepted.transact, owners.bid_farewell, Departure(EDGE, OTHER, epoch), 0, "agent")
     accepted.transact(owners.claim, EDGE, highest)
     assert accepted.transact(owners.lower_epochs) == 0
     assert kept(accepted) == (highest, None)
@@ -279,14 +270,12 @@ def test_first_of_two_agents_has_a_while_to_come_back(living: InlineStore, newco
     for held in (timedelta(seconds=30), timedelta()):
         living.transact(replicas.open_session, Opened(EDGE, AGENT, "s1", "v1", "one", epoch=5))
         living.transact(heartbeats.flush, [Beat(EDGE, NONE, available=True, epoch=5)])
-        with pytest.raises(owners.SecondAgentError):
-            living.transact(owners.is_claimed, EDGE, 6, second)
+        check_refusal(owners.SecondAgentError, living.transact, owners.is_claimed, EDGE, 6, second)
         living.transact(owners.note_second, EDGE, AGENT, second, "hub")
         living.transact(replicas.close_session, EDGE, AGENT, "s1")
         if held:
             clock.advance(held - timedelta(seconds=1))
-            with pytest.raises(owners.SecondAgentError):
-                living.transact(owners.is_claimed, EDGE, 6, second)
+            check_refusal(owners.SecondAgentError, living.transact, owners.is_claimed, EDGE, 6, second)
             living.transact(owners.is_claimed, EDGE, 5, AGENT)
             clock.advance(timedelta(seconds=1))
         else:

@@ -32,10 +32,18 @@ from machinery.errors import BadRequestError
 from machinery.meta.objects import Document, Key, Query
 from machinery.meta.selectors import Operator, parse_field_selector, parse_label_selector
 from machinery.runtime.clock import ManualClock
-from tests.checks import check_each, check_refusals, check_results
+from tests.checks import check_each, check_refusal, check_refusals, check_results
 
 REGION = parse_label_selector("region=eu,cloud in (a,b),tier!=test").requirements
 NAMED = parse_field_selector("metadata.name=a").requirements
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+LIMIT = 100
+SCANS = frozenset(("not-available", "outdated", "silent", "largest", "versions"))
+"""Questions that may read the inventory whole, one narrow row per cluster; the rest begin at an index."""
+PAGE = 4096
+FACTS = Statement(select(schema.facts.c.name, schema.facts.c.value).where(schema.facts.c.name != bindparam("but")))
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "words-of-questions.md"
+RESOURCE = MANAGED_CLUSTER.named()
 
 
 def plan(database: sqlite3.Connection, statement: object) -> list[str]:
@@ -84,12 +92,6 @@ def test_searches_among_all_certificates_scan_none(database: sqlite3.Connection)
     check_plans(database, certificates.LOOKED_FOR, "SCAN")
 
 
-NOW = datetime(2026, 11, 22, tzinfo=UTC)
-LIMIT = 100
-SCANS = frozenset(("not-available", "outdated", "silent", "largest", "versions"))
-"""Questions that may read the inventory whole, one narrow row per cluster; the rest begin at an index."""
-
-
 def statement_of(question: Question, dialect: str = "sqlite") -> Select[Any]:
     query = question.query(NOW)
     if question.group_by:
@@ -112,10 +114,6 @@ def test_questions_read_the_inventory_alone_where_they_may_and_documents_last_an
             assert read == ["SEARCH objects USING INDEX sqlite_autoindex_objects_1 (kind=? AND namespace=? AND name=?)"], found
 
     check_each(check, [(question,) for question in QUESTIONS if not question.is_plain])
-
-
-PAGE = 4096
-FACTS = Statement(select(schema.facts.c.name, schema.facts.c.value).where(schema.facts.c.name != bindparam("but")))
 
 
 def test_a_disk_that_fails_between_two_rows_is_the_databases_error(tmp_path: Path) -> None:
@@ -185,10 +183,6 @@ def test_clusters_are_selected_by_their_status_and_known_fields_alone() -> None:
     assert MANAGED_CLUSTER_ADD_ON.named().selectable_name("status.available") == "status.conditions.Available"
 
 
-REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "words-of-questions.md"
-RESOURCE = MANAGED_CLUSTER.named()
-
-
 def test_order_is_a_list_of_words_or_of_kubectls_paths_or_refused() -> None:
     rows = (
         ("version", [("version", False)]),
@@ -211,8 +205,7 @@ def test_order_is_a_list_of_words_or_of_kubectls_paths_or_refused() -> None:
         ("has(version)", "one field"),
     )
     check_refusals(BadRequestError, sort_of, [(text, f"^sortBy: .*{re.escape(why)}") for text, why in wrong])
-    with pytest.raises(BadRequestError, match="lastBeat is another for every cluster"):
-        groups_of("version,lastBeat")
+    check_refusal(BadRequestError, groups_of, "version,lastBeat", match="lastBeat is another for every cluster")
 
 
 def test_continue_token_is_valid_for_its_own_order_alone() -> None:
@@ -226,8 +219,7 @@ def test_continue_token_is_valid_for_its_own_order_alone() -> None:
             list_options(RESOURCE, "", {"continue": token, **other}, now)
     with pytest.raises(BadRequestError, match="invalid continue token"):
         read_continue(write_continue(Key("", "a"), 7, "name", ([1],)), "name")  # type: ignore[arg-type]
-    with pytest.raises(BadRequestError, match="another order"):
-        sort_of("name,memory", ("a",))
+    check_refusal(BadRequestError, sort_of, "name,memory", ("a",), match="another order")
     assert where_of("lastBeat > 1m && connected", now), "only a watch refuses fields that change with time"
 
 
@@ -248,8 +240,7 @@ def test_sets_and_add_ons_are_selected_as_labels() -> None:
         ("status.addons.search!=available", (search, Operator.NOT_EQUALS, ("available",))),
     )
     check_results(selected, rows)
-    with pytest.raises(BadRequestError, match="field label not supported"):
-        selected("status.addons.=available")
+    check_refusal(BadRequestError, selected, "status.addons.=available", match="field label not supported")
 
 
 def test_reference_lists_every_word_with_its_type_and_every_field() -> None:

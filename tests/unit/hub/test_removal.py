@@ -25,12 +25,13 @@ from machinery.identity import CLUSTER_LABEL, AddOnName, cluster_name
 from machinery.meta import conditions
 from machinery.meta.objects import Key, Query, StoredObject
 from machinery.runtime.clock import ManualClock
-from tests.checks import check_refusals, check_results, present
+from tests.checks import check_refusal, check_refusals, check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, OPERATOR, Newcomer
 
 HOUR = timedelta(hours=1)
 HELD = "example.com/pre-delete"
+NAMESPACE_HELD = "example.com/wait"
 
 
 def add_addon(store: InlineStore, name: str, priority: str | None = None, finalizers: Iterable[str] = ()) -> None:
@@ -268,9 +269,6 @@ async def test_certificates_end_by_the_deadline_whatever_finalizers_hold_a_delet
     assert ("example.com/pre-delete" if content == "held" else "example.com/other") in message
 
 
-NAMESPACE_HELD = "example.com/wait"
-
-
 def make(store: InlineStore, name: str = "east") -> None:
     store.transact(lambda tx: namespaces.put(tx, namespace_rules.namespace(name), None, "admin"))
 
@@ -340,8 +338,7 @@ def test_accepted_cluster_gets_a_namespace_that_outlives_it(newcomer: Newcomer, 
     assert found(store, newcomer.cluster) is not None
     namespace_delete(store, newcomer.cluster)
     newcomer.join(newcomer.bootstrap())
-    with pytest.raises(ForbiddenError, match="is terminating"):
-        newcomer.accept()
+    check_refusal(ForbiddenError, newcomer.accept, match="is terminating")
 
 
 def test_a_deleted_namespace_goes_when_it_is_empty_and_not_before(store: InlineStore) -> None:
@@ -454,15 +451,13 @@ def test_cluster_gets_no_name_of_the_hub_and_none_of_a_namespace_with_accounts_o
         store.transact(clusters.put, {"metadata": {"name": name}}, None, "admin")
 
     for name in ("open-cluster-management", "open-cluster-management-agent", "default"):
-        with pytest.raises(InvalidError, match="the hub's own"):
-            cluster(name)
+        check_refusal(InvalidError, cluster, name, match="the hub's own")
     make(store)
     cluster("east")
     account("east")
     make(store, "west")
     account("west")
-    with pytest.raises(ForbiddenError, match="belongs to no cluster"):
-        cluster("west")
+    check_refusal(ForbiddenError, cluster, "west", match="belongs to no cluster")
     with pytest.raises(ForbiddenError, match=r"label it with .*cluster-name=east"):
         store.transact(clusters.set_accepted, cluster_name("east"), True, "admin")  # noqa: FBT003 - the field's value
     stored = present(found(store))

@@ -29,7 +29,7 @@ from machinery.meta import conditions
 from machinery.meta.objects import Query
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.event_loop import LEAST_RATE
-from tests.checks import check_each, present
+from tests.checks import check_each, check_refusal, check_refusal_of, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import fresh_store
 from tests.fakes.virtual_time import in_virtual_time
@@ -37,6 +37,7 @@ from tests.unit.hub.test_sessions import AGENT, EDGE, FAR, TICK, Open
 
 OTHER = AgentId("aaaaa")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+GRACE = timedelta(minutes=5)
 
 
 def replica(name: str, home: str = "", instance: str = "") -> Replica:
@@ -64,8 +65,7 @@ def test_name_has_one_owner_at_a_time(store: InlineStore, clock: ManualClock) ->
         store.transact(draining.begin, rival)
     clock.advance(LOST_AFTER + TICK)
     store.transact(draining.begin, rival)
-    with pytest.raises(AlreadyExistsError, match="another process has taken the name"):
-        store.transact(draining.beat, ONE)
+    check_refusal(AlreadyExistsError, store.transact, draining.beat, ONE, match="another process has taken the name")
 
 
 def test_process_that_begins_in_the_same_data_directory_takes_the_name_without_sessions_or_drain(store: InlineStore) -> None:
@@ -262,8 +262,7 @@ async def test_name_of_a_living_replica_is_refused(
             store.transact(draining.beat, ONE)
 
     monkeypatch.setattr("hub.replica.heartbeat.asyncio.sleep", pass_time)
-    with pytest.raises(AlreadyExistsError):
-        await take_place(store, rival, alone=False)
+    await check_refusal_of(AlreadyExistsError, take_place(store, rival, alone=False))
     assert len(slept) == 2
     await take_place(store, rival, alone=False)
     assert timedelta(seconds=sum(slept[2:])) <= LOST_AFTER + BEAT
@@ -272,9 +271,6 @@ async def test_name_of_a_living_replica_is_refused(
 
 def shown(store: InlineStore) -> str:
     return duplicate.reason(store.transact(clusters.find, EDGE).document)
-
-
-GRACE = timedelta(minutes=5)
 
 
 @pytest.fixture
@@ -302,8 +298,7 @@ def test_last_replica_that_takes_sessions_is_drained_only_by_force(pair: InlineS
     pair.transact(draining.order_drain, "one", "ann", force=True)
     assert drained(pair) == ["one", "two"]
     clock.advance(LOST_AFTER * 2)
-    with pytest.raises(ConflictError, match="is lost"):
-        pair.transact(draining.order_drain, "one", "ann", force=True)
+    check_refusal(ConflictError, pair.transact, draining.order_drain, "one", "ann", force=True, match="is lost")
 
 
 @dataclass(eq=False)
@@ -329,10 +324,8 @@ def test_sessions_are_told_at_a_rate_and_those_that_stay_are_ended_after_the_gra
         running = asyncio.create_task(cordon.run())
         cordon.check()
         cordon.order(True)  # noqa: FBT003 - what is ordered
-        with pytest.raises(UnavailableError, match="drained"):
-            cordon.check()
-        with pytest.raises(RuntimeError, match="uncordon"):
-            await cordon.ready()
+        check_refusal(UnavailableError, cordon.check, match="drained")
+        await check_refusal_of(RuntimeError, cordon.ready(), match="uncordon")
         stays = sessions[0]
         await asyncio.sleep(10)
         del sessions[1:]

@@ -60,11 +60,16 @@ from machinery.identity import (
 from machinery.meta.objects import ChangeType, Key, Query
 from machinery.pki import RevocationList, RevokedSerial
 from machinery.runtime.clock import ManualClock
-from tests.checks import check_refusals, check_results, present
+from tests.checks import check_refusal, check_refusals, check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, LIFETIMES, OPERATOR, Newcomer
 
 OTHER = ClusterName("far")
+FIRST, SECOND = "hub/00000000000000aa", "hub/00000000000000bb"
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+OFF = LIFETIMES.agent + timedelta(days=1)
+LEASE = timedelta(seconds=60)
+WEST, AGENT = ClusterName("west"), AgentId("agent-1")
 
 
 def revoke(store: InlineStore, name: str = "r1", **spec: Any) -> dict[str, Any]:
@@ -114,8 +119,7 @@ def test_cluster_is_revoked_once_with_all_that_is_its_own(newcomer: Newcomer, st
     stored = present(store.transact(lambda tx: tx.objects.get(REVOCATIONS, Key("", "r1"))))
     with pytest.raises(InvalidError, match="does not change"):
         store.transact(revocation.put, dict(stored.document), stored, OPERATOR)
-    with pytest.raises(MethodNotAllowedError):
-        store.transact(revocation.remove, stored, OPERATOR)
+    check_refusal(MethodNotAllowedError, store.transact, revocation.remove, stored, OPERATOR)
     before = record(store, agent)
     clock.advance(LIFETIMES.bootstrap)
     assert revoke(store, "r2", cluster="edge")["status"]["certificatesRevoked"] == 0
@@ -205,8 +209,7 @@ def test_serial_is_revoked_with_its_recovery_certificate_or_as_a_credential(newc
     assert document["status"]["cluster"] == "edge"
     document = revoke(store, "r3", serial=f"{bound.serial:x}")
     assert document["status"]["bootstrapCredentials"] == [bound.credential]
-    with pytest.raises(ForbiddenError, match="revoked"):
-        newcomer.join(bound)
+    check_refusal(ForbiddenError, newcomer.join, bound, match="revoked")
 
 
 def test_only_a_new_credential_brings_a_revoked_cluster_back(
@@ -241,7 +244,6 @@ def test_request_that_slipped_in_with_an_older_one_is_not_issued(
     late = newcomer.stored(name)
     clock.advance(LIFETIMES.backdate)
     revoke(store, cluster="edge")
-
     stored = newcomer.stored(name)
     store.transact(lambda tx: tx.objects.delete(REQUESTS, stored, OPERATOR))
     store.transact(lambda tx: tx.objects.put(REQUESTS, dict(late.document), None, OPERATOR))
@@ -279,10 +281,6 @@ def test_a_revocation_is_an_event_of_its_cluster_once(newcomer: Newcomer, store:
     assert (told.cluster, told.reason, told.type) == ("edge", "Revoked", "Warning")
     assert told.message == rules.told(document)
     assert told.about["metadata"]["uid"] == document["status"]["clusterUID"]
-
-
-FIRST, SECOND = "hub/00000000000000aa", "hub/00000000000000bb"
-LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 class TwoSigners(ListSigner):
@@ -339,8 +337,7 @@ def test_each_ca_lists_its_own_and_the_oldest_those_from_before_names_were_kept(
         revoke_one(store, SerialNumber(serial))
     assert serials(sign(store, signer)) == {1: "keyCompromise", 3: "keyCompromise"}
     assert serials(sign(store, signer, SECOND)) == {2: "keyCompromise"}
-    with pytest.raises(NotFoundError):
-        sign(store, signer, "hub/00000000000000cc")
+    check_refusal(NotFoundError, sign, store, signer, "hub/00000000000000cc")
 
 
 def test_list_is_signed_anew_at_half_its_life_or_a_revocation(
@@ -374,9 +371,6 @@ def test_entry_outlives_its_certificate_by_one_list(store: InlineStore, signer: 
     assert serials(sign(store, signer)) == {1: "keyCompromise"}
     clock.advance(timedelta(seconds=1))
     assert serials(sign(store, signer)) == {}
-
-
-OFF = LIFETIMES.agent + timedelta(days=1)
 
 
 @pytest.fixture
@@ -424,8 +418,7 @@ def test_operator_decides_where_the_rule_says_so_and_a_denial_stands(newcomer: N
 def test_replaced_agent_does_not_come_back(newcomer: Newcomer, store: InlineStore, holder: CertificateRecord) -> None:
     other = Newcomer(store, newcomer.issuer, agent=AgentId("agent-2"))
     other.issued(other.bootstrap())
-    with pytest.raises(ForbiddenError, match='agent "agent-2" has taken the place of agent "agent-1"'):
-        recover(newcomer, holder)
+    check_refusal(ForbiddenError, recover, newcomer, holder, match='agent "agent-2" has taken the place of agent "agent-1"')
 
 
 def test_recovery_certificate_is_for_its_agent_alone_until_it_expires(
@@ -440,17 +433,10 @@ def test_recovery_certificate_is_for_its_agent_alone_until_it_expires(
     check_refusals(ForbiddenError, asked, [(changed, "recovers nothing else") for changed in others])
     check_refusals(AlreadyExistsError, asked, [({"cluster_uid": uid}, "rebuilt") for uid in ("", "uid-2")])
     for record in (newcomer.bootstrap(), newcomer.certificate()):
-        with pytest.raises(ForbiddenError, match="recovery certificate"):
-            recover(newcomer, record)
-    with pytest.raises(MusterError, match="cannot request"):
-        newcomer.submit(holder)
+        check_refusal(ForbiddenError, recover, newcomer, record, match="recovery certificate")
+    check_refusal(MusterError, newcomer.submit, holder, match="cannot request")
     clock.advance(LIFETIMES.recovery)
-    with pytest.raises(ForbiddenError, match="valid"):
-        recover(newcomer, holder)
-
-
-LEASE = timedelta(seconds=60)
-WEST, AGENT = ClusterName("west"), AgentId("agent-1")
+    check_refusal(ForbiddenError, recover, newcomer, holder, match="valid")
 
 
 @dataclass
@@ -568,8 +554,7 @@ def test_only_recovery_certificates_that_a_restored_hub_lost_return(loss: Loss, 
 
 
 def refused(loss: Loss, certificate: bytes, cluster: ClusterName = EDGE) -> None:
-    with pytest.raises(UnauthorizedError, match="register again with a bootstrap kubeconfig"):
-        loss.back(certificate, cluster)
+    check_refusal(UnauthorizedError, loss.back, certificate, cluster, match="register again with a bootstrap kubeconfig")
     serial = pki.parse_certificate(certificate).serial
     assert loss.store.transact(lambda tx: tx.certificates.by_serial(serial)) is None
 
@@ -584,8 +569,7 @@ def test_what_a_list_names_does_not_come_back_and_stays_on_the_hubs_own_lists(lo
     assert record.purpose is Purpose.SERVING
     assert record.revoked_at is not None
     assert loss.store.transact(recovery.refusal_of, pki.parse_certificate(certificate)) is None
-    with pytest.raises(ForbiddenError, match="only a recovery certificate"):
-        recover(newcomer, record)
+    check_refusal(ForbiddenError, recover, newcomer, record, match="only a recovery certificate")
     assert serial in [each.serial for each in loss.store.transact(lambda tx: tx.certificates.revoked(tx.now))]
 
 

@@ -140,5 +140,4 @@ def test_view_shows_every_resource_that_is_not_withheld(store: InlineStore) -> N
         (group, resource) for one in role(store, "view")["rules"] for group in one["apiGroups"] for resource in one["resources"]
     }
     listed = [resource for group in groups for resource in group.resources if "list" in resource.verbs]
-
     assert {resource.name for resource in listed if (resource.group, resource.name) not in shown} == set(WITHHELD)

@@ -27,7 +27,7 @@ from machinery.errors import AlreadyExistsError, ConflictError, InvalidError, Mu
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.runtime.clock import ManualClock
 from spoke.domain.schedule import PATIENCE, SILENCE, patience
-from tests.checks import check_results
+from tests.checks import check_refusal, check_refusal_of, check_results
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import fresh_store
 from tests.fakes.virtual_time import LoopClock, VirtualLoop, in_virtual_time
@@ -96,8 +96,7 @@ async def test_newer_session_on_another_replica_ends_the_older_one_of_its_agent(
 async def test_of_two_agents_that_open_at_once_the_first_one_stays_on_whichever_replicas(both: Two) -> None:
     first, second = Open("b"), Open("a", agent=AgentId("aaaaa"))
     both.one.add(first)
-    with pytest.raises(AlreadyExistsError, match='agent "xk7pq" has a session'):
-        both.one.add(second)
+    check_refusal(AlreadyExistsError, both.one.add, second, match='agent "xk7pq" has a session')
     both.clock.advance(TICK)
     both.two.add(second)
     await both.one.write()
@@ -186,8 +185,7 @@ async def test_a_newer_session_is_noticed_though_we_looked_while_the_databases_c
 async def test_the_end_of_a_session_is_said_though_one_that_was_refused_its_place_has_ended_meanwhile(both: Two) -> None:
     stays, refused = Open("a", epoch=2), Open("b", epoch=1)
     await both.open(both.one, stays)
-    with pytest.raises(StaleEpochError):
-        both.one.add(refused)
+    check_refusal(StaleEpochError, both.one.add, refused)
     both.one.remove(refused)
     both.one.remove(stays)
     await both.one.write()
@@ -524,8 +522,7 @@ def test_health_watches_end_after_an_hour_and_are_bounded_in_number() -> None:
         watches = [watch(health) for _ in range(MOST_WATCHES)]
         for each in watches:
             await anext(each)
-        with pytest.raises(RefusedError):
-            await anext(watch(health))
+        await check_refusal_of(RefusedError, anext(watch(health)))
         await watches[0].aclose()
         watches[0] = watch(health)
         await anext(watches[0])

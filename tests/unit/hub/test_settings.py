@@ -23,6 +23,8 @@ from tests.checks import PYTHON, WRONG_TEXTS, check_each, check_refusals, check_
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - what the test is about
 LIMITS = SessionLimits()
+WRONG_VALUES = (*WRONG_TEXTS, "\udcff", [[1]], {"a": [None]}, -1, 1.5, True, 10**400, float("nan"), float("inf"), ["x\0"])
+KUBE_CERT = {"kube_cert_agent": "true", "kube_cert_agent_image": "muster/hub:1"}
 
 
 @pytest.fixture
@@ -91,9 +93,6 @@ def test_all_problems_are_reported_at_once_with_their_sources(file: Path) -> Non
     check_refusals(InvalidError, read, rows)
 
 
-WRONG_VALUES = (*WRONG_TEXTS, "\udcff", [[1]], {"a": [None]}, -1, 1.5, True, 10**400, float("nan"), float("inf"), ["x\0"])
-
-
 def test_no_refusal_of_a_setting_is_in_the_terms_of_python() -> None:
     def check(name: str, value: Any) -> None:
         refused = refusal(InvalidError, load, {name: value}, None, {})
@@ -101,9 +100,6 @@ def test_no_refusal_of_a_setting_is_in_the_terms_of_python() -> None:
         assert not PYTHON.search(told), told
 
     check_each(check, ((name, value) for name in Settings.model_fields for value in WRONG_VALUES))
-
-
-KUBE_CERT = {"kube_cert_agent": "true", "kube_cert_agent_image": "muster/hub:1"}
 
 
 def test_values_that_cannot_be_used_are_refused() -> None:

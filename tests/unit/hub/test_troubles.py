@@ -53,7 +53,7 @@ from machinery.observability.metrics import Registry
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.informer import Informer
-from tests.checks import check_each, check_results, present
+from tests.checks import check_each, check_refusal_of, check_results, present
 from tests.fakes.audit_records import MemorySink, record
 from tests.fakes.controllers import builder_of
 from tests.fakes.inline_store import InlineStore
@@ -67,6 +67,7 @@ FOLLOWERS = ("full", "away")
 """A follower that has caught up reads no more: its store has the changes in memory."""
 LONG_ENOUGH = 12
 """Seconds; longer than any of them pauses."""
+AGENT = AgentId("xk7pq")
 
 
 @dataclass
@@ -239,9 +240,6 @@ def logged(
     return in_virtual_time(run())
 
 
-AGENT = AgentId("xk7pq")
-
-
 class Asked(InlineStore):
     reads = 0
 
@@ -368,8 +366,7 @@ async def answered(counts: RequestCounts, verb: str, resource: str, status: int 
 
     incoming = Incoming(cast("web.Request", None), "id", Attributes(verb, "/x", resource=resource), 0.0)
     if status is None:
-        with pytest.raises(ConnectionResetError):
-            await counts.counted(incoming, inner)
+        await check_refusal_of(ConnectionResetError, counts.counted(incoming, inner))
     else:
         await counts.counted(incoming, inner)
 

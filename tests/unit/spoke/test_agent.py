@@ -21,6 +21,7 @@ from spoke.domain.route import Reach
 from spoke.options import AgentOptions
 from spoke.ports.cluster import ApiServerHealth
 from spoke.ports.hub import HubLostError, HubSession
+from tests.checks import check_refusal_of
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import MemoryHub, MemoryHubClient, MemorySession
 from tests.fakes.stage import OWNER, SLOT, Stage, availability, is_available, nothing_pends, until
@@ -45,7 +46,6 @@ async def test_agent_registers_stores_its_credential_in_ocms_layout_and_reports_
     assert await nothing_pends(stage.secrets)
     assert isinstance(stage.secrets, MemorySecrets)
     assert stage.secrets.written == [*[SLOT] * 4, OWNER], "key and request, its name, the certificate, no request; the owner"
-
     stage.hub.calls.clear()
     stage.clock.advance(timedelta(days=2))  # the bootstrap credential has expired
     stage.file.unlink()
@@ -125,8 +125,7 @@ async def test_expired_or_unknown_bootstrap_credential_creates_nothing_until_it_
 async def test_unusable_bootstrap_kubeconfig_ends_the_first_start(stage: Stage) -> None:
     stage.options = replace(stage.options, reach=Reach(driver="grpc"))
     stage.file.write_bytes(stage.hub.bootstrap_kubeconfig().replace(b"name: muster", b"name: other"))
-    with pytest.raises(InvalidError, match=r"csr driver.*leave the driver on auto"):
-        await stage.agent().run()
+    await check_refusal_of(InvalidError, stage.agent().run(), match=r"csr driver.*leave the driver on auto")
 
 
 async def logged(stage: Stage, text: bytes, said: str) -> None:
@@ -287,7 +286,6 @@ async def test_failing_api_server_changes_the_verdict_and_nothing_is_reported_tw
         assert len(session.reports) == told
         stage.timetable.wake("status")
         await until(lambda: len(session.reports) == told + 1)
-
         stage.cluster.answered_health = ApiServerHealth(ok=False, status_code=500, detail="etcd is gone")
         stage.timetable.wake("status")
         await until(lambda: session.reports[-1].complete is False)

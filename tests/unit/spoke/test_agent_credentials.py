@@ -25,6 +25,8 @@ from spoke.ports.hub import HubLostError
 from tests.fakes.several import Several
 from tests.fakes.stage import OWNER, SLOT, Stage, is_available, nothing_pends, until
 
+MESSAGE = "revoked, and this bootstrap credential is older: have a new one made"
+
 
 async def test_certificate_is_replaced_in_time_and_not_before_and_the_session_moves_to_it(stage: Stage) -> None:
     async with stage.at_work():
@@ -190,9 +192,6 @@ async def test_agent_that_was_off_for_a_change_of_ca_recovers_unless_it_is_denie
         assert "ensure_cluster" in calls(stage)
 
 
-MESSAGE = "revoked, and this bootstrap credential is older: have a new one made"
-
-
 def revoke(hub: Stage | Several) -> None:
     """As a hub does: the certificates, and nobody is let in with what is older."""
     at = hub.hub if isinstance(hub, Stage) else hub["a"]
@@ -267,7 +266,6 @@ async def test_agent_brings_an_attestation_token_where_the_hub_demands_one(new_s
     stage.attest = proving = Proving()
     await stage.joins()
     assert proving.asked == [], "nobody demanded one"
-
     stage = new_stage()
     stage.hub.attestation_audience = "the-hub"
     with capture_logs() as told:

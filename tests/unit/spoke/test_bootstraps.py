@@ -20,12 +20,15 @@ from spoke.credentials.kubeconfigs import connection_of
 from spoke.domain.route import Driver, Reach, over_grpc, shown_proxy
 from spoke.ports.cluster import SecretSnapshot
 from spoke.transports.kubernetes.api import ApiDoor
-from tests.checks import refusal_text
+from tests.checks import check_refusal, refusal_text
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import MemoryHub
 from tests.fakes.stage import until
 
 A, B, C = (HubId(f"{letter * 8}-0000-4000-8000-000000000001") for letter in "abc")
+SERVER = "https://hub.example.org:6443"
+BOTH = {"endpoint": True, "certificate": True}
+NEITHER = {"endpoint": False, "certificate": False}
 
 
 def kubeconfig(hub: HubId) -> bytes:
@@ -89,8 +92,7 @@ def test_a_garbled_source_is_named_and_the_others_go_on_and_with_no_hub_at_all_e
     assert str(first) in str(listing.trouble)
     assert not listing.whole, "what the first one names is not known: nobody is off the list for certain"
     second.unlink()
-    with pytest.raises(InvalidError, match=r"hub-0.*is not YAML.*hub-1.*cannot be read.*hubctl create"):
-        bootstraps.first()
+    check_refusal(InvalidError, bootstraps.first, match=r"hub-0.*is not YAML.*hub-1.*cannot be read.*hubctl create")
 
 
 def test_file_keeps_its_hub_on_the_list_while_it_is_written_and_takes_it_off_when_it_is_gone(tmp_path: Path) -> None:
@@ -148,8 +150,7 @@ async def test_an_agent_runs_no_command_of_a_bootstrap_kubeconfig(
             await door.kube()
             await door.close()
         else:
-            with pytest.raises(InvalidError, match="lacks client-certificate-data"):
-                source.read()
+            check_refusal(InvalidError, source.read, match="lacks client-certificate-data")
     assert not ran.exists()
 
 
@@ -158,12 +159,10 @@ async def test_unusable_secret_is_reported_and_one_that_cannot_be_read_is_not_go
         async def read(self, name: str) -> SecretSnapshot:
             raise UnavailableError(f"no answer about {name}")
 
-    with pytest.raises(MissingBootstrapError, match="there is no secret"):
-        (await loaded(secrets)).read()
+    check_refusal(MissingBootstrapError, (await loaded(secrets)).read, match="there is no secret")
     for key, content, said in (("other", b"x", "has no key kubeconfig"), ("kubeconfig", b"a: [", "in secret s is not YAML")):
         await put(secrets, "s", **{key: content})
-        with pytest.raises(InvalidError, match=said):
-            (await loaded(secrets)).read()
+        check_refusal(InvalidError, (await loaded(secrets)).read, match=said)
     bootstraps = Bootstraps([BootstrapSecret(Away(), "s")])
     await bootstraps.load()
     listing = bootstraps.look()
@@ -232,11 +231,6 @@ async def test_work_that_fails_in_the_moment_in_which_its_agent_is_ended_leaves_
     del working
     gc.collect()
     assert stray == []
-
-
-SERVER = "https://hub.example.org:6443"
-BOTH = {"endpoint": True, "certificate": True}
-NEITHER = {"endpoint": False, "certificate": False}
 
 
 def test_extension_chooses_the_driver_and_the_option_overrides_it() -> None:

@@ -25,6 +25,13 @@ PATIENCE = 3600.0
 """Virtual seconds."""
 MOST_WRITES = 9
 """Of a registration at two hubs: five at the owner, four at the other."""
+FAILOVERS = trials(test=10, soak=300)
+
+"""Virtual seconds in which a session must beat again, whatever happened."""
+AGENTS = 60
+WINDOW, AWAY = 0.1, 60.0
+AT_ONCE = 20
+"""Of these agents, in a window. Spread over a second, six are to be expected there; 20 were the most in 10,000 drawn crowds."""
 
 
 class LaterClock(LoopClock):
@@ -176,11 +183,6 @@ async def test_any_row_of_crashes_costs_no_key_and_no_certificate(tmp_path: Path
     mortal.assert_whole("a", 2)
 
 
-FAILOVERS = trials(test=10, soak=300)
-
-"""Virtual seconds in which a session must beat again, whatever happened."""
-
-
 @dataclass
 class Copy:
     """One copy of the agent: it may stand still, die, and be started again."""
@@ -277,12 +279,6 @@ async def test_no_two_hubs_take_a_write_in_the_same_epoch_however_they_and_the_c
     assert sum(before != after for before, after in zip(history.owners, history.owners[1:], strict=False)) > FAILOVERS / 3
     for order in orders:
         assert order == sorted(order), "a hub took a write of a lower epoch than before"
-
-
-AGENTS = 60
-WINDOW, AWAY = 0.1, 60.0
-AT_ONCE = 20
-"""Of these agents, in a window. Spread over a second, six are to be expected there; 20 were the most in 10,000 drawn crowds."""
 
 
 def _peak(moments: Sequence[float], window: float) -> int:

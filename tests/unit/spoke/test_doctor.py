@@ -29,6 +29,8 @@ from tests.fakes.hub import MemoryHub, MemoryHubClient
 from tests.fakes.memory_lock import MemoryLock
 from tests.fakes.stage import OWNER, Stage, is_available, until
 
+ONE, TWO, THREE = (HubId(f"{number * 8}-0000-4000-8000-000000000001") for number in "123")
+
 
 @dataclass
 class WordyNetwork(Network):
@@ -92,7 +94,6 @@ async def test_all_steps_of_an_agent_that_is_well_say_so_and_nothing_is_written(
     assert joined.hub.calls == ["info", "acceptance"]
     assert await joined.secrets.read(OWNER) == before
     assert len(joined.hub.sessions) == sessions, "no session is opened"
-
     joined.file.unlink()
     assert all(step.ok for step in (await found(patient(joined, network))).values()), "a bootstrap kubeconfig is not needed"
     joined.clock.advance(timedelta(days=40))
@@ -123,7 +124,6 @@ async def test_agent_that_is_stopped_has_left_waits_or_lacks_its_namespace_is_ne
     assert not (await found(elsewhere))["agent"].ok, "it was stopped"
     await lock.renew(held)
     assert (await found(elsewhere))["agent"].ok
-
     snapshot = await joined.secrets.read(OWNER)
     left = {**snapshot.contents, "left": b"{}"}
     snapshot = await joined.secrets.write(OWNER, left, snapshot.version)
@@ -301,9 +301,6 @@ async def test_each_of_several_hubs_is_looked_at_with_its_own_credential(joined:
     assert not steps["west: hub"].ok
 
 
-ONE, TWO, THREE = (HubId(f"{number * 8}-0000-4000-8000-000000000001") for number in "123")
-
-
 @dataclass
 class Answers(SystemNetwork):
     """An agent that answers with what a progress tells; None: nobody answers."""
@@ -465,7 +462,6 @@ def test_metrics_count_beats_and_give_the_instant_of_the_last(progress: AgentPro
     told = lines(progress)
     assert {"muster_spoke_ready 0", "muster_spoke_live 1", "muster_spoke_works 1"} <= told
     assert not [line for line in told if "last_acknowledged" in line or "cluster_available" in line]
-
     at = clock.now().timestamp()
     progress.beat()
     clock.advance(timedelta(seconds=20))
@@ -491,12 +487,10 @@ def test_metrics_count_hubs_by_state_troubles_by_cause_and_name_no_hub(progress:
     assert {f'muster_spoke_certificate_expiry_timestamp_seconds{{hub="{side}"}} {end!r}' for side, end in ends.items()} <= told
     assert 'muster_spoke_failover_total{reason="HubFailedOver"} 1' in told, "one decision is counted once"
     assert not [line for line in told if "hub-a" in line or ONE in line]
-
     for error in (HubLostError("silent", SessionEnd.SILENT), HubLostError("silent", SessionEnd.SILENT), ForbiddenError("no")):
         progress.troubled(error, timedelta(), "trying again")
     told = lines(progress)
     assert {'muster_spoke_troubles_total{cause="silent"} 2', 'muster_spoke_troubles_total{cause="Forbidden"} 1'} <= told
-
     progress.role = lambda: Role("stands by", "other")
     assert "muster_spoke_works 0" in lines(progress)
     progress.role = lambda: Role("works without its Lease, and writes nothing")

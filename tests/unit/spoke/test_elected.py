@@ -23,6 +23,7 @@ from spoke.domain.next_step import SessionEnd
 from spoke.observability.progress import AgentProgress
 from spoke.options import AgentOptions, World
 from spoke.ports.hub import HubLostError
+from tests.checks import check_refusal_of
 from tests.fakes.hub import MemoryHub
 from tests.fakes.memory_lock import MemoryLock, Way
 from tests.fakes.stage import Stage, until
@@ -31,6 +32,7 @@ from tests.trials import soaked, trials
 
 TIMINGS = Timings(poll=timedelta(seconds=2))
 ROLLS = trials(5, 50)
+SECONDS = timedelta(seconds=15)
 
 
 def held(world: World, tenure: Tenure) -> World:
@@ -167,7 +169,6 @@ async def test_released_lease_is_taken_over_within_half_a_second_and_a_killed_pr
     assert await cast.works(two) - before < 0.5
     await stopping
     assert await cast.superseded() == 0
-
     three = cast.process("three")
     await asyncio.sleep(5)
     await two.kill()
@@ -205,14 +206,12 @@ async def test_api_server_that_is_away_costs_every_write_and_new_sessions_but_no
     assert len(cast.hub.open_sessions) == 1
     mine = held(cast.stage.world(), one.tenures[-1])
     for write in (mine.secrets.write("any", {}, None), mine.secrets.delete("any")):
-        with pytest.raises(NotLeaderError):
-            await write
+        await check_refusal_of(NotLeaderError, write)
     one.tenures[-1].require_dialling()  # a hub that drains is left for its next replica
     one.way.away = False
     await asyncio.sleep(3)
     one.tenures[-1].require_writing()
     assert len(cast.hub.sessions) == 1, "nobody noticed"
-
     one.way.away = True
     await asyncio.sleep(30)
     cast.hub.session.end(HubLostError("the hub is gone"))
@@ -246,8 +245,7 @@ async def test_a_bootstrap_kubeconfig_that_cannot_be_used_ends_the_first_start_a
     good = cast.stage.file.read_bytes()
     cast.stage.file.write_bytes(b"not a kubeconfig")
     first = cast.process("one")
-    with pytest.raises(InvalidError):
-        await asyncio.wait_for(first.task, 60)
+    await check_refusal_of(InvalidError, asyncio.wait_for(first.task, 60))
     assert cast.lock.record is not None
     assert not cast.lock.record.holder, "the lock is free for the next"
     cast.stage.file.write_bytes(good)
@@ -267,9 +265,6 @@ async def test_a_lease_that_another_took_ends_the_work_and_the_process_runs_for_
     await other.release(taken)
     cast.ring()
     await cast.works(one)
-
-
-SECONDS = timedelta(seconds=15)
 
 
 def test_each_process_has_an_incarnation_of_its_own_under_its_pods_name() -> None:

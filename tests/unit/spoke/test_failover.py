@@ -19,6 +19,8 @@ from tests.fakes.credentials import MemorySecrets
 from tests.fakes.several import AGENT, CLUSTER, OWNER, Several, with_hubs
 
 NAMED = AgentOptions(cluster_name=CLUSTER, agent_id=AGENT)
+MODERATE = 5 * 2 * 20
+"""Dials in twenty minutes: every hub five times a minute, sessions and standing by together."""
 
 
 async def test_agent_registers_everywhere_reports_to_the_first_and_leaves_it_when_it_is_killed(world: Several) -> None:
@@ -30,13 +32,11 @@ async def test_agent_registers_everywhere_reports_to_the_first_and_leaves_it_whe
         standing = agent.progress.standing
         assert [hub.state for hub in standing.hubs] == [HubState.READY, HubState.READY]
         assert (standing.owner, standing.epoch) == (world["a"].hub_id, before)
-
         for session in world["a"].open_sessions:
             session.end(HubLostError("GOAWAY"))
         await world.until(lambda: len(world["a"].sessions) == 2 and world.at() == "a")
         assert world["b"].sessions == [], "a hub that is back at once is not left"
         assert await world.owner() == ("a", before)
-
         await asyncio.sleep(7200)  # every bootstrap credential has expired
         world.kill("a")
         assert await world.arrived("b") < 3
@@ -46,7 +46,6 @@ async def test_agent_registers_everywhere_reports_to_the_first_and_leaves_it_whe
         assert world.directory.contents["hub-id"] == world["b"].hub_id.encode()
         assert "HubFailedOver" in world.told.reasons
         assert "connection re" in present(agent.progress.standing.decision).message
-
         world.revive("a")
         await world.until(lambda: world["a"].clusters[CLUSTER].owner == world["b"].hub_id)
         assert world["a"].clusters[CLUSTER].epoch == epoch
@@ -145,7 +144,6 @@ async def test_move_that_is_refused_or_fails_leaves_the_session_and_the_owner_wh
         world["a"].session.end(HubLostError("gone"))  # the next session has the epoch that the secret has
         await world.until(lambda: len(world["a"].sessions) == 2 and world.at() == "a")
         assert world["a"].session.epoch == epoch
-
         world["b"].away = False
         world["b"].set_accepted(CLUSTER, accepted=False)
         for target in (HubId("unknown"), world["b"].hub_id):
@@ -209,7 +207,6 @@ async def test_hub_learns_the_list_of_hubs_and_an_epoch_behind_the_hubs_is_raise
         assert [hub.name for hub in known.hubs] == ["a", "b"]
         world["b"].set_accepted(CLUSTER, accepted=True)
         await world.until(lambda: [hub.state for hub in known.hubs] == [HubState.READY, HubState.READY], 600)
-
         known.epoch += 1000
         before = known.epoch
         world["a"].session.end(HubLostError("gone"))
@@ -325,10 +322,6 @@ async def test_restored_owners_secret_ends_in_one_session_above_every_known_epoc
         await world.until(lambda: all(hub.clusters[CLUSTER].epoch == epoch for hub in world.hubs.values()))
         assert all(hub.clusters[CLUSTER].owner == world[name].hub_id for hub in world.hubs.values())
         assert heard or "HubEpochRaised" in world.told.reasons
-
-
-MODERATE = 5 * 2 * 20
-"""Dials in twenty minutes: every hub five times a minute, sessions and standing by together."""
 
 
 @pytest.mark.parametrize("silent", [False, True])

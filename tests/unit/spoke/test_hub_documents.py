@@ -55,6 +55,9 @@ REPORT = ClusterReport(
     claims=(ReportedClaim("id.k8s.io", "x"),),
     node_count=2,
 )
+GROUP = "system:open-cluster-management:cluster:c1:addon:logs"
+DEFAULT = AddOnRegistration(KUBE_SIGNER, f"{GROUP}:agent:logs", (GROUP,))
+Code = grpc.StatusCode
 
 
 def cluster(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
@@ -103,10 +106,6 @@ def test_request_is_issued_when_it_is_approved_and_has_a_certificate() -> None:
 def add_on(*registrations: dict[str, Any], **status: Any) -> dict[str, Any]:
     metadata: dict[str, Any] = {"name": "logs", "namespace": "c1"}
     return {"metadata": metadata, "status": {"registrations": list(registrations), **status}}
-
-
-GROUP = "system:open-cluster-management:cluster:c1:addon:logs"
-DEFAULT = AddOnRegistration(KUBE_SIGNER, f"{GROUP}:agent:logs", (GROUP,))
 
 
 def test_registrations_are_read_in_both_versions_with_ocms_defaults() -> None:
@@ -158,9 +157,6 @@ def test_an_event_is_about_the_cluster_or_an_add_on_in_the_clusters_namespace() 
     assert told["regarding"] == {"apiVersion": "v", "kind": "ManagedClusterAddOn", **about["metadata"]}
 
 
-Code = grpc.StatusCode
-
-
 def status(code: grpc.StatusCode, **trailing: str) -> aio.AioRpcError:
     return aio.AioRpcError(code, aio.Metadata(), aio.Metadata(*trailing.items()), details="said")
 
@@ -207,7 +203,6 @@ def test_pause_that_the_hub_asks_for_is_kept_also_when_it_is_busy() -> None:
     assert to_error(status(Code.UNAVAILABLE, **trailing)).retry_after == timedelta(seconds=1.5)
     assert to_loss(status(Code.UNAVAILABLE, **trailing)).retry_after == timedelta(seconds=1.5)
     assert to_loss(status(Code.UNAVAILABLE, **{"grpc-retry-pushback-ms": "soon"})).retry_after is None
-
     lost = to_loss(status(Code.RESOURCE_EXHAUSTED, **{"grpc-retry-pushback-ms": "2500"}))
     assert (lost.loss, lost.retry_after) == (SessionEnd.UNREACHABLE, timedelta(seconds=2.5))
 

@@ -85,7 +85,6 @@ async def test_leaving_deletes_everything_but_the_mark_here_and_the_cluster_at_t
     assert all(step.ok for step in steps.values()), "an agent that never joined can leave"
     assert scene.secrets.names == {OWNER}
     await scene.secrets.delete(OWNER)
-
     await joined(scene)
     held = await scene.lock.take(scene.lock.record, Candidate("pod-1", "pod-1-1"), timedelta(seconds=15))
     steps = await scene.leave()
@@ -94,7 +93,6 @@ async def test_leaving_deletes_everything_but_the_mark_here_and_the_cluster_at_t
     assert "pod-1 still holds" in steps["session"].said
     assert scene.stage.hub.clusters, "nothing is said to the hub while a process still works"
     await scene.lock.release(held)
-
     scene.stage.hub.away = True
     steps = await scene.leave()
     (told,) = [step for name, step in steps.items() if name.startswith("hub ")]
@@ -106,7 +104,6 @@ async def test_leaving_deletes_everything_but_the_mark_here_and_the_cluster_at_t
     assert not scene.stage.addon_secrets.names
     assert not scene.stage.directory.contents
     assert scene.remains.lease_forgotten
-
     scene.stage.hub.away = False
     for _ in range(2):  # it can be called again
         steps = await scene.leave()
@@ -176,7 +173,6 @@ async def test_hub_where_the_agent_only_registered_forgets_its_cluster_and_reque
     await registered(scene)
     assert (await left(scene)).ok
     assert (hub.clusters, hub.requests, scene.secrets.names) == ({}, {}, {OWNER})
-
     cluster, request = await registered(scene)
     commands = (f"hubctl delete cluster {cluster} ", f"kubectl delete csr {request}")
     hub.away = True
@@ -187,7 +183,6 @@ async def test_hub_where_the_agent_only_registered_forgets_its_cluster_and_reque
     hub.away = False
     assert (await left(scene)).ok
     assert (hub.clusters, hub.requests, scene.secrets.names) == ({}, {}, {OWNER})
-
     await registered(scene)
     listed, scene.ground = scene.ground, replace(scene.ground, bootstraps=Bootstraps([]))
     told = await left(scene)
@@ -195,7 +190,6 @@ async def test_hub_where_the_agent_only_registered_forgets_its_cluster_and_reque
     assert not (await left(scene, force=True)).ok
     assert scene.secrets.names == {OWNER}
     scene.ground = listed
-
     cluster, _ = await registered(scene)
     hub.set_accepted(ClusterName(cluster), accepted=True)
     told = await left(scene)
@@ -205,7 +199,6 @@ async def test_hub_where_the_agent_only_registered_forgets_its_cluster_and_reque
         {},
         {OWNER},
     )
-
     await registered(scene)
     hub.plain = True
     told = await left(scene)

@@ -5,8 +5,6 @@ from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 
-import pytest
-
 from machinery.errors import ForbiddenError, UnavailableError
 from machinery.identity import AgentId, ClusterName, HubId
 from machinery.meta.conditions import FALSE, TRUE, Condition
@@ -17,12 +15,14 @@ from spoke.domain.report import NORMAL, WARNING, AgentEvent, ManagedNamespace, R
 from spoke.domain.status import ClusterClaimRules
 from spoke.ports.hub import ClientIdentity, HubLostError
 from spoke.session.reports import EVENT_BURST, EVENT_QUEUE, SessionEvents
+from tests.checks import check_refusal_of
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.hub import HUB_ID
 from tests.fakes.stage import Stage, until
 
 LABEL = hub_label(HUB_ID, "https://hub")
 A, B = ManagedNamespace("a", "blue"), ManagedNamespace("b", "blue")
+NOTES = {"agent.open-cluster-management.io/site": "b"}
 
 
 class Kept:
@@ -81,8 +81,7 @@ async def test_nothing_is_done_before_the_hub_has_said_what_it_wants_and_failure
     await kept.controller.reconcile(KEY)
     assert kept.labels() == {"a": "true"}
     kept.cluster.fail = UnavailableError("away")
-    with pytest.raises(UnavailableError):
-        await kept.want(A)
+    await check_refusal_of(UnavailableError, kept.want(A))
     assert kept.controller.reports == ()
     kept.cluster.fail = None
     del kept.cluster.namespaces["a"]
@@ -157,8 +156,7 @@ async def test_the_same_news_is_told_once_refused_news_are_lost_and_a_lost_sessi
     assert not running.done()
     session.refuse = HubLostError("gone")
     telling.tell(AgentEvent("R", "d"))
-    with pytest.raises(HubLostError):
-        await running
+    await check_refusal_of(HubLostError, running)
 
 
 async def test_news_without_end_are_told_slowly_and_the_oldest_give_way() -> None:
@@ -172,9 +170,6 @@ async def test_news_without_end_are_told_slowly_and_the_oldest_give_way() -> Non
     await asyncio.sleep(3600)
     running.cancel()
     assert [each.reason for each in session.told] == [f"R{number}" for number in range(2 * EVENT_QUEUE, 3 * EVENT_QUEUE)]
-
-
-NOTES = {"agent.open-cluster-management.io/site": "b"}
 
 
 async def test_left_out_claims_are_an_event_and_new_annotations_but_no_labels_reach_a_joined_cluster(stage: Stage) -> None:

@@ -47,6 +47,14 @@ from tests.fakes.virtual_time import ManualTimetable
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 NAMES = AgentNames(ClusterName("berlin"), AgentId("abcde"))
+SERIAL = SerialNumber(1)
+HUB = HubEntry("hub", "https://hub:6443", b"ca", "hub:8443", HubId("id"))
+DAY = timedelta(days=1)
+BACK_AFTER = timedelta(minutes=10)
+RESTS = Pause(timedelta(seconds=30), timedelta(minutes=1), jitter=0)
+OPTIONS = Hubs()
+WHOLE = OPTIONS.patience.total_seconds()
+AT_A = AgentState(A, owner=A)
 
 
 def test_renewal_threshold_is_drawn_once_per_serial_and_spread_over_the_window() -> None:
@@ -62,10 +70,6 @@ def test_certificate_is_due_in_the_last_quarter_of_its_life_however_short() -> N
         due = rotate_at(SerialNumber(5), NOW - BACKDATE, NOW + life)
         assert NOW + life * 0.75 <= due <= NOW + life * 0.80, life
     assert NOW < rotate_at(SerialNumber(5), NOW, NOW + timedelta(minutes=2)) < NOW + timedelta(minutes=2)
-
-
-SERIAL = SerialNumber(1)
-HUB = HubEntry("hub", "https://hub:6443", b"ca", "hub:8443", HubId("id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,11 +345,6 @@ def test_no_claim_and_no_time_of_a_hub_makes_an_epoch_that_other_hubs_refuse() -
     assert [next_epoch(*row, MOMENT) for row, _ in rows] == [expected for _, expected in rows]
 
 
-DAY = timedelta(days=1)
-BACK_AFTER = timedelta(minutes=10)
-RESTS = Pause(timedelta(seconds=30), timedelta(minutes=1), jitter=0)
-
-
 def hubs_of(clock: ManualClock, timetable: ManualTimetable) -> HubList:
     """The agent is at B, and would rather be at A."""
     hubs = HubList(
@@ -395,10 +394,6 @@ async def test_whoever_goes_back_is_woken_for_it_though_the_machine_slept_or_ano
     assert clock.monotonic() < (BACK_AFTER + timedelta(seconds=61)).total_seconds()
 
 
-OPTIONS = Hubs()
-WHOLE = OPTIONS.patience.total_seconds()
-
-
 def trial(clock: ManualClock, *, seed: int = 1, spent: bool = False) -> ReconnectBudget:
     return ReconnectBudget(OPTIONS, lambda: spent, clock, Random(seed))
 
@@ -428,9 +423,6 @@ def test_patience_is_drawn_anew_when_a_session_did_its_work_and_not_while_the_hu
     clock.advance(OPTIONS.steady)
     assert patience.lost()
     assert not patience.is_over
-
-
-AT_A = AgentState(A, owner=A)
 
 
 def test_an_observation_has_one_next_action() -> None:

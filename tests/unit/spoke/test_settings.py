@@ -18,7 +18,7 @@ from spoke.domain.schedule import Detection
 from spoke.options import Hubs
 from spoke.settings import SpokeSettings, load
 from spoke.settings.fields import KNOWN, FeatureGates, gates_of, own_namespace
-from tests.checks import PYTHON, WRONG_TEXTS, check_each, refusal, refusal_text
+from tests.checks import PYTHON, WRONG_TEXTS, check_each, check_refusal, refusal, refusal_text
 
 ANYWHERE = "127.0.0.1:0"
 NEEDED = {"bootstrap_kubeconfig": "b"}
@@ -59,7 +59,6 @@ def test_agent_of_these_settings_is_found_while_it_runs_and_never_that_of_anothe
         for other in ({"component_namespace": "b"}, {"kubeconfig": "b"}, {"leader_elect_resource_name": "b"}):
             assert probes_of(read(**other)) == ANYWHERE, other
     assert probes_of(settings) == ANYWHERE, "it has stopped"
-
     monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)
     planted = address_file(settings)
     planted.parent.mkdir()
@@ -114,8 +113,7 @@ def test_invalid_settings_are_refused_by_name(tmp_path: Path) -> None:
     file = tmp_path / "spoke.yaml"
     for text in ("[", "- a", "3"):
         file.write_text(text)
-        with pytest.raises(InvalidError, match=r"spoke\.yaml"):
-            load({}, {}, file)
+        check_refusal(InvalidError, load, {}, {}, file, match=r"spoke\.yaml")
 
 
 def test_values_are_read_as_people_write_them() -> None:
@@ -183,7 +181,6 @@ def test_choice_between_hubs_is_set_in_times_people_write_also_by_ocms_name() ->
     assert options.detection == Detection(timedelta(seconds=20), timedelta(seconds=5), timedelta(seconds=8))
     assert options_of(read()).hubs == Hubs()
     assert options_of(read()).detection == Detection()
-
     assert load(NEEDED, {"SPOKE_HUB_CONNECTION_TIMEOUT_SECONDS": "600"}, None).hub_timeout == timedelta(minutes=10)
     assert parser().parse_args(["run", "--hub-connection-timeout-seconds=600"]).hub_timeout == "600"
 
@@ -197,8 +194,7 @@ def test_feature_gates_have_ocms_defaults_and_are_switched_by_name() -> None:
         gates_of({"ClusterImporter": "true"})
     assert all(name in refused.value.message for name in KNOWN)
     for name, text in (("ClusterClaim", "maybe"), ("V1beta1CSRAPICompatibility", "true")):
-        with pytest.raises(InvalidError, match=name):
-            gates_of({name: text})
+        check_refusal(InvalidError, gates_of, {name: text}, match=name)
 
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "agent-options.md"

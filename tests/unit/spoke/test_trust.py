@@ -36,7 +36,7 @@ from spoke.domain.schedule import rotate_at
 from spoke.ports.cluster import SecretSnapshot
 from spoke.ports.hub import ClientIdentity, CSRState, HubAddress, HubInfo, HubLostError
 from spoke.registration.csr_flow import Enrolment, WantedCertificate
-from tests.checks import check_refusals, present
+from tests.checks import check_refusal_of, check_refusals, present
 from tests.fakes.credentials import DyingSecrets, KilledError, MemoryDirectory, MemorySecrets
 from tests.fakes.hub import HUB_ID as HUB
 from tests.fakes.hub import MemoryHub, MemoryHubClient
@@ -47,6 +47,10 @@ LOGS = AddOnName("logs")
 HUB_ACCESS = AddOnRegistration(KUBE_SIGNER, "system:logs", ("logs",))
 SECRET = "logs-hub-kubeconfig"  # noqa: S105 - the name of a secret
 DAY = timedelta(days=1)
+OTHER = HubId("aaaaaaaa-0000-4000-8000-000000000002")
+A, B = HubId("aaaaaaaa-0000"), HubId("bbbbbbbb-0000")
+FIRST, SECOND = {"tls.crt": b"first"}, {"tls.crt": b"second"}
+NAMES = choose_names(options=("berlin", "agent"), stored=("", ""), fresh=("", ""))
 
 
 def authority(name: str, begins: datetime = NOW - DAY, ends: datetime = NOW + 3650 * DAY) -> CertificateAuthority:
@@ -311,9 +315,6 @@ async def test_a_renewal_that_is_asked_for_replaces_the_certificates_of_agent_an
         assert len(stage.hub.issued) == 4, "level-triggered, and once"
 
 
-OTHER = HubId("aaaaaaaa-0000-4000-8000-000000000002")
-
-
 async def edit(stage: Stage, name: str, **contents: bytes | None) -> None:
     present = await stage.secrets.read(name)
     merged = {**present.contents, **{key.replace("_", "-"): value for key, value in contents.items()}}
@@ -390,10 +391,6 @@ def test_the_owner_is_whom_the_secret_names_else_whose_kubeconfig_it_holds(stage
     assert owner_of({"tls.crt": b"x", "kubeconfig": kubeconfig, HUB_ID: HUB.encode()}) == HUB
 
 
-A, B = HubId("aaaaaaaa-0000"), HubId("bbbbbbbb-0000")
-FIRST, SECOND = {"tls.crt": b"first"}, {"tls.crt": b"second"}
-
-
 @pytest.fixture
 def ownership(secrets: MemorySecrets) -> OwnerRecord:
     return OwnerRecord(secrets, ManualClock(), ManualClock())
@@ -415,12 +412,9 @@ async def test_a_change_of_owner_names_the_hub_with_its_credential_and_a_higher_
 async def test_of_two_copies_that_change_the_owner_one_sees_that_it_was_overtaken(ownership: OwnerRecord) -> None:
     known = await ownership.give(await ownership.read(), A, FIRST)
     won = await ownership.give(known, B, SECOND)
-    with pytest.raises(OvertakenError, match="another copy"):
-        await ownership.give(known, A, FIRST)
-    with pytest.raises(OvertakenError):
-        await ownership.raise_epoch(known)
-    with pytest.raises(OvertakenError):
-        await ownership.confirm(known)
+    await check_refusal_of(OvertakenError, ownership.give(known, A, FIRST), match="another copy")
+    await check_refusal_of(OvertakenError, ownership.raise_epoch(known))
+    await check_refusal_of(OvertakenError, ownership.confirm(known))
     await ownership.confirm(won)
 
 
@@ -480,12 +474,8 @@ async def test_a_write_after_a_read_costs_no_second_read_and_a_secret_that_chang
         await slot.change(lambda _, content=content: {"a": content})  # type: ignore[misc]
     assert (secrets.reads, secrets.writes) == (1, 2)
     secrets.conflict = ConflictError('secret "s" changed since it was read')
-    with pytest.raises(ConflictError):
-        await Slot(secrets, "s").change(lambda before: before)
+    await check_refusal_of(ConflictError, Slot(secrets, "s").change(lambda before: before))
     assert secrets.writes == 2 + ATTEMPTS
-
-
-NAMES = choose_names(options=("berlin", "agent"), stored=("", ""), fresh=("", ""))
 
 
 class UselessClient(MemoryHubClient):
@@ -511,8 +501,7 @@ async def test_a_signer_that_issues_nothing_of_use_is_asked_for_two_certificates
     hub = MemoryHub(ManualClock())
     client, wanted = client_of(hub), enrolment()
     for asked in (2, 3):
-        with pytest.raises(UnavailableError, match="of no use"):
-            await wanted.run(client)
+        await check_refusal_of(UnavailableError, wanted.run(client), match="of no use")
         assert hub.calls.count("submit_request") == asked
 
 
@@ -614,7 +603,6 @@ async def test_nothing_is_created_again_after_leaving_or_without_the_lease_or_th
     await secrets.read(SLOT)
     await secrets.delete(SLOT)
     assert (await secrets.read(SLOT)).version is None
-
     left = await inner.read(OWNER)
     await secrets.write(SLOT, {"a": b"1"}, None)
     await inner.write(OWNER, {LEFT: LeftMark("", frozenset()).content()}, left.version)

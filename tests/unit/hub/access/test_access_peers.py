@@ -27,9 +27,19 @@ from machinery.apiserver.storage import Actor
 from machinery.errors import DenialCause, InvalidError, TooManyRequestsError, UnauthorizedError, UnavailableError
 from machinery.identity import CertificateSubject, ClusterName, CredentialId, SerialNumber
 from machinery.runtime.clock import ManualClock
-from tests.checks import refusal_of
+from tests.checks import check_refusal_of, refusal_of
 from tests.fakes.inline_store import Bell, InlineStore, put_certificate
 from tests.fakes.virtual_time import in_virtual_time
+
+AUTHORITY = AuthorityRecord(AuthorityId("a" * 16), b"", Phase.ISSUING, ManualClock().now(), ManualClock().now())
+Made = tuple[CredentialRecord, str]
+TERMS = CredentialTerms(ClusterName("edge1"), 1, timedelta(hours=1))
+OTHER_TOKENS = ("", "guess", "a.b", "eyJhbGciOiJFUzI1NiJ9.e30.c2ln", "0123456789abcdef.SHORT", f"0123456789abcdeX.{'a' * 32}")
+ADMIN = Actor("admin", ("system:masters", "system:authenticated"))
+USER = Actor("bob", ("system:authenticated",))
+AGENT = Actor("system:open-cluster-management:edge:a", ("system:open-cluster-management:managed-clusters",))
+TOKEN = Actor("system:bootstrap:abcdef", ("system:bootstrappers", "system:authenticated"))
+CREDENTIAL = Actor("system:bootstrap:1234", ("system:bootstrappers:managedcluster",))
 
 
 @dataclass
@@ -66,9 +76,6 @@ async def stage() -> Stage:
     return Stage(clock, store, Peers(store, clock), authority(now).sign(plan), plan.serial, plan.not_after)
 
 
-AUTHORITY = AuthorityRecord(AuthorityId("a" * 16), b"", Phase.ISSUING, ManualClock().now(), ManualClock().now())
-
-
 async def test_certificates_of_a_retiring_or_retired_ca_are_refused(stage: Stage) -> None:
     state = stage.store.state
     others = replace(AUTHORITY, id=AuthorityId("b" * 16), created_at=AUTHORITY.created_at - timedelta(days=1))
@@ -100,8 +107,7 @@ async def test_a_revocation_is_seen_after_one_poll_and_reported_once(stage: Stag
     await stage.revoke()
     assert (await stage.peers.identify(stage.certificate)).user == "cn"
     await stage.peers.poll()
-    with pytest.raises(UnauthorizedError, match="revoked"):
-        await stage.peers.identify(stage.certificate)
+    await check_refusal_of(UnauthorizedError, stage.peers.identify(stage.certificate), match="revoked")
     await stage.peers.poll()
     assert stage.told == [stage.serial]
 
@@ -123,10 +129,8 @@ async def test_read_that_began_before_a_revocation_lets_nobody_in(stage: Stage, 
     await stage.revoke()
     await stage.peers.poll()
     opened.set()
-    with pytest.raises(UnauthorizedError, match="revoked"):
-        await asking
-    with pytest.raises(UnauthorizedError, match="revoked"):
-        await stage.peers.identify(stage.certificate)
+    await check_refusal_of(UnauthorizedError, asking, match="revoked")
+    await check_refusal_of(UnauthorizedError, stage.peers.identify(stage.certificate), match="revoked")
 
 
 async def test_a_revocation_whose_commit_waited_for_hours_is_found_by_a_look_far_back_alone(stage: Stage) -> None:
@@ -144,22 +148,18 @@ async def test_without_polls_nothing_old_is_believed(stage: Stage) -> None:
     await stage.peers.identify(stage.certificate)
     await stage.revoke()
     stage.clock.advance(timedelta(seconds=3))
-    with pytest.raises(UnauthorizedError, match="revoked"):
-        await stage.peers.identify(stage.certificate)
+    await check_refusal_of(UnauthorizedError, stage.peers.identify(stage.certificate), match="revoked")
 
 
 async def test_a_certificate_is_its_record_within_its_validity_and_is_forgotten_when_unused(stage: Stage) -> None:
-    with pytest.raises(UnauthorizedError):
-        await stage.peers.identify(b"junk")
+    await check_refusal_of(UnauthorizedError, stage.peers.identify(b"junk"))
     for serial in (pki.random_serial(), stage.serial):
         now = stage.clock.now()
         plan = pki.Plan(CertificateSubject("cn"), pki.public_key_of(pki.generate_key()), serial, now, now + timedelta(days=1))
         unknown = authority(now).sign(plan)
-        with pytest.raises(UnauthorizedError, match="not known"):
-            await stage.peers.identify(unknown)
+        await check_refusal_of(UnauthorizedError, stage.peers.identify(unknown), match="not known")
         stage.store.failure = UnavailableError("nobody may ask it")
-        with pytest.raises(UnauthorizedError, match="not known"):
-            await stage.peers.identify(unknown)
+        await check_refusal_of(UnauthorizedError, stage.peers.identify(unknown), match="not known")
         stage.store.failure = None
     for _ in range(3):
         await stage.peers.identify(stage.certificate)
@@ -171,8 +171,7 @@ async def test_a_certificate_is_its_record_within_its_validity_and_is_forgotten_
     assert len(stage.peers) == 0
     assert (await stage.peers.identify(stage.certificate)).user == "cn"
     stage.clock.advance(stage.ends - stage.clock.now() + timedelta(seconds=1))
-    with pytest.raises(UnauthorizedError, match="valid from"):
-        await stage.peers.identify(stage.certificate)
+    await check_refusal_of(UnauthorizedError, stage.peers.identify(stage.certificate), match="valid from")
 
 
 async def look(stage: Stage) -> None:
@@ -193,8 +192,7 @@ async def test_a_replica_that_cannot_read_revocations_for_a_minute_says_that_nob
     stage.clock.advance(timedelta(seconds=1))
     await look(stage)
     assert stage.told == [None]
-    with pytest.raises(UnavailableError):
-        await stage.peers.identify(stage.certificate)
+    await check_refusal_of(UnavailableError, stage.peers.identify(stage.certificate))
     stage.store.failure = None
     await look(stage)
     assert (await stage.peers.identify(stage.certificate)).serial == stage.serial
@@ -227,10 +225,6 @@ def test_whatever_is_open_at_the_https_door_ends_when_nobody_is_known() -> None:
     assert ended == ["certificate/5", "all"]
 
 
-Made = tuple[CredentialRecord, str]
-TERMS = CredentialTerms(ClusterName("edge1"), 1, timedelta(hours=1))
-
-
 @pytest.fixture
 def tokens(store: InlineStore) -> BootstrapTokens:
     return BootstrapTokens(store)
@@ -241,9 +235,6 @@ async def made(store: InlineStore) -> Made:
     return await store.run(credentials.create_token, TERMS, "ann")
 
 
-OTHER_TOKENS = ("", "guess", "a.b", "eyJhbGciOiJFUzI1NiJ9.e30.c2ln", "0123456789abcdef.SHORT", f"0123456789abcdeX.{'a' * 32}")
-
-
 async def test_other_and_ended_tokens_are_not_accepted(
     tokens: BootstrapTokens, made: Made, store: InlineStore, clock: ManualClock
 ) -> None:
@@ -251,16 +242,13 @@ async def test_other_and_ended_tokens_are_not_accepted(
     assert found == dict.fromkeys(OTHER_TOKENS, (None, None)), "they are left to others"
     record = CredentialRecord(CredentialId("0123456789abcdef"), None, None, clock.now(), clock.now(), "ann")
     await store.run(lambda tx: tx.credentials.add(record))
-    with pytest.raises(UnauthorizedError, match=r"^invalid bearer token$"):
-        await tokens.identify(token_of(record.id, "a" * 32))
+    await check_refusal_of(UnauthorizedError, tokens.identify(token_of(record.id, "a" * 32)), match=r"^invalid bearer token$")
     clock.advance(TERMS.lifetime - timedelta(microseconds=1))
     assert await tokens.identify(made[1]) == made[0]
     clock.advance(timedelta(microseconds=1))
-    with pytest.raises(UnauthorizedError, match="expired at 2026-01-01T01:00:00Z"):
-        await tokens.identify(made[1])
+    await check_refusal_of(UnauthorizedError, tokens.identify(made[1]), match="expired at 2026-01-01T01:00:00Z")
     for terms in (CredentialTerms(None, 0, timedelta(hours=1)), CredentialTerms(None, 1, timedelta())):
-        with pytest.raises(InvalidError):
-            await store.run(credentials.create_token, terms, "ann")
+        await check_refusal_of(InvalidError, store.run(credentials.create_token, terms, "ann"))
 
 
 @dataclass
@@ -305,13 +293,6 @@ def test_looks_are_regular_or_follow_announcements_and_some_are_far_back() -> No
     assert len(looks.far) == 6
     failing = looks_of(Bell(), Looks(failing=True), until=5)
     assert len(failing.far) == len(failing.at) >= 5 / POLL.total_seconds()
-
-
-ADMIN = Actor("admin", ("system:masters", "system:authenticated"))
-USER = Actor("bob", ("system:authenticated",))
-AGENT = Actor("system:open-cluster-management:edge:a", ("system:open-cluster-management:managed-clusters",))
-TOKEN = Actor("system:bootstrap:abcdef", ("system:bootstrappers", "system:authenticated"))
-CREDENTIAL = Actor("system:bootstrap:1234", ("system:bootstrappers:managedcluster",))
 
 
 def asked(verb: str, what: str) -> Attributes:

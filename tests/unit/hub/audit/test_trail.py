@@ -22,10 +22,16 @@ from machinery.errors import InvalidError
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.tasks import GuardedTasks
+from tests.checks import check_refusal
 from tests.fakes.audit_records import MemorySink, record
 from tests.fakes.stage import until
 
 SOON = timedelta(milliseconds=5)
+PER_MINUTE = 2 * MOST + 1
+ADMIN = Actor("admin", ("system:masters",))
+AGENT = Actor("system:open-cluster-management:edge:a", ("system:open-cluster-management:managed-clusters",))
+CLUSTERS, HUB = f"cluster.{GROUP_SUFFIX}", f"hub.{GROUP_SUFFIX}"
+PATH_MATCHES = {"/livez*": True, "/livez": False, "*": True}
 
 
 @asynccontextmanager
@@ -128,9 +134,6 @@ async def test_a_record_that_cannot_be_written_is_left_out_alone_and_a_record_sa
         assert second.at == record(2).at
 
 
-PER_MINUTE = 2 * MOST + 1
-
-
 def refused(number: int, address: str, *, user: str = ANONYMOUS.user, code: int = 401) -> AuditRecord:
     status = ResponseStatus(code, "Refused")
     return msgspec.structs.replace(
@@ -184,11 +187,6 @@ async def test_one_caller_above_its_rate_is_counted_and_no_other_caller() -> Non
     assert repeated(known) == [999]
 
 
-ADMIN = Actor("admin", ("system:masters",))
-AGENT = Actor("system:open-cluster-management:edge:a", ("system:open-cluster-management:managed-clusters",))
-CLUSTERS, HUB = f"cluster.{GROUP_SUFFIX}", f"hub.{GROUP_SUFFIX}"
-
-
 def of(verb: str, group: str, resource: str, name: str = "x", namespace: str = "") -> Attributes:
     plain, _, part = resource.partition("/")
     return Attributes(verb, f"/apis/{group}/v1/{plain}", group, "v1", plain, part, namespace, name)
@@ -213,7 +211,6 @@ NOT_MATCHING = (
 )
 STATUS_MATCHES = {"managedclusters": False, "managedclusters/status": True, "managedclusters/*": True}
 STATUS_MATCHES |= {"*/status": True, "*/approval": False, "*": True}
-PATH_MATCHES = {"/livez*": True, "/livez": False, "*": True}
 
 
 def matches(rule: str, asked: Attributes) -> bool:
@@ -288,10 +285,8 @@ rules:
     path = tmp_path / "policy.yaml"
     for text, words in (("", "mapping"), ("[1]", "mapping"), ("{", "is not YAML")):
         path.write_text(text)
-        with pytest.raises(InvalidError, match=words):
-            read_policy(path)
-    with pytest.raises(InvalidError, match="cannot be read"):
-        read_policy(tmp_path / "missing.yaml")
+        check_refusal(InvalidError, read_policy, path, match=words)
+    check_refusal(InvalidError, read_policy, tmp_path / "missing.yaml", match="cannot be read")
 
 
 DEFAULT = default_policy(GROUP_SUFFIX)

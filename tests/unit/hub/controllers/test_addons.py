@@ -22,6 +22,10 @@ from tests.unit.hub.controllers.conftest import Hub
 C1 = ClusterName("c1")
 MOVED = Condition(AVAILABLE, "Unknown", "ManagedClusterMoved", "The agent is with another hub.")
 LEASE_STOPPED = "ManagedClusterLeaseUpdateStopped"
+STATES = {"well": "available", "ill": "unhealthy", "lost": "unreachable", "new": "unreachable"}
+BY_TOKEN = [{"type": "kubeClient", "kubeClient": {"driver": "token"}}]
+BY_CERTIFICATE = [{"type": "kubeClient", "kubeClient": {"driver": "csr"}}]
+NAMES: dict[Kind, str] = {SERVICE_ACCOUNTS: "x-agent", ROLES: "x-token-role", ROLE_BINDINGS: "x-token-role"}
 
 
 def says(hub: Hub, verdict: Condition = cluster_rules.AVAILABLE) -> None:
@@ -54,9 +58,6 @@ async def work(hub: Hub) -> Fleetwork:
     driven = Fleetwork(hub.store)
     await driven.start()
     return driven
-
-
-STATES = {"well": "available", "ill": "unhealthy", "lost": "unreachable", "new": "unreachable"}
 
 
 async def test_each_add_on_shows_in_a_label_that_follows_it_and_cannot_be_forged(hub: Hub, work: Fleetwork) -> None:
@@ -151,11 +152,6 @@ async def test_a_note_that_somebody_spoilt_holds_nothing_up(hub: Hub, work: Flee
         assert health(hub, "ill") == ("False", "ManagedClusterAddOnLeaseUpdateStopped")
 
 
-BY_TOKEN = [{"type": "kubeClient", "kubeClient": {"driver": "token"}}]
-BY_CERTIFICATE = [{"type": "kubeClient", "kubeClient": {"driver": "csr"}}]
-NAMES: dict[Kind, str] = {SERVICE_ACCOUNTS: "x-agent", ROLES: "x-token-role", ROLE_BINDINGS: "x-token-role"}
-
-
 def made(hub: Hub, kind: Kind) -> dict[str, Any]:
     stored = present(hub.store.transact(find, kind, NAMES[kind], "c1"))
     return dict(stored.document)
@@ -210,7 +206,6 @@ async def test_an_add_on_by_token_has_an_account_and_its_agent_the_right_to_it(h
     await Fleetwork(hub.store).start()
     await by_token.start()
     assert hub.revision == before, "another look writes nothing"
-
     hub.store.transact(remove, SERVICE_ACCOUNTS, "x-agent", "c1")
     everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
     hub.store.transact(put, ROLES, {**made(hub, ROLES), "rules": [everything]})

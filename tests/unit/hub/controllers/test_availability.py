@@ -40,6 +40,11 @@ C1 = ClusterName("c1")
 WINDOW = timedelta(seconds=1)
 GRACE = timedelta(seconds=300)
 SECOND = timedelta(seconds=1)
+NONE = timedelta()
+MICROSECOND = timedelta(microseconds=1)
+MINUTE = timedelta(minutes=1)
+SETTINGS = load({}, None, {})
+LEASE, MOMENT, LONG = timedelta(seconds=1), timedelta(seconds=1), timedelta(minutes=10)
 
 
 def judge(hub: Hub, *, hears: bool = True) -> Controller[str]:
@@ -259,10 +264,6 @@ def test_a_key_that_is_handled_is_not_taken_again_before_that_is_done_and_an_ear
     assert queue.pause() == SECOND
 
 
-NONE = timedelta()
-MICROSECOND = timedelta(microseconds=1)
-
-
 @pytest.fixture
 def started(clock: ManualClock) -> datetime:
     start = clock.now()
@@ -391,9 +392,6 @@ def test_cluster_flaps_from_the_threshold_of_falls_until_they_are_old(clock: Man
         return None if until is None else (until - damping.window - clock.now()) / minute
 
     check_results(minutes, [(3, 2, None), (3, 3, 1), (3, 5, 3), (0, 99, None), (1, 0, None)])
-
-
-MINUTE = timedelta(minutes=1)
 
 
 class World:
@@ -536,10 +534,6 @@ async def test_other_replicas_hear_for_one_that_stands_still_and_all_begin_anew_
     anew = world.now
     await world.pass_time(3)
     assert await world.since(standing) == await world.since(other) == anew
-
-
-SETTINGS = load({}, None, {})
-LEASE, MOMENT, LONG = timedelta(seconds=1), timedelta(seconds=1), timedelta(minutes=10)
 
 
 def joined(tx: Transaction, name: ClusterName) -> None:

@@ -27,11 +27,18 @@ from machinery.identity import ClusterName
 from machinery.meta.conditions import ADDON_AVAILABLE, AVAILABLE, FALSE, TRUE, UNKNOWN, Condition
 from machinery.meta.objects import ChangeType, Document, Key, Query
 from machinery.runtime.clock import ManualClock
+from tests.checks import check_refusal_of
 from tests.fakes.controllers import builder_of
 from tests.unit.hub.conftest import failing
 from tests.unit.hub.controllers.conftest import AGENT, Hub
 
 C1 = ClusterName("c1")
+CLUSTER, ADDON = Key("", "c1"), Key("c1", "metrics")
+WELL = Condition(ADDON_AVAILABLE, TRUE, "Reported", "it works")
+ILL = Condition(ADDON_AVAILABLE, FALSE, "ProbeFailed", "no endpoint")
+NOT_THERE_YET = Condition(ADDON_AVAILABLE, UNKNOWN, "ManagedClusterAddOnLeaseNotFound", "no lease")
+SILENT = Condition(AVAILABLE, UNKNOWN, "ManagedClusterLeaseUpdateStopped", "no word")
+EAST = {"kind": "ManagedCluster", "metadata": {"name": "east", "uid": "u-1"}}
 
 
 class Reader:
@@ -183,13 +190,6 @@ async def test_what_was_there_at_the_start_is_no_news_and_what_changed_or_went_m
         assert reader.chronicle.standing() == {}
 
 
-CLUSTER, ADDON = Key("", "c1"), Key("c1", "metrics")
-WELL = Condition(ADDON_AVAILABLE, TRUE, "Reported", "it works")
-ILL = Condition(ADDON_AVAILABLE, FALSE, "ProbeFailed", "no endpoint")
-NOT_THERE_YET = Condition(ADDON_AVAILABLE, UNKNOWN, "ManagedClusterAddOnLeaseNotFound", "no lease")
-SILENT = Condition(AVAILABLE, UNKNOWN, "ManagedClusterLeaseUpdateStopped", "no word")
-
-
 class Agents:
     def __init__(self) -> None:
         self.told: list[EventRecord] = []
@@ -268,9 +268,6 @@ def test_failures_of_addons_are_told_once_each_and_not_those_of_a_silent_cluster
     assert lines == [], "kinds without a story are passed over"
 
 
-EAST = {"kind": "ManagedCluster", "metadata": {"name": "east", "uid": "u-1"}}
-
-
 def news(number: int) -> EventRecord:
     return EventRecord("east", EAST, f"Reason{number}", "m")
 
@@ -301,8 +298,7 @@ async def test_news_that_wait_hold_no_whole_objects_and_outlast_an_outage_of_the
     subject.add(EventRecord("east", large, "Reason1", "m"))
     assert "status" not in subject.waiting[0].about
     hub.store.failure = UnavailableError("away")
-    with pytest.raises(UnavailableError):
-        await subject.reconcile("all")
+    await check_refusal_of(UnavailableError, subject.reconcile("all"))
     hub.store.failure = None
     await subject.reconcile("all")
     (event,) = hub.store.transact(lambda tx: tx.objects.find(EVENTS, Query())).items

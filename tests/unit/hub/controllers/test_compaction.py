@@ -25,6 +25,7 @@ from hub.controllers.hub.retention import PAUSE, Compaction
 from hub.registry import auditrecords as audit
 from hub.registry.generic import history
 from machinery.errors import ExpiredError, UnavailableError
+from tests.checks import check_refusal, check_refusal_of
 from tests.unit.hub.conftest import transactions_of
 from tests.unit.hub.controllers.conftest import Hub
 
@@ -73,10 +74,8 @@ async def test_the_past_is_kept_for_its_time_and_watches_for_theirs(hub: Hub) ->
     assert subject.standing is not None
     assert subject.standing.began == hub.clock.now() - 30 * DAY
     assert hub.store.transact(lambda tx: tx.changes.position(tx.now - 31 * DAY))
-    with pytest.raises(ExpiredError):
-        hub.store.transact(lambda tx: tx.changes.position(tx.now - 32 * DAY))
-    with pytest.raises(ExpiredError):
-        hub.store.transact(lambda tx: tx.changes.since(tx.changes.position(tx.now - 2 * DAY)))
+    check_refusal(ExpiredError, hub.store.transact, lambda tx: tx.changes.position(tx.now - 32 * DAY))
+    check_refusal(ExpiredError, hub.store.transact, lambda tx: tx.changes.since(tx.changes.position(tx.now - 2 * DAY)))
     hub.join("c2")
     hub.clock.advance(HOUR - timedelta(seconds=1))
     newest = hub.revision
@@ -110,8 +109,7 @@ async def test_a_disk_that_fills_up_costs_history_and_is_told(hub: Hub, monkeypa
     relabel(hub, 5, DAY)
     subject = compaction(hub, replace(KEEPING, reserve=100), told.append)
     hub.store.failure = UnavailableError("the database is away")
-    with pytest.raises(UnavailableError):
-        await subject.reconcile("all")
+    await check_refusal_of(UnavailableError, subject.reconcile("all"))
     hub.store.failure = None
     await settle(subject)
     assert hub.store.transact(lambda tx: tx.changes.ledger()).compacted, "what was due is due again"

@@ -45,6 +45,8 @@ from tests.unit.hub.controllers.conftest import Hub
 from tests.unit.hub.test_approval_rules import put_rule
 
 AT_MOST = TransactionReconciler.at_most
+DENIED = (FALSE, "HubClusterAdminDenied", "Denied by hub cluster admin")
+START = Hub().clock.now()
 
 
 def controlled(reconciler: TransactionReconciler) -> Controller[str]:
@@ -125,9 +127,6 @@ def judged(hub: Hub, name: str = "c1") -> tuple[str, str, str] | None:
     return (found.status, found.reason, found.message) if found else None
 
 
-DENIED = (FALSE, "HubClusterAdminDenied", "Denied by hub cluster admin")
-
-
 async def test_a_name_that_matches_the_rule_is_accepted_once_and_a_denial_by_hand_stands(hub: Hub) -> None:
     subject = AcceptanceReconciler(hub.store, ("edge-*",))
     for name in ("edge-1", "edge-2", "other"):
@@ -198,9 +197,6 @@ async def test_a_name_that_fails_holds_up_no_other_and_waits_again(hub: Hub) -> 
     hub.clock.advance(present(pause))
     assert await work(subject) is None
     assert done[-1] == "bad"
-
-
-START = Hub().clock.now()
 
 
 class Decided:

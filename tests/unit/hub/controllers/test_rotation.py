@@ -31,7 +31,7 @@ from machinery.errors import ConflictError, UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.pki.encryption import Seal
 from machinery.runtime.clock import ManualClock
-from tests.checks import present
+from tests.checks import check_refusal, check_refusal_of, present
 from tests.fakes.inline_store import InlineStore
 
 LIFETIMES = Lifetimes()
@@ -207,8 +207,7 @@ async def test_no_key_is_in_the_database_in_clear(tmp_path: Path) -> None:
     assert not any(line in kept for line in lines)
     assert kept.startswith(SEAL.header)
     other = SealedKeys(world.store, Seal.generate())
-    with pytest.raises(UnavailableError, match="does not have"):
-        await other.find(world.second)
+    await check_refusal_of(UnavailableError, other.find(world.second), match="does not have")
 
 
 async def test_a_sealed_key_opens_for_its_own_ca_alone_and_is_sealed_anew_when_the_key_is_exchanged(tmp_path: Path) -> None:
@@ -221,8 +220,7 @@ async def test_a_sealed_key_opens_for_its_own_ca_alone_and_is_sealed_anew_when_t
     other, key = replace(state.authorities[world.first], id=moved), state.sealed_keys[world.first]
     world.store.ask(lambda tx: tx.authorities.put(other))
     world.store.ask(lambda tx: tx.authorities.keep_key(moved, key))
-    with pytest.raises(UnavailableError, match="changed in the database, or moved"):
-        await world.chosen.find(moved)
+    await check_refusal_of(UnavailableError, world.chosen.find(moved), match="changed in the database, or moved")
     newer = Seal([b"another key of thirty-two bytes!", b"tests seal Secrets with this key"])
     assert (await SealedKeys(world.store, newer).find(world.first)) == first
     assert world.store.state.sealed_keys[world.first].startswith(newer.header)
@@ -275,8 +273,7 @@ async def test_where_no_key_can_be_kept_a_change_is_refused_early_unless_an_oper
     world = World(tmp_path, lambda world: KeyFiles(world.folder, read_only=True))
     await world.go_on()
     assert world.ring.refusal is not None
-    with pytest.raises(ConflictError, match="hub keys next"):
-        world.rotate(await authorities_refusal(world))
+    check_refusal(ConflictError, world.rotate, await authorities_refusal(world), match="hub keys next")
     authority, key = make_authority(LIFETIMES, world.clock.now())
     (tmp_path / "ca-next.crt").write_bytes(authority.certificate)
     assert await authorities_refusal(world) is not None, "half a pair is on its way"

@@ -40,6 +40,15 @@ from tests.unit.hub.controllers.conftest import Hub
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 DELAY = Patience().delay
 HOLD = Patience().damping.hold
+NOW = ManualClock().now()
+LIMITS = BrakeLimits()
+HELD = Brake(since=NOW, silent=30, fleet=100)
+UNREACHABLE = {"key": "cluster.open-cluster-management.io/unreachable", "effect": "NoSelect"}
+UNAVAILABLE = {"key": "cluster.open-cluster-management.io/unavailable", "effect": "NoSelect"}
+MINE = {"key": "example.com/mine", "effect": "NoSelect", "value": "x"}
+DAY = timedelta(days=1)
+POLICY = StalenessPolicy(mark=7 * DAY, remove=30 * DAY)
+C1 = ClusterName("c1")
 
 
 class World:
@@ -251,9 +260,6 @@ async def test_a_flap_that_grows_old_no_longer_delays(hub: Hub) -> None:
     assert world.taints() == ["unavailable"]
 
 
-NOW = ManualClock().now()
-
-
 def test_interval_of_beats_grows_with_the_number_of_sessions_to_half_a_lease() -> None:
     rows = (
         (0, 60, 10),
@@ -277,10 +283,6 @@ def test_interval_of_beats_grows_with_the_number_of_sessions_to_half_a_lease() -
     assert 26 <= min(rates) <= max(rates) <= 40
 
 
-LIMITS = BrakeLimits()
-HELD = Brake(since=NOW, silent=30, fleet=100)
-
-
 def test_brake_holds_from_ten_clusters_above_the_share_down_to_half_of_that() -> None:
     began = ((9, 10, False), (10, 10, True), (10, 49, True), (10, 50, False), (20, 100, False), (21, 100, True), (0, 0, False))
     rows = [(silent, fleet, Brake(since=NOW, silent=silent, fleet=fleet) if on else Brake()) for silent, fleet, on in began]
@@ -296,11 +298,6 @@ def test_brake_holds_from_ten_clusters_above_the_share_down_to_half_of_that() ->
     assert not released.holds
     assert released.counts_from(LIMITS, NOW + 2 * MINUTE) == NOW + MINUTE
     assert released.judged(LIMITS, 50, 100, NOW + 5 * MINUTE).released == NOW + MINUTE
-
-
-UNREACHABLE = {"key": "cluster.open-cluster-management.io/unreachable", "effect": "NoSelect"}
-UNAVAILABLE = {"key": "cluster.open-cluster-management.io/unavailable", "effect": "NoSelect"}
-MINE = {"key": "example.com/mine", "effect": "NoSelect", "value": "x"}
 
 
 def cluster(available: Condition | None, *taints: dict[str, Any]) -> dict[str, Any]:
@@ -356,11 +353,6 @@ def test_taints_of_a_flapping_cluster_wait_for_the_hold_and_never_shorter_than_t
     assert patience.wait(rules.SILENT, flaps=True) == 9 * MINUTE
     assert taint.availability_changed_at(cluster(rules.SILENT)) == NOW + 7 * SECOND, "the delay counts from the change"
     assert taint.availability_changed_at(cluster(None)) == NOW, "or from the creation"
-
-
-DAY = timedelta(days=1)
-POLICY = StalenessPolicy(mark=7 * DAY, remove=30 * DAY)
-C1 = ClusterName("c1")
 
 
 def aging(

@@ -25,6 +25,7 @@ from hub.extensions.kube_cert_agent.issuer import AuthorityProvider
 from machinery import pki
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, MusterError, NotFoundError, UnavailableError
 from machinery.runtime.clock import ManualClock
+from tests.checks import check_refusal, check_refusal_of
 from tests.fakes.authority import pem_of, self_signed
 from tests.fakes.host_cluster import SHAPE, BookInMemory, HostInMemory, info, manager, node, pod, printed
 
@@ -34,6 +35,19 @@ SIGNER = f"kubernetes/{pki.parse_certificate(CERTIFICATE).key_hash[:16]}"
 GOOD = printed(CERTIFICATE, PEM)
 AWAY = UnavailableError("away")
 MANAGED = "and that is to be expected"
+FETCH, INFO = "CouldNotFetchKey", "CouldNotGetClusterInfo"
+LOOKING, ENSURE = "could not look for a controller-manager pod", "could not ensure the agent's Deployment"
+NO_POD = "could not find a healthy agent pod"
+GONE = NotFoundError("gone")
+FOREIGN = pem_of(ec.generate_private_key(ec.SECP256R1()))
+OWNER = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "hub", "uid": "now"}
+CA, CLIENT = "--cluster-signing-", "--cluster-signing-kube-apiserver-client-"
+A, B = CaPaths("/a.crt", "/a.key"), CaPaths("/b.crt", "/b.key")
+DEFAULTS = CaPaths("/etc/kubernetes/ca/ca.pem", "/etc/kubernetes/ca/ca.key")
+OF_A = (f"{CA}cert-file=/a.crt", f"{CA}key-file=/a.key")
+OF_B = (f"{CLIENT}cert-file=/b.crt", f"{CLIENT}key-file=/b.key")
+LABEL = "kube-cert-agent.muster/hub-kube-cert-agent"
+OLD = {**SHAPE.labels, LABEL: "v0"}
 
 
 class Stage:
@@ -85,13 +99,6 @@ def unlike(*path: str, value: Any = None) -> dict[str, Any]:
     else:
         part[path[-1]] = value
     return made
-
-
-FETCH, INFO = "CouldNotFetchKey", "CouldNotGetClusterInfo"
-LOOKING, ENSURE = "could not look for a controller-manager pod", "could not ensure the agent's Deployment"
-NO_POD = "could not find a healthy agent pod"
-GONE = NotFoundError("gone")
-FOREIGN = pem_of(ec.generate_private_key(ec.SECP256R1()))
 
 
 @dataclass(frozen=True)
@@ -216,9 +223,6 @@ async def test_a_deployment_that_differs_is_updated_and_keeps_what_others_wrote(
         assert written["metadata"]["annotations"] == {"theirs": "stays"}
         assert existing["metadata"]["labels"].items() | SHAPE.labels.items() == written["metadata"]["labels"].items()
         assert written["spec"] == rules.deployment(SHAPE, manager())["spec"], existing
-
-
-OWNER = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "hub", "uid": "now"}
 
 
 async def test_the_deployment_belongs_to_what_the_hub_belongs_to_and_keeps_its_other_owners() -> None:
@@ -373,13 +377,6 @@ async def test_what_is_told_of_the_controller_holds_no_secret() -> None:
     assert body not in str(failure) + repr(failure) + str(stage.book.told)
 
 
-CA, CLIENT = "--cluster-signing-", "--cluster-signing-kube-apiserver-client-"
-A, B = CaPaths("/a.crt", "/a.key"), CaPaths("/b.crt", "/b.key")
-DEFAULTS = CaPaths("/etc/kubernetes/ca/ca.pem", "/etc/kubernetes/ca/ca.key")
-OF_A = (f"{CA}cert-file=/a.crt", f"{CA}key-file=/a.key")
-OF_B = (f"{CLIENT}cert-file=/b.crt", f"{CLIENT}key-file=/b.key")
-
-
 def test_the_paths_are_those_of_the_controller_managers_flags() -> None:
     for flags, paths in (
         (OF_A, A),
@@ -450,10 +447,6 @@ def test_comparing_and_merging_leave_alone_what_others_wrote() -> None:
     assert rules.merge({"b": "2"}, None) == {"b": "2"}, "labels of others are never removed"
 
 
-LABEL = "kube-cert-agent.muster/hub-kube-cert-agent"
-OLD = {**SHAPE.labels, LABEL: "v0"}
-
-
 def cleaner(host: HostInMemory, *, leads: bool = True) -> OutdatedPods:
     return OutdatedPods(host, SHAPE, lambda: leads)
 
@@ -475,11 +468,9 @@ async def test_a_pod_that_went_meanwhile_is_done_and_another_failure_is_tried_ag
     host = HostInMemory(agents_pods=[pod("old", labels=OLD)], failures={"remove_pod": NotFoundError("gone")})
     assert await cleaner(host).reconcile("old") is None
     host.failures = {"remove_pod": UnavailableError("away")}
-    with pytest.raises(UnavailableError):
-        await cleaner(host).reconcile("old")
+    await check_refusal_of(UnavailableError, cleaner(host).reconcile("old"))
     host.failures = {"pod": UnavailableError("away")}
-    with pytest.raises(UnavailableError):
-        await cleaner(host).reconcile("old")
+    await check_refusal_of(UnavailableError, cleaner(host).reconcile("old"))
 
 
 async def test_a_follower_removes_nothing_and_does_not_even_look() -> None:
@@ -552,8 +543,7 @@ def test_the_program_itself_sleeps_until_it_is_told_to_stop_and_is_small() -> No
     with held_back(signal.SIGTERM):
         sleeping = subprocess.Popen([sys.executable, "-m", program, "sleep"])
     try:
-        with pytest.raises(subprocess.TimeoutExpired):
-            sleeping.wait(0.5)
+        check_refusal(subprocess.TimeoutExpired, sleeping.wait, 0.5)
         sleeping.send_signal(signal.SIGTERM)
         assert sleeping.wait(20) == 0
     finally:

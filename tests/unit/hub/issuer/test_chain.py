@@ -33,7 +33,7 @@ from machinery.identity import (
 )
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.directory import DataDirectory
-from tests.checks import check_results, present
+from tests.checks import check_refusal, check_results, present
 from tests.fakes.authority import BEGUN, TEN_YEARS, Key, WordIssuer, pem_of, rsa_key, self_signed
 from tests.fakes.inline_store import InlineStore
 
@@ -75,13 +75,11 @@ def test_the_first_issuer_that_can_signs_and_otherwise_each_failure_is_named() -
     assert first_of(links, profile(), SERIAL, NOW).signed_by == "one"
     for error in (UnavailableError("away"), KeyError("x")):
         assert first_of((failing("one", error), signing("two")), profile(), SERIAL, NOW).signed_by == "two"
-    with pytest.raises(UnavailableError, match=r"^no issuer signs certificates of this kind$"):
-        first_of((), profile(), SERIAL, NOW)
+    check_refusal(UnavailableError, first_of, (), profile(), SERIAL, NOW, match=r"^no issuer signs certificates of this kind$")
     with pytest.raises(InvalidError, match=r"^one: it is broken$"):
         first_of((failing("one", InvalidError("it is broken")),), profile(), SERIAL, NOW)
     away, broken = failing("one", UnavailableError("away")), failing("two", InvalidError("broken"))
-    with pytest.raises(UnavailableError, match=r"^\[one: away, two: broken\]$"):
-        first_of((away, broken), profile(), SERIAL, NOW)
+    check_refusal(UnavailableError, first_of, (away, broken), profile(), SERIAL, NOW, match=r"^\[one: away, two: broken\]$")
     with pytest.raises(ForbiddenError, match=r"^\[one: no, two: no\]$"):
         first_of((failing("one", ForbiddenError("no")), failing("two", ForbiddenError("no"))), profile(), SERIAL, NOW)
     with pytest.raises(RuntimeError, match=r"^\[one: away, two: lint\]$"):
@@ -98,8 +96,7 @@ def test_the_hubs_own_ca_alone_signs_what_is_no_login() -> None:
         assert chain.names(purpose) == "hub"
         assert chain.issue(profile(purpose), SERIAL, NOW).chain == f"{purpose} ann\n".encode()
         own.failure = UnavailableError("away")
-        with pytest.raises(UnavailableError, match=r"^hub: away$"):
-            chain.issue(profile(purpose), SERIAL, NOW)
+        check_refusal(UnavailableError, chain.issue, profile(purpose), SERIAL, NOW, match=r"^hub: away$")
         with pytest.raises(InvalidError, match="operators' logins and nothing else"):
             issuer.issue_login(profile(purpose), SERIAL, NOW)
 
@@ -109,13 +106,11 @@ def test_a_login_is_signed_by_the_kubernetes_ca_first_and_by_the_hubs_own_then()
     chain = IssuerChain(own, (KubernetesIssuer(provider),))
     assert chain.names(Purpose.LOGIN) == "kubernetes,hub"
     assert chain.issue(profile(), SERIAL, NOW).chain == b"login ann\n", "no CA is known: the hub's own signs"
-
     provider.set(self_signed(key), pem_of(key))
     issued = chain.issue(profile(), SERIAL, NOW)
     facts = pki.parse_certificate(provider.certificate)
     assert issued.signed_by == f"kubernetes/{facts.key_hash[:16]}"
     assert pki.is_issued_by(issued.chain, provider.certificate)
-
     provider.unset()
     assert chain.issue(profile(), SERIAL, NOW).chain == b"login ann\n", "the CA is asked for at each call"
     assert chain.snapshot() == {"signed login by hub": 2, "signed login by kubernetes": 1, "failed login by kubernetes": 2}
@@ -133,8 +128,7 @@ def test_a_login_of_the_kubernetes_ca_has_the_form_that_kubernetes_expects_and_n
     old = pki.parse_certificate(kubernetes(identified=False).issue_login(profile(), SERIAL, NOW).chain)
     assert old.authority_key_id is None, "a CA without a key identifier signs too"
     ending = kubernetes(lives=NOW + timedelta(minutes=1) - BEGUN)
-    with pytest.raises(UnavailableError, match="ends before this certificate would"):
-        ending.issue_login(profile(), SERIAL, NOW)
+    check_refusal(UnavailableError, ending.issue_login, profile(), SERIAL, NOW, match="ends before this certificate would")
     short = replace(profile(), not_after=NOW + timedelta(seconds=30))
     assert ending.issue_login(short, SERIAL, NOW).serial == SERIAL
 
@@ -157,27 +151,21 @@ def test_a_provider_goes_through_good_and_bad_pairs_and_holds_the_last_good_one(
     provider, listener = AuthorityProvider(), Listener()
     provider.listen(listener)
     one, other = pair(), pair("other")
-
     assert provider.current is None
     assert provider.certificate == b""
     for refused in ((one[0], b""), (b"", one[1])):  # only a certificate, only a key
-        with pytest.raises(InvalidError):
-            provider.set(*refused)
+        check_refusal(InvalidError, provider.set, *refused)
     assert (provider.current, listener.told) == (None, 0)
-
     provider.set(*one)
     assert (provider.certificate, listener.told) == (one[0], 1)
     provider.set(*one)  # the same again
     assert (provider.certificate, listener.told) == (one[0], 2)
     provider.set(*other)
     assert (provider.certificate, listener.told) == (other[0], 3)
-
     bad: list[tuple[bytes, bytes]] = [(b"bad", other[1]), (other[0], b"bad"), (one[0], other[1])]
     for refused in bad:
-        with pytest.raises(InvalidError):
-            provider.set(*refused)
+        check_refusal(InvalidError, provider.set, *refused)
         assert (provider.certificate, listener.told) == (other[0], 3), "what was good stays, and nobody is told"
-
     provider.set(*one)
     assert (provider.certificate, listener.told) == (one[0], 4)
     provider, listener = AuthorityProvider(), Listener()
@@ -198,8 +186,7 @@ def test_unusable_pairs_are_refused_and_no_error_holds_a_key() -> None:
         (one[0] + other[0], one[1], "more than one certificate"),
         (self_signed(short), pem_of(short), "2048 bits or more"),
     ):
-        with pytest.raises(InvalidError, match=words):
-            AuthorityProvider().set(certificate, pem)
+        check_refusal(InvalidError, AuthorityProvider().set, certificate, pem, match=words)
     for taken in (rsa_key(), ec.generate_private_key(ec.SECP384R1())):
         for form in (serialization.PrivateFormat.PKCS8, serialization.PrivateFormat.TraditionalOpenSSL):
             provider = AuthorityProvider()
@@ -220,8 +207,7 @@ def test_what_stands_in_the_way_is_told_with_its_name(tmp_path: Path) -> None:
     place.mkdir()
     with pytest.raises(UnavailableError, match=f"{place} cannot be written: "):
         DataDirectory(tmp_path, "hub").write(place.name, b"a key")
-    with pytest.raises(UnavailableError, match=f"{place} cannot be removed: "):
-        DataDirectory(tmp_path, "hub").remove(place.name)
+    check_refusal(UnavailableError, DataDirectory(tmp_path, "hub").remove, place.name, match=f"{place} cannot be removed: ")
 
 
 BEGIN, END = NOW - timedelta(minutes=5), NOW + timedelta(days=30)
@@ -303,8 +289,7 @@ def test_defect_of_a_service_or_an_unusable_key_signs_and_records_nothing(store:
     issuer, now = WordIssuer(), clock.now()
     subject = agent_subject(OTHER, AGENT)
     profile = replace(profile_of(Purpose.AGENT, subject), not_before=now - timedelta(minutes=5), not_after=END)
-    with pytest.raises(RuntimeError, match="its subject is none of purpose"):
-        store.transact(service.sign, issuer, profile, OF_AGENT)
+    check_refusal(RuntimeError, store.transact, service.sign, issuer, profile, OF_AGENT, match="its subject is none of purpose")
     assert issuer.issued == []
     assert store.transact(lambda tx: tx.certificates.of_cluster(EDGE)) == []
     validity = now - timedelta(days=2), now + timedelta(days=9)
