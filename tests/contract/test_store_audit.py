@@ -72,9 +72,7 @@ async def test_records_are_found_by_what_they_say_in_the_order_of_time(store: St
     assert await found(after=AuditPosition(others[1].at, others[1].replica, 2)) == [mine[1], mine[2]]
 
 
-async def test_oldest_records_go_by_age_or_size_in_parts(
-    store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_oldest_records_go_by_age_and_by_size(store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     now = clock.now()
     kept = entries("a", *(record(at=now + number * SECOND) for number in (0, 9, 1, 2)))
     strangers = [Numbering("z", STRANGERS).entry(record(at=now + number * SECOND)) for number in (0, 1)]

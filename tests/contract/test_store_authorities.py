@@ -54,9 +54,7 @@ async def add(store: Store, *records: CertificateRecord) -> None:
     await store.run(all_of_them)
 
 
-async def test_authorities_are_kept_in_the_order_of_their_creation_with_their_sealed_keys(
-    store: Store, old: AuthorityRecord, clock: ManualClock
-) -> None:
+async def test_authorities_are_kept_in_order_with_sealed_keys(store: Store, old: AuthorityRecord, clock: ManualClock) -> None:
     new = replace(old, id=NEW, phase=Phase.RETIRING, created_at=old.created_at + MOMENT, cross_signed=b"cross")
     new = replace(new, ends_at=clock.now() + DAY, wish=AuthorityOrder.PROCEED, wished_by="somebody", compromised=True)
     word = asyncio.Event()

@@ -159,9 +159,7 @@ async def test_a_hub_is_restored_into_either_database_from_either(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-async def test_backup_is_of_one_instant_while_others_write(
-    engine: str, databases: dict[str, SqlDatabase], tmp_path: Path
-) -> None:
+async def test_backup_is_of_one_instant_under_writes(engine: str, databases: dict[str, SqlDatabase], tmp_path: Path) -> None:
     """Each transaction writes two clusters; whatever instant it is, it has both or neither."""
     async with lived(databases[engine]) as store:
         stop = asyncio.Event()

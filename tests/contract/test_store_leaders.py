@@ -171,9 +171,7 @@ async def test_a_term_is_told_once_however_often_its_leader_begins(store: Store,
     assert await store.read(told) == [("one leads in term 1", 1)]
 
 
-async def test_ended_terms_not_yet_told_are_told_by_the_next_leader(
-    store: Store, row_lock: RowLock, clock: ManualClock
-) -> None:
+async def test_ended_terms_not_told_are_told_by_the_next_leader(store: Store, row_lock: RowLock, clock: ManualClock) -> None:
     one = await row_lock.take(None, ONE, LEASE)
     began = format_time(clock.now())
     assert await row_lock.release(one)
@@ -190,9 +188,7 @@ async def test_ended_terms_not_yet_told_are_told_by_the_next_leader(
     ]
 
 
-async def test_of_many_terms_the_newest_are_told_and_others_counted(
-    store: Store, row_lock: RowLock, clock: ManualClock
-) -> None:
+async def test_of_many_terms_the_newest_are_told_others_counted(store: Store, row_lock: RowLock, clock: ManualClock) -> None:
     held = None
     for _ in range(KEPT + 7):
         held = await row_lock.take(held, ONE, LEASE)

@@ -89,9 +89,7 @@ async def test_one_replica_writes_for_all_and_another_follows_however_it_ends(el
     await election.check()
 
 
-async def test_leader_cut_off_from_the_database_leads_no_more_and_is_neither_restarted_nor_forgotten(
-    election: Election,
-) -> None:
+async def test_leader_cut_off_from_the_database_leads_no_more_and_is_not_restarted(election: Election) -> None:
     async with AsyncExitStack() as stack:
         way, url = await stack.enter_async_context(postgres_path(election.replicas.database))
         election.ways["hub-0"] = url

@@ -135,7 +135,7 @@ async def test_the_end_of_one_replica_of_two_loses_no_beat_and_no_short_request(
         assert shown == [(staying.name,)]
 
 
-async def test_agents_spread_over_a_replica_that_came_later_and_leave_one_that_is_drained_and_lose_no_beat(
+async def test_agents_spread_over_a_later_replica_and_leave_a_drained_one_and_lose_no_beat(
     bench: Bench, postgres_url: str
 ) -> None:
     flags = ("--auto-approve=*", "--connection-age=2s", "--connection-age-grace=10s", *FAST)

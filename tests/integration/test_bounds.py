@@ -114,9 +114,7 @@ async def staged(request: timedelta) -> AsyncIterator[Stage]:
         storage.gate.set()
 
 
-async def test_waiting_request_is_answered_when_a_seat_is_free_and_leaves_no_trace_when_its_client_goes(
-    patient: Stage,
-) -> None:
+async def test_waiting_request_is_answered_when_a_seat_is_free_or_leaves_no_trace(patient: Stage) -> None:
     slow = await patient.fill(4)
     leaving, waiting = (asyncio.create_task(patient.ask(name)) for name in ("first", "next"))
     await until(lambda: patient.pools["read"].snapshot()["waiting"] == 2)
@@ -235,9 +233,7 @@ async def _answer(port: int) -> bytes:
     return answer
 
 
-async def test_unreadable_request_is_logged_for_debugging_and_never_what_it_said(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_unreadable_request_is_logged_for_debugging_and_never_what_it_said(caplog: pytest.LogCaptureFixture) -> None:
     for level, expected in ((logging.INFO, []), (logging.DEBUG, [logging.DEBUG])):
         caplog.clear()
         listening = await serve(web.Application(), "127.0.0.1", 0)
@@ -382,9 +378,7 @@ async def test_balancer_that_is_trusted_names_the_address_of_its_clients_and_nob
         assert {await seen(listening, context, header) for header in HEADERS if header} == {""}
 
 
-async def test_one_address_has_a_bounded_number_of_connections_before_its_handshake(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_one_address_has_a_bounded_number_of_connections_before_its_handshake(caplog: pytest.LogCaptureFixture) -> None:
     async with echoing(each=2, proxies=(ip_network("127.0.0.0/8"),)) as (listening, context):
         held = [await asyncio.open_connection("127.0.0.1", listening.port) for _ in range(2)]
         for _, writer in held:

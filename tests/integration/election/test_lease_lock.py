@@ -90,9 +90,7 @@ async def test_one_of_two_takes_what_both_saw_and_the_other_neither_renews_nor_r
     assert await lease.read() == theirs
 
 
-async def test_lease_reads_as_client_go_s_and_keeps_others_words(
-    lease: LeaseLock, client: KubeClient, clock: ManualClock
-) -> None:
+async def test_lease_reads_as_client_go_s_and_keeps_the_rest(lease: LeaseLock, client: KubeClient, clock: ManualClock) -> None:
     mine = await lease.take(None, ONE, timedelta(milliseconds=1500))
     await client.patch(PATH, {"metadata": {"labels": {"team": "fleet"}}})
     clock.advance(timedelta(seconds=1))

@@ -84,9 +84,7 @@ async def test_who_takes_the_lock_waits_for_the_leader_s_transaction_and_a_renew
     assert await store.read(lambda tx: tx.facts.get("written")) == "yes"
 
 
-async def test_load_on_the_store_delays_neither_renewals_nor_health_checks(
-    store: SqlStore, locks: tuple[RowLock, RowLock]
-) -> None:
+async def test_load_on_the_store_delays_neither_renewal_nor_health(store: SqlStore, locks: tuple[RowLock, RowLock]) -> None:
     mine = await locks[0].take(None, ONE, LEASE)
     go_on = threading.Event()
     busy = [asyncio.create_task(store.read(lambda _tx: go_on.wait())) for _ in range(5 * READERS)]

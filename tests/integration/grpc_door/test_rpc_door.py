@@ -84,9 +84,7 @@ async def test_trusted_cas_and_serving_certificate_are_replaced_while_it_serves(
     assert (await stage.stub(mine).GetHub(GET_HUB)).hub_id
 
 
-async def test_calls_at_a_stop_are_answered_or_unavailable_not_cancelled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_calls_at_a_stop_are_answered_or_unavailable_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hub.grpc_door.server.STILL_WITHIN", timedelta(minutes=1))  # a busy machine needs longer for so many
     possible = {grpc.StatusCode.OK, UNAVAILABLE}
     async with rpc_stage(tmp_path, **PATIENT) as stage:
@@ -169,9 +167,7 @@ async def sessions(stage: RpcStage, count: int) -> list[Stream]:
 
 
 @soaked(STREAMS)
-async def test_sessions_at_a_stop_are_asked_to_leave_and_end_evenly_with_their_last_beats_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_sessions_end_evenly_at_a_stop_with_their_last_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That no more end at once than the rate allows is shown in virtual time, with `machinery.runtime.event_loop`."""
     monkeypatch.setattr(
         "hub.grpc_door.server.TO_LEAVE", timedelta(minutes=1)

@@ -179,9 +179,7 @@ async def test_cluster_learns_of_its_acceptance_and_its_beats_count_only_then(st
     await stream.beat(2)
 
 
-async def test_change_during_admission_is_sent_when_the_session_is_open(
-    stage: RpcStage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_change_during_admission_is_sent_when_the_session_opens(stage: RpcStage, monkeypatch: pytest.MonkeyPatch) -> None:
     credential = await stage.enrol("edge1", accepted=False)
     run, claiming, opened, changed = stage.store.run, asyncio.Event(), asyncio.Event(), asyncio.Event()
 

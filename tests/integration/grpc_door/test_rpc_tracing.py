@@ -85,9 +85,7 @@ async def test_session_is_traced_until_it_is_open_and_later_only_its_reports(sta
     assert kept.spans == []
 
 
-async def test_log_lines_of_a_call_have_id_and_trace(
-    stage: RpcStage, stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_call_logs_have_id_cluster_trace(stage: RpcStage, stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where no traces are recorded: the agent's id of the trace is enough to find both sides' lines."""
 
     async def broken(*_arguments: object, **_more: object) -> None:
@@ -105,9 +103,7 @@ async def test_log_lines_of_a_call_have_id_and_trace(
     assert failed["cluster"] == "edge1"
 
 
-async def test_log_lines_of_a_session_have_its_id(
-    stage: RpcStage, stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_session_logs_have_id_and_cluster(stage: RpcStage, stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     session = await Stream.open(stage, await stage.enrol("edge1"))
     run = type(stage.parts.store).run
 

@@ -254,9 +254,7 @@ async def test_restarted_cluster_keeps_its_identity_and_objects(hollow_cluster: 
     assert (await client.get(system))["metadata"]["uid"] != first
 
 
-async def test_advertised_address_is_usable_everywhere_or_refused(
-    subtests: pytest.Subtests, hollow_cluster: HollowCluster
-) -> None:
+async def test_advertised_address_is_usable_or_refused(subtests: pytest.Subtests, hollow_cluster: HollowCluster) -> None:
     for host, advertise, server in (
         ("0.0.0.0", "127.0.0.1", "https://127.0.0.1:"),  # noqa: S104 - what a container does
         ("127.0.0.1", "localhost", "https://localhost:"),
@@ -350,9 +348,7 @@ async def change(client: KubeClient, name: str, value: int, random: Random) -> N
 
 
 @repeated(3, 40)
-async def test_mirror_holds_what_the_cluster_holds_in_the_end(
-    hollow_cluster: HollowCluster, client: KubeClient, trial: int
-) -> None:
+async def test_mirror_ends_with_what_the_cluster_holds(hollow_cluster: HollowCluster, client: KubeClient, trial: int) -> None:
     random = Random(trial)
     told: dict[ObjectKey, Any] = {}
     settled = asyncio.Event()

@@ -254,9 +254,7 @@ async def owners_of(name: str, cluster: HollowCluster, links: Mapping[str, Link]
         return [(each["kind"], each["name"], each["uid"]) for each in found["metadata"].get("ownerReferences", ())]
 
 
-async def test_secret_belongs_to_what_runs_the_hub_and_is_kept_without_a_readable_owner(
-    hollow_cluster: HollowCluster,
-) -> None:
+async def test_secret_belongs_to_what_runs_the_hub_and_is_kept_without_a_readable_owner(hollow_cluster: HollowCluster) -> None:
     links: dict[str, Link] = {"pods/hub-0": owned("StatefulSet", "hub"), "statefulsets/hub": {"metadata": {}}}
     assert await owners_of("one", hollow_cluster, links) == [("StatefulSet", "hub", "uid-hub")]
     links = {"pods/hub-0": owned("ReplicaSet", "hub-5d"), "deployments/hub": {"metadata": {}}}

@@ -222,9 +222,7 @@ async def kubernetes(hub: HubUnderTest) -> KubernetesStage:
     return kubernetes
 
 
-async def test_certificates_of_the_kubernetes_ca_enter_by_named_groups_under_own_names(
-    kubernetes: KubernetesStage,
-) -> None:
+async def test_certificates_of_the_kubernetes_ca_enter_by_named_groups_under_own_names(kubernetes: KubernetesStage) -> None:
     assert await kubernetes.who(await kubernetes.login("ann", "dev", "qa")) == ("ann", ["dev"])
     assert await kubernetes.who(await kubernetes.login("bob")) == ("bob", [])
 

@@ -60,9 +60,7 @@ async def test_a_list_and_an_object_are_read_as_they_were(hub: HubUnderTest) -> 
     assert (await raw(hub, f"{CLUSTERS}/edge1"))[1]["metadata"]["labels"]["env"] == "test"
 
 
-async def test_past_is_read_below_the_watch_window_and_refused_where_it_cannot_be(
-    hub: HubUnderTest,
-) -> None:
+async def test_past_is_read_below_the_watch_window_and_refused_where_it_cannot_be(hub: HubUnderTest) -> None:
     for path, word in (
         (f"{CLUSTERS}?at=yesterday", "give a time such as"),
         (f"{CLUSTERS}?at=2999-01-01T00:00Z", "has not come yet"),

@@ -219,9 +219,7 @@ class Client:
 @pytest.mark.postgres
 @pytest.mark.timeout(1800)
 @soaked(CHANGES)
-async def test_clients_that_are_cut_and_sent_elsewhere_see_exactly_what_the_table_holds(
-    replicas: list[HubUnderTest],
-) -> None:
+async def test_clients_that_are_cut_and_sent_elsewhere_see_exactly_what_the_table_holds(replicas: list[HubUnderTest]) -> None:
     async with AsyncExitStack() as stack:
         paths = [await stack.enter_async_context(await KubeClient.from_file(await hub.admin())) for hub in replicas]
         watchers = [Client(paths, Random(number)) for number in range(3)]

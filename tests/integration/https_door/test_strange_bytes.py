@@ -116,9 +116,7 @@ async def test_strange_requests_are_refused_and_remembered_and_so_is_the_next(hu
     assert all(each.audit_id.isprintable() and len(each.audit_id) == 36 for each in strange)
 
 
-async def test_odd_credentials_paths_and_bodies_are_recorded_within_bounds(
-    hub: HubUnderTest, subtests: pytest.Subtests
-) -> None:
+async def test_odd_credentials_paths_and_bodies_are_recorded_in_bounds(hub: HubUnderTest, subtests: pytest.Subtests) -> None:
     status, _ = await (await operator(hub)).say(b"DELETE " + CLUSTERS.encode() + b"/x", b"Authorization: Bearer \xff")
     (record,) = await remembered(hub)
     assert (status, present(record.user).username, record.verb) == (404, "admin", "delete")
@@ -143,9 +141,7 @@ async def test_odd_credentials_paths_and_bodies_are_recorded_within_bounds(
             assert status < 500, answer
 
 
-async def test_strangers_send_small_json_only_and_nobody_compressed_bodies(
-    hub: HubUnderTest, subtests: pytest.Subtests
-) -> None:
+async def test_strangers_send_small_json_only_and_nobody_compresses(hub: HubUnderTest, subtests: pytest.Subtests) -> None:
     login = b"POST /apis/login.open-cluster-management.io/v1alpha1/tokencredentialrequests"
     for name, media, body, _ in worst(ANONYMOUS_LIMIT - 100):
         with subtests.test(name):

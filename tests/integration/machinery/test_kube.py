@@ -219,9 +219,7 @@ async def mirroring(server: ScriptedApiServer, backoff: Backoff | None = None) -
             await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_long_list_is_read_by_pages_before_it_is_synced_and_watched_from_there(
-    server: ScriptedApiServer,
-) -> None:
+async def test_long_list_is_read_by_pages_before_it_is_synced_and_watched_from_there(server: ScriptedApiServer) -> None:
     release = asyncio.Event()
 
     async def answer(seen: Seen) -> web.Response:
@@ -245,9 +243,7 @@ async def test_long_list_is_read_by_pages_before_it_is_synced_and_watched_from_t
     assert timedelta(0) < ANSWER_MARGIN
 
 
-async def test_changed_values_are_reported_once_and_a_cut_watch_resumes_at_its_bookmark(
-    server: ScriptedApiServer,
-) -> None:
+async def test_changed_values_are_reported_once_and_a_cut_watch_resumes_at_its_bookmark(server: ScriptedApiServer) -> None:
     async def stream(seen: Seen, send: Send) -> None:
         if seen.query["resourceVersion"] == "1":
             changes = [("ADDED", "1"), ("MODIFIED", "1"), ("MODIFIED", "2"), ("DELETED", "2")]
@@ -286,9 +282,7 @@ async def test_a_forgotten_revision_means_one_new_list_at_once_and_tells_what_we
     assert mirror.failures == []
 
 
-async def test_list_that_expires_between_pages_is_begun_again_and_not_taken_for_synced(
-    server: ScriptedApiServer,
-) -> None:
+async def test_list_that_expires_between_pages_is_begun_again_and_not_taken_for_synced(server: ScriptedApiServer) -> None:
     expired = web.json_response(gone(), status=410)
 
     async def answer(seen: Seen) -> web.StreamResponse:

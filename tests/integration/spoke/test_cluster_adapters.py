@@ -94,9 +94,7 @@ async def test_doctor_names_every_missing_permission(hollow_cluster: HollowClust
         assert (step.ok, [each for each in lacked if each not in step.said]) == (not lacked, []), step
 
 
-async def test_namespace_is_created_for_the_first_object_or_reported_and_not_created_again(
-    hollow_cluster: HollowCluster, client: KubeClient
-) -> None:
+async def test_namespace_is_created_once_for_an_object_or_reported(hollow_cluster: HollowCluster, client: KubeClient) -> None:
     kubeconfig = await restricted_to(hollow_cluster, client, NO_NAMESPACES)
 
     def lock_of(client: KubeClient) -> OwnLock:
@@ -209,9 +207,7 @@ async def test_secrets_are_written_whole_or_refused(hollow_cluster: HollowCluste
     assert await secrets.read("s") == written
 
 
-async def test_changes_of_a_secret_continue_after_an_outage_of_its_server(
-    hollow_cluster: HollowCluster, client: KubeClient
-) -> None:
+async def test_changes_of_a_secret_continue_after_an_outage(hollow_cluster: HollowCluster, client: KubeClient) -> None:
     secrets = KubeSecrets(client, AGENT)
     first = await secrets.write("s", {"a": b"1"}, None)
     async with asyncio.timeout(20), aclosing(secrets.changes("s")) as changes:  # type: ignore[type-var]
@@ -278,9 +274,7 @@ async def put_secret(client: KubeClient, namespace: str, name: str, labels: dict
     await client.create(SECRETS.path(namespace=namespace), body)
 
 
-async def test_addon_secret_of_others_is_neither_read_nor_changed_and_one_of_ocm_adopted_on_demand(
-    client: KubeClient,
-) -> None:
+async def test_addon_secret_of_others_is_left_alone_and_one_of_ocm_adopted_on_demand(client: KubeClient) -> None:
     secrets, path = OwnedSecrets(client, "default"), SECRETS.path(namespace="default")
     own = await secrets.write("own", {"a": b"1"}, None)
     assert await secrets.write("own", {"a": b"2"}, own.version) == await secrets.read("own")

@@ -98,9 +98,7 @@ async def test_hub_of_a_release_without_standby_is_recognized_by_its_missing_met
             await client.leave(AgentIdentity(AgentNames(ClusterName("berlin"), AgentId("abcde")), "uid"))
 
 
-async def test_replica_that_accepts_and_stays_silent_is_left_after_five_seconds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_replica_that_accepts_and_stays_silent_is_left_after_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert timedelta(seconds=5) == client_module.WELCOME_TIMEOUT
     monkeypatch.setattr(client_module, "WELCOME_TIMEOUT", timedelta(milliseconds=300))
     monkeypatch.setattr(channel, "DIAGNOSIS_TIMEOUT", timedelta(milliseconds=300))

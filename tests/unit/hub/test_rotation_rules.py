@@ -8,7 +8,9 @@ from hub.api.certificateauthorities.authority import AuthorityId, AuthorityOrder
 from hub.api.certificateauthorities.rotation import Act, Member, RotationStep, RotationSurvey, due_steps, goes_by_time
 from hub.api.certificates import Purpose
 from hub.api.certificatesigningrequests.request import RequestRetention, removed_at
-from hub.api.managedclusters.agent_annotations import LATE_RENEWAL as LATEST
+from hub.api.managedclusters.agent_annotations import (
+    LATE_RENEWAL as LATEST,
+)
 from hub.api.managedclusters.agent_annotations import (
     LONGEST_RENEWAL,
     RENEW,
