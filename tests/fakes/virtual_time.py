@@ -4,6 +4,7 @@ import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
+from functools import wraps
 from heapq import heappop
 from typing import Any, TypeVar
 
@@ -63,6 +64,16 @@ def in_virtual_time(work: Coroutine[Any, Any, T]) -> T:
     """What `work` returns, on a loop of its own."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(work)
+
+
+def in_the_loops_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Has an async test run in virtual time, on a loop of its own."""
+
+    @wraps(test)
+    def played(*args: Any, **named: Any) -> None:
+        in_virtual_time(test(*args, **named))
+
+    return played
 
 
 QUIET = 0.01

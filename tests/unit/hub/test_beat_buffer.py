@@ -21,7 +21,7 @@ from machinery.meta.conditions import TRUE, UNKNOWN, Condition
 from machinery.runtime.clock import Clock, ManualClock
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import fresh_store
-from tests.fakes.virtual_time import LoopClock, in_virtual_time
+from tests.fakes.virtual_time import LoopClock, in_the_loops_time, in_virtual_time
 from tests.unit.hub.conftest import failing
 
 SECOND = timedelta(seconds=1)
@@ -153,9 +153,7 @@ async def test_a_beat_that_waited_for_a_whole_grace_ends_no_silence(world: World
 
 
 @pytest.mark.parametrize("error", [*DEFECTS, *TROUBLES])
-async def test_silence_that_cannot_be_ended_costs_nobody_a_beat(
-    world: World, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+async def test_silence_that_cannot_end_costs_no_beat(world: World, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     mend = wrong(monkeypatch, error)
     with structlog.testing.capture_logs() as lines:
         for sequence in range(1, 4):
@@ -275,19 +273,17 @@ def test_a_silence_ends_though_its_beat_comes_while_another_silence_is_being_end
     assert [acks.seen for acks in in_virtual_time(told())] == [[(1, True)]] * 2
 
 
-def test_beat_that_ends_a_silence_is_acknowledged_although_the_window_ends_while_it_is_stored() -> None:
-    async def story() -> None:
-        clock, acks = LoopClock(asyncio.get_running_loop()), Acks()
-        beats = BeatBuffer(SlowStore(clock, takes=1), clock, SECOND / 50)
-        running = asyncio.create_task(beats.run())
-        beats.hold(C2, 2, acks, available=True, ends_silence=True)
-        await asyncio.sleep(0.9)
-        assert acks.seen == []
-        await asyncio.sleep(0.2)
-        assert acks.seen == [(2, True)]
-        running.cancel()
-
-    in_virtual_time(story())
+@in_the_loops_time
+async def test_beat_that_ends_a_silence_is_acknowledged_although_the_window_ends_while_it_is_stored() -> None:
+    clock, acks = LoopClock(asyncio.get_running_loop()), Acks()
+    beats = BeatBuffer(SlowStore(clock, takes=1), clock, SECOND / 50)
+    running = asyncio.create_task(beats.run())
+    beats.hold(C2, 2, acks, available=True, ends_silence=True)
+    await asyncio.sleep(0.9)
+    assert acks.seen == []
+    await asyncio.sleep(0.2)
+    assert acks.seen == [(2, True)]
+    running.cancel()
 
 
 def test_a_database_that_is_away_is_not_asked_all_the_time_by_many_that_come_back() -> None:

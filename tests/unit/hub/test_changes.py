@@ -45,7 +45,7 @@ from machinery.runtime.clock import Clock, ManualClock
 from tests.checks import check_refusal_of
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import Newcomer, fresh_store
-from tests.fakes.virtual_time import LoopClock, in_virtual_time
+from tests.fakes.virtual_time import LoopClock, in_the_loops_time, in_virtual_time
 from tests.unit.hub.test_revocation import TwoSigners
 
 LONG = timedelta(days=1)
@@ -498,30 +498,28 @@ async def asked(lists: RevocationLists) -> str:
     return str(answer.text)
 
 
-def test_while_the_database_hangs_the_last_lists_are_served_for_a_while_and_nobody_waits_for_others() -> None:
-    async def scenario() -> None:
-        clock = LoopClock(asyncio.get_running_loop())
-        store = HangingStore(clock)
-        store.hangs = True
-        lists = RevocationLists(store, TwoSigners(), clock)
-        async with asyncio.timeout(LISTS_PATIENCE + FRESH):
-            said = await asyncio.gather(*(asked(lists) for _ in range(CALLERS)))
-        assert set(said) == {"ServiceUnavailable"}
-        assert store.asked == 1
-        store.hangs = False
-        await asyncio.sleep(2 * FRESH)
-        first = await asked(lists)
-        assert len(json.loads(first)["lists"]) == 2
-        store.hangs = True
-        await asyncio.sleep(2 * FRESH)
-        assert await asked(lists) == first
-        await asyncio.sleep(KEPT)
-        assert await asked(lists) == "ServiceUnavailable"
-        store.hangs = False
-        await asyncio.sleep(2 * FRESH)
-        assert await asked(lists) == first
-
-    in_virtual_time(scenario())
+@in_the_loops_time
+async def test_while_the_database_hangs_the_last_lists_are_served_for_a_while_and_nobody_waits_for_others() -> None:
+    clock = LoopClock(asyncio.get_running_loop())
+    store = HangingStore(clock)
+    store.hangs = True
+    lists = RevocationLists(store, TwoSigners(), clock)
+    async with asyncio.timeout(LISTS_PATIENCE + FRESH):
+        said = await asyncio.gather(*(asked(lists) for _ in range(CALLERS)))
+    assert set(said) == {"ServiceUnavailable"}
+    assert store.asked == 1
+    store.hangs = False
+    await asyncio.sleep(2 * FRESH)
+    first = await asked(lists)
+    assert len(json.loads(first)["lists"]) == 2
+    store.hangs = True
+    await asyncio.sleep(2 * FRESH)
+    assert await asked(lists) == first
+    await asyncio.sleep(KEPT)
+    assert await asked(lists) == "ServiceUnavailable"
+    store.hangs = False
+    await asyncio.sleep(2 * FRESH)
+    assert await asked(lists) == first
 
 
 def test_only_the_certificate_that_an_agent_came_with_is_noted() -> None:

@@ -1,11 +1,11 @@
 """The election, its Lease, what a replica does while it leads, and for how long nobody leads."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,7 +34,7 @@ from machinery.runtime.tasks import GuardedTasks
 from tests.checks import check_each, check_refusal, present
 from tests.fakes.inline_store import InlineLifeline, InlineStore
 from tests.fakes.memory_lock import MemoryLock, Way
-from tests.fakes.virtual_time import LoopClock, ManualTimetable, VirtualLoop, in_virtual_time
+from tests.fakes.virtual_time import LoopClock, ManualTimetable, VirtualLoop, in_the_loops_time, in_virtual_time
 from tests.unit.hub.controllers.conftest import Hub
 from tests.unit.machinery.election.candidates import SOON, World, played
 
@@ -51,14 +51,6 @@ DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "reference/leadership.md").read_text()
 PHASES = [number / 8 * KUBERNETES.retry.total_seconds() for number in range(9)]
 """Seconds after a renewal at which the fault begins."""
-
-
-def in_the_loops_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    @wraps(test)
-    def played() -> None:
-        in_virtual_time(test())
-
-    return played
 
 
 @asynccontextmanager
@@ -398,28 +390,26 @@ async def ended(*candidates: asyncio.Task[None]) -> None:
 
 
 @pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "cut off from the database"])
-def test_a_holder_of_a_lease_is_followed_no_later_than_the_page_says(*, is_killed: bool) -> None:
-    async def story() -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        gaps = []
-        for phase in PHASES[::3]:
-            world = ByLease(LoopClock(loop))
-            leader, _, line = world.candidate("leader")
-            await asyncio.sleep(phase)
-            follower, flag, _ = world.candidate("follower")
-            await asyncio.sleep(10 * KUBERNETES.retry.total_seconds() + SOON - phase)
-            if is_killed:
-                found = world.lease.record
-                await ended(leader)
-                world.lease.record = found
-            line.away = True
-            gaps.append(await until(partial(_leads, flag)))
-            await ended(leader, follower)
-        assert max(gaps) <= killed_with_a_lease(KUBERNETES).total_seconds() + STEP
-        assert max(gaps) > killed(KUBERNETES).total_seconds(), "no less is promised than can be"
-
-    in_virtual_time(story())
+@in_the_loops_time
+async def test_a_holder_of_a_lease_is_followed_no_later_than_the_page_says(*, is_killed: bool) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    gaps = []
+    for phase in PHASES[::3]:
+        world = ByLease(LoopClock(loop))
+        leader, _, line = world.candidate("leader")
+        await asyncio.sleep(phase)
+        follower, flag, _ = world.candidate("follower")
+        await asyncio.sleep(10 * KUBERNETES.retry.total_seconds() + SOON - phase)
+        if is_killed:
+            found = world.lease.record
+            await ended(leader)
+            world.lease.record = found
+        line.away = True
+        gaps.append(await until(partial(_leads, flag)))
+        await ended(leader, follower)
+    assert max(gaps) <= killed_with_a_lease(KUBERNETES).total_seconds() + STEP
+    assert max(gaps) > killed(KUBERNETES).total_seconds(), "no less is promised than can be"
 
 
 def test_the_runbook_names_every_cause_that_the_metric_tells() -> None:

@@ -79,9 +79,7 @@ def hold(store: InlineStore, *finalizers: str) -> None:
     store.transact(write)
 
 
-async def test_only_a_deleted_cluster_loses_anything_and_an_empty_one_goes_at_once(
-    newcomer: Newcomer, store: InlineStore
-) -> None:
+async def test_only_a_deleted_cluster_loses_anything_and_an_empty_one_goes(newcomer: Newcomer, store: InlineStore) -> None:
     """OCM 5.14: not deleting; deleting, no resources. Our finalizer comes with the deletion, so no write comes before it."""
     newcomer.registered()
     add_addon(store, "a")
@@ -207,9 +205,7 @@ def test_objects_made_while_another_finalizer_holds_the_cluster_go_too(newcomer:
     assert (cluster_of(store), names(store, ADDONS)) == (None, [])
 
 
-async def test_what_is_held_is_looked_at_rarely_and_overdue_on_time(
-    newcomer: Newcomer, store: InlineStore, clock: ManualClock
-) -> None:
+async def test_what_is_held_is_looked_at_rarely_and_on_time(newcomer: Newcomer, store: InlineStore, clock: ManualClock) -> None:
     """A stale policy may delete hundreds of clusters whose agents will never answer."""
     newcomer.registered()
     add_addon(store, "a", finalizers=[HELD])
@@ -243,7 +239,7 @@ async def test_next_priority_is_waited_for_from_its_mark_on(newcomer: Newcomer, 
 
 
 @pytest.mark.parametrize("content", ["none", "goes", "held"])
-async def test_certificates_end_by_the_deadline_whatever_finalizers_hold_a_deleted_cluster(
+async def test_certificates_end_by_the_deadline(
     newcomer: Newcomer, store: InlineStore, clock: ManualClock, content: str
 ) -> None:
     def is_revoked() -> bool:
@@ -390,9 +386,7 @@ async def settle(subject: Namespaces) -> None:
     raise AssertionError(EDGE)
 
 
-async def test_lost_namespace_is_made_and_a_known_one_needs_no_step(
-    newcomer: Newcomer, store: InlineStore, clock: ManualClock
-) -> None:
+async def test_lost_namespace_is_made_and_known_ones_wait(newcomer: Newcomer, store: InlineStore, clock: ManualClock) -> None:
     newcomer.join(newcomer.bootstrap())
     await settle(Namespaces(store))
     assert found(store, EDGE) is None

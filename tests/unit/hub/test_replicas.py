@@ -32,7 +32,7 @@ from machinery.runtime.event_loop import LEAST_RATE
 from tests.checks import check_each, check_refusal, check_refusal_of, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import fresh_store
-from tests.fakes.virtual_time import in_virtual_time
+from tests.fakes.virtual_time import in_the_loops_time
 from tests.unit.hub.test_sessions import AGENT, EDGE, FAR, TICK, Open
 
 OTHER = AgentId("aaaaa")
@@ -316,79 +316,68 @@ class Drained(Open):
         self.ended_at = asyncio.get_running_loop().time()
 
 
-def test_sessions_are_told_at_a_rate_and_those_that_stay_are_ended_after_the_grace() -> None:
+@in_the_loops_time
+async def test_sessions_are_told_at_a_rate_and_those_that_stay_are_ended_after_the_grace() -> None:
     sessions = [Drained(f"s{number}") for number in range(1_000)]
-
-    async def scene() -> None:
-        cordon = Cordon(GRACE, lambda: list(sessions))
-        running = asyncio.create_task(cordon.run())
-        cordon.check()
-        cordon.order(True)  # noqa: FBT003 - what is ordered
-        check_refusal(UnavailableError, cordon.check, match="drained")
-        await check_refusal_of(RuntimeError, cordon.ready(), match="uncordon")
-        stays = sessions[0]
-        await asyncio.sleep(10)
-        del sessions[1:]
-        await asyncio.sleep(GRACE.total_seconds())
-        [(at, hint, why)] = stays.told
-        assert at == pytest.approx(0, abs=0.1)
-        assert (hint, "drained" in why) == (HINT, True)
-        [error] = stays.ended
-        assert isinstance(error, UnavailableError)
-        assert stays.ended_at - at >= GRACE.total_seconds()
-        running.cancel()
-
     everybody = list(sessions)
-    in_virtual_time(scene())
+    cordon = Cordon(GRACE, lambda: list(sessions))
+    running = asyncio.create_task(cordon.run())
+    cordon.check()
+    cordon.order(True)  # noqa: FBT003 - what is ordered
+    check_refusal(UnavailableError, cordon.check, match="drained")
+    await check_refusal_of(RuntimeError, cordon.ready(), match="uncordon")
+    stays = sessions[0]
+    await asyncio.sleep(10)
+    del sessions[1:]
+    await asyncio.sleep(GRACE.total_seconds())
+    [(at, hint, why)] = stays.told
+    assert at == pytest.approx(0, abs=0.1)
+    assert (hint, "drained" in why) == (HINT, True)
+    [error] = stays.ended
+    assert isinstance(error, UnavailableError)
+    assert stays.ended_at - at >= GRACE.total_seconds()
+    running.cancel()
     assert all(len(each.told) == 1 for each in everybody), "each is told, and once"
     assert max(each.told[0][0] for each in everybody) == pytest.approx(1_000 / LEAST_RATE, rel=0.05)
     assert not any(each.ended for each in everybody[1:]), "who has gone is ended by nobody"
 
 
-def test_canceled_drain_ends_no_session_and_a_new_order_gives_the_whole_grace_anew() -> None:
+@in_the_loops_time
+async def test_canceled_drain_ends_no_session_and_a_new_order_gives_the_whole_grace_anew() -> None:
     session = Drained("s")
-
-    async def scene() -> None:
-        cordon = Cordon(GRACE, lambda: [session])
-        running = asyncio.create_task(cordon.run())
-        for _ in range(2):
-            cordon.order(True)  # noqa: FBT003 - what is ordered
-            await asyncio.sleep(1)
-            cordon.order(False)  # noqa: FBT003 - likewise
-            cordon.check()
-            await cordon.ready()
-            await asyncio.sleep(2 * GRACE.total_seconds())
-        assert (len(session.told), session.ended) == (2, [])
-        cordon.order(True)  # noqa: FBT003 - likewise
-        await asyncio.sleep(GRACE.total_seconds() - 1)
-        cordon.order(False)  # noqa: FBT003 - likewise
-        cordon.order(True)  # noqa: FBT003 - in the same moment
-        await asyncio.sleep(GRACE.total_seconds() - 1)
-        assert (len(session.told), session.ended) == (4, [])
-        await asyncio.sleep(2)
-        assert len(session.ended) == 1
-        running.cancel()
-
-    in_virtual_time(scene())
-
-
-def test_a_fleet_that_is_told_for_longer_than_half_the_grace_is_told_faster() -> None:
-    sessions = [Drained(f"s{number}") for number in range(600)]
-
-    async def scene() -> None:
-        cordon = Cordon(timedelta(seconds=2), lambda: list(sessions))
-        running = asyncio.create_task(cordon.run())
+    cordon = Cordon(GRACE, lambda: [session])
+    running = asyncio.create_task(cordon.run())
+    for _ in range(2):
         cordon.order(True)  # noqa: FBT003 - what is ordered
-        await asyncio.sleep(1.1)
-        assert all(each.told for each in sessions)
-        running.cancel()
+        await asyncio.sleep(1)
+        cordon.order(False)  # noqa: FBT003 - likewise
+        cordon.check()
+        await cordon.ready()
+        await asyncio.sleep(2 * GRACE.total_seconds())
+    assert (len(session.told), session.ended) == (2, [])
+    cordon.order(True)  # noqa: FBT003 - likewise
+    await asyncio.sleep(GRACE.total_seconds() - 1)
+    cordon.order(False)  # noqa: FBT003 - likewise
+    cordon.order(True)  # noqa: FBT003 - in the same moment
+    await asyncio.sleep(GRACE.total_seconds() - 1)
+    assert (len(session.told), session.ended) == (4, [])
+    await asyncio.sleep(2)
+    assert len(session.ended) == 1
+    running.cancel()
 
-    in_virtual_time(scene())
+
+@in_the_loops_time
+async def test_a_fleet_that_is_told_for_longer_than_half_the_grace_is_told_faster() -> None:
+    sessions = [Drained(f"s{number}") for number in range(600)]
+    cordon = Cordon(timedelta(seconds=2), lambda: list(sessions))
+    running = asyncio.create_task(cordon.run())
+    cordon.order(True)  # noqa: FBT003 - what is ordered
+    await asyncio.sleep(1.1)
+    assert all(each.told for each in sessions)
+    running.cancel()
 
 
-def test_second_agent_of_a_cluster_is_shown_until_it_has_not_been_refused_for_a_while(
-    store: InlineStore, clock: ManualClock
-) -> None:
+def test_second_agent_is_shown_until_it_was_not_refused_for_a_while(store: InlineStore, clock: ManualClock) -> None:
     store.transact(clusters.put, {"metadata": {"name": EDGE}}, None, "ann")
     store.transact(draining.open_session, opened(ONE, "s1"))
     assert shown(store) == ""

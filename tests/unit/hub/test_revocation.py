@@ -128,7 +128,7 @@ def test_cluster_is_revoked_once_with_all_that_is_its_own(newcomer: Newcomer, st
     assert rules.told(again) == 'agent "agent-1" of cluster "edge" revoked by ann: nothing of it was good any more'
 
 
-def test_revoked_cluster_is_not_available_from_that_transaction_on_until_it_has_registered_again(
+def test_revoked_cluster_is_not_available_until_it_joins_again(
     newcomer: Newcomer, store: InlineStore, clock: ManualClock
 ) -> None:
     """Whatever takes its last certificate, and whatever its former agent sends meanwhile."""
@@ -212,7 +212,7 @@ def test_serial_is_revoked_with_its_recovery_certificate_or_as_a_credential(newc
     check_refusal(ForbiddenError, newcomer.join, bound, match="revoked")
 
 
-def test_only_a_new_credential_brings_a_revoked_cluster_back(
+def test_only_a_new_credential_brings_back_a_revoked_cluster(
     newcomer: Newcomer, store: InlineStore, clock: ManualClock
 ) -> None:
     newcomer.registered()
@@ -234,7 +234,7 @@ def test_only_a_new_credential_brings_a_revoked_cluster_back(
     assert newcomer.certificate().is_open(clock.now())
 
 
-def test_request_that_slipped_in_with_an_older_one_is_not_issued(
+def test_late_request_with_an_older_credential_is_not_issued(
     newcomer: Newcomer, store: InlineStore, clock: ManualClock
 ) -> None:
     """Its transaction had looked for revocations before this one committed: what is signed is decided anew."""
@@ -340,9 +340,7 @@ def test_each_ca_lists_its_own_and_the_oldest_those_from_before_names_were_kept(
     check_refusal(NotFoundError, sign, store, signer, "hub/00000000000000cc")
 
 
-def test_list_is_signed_anew_at_half_its_life_or_a_revocation(
-    store: InlineStore, signer: TwoSigners, clock: ManualClock
-) -> None:
+def test_list_is_signed_anew_at_half_its_life_or_revocation(store: InlineStore, signer: TwoSigners, clock: ManualClock) -> None:
     serial = add(store, 1)
     first, count = sign(store, signer), signer.signed
     clock.advance(LIFETIME / 2 - timedelta(seconds=1))
@@ -421,9 +419,7 @@ def test_replaced_agent_does_not_come_back(newcomer: Newcomer, store: InlineStor
     check_refusal(ForbiddenError, recover, newcomer, holder, match='agent "agent-2" has taken the place of agent "agent-1"')
 
 
-def test_recovery_certificate_is_for_its_agent_alone_until_it_expires(
-    newcomer: Newcomer, clock: ManualClock, holder: CertificateRecord
-) -> None:
+def test_recovery_certificate_is_for_its_agent_alone(newcomer: Newcomer, clock: ManualClock, holder: CertificateRecord) -> None:
     others: tuple[dict[str, Any], ...] = (
         {"cluster": ClusterName("other")},
         {"agent": AgentId("other")},

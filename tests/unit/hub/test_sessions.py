@@ -30,7 +30,7 @@ from spoke.domain.schedule import PATIENCE, SILENCE, patience
 from tests.checks import check_refusal, check_refusal_of, check_results
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import fresh_store
-from tests.fakes.virtual_time import LoopClock, VirtualLoop, in_virtual_time
+from tests.fakes.virtual_time import LoopClock, VirtualLoop, in_the_loops_time, in_virtual_time
 
 EDGE, FAR, AGENT = ClusterName("edge"), ClusterName("far"), AgentId("xk7pq")
 SERIAL = SerialNumber(10)
@@ -270,33 +270,29 @@ async def _reads(store: Belled, seconds: float) -> int:
     return store.reads - before
 
 
-def test_others_sessions_are_looked_at_when_the_bell_rings_and_seldom_else() -> None:
-    async def play() -> None:
-        store = Belled()
-        following = asyncio.create_task(Sessions(store, "one").follow_others())
-        await asyncio.sleep(2)
-        assert await _reads(store, 60) <= 12
+@in_the_loops_time
+async def test_others_sessions_are_looked_at_when_the_bell_rings_and_seldom_else() -> None:
+    store = Belled()
+    following = asyncio.create_task(Sessions(store, "one").follow_others())
+    await asyncio.sleep(2)
+    assert await _reads(store, 60) <= 12
+    store.ring()
+    assert await _reads(store, POLL.total_seconds() + 0.2) >= 1
+    store.hung = False
+    store.ring()  # as a bell that breaks does
+    assert await _reads(store, 60) >= 100
+    following.cancel()
+
+
+@in_the_loops_time
+async def test_a_storm_of_sessions_is_looked_at_no_more_than_twice_a_second() -> None:
+    store = Belled()
+    following = asyncio.create_task(Sessions(store, "one").follow_others())
+    for _ in range(600):
         store.ring()
-        assert await _reads(store, POLL.total_seconds() + 0.2) >= 1
-        store.hung = False
-        store.ring()  # as a bell that breaks does
-        assert await _reads(store, 60) >= 100
-        following.cancel()
-
-    in_virtual_time(play())
-
-
-def test_a_storm_of_sessions_is_looked_at_no_more_than_twice_a_second() -> None:
-    async def play() -> None:
-        store = Belled()
-        following = asyncio.create_task(Sessions(store, "one").follow_others())
-        for _ in range(600):
-            store.ring()
-            await asyncio.sleep(0.1)
-        assert 100 <= store.reads <= 130
-        following.cancel()
-
-    in_virtual_time(play())
+        await asyncio.sleep(0.1)
+    assert 100 <= store.reads <= 130
+    following.cancel()
 
 
 # Acknowledgements.
@@ -389,19 +385,17 @@ class Leaving:
         self.ended.append(error)
 
 
-def test_old_session_is_asked_to_leave_and_ended_after_its_grace_unless_it_ended_itself() -> None:
-    async def play() -> None:
-        age, stays, gone, ageless = Age(seconds(10), seconds(8)), Leaving(), Leaving(), Leaving()
-        Aging(age, cast("OpenSession", stays))
-        Aging(age, cast("OpenSession", gone)).cancel()
-        Aging(Age(timedelta(), age.grace), cast("OpenSession", ageless))
-        await asyncio.sleep(10)
-        assert (stays.hints, stays.ended) == ([age.grace / 2], [])
-        await asyncio.sleep(10)
-        assert [type(error) for error in stays.ended] == [UnavailableError]
-        assert gone.hints == ageless.hints == []
-
-    in_virtual_time(play())
+@in_the_loops_time
+async def test_old_session_is_asked_to_leave_and_ended_after_its_grace_unless_it_ended_itself() -> None:
+    age, stays, gone, ageless = Age(seconds(10), seconds(8)), Leaving(), Leaving(), Leaving()
+    Aging(age, cast("OpenSession", stays))
+    Aging(age, cast("OpenSession", gone)).cancel()
+    Aging(Age(timedelta(), age.grace), cast("OpenSession", ageless))
+    await asyncio.sleep(10)
+    assert (stays.hints, stays.ended) == ([age.grace / 2], [])
+    await asyncio.sleep(10)
+    assert [type(error) for error in stays.ended] == [UnavailableError]
+    assert gone.hints == ageless.hints == []
 
 
 def test_sessions_that_began_together_leave_apart_and_before_their_connections_end() -> None:
@@ -513,20 +507,18 @@ def watch(health: HealthService) -> Any:
     return health.Watch(wire.HealthCheckRequest(), SimpleNamespace(abort=refuse))
 
 
-def test_health_watches_end_after_an_hour_and_are_bounded_in_number() -> None:
-    async def play() -> None:
-        health = HealthService()
-        await health.set_serving(serving=True)
-        assert [answer.status async for answer in watch(health)] == [wire.HealthCheckResponse.SERVING]
-        assert asyncio.get_running_loop().time() == WATCHED_FOR.total_seconds()
-        watches = [watch(health) for _ in range(MOST_WATCHES)]
-        for each in watches:
-            await anext(each)
-        await check_refusal_of(RefusedError, anext(watch(health)))
-        await watches[0].aclose()
-        watches[0] = watch(health)
-        await anext(watches[0])
-        for each in watches:
-            await each.aclose()
-
-    in_virtual_time(play())
+@in_the_loops_time
+async def test_health_watches_end_after_an_hour_and_are_bounded_in_number() -> None:
+    health = HealthService()
+    await health.set_serving(serving=True)
+    assert [answer.status async for answer in watch(health)] == [wire.HealthCheckResponse.SERVING]
+    assert asyncio.get_running_loop().time() == WATCHED_FOR.total_seconds()
+    watches = [watch(health) for _ in range(MOST_WATCHES)]
+    for each in watches:
+        await anext(each)
+    await check_refusal_of(RefusedError, anext(watch(health)))
+    await watches[0].aclose()
+    watches[0] = watch(health)
+    await anext(watches[0])
+    for each in watches:
+        await each.aclose()

@@ -240,9 +240,7 @@ def named(folder: Path, environment: dict[str, str], name: str | None = None) ->
         return replica_name(settings, directory, environment)
 
 
-def test_name_of_a_replica_comes_from_its_setting_pod_host_or_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_name_of_a_replica_is_of_its_setting_pod_host_or_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "Machine_7.example.com")
     assert named(tmp_path, {**SHARED, "POD_NAME": "hub-1"}, "east") == "east"
     assert named(tmp_path, {**SHARED, "POD_NAME": "hub-1"}) == "hub-1"

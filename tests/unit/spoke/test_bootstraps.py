@@ -126,9 +126,7 @@ async def test_secret_may_name_further_keys_as_files(secrets: MemorySecrets) -> 
 
 @pytest.mark.parametrize("driver", list(Driver))
 @pytest.mark.parametrize("token", [{}, {"token": "opaque"}])
-async def test_an_agent_runs_no_command_of_a_bootstrap_kubeconfig(
-    tmp_path: Path, driver: Driver, token: dict[str, str]
-) -> None:
+async def test_no_command_of_a_bootstrap_kubeconfig_is_run(tmp_path: Path, driver: Driver, token: dict[str, str]) -> None:
     """Neither of a file nor of a secret, which others may write: a plug-in is for people's kubeconfigs."""
     ran = tmp_path / "ran"
     version = "client.authentication.k8s.io/v1"

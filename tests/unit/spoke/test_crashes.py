@@ -146,9 +146,7 @@ async def changes_hub(mortal: Mortal) -> tuple[Callable[[], object], str, int]:
 
 @pytest.mark.parametrize(("scene", "fewest"), [(joins, 6), (joins_with_approvals, 6), (renews, 6), (changes_hub, 1)])
 @repeated(1, 20)
-async def test_whatever_write_kills_it_the_next_life_has_a_credential_of_each_hub_and_no_second_registration(
-    tmp_path: Path, scene: Scene, fewest: int, trial: int
-) -> None:
+async def test_whatever_write_kills_it_no_life_registers_twice(tmp_path: Path, scene: Scene, fewest: int, trial: int) -> None:
     write = 0
     while True:
         write += 1

@@ -102,9 +102,7 @@ async def test_all_steps_of_an_agent_that_is_well_say_so_and_nothing_is_written(
     assert steps["hub"].ok
 
 
-async def test_agent_that_is_stopped_has_left_waits_or_lacks_its_namespace_is_never_well(
-    joined: Stage, network: WordyNetwork
-) -> None:
+async def test_agent_that_is_stopped_left_or_lacks_its_namespace_is_never_well(joined: Stage, network: WordyNetwork) -> None:
     lock = MemoryLock(joined.clock)
     elsewhere = replace(patient(joined, network), probes="127.0.0.1:0", lock=lock, namespace="agents")
     assert not (await found(elsewhere))["agent"].ok, "it never ran"
@@ -136,9 +134,7 @@ async def test_agent_that_is_stopped_has_left_waits_or_lacks_its_namespace_is_ne
     assert "hubctl get csr" in steps["agent"].advice
 
 
-async def test_cluster_that_waits_for_approval_was_denied_or_is_not_accepted_is_never_well(
-    stage: Stage, network: WordyNetwork
-) -> None:
+async def test_cluster_that_waits_was_denied_or_is_not_accepted_is_never_well(stage: Stage, network: WordyNetwork) -> None:
     stage.hub.approve = stage.hub.accept = False
     stage.options = replace(
         stage.options, pauses=replace(stage.options.pauses, denied=Pause(timedelta(seconds=2), timedelta(seconds=2)))
@@ -160,9 +156,7 @@ async def test_cluster_that_waits_for_approval_was_denied_or_is_not_accepted_is_
         assert (step.ok, step.advice) == (False, "accept the cluster on the hub: hubctl accept NAME"), step
 
 
-async def test_agent_that_only_its_hub_or_its_lease_tells_of_is_not_well_before_it_is_accepted_or_once_it_is_denied(
-    joined: Stage, network: WordyNetwork
-) -> None:
+async def test_agent_known_by_its_hub_alone_is_well_only_while_it_is_accepted(joined: Stage, network: WordyNetwork) -> None:
     (cluster,) = joined.hub.clusters
     elsewhere = replace(patient(joined, network), probes="127.0.0.1:0")
     for accepted, denied, said in ((False, False, "not accepted"), (False, True, "denies"), (True, False, "has accepted")):
@@ -199,9 +193,7 @@ async def test_before_the_first_registration_the_bootstrap_kubeconfig_is_followe
     assert "hub" not in steps
 
 
-async def test_stored_credential_that_cannot_be_used_is_named_and_the_bootstrap_kubeconfig_followed(
-    joined: Stage, network: WordyNetwork
-) -> None:
+async def test_unusable_stored_credential_is_named_and_the_bootstrap_one_followed(joined: Stage, network: WordyNetwork) -> None:
     class Refused(MemorySecrets):
         async def read(self, name: str) -> SecretSnapshot:
             raise ForbiddenError(f"{name} is forbidden")
@@ -248,9 +240,7 @@ async def test_each_fault_is_found_where_it_is_with_advice(joined: Stage) -> Non
     assert "spoke run" in step.advice
 
 
-async def test_what_the_hub_says_of_itself_its_clock_and_the_credential_is_compared(
-    joined: Stage, network: WordyNetwork
-) -> None:
+async def test_what_the_hub_says_of_itself_its_clock_and_credentials_is_compared(joined: Stage, network: WordyNetwork) -> None:
     async def step(**changes: Any) -> DoctorStep:
         return (await found(replace(patient(joined, network), **changes)))["hub"]
 

@@ -171,9 +171,7 @@ class Stubborn(MemorySecrets):
 
 @pytest.mark.parametrize("ill", ["away", "silent"])
 @pytest.mark.parametrize("lost", [False, True])
-async def test_an_owner_that_cannot_be_put_back_after_a_failed_move_is_put_back_as_soon_as_it_can(
-    world: Several, ill: str, *, lost: bool
-) -> None:
+async def test_an_owner_is_put_back_after_a_failed_move_as_soon_as_it_can(world: Several, ill: str, *, lost: bool) -> None:
     world.secrets = secrets = Stubborn()
     async with world.running():
         await world.ready()

@@ -78,9 +78,7 @@ async def test_first_beat_is_sent_at_once_when_the_cluster_is_accepted_and_every
 
 
 @pytest.mark.parametrize(("drawn", "part"), [(0.0, 1.0), (1.0, 0.75)])
-async def test_the_interval_is_shortened_by_up_to_a_quarter_and_a_new_verdict_is_beaten_at_once(
-    drawn: float, part: float
-) -> None:
+async def test_the_interval_shrinks_by_up_to_a_quarter_and_a_new_verdict_is_beaten_at_once(drawn: float, part: float) -> None:
     on, told = session(), list[float]()
     on.hub.beat_interval = timedelta(seconds=80)
     lease = controller(on, told=told, random=drawn)
@@ -176,9 +174,7 @@ def test_a_range_without_a_choice_of_steps_is_drawn_from_evenly(interval: timede
 
 @pytest.mark.parametrize(("interval", "steps"), [(10, (8, 10)), (15, (12, 14)), (30, (24, 26, 28, 30))])
 @pytest.mark.parametrize("late", [timedelta(milliseconds=1), SPREAD])
-def test_who_came_back_together_has_a_choice_of_steps_wherever_it_stands_behind_one(
-    interval: float, steps: tuple[int, ...], late: timedelta
-) -> None:
+def test_who_came_back_together_has_a_choice_of_steps(interval: float, steps: tuple[int, ...], late: timedelta) -> None:
     now = EPOCH + timedelta(days=20_000) + late
     taken = [(pause(timedelta(seconds=interval), number / 1_000, now) + late) // STEP * STEP for number in range(1_000)]
     assert {step: taken.count(step) for step in sorted(set(taken))} == {
@@ -224,9 +220,7 @@ async def test_agents_beat_in_step_by_the_clock_of_their_hub(tmp_path: Path, mon
         assert max(between) < timedelta(seconds=10.1)
 
 
-async def test_where_every_beat_is_a_request_of_its_own_nobody_is_in_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_where_every_beat_is_its_own_request_nobody_is_in_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     others = frozenset(Capability) - {Capability.ACKNOWLEDGED_BEATS}
     monkeypatch.setattr(MemoryHubClient, "capabilities", property(lambda _: others))
     found = [moment for moments in await beats_of_agents(tmp_path, monkeypatch) for moment in moments]

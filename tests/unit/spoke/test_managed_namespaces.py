@@ -108,9 +108,7 @@ async def test_the_agent_reports_namespaces_with_its_status_and_makes_a_lost_one
         await until(lambda: "b" in stage.cluster.namespaces and "true" not in stage.cluster.namespaces["a"].values())
 
 
-async def test_a_cluster_gets_its_namespaces_once_it_is_accepted_and_one_that_fails_is_an_event_at_the_hub(
-    stage: Stage,
-) -> None:
+async def test_a_cluster_gets_its_namespaces_once_accepted_and_one_that_fails_is_an_event_at_the_hub(stage: Stage) -> None:
     stage.hub.accept = False
     stage.hub.namespaces = (A, B)
     stage.cluster.refused_namespaces.add("b")

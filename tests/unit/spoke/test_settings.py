@@ -48,9 +48,7 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -
     assert settings.bootstrap_kubeconfig == (Path("f"),)
 
 
-def test_agent_of_these_settings_is_found_while_it_runs_and_never_that_of_another_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_agent_of_these_settings_is_found_and_never_another_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     settings, fixed = read(), read(health_listen="127.0.0.1:8000")
     with published(settings, "127.0.0.1:4242"), published(fixed, "127.0.0.1:8000"):

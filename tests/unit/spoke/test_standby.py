@@ -298,9 +298,7 @@ async def test_next_ca_of_a_hub_is_stored_and_confirmed(stage: ReserveStage) -> 
 
 
 @pytest.mark.parametrize("whole", [True, False])
-async def test_slot_of_a_hub_that_left_the_list_is_deleted_when_the_whole_list_is_known(
-    stage: ReserveStage, *, whole: bool
-) -> None:
+async def test_slot_of_a_hub_off_the_list_is_deleted_once_the_whole_list_is_known(stage: ReserveStage, *, whole: bool) -> None:
     await stage.secrets.write("hub-kubeconfig-secret-dddddddd", {"tls.crt": b"x"}, None)
     await stage.secrets.write("hub-kubeconfig-secret-of-somebody", {"tls.crt": b"x"}, None)
     async with stage.running():

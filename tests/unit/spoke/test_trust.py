@@ -76,7 +76,7 @@ def test_invalid_bundle_of_authorities_is_refused() -> None:
     ("answers", "error"),
     [([True], None), ([False, True, True], None), ([False, False], UnavailableError), ([False, True] * TRIALS, InvalidError)],
 )
-async def test_bundle_is_refused_only_when_the_hub_answers_by_the_trusted_authorities_and_never_by_it(
+async def test_bundle_is_refused_only_by_a_trusted_answer(
     stage: Stage, answers: list[bool], error: type[Exception] | None
 ) -> None:
     """A replica that dies between two connections says nothing of a bundle. `answers`: whether each connection succeeds."""
@@ -396,9 +396,7 @@ def ownership(secrets: MemorySecrets) -> OwnerRecord:
     return OwnerRecord(secrets, ManualClock(), ManualClock())
 
 
-async def test_a_change_of_owner_names_the_hub_with_its_credential_and_a_higher_epoch_and_keeps_what_others_put_there(
-    ownership: OwnerRecord, secrets: MemorySecrets
-) -> None:
+async def test_a_change_of_owner_raises_the_epoch_and_keeps_others_keys(ownership: OwnerRecord, secrets: MemorySecrets) -> None:
     first = await ownership.give(await ownership.read(), A, FIRST)
     present = await secrets.read(OWNER)
     await secrets.write(OWNER, {**present.contents, "note": b"theirs"}, present.version)
@@ -418,9 +416,7 @@ async def test_of_two_copies_that_change_the_owner_one_sees_that_it_was_overtake
     await ownership.confirm(won)
 
 
-async def test_raised_epoch_keeps_a_renewed_credential_and_writes_over_a_secret_that_was_put_back(
-    ownership: OwnerRecord, secrets: MemorySecrets
-) -> None:
+async def test_raised_epoch_keeps_the_renewed_credential(ownership: OwnerRecord, secrets: MemorySecrets) -> None:
     known = await ownership.give(await ownership.read(), A, FIRST)
     present = await secrets.read(OWNER)
     await secrets.write(OWNER, {**present.contents, "tls.crt": b"renewed", "note": b"theirs"}, present.version)
@@ -435,9 +431,7 @@ async def test_raised_epoch_keeps_a_renewed_credential_and_writes_over_a_secret_
         assert (known.hub_id, known.contents["tls.crt"], known.epoch) == (A, b"renewed", before.epoch + 1)
 
 
-async def test_secret_that_others_create_change_or_delete_between_read_and_write_is_written_all_the_same(
-    secrets: MemorySecrets,
-) -> None:
+async def test_secret_that_others_change_between_read_and_write_is_written_all_the_same(secrets: MemorySecrets) -> None:
     slot = Slot(secrets, "s")
     assert await slot.read() == {}
     await secrets.write("s", {"theirs": b"1"}, None)
@@ -571,9 +565,7 @@ async def test_a_rebuilt_cluster_under_an_old_name_is_told_what_to_do(stage: Sta
     assert len(stage.hub.sessions) == 1
 
 
-async def test_secrets_that_somebody_deletes_are_created_again_by_a_healthy_agent_and_reported(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_deleted_secrets_are_created_again_and_reported(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spoke.credentials.slot.RESTORE_PERIOD", timedelta(milliseconds=10))
     secrets = stage.secrets
     assert isinstance(secrets, MemorySecrets)

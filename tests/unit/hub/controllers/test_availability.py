@@ -312,9 +312,7 @@ def test_shorter_lease_has_its_whole_grace_from_then_on(available: InlineStore, 
     assert expire(available, started) == Expiry(expired=True, look_again=timedelta(seconds=10))
 
 
-def test_longer_lease_and_other_changes_give_no_new_grace(
-    available: InlineStore, clock: ManualClock, started: datetime
-) -> None:
+def test_longer_lease_or_other_changes_give_no_new_grace(available: InlineStore, clock: ManualClock, started: datetime) -> None:
     clock.advance(GRACE)
     set_lease(available, 61)
     available.transact(clusters.report_status, EDGE, StatusReport(conditions=(rules.AVAILABLE,), kubernetes_version="v9"), "a")

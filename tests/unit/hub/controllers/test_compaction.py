@@ -122,9 +122,7 @@ async def test_a_disk_that_fills_up_costs_history_and_is_told(hub: Hub, monkeypa
     assert ledger.floor == ledger.compacted, "with no room at all nothing is kept but what watches need"
 
 
-async def test_each_transaction_passes_a_portion_and_no_part_is_asked_in_vain(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_each_transaction_passes_a_portion_and_no_part_asks_in_vain(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many steps the log takes: whoever asks holds the lock that all writers wait for."""
     hub.join("c1")
     relabel(hub, 100, timedelta(seconds=1))
@@ -173,9 +171,7 @@ async def test_what_a_clock_that_was_ahead_has_written_holds_up_nothing(hub: Hub
         assert [entry.sequence for entry in hub.store.transact(lambda tx: tx.audit.find(AuditQuery()))] == left
 
 
-async def test_audit_records_go_before_their_time_above_their_size_and_never_for_those_of_strangers(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_audit_records_above_their_size_go_early_and_not_for_strangers(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction_module, "STRANGERS_KEPT", 100)
     monkeypatch.setattr(audit, "SHORTENED_AT_ONCE", 2)
     known = [replace(entry_of(hub.clock.now()), sequence=number, document=b"x" * 800) for number in range(1, 11)]

@@ -40,7 +40,7 @@ from machinery.runtime.tasks import GuardedTasks
 from tests.checks import present
 from tests.fakes.controllers import builder_of, work
 from tests.fakes.fleetwork import find
-from tests.fakes.virtual_time import ManualTimetable, in_virtual_time
+from tests.fakes.virtual_time import ManualTimetable, in_the_loops_time
 from tests.unit.hub.controllers.conftest import Hub
 from tests.unit.hub.test_approval_rules import put_rule
 
@@ -425,7 +425,8 @@ def addon(namespace: str, name: str, priority: int = 0) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": namespace, "annotations": notes, "finalizers": ["example.com/pre-delete"]}}
 
 
-def test_what_is_let_go_of_late_is_noticed_soon() -> None:
+@in_the_loops_time
+async def test_what_is_let_go_of_late_is_noticed_soon() -> None:
     """After ten minutes a deleted cluster, or namespace, that nobody lets go of is looked at once a minute."""
     hub, late = Hub(), ClusterName("c1")
 
@@ -446,19 +447,16 @@ def test_what_is_let_go_of_late_is_noticed_soon() -> None:
         stored = hub.store.transact(addons.find, late, AddOnName(name))
         return doc.is_deleting(stored.document)
 
-    async def play() -> None:
-        hub.join("c1")
-        hub.accept("c1")
-        async with working(hub):
-            hub.store.transact(make)
-            hub.store.transact(delete)
-            await asyncio.sleep(5)
-            assert (is_marked("first"), is_marked("second")) == (True, False)
-            hub.clock.advance(timedelta(minutes=10))
-            await asyncio.sleep(630)  # the looks are a minute apart now, and the next ones half a minute away
-            hub.store.transact(let_go, "c1", "first")
-            hub.store.transact(let_go, "east", "other")
-            within = 2 * deletion.NAMESPACE_CHECKS
-            await until(hub, lambda: is_marked("second") and not hub.store.transact(namespaces.get, "east"), within)
-
-    in_virtual_time(play())
+    hub.join("c1")
+    hub.accept("c1")
+    async with working(hub):
+        hub.store.transact(make)
+        hub.store.transact(delete)
+        await asyncio.sleep(5)
+        assert (is_marked("first"), is_marked("second")) == (True, False)
+        hub.clock.advance(timedelta(minutes=10))
+        await asyncio.sleep(630)  # the looks are a minute apart now, and the next ones half a minute away
+        hub.store.transact(let_go, "c1", "first")
+        hub.store.transact(let_go, "east", "other")
+        within = 2 * deletion.NAMESPACE_CHECKS
+        await until(hub, lambda: is_marked("second") and not hub.store.transact(namespaces.get, "east"), within)
