@@ -15,6 +15,8 @@ from machinery.runtime.clock import Clock
 
 K = TypeVar("K", bound=Hashable)
 
+RESOLUTION = 1e-6
+"""Seconds. `pause` rounds to it, so a key is due as much earlier: otherwise `wait` would return without a key to take."""
 MAX_REPLACED = 64
 """Replaced times that may remain in the heap, beside as many as there are keys with a time."""
 
@@ -68,9 +70,9 @@ class WorkQueue(Generic[K]):
         The caller must call `done` after its work on them.
         """
         self._drop_replaced()
-        now = self._now()
+        now = self._now() + RESOLUTION
         until = now + ahead.total_seconds() if self._order and self._order[0][0] <= now else now
-        while self._order and self._order[0][0] <= until and len(self._ready) < at_most:
+        while self._order and self._order[0][0] <= (until if len(self._ready) < at_most else now):
             self.add(heappop(self._order)[2])
             self._drop_replaced()
         keys = tuple(islice(self._ready, at_most))

@@ -12,8 +12,9 @@ from machinery.errors import ConflictError, UnavailableError
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.controller import FIRST, LONGEST, Batch, BatchReconciler, Controller
 from machinery.runtime.tasks import GuardedTasks, TaskEndedError
+from machinery.runtime.work_queue import WorkQueue
 from tests.checks import present
-from tests.fakes.virtual_time import in_virtual_time
+from tests.fakes.virtual_time import VirtualLoop, in_virtual_time
 
 
 class Steps:
@@ -115,6 +116,34 @@ async def test_keys_of_a_batch_that_fails_are_tried_alone_and_the_failing_one_la
         await controller.step()
     assert pauses[0] <= FIRST
     assert LONGEST / 2 <= pauses[-1] <= LONGEST
+
+
+def test_delayed_key_is_taken_although_other_keys_are_added_again_and_again() -> None:
+    clock = ManualClock()
+    queue = WorkQueue[str](clock)
+    for key in "ab":
+        queue.add(key)
+    queue.add_after("late", timedelta(seconds=1))
+    clock.advance(timedelta(seconds=1))
+    taken = list[str]()
+    for _ in range(3):
+        taken += (keys := queue.take())
+        queue.done(keys)
+        for key in keys:
+            queue.add(key)
+    assert taken == ["a", "b", "late"]
+
+
+def test_wait_for_a_delayed_key_returns_when_it_can_be_taken() -> None:
+    async def work() -> Sequence[str]:
+        queue, loop = WorkQueue[str](), asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        queue.add_after("a", timedelta(seconds=1))
+        loop.stand_still(7e-7)  # a part of a microsecond, which no delay can express
+        await queue.wait()
+        return queue.take()
+
+    assert in_virtual_time(work()) == ("a",)
 
 
 async def forever() -> None:
