@@ -174,9 +174,10 @@ class Controller(Generic[K]):
         outcome = "error" if batch.failed else "success"
         self.outcomes[outcome] += 1
         self._observe(self.name, outcome)
-        for key, delay in batch.done.items():
+        for key in {*keys, *batch.done}.difference(batch.failed, batch.untried):
             self._failures.pop(key, None)
             self._logged.pop(key, None)
+        for key, delay in batch.done.items():
             if delay is not None:
                 self.queue.add_after(key, delay)
         if many and batch.is_store_unavailable:

@@ -118,6 +118,26 @@ async def test_keys_of_a_batch_that_fails_are_tried_alone_and_the_failing_one_la
     assert LONGEST / 2 <= pauses[-1] <= LONGEST
 
 
+class Periodic(Failing):
+    """The key "*" stands for work on other keys, which its batch has instead of it."""
+
+    async def reconcile_all(self, keys: Sequence[str]) -> Batch[str]:
+        await self._work(keys)
+        return Batch[str]()
+
+
+async def test_back_off_and_log_of_a_key_begin_again_after_a_success_that_its_batch_does_not_name() -> None:
+    clock, subject = ManualClock(), Periodic()
+    controller = Controller("batch", subject, clock=clock)
+    for text in ("x", "x", "x", "x", "", "x"):
+        subject.texts = {"*": text}
+        controller.enqueue("*")
+        with capture_logs() as lines:
+            await controller.step()
+    assert [line["log_level"] for line in lines] == ["warning"]
+    assert present(controller.queue.pause()) <= FIRST
+
+
 def test_delayed_key_is_taken_although_other_keys_are_added_again_and_again() -> None:
     clock = ManualClock()
     queue = WorkQueue[str](clock)
