@@ -29,8 +29,8 @@ from machinery.runtime.scheduler import Timetable
 K = TypeVar("K", bound=Hashable)
 Since = Callable[[Transaction], datetime | None]
 """Returns, in a transaction, since when beats could be stored without a gap; None: they cannot be stored now."""
-PERIODIC = "all"
-"""The key of periodic work."""
+PERIODIC = "*"
+"""The key of periodic work. No object has this name."""
 PAGE = 500
 LISTED_FIRST = (NAMESPACES, APPROVAL_RULES, CLUSTER_SETS, ADDONS)
 """Kinds that are listed before clusters and requests, whose handlers depend on them."""

@@ -130,6 +130,15 @@ async def test_a_silence_that_ends_before_is_not_tainted_and_what_an_agent_says_
     assert world.taints() == []
 
 
+async def test_cluster_may_have_any_name(hub: Hub) -> None:
+    world = World(hub, clusters=0)
+    world.names = [ClusterName("all")]
+    hub.join("all")
+    world.set(rules.UNAVAILABLE)
+    await world.step()
+    assert world.taints() == ["unavailable"]
+
+
 async def test_a_newcomer_that_says_nothing_is_tainted_without_an_alarm(hub: Hub) -> None:
     world = World(hub, clusters=0)
     hub.join("c9")
