@@ -130,18 +130,17 @@ class SessionRun:
         self._schedule()
         succession = asyncio.create_task(self._change_over(), name="session/succession")
         tasks = [asyncio.create_task(self._guarded(work), name=f"session/{name}") for name, work in self._work()]
-        over = False
         try:
-            done, _ = await asyncio.wait((succession, *tasks), return_when=asyncio.FIRST_COMPLETED)
-            over = True
-        finally:
-            stop_listening()
-            self._unschedule()
-            for task in (succession, *tasks):
-                task.cancel()
-            await asyncio.wait((succession, *tasks))
-            if not over and (link := _result(succession)) is not None:
+            try:
+                done, _ = await asyncio.wait((succession, *tasks), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                stop_listening()
+                self._unschedule()
+                await _ended((succession, *tasks))
+        except asyncio.CancelledError:
+            if (link := _result(succession)) is not None:
                 await link.close()
+            raise
         if (link := _result(succession)) is not None:
             return link
         failed = [error for each in (*done, succession, *tasks) if not each.cancelled() and (error := each.exception())]
@@ -335,6 +334,17 @@ def _silence(link: ActiveSession, silence: timedelta) -> timedelta:
 def _acknowledges(link: ActiveSession) -> bool:
     """Whether the hub takes beats of many agents at once; only then are beats in step."""
     return Capability.ACKNOWLEDGED_BEATS in link.client.capabilities
+
+
+async def _ended(tasks: Iterable["asyncio.Task[Any]"]) -> None:
+    """Cancel the tasks and wait for them even when the caller is cancelled meanwhile, then raise the cancellation."""
+    for task in tasks:
+        task.cancel()
+    try:
+        await asyncio.wait(tasks)
+    except asyncio.CancelledError:
+        await asyncio.wait(tasks)
+        raise
 
 
 def _result(succession: "asyncio.Task[ActiveSession]") -> ActiveSession | None:

@@ -14,6 +14,7 @@ from spoke.domain.next_step import SessionEnd
 from spoke.options import AgentOptions
 from spoke.ports.cluster import SecretSnapshot
 from spoke.ports.hub import HubLostError, SessionEpochError
+from spoke.session.runner import SessionRun
 from tests.checks import present
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.several import AGENT, CLUSTER, OWNER, Several, with_hubs
@@ -102,6 +103,30 @@ async def test_hub_is_left_with_last_words_for_a_planned_move_and_when_it_withdr
         assert await world.arrived("a") < 1
         await world.until(lambda: left.over)
         assert left.farewells == [(world["a"].hub_id, world["a"].session.epoch)]
+
+
+async def test_agent_that_stops_while_a_move_ends_leaves_no_session_open(
+    world: Several, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step in progress at the old hub may take long to end."""
+    ended = list[float]()
+
+    async def slow(_run: SessionRun) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(60)
+            ended.append(world.clock.monotonic())
+
+    work = SessionRun._work
+    monkeypatch.setattr(SessionRun, "_work", lambda run: [*work(run), ("slow", slow(run))])
+    async with world.running():
+        await world.ready()
+        world["a"].session.drain(world["b"].hub_id)
+        await world.until(lambda: world["b"].sessions and world["b"].session.beats)
+        assert not ended
+    assert ended, "the agent waits for it"
+    assert world["b"].open_sessions == []
 
 
 async def test_a_withdrawn_acceptance_is_waited_for_if_so_wished(world: Several) -> None:
