@@ -11,8 +11,6 @@ from bench.stage import staged
 from tests.e2e.processes import Bench
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
-
-
 OPERATIONS, FEWEST = 10, 2
 SEED = 20_261_121
 

@@ -28,8 +28,6 @@ NAME = "edge2"
 RULES = "hub.open-cluster-management.io/v1alpha1"
 ADDONS = f"/apis/addon.open-cluster-management.io/v1beta1/namespaces/{NAME}/managedclusteraddons"
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
-
-
 RECORDING = Path(__file__).parents[1] / "golden" / "ocm-agent.jsonl"
 MAGIC = b"k8s\x00"
 RAW = 2

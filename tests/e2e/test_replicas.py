@@ -25,8 +25,6 @@ from tests.e2e.replicas import Replica, Replicas, replicas_of, rows
 from tests.trials import SOAKING, soaked, trials
 
 pytestmark = [pytest.mark.e2e, pytest.mark.postgres, pytest.mark.timeout(240)]
-
-
 AGENTS, JOINERS, CROWD = trials(test=10, soak=1000), trials(test=6, soak=500), trials(test=5, soak=100)
 GRACE = 15
 """Seconds: shorter than what a replica's death may cost an agent, so that some may read Unknown, and be right."""

@@ -33,8 +33,6 @@ _OF_SIGN = {
     FieldDescriptor.TYPE_UINT32: (2**32 - 1,),
     FieldDescriptor.TYPE_UINT64: (2**63, 2**64 - 1),
 }
-
-
 M = TypeVar("M", bound=Message)
 
 

@@ -178,8 +178,6 @@ STRANGE = (
     "/a?dryRun=x&dryRun=y",
     "?pretty=%f0%28",
 )
-
-
 BODIES = (
     b"\xff\xfe",
     b'"\\ud800"',

@@ -44,8 +44,6 @@ EXPLAINED = frozenset((50, 51, 52))
 LISTED = frozenset((1, 2))
 """Of these the lines about what both servers have."""
 TABLES = {"STATUS", "AVAILABLE", "CONDITION"}
-
-
 RECORDED: list[dict[str, Any]] = [json.loads(line) for line in RECORDING.read_text().splitlines()]
 
 

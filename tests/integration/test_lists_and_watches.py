@@ -128,8 +128,6 @@ async def test_what_is_compacted_has_expired(server: Server, revisions: list[int
 
 
 ADDED = [("ADDED", "a"), ("ADDED", "b"), ("ADDED", "c")]
-
-
 WATCHES = [
     (None, None, ADDED),
     ("0", None, ADDED),
@@ -165,8 +163,6 @@ STREAMED: dict[str, Any] = {
     "resourceVersionMatch": "NotOlderThan",
     "timeoutSeconds": 1,
 }
-
-
 FORMS = {
     TABLE: "Table",
     PARTIAL: "PartialObjectMetadata",

@@ -293,8 +293,6 @@ OWN, OCM = "hub.open-cluster-management.io", "cluster.open-cluster-management.io
 MAKES = {"apiGroups": [OWN], "resources": ["bootstrapcredentials"], "verbs": ["create"]}
 JOINS = {"apiGroups": [OCM], "resources": ["managedclustersets/join"], "resourceNames": ["shops"], "verbs": ["create"]}
 LABELS = {"apiGroups": [OCM], "resources": ["managedclusters"], "verbs": ["update"]}
-
-
 GIVEN: dict[str, tuple[tuple[dict[str, Any], ...], dict[str, Any], int]] = {
     "makes": ((MAKES,), {}, 201),
     "does-not-join": ((MAKES,), {"clusterSet": "shops"}, 403),

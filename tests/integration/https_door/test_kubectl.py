@@ -235,8 +235,6 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: team}
 subjects:
 - {apiGroup: rbac.authorization.k8s.io, kind: User, name: bob}
 """
-
-
 RULE = """
 apiVersion: hub.open-cluster-management.io/v1alpha1
 kind: ApprovalRule
