@@ -24,8 +24,7 @@ from spoke.ports.hub import ClientIdentity, CSRState, Greeting, HubAddress, HubL
 from spoke.transports.grpc.client import GrpcHubClient
 from spoke.transports.grpc.recovery import RecoveringHubClient
 from tests.e2e.processes import until
-from tests.fakes.cluster import MemoryCluster
-from tests.fakes.credentials import MemorySecrets
+from tests.fakes.credentials import MemoryCluster, MemorySecrets
 from tests.fakes.stage import world_of
 
 CREDENTIALS = "/apis/hub.open-cluster-management.io/v1alpha1/bootstrapcredentials"

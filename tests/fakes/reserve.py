@@ -18,8 +18,7 @@ from spoke.failover.standby import Standby, StandbyContext
 from spoke.options import AgentOptions
 from spoke.ports.cluster import Secrets
 from spoke.ports.hub import HubAddress
-from tests.fakes.cluster import MemoryCluster
-from tests.fakes.credentials import MemorySecrets
+from tests.fakes.credentials import MemoryCluster, MemorySecrets
 from tests.fakes.hub import MemoryHub
 from tests.fakes.stage import world_of
 from tests.fakes.virtual_time import LoopClock, ManualTimetable

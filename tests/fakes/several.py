@@ -18,8 +18,7 @@ from spoke.domain.report import NodeResources
 from spoke.options import AgentOptions
 from spoke.ports.cluster import Announcer, Secrets
 from spoke.ports.hub import ClientIdentity, Greeting, HubAddress, HubClient, HubLostError, HubSession
-from tests.fakes.cluster import MemoryCluster
-from tests.fakes.credentials import MemoryDirectory, MemorySecrets
+from tests.fakes.credentials import MemoryCluster, MemoryDirectory, MemorySecrets
 from tests.fakes.hub import MemoryHub, MemoryHubClient
 from tests.fakes.stage import running, world_of
 from tests.fakes.virtual_time import LoopClock

@@ -17,8 +17,7 @@ from spoke.domain.credential import PENDING_KEY, PENDING_REQUEST, REQUEST_NAME
 from spoke.domain.report import NodeResources
 from spoke.options import AgentOptions, Pause, Pauses, World
 from spoke.ports.cluster import Attest, Secrets
-from tests.fakes.cluster import MemoryCluster
-from tests.fakes.credentials import MemoryDirectory, MemorySecrets
+from tests.fakes.credentials import MemoryCluster, MemoryDirectory, MemorySecrets
 from tests.fakes.hub import MemoryHub, MemorySession
 from tests.fakes.virtual_time import LoopTimetable, ManualTimetable
 

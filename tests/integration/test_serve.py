@@ -14,8 +14,8 @@ from machinery.client.kubeconfig import read_kubeconfig
 from machinery.errors import InvalidError
 from machinery.lifecycle.startup import StartError, reserved_port
 from machinery.runtime.tls import client_context
+from tests.fakes.host_cluster import ManagementInMemory
 from tests.fakes.inprocess_hub import HUB, OTHER_HUB, InProcessHub, hub_in_process
-from tests.fakes.management import ManagementInMemory
 from tests.fakes.rpc_stage import rpc_stage
 
 READY = "/readyz?verbose"

@@ -26,8 +26,7 @@ from spoke.credentials.kubernetes_secrets import KubeSecrets
 from spoke.domain.report import NodeResources, ReportedClaim
 from spoke.observability.event_recorder import KubeEvents
 from spoke.ports.cluster import ApiServerHealth, CredentialDirectory, Secrets, SecretSnapshot
-from tests.fakes.cluster import MemoryCluster
-from tests.fakes.credentials import MemoryDirectory, MemorySecrets
+from tests.fakes.credentials import MemoryCluster, MemoryDirectory, MemorySecrets
 
 NAME = "hub-kubeconfig-secret"
 

@@ -28,7 +28,7 @@ from machinery.identity import OPERATOR_GROUP, AgentId, CertificateSubject, Clus
 from machinery.runtime.clock import SystemClock
 from machinery.runtime.tls import client_context, server_context
 from tests.fakes.authority import OtherCA
-from tests.fakes.management import ManagementInMemory, aggregating_proxy
+from tests.fakes.host_cluster import ManagementInMemory, aggregating_proxy
 from tests.fakes.scripted_apiserver import kubeconfig
 from tests.integration.https_door.conftest import CLUSTERS, RBAC, HubUnderTest, Visitor, admin_of, bearer, holder, nobody
 

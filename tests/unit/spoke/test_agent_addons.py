@@ -35,8 +35,7 @@ from spoke.ports.cluster import RefusedSecretError, Secrets, SecretSnapshot
 from spoke.ports.hub import ClientIdentity, Greeting, HubLostError
 from spoke.registration.addon_credentials import AddOnContext
 from tests.checks import check_refusal_of
-from tests.fakes.cluster import MemoryCluster
-from tests.fakes.credentials import MemorySecrets
+from tests.fakes.credentials import MemoryCluster, MemorySecrets
 from tests.fakes.hub import MemoryHub, MemorySession, service_account_token
 from tests.fakes.stage import Stage, is_available, until
 

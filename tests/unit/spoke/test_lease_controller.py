@@ -23,7 +23,7 @@ from spoke.domain.schedule import SHORTEST_INTERVAL, SPREAD, STEP, pause
 from spoke.domain.status import PROBE_TIMEOUT, ClusterClaimRules
 from spoke.ports.cluster import ApiServerHealth
 from spoke.ports.hub import Capability, ClientIdentity, HubLostError
-from tests.fakes.cluster import MemoryCluster
+from tests.fakes.credentials import MemoryCluster
 from tests.fakes.hub import KnownCluster, MemoryHub, MemoryHubClient, MemorySession
 from tests.fakes.several import Several
 from tests.fakes.stage import until

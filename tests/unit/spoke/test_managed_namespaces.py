@@ -16,7 +16,7 @@ from spoke.domain.status import ClusterClaimRules
 from spoke.ports.hub import ClientIdentity, HubLostError
 from spoke.session.reports import EVENT_BURST, EVENT_QUEUE, SessionEvents
 from tests.checks import check_refusal_of
-from tests.fakes.cluster import MemoryCluster
+from tests.fakes.credentials import MemoryCluster
 from tests.fakes.hub import HUB_ID
 from tests.fakes.stage import Stage, until
 
