@@ -10,7 +10,7 @@ import click
 from hubctl.auth.kubeconfig import context_names
 from hubctl.errors import DONE, FAILED, INTERRUPTED, MISUSED, CommandError, closest
 from machinery.product import version
-from machinery.runtime.closed_pipe import outlive_readers
+from machinery.runtime.closed_pipe import ignore_closed_pipe
 
 COMMANDS = {
     "get": ("hubctl.commands.objects.get:get", "Show clusters, csr, addons, the fleet, or anything else that the hub has."),
@@ -186,7 +186,7 @@ def run(arguments: Sequence[str] | None = None, name: str = "hubctl") -> int:
 
 def main(name: str = "hubctl") -> None:
     """The program."""
-    outlive_readers()
+    ignore_closed_pipe()
     try:
         sys.exit(run(name=name))
     except OSError as error:

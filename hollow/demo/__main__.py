@@ -27,7 +27,7 @@ async def run(place: DemoFolder, *, hubs: int, once: bool, within: float) -> Non
         await demo.serve(servers)
         await demo.join(agents)
         await demo.show_until_available()
-        demo.say("all clusters are Available")
+        demo.print_line("all clusters are Available")
         await demo.show_until_in_reserve()
         if not once:
             click.echo()

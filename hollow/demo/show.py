@@ -32,7 +32,7 @@ def conditions(cluster: dict[str, Any]) -> dict[str, dict[str, str]]:
     return {entry["type"]: entry for entry in cluster.get("status", {}).get("conditions", [])}
 
 
-def lacking(name: str, cluster: dict[str, Any] | None) -> str | None:
+def unavailable_reason(name: str, cluster: dict[str, Any] | None) -> str | None:
     """Why a cluster is not Available; None: it is."""
     if cluster is None:
         return f"{name} has not registered"
@@ -71,7 +71,7 @@ class Demo:
         """Process ids by the name of the hub or of the agent's cluster."""
         return {name: child.pid for name, child in {**self.servers, **self.spokes}.items()}
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         click.echo(f"{time.monotonic() - self._began:6.1f} s  {text}")
 
     async def hubctl(self, hub: DemoHub, *arguments: str) -> ProgramResult:
@@ -81,14 +81,14 @@ class Demo:
         """Start the hubs and the hollow clusters; return when all of them answer."""
         for hub in self.hubs:
             self.servers[hub.name] = await servers.start(hub.name, hub_command(hub))
-            self.say(f"{hub.name:<14} starts in {hub.folder} (gRPC 127.0.0.1:{hub.grpc}, HTTPS 127.0.0.1:{hub.https})")
+            self.print_line(f"{hub.name:<14} starts in {hub.folder} (gRPC 127.0.0.1:{hub.grpc}, HTTPS 127.0.0.1:{hub.https})")
         self._programs += [*self.servers.values(), await servers.start("hollow", hollow_command(self._place))]
-        self.say(f"hollow         starts {len(CLUSTERS)} clusters without machines")
+        self.print_line(f"hollow         starts {len(CLUSTERS)} clusters without machines")
         for hub in self.hubs:
             await self._until(partial(self._hub_answers, hub), f"{hub.name} does not answer", self.servers[hub.name])
-            self.say(f"{hub.name:<14} answers")
+            self.print_line(f"{hub.name:<14} answers")
         await self._until(self._clusters_answer, "the hollow clusters do not answer", self._programs[-1])
-        self.say("hollow         clusters answer")
+        self.print_line("hollow         clusters answer")
 
     async def join(self, agents: Children) -> None:
         """Write one bootstrap kubeconfig per cluster and hub, and start the agents."""
@@ -98,7 +98,7 @@ class Demo:
             self._programs.append(child)
             self.spokes[name] = child
             files = ", ".join(str(self._place.bootstrap(name, hub)) for hub in self.hubs)
-            self.say(f"spoke          {name} starts with {files}")
+            self.print_line(f"spoke          {name} starts with {files}")
 
     async def _bootstrap(self, name: str, hub: DemoHub) -> None:
         path = self._place.bootstrap(name, hub)
@@ -110,7 +110,7 @@ class Demo:
 
     async def show_until_available(self) -> None:
         """Print the inventory at each change until every cluster is Available on the first hub."""
-        await self._show_until(self.hubs[0], lacking)
+        await self._show_until(self.hubs[0], unavailable_reason)
 
     async def show_until_in_reserve(self) -> None:
         """Print the inventories of the other hubs until every agent is registered there as standby."""
@@ -120,7 +120,7 @@ class Demo:
     async def kill_the_owner(self) -> None:
         """Kill the first hub with SIGKILL; return when every cluster is Available on the second."""
         owner = self.hubs[0]
-        self.say(f"{owner.name:<14} is killed (kill -9 {self.servers[owner.name].pid})")
+        self.print_line(f"{owner.name:<14} is killed (kill -9 {self.servers[owner.name].pid})")
         self._programs.remove(self.servers[owner.name])
         self.servers[owner.name].send(signal.SIGKILL)
         await self.servers[owner.name].ended()
@@ -136,9 +136,9 @@ class Demo:
 
     async def _ended(self, child: Child) -> None:
         if child in self.spokes.values():
-            self.say(f"{child.name} {child.how_it_ended()}: its session is gone at once, within 12 s it reads Unknown")
+            self.print_line(f"{child.name} {child.how_it_ended()}: its session is gone at once, within 12 s it reads Unknown")
         elif len(self.hubs) > 1 and child is self.servers[self.hubs[0].name]:
-            self.say(f"{child.name} {child.how_it_ended()}: its agents go to {self.hubs[1].name}")
+            self.print_line(f"{child.name} {child.how_it_ended()}: its agents go to {self.hubs[1].name}")
             await self._show_arrivals(self.hubs[1])
         else:
             raise DemoError(f"{child.name} {child.how_it_ended()}", child)
@@ -148,14 +148,16 @@ class Demo:
         began, wanted = time.monotonic(), {name for name, child in self.spokes.items() if child.exit_code is None}
         while wanted:
             found = await self._inventory(hub)
-            for name in sorted(name for name in wanted if lacking(name, found.get(name)) is None):
+            for name in sorted(name for name in wanted if unavailable_reason(name, found.get(name)) is None):
                 wanted.remove(name)
-                self.say(f"{name:<14} has arrived on {hub.name}")
+                self.print_line(f"{name:<14} has arrived on {hub.name}")
             if time.monotonic() - began > ARRIVED_WITHIN:
-                raise DemoError("; ".join(str(lacking(name, found.get(name))) for name in wanted), self.servers[hub.name])
+                raise DemoError(
+                    "; ".join(str(unavailable_reason(name, found.get(name))) for name in wanted), self.servers[hub.name]
+                )
             await asyncio.sleep(POLL_SECONDS / 4)
         await self._print_table(hub)
-        self.say(f"all clusters have arrived on {hub.name}")
+        self.print_line(f"all clusters have arrived on {hub.name}")
 
     async def _show_until(self, hub: DemoHub, lacks: Callable[[str, dict[str, Any] | None], str | None]) -> None:
         seen: object = None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from hubctl.auth.kubeconfig import option_of, quietly
+from hubctl.auth.kubeconfig import complete_words, option_of
 
 if TYPE_CHECKING:
     from hubctl.client.http import ApiClient
@@ -68,7 +68,7 @@ def _kinds(context: click.Context, incomplete: str) -> list[CompletionItem]:
         )
 
     offered = [word for word in known if word.startswith(incomplete)]
-    return [*map(CompletionItem, offered), *(item for item in quietly(served, incomplete) if item.value not in offered)]
+    return [*map(CompletionItem, offered), *(item for item in complete_words(served, incomplete) if item.value not in offered)]
 
 
 def _names(context: click.Context, kind: str, incomplete: str) -> list[CompletionItem]:
@@ -78,7 +78,7 @@ def _names(context: click.Context, kind: str, incomplete: str) -> list[Completio
         client = _client(context)
         return _listed(client, Catalogue(client).named(kind), str(context.params.get("namespace") or ""))
 
-    return quietly(found, incomplete)
+    return complete_words(found, incomplete)
 
 
 def _listed(client: "ApiClient", resource: "ResourceKind", namespace: str) -> list[str]:

@@ -124,7 +124,7 @@ def context_names(context: click.Context, parameter: click.Parameter, incomplete
     def found() -> Iterable[str]:
         return KubeconfigFiles.chosen(option_of(context, "kubeconfig")).contexts
 
-    return quietly(found, incomplete)
+    return complete_words(found, incomplete)
 
 
 def option_of(context: click.Context, name: str) -> str | None:
@@ -137,7 +137,7 @@ def option_of(context: click.Context, name: str) -> str | None:
     return None
 
 
-def quietly(find: Callable[[], Iterable[str]], incomplete: str) -> list[CompletionItem]:
+def complete_words(find: Callable[[], Iterable[str]], incomplete: str) -> list[CompletionItem]:
     """The words with this prefix; empty after an error."""
     try:
         return [CompletionItem(word) for word in find() if word.startswith(incomplete)]

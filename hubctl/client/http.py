@@ -213,13 +213,13 @@ class ApiClient:
             path = f"{APIS}{suffixed(group, self.group_suffix)}{slash}{rest}"
         return f"{path}?{urlencode(chosen)}" if chosen else path
 
-    def spelled(self, api_version: str) -> str:
+    def served_version(self, api_version: str) -> str:
         """A group and version with the suffix of this hub's groups."""
         return suffixed(api_version, self.group_suffix)
 
     def _grouped(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         version = body.get("apiVersion")
-        return {**body, "apiVersion": self.spelled(version)} if isinstance(version, str) else body
+        return {**body, "apiVersion": self.served_version(version)} if isinstance(version, str) else body
 
     def _exchange(self, connection: http.client.HTTPConnection, asked: Request, shown: Shown) -> http.client.HTTPResponse:
         headers = {"User-Agent": "hubctl", **asked.headers}
@@ -269,7 +269,7 @@ def items(client: ApiClient, path: str, query: Mapping[str, str]) -> Iterator[di
         yield from page.get("items") or ()
 
 
-def whole(
+def fetch_all_pages(
     client: ApiClient, path: str, query: Mapping[str, str], *, accept: str = JSON, limit: int | None = None
 ) -> dict[str, Any]:
     """All pages as one answer, with the revision of the first. Raises CommandError."""

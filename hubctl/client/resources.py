@@ -151,7 +151,7 @@ class Catalogue:
         """The kind for a word. Raises CommandError with a suggestion."""
         known = known_resource(word)
         if known is not None:
-            asked = self._client.spelled(known.group_version)
+            asked = self._client.served_version(known.group_version)
             return known if asked == known.group_version else replace(known, group_version=asked)
         found = next((served.resource for served in self.served if served.answers_to(word.lower())), None)
         if found is None:
@@ -160,7 +160,7 @@ class Catalogue:
 
     def of_kind(self, api_version: str, kind: str) -> ResourceKind:
         """The kind that a manifest names. Raises CommandError."""
-        asked = self._client.spelled(api_version)
+        asked = self._client.served_version(api_version)
         for served in self.served:
             if (served.resource.group_version, served.resource.kind) == (asked, kind):
                 return served.resource

@@ -66,7 +66,7 @@ class LoginKey:
         return ApiClient(Kubeconfig("of this login", NAME, entry, NAME))
 
 
-def kept(cache: LoginCache, now: datetime, token: str | None) -> ExecCredential | None:
+def load_credential(cache: LoginCache, now: datetime, token: str | None) -> ExecCredential | None:
     """The cached certificate while it is valid. `token`, if available, must be the one that it was issued for."""
     found = cache.read(CERTIFICATE)
     parts = [found.get(name) for name in ("chain", "key", "expires")]

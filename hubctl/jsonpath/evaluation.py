@@ -11,13 +11,13 @@ from typing import Any
 
 from hubctl.errors import CommandError
 from hubctl.jsonpath.parsing import (
-    Descent,
     FieldStep,
     Filter,
     KeyStep,
     LiteralStep,
     Path,
     Range,
+    RecursiveDescent,
     Slice,
     Step,
     Template,
@@ -76,7 +76,7 @@ def _within(step: Step, value: Any) -> Iterator[Any]:
             yield from [value[name]] if isinstance(value, Mapping) and name in value else find(path, value)
         case Wildcard():
             yield from _held(value)
-        case Descent():
+        case RecursiveDescent():
             yield from _descended(value)
         case Slice():
             yield from _sliced(step, value)

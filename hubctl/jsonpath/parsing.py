@@ -35,7 +35,7 @@ class Wildcard:
 
 
 @dataclass(frozen=True, slots=True)
-class Descent:
+class RecursiveDescent:
     """The value and all maps and lists within it, each before its contents. `..`."""
 
 
@@ -66,7 +66,7 @@ class Filter:
     right: "Path" = ()
 
 
-Step = LiteralStep | FieldStep | KeyStep | Wildcard | Descent | Slice | Union | Filter
+Step = LiteralStep | FieldStep | KeyStep | Wildcard | RecursiveDescent | Slice | Union | Filter
 Path = tuple[Step, ...]
 
 
@@ -236,7 +236,7 @@ class _Scan:
 
     def _descent(self) -> Iterator[Step]:
         self.at += 2
-        yield Descent()
+        yield RecursiveDescent()
         if self.here == "_" or self.here.isalnum():
             yield _field(self.word())
         else:

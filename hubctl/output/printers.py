@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import click
 
-from hubctl.client.http import JSON, PAGING, TABLE, ApiClient, whole
+from hubctl.client.http import JSON, PAGING, TABLE, ApiClient, fetch_all_pages
 from hubctl.client.resources import ResourceKind
 from hubctl.output.formats import COLUMNS, TEMPLATES, OutputFormat, argument_of
 from hubctl.output.tables import Layout, printable, shown, wants_color
@@ -80,11 +80,11 @@ class _Lines:
 
     def put(self, titles: Sequence[str], rows: Sequence[Sequence[str]], *, upper: bool) -> None:
         if self._look.form.name == "csv":
-            from hubctl.output.columns import sheet  # noqa: PLC0415 - the other forms do not wait for it
+            from hubctl.output.columns import format_csv  # noqa: PLC0415 - the other forms do not wait for it
 
             heads = [titles] if self._layout is None and self._look.headers else []
             self._layout = self._layout or Layout(titles, [])
-            click.echo(sheet([*heads, *rows]), nl=False)
+            click.echo(format_csv([*heads, *rows]), nl=False)
             return
         if self._layout is None:
             self._layout = Layout(titles, rows, color=wants_color(), upper=upper, heads=self._look.headers)
@@ -280,4 +280,4 @@ def items_of(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def show_all(client: ApiClient, resource: ResourceKind) -> None:
     """Print all objects of a kind once, as a table. Raises CommandError."""
     printer = printer_of(TableLayout(resource))
-    printer.first(whole(client, resource.path, {}, accept=printer.accept))
+    printer.first(fetch_all_pages(client, resource.path, {}, accept=printer.accept))

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from hubctl.client.http import ApiClient, whole
+from hubctl.client.http import ApiClient, fetch_all_pages
 from hubctl.errors import CommandError, ConnectionLostError
 from hubctl.output.printers import Printer
 from machinery.runtime.backoff import Backoff
@@ -44,7 +44,7 @@ def follow(client: ApiClient, shown: Watched, printer: Printer) -> None:
                 if kind != "BOOKMARK":
                     printer.event(kind, found)
         except _ExpiredPlaceError:
-            answer = whole(client, shown.path, shown.query, accept=printer.accept)
+            answer = fetch_all_pages(client, shown.path, shown.query, accept=printer.accept)
             place = str(answer["metadata"]["resourceVersion"])
             click.echo("hubctl: the watch was away too long to resume; all is shown again", err=True)
             printer.first(answer)

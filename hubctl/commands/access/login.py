@@ -22,7 +22,7 @@ from hubctl.auth.token_sources import (
     token_piped,
 )
 from hubctl.client.connection import kubeconfig_path, load_kubeconfig, root_option
-from hubctl.client.token_exchange import AuthenticatorReference, LoginKey, exchanged, kept
+from hubctl.client.token_exchange import AuthenticatorReference, LoginKey, exchanged, load_credential
 from hubctl.errors import CommandError
 from hubctl.output.files import OVERWRITE, only_user, output_file
 from machinery.client.exec_credential import (
@@ -80,7 +80,7 @@ def obtained(login: LoginKey, source: TokenSource) -> ExecCredential:
     """The cached certificate, or a new one. Raises CommandError."""
     now, cache = SystemClock().now(), cache_of(login, source)
     token = current_token(source, cache, now.timestamp()) if source.file is not None else None
-    found = kept(cache, now, token)
+    found = load_credential(cache, now, token)
     return found or exchanged(login, token or current_token(source, cache, now.timestamp()), cache)
 
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import click
 
 from hubctl.client.connection import connected
-from hubctl.client.http import JSON, ApiClient, whole
+from hubctl.client.http import JSON, ApiClient, fetch_all_pages
 from hubctl.client.resources import AUDIT, Catalogue
 from hubctl.errors import CommandError
 from hubctl.output.formats import OutputFormat, output_option
@@ -41,7 +41,7 @@ def events(client: ApiClient, namespace: str, about: str, types: str, output: st
     """
     query = {"fieldSelector": _selector(client, about, types)}
     path = PATH.format(f"namespaces/{quote(namespace, safe='')}/" if namespace else "")
-    answer = whole(client, path, query)
+    answer = fetch_all_pages(client, path, query)
     answer["items"] = sorted(answer.get("items") or [], key=last_seen)
     printer: EventDocuments | Lines = EventDocuments(output) if output else Lines()
     printer.first(answer)
@@ -147,7 +147,7 @@ def audit(client: ApiClient, output: OutputFormat, limit: int | None, **chosen: 
       hubctl audit --since 2026-11-21T08:00:00Z --until 2026-11-21T09:00:00Z -o json
     """
     printer = printer_of(TableLayout(AUDIT, output))
-    found = whole(client, AUDIT.path, {"fieldSelector": _audit_selector(chosen)}, accept=printer.accept, limit=limit)
+    found = fetch_all_pages(client, AUDIT.path, {"fieldSelector": _audit_selector(chosen)}, accept=printer.accept, limit=limit)
     if not output.given:
         for column in found.get("columnDefinitions") or ():
             column["priority"] = 1 if column["name"] in ROOMY else column["priority"]

@@ -9,7 +9,7 @@ import click
 from hubctl.arguments.completion import target_words
 from hubctl.arguments.targets import Target, TargetScope, check, each, read_targets
 from hubctl.client.connection import connected
-from hubctl.client.http import TABLE, ApiClient, pages, whole
+from hubctl.client.http import TABLE, ApiClient, fetch_all_pages, pages
 from hubctl.client.resources import Catalogue, ResourceKind
 from hubctl.errors import CommandError
 from hubctl.options import moment, with_options
@@ -42,8 +42,8 @@ def show_counts(client: ApiClient, counted: CountQuery, form: OutputFormat) -> N
         rows = [{**row, "cells": [NONE if cell is None else cell for cell in row["cells"]]} for row in rows]
     elif form.name not in ("json", "yaml"):
         raise CommandError(f"-o {form.name} shows objects, and counts are none: leave it out, or use json, yaml or csv", code=2)
-    look = TableLayout(replace(counted.resource, namespaced=False), form)
-    printer_of(look).first({**answer, "rows": rows})
+    layout = TableLayout(replace(counted.resource, namespaced=False), form)
+    printer_of(layout).first({**answer, "rows": rows})
 
 
 CRL_WORDS = ("crl", "crls", "revocation-lists")
@@ -155,7 +155,7 @@ class GetOptions:
     """The options of the command line, for any kind."""
 
     place: TargetScope
-    look: Callable[[Target], TableLayout]
+    table_layout: Callable[[Target], TableLayout]
     where: str = ""
     sort_by: str = ""
     limit: int | None = None
@@ -185,7 +185,7 @@ def _options(chosen: dict[str, Any]) -> GetOptions:
         raise CommandError("the past does not change: leave out -w, or --at", code=2)
     labels = tuple(label for label in chosen["label_columns"].split(",") if label)
 
-    def look(target: Target) -> TableLayout:
+    def table_layout(target: Target) -> TableLayout:
         return TableLayout(
             target.resource,
             chosen["output"],
@@ -199,7 +199,7 @@ def _options(chosen: dict[str, Any]) -> GetOptions:
 
     return GetOptions(
         TargetScope(chosen["namespace"], chosen["selector"], chosen["field_selector"]),
-        look,
+        table_layout,
         chosen["where"],
         chosen["sort_by"],
         chosen["limit"],
@@ -236,14 +236,14 @@ def _show_all(client: ApiClient, targets: list[Target], options: GetOptions) -> 
 
 def _show_kinds(client: ApiClient, targets: list[Target], options: GetOptions) -> None:
     """Show several kinds: tables one after the other, documents as one list."""
-    looks = [replace(options.look(target), kinds=True) for target in targets]
-    if looks[0].form.is_table or looks[0].form.name == "name":
-        for index, (target, look) in enumerate(zip(targets, looks, strict=True)):
-            if index and look.form.name != "name":
+    layouts = [replace(options.table_layout(target), kinds=True) for target in targets]
+    if layouts[0].form.is_table or layouts[0].form.name == "name":
+        for index, (target, layout) in enumerate(zip(targets, layouts, strict=True)):
+            if index and layout.form.name != "name":
                 click.echo()
-            _show_once(client, target, options, printer_of(look))
+            _show_once(client, target, options, printer_of(layout))
         return
-    printer = printer_of(looks[0])
+    printer = printer_of(layouts[0])
     found: list[dict[str, Any]] = []
     for target in targets:
         _collect(client, target, options, printer.accept, found)
@@ -252,7 +252,7 @@ def _show_kinds(client: ApiClient, targets: list[Target], options: GetOptions) -
 
 def _show(client: ApiClient, target: Target, options: GetOptions) -> None:
     """Print the objects once, and with a watch every change. Raises CommandError."""
-    printer = printer_of(options.look(target))
+    printer = printer_of(options.table_layout(target))
     if not options.watch:
         if target.names or not isinstance(printer, PagePrinter):
             _show_once(client, target, options, printer)
@@ -267,7 +267,7 @@ def _show(client: ApiClient, target: Target, options: GetOptions) -> None:
     from hubctl.output.watch import Watched, follow  # noqa: PLC0415 - start-up time
 
     path, query = _watched(target, options)
-    answer = whole(client, path, {**query, "sortBy": options.sort_by}, accept=printer.accept)
+    answer = fetch_all_pages(client, path, {**query, "sortBy": options.sort_by}, accept=printer.accept)
     if not options.only_changes:
         printer.first(answer)
     elif answer.get("columnDefinitions"):
@@ -297,7 +297,7 @@ def _collect(client: ApiClient, target: Target, options: GetOptions, accept: str
     """Append the list of all chosen objects, or each named object, to `found`. Raises CommandError for a missing one."""
     resource, namespace = target.resource, options.place.namespace
     if not target.names:
-        found.append(whole(client, resource.within(namespace), options.listed, accept=accept, limit=options.limit))
+        found.append(fetch_all_pages(client, resource.within(namespace), options.listed, accept=accept, limit=options.limit))
         return
 
     def fetch(name: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from hubctl.client.connection import connected
-from hubctl.client.http import TABLE, ApiClient, whole
+from hubctl.client.http import TABLE, ApiClient, fetch_all_pages
 from hubctl.client.resources import CLUSTERS, REPLICAS
 from hubctl.output.tables import shown, table, wants_color
 
@@ -48,7 +48,7 @@ def clusters(client: ApiClient, names: tuple[str, ...], selector: str, where: st
       hubctl top clusters edge1 edge2
     """
     query = {"labelSelector": selector, "where": where, "includeObject": "Object"}
-    answer = whole(client, CLUSTERS.path, query, accept=TABLE)
+    answer = fetch_all_pages(client, CLUSTERS.path, query, accept=TABLE)
     columns = [str(column["name"]) for column in answer.get("columnDefinitions") or []]
     found = [_Cluster(columns, row) for row in answer.get("rows") or [] if not names or _name(row) in names]
     missing = sorted({*names} - {each.name for each in found})

@@ -18,7 +18,7 @@ from hubctl.auth.identity import Shown, UserIdentity, identity_of
 from hubctl.auth.kubeconfig import KubeconfigFiles
 from hubctl.auth.token_sources import CERTIFICATE, TOKENS, LoginCache, TokenSource, current_token, ends_at, forget_all, keep
 from hubctl.client.http import ApiClient
-from hubctl.client.token_exchange import BEFORE_END, AuthenticatorReference, LoginKey, kept
+from hubctl.client.token_exchange import BEFORE_END, AuthenticatorReference, LoginKey, load_credential
 from hubctl.errors import FAILED, MISUSED, CommandError, ConnectionLostError
 from hubctl.kubectl_plugin import offered
 from machinery.client.exec_credential import ExecCluster
@@ -327,19 +327,19 @@ def certificate(wallet: LoginCache, left: timedelta, token_hash: str = "") -> No
 
 def test_a_kept_certificate_is_used_until_shortly_before_its_end_and_for_its_own_token_alone(wallet: LoginCache) -> None:
     certificate(wallet, BEFORE_END + timedelta(seconds=1))
-    found = kept(wallet, NOW, None)
+    found = load_credential(wallet, NOW, None)
     assert found is not None
     assert (found.chain, found.key) == ("c", "k")
     certificate(wallet, BEFORE_END)
-    assert kept(wallet, NOW, None) is None
+    assert load_credential(wallet, NOW, None) is None
     certificate(wallet, timedelta(minutes=5), sha256(b"one").hexdigest())
-    assert kept(wallet, NOW, "one") is not None
-    assert kept(wallet, NOW, "two") is None
+    assert load_credential(wallet, NOW, "one") is not None
+    assert load_credential(wallet, NOW, "two") is None
     good = {"chain": "c", "key": "k", "expires": format_time(NOW + timedelta(minutes=5))}
     changes: tuple[dict[str, object], ...] = ({"expires": "soon"}, {"key": None}, {"chain": 5})
     for changed in changes:
         wallet.write(CERTIFICATE, {**good, **changed})
-        assert kept(wallet, NOW, None) is None, changed
+        assert load_credential(wallet, NOW, None) is None, changed
 
 
 def test_a_token_is_kept_until_it_ends_and_then_a_login_is_required(wallet: LoginCache) -> None:

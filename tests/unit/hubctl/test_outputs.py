@@ -20,7 +20,7 @@ from hubctl.commands.objects.describe import lines
 from hubctl.commands.objects.events import EventDocuments, Lines
 from hubctl.errors import CommandError
 from hubctl.options import moment
-from hubctl.output.columns import columns_in, columns_of, sheet
+from hubctl.output.columns import columns_in, columns_of, format_csv
 from hubctl.output.formats import FormType, OutputFormat, argument_of
 from hubctl.output.printers import PagePrinter, TableLayout, printer_of
 from hubctl.output.tables import Layout, printable, shown, table, wants_color
@@ -108,10 +108,10 @@ def test_columns_and_templates_come_from_files_and_a_csv_reads_back(tmp_path: Pa
         argument_of(OutputFormat("jsonpath-file", str(tmp_path / "absent")))
     rows = [["a,b", 'say "x"', "two\nlines"], ["-5", "-x", "=1+1"], ["@x", "+1", "plain"]]
     safe = [rows[0], ["-5", "'-x", "'=1+1"], ["'@x", "'+1", "plain"]]
-    assert list(csv.reader(io.StringIO(sheet(rows)))) == safe, "it runs no formula of an agent"
+    assert list(csv.reader(io.StringIO(format_csv(rows)))) == safe, "it runs no formula of an agent"
     formulas = ("-1+cmd|' /C calc'!A0", " =1+1", "\n=1", "\uff1d1+1", "-1.5.2", "--1")
-    assert sheet([[each] for each in formulas]).count("'") == len(formulas) + 2
-    assert sheet([["-1.5", "-.5", "-7.", "a-1", "x=1"]]) == "-1.5,-.5,-7.,a-1,x=1\r\n"
+    assert format_csv([[each] for each in formulas]).count("'") == len(formulas) + 2
+    assert format_csv([["-1.5", "-.5", "-7.", "a-1", "x=1"]]) == "-1.5,-.5,-7.,a-1,x=1\r\n"
 
 
 def test_a_template_moves_no_cursor_of_a_terminal_and_leaves_a_pipe_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
