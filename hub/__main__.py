@@ -14,7 +14,7 @@ from hub.extensions.settings import Settings, load
 from hub.settings import ENVIRONMENT_PREFIX
 from machinery.errors import MusterError
 from machinery.product import TITLE, version
-from machinery.runtime.closed_pipe import outlive_readers
+from machinery.runtime.closed_pipe import ignore_closed_pipe
 
 NO_FLAGS = frozenset({"database_url"})
 """Settings without a flag: they may hold a password, and every user can read a process's command line."""
@@ -35,7 +35,7 @@ does right now; SIGUSR2 has everything logged, and a second one takes that back.
 def main() -> None:
     """The hub of a fleet of Kubernetes clusters."""
     if click.get_current_context().invoked_subcommand != "serve":
-        outlive_readers()
+        ignore_closed_pipe()
 
 
 _config = click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="YAML file with the hub's settings.")

@@ -7,7 +7,7 @@ characters can change a terminal's display.
 import re
 
 _STRANGE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
-_NOT_KEPT = re.compile("[\x00\ud800-\udfff]")
+_NOT_STORABLE = re.compile("[\x00\ud800-\udfff]")
 _SHOWN = "\ufffd"
 
 
@@ -16,9 +16,9 @@ def is_plain(text: str) -> bool:
     return _STRANGE.search(text) is None
 
 
-def can_be_kept(text: str) -> bool:
+def can_store(text: str) -> bool:
     """Whether every database can store the text."""
-    return _NOT_KEPT.search(text) is None
+    return _NOT_STORABLE.search(text) is None
 
 
 def plain(text: str) -> str:

@@ -75,18 +75,18 @@ def load_settings(
         merged |= values
         source_of |= dict.fromkeys(values, source)
 
-    def problem(text: str, name: str = "", *path: object) -> str:
+    def message(text: str, name: str = "", *path: object) -> str:
         where = name.replace("_", separator) + "".join(f"[{part}]" for part in path) if name else "several together"
         return f"{source_of.get(name, 'settings')}: {where}: {text}"
 
     garbled = [name for name, value in merged.items() if not _is_utf8(value)]  # pydantic's messages could not include it
-    problems += [problem("is not text in UTF-8", name) for name in garbled]
+    problems += [message("is not text in UTF-8", name) for name in garbled]
     if not garbled:
         try:
             settings = model(**merged)
         except ValidationError as error:
             entries = error.errors(include_url=False, include_input=False)
-            problems += [problem(_sentence(entry), *map(str, entry["loc"])) for entry in entries]
+            problems += [message(_sentence(entry), *map(str, entry["loc"])) for entry in entries]
     if problems:
         count = "one problem" if len(problems) == 1 else f"{len(problems)} problems"
         raise InvalidError("\n".join([f"the settings have {count}:", *(f"  - {each}" for each in problems)]))

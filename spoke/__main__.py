@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from machinery import product  # noqa: PLC0415
     from machinery.errors import InvalidError  # noqa: PLC0415
     from machinery.observability import logs, telemetry  # noqa: PLC0415
-    from machinery.runtime.closed_pipe import outlive_readers  # noqa: PLC0415
+    from machinery.runtime.closed_pipe import ignore_closed_pipe  # noqa: PLC0415
     from spoke.settings import load  # noqa: PLC0415
 
     try:
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"spoke: {error.message}", file=sys.stderr)  # noqa: T201 - before there is a log
         return 2
     if command != "run":
-        outlive_readers()
+        ignore_closed_pipe()
         return _aside(command, settings, own)
     logs.configure(settings.log_level, logs.LogFormat(settings.log_format))
     import structlog  # noqa: PLC0415

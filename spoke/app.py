@@ -11,7 +11,7 @@ from machinery.client.leaselock import LeaseLock
 from machinery.client.ownership import Namespace
 from machinery.client.rest import KubeClient
 from machinery.runtime.clock import Clock, SystemClock
-from machinery.runtime.scheduler import Scheduler, Timetable
+from machinery.runtime.scheduler import Scheduler, SystemScheduler
 from machinery.runtime.tasks import GuardedTasks
 from spoke.agent.leader_election import OPEN, ElectedAgent, Fence, OwnLock, candidate_of
 from spoke.agent.loop import SpokeAgent
@@ -38,7 +38,7 @@ from spoke.transports.grpc.channel import AddressRotation
 
 @asynccontextmanager
 async def build(
-    settings: SpokeSettings, *, clock: Clock | None = None, timetable: Timetable | None = None, random: Random | None = None
+    settings: SpokeSettings, *, clock: Clock | None = None, scheduler: Scheduler | None = None, random: Random | None = None
 ) -> AsyncIterator[ResidentAgent]:
     """Wire an agent without running it; call `await agent.run()` inside the block. A process may hold any number.
 
@@ -57,7 +57,7 @@ async def build(
             if path is not None:
                 following.start(str(path), FollowedKubeconfig(client, path).run())
         # Wakes controllers on schedule.
-        wakes = timetable if timetable is not None else await stack.enter_async_context(Scheduler())
+        wakes = scheduler if scheduler is not None else await stack.enter_async_context(SystemScheduler())
 
         def world(fence: Fence) -> World:
             """The ports of the agent of one term; all writes and dials pass its fence."""
@@ -71,7 +71,7 @@ async def build(
                 addon_secrets=addon_secrets_of(settings, spoke, management, fence),
                 directory=AtomicDirectory(settings.hub_kubeconfig_dir) if settings.hub_kubeconfig_dir else None,
                 clock=clock,
-                timetable=wakes,
+                scheduler=wakes,
                 random=random or Random(),  # noqa: S311 - spreads load, guards nothing
                 attest=attest_of(settings, spoke),
                 announcer=KubeEvents(management, settings.component_namespace, clock),

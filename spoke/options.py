@@ -7,7 +7,7 @@ from random import Random
 
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
-from machinery.runtime.scheduler import Timetable
+from machinery.runtime.scheduler import Scheduler
 from spoke.bootstraps import Bootstraps
 from spoke.credentials.kubeconfigs import HOWEVER
 from spoke.domain.addon import AddOn
@@ -101,7 +101,7 @@ class World:
     addon_secrets: Callable[[AddOn], Secrets]
     directory: CredentialDirectory | None
     clock: Clock
-    timetable: Timetable
+    scheduler: Scheduler
     random: Random
     attest: Attest | None = None
     """Proves this cluster's identity to a hub; None: no attestation."""

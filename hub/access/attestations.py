@@ -18,7 +18,7 @@ from hub.ports import Store, Transaction
 from machinery.apiserver.authn.issuer_keys import AllowedUrls, IssuerKeys, JsonDocuments
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import ClusterName, CredentialId, HubId
-from machinery.meta.urls import https_flaw
+from machinery.meta.urls import https_url_error
 from machinery.pki import KeySet, parse_certificate, read_header, unverified_claims
 from machinery.runtime.clock import Clock
 
@@ -136,7 +136,7 @@ class Attestor:
 
 def flaws(demand: Demand, allowed: AllowedUrls | None = None) -> Iterator[tuple[str, str]]:
     """Yields field name and message for each problem of a demand. `allowed`: URLs that may be an issuer; None: any."""
-    if not demand.issuer or (not demand.keys and https_flaw(demand.issuer) is not None):
+    if not demand.issuer or (not demand.keys and https_url_error(demand.issuer) is not None):
         yield "issuer", "it is an https:// address, unless the keys are given"
     elif allowed is not None and not demand.keys and not allowed.allow(demand.issuer):
         yield "issuer", NOT_ALLOWED

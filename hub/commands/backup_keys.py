@@ -88,7 +88,7 @@ def opened(content: bytes, passphrase: bytes, digest: bytes) -> dict[str, bytes]
     if not 1 < found.n <= MAX_LENGTH:
         raise InvalidError("the keys in the backup cannot be read: it is damaged")
     seal = _seal(passphrase, found.salt, found.n)
-    if not seal.knows(found.sealed[: len(seal.header)]):
+    if not seal.has_key_for(found.sealed[: len(seal.header)]):
         raise InvalidError("the keys in the backup do not open with this passphrase")
     try:
         plain = seal.opened(found.sealed, digest.hex())
@@ -118,7 +118,7 @@ def check_proof(found: bytes | None, seal: Seal | None, digest: bytes, folder: D
             f"the backup is checked with the hub's {SEAL_FILE}, which is not in {folder.path}: put it there first, or "
             f"name it in the hub's settings (HUB_SECRETS_KEY_FILE); {unverified}"
         )
-    if not seal.knows(found[: len(seal.header)]):
+    if not seal.has_key_for(found[: len(seal.header)]):
         raise InvalidError(f"the backup was made with another {SEAL_FILE}: give that hub's, or an earlier one; {unverified}")
     try:
         seal.opened(found, f"backup/{digest.hex()}")

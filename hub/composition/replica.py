@@ -11,7 +11,7 @@ from hub.metrics.replica import add_leader
 from hub.replica.authorities import rotation_of
 from hub.replica.heartbeat import HeartbeatCallbacks, ReplicaHeartbeat, ReplicaStats
 from hub.replica.leader_election import Leading, leadership
-from machinery.runtime.scheduler import Scheduler
+from machinery.runtime.scheduler import SystemScheduler
 from machinery.runtime.tasks import GuardedTasks
 
 
@@ -21,8 +21,8 @@ async def start_controllers(core: HubCore, agents: AgentsDoor, *, leads: bool) -
     settings, clock, stack, server = context.settings, context.clock, context.stack, context.server
     failed = context.process.shutdown.failed
     working = await stack.enter_async_context(GuardedTasks("own controllers", on_end=failed))
-    timetable = await stack.enter_async_context(Scheduler())
-    start_serving_certificate(core.certificates.doors.renew, working, timetable)
+    scheduler = await stack.enter_async_context(SystemScheduler())
+    start_serving_certificate(core.certificates.doors.renew, working, scheduler)
 
     def controllers_of_term(fenced: FencedStore) -> ControllerManager:
         for lead in core.on_lead:
@@ -39,7 +39,7 @@ async def start_controllers(core: HubCore, agents: AgentsDoor, *, leads: bool) -
         )
 
     replica, store = resources.replica, resources.store
-    election = leadership(settings, replica, store, controllers_of_term, clock=clock, timetable=timetable, on_end=failed)
+    election = leadership(settings, replica, store, controllers_of_term, clock=clock, scheduler=scheduler, on_end=failed)
     leading = await stack.enter_async_context(election)
     if leads:
         server.post_start.add("controllers", leading.begin)

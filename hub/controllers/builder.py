@@ -1,4 +1,4 @@
-"""What the `register` function of a controller uses: its dependencies, the change log and the timetable."""
+"""What the `register` function of a controller uses: its dependencies, the change log and the scheduler."""
 
 import asyncio
 from collections.abc import Callable, Collection, Hashable, Sequence
@@ -24,7 +24,7 @@ from machinery.meta.objects import ChangeType, Document, Key, Query, StoredObjec
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import BatchReconciler, Controller, Reconciler
 from machinery.runtime.informer import Informer
-from machinery.runtime.scheduler import Timetable
+from machinery.runtime.scheduler import Scheduler
 
 K = TypeVar("K", bound=Hashable)
 Since = Callable[[Transaction], datetime | None]
@@ -150,7 +150,7 @@ class ControllerBuilder:
         self.decisions = decisions
         self.controllers: dict[str, Controller[Any]] = {}
         self.handlers = EventHandlers()
-        self._periodic: dict[str, Callable[[Timetable], None]] = {}
+        self._periodic: dict[str, Callable[[Scheduler], None]] = {}
         self._recorder = Recorder(store)
         self._events = self.add(event_recorder.NAME, self._recorder)
         self.fleet = FleetIndex()
@@ -199,21 +199,21 @@ class ControllerBuilder:
     def every(self, period: timedelta, controller: Controller[str], *, jitter: float = 0.25, at_once: bool = False) -> None:
         """Enqueue PERIODIC once per period."""
 
-        def start(timetable: Timetable) -> None:
+        def start(scheduler: Scheduler) -> None:
             work = partial(controller.enqueue, PERIODIC)
-            timetable.every(period, work, name=controller.name, jitter=jitter, at_once=at_once)
+            scheduler.every(period, work, name=controller.name, jitter=jitter, at_once=at_once)
 
         self._periodic[controller.name] = start
 
-    def start_periodic(self, timetable: Timetable) -> None:
-        """Add the periodic work to the timetable."""
+    def start_periodic(self, scheduler: Scheduler) -> None:
+        """Add the periodic work to the scheduler."""
         for start in self._periodic.values():
-            start(timetable)
+            start(scheduler)
 
-    def stop_periodic(self, timetable: Timetable) -> None:
-        """Remove it from the timetable."""
+    def stop_periodic(self, scheduler: Scheduler) -> None:
+        """Remove it from the scheduler."""
         for name in self._periodic:
-            timetable.drop(name)
+            scheduler.drop(name)
 
     def informer(self, synced: asyncio.Event) -> Informer[Change]:
         """Returns what follows the change log for all controllers. `synced` is set when all objects were sent once."""

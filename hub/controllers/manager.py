@@ -19,7 +19,7 @@ from hub.settings import HubSettings
 from machinery.lifecycle.startup import in_time
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Controller
-from machinery.runtime.scheduler import Timetable
+from machinery.runtime.scheduler import Scheduler
 from machinery.runtime.tasks import GuardedTasks
 
 SYNCED_WITHIN = timedelta(seconds=60)
@@ -71,13 +71,13 @@ class ControllerManager:
         self._builder = builder
         self._synced = asyncio.Event()
 
-    def wake(self, timetable: Timetable) -> None:
-        """Add the periodic work to the timetable."""
-        self._builder.start_periodic(timetable)
+    def wake(self, scheduler: Scheduler) -> None:
+        """Add the periodic work to the scheduler."""
+        self._builder.start_periodic(scheduler)
 
-    def rest(self, timetable: Timetable) -> None:
-        """Remove it from the timetable."""
-        self._builder.stop_periodic(timetable)
+    def rest(self, scheduler: Scheduler) -> None:
+        """Remove it from the scheduler."""
+        self._builder.stop_periodic(scheduler)
 
     async def start(self, tasks: GuardedTasks) -> None:
         """Return when every object was examined once. Raises StartError when that takes too long."""

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from hub.settings import ENVIRONMENT_PREFIX, HubSettings
 from hub.settings.fields import Count, SettingsGroup, Words
 from machinery.apiserver.authn.issuer_keys import AllowedUrls
-from machinery.meta.urls import https_flaw
+from machinery.meta.urls import https_url_error
 from machinery.settings import load_settings
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -129,7 +129,7 @@ class AttestationSettings(SettingsGroup):
     @classmethod
     def _are_addresses(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
         for entry in entries:
-            if not AllowedUrls((entry,)).allow(entry.replace("//*.", "//any.", 1)) or https_flaw(entry) is not None:
+            if not AllowedUrls((entry,)).allow(entry.replace("//*.", "//any.", 1)) or https_url_error(entry) is not None:
                 examples = "https://oidc.example.org/edge1 or https://*.example.org"
                 raise ValueError(f'"{entry[:200]}" is not an https:// address, such as {examples}')
         return entries

@@ -89,7 +89,7 @@ class RpcDoor(Door):
         self._server = server
         log.info("gRPC door open", address=f"{self._host}:{self._port}")
 
-    async def tell_ready(self, *, ready: bool) -> None:
+    async def set_ready(self, *, ready: bool) -> None:
         await self._health.set_serving(serving=ready)
 
     async def refuse(self) -> None:

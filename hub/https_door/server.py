@@ -254,7 +254,7 @@ class HttpsDoor(Door):
             raise listening_failed("https_listen", self._host, self._port, error) from error
         log.info("HTTPS door open", address=_shown(self._host, self._port))
 
-    async def tell_ready(self, *, ready: bool) -> None:
+    async def set_ready(self, *, ready: bool) -> None:
         """Does nothing: at this door /readyz reports readiness."""
 
     async def refuse(self) -> None:

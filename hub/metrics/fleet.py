@@ -155,7 +155,7 @@ def minor(version: str) -> str:
 def add_fleet(registry: Registry, store: Store, clock: Clock, *, reserve: int) -> None:
     """`reserve`: free space to keep on the disk of an embedded database, in bytes."""
     look = FleetLook(store, clock, detailed=registry.detailed)
-    registry.look(look)
+    registry.add_refresh(look)
 
     def told(
         of: Callable[[FleetSnapshot], float | Mapping[str, float] | None],

@@ -10,7 +10,7 @@ from machinery import pki
 from machinery.apiserver.resource import AGE, STATUS, Column, Resource, TableRow
 from machinery.errors import Cause, InvalidError, forbidden, invalid_value
 from machinery.meta.objects import Document
-from machinery.meta.urls import https_flaw
+from machinery.meta.urls import https_url_error
 from machinery.product import NAME as PRODUCT
 
 _ADDRESS: Schema = {**NAME, "maxLength": 2048}
@@ -81,8 +81,8 @@ def _violations(new: Document, _old: Document | None) -> Sequence[Cause]:
 
 def _of_address(new: Document, field: str) -> list[Cause]:
     spec = doc.mapping(new, "spec")
-    flaw = https_flaw(spec[field]) if field in spec else None
-    return [] if flaw is None else [invalid_value(f"spec.{field}", spec[field], f"must be an https:// address: {flaw}")]
+    error = https_url_error(spec[field]) if field in spec else None
+    return [] if error is None else [invalid_value(f"spec.{field}", spec[field], f"must be an https:// address: {error}")]
 
 
 def _of_authorities(new: Document) -> list[Cause]:

@@ -123,7 +123,7 @@ async def keep_seal(keys: KeyFolder, store: Store, seal: Seal, *, is_new: bool) 
 
 def _settle_seal(tx: Transaction, seal: Seal) -> None:
     known = tx.facts.settle(SEAL_KEY, seal.header.hex())
-    if not seal.knows(bytes.fromhex(known)):
+    if not seal.has_key_for(bytes.fromhex(known)):
         raise InvalidError(
             f"the database's hub seals Secrets with the key {shown(bytes.fromhex(known))}, which is not here: "
             f"restore {SEAL_FILE} into the data directory, or give all replicas the same file (--keys-dir, --secrets-key-file)"

@@ -21,7 +21,7 @@ from hub.store.writer.leader_lock_connection import SqlLifeline
 from machinery.election import Candidate, ElectionCounts, Elector, Leadership, Lock, Term, Timings
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Controller
-from machinery.runtime.scheduler import Timetable
+from machinery.runtime.scheduler import Scheduler
 from machinery.runtime.tasks import GuardedTasks, TaskEndedError
 
 NAME, REASON = "hub", "LeaderElection"
@@ -47,13 +47,13 @@ class Leading:
         timings: Timings,
         alone: bool = False,
         clock: Clock,
-        timetable: Timetable,
+        scheduler: Scheduler,
         group_suffix: str,
         on_end: Callable[[TaskEndedError], object],
     ) -> None:
         self._store = store
         self._make = controllers
-        self._timetable = timetable
+        self._scheduler = scheduler
         self._api_version = f"hub.{group_suffix}/v1alpha1"
         self._on_end = on_end
         self.leadership = Leadership(clock)
@@ -104,11 +104,11 @@ class Leading:
                 await asyncio.Event().wait()
             finally:
                 self._working = None
-                controllers.rest(self._timetable)
+                controllers.rest(self._scheduler)
 
     async def _begin(self, controllers: ControllerManager, tasks: GuardedTasks, term: Term) -> None:
         try:
-            controllers.wake(self._timetable)
+            controllers.wake(self._scheduler)
             controllers.begin(term.number, self._news(term))
             await controllers.start(tasks)
         except Exception as error:
@@ -157,7 +157,7 @@ async def leadership(
     controllers: Callable[[FencedStore], ControllerManager],
     *,
     clock: Clock,
-    timetable: Timetable,
+    scheduler: Scheduler,
     on_end: Callable[[TaskEndedError], object],
 ) -> AsyncGenerator[Leading]:
     """Take part in the election during the block. `replica`: this replica's name."""
@@ -174,7 +174,7 @@ async def leadership(
             timings=timings,
             alone=settings.is_alone,
             clock=clock,
-            timetable=timetable,
+            scheduler=scheduler,
             group_suffix=settings.api_group_suffix,
             on_end=on_end,
         )

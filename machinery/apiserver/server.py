@@ -37,7 +37,7 @@ from machinery.errors import (
 )
 from machinery.meta.objects import Key
 from machinery.runtime.clock import Clock
-from machinery.sanitize import can_be_kept, is_plain
+from machinery.sanitize import can_store, is_plain
 
 NamespaceLookup = Callable[[str], Awaitable[bool]]
 """Whether objects may be created in a namespace."""
@@ -191,7 +191,7 @@ class ApiServer:
 async def _readable(incoming: Incoming, inner: Inner) -> web.StreamResponse:
     """Reject control characters in the path, and in the query what a database cannot store."""
     url = incoming.request.rel_url
-    if not is_plain(url.path) or not can_be_kept(url.query_string):
+    if not is_plain(url.path) or not can_store(url.query_string):
         raise BadRequestError("the URL holds control characters")
     return await inner(incoming)
 

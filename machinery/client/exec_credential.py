@@ -66,43 +66,43 @@ class ExecCredential:
 
 
 def read_exec(entry: Mapping[str, Any], cluster_config: Any = None) -> ExecUser | None:
-    """The plugin of a kubeconfig's user; None: none, or one that `why_no_exec` rejects."""
-    told = entry.get("exec")
-    if not isinstance(told, Mapping) or why_no_exec(entry):
+    """The plugin of a kubeconfig's user; None: none, or one that `exec_error` rejects."""
+    config = entry.get("exec")
+    if not isinstance(config, Mapping) or exec_error(entry):
         return None
-    given = ((str(each["name"]), each.get("value")) for each in told.get("env") or ())
+    given = ((str(each["name"]), each.get("value")) for each in config.get("env") or ())
     variables = {name: "" if value is None else str(value) for name, value in given}
     return ExecUser(
-        told["command"],
-        tuple(str(each) for each in told.get("args") or ()),
+        config["command"],
+        tuple(str(each) for each in config.get("args") or ()),
         variables,
-        provides_cluster=told.get("provideClusterInfo") is True,
-        install_hint=str(told.get("installHint") or ""),
-        api_version=told["apiVersion"],
-        interactive=Interactive(told.get("interactiveMode") or Interactive.IF_AVAILABLE),
+        provides_cluster=config.get("provideClusterInfo") is True,
+        install_hint=str(config.get("installHint") or ""),
+        api_version=config["apiVersion"],
+        interactive=Interactive(config.get("interactiveMode") or Interactive.IF_AVAILABLE),
         cluster_config=cluster_config,
     )
 
 
-def why_no_exec(entry: Mapping[str, Any]) -> str:
+def exec_error(entry: Mapping[str, Any]) -> str:
     """What is wrong with the `exec` of a user, as the continuation of a sentence; empty: nothing, or there is no `exec`."""
-    told = entry.get("exec")
-    if told is None:
+    config = entry.get("exec")
+    if config is None:
         return ""
-    if not isinstance(told, Mapping) or not isinstance(told.get("command"), str) or not told["command"]:
+    if not isinstance(config, Mapping) or not isinstance(config.get("command"), str) or not config["command"]:
         return "has an exec without a command"
-    if told.get("apiVersion") not in API_VERSIONS:
+    if config.get("apiVersion") not in API_VERSIONS:
         return f"has an exec whose apiVersion is not {' or '.join(API_VERSIONS)}"
-    if (told.get("interactiveMode") or Interactive.NEVER) not in list(Interactive):
+    if (config.get("interactiveMode") or Interactive.NEVER) not in list(Interactive):
         return f"has an exec whose interactiveMode is not {', '.join(Interactive)}"
-    lists = (told.get("args") or [], told.get("env") or [])
+    lists = (config.get("args") or [], config.get("env") or [])
     if not all(isinstance(each, list) for each in lists) or not all(_is_variable(each) for each in lists[1]):
         return "has an exec whose args are no list, or whose env is no list of names and values"
     return ""
 
 
-def _is_variable(told: object) -> bool:
-    return isinstance(told, Mapping) and bool(told.get("name"))
+def _is_variable(entry: object) -> bool:
+    return isinstance(entry, Mapping) and bool(entry.get("name"))
 
 
 def written_exec(user: ExecUser) -> dict[str, Any]:
@@ -172,17 +172,17 @@ def read_credential(text: str, api_version: str = API_VERSION) -> ExecCredential
     parts = [status.get(name) or "" for name in names]
     if not all(isinstance(part, str) for part in parts):
         raise InvalidError(f"the output of the plug-in has a value that is no text among {', '.join(names)}")
-    told = ExecCredential(parts[0], parts[1], parts[3], parts[2])
-    if bool(told.chain) != bool(told.key):
+    credential = ExecCredential(parts[0], parts[1], parts[3], parts[2])
+    if bool(credential.chain) != bool(credential.key):
         raise InvalidError("the output of the plug-in holds one of certificate and key, and they go together")
-    if not told.chain and not told.token:
+    if not credential.chain and not credential.token:
         raise InvalidError("the output of the plug-in holds neither a token nor a client certificate with its key")
     try:
-        if told.expires:
-            parse_time(told.expires)
+        if credential.expires:
+            parse_time(credential.expires)
     except (ValueError, OverflowError):
         raise InvalidError("the output of the plug-in has an expirationTimestamp that is no time") from None
-    return told
+    return credential
 
 
 def _document(text: str, what: str, api_version: str) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from machinery.client.exec_credential import CLUSTER_EXTENSION, ExecUser, read_exec, why_no_exec, written_exec
+from machinery.client.exec_credential import CLUSTER_EXTENSION, ExecUser, exec_error, read_exec, written_exec
 from machinery.client.kubeconfig_documents import Document, choose, decoded, entries_of, parse_document, read_document
 from machinery.errors import InvalidError
 from machinery.identity import HubId
@@ -285,7 +285,7 @@ def _unusable(entry: Mapping[str, Any]) -> str:
         return "has an auth-provider, which Kubernetes knows no more: use an exec plug-in, or `hubctl login`"
     if any(entry.get(name) for name in ("as", "as-uid", "as-groups", "as-user-extra")):
         return 'acts as another ("as"), which hubctl does not do: use a user of your own, or kubectl'
-    return why_no_exec(entry)
+    return exec_error(entry)
 
 
 def _endpoint_extension(endpoint: HubEndpoint) -> Document:

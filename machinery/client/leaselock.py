@@ -29,7 +29,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 Owner = Callable[[], Awaitable[Object | None]]
 
 
-async def nobody() -> None:
+async def no_owner() -> None:
     """An `Owner` for an object without owner reference."""
 
 
@@ -47,7 +47,7 @@ class LeaseLock(Lock):
         name: str,
         *,
         clock: Clock,
-        owner: Owner = nobody,
+        owner: Owner = no_owner,
         status: Callable[[], str] = str,
     ) -> None:
         self._client = client

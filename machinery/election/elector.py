@@ -19,9 +19,8 @@ from machinery.election.leader_term import (
     Term,
     TermEnd,
     Work,
-    nothing_endures,
+    error_text,
     stack_of,
-    told,
 )
 from machinery.election.lock import Candidate, Lock, LockRecord, Timings
 from machinery.errors import ConflictError, InvalidError
@@ -39,10 +38,10 @@ class Observation:
     - A lock without holder may be taken at once.
     - A held lock may be taken when its record has not changed for its lease since it was first seen so.
     - A lock held by this very process may be taken at once: its leadership ended without a release.
-    - At its first look, a process may take a lock that an earlier process of its own name holds. That process has ended, since
-      two replicas never share a name; if it still ran, its term is over. The rule is limited to the first look so that two
+    - At its first poll, a process may take a lock that an earlier process of its own name holds. That process has ended, since
+      two replicas never share a name; if it still ran, its term is over. The rule is limited to the first poll so that two
       processes that share a name by mistake do not take the lock from each other for ever. With `alone`, no other process can
-      use this lock, so any holder seen at the first look has ended.
+      use this lock, so any holder seen at the first poll has ended.
     """
 
     def __init__(self, candidate: Candidate, *, alone: bool = False) -> None:
@@ -57,7 +56,7 @@ class Observation:
         """The last seen record."""
         return self._seen
 
-    def look(self, record: LockRecord | None, now: float) -> None:
+    def observe(self, record: LockRecord | None, now: float) -> None:
         """Record the current state of the lock."""
         first = self._since is None
         if first or record is None or self._seen is None or record.version != self._seen.version:
@@ -66,7 +65,7 @@ class Observation:
         self._seen = record
 
     def free_at(self) -> float:
-        """Instant from which the unchanged lock may be taken; 0: at once. Call `look` first."""
+        """Instant from which the unchanged lock may be taken; 0: at once. Call `observe` first."""
         seen, since = self._seen, self._since
         if seen is None or since is None or not seen.holder or self._inherits:
             return 0.0
@@ -96,8 +95,9 @@ SPREAD = 0.25
 class Elector:
     """One candidate, which runs `work` in each of its terms. Raises InvalidError for a candidate without identity.
 
-    `alone`: no other process can use this lock. `stop_within`: time limit for the end of the work. `endures`: called when the
-    lock could not be renewed in time; whether the work may continue without the flag while no other holder is seen.
+    `alone`: no other process can use this lock. `stop_within`: time limit for the end of the work.
+    `survives_renew_failure`: called when the lock could not be renewed in time; whether the work may continue without the flag
+    while no other holder is seen.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Elector:
         leadership: Leadership,
         alone: bool = False,
         stop_within: timedelta = STOP_WITHIN,
-        endures: Callable[[], bool] = nothing_endures,
+        survives_renew_failure: Callable[[], bool] = lambda: False,
     ) -> None:
         if not candidate.identity or not candidate.incarnation:
             raise InvalidError("a candidate for the leadership needs a name: the replica's")
@@ -122,7 +122,7 @@ class Elector:
         self._clock = clock
         self._leadership = leadership
         self._seen = Observation(candidate, alone=alone)
-        self._random = Random()  # noqa: S311 - spreads looks
+        self._random = Random()  # noqa: S311 - spreads polls
         self._stop = asyncio.Event()
         self._nudged = asyncio.Event()
         self._failure = LogOnce(log)
@@ -134,14 +134,16 @@ class Elector:
         self.tried = asyncio.Event()
         """Set after the first attempt to read the lock, successful or not."""
         self.tally = ElectionCounts()
-        self._reign = LeaderTerm(lock, leadership, timings, clock, self.tally, stop_within=stop_within, endures=endures)
+        self._reign = LeaderTerm(
+            lock, leadership, timings, clock, self.tally, stop_within=stop_within, survives_renew_failure=survives_renew_failure
+        )
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read the lock now instead of at the next poll."""
         self._nudged.set()
 
     @property
-    def trouble(self) -> str:
+    def last_failure(self) -> str:
         """Why the last read of the lock failed; "": it succeeded."""
         return self._failure.text
 
@@ -193,7 +195,7 @@ class Elector:
                 record = await self._lock.read()
             self._failure.reset()
             now = self._clock.monotonic()
-            self._seen.look(record, now)
+            self._seen.observe(record, now)
             free_at = self._seen.free_at()
             if now >= free_at:
                 return await self._take(record, now)
@@ -201,8 +203,8 @@ class Elector:
             return None  # another candidate was faster
         except Exception as error:  # noqa: BLE001 - whatever the lock says, this process runs for it again
             self.tally.failures += 1
-            if not self._failure.warning("the leader's lock cannot be reached", told(error), exc_info=stack_of(error)):
-                log.debug("the leader's lock cannot be reached", error=told(error))  # it is retried for hours
+            if not self._failure.warning("the leader's lock cannot be reached", error_text(error), exc_info=stack_of(error)):
+                log.debug("the leader's lock cannot be reached", error=error_text(error))  # it is retried for hours
             self.tried.set()
             await self._pause(self._timings.retry.total_seconds())
             return None
@@ -225,7 +227,7 @@ class Elector:
             self._unanswered = False
             raise
         self._unanswered = False
-        self._seen.look(held, self._clock.monotonic())
+        self._seen.observe(held, self._clock.monotonic())
         return held, now, because
 
     async def _give_back(self) -> None:
@@ -236,10 +238,12 @@ class Elector:
                 if found is not None and found.holder and found.incarnation == self._candidate.incarnation:
                     await self._lock.release(found)
         except Exception as error:
-            log.warning("the leader's lock may be held by nobody: it runs out", error=told(error), exc_info=stack_of(error))
+            log.warning(
+                "the leader's lock may be held by nobody: it runs out", error=error_text(error), exc_info=stack_of(error)
+            )
 
     async def _pause(self, seconds: float) -> None:
-        """Sleep for `seconds`, or until `stop` or `look` is called."""
+        """Sleep for `seconds`, or until `stop` or `poll` is called."""
         try:
             async with asyncio.timeout(seconds):
                 await self._nudged.wait()

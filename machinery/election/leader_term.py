@@ -102,11 +102,6 @@ Work = Callable[[Term], Coroutine[Any, Any, None]]
 """The leader's work. It is cancelled when the term ends."""
 
 
-def nothing_endures() -> bool:
-    """An `endures` for work that ends when the lock could not be renewed in time."""
-    return False
-
-
 @dataclass(slots=True)
 class ElectionCounts:
     """Counters for metrics."""
@@ -126,9 +121,9 @@ class LeaderTerm:
     2. A term that the process itself ends (a stop) lasts until the work has stopped; then the flag is cleared, then the lock is
        released. If the work does not stop within `stop_within`, the lock is not released and expires.
     3. A lost term ends the work, also within `stop_within`. The work can write no more in either case.
-    4. When the lock cannot be renewed in time, the flag is cleared and the work ends unless it `endures`. Renewals are then
-       tried further: on success the flag is set again; the term is lost when another holder is seen, or when the work no longer
-       endures.
+    4. When the lock cannot be renewed in time, the flag is cleared and the work ends unless `survives_renew_failure`. Renewals
+       are then tried further: on success the flag is set again; the term is lost when another holder is seen, or when
+       `survives_renew_failure` turns false.
     """
 
     def __init__(
@@ -140,7 +135,7 @@ class LeaderTerm:
         tally: ElectionCounts,
         *,
         stop_within: timedelta,
-        endures: Callable[[], bool] = nothing_endures,
+        survives_renew_failure: Callable[[], bool] = lambda: False,
     ) -> None:
         self._lock = lock
         self._leadership = leadership
@@ -149,7 +144,7 @@ class LeaderTerm:
         self._clock = clock
         self._tally = tally
         self._stop_within = stop_within
-        self._endures = endures
+        self._survives_renew_failure = survives_renew_failure
         self._enduring = False
 
     async def run(self, held: LockRecord, since: float, work: Coroutine[Any, Any, None], stop: asyncio.Event) -> TermEnd:
@@ -192,7 +187,7 @@ class LeaderTerm:
         return working.done()
 
     async def _keep(self, held: LockRecord, since: float) -> TermEnd:
-        """Renews until that fails for too long. The flag has fallen when this returns, and before anybody is told."""
+        """Renew until that fails for too long. The flag is cleared before this returns."""
         try:
             while True:
                 if await self._deposed(self._nap(since)):
@@ -206,7 +201,7 @@ class LeaderTerm:
                     return TermEnd.TAKEN
                 except Exception as error:
                     self._tally.failures += 1
-                    how = {"error": told(error), "seconds_left": round(self._left(since), 3)}
+                    how = {"error": error_text(error), "seconds_left": round(self._left(since), 3)}
                     log.warning("the leader's lock was not renewed", **how, exc_info=stack_of(error))
                 else:
                     since = begun
@@ -222,7 +217,7 @@ class LeaderTerm:
     def _goes_on(self, term: int) -> bool:
         """Clear the flag of an overdue lock. Return whether the work continues without it."""
         self._leadership.drop()
-        if not self._endures():
+        if not self._survives_renew_failure():
             return False
         if not self._enduring:
             log.warning("the work goes on without the lock: nobody is seen to hold it, and nothing is written", term=term)
@@ -263,13 +258,15 @@ class LeaderTerm:
             async with asyncio.timeout(self._timings.retry.total_seconds()):
                 released = await self._lock.release(held)
         except Exception as error:
-            log.warning("the leader's lock could not be released: it runs out", error=told(error), exc_info=stack_of(error))
+            log.warning(
+                "the leader's lock could not be released: it runs out", error=error_text(error), exc_info=stack_of(error)
+            )
         else:
             if released:
                 log.info("leadership released", term=held.term)
 
 
-def told(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Message of an error of the lock, for logs."""
     return str(error) or (NO_ANSWER if isinstance(error, TimeoutError) else type(error).__name__)
 

@@ -19,7 +19,7 @@ class Timings:
 
     Without a leader the fleet waits at most `poll` after a clean release, and `lease` + `poll` after the leader was killed,
     frozen or cut off, if every read sees the current lock (docs/reference/leadership.md lists all causes). A leader survives an
-    outage of the lock of `borne`, and clock rates that differ by `lease` - `renew_deadline` within one lease.
+    outage of the lock of `longest_outage`, and clock rates that differ by `lease` - `renew_deadline` within one lease.
     """
 
     lease: timedelta = timedelta(seconds=15)
@@ -51,7 +51,7 @@ class Timings:
         return self.renew_deadline / 2
 
     @property
-    def borne(self) -> timedelta:
+    def longest_outage(self) -> timedelta:
         """Longest outage of the lock after which the leader still renews in time, whenever the outage begins."""
         return (ceil(self.renew_deadline / self.retry) - 2) * self.retry
 

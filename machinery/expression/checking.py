@@ -41,7 +41,7 @@ class _Checker:
 
     def condition(self, parsed: syntax.Parsed) -> tree.Condition:
         match parsed:
-            case syntax.Junction(operator=operator, operands=operands):
+            case syntax.LogicalOperation(operator=operator, operands=operands):
                 inner = tuple(self.condition(operand) for operand in operands)
                 return tree.All(inner) if operator == "&&" else tree.Any(inner)
             case syntax.Negation(operand=operand):
@@ -60,11 +60,11 @@ class _Checker:
     def _truth(self, parsed: syntax.Path | syntax.LiteralValue) -> tree.Condition:
         if isinstance(parsed, syntax.LiteralValue):
             if parsed.sort is Sort.NAME:
-                return tree.Truth(tree.Value(Type.BOOLEAN, value=parsed.text == "true"))
+                return tree.IsTrue(tree.Value(Type.BOOLEAN, value=parsed.text == "true"))
             raise ExpressionError(parsed.column, "a value is no condition: compare a field with it")
         found = self._found(parsed)
-        if not isinstance(found, tree.Whole) and found.type is Type.BOOLEAN:
-            return tree.Truth(found)
+        if not isinstance(found, tree.CollectionField) and found.type is Type.BOOLEAN:
+            return tree.IsTrue(found)
         raise ExpressionError(
             parsed.column, f"{_shown(parsed)} is a {found.type}, not a condition: compare it, or write has({_shown(parsed)})"
         )
@@ -98,14 +98,14 @@ class _Checker:
                 raise ExpressionError(relation.column, '"in" needs a field before it when a list is written out')
             operand = self.single(relation.left)
             return tree.OneOf(operand, tuple(self._value(item, operand.type) for item in right.items))
-        whole = self._found(right) if isinstance(right, syntax.Path) else None
-        if not isinstance(whole, tree.Whole):
+        collection = self._found(right) if isinstance(right, syntax.Path) else None
+        if not isinstance(collection, tree.CollectionField):
             raise ExpressionError(relation.right.column, '"in" needs a list or a map after it, as in name in ["a", "b"]')
-        wanted = whole.type.of if isinstance(whole.type, ListOf) else Type.TEXT
+        wanted = collection.type.of if isinstance(collection.type, ListOf) else Type.TEXT
         found = self._operand(relation.left, wanted)
         if found.type is not wanted:
-            raise ExpressionError(relation.column, f"a {found.type} cannot be in a {whole.type}")
-        return tree.In(found, whole)
+            raise ExpressionError(relation.column, f"a {found.type} cannot be in a {collection.type}")
+        return tree.In(found, collection)
 
     def _call(self, call: syntax.FunctionCall) -> tree.Condition:
         if call.subject is None:
@@ -144,12 +144,12 @@ class _Checker:
 
     def single(self, path: syntax.Path) -> tree.Field | tree.MapEntry:
         found = self._found(path)
-        if isinstance(found, tree.Whole):
+        if isinstance(found, tree.CollectionField):
             how = f'"x" in {_shown(path)}' if isinstance(found.type, ListOf) else f'{_shown(path)}["x"]'
             raise ExpressionError(path.column, f"{_shown(path)} is a {found.type}: write {how}")
         return found
 
-    def _found(self, path: syntax.Path) -> tree.Field | tree.MapEntry | tree.Whole:
+    def _found(self, path: syntax.Path) -> tree.Field | tree.MapEntry | tree.CollectionField:
         """Resolve the longest declared name at the start of the path, with at most one key after it."""
         names = [step.name for step in path.steps]
         plain = next((at for at, step in enumerate(path.steps) if step.indexed), len(names))
@@ -159,13 +159,15 @@ class _Checker:
                 return self._reached(path, name, known, length)
         raise ExpressionError(path.column, self._unknown(".".join(names[:plain])))
 
-    def _reached(self, path: syntax.Path, name: str, known: FieldType, length: int) -> tree.Field | tree.MapEntry | tree.Whole:
+    def _reached(
+        self, path: syntax.Path, name: str, known: FieldType, length: int
+    ) -> tree.Field | tree.MapEntry | tree.CollectionField:
         rest = path.steps[length:]
         if isinstance(known, MapOf) and len(rest) == 1:
             return tree.MapEntry(name, rest[0].name, known.of)
         if rest:
             raise ExpressionError(rest[0].column, f'{name} is a {known} and has no "{rest[0].name}"')
-        return tree.Field(name, known) if isinstance(known, Type) else tree.Whole(name, known)
+        return tree.Field(name, known) if isinstance(known, Type) else tree.CollectionField(name, known)
 
     def _unknown(self, name: str) -> str:
         near = _nearest(name, self._fields.types)

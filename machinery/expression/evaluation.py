@@ -64,7 +64,7 @@ def _condition(node: tree.Condition, values: Values) -> bool | None:  # noqa: PL
             return _not(_condition(operand, values))
         case tree.Has(what):
             return _is_there(what, values)
-        case tree.Truth(operand):
+        case tree.IsTrue(operand):
             value = _value(operand, values)
             return None if value is None else bool(value)
         case tree.Compare(sign, left, right):
@@ -73,8 +73,8 @@ def _condition(node: tree.Condition, values: Values) -> bool | None:  # noqa: PL
         case tree.OneOf(operand, accepted):
             value = _value(operand, values)
             return None if value is None else value in accepted
-        case tree.In(operand, whole):
-            return _is_in(_value(operand, values), whole, values)
+        case tree.In(operand, collection):
+            return _is_in(_value(operand, values), collection, values)
         case tree.Match(function, operand, argument):
             text = _value(operand, values)
             return _FUNCTIONS[function](text, argument) if isinstance(text, str) else None
@@ -102,18 +102,18 @@ def _value(operand: tree.Operand, values: Values) -> Scalar | None:
             return MapOf(kind).read(values.get(name), key)
 
 
-def _is_there(what: tree.Field | tree.MapEntry | tree.Whole, values: Values) -> bool:
-    if isinstance(what, tree.Whole):
+def _is_there(what: tree.Field | tree.MapEntry | tree.CollectionField, values: Values) -> bool:
+    if isinstance(what, tree.CollectionField):
         return bool(values.get(what.name))
     return _value(what, values) is not None
 
 
-def _is_in(value: Scalar | None, whole: tree.Whole, values: Values) -> bool | None:
-    raw = values.get(whole.name)
+def _is_in(value: Scalar | None, collection: tree.CollectionField, values: Values) -> bool | None:
+    raw = values.get(collection.name)
     if value is None:
         return None
-    if isinstance(whole.type, ListOf):
-        entries = whole.type.read(raw)
+    if isinstance(collection.type, ListOf):
+        entries = collection.type.read(raw)
         return None if entries is None else value in entries
     return value in raw if isinstance(raw, Mapping) else None
 

@@ -169,7 +169,7 @@ class Negation:
 
 
 @dataclass(frozen=True, slots=True)
-class Junction:
+class LogicalOperation:
     """All of the operands ("&&"), or any ("||")."""
 
     column: int
@@ -177,12 +177,12 @@ class Junction:
     operands: tuple["Parsed", ...]
 
 
-Parsed = LiteralValue | ListLiteral | Path | FunctionCall | Relation | Negation | Junction
+Parsed = LiteralValue | ListLiteral | Path | FunctionCall | Relation | Negation | LogicalOperation
 
 
 def read(text: str) -> Parsed:
     """Parse a condition. Raises ExpressionError."""
-    return _Reader(text).whole()
+    return _Reader(text).parse()
 
 
 def read_path(text: str) -> Path:
@@ -199,7 +199,7 @@ class _Reader:
         self._deep = 0
         self._parts = 0
 
-    def whole(self) -> Parsed:
+    def parse(self) -> Parsed:
         if self._at_end():
             raise ExpressionError(1, "there is no condition")
         parsed = self._condition()
@@ -240,7 +240,7 @@ class _Reader:
         while self._next.is_sign(operator):
             self._take()
             operands.append(operand())
-        return operands[0] if len(operands) == 1 else Junction(column, operator, tuple(operands))
+        return operands[0] if len(operands) == 1 else LogicalOperation(column, operator, tuple(operands))
 
     def _negation(self) -> Parsed:
         if not self._next.is_sign("!"):

@@ -39,7 +39,7 @@ class MapEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class CollectionField:
     """A whole list or map, only in `Has` and `In`."""
 
     name: str
@@ -53,11 +53,11 @@ Operand = Value | Field | MapEntry
 class Has:
     """Whether a value is present; never unknown."""
 
-    what: Field | MapEntry | Whole
+    what: Field | MapEntry | CollectionField
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class IsTrue:
     """A field of type BOOLEAN, or a literal, as a condition."""
 
     operand: Operand
@@ -85,7 +85,7 @@ class In:
     """Whether a value is in a list, or is a key of a map."""
 
     operand: Operand
-    whole: Whole
+    collection: CollectionField
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Any:
     operands: tuple["Condition", ...]
 
 
-Condition = Has | Truth | Compare | OneOf | In | Match | Not | All | Any
+Condition = Has | IsTrue | Compare | OneOf | In | Match | Not | All | Any
 
 
 def names(node: Condition) -> Iterator[str]:
@@ -125,13 +125,13 @@ def names(node: Condition) -> Iterator[str]:
             yield from names(operand)
         case Has(what):
             yield what.name
-        case In(operand, whole):
-            yield whole.name
+        case In(operand, collection):
+            yield collection.name
             yield from _named(operand)
         case Compare(_, left, right):
             yield from _named(left)
             yield from _named(right)
-        case Truth(operand) | OneOf(operand, _) | Match(_, operand, _):
+        case IsTrue(operand) | OneOf(operand, _) | Match(_, operand, _):
             yield from _named(operand)
 
 

@@ -123,7 +123,7 @@ class Door(Protocol):
     async def start(self) -> None:
         """Listen and serve. Raises StartError."""
 
-    async def tell_ready(self, *, ready: bool) -> None:
+    async def set_ready(self, *, ready: bool) -> None:
         """Set the readiness in this door's own health protocol. Requests are served in either case."""
 
     async def refuse(self) -> None:
@@ -270,7 +270,7 @@ class PreparedServer:
             await asyncio.sleep(until_tick(LOOK_EVERY))
 
     async def _tell_ready(self, *, ready: bool) -> None:
-        await self._each("tell_ready", self._times.close, lambda door: door.tell_ready(ready=ready))
+        await self._each("set_ready", self._times.close, lambda door: door.set_ready(ready=ready))
 
     async def _stop(self) -> list[Exception]:
         signals, times = self._signals, self._times

@@ -3,7 +3,7 @@
 from urllib.parse import urlsplit
 
 
-def https_flaw(url: object) -> str | None:
+def https_url_error(url: object) -> str | None:
     """Why this is not a usable https URL; None: it is."""
     if not isinstance(url, str) or not url.isprintable():
         return "it is not text"

@@ -2,7 +2,7 @@
 
 Each part counts in plain attributes, a `Distribution` or a `Tally`, which costs no more than an addition. The composition root
 binds each `Metric` to a function that reads the number; it is called only at a scrape. Values that need a database query are
-fetched by a look (`Registry.look`) before the reading.
+fetched by a refresh (`Registry.add_refresh`) before the reading.
 
 Labels have few values, known when the program is written or bounded by what it serves. A metric with labels that grow with the
 fleet is `detailed`, and is exported only if an operator enables that.
@@ -112,11 +112,11 @@ Value = float | Distribution | None
 Values = Value | Mapping[Any, Value]
 """One value; or one per combination of label values, a tuple of strings, or a string for a single label."""
 Reading = Callable[[], Values]
-Look = Callable[[], Awaitable[None]]
+Refresh = Callable[[], Awaitable[None]]
 
 
 class Registry:
-    """The metrics of one program. Add metrics with `bind` and `look` during the composition; `scrape` returns the text.
+    """The metrics of one program. Add metrics with `bind` and `add_refresh` during the composition; `scrape` returns the text.
 
     `detailed`: whether metrics with a series per cluster are exported.
     """
@@ -124,7 +124,7 @@ class Registry:
     def __init__(self, *, detailed: bool = False) -> None:
         self.detailed = detailed
         self._readings: dict[str, tuple[Metric, Reading]] = {}
-        self._looks: list[Look] = []
+        self._refreshes: list[Refresh] = []
         self._failing: set[str] = set()
 
     def bind(self, metric: Metric, read: Reading) -> None:
@@ -134,9 +134,9 @@ class Registry:
         if self.detailed or not metric.detailed:
             self._readings[metric.name] = (metric, read)
 
-    def look(self, look: Look) -> None:
-        """Await `look` before each reading, concurrently with others. It must bound its own time and not raise."""
-        self._looks.append(look)
+    def add_refresh(self, refresh: Refresh) -> None:
+        """Await `refresh` before each reading, concurrently with others. It must bound its own time and not raise."""
+        self._refreshes.append(refresh)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -145,19 +145,19 @@ class Registry:
 
     async def scrape(self) -> str:
         """Text of all metrics, read now. Yields to the event loop after each `detailed` metric."""
-        await asyncio.gather(*(look() for look in self._looks))
-        told: list[str] = []
+        await asyncio.gather(*(refresh() for refresh in self._refreshes))
+        lines: list[str] = []
         for _, (metric, read) in sorted(self._readings.items()):
-            told += self._told(metric, read)
+            lines += self._lines_of(metric, read)
             if metric.detailed:
                 await asyncio.sleep(0)
-        return "".join(told)
+        return "".join(lines)
 
     def text(self) -> str:
-        """As `scrape` without looks. A metric that cannot be read is omitted and logged once."""
-        return "".join(line for _, (metric, read) in sorted(self._readings.items()) for line in self._told(metric, read))
+        """As `scrape` without refreshes. A metric that cannot be read is omitted and logged once."""
+        return "".join(line for _, (metric, read) in sorted(self._readings.items()) for line in self._lines_of(metric, read))
 
-    def _told(self, metric: Metric, read: Reading) -> Sequence[str]:
+    def _lines_of(self, metric: Metric, read: Reading) -> Sequence[str]:
         try:
             lines = list(_lines(metric, read()))
         except Exception as error:

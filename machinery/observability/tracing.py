@@ -25,7 +25,7 @@ _TRACEPARENT = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16}
 _STATE = re.compile(r"[\x20-\x7e]*")
 
 Value = str | int | float | bool
-Asked = Coroutine[Any, Any, T]
+Call = Coroutine[Any, Any, T]
 NOTHING_MORE: Mapping[str, Value] = MappingProxyType({})
 Carried = tuple[tuple[str, str], ...]
 
@@ -173,15 +173,15 @@ def within(name: str) -> Traced:
     return span(name) if parent is not None and parent.sampled else NOTHING
 
 
-def asking(name: str) -> Callable[[Callable[P, Asked[T]]], Callable[P, Asked[T]]]:
+def client_span(name: str) -> Callable[[Callable[P, Call[T]]], Callable[P, Call[T]]]:
     """Decorator for a function that calls a peer: each call is a client span that the peer continues."""
 
-    def told(function: Callable[P, Asked[T]]) -> Callable[P, Asked[T]]:
+    def decorate(function: Callable[P, Call[T]]) -> Callable[P, Call[T]]:
         @wraps(function)
-        async def asked(*args: P.args, **kwargs: P.kwargs) -> T:
+        async def traced_call(*args: P.args, **kwargs: P.kwargs) -> T:
             with span(name, kind=SpanKind.CLIENT):
                 return await function(*args, **kwargs)
 
-        return asked
+        return traced_call
 
-    return told
+    return decorate

@@ -56,7 +56,7 @@ class Seal:
         """Header of newly sealed documents."""
         return self._first
 
-    def knows(self, header: bytes) -> bool:
+    def has_key_for(self, header: bytes) -> bool:
         """Whether a document with this header can be opened."""
         return header in self._ciphers
 

@@ -61,7 +61,7 @@ def names_of(certificate: x509.Certificate) -> tuple[CertificateSubject, Certifi
     return _read(subject), _read(issuer)
 
 
-def asked_of(request: x509.CertificateSigningRequest) -> tuple[CertificateSubject, tuple[str, ...]]:
+def requested_subject(request: x509.CertificateSigningRequest) -> tuple[CertificateSubject, tuple[str, ...]]:
     """The subject's CN, O and OU, and the dotted types of its other attributes. Raises ValueError as `names_of`."""
     with _long_names():
         subject = request.subject

@@ -96,7 +96,7 @@ def _facts(request: x509.CertificateSigningRequest, pem_size: int) -> CSRFacts:
     dns_names = tuple(name.value for name in alternatives if isinstance(name, x509.DNSName))
     ip_addresses = tuple(str(name.value) for name in alternatives if isinstance(name, x509.IPAddress))
     refusal = keys.refusal_of(key)
-    subject, other_attributes = names.asked_of(request)
+    subject, other_attributes = names.requested_subject(request)
     return CSRFacts(
         subject=subject,
         public_key=keys.encode_public_key(key),

@@ -115,7 +115,7 @@ class KeySet:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def knows(self, header: TokenHeader) -> bool:
+    def has_key_for(self, header: TokenHeader) -> bool:
         """Whether a key fits the header's algorithm and key id."""
         return any(key.fits(header) for key in self._keys)
 

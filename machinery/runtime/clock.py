@@ -4,7 +4,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-_LASTING = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
@@ -16,7 +16,7 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds since an arbitrary start; never goes backwards."""
 
-    def lasting(self) -> float:
+    def boottime(self) -> float:
         """As `monotonic`, and also counts the time in which the machine is suspended, where the system supports that."""
         return self.monotonic()
 
@@ -30,8 +30,8 @@ class SystemClock(Clock):
     def monotonic(self) -> float:
         return time.monotonic()
 
-    def lasting(self) -> float:
-        return time.clock_gettime(_LASTING)
+    def boottime(self) -> float:
+        return time.clock_gettime(_BOOTTIME)
 
 
 class ManualClock(Clock):
@@ -59,7 +59,7 @@ class ManualClock(Clock):
 class OffsetClock(Clock):
     """Wall time of another clock, computed from `clock`: the hub's time as an agent knows it from its session.
 
-    After `learn` it advances with `clock.lasting()`, so later changes of this machine's wall clock do not affect it.
+    After `set_time` it advances with `clock.boottime()`, so later changes of this machine's wall clock do not affect it.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -69,12 +69,12 @@ class OffsetClock(Clock):
 
     @property
     def offset(self) -> timedelta | None:
-        """How far the other clock is ahead of this machine's wall clock; None before the first `learn`."""
+        """How far the other clock is ahead of this machine's wall clock; None before the first `set_time`."""
         return None if self._began is None else self.now() - self._clock.now()
 
-    def learn(self, theirs: datetime) -> None:
+    def set_time(self, theirs: datetime) -> None:
         """Record `theirs` as the current time of the other clock."""
-        self._began = theirs - timedelta(seconds=self._clock.lasting())
+        self._began = theirs - timedelta(seconds=self._clock.boottime())
 
     def forget(self) -> None:
         """Discard the learned time, for example because the next session is with another hub."""
@@ -83,10 +83,10 @@ class OffsetClock(Clock):
     def now(self) -> datetime:
         if self._began is None:
             return self._clock.now()
-        return self._began + timedelta(seconds=self._clock.lasting())
+        return self._began + timedelta(seconds=self._clock.boottime())
 
     def monotonic(self) -> float:
         return self._clock.monotonic()
 
-    def lasting(self) -> float:
-        return self._clock.lasting()
+    def boottime(self) -> float:
+        return self._clock.boottime()

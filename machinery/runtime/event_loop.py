@@ -3,8 +3,8 @@
 A wake-up costs more than the handling of a heartbeat: a system call to wait, one to read and a round of the loop, for each of
 thousands per second. When gRPC finishes at least `BUSY` operations per window, the loop therefore does not poll gRPC's file for
 PAUSE after each read, as network cards coalesce interrupts. An idle loop polls at once. Pauses delay only gRPC: HTTPS requests,
-timers and threads are served meanwhile. gRPC accepts one new call per poll, so the handler of new calls calls `hurry`, which
-suspends the pauses during a storm of calls.
+timers and threads are served meanwhile. gRPC accepts one new call per poll, so the handler of new calls calls `skip_pauses`
+during a storm of calls.
 
 gRPC announces each finished operation with one byte on a socket and reads only one byte per wake-up, so bytes would accumulate
 during pauses. The loop recognises gRPC's reader and consumes all bytes but one before it calls the reader. Without that reader,
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 PAUSE = 0.100
 WINDOW = 0.1
-HURRY = 0.25
+PAUSES_SKIPPED = 0.25
 """Seconds without pauses after a new call, long enough that a storm continues when a busy machine is late for a moment."""
 BUSY, CALM = 6, 3
 """Operations that gRPC finishes per window: pauses begin at BUSY and end below CALM. A beat is two operations."""
@@ -54,7 +54,7 @@ class PausingSelector(selectors.DefaultSelector):
         self._finished = 0
         self._window_ends = 0.0
         self._last = 0.0
-        self._hurried_until = 0.0
+        self._skip_until = 0.0
 
     @property
     def busy(self) -> bool:
@@ -90,11 +90,11 @@ class PausingSelector(selectors.DefaultSelector):
     def _left(self) -> float:
         """Seconds until the paced file may be polled again; zero or less: now."""
         now = self._monotonic()
-        return self._last + PAUSE - now if self._busy and now >= self._hurried_until else 0.0
+        return self._last + PAUSE - now if self._busy and now >= self._skip_until else 0.0
 
-    def hurry(self) -> None:
-        """Suspend pauses for HURRY seconds."""
-        self._hurried_until = self._monotonic() + HURRY
+    def skip_pauses(self) -> None:
+        """Suspend pauses for PAUSES_SKIPPED seconds."""
+        self._skip_until = self._monotonic() + PAUSES_SKIPPED
 
     def _look(self, paced: int, *, yes: bool) -> None:
         if yes is not self._looking:
@@ -118,9 +118,9 @@ class PausingLoop(asyncio.SelectorEventLoop):
         self._pausing = PausingSelector()
         super().__init__(self._pausing)
 
-    def hurry(self) -> None:
+    def skip_pauses(self) -> None:
         """Suspend pauses: a new call has arrived, and others may be waiting behind it."""
-        self._pausing.hurry()
+        self._pausing.skip_pauses()
 
     def tick_time(self) -> float:
         """Time in seconds at whose multiples periodic work is done, just after the beats in step have woken the processor."""
@@ -145,11 +145,11 @@ def _read_but_one(selector: PausingSelector, file: socket.socket, callback: Call
     callback(*args)
 
 
-def hurry() -> None:
-    """Call `PausingLoop.hurry` if the running loop is a PausingLoop."""
+def skip_pauses() -> None:
+    """Call `PausingLoop.skip_pauses` if the running loop is a PausingLoop."""
     running = asyncio.get_running_loop()
     if isinstance(running, PausingLoop):
-        running.hurry()
+        running.skip_pauses()
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

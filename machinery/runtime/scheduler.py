@@ -30,7 +30,7 @@ _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 Enqueue = Callable[[], object]
 
 
-class Timetable(Protocol):
+class Scheduler(Protocol):
     """The interface of the scheduler for other parts."""
 
     def every(self, period: timedelta, enqueue: Enqueue, *, name: str, jitter: float = 0.0, at_once: bool = False) -> None:
@@ -46,7 +46,7 @@ class Timetable(Protocol):
         """Remove a job, if it exists."""
 
 
-class Scheduler(Timetable):
+class SystemScheduler(Scheduler):
     """An `async with` block in which jobs run on the running event loop."""
 
     def __init__(self, *, random: Random | None = None) -> None:
@@ -79,7 +79,7 @@ class Scheduler(Timetable):
 
     def _add(self, trigger: BaseTrigger, enqueue: Enqueue, name: str) -> None:
         self._follow_clock()  # existing jobs only: the new job already uses the changed clock
-        # call_soon because `enqueue` may change the timetable, which the library's own loop does not allow
+        # call_soon because `enqueue` may change the scheduler, which the library's own loop does not allow
         self._scheduler.add_job(lambda: self._loop.call_soon(enqueue), trigger, id=name, replace_existing=True)
 
 

@@ -11,9 +11,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from machinery.errors import InvalidError
 
@@ -109,33 +108,6 @@ def peer_certificate(transport: "asyncio.BaseTransport | None") -> bytes | None:
     connection = None if transport is None else transport.get_extra_info("ssl_object")
     der: bytes | None = None if connection is None else connection.getpeercert(binary_form=True)
     return der
-
-
-class Validity(Protocol):
-    """The part of `machinery.pki.CertificateFacts` that `clock_trouble` reads."""
-
-    @property
-    def not_before(self) -> datetime: ...
-    @property
-    def not_after(self) -> datetime: ...
-
-
-def clock_trouble(certificate: Validity, now: datetime, whose: str) -> str | None:
-    """Message why TLS refuses this certificate at `now`, with both times; None: the certificate is valid at `now`.
-
-    `whose` names the certificate, as in "the hub's serving certificate".
-    """
-    if now < certificate.not_before:
-        return (
-            f"this machine's clock reads {now:%Y-%m-%dT%H:%M:%SZ}, which is before the start of {whose} "
-            f"({certificate.not_before:%Y-%m-%dT%H:%M:%SZ}): set the clock right"
-        )
-    if now > certificate.not_after:
-        return (
-            f"{whose} ended at {certificate.not_after:%Y-%m-%dT%H:%M:%SZ} and this machine's clock reads "
-            f"{now:%Y-%m-%dT%H:%M:%SZ}: renew it, or set the clock right"
-        )
-    return None
 
 
 async def shown_certificate(host: str, port: int, *, alpn: tuple[str, ...] = ("h2", "http/1.1")) -> bytes:

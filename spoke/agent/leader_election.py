@@ -234,7 +234,7 @@ class ElectedAgent:
             timings=timings,
             clock=clock,
             leadership=self.leadership,
-            endures=lambda: progress.has_session,
+            survives_renew_failure=lambda: progress.has_session,
         )
         progress.waits(self._waits)
         progress.role = self._role
@@ -277,7 +277,7 @@ class ElectedAgent:
             await self.elector.looked.wait()
             await self._idle.wait()
             if self.leadership.term is None:
-                async with self._watching(self.elector.look):
+                async with self._watching(self.elector.poll):
                     await self._working.wait()
             await self._working.wait()
 
@@ -288,8 +288,8 @@ class ElectedAgent:
         """
         if self._working.is_set():
             return None
-        if self.elector.trouble:
-            return ProbeResult(ok=False, text=f"not ready: the agent's Lease cannot be reached: {self.elector.trouble}")
+        if self.elector.last_failure:
+            return ProbeResult(ok=False, text=f"not ready: the agent's Lease cannot be reached: {self.elector.last_failure}")
         if not self.elector.looked.is_set():
             return ProbeResult(ok=False, text="not ready: finding out which process of this agent works")
         return ProbeResult(ok=True, text=f"ok: stands by, {self.elector.leader or 'nobody'} holds the agent's Lease")
@@ -297,5 +297,5 @@ class ElectedAgent:
     def _role(self) -> Role:
         holder = self.elector.leader
         if not self._working.is_set():
-            return Role("cannot reach its Lease" if self.elector.trouble else "stands by", holder)
+            return Role("cannot reach its Lease" if self.elector.last_failure else "stands by", holder)
         return Role("works" if self.leadership.term is not None else "works without its Lease, and writes nothing", holder)

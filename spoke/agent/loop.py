@@ -85,7 +85,7 @@ class SpokeAgent:
             self._standby,
             self.progress,
             clock=world.clock,
-            timetable=world.timetable,
+            scheduler=world.scheduler,
             random=world.random,
             stir=self._bootstrap.stir,
         )
@@ -110,11 +110,11 @@ class SpokeAgent:
 
     async def run(self) -> None:
         """Run until cancelled. Raises InvalidError at the start when neither bootstrap kubeconfig nor credential is usable."""
-        timetable, clock = self._world.timetable, self._world.clock
-        timetable.every(BOOTSTRAP_LOOK, self._bootstrap.look, name="bootstrap-kubeconfig")
+        scheduler, clock = self._world.scheduler, self._world.clock
+        scheduler.every(BOOTSTRAP_LOOK, self._bootstrap.look, name="bootstrap-kubeconfig")
         if self._mirror is not None:
-            timetable.every(MIRROR_RETRY, self._mirror.again, name="mirror")
-        timetable.at(clock.now() + self._options.hubs.first, self._wait_no_more, name=FIRST)
+            scheduler.every(MIRROR_RETRY, self._mirror.again, name="mirror")
+        scheduler.at(clock.now() + self._options.hubs.first, self._wait_no_more, name=FIRST)
         stop_listening = self._standby.listen(self._bootstrap.stir)
         step = OBSERVE
         try:
@@ -134,7 +134,7 @@ class SpokeAgent:
                 await self._stay.close()
             stop_listening()
             for name in ("bootstrap-kubeconfig", "mirror", FIRST):
-                timetable.drop(name)
+                scheduler.drop(name)
 
     def _wait_no_more(self) -> None:
         self._waits_for_first = False

@@ -10,7 +10,7 @@ import structlog
 from machinery.identity import HubId
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
-from machinery.runtime.scheduler import Timetable
+from machinery.runtime.scheduler import Scheduler
 from spoke.bootstraps import Bootstrap, BootstrapListing
 from spoke.credentials.owner import Owner
 from spoke.domain.hubs import HubCandidate, HubDecision, HubsStatus, HubState, ListedHub, Why, choose, is_better, refuse_move
@@ -98,7 +98,7 @@ class HubList:
         progress: AgentProgress,
         *,
         clock: Clock,
-        timetable: Timetable,
+        scheduler: Scheduler,
         random: Random,
         stir: Callable[[], None],
     ) -> None:
@@ -106,7 +106,7 @@ class HubList:
         self._standby = standby
         self._progress = progress
         self._clock = clock
-        self._timetable = timetable
+        self._scheduler = scheduler
         self._random = random
         self._stir = stir
         self._listing = BootstrapListing()
@@ -164,7 +164,7 @@ class HubList:
         rest = memory.backoff.next()
         memory.until = self._clock.monotonic() + rest.total_seconds()
         memory.trouble = why
-        self._timetable.at(self._clock.now() + rest + BEHIND, self._stir, name=REST)
+        self._scheduler.at(self._clock.now() + rest + BEHIND, self._stir, name=REST)
         if hub == self._owner.hub_id and self._lost_since is None:
             self._lost_since = self._clock.monotonic()
         self._show()
@@ -242,12 +242,12 @@ class HubList:
                 break
             if each.ready_since is None:
                 continue
-            # A rest uses another clock than the timetable, which is early if the machine slept; other hubs may rest, too.
+            # A rest uses another clock than the scheduler, which is early if the machine slept; other hubs may rest, too.
             due = max(each.ready_since + after, each.rests_until or now)
             if due > now:
                 dues.append(due)
         if dues:
-            self._timetable.at(min(dues) + BEHIND, self._stir, name=BACK)
+            self._scheduler.at(min(dues) + BEHIND, self._stir, name=BACK)
 
     def _show(self) -> None:
         found = self.candidates()

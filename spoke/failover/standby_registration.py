@@ -220,7 +220,7 @@ class StandbyRegistration:
     async def _at(self, client: HubClient, connection: HubConnection, contents: Contents) -> timedelta:
         """With a credential: call StandBy, and renew the credential when it is due."""
         standing = await self._stand_by(client, connection)
-        self._clock.learn(standing.time)
+        self._clock.set_time(standing.time)
         self._accept(connection, standing)
         if await self._belief.told(connection, standing.trust_bundle, self._clock.now()):
             return SOONEST  # the next round calls StandBy with the new trust and does whatever else is due

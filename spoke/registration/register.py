@@ -183,7 +183,7 @@ class Registration:
         """Learn the hub's time, check its id, and return the audience of the attestation token that it requires."""
         self._progress.enter("reaching the hub with the bootstrap credential")
         info = await client.info()
-        self._hub_clock.learn(info.time)
+        self._hub_clock.set_time(info.time)
         if info.hub_id and info.hub_id != bootstrap.hub_id:
             raise ConflictError(
                 f"the hub at {bootstrap.address.target} has the id {info.hub_id}, but the bootstrap kubeconfig is for "

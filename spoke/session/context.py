@@ -80,7 +80,7 @@ async def open_session(agent: AgentContext, connection: HubConnection, owner: Ow
         except MusterError as error:
             raise HubLostError(error.message) from error
         stack.enter_context(agent.progress.connected(arbitrated=Capability.ONE_SESSION in client.capabilities))
-        agent.hub_clock.learn(agent.world.clock.now() + session.hub_time_offset)
+        agent.hub_clock.set_time(agent.world.clock.now() + session.hub_time_offset)
         log.info("session.opened", hub=connection.address.target, epoch=owner.epoch)
         return ActiveSession(connection, client, session, stack.pop_all().aclose, owner)
     raise AssertionError

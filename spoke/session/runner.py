@@ -303,18 +303,18 @@ class SessionRun:
         self._reporting.changed()
 
     def _schedule(self) -> None:
-        world, options, timetable = self._agent.world, self._agent.options, self._agent.world.timetable
+        world, options, scheduler = self._agent.world, self._agent.options, self._agent.world.scheduler
         for name, wake in self._reporting.wakes():
-            timetable.every(options.resync, wake, name=name)
-        timetable.every(options.addons.lease_period, self._enqueue_addon_leases, name="addon-lease")
-        timetable.every(REGISTRATION_RESYNC, self._enqueue_addon_registrations, name="addon-registration")
+            scheduler.every(options.resync, wake, name=name)
+        scheduler.every(options.addons.lease_period, self._enqueue_addon_leases, name="addon-lease")
+        scheduler.every(REGISTRATION_RESYNC, self._enqueue_addon_registrations, name="addon-registration")
         until_due = self._rotation.due - self._agent.hub_clock.now()
-        timetable.at(world.clock.now() + until_due, lambda: self.rotation.enqueue(KEY), name="certificate-rotation")
+        scheduler.at(world.clock.now() + until_due, lambda: self.rotation.enqueue(KEY), name="certificate-rotation")
         self.rotation.enqueue(KEY)
 
     def _unschedule(self) -> None:
         for name in ("status", "managed-namespaces", "addon-lease", "addon-registration", "certificate-rotation"):
-            self._agent.world.timetable.drop(name)
+            self._agent.world.scheduler.drop(name)
 
     def _enqueue_addon_leases(self) -> None:
         for name in self._addon_lease.names:

@@ -21,7 +21,7 @@ from spoke.ports.hub import HubAddress
 from tests.fakes.credentials import MemoryCluster, MemorySecrets
 from tests.fakes.hub import MemoryHub
 from tests.fakes.stage import world_of
-from tests.fakes.virtual_time import LoopClock, ManualTimetable
+from tests.fakes.virtual_time import LoopClock, ManualScheduler
 
 NAMES: AgentNames = choose_names(options=("berlin", "agent"), stored=("", ""), fresh=("", ""))
 UID = "6b7f2d5e-0000-4000-8000-000000000001"
@@ -57,7 +57,7 @@ class ReserveStage:
             self.secrets,
             dial=lambda address, identity: self._hub_of(address).dial(address, identity),
             spoke=MemoryCluster(uid=UID),
-            timetable=ManualTimetable(),
+            scheduler=ManualScheduler(),
         )
         return Standby(AgentOptions(), world, lambda reason, message: self.told.append((reason, message)))
 

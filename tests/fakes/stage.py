@@ -19,7 +19,7 @@ from spoke.options import AgentOptions, Pause, Pauses, World
 from spoke.ports.cluster import Attest, Secrets
 from tests.fakes.credentials import MemoryCluster, MemoryDirectory, MemorySecrets
 from tests.fakes.hub import MemoryHub, MemorySession
-from tests.fakes.virtual_time import LoopTimetable, ManualTimetable
+from tests.fakes.virtual_time import LoopScheduler, ManualScheduler
 
 OWNER = "hub-kubeconfig-secret"
 SLOT = "hub-kubeconfig-secret-0f1e2d3c"
@@ -31,7 +31,7 @@ def world_of(clock: Clock, secrets: Secrets, **others: Any) -> World:
     """Of an agent without a bootstrap kubeconfig, whose cluster in memory manages itself; `others` are fields of a world."""
     cluster = others.pop("spoke", None) or MemoryCluster()
     usual = {"bootstrap": Bootstraps([]), "spoke": cluster, "management": cluster, "addon_secrets": lambda _: secrets}
-    usual |= {"directory": None, "timetable": LoopTimetable(clock), "random": Random(1)}
+    usual |= {"directory": None, "scheduler": LoopScheduler(clock), "random": Random(1)}
     return World(clock=clock, secrets=secrets, **{**usual, **others})
 
 
@@ -46,7 +46,7 @@ class Stage:
     cluster: MemoryCluster = field(default_factory=lambda: MemoryCluster(nodes=[NODE]))
     directory: MemoryDirectory = field(default_factory=MemoryDirectory)
     addon_secrets: MemorySecrets = field(default_factory=MemorySecrets)
-    timetable: ManualTimetable = field(default_factory=ManualTimetable)
+    scheduler: ManualScheduler = field(default_factory=ManualScheduler)
     attest: Attest | None = None
     options: AgentOptions = field(default_factory=lambda: AgentOptions(pauses=Pauses(AT_ONCE, AT_ONCE, AT_ONCE, AT_ONCE)))
 
@@ -59,7 +59,7 @@ class Stage:
             spoke=self.cluster,
             addon_secrets=lambda _: self.addon_secrets,
             directory=self.directory,
-            timetable=self.timetable,
+            scheduler=self.scheduler,
             attest=self.attest,
         )
 
@@ -85,7 +85,7 @@ class Stage:
 
     def replace_bootstrap(self, text: bytes) -> None:
         self.file.write_bytes(text)
-        self.timetable.wake("bootstrap-kubeconfig")
+        self.scheduler.wake("bootstrap-kubeconfig")
 
 
 def availability(session: MemorySession) -> str | None:

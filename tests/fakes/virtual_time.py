@@ -9,7 +9,7 @@ from heapq import heappop
 from typing import Any, TypeVar
 
 from machinery.runtime.clock import Clock
-from machinery.runtime.scheduler import Enqueue, Timetable
+from machinery.runtime.scheduler import Enqueue, Scheduler
 
 T = TypeVar("T")
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -122,7 +122,7 @@ def virtual(story: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None
     return test
 
 
-class ManualTimetable(Timetable):
+class ManualScheduler(Scheduler):
     """Remembers who wants to be woken, by name."""
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ class ManualTimetable(Timetable):
         self.jobs[name]()
 
 
-class LoopTimetable(Timetable):
+class LoopScheduler(Scheduler):
     """Wakes by the event loop; `clock` says how far an instant is away."""
 
     def __init__(self, clock: Clock) -> None:

@@ -16,7 +16,7 @@ from machinery.client.kubeconfig import Credential
 from machinery.identity import AgentId, ClusterName, agent_subject
 from machinery.meta.conditions import AVAILABLE, TRUE, Condition
 from machinery.pki import build_request, generate_key
-from machinery.runtime.scheduler import Scheduler
+from machinery.runtime.scheduler import SystemScheduler
 from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.report import ClusterReport, ReportedClaim
 from spoke.ports.hub import ClientIdentity, Greeting, HubAddress, HubSession
@@ -49,7 +49,7 @@ PERIODIC = (
 def _still(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in PERIODIC:
         monkeypatch.setattr(f"{module}.until_tick", lambda _period: NEVER.total_seconds())
-    monkeypatch.setattr(Scheduler, "every", lambda *_arguments, **_named: None)
+    monkeypatch.setattr(SystemScheduler, "every", lambda *_arguments, **_named: None)
     for module in ("clusters.cluster_sets", "event_recorder", "certificates.approval"):
         monkeypatch.setattr(f"hub.controllers.{module}.GATHER", timedelta(milliseconds=100))
 

@@ -13,7 +13,7 @@ from hub.controllers.builder import PERIODIC, ControllerBuilder, Since
 from hub.ports import Store, Transaction
 from hub.registry.hubreplicas import service as replicas
 from machinery.runtime.controller import Controller, Reconciler
-from machinery.runtime.scheduler import Timetable
+from machinery.runtime.scheduler import Scheduler
 from machinery.runtime.tasks import GuardedTasks
 
 log = structlog.get_logger(__name__)
@@ -93,8 +93,8 @@ class ServingCertificate(Reconciler[str]):
         return None
 
 
-def start_serving_certificate(renew: Callable[[], None], tasks: GuardedTasks, timetable: Timetable) -> None:
+def start_serving_certificate(renew: Callable[[], None], tasks: GuardedTasks, scheduler: Scheduler) -> None:
     """Run the controller of the doors' certificate, which each replica has, until `tasks` end."""
     controller = Controller(SERVING_CERTIFICATE, ServingCertificate(renew))
     tasks.start(SERVING_CERTIFICATE, controller.run())
-    timetable.every(RENEWAL_CHECKS, partial(controller.enqueue, PERIODIC), name=SERVING_CERTIFICATE, jitter=0.25)
+    scheduler.every(RENEWAL_CHECKS, partial(controller.enqueue, PERIODIC), name=SERVING_CERTIFICATE, jitter=0.25)

@@ -33,7 +33,7 @@ from machinery.meta.objects import ChangeType
 from machinery.observability import logs
 from machinery.observability.tracing import Traced, serving
 from machinery.product import NAME
-from machinery.runtime.event_loop import hurry
+from machinery.runtime.event_loop import skip_pauses
 
 T = TypeVar("T")
 DECISION, REASON = "authorization.k8s.io/decision", "authorization.k8s.io/reason"
@@ -266,7 +266,7 @@ async def unary(
     flow: str,
 ) -> T:
     """Runs `work` within the limits and audits it. Raises its errors, and UnavailableError at a closed gate."""
-    hurry()
+    skip_pauses()
     with parts.gate.entered():
         call = RpcCall(parts, context, asked, parts.auditor.clock.now())
         try:
@@ -287,7 +287,7 @@ async def unary(
 @asynccontextmanager
 async def stream(parts: DoorContext, context: Context, asked: Attributes) -> AsyncIterator[RpcCall]:
     """Wraps a stream; the caller reports its opening with `opened`. Raises as `unary` does."""
-    hurry()
+    skip_pauses()
     with parts.gate.entered():
         call = RpcCall(parts, context, asked, parts.auditor.clock.now())
         logs.also(request_id=call.audit_id)  # bound to this task: a generator may end in another task, which cannot undo it

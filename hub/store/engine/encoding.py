@@ -102,7 +102,7 @@ class RowForm:
     def renew(self, connection: Connection) -> int:
         """Seal rows again that an older key sealed. Returns the number of rows. Raises InvalidError when a key is missing."""
         headers = _headers(connection)
-        if missing := sorted(shown(header) for header in headers if self._seal is None or not self._seal.knows(header)):
+        if missing := sorted(shown(header) for header in headers if self._seal is None or not self._seal.has_key_for(header)):
             raise InvalidError(
                 f"the database holds Secrets that are sealed with the key {', '.join(missing)}, which this hub does not have: "
                 "start it with the key file that belongs to the database"

@@ -36,12 +36,12 @@ def _required(where: Where, node: tree.Condition) -> list[ValueSource]:  # noqa:
             return _required(where, operand)  # unknown, too, without such an entry
         case tree.Compare(_, left, right):
             return [source_of(where, each) for each in (left, right) if isinstance(each, tree.Field | tree.MapEntry)]
-        case tree.OneOf(operand, _) | tree.Match(_, operand, _) | tree.Truth(operand):
+        case tree.OneOf(operand, _) | tree.Match(_, operand, _) | tree.IsTrue(operand):
             return [source_of(where, operand)] if isinstance(operand, tree.Field | tree.MapEntry) else []
         case tree.Has(tree.Field() | tree.MapEntry() as what):
             return [source_of(where, what)]
-        case tree.In(tree.Value(value=str(key)), whole):
-            return [_entry(where, whole.name, key)]
+        case tree.In(tree.Value(value=str(key)), collection):
+            return [_entry(where, collection.name, key)]
         case _:
             return []
 
@@ -72,8 +72,8 @@ class _Compiler:
             case tree.Not(operand):
                 return not_(self.condition(operand))
             case tree.Has(what):
-                return self._whole(what.name) if isinstance(what, tree.Whole) else self._operand(what).is_not(None)
-            case tree.Truth(operand):
+                return self._whole(what.name) if isinstance(what, tree.CollectionField) else self._operand(what).is_not(None)
+            case tree.IsTrue(operand):
                 return self._operand(operand) == literal("true")
             case tree.Compare(sign, left, right):
                 compared: ColumnElement[bool] = _COMPARE[sign](self._operand(left), self._operand(right))
@@ -81,8 +81,8 @@ class _Compiler:
             case tree.OneOf(operand, values):
                 found = self._operand(operand)
                 return _unless_missing(found, found.in_([self._literal(value) for value in values]))
-            case tree.In(operand, whole):
-                return self._is_key(operand, whole.name)
+            case tree.In(operand, collection):
+                return self._is_key(operand, collection.name)
             case tree.Match(function, operand, argument):
                 return self._matches(function, self._operand(operand), argument)
             case _:

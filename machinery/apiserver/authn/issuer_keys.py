@@ -24,7 +24,7 @@ import aiohttp
 import msgspec
 
 from machinery.errors import ForbiddenError, InvalidError, MusterError, UnauthorizedError, UnavailableError
-from machinery.meta.urls import https_flaw
+from machinery.meta.urls import https_url_error
 from machinery.pki import KeySet, read_header
 from machinery.product import NAME
 from machinery.runtime.clock import Clock
@@ -174,9 +174,9 @@ def _document(content: bytes, host: str) -> Mapping[str, Any]:
 
 def check_https(what: str, url: object) -> str:
     """Return the URL. Raises InvalidError that states what is wrong with it."""
-    flaw = https_flaw(url)
-    if flaw is not None:
-        raise InvalidError(f"{what} is not an https:// address: {flaw}")
+    error = https_url_error(url)
+    if error is not None:
+        raise InvalidError(f"{what} is not an https:// address: {error}")
     return str(url)
 
 
@@ -228,12 +228,12 @@ class IssuerKeys:
         if header is None:
             raise UnauthorizedError("it is not a signed JSON web token of an algorithm that is accepted (RS, PS, ES)")
         keys = await self._current()
-        if not keys.knows(header):
+        if not keys.has_key_for(header):
             await self._fetch()
             keys = self._keys or keys
         claims = keys.verified(token)
         if claims is None:
-            why = "its signature is not the issuer's" if keys.knows(header) else "the issuer has no such key"
+            why = "its signature is not the issuer's" if keys.has_key_for(header) else "the issuer has no such key"
             raise UnauthorizedError(why)
         return claims
 

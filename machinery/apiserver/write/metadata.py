@@ -258,7 +258,7 @@ class FieldOwnership:
     def _check(self, config: Mapping[str, Any]) -> None:
         if config["metadata"].get("managedFields") is not None:
             raise BadRequestError("metadata.managedFields must be nil")
-        if wrong := configurations.misfits(self._structure, config):
+        if wrong := configurations.type_errors(self._structure, config):
             metadata = config["metadata"]
             place = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
             about = f"{place}; {self.api_version}, Kind={self.resource.kind}"

@@ -25,15 +25,15 @@ def configuration(document: Mapping[str, Any], parts: tuple[str, ...]) -> dict[s
     return {name: value for name, value in document.items() if name in ("apiVersion", "kind", "metadata", *parts)}
 
 
-def misfits(structure: Structure, config: Mapping[str, Any]) -> list[str]:
+def type_errors(structure: Structure, config: Mapping[str, Any]) -> list[str]:
     """Errors in the form `<path>: <why>`; a wrong type is reported only for the topmost value."""
-    return [f"{fieldset.shown(path)}: {why}" for path, why in _misfits(structure, config, ())]
+    return [f"{fieldset.shown(path)}: {why}" for path, why in _type_errors(structure, config, ())]
 
 
 _Misfit = tuple[tuple[str, ...], str]
 
 
-def _misfits(structure: Structure, value: Any, path: tuple[str, ...]) -> Iterator[_Misfit]:
+def _type_errors(structure: Structure, value: Any, path: tuple[str, ...]) -> Iterator[_Misfit]:
     if value is None or structure.form is FieldForm.OPEN:
         return
     if not _fits(structure.json_type, value):
@@ -50,7 +50,7 @@ def _of_map(structure: Structure, value: Mapping[str, Any], path: tuple[str, ...
     for name, part in value.items():
         here = (*path, fieldset.field(name))
         if structure.declares(name) or structure.element is not None:
-            yield from _misfits(structure.of(name), part, here)
+            yield from _type_errors(structure.of(name), part, here)
         else:
             yield here, "field not declared in schema"
 
@@ -66,7 +66,7 @@ def _of_list(structure: Structure, value: list[Any], path: tuple[str, ...]) -> I
             yield path, f"duplicate entries for key {fieldset.shown((name,))}"
         seen.add(name)
         if structure.element is not None:
-            yield from _misfits(structure.element, entry, (*path, name))
+            yield from _type_errors(structure.element, entry, (*path, name))
 
 
 def _why_nameless(structure: Structure) -> str:

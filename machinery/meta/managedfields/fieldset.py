@@ -160,11 +160,11 @@ def covers(one: Fields, other: Fields) -> bool:
     return True
 
 
-def touches(one: Fields, other: Fields) -> bool:
+def intersects(one: Fields, other: Fields) -> bool:
     """Whether two sets share a field."""
     for element, below in other.items():
         there = None if element == SELF else one.get(element)
-        if there is not None and ((has_itself(below) and has_itself(there)) or touches(there, below)):
+        if there is not None and ((has_itself(below) and has_itself(there)) or intersects(there, below)):
             return True
     return False
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from machinery.meta.managedfields import fieldset
 from machinery.meta.managedfields.comparing import Comparison, compare, reconciled
-from machinery.meta.managedfields.fieldset import Fields, decoded, in_order, minus, of_paths, touches, union
+from machinery.meta.managedfields.fieldset import Fields, decoded, in_order, intersects, minus, of_paths, union
 from machinery.meta.managedfields.structure import Structure
 
 Document = Mapping[str, Any]
@@ -219,7 +219,7 @@ def released(
         lost = comparison.written if kept is None else minus(comparison.written, kept)
         fields = holding.fields
         for gone in (comparison.removed, lost):
-            fields = minus(fields, gone) if gone and touches(fields, gone) else fields
+            fields = minus(fields, gone) if gone and intersects(fields, gone) else fields
         if fields:
             left[writer] = holding if fields is holding.fields else replace(holding, fields=fields, entry=None)
     return left

@@ -91,7 +91,7 @@ class GrpcHubClient(HubClient):
     def capabilities(self) -> frozenset[Capability]:
         return frozenset(Capability)
 
-    @tracing.asking("get hub")
+    @tracing.client_span("get hub")
     async def info(self) -> HubInfo:
         answer = await self._call(RegistrationStub(self._channel).GetHub(wire.GetHubRequest(), **_bounded()))
         return HubInfo(
@@ -105,7 +105,7 @@ class GrpcHubClient(HubClient):
     def bring(self, attestation: str) -> None:
         self._attestation = attestation
 
-    @tracing.asking("ensure cluster")
+    @tracing.client_span("ensure cluster")
     async def ensure_cluster(
         self,
         agent: AgentIdentity,
@@ -125,7 +125,7 @@ class GrpcHubClient(HubClient):
         answer = await self._call(stub.EnsureCluster(request, **_bounded()))
         return RegistrationState(created=answer.created, accepted=answer.accepted, uid=answer.uid)
 
-    @tracing.asking("submit request")
+    @tracing.client_span("submit request")
     async def submit_request(
         self, agent: AgentIdentity, request: bytes, *, duration: timedelta | None, addon: tuple[AddOnName, str] | None = None
     ) -> str:
@@ -149,7 +149,7 @@ class GrpcHubClient(HubClient):
         finally:
             call.cancel()
 
-    @tracing.asking("issue addon token")
+    @tracing.client_span("issue addon token")
     async def addon_token(self, cluster: ClusterName, addon: AddOnName, duration: timedelta) -> AddOnToken:
         request = wire.IssueAddOnTokenRequest(cluster_name=cluster, addon_name=addon)
         request.requested_duration.FromTimedelta(duration)
@@ -165,7 +165,7 @@ class GrpcHubClient(HubClient):
         finally:
             await session.stop()
 
-    @tracing.asking("stand by")
+    @tracing.client_span("stand by")
     async def stand_by(
         self, agent: AgentIdentity, *, owner: HubId | None, epoch: int, trusted: Sequence[str] = ()
     ) -> StandingBy:
@@ -177,19 +177,19 @@ class GrpcHubClient(HubClient):
         )
         return standing_by(await self._call(RegistrationStub(self._channel).StandBy(request, **_bounded())))
 
-    @tracing.asking("leave")
+    @tracing.client_span("leave")
     async def leave(self, agent: AgentIdentity) -> bool:
         request = wire.LeaveRequest(**named(agent))
         return (await self._call(RegistrationStub(self._channel).Leave(request, **_bounded()))).left
 
-    @tracing.asking("get hub")
+    @tracing.client_span("get hub")
     async def acceptance(self, cluster: ClusterName) -> HubAcceptance:
         del cluster  # the certificate names it
         request = wire.GetHubRequest(with_acceptance=True)
         answer = await self._call(RegistrationStub(self._channel).GetHub(request, **_bounded()))
         return _ACCEPTANCES.get(answer.acceptance, HubAcceptance.UNKNOWN)
 
-    @tracing.asking("withdraw")
+    @tracing.client_span("withdraw")
     async def withdraw(self, agent: AgentIdentity) -> bool:
         request = wire.LeaveRequest(**named(agent))
         return not (await self._call(RegistrationStub(self._channel).Leave(request, **_bounded()))).cluster_stays
@@ -211,7 +211,7 @@ class GrpcHubClient(HubClient):
             self._opened = aio.secure_channel(first, credentials, options=(*_OPTIONS, *_keepalive(self._detection), *options))
         return self._opened
 
-    @tracing.asking("open session")
+    @tracing.client_span("open session")
     async def _opened_session(self, greeting: Greeting) -> GrpcSession:
         """Open a session. A refusal that our own Hello interrupted is repeated (three attempts), because its reason matters."""
         attempts = 3

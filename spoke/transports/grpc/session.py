@@ -114,7 +114,7 @@ class GrpcSession(OpenSession):
         finally:
             self._unacknowledged.pop(sequence, None)
 
-    @tracing.asking("report status")
+    @tracing.client_span("report status")
     async def report(self, report: ClusterReport) -> int:
         sequence = self._next_report()
         message = wire.AgentMessage(status=report_of(report, sequence))
@@ -122,7 +122,7 @@ class GrpcSession(OpenSession):
         message.status.traceparent = _traceparent()
         return await self._ask(sequence, message)
 
-    @tracing.asking("report addon")
+    @tracing.client_span("report addon")
     async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
         sequence = self._next_report()
         told = wire.AddOnReport(

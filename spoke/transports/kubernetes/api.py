@@ -94,7 +94,7 @@ class ApiDoor:
         except ValueError:
             return
         now = self._own.now()
-        self._time.learn(now if told - DATE_STEP <= now <= told + 2 * DATE_STEP else told + DATE_STEP / 2)
+        self._time.set_time(now if told - DATE_STEP <= now <= told + 2 * DATE_STEP else told + DATE_STEP / 2)
 
     def _explained(self, error: MusterError) -> MusterError:
         if not self.address.proxy:

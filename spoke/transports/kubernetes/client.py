@@ -67,12 +67,12 @@ class ApiHubClient(HubClient):
     def capabilities(self) -> frozenset[Capability]:
         return frozenset()
 
-    @tracing.asking("get hub")
+    @tracing.client_span("get hub")
     async def info(self) -> HubInfo:
         version = await self._door.ask_version()
         return HubInfo(HubId(""), self._door.now(), version, self._door.address.ca)
 
-    @tracing.asking("ensure cluster")
+    @tracing.client_span("ensure cluster")
     async def ensure_cluster(
         self,
         agent: AgentIdentity,
@@ -85,7 +85,7 @@ class ApiHubClient(HubClient):
             self._door, agent.cluster, agent.cluster_uid, endpoints=endpoints, annotations=annotations, labels=labels
         )
 
-    @tracing.asking("submit request")
+    @tracing.client_span("submit request")
     async def submit_request(
         self, agent: AgentIdentity, request: bytes, *, duration: timedelta | None, addon: tuple[AddOnName, str] | None = None
     ) -> str:
@@ -94,7 +94,7 @@ class ApiHubClient(HubClient):
     def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
         return follow_request(self._door, name)
 
-    @tracing.asking("issue addon token")
+    @tracing.client_span("issue addon token")
     async def addon_token(self, cluster: ClusterName, addon: AddOnName, duration: timedelta) -> AddOnToken:
         kube = await self._door.kube()
         path = SERVICE_ACCOUNTS.path(f"{addon}-agent", namespace=cluster, subresource="token")
@@ -111,7 +111,7 @@ class ApiHubClient(HubClient):
             running.cancel()
             await asyncio.wait((running,))
 
-    @tracing.asking("stand by")
+    @tracing.client_span("stand by")
     async def stand_by(
         self, agent: AgentIdentity, *, owner: HubId | None, epoch: int, trusted: Sequence[str] = ()
     ) -> StandingBy:
@@ -131,7 +131,7 @@ class ApiHubClient(HubClient):
         where = f'delete the ManagedCluster "{agent.cluster}" at the hub'
         raise MethodNotAllowedError(f"over the Kubernetes API an agent may not delete its cluster: {where}")
 
-    @tracing.asking("get hub")
+    @tracing.client_span("get hub")
     async def acceptance(self, cluster: ClusterName) -> HubAcceptance:
         """A hub of Open Cluster Management lets an agent read nothing before it accepts it."""
         try:
@@ -153,7 +153,7 @@ class ApiHubClient(HubClient):
     async def close(self) -> None:
         await self._door.close()
 
-    @tracing.asking("open session")
+    @tracing.client_span("open session")
     async def _opened(self, cluster_uid: str) -> ApiSession:
         try:
             names = self._door.agent()

@@ -93,12 +93,12 @@ class ApiSession(OpenSession):
         del available  # only the report carries the verdict
         await self._while_open(self._beat())
 
-    @tracing.asking("report status")
+    @tracing.client_span("report status")
     async def report(self, report: ClusterReport) -> int:
         self._reported = report
         return await self._while_open(self._write(report))
 
-    @tracing.asking("report addon")
+    @tracing.client_span("report addon")
     async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
         return await self._while_open(self._write_addon(addon, conditions, driver))
 

@@ -25,7 +25,7 @@ from machinery.errors import ConflictError, NotLeaderError
 from machinery.runtime.clock import SystemClock
 from tests.checks import present
 from tests.fakes.postgres_path import postgres_path
-from tests.fakes.virtual_time import ManualTimetable
+from tests.fakes.virtual_time import ManualScheduler
 from tests.integration.election.conftest import fenced
 
 pytestmark = pytest.mark.postgres
@@ -142,8 +142,8 @@ class Writing:
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def wake(self, _timetable: object) -> None: ...
-    def rest(self, _timetable: object) -> None: ...
+    def wake(self, _scheduler: object) -> None: ...
+    def rest(self, _scheduler: object) -> None: ...
     def begin(self, _term: int, _ours: object) -> None: ...
     async def start(self, _tasks: object) -> None: ...
 
@@ -169,7 +169,7 @@ async def running(stack: AsyncExitStack, url: str, store: Store, replica: str, n
         raise AssertionError from error
 
     leading = await stack.enter_async_context(
-        leadership(settings, replica, store, in_term, clock=SystemClock(), timetable=ManualTimetable(), on_end=ended)
+        leadership(settings, replica, store, in_term, clock=SystemClock(), scheduler=ManualScheduler(), on_end=ended)
     )
     await leading.begin()
     return leading, terms

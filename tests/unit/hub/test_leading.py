@@ -34,7 +34,7 @@ from machinery.runtime.tasks import GuardedTasks
 from tests.checks import check_each, check_refusal, present
 from tests.fakes.inline_store import InlineLifeline, InlineStore
 from tests.fakes.memory_lock import MemoryLock, Way
-from tests.fakes.virtual_time import LoopClock, ManualTimetable, VirtualLoop, in_the_loops_time, in_virtual_time
+from tests.fakes.virtual_time import LoopClock, ManualScheduler, VirtualLoop, in_the_loops_time, in_virtual_time
 from tests.unit.hub.controllers.conftest import Hub
 from tests.unit.machinery.election.candidates import SOON, World, played
 
@@ -54,7 +54,7 @@ PHASES = [number / 8 * KUBERNETES.retry.total_seconds() for number in range(9)]
 
 
 @asynccontextmanager
-async def running(hub: Hub, timetable: ManualTimetable, lock: Lock | None = None) -> AsyncIterator[Leading]:
+async def running(hub: Hub, scheduler: ManualScheduler, lock: Lock | None = None) -> AsyncIterator[Leading]:
     settings = load({}, None, {})
 
     def controllers(store: Store) -> ControllerManager:
@@ -67,7 +67,7 @@ async def running(hub: Hub, timetable: ManualTimetable, lock: Lock | None = None
         replica="hub-0",
         timings=FAST,
         clock=LoopClock(asyncio.get_running_loop()),
-        timetable=timetable,
+        scheduler=scheduler,
         group_suffix=GROUP_SUFFIX,
         on_end=lambda error: pytest.fail(str(error)),
     )
@@ -103,16 +103,16 @@ def overtake(hub: Hub) -> None:
 
 @in_the_loops_time
 async def test_a_leader_works_rests_when_another_leads_and_works_again() -> None:
-    hub, timetable = Hub(), ManualTimetable()
-    async with running(hub, timetable) as leading:
+    hub, scheduler = Hub(), ManualScheduler()
+    async with running(hub, scheduler) as leading:
         await leading.begin()
         assert leading.snapshot()["leads"]
         hub.join("c1")
         hub.accept("c1")
         await until(lambda: hub.condition("c1", HUB_ACCEPTED) and events(hub))
-        assert timetable.jobs
+        assert scheduler.jobs
         overtake(hub)
-        await until(lambda: leading.leadership.term is None and not timetable.jobs)
+        await until(lambda: leading.leadership.term is None and not scheduler.jobs)
         assert not leading.waiting()
         hub.join("c2")
         hub.accept("c2")
@@ -133,7 +133,7 @@ async def test_a_leader_works_rests_when_another_leads_and_works_again() -> None
 async def test_what_befell_the_election_is_counted() -> None:
     hub, registry = Hub(), Registry()
     way = Way(RowLock(InlineLifeline(hub.store)))
-    async with running(hub, ManualTimetable(), way) as leading:
+    async with running(hub, ManualScheduler(), way) as leading:
         add_leader(registry, leading)
         assert values(registry)["muster_hub_leader"] == 0
         way.away = True
@@ -164,18 +164,18 @@ async def test_what_befell_the_election_is_counted() -> None:
 
 @in_the_loops_time
 async def test_follower_and_a_replica_without_its_lock_are_ready_without_controllers_and_a_stop_frees_the_lock() -> None:
-    hub, timetable = Hub(), ManualTimetable()
+    hub, scheduler = Hub(), ManualScheduler()
     overtake(hub)
-    async with running(hub, timetable) as leading:
+    async with running(hub, scheduler) as leading:
         await leading.begin()
         assert not leading.snapshot()["leads"]
         assert leading.snapshot()["leader"] == "hub-1"
-        assert not timetable.jobs
+        assert not scheduler.jobs
         assert not leading.waiting()
     hub = Hub()
     way = Way(RowLock(InlineLifeline(hub.store)))
     way.away = True
-    async with running(hub, timetable, way) as leading:
+    async with running(hub, scheduler, way) as leading:
         async with asyncio.timeout(5):
             await leading.begin()
         assert not leading.snapshot()["leads"]
@@ -184,7 +184,7 @@ async def test_follower_and_a_replica_without_its_lock_are_ready_without_control
         await leading.stop()
         record = present(hub.store.state.leader)
         assert (record.holder, record.term) == ("", 1)
-        assert not timetable.jobs
+        assert not scheduler.jobs
 
 
 def owned(kind: str, name: str) -> dict[str, Any]:
@@ -314,7 +314,7 @@ ROWS = (
     Row("| the leader stands still, or is cut off from the database |", killed),
     Row("| the same, in the middle of a transaction |", lambda timings: killed(timings) + held(timings)),
     Row("| the same three, where the lock is a Lease of Kubernetes |", killed_with_a_lease),
-    Row("| the database is away for no longer than the leader bears |", lambda timings: timings.borne),
+    Row("| the database is away for no longer than the leader bears |", lambda timings: timings.longest_outage),
     Row("| the database is away for longer |", after_an_outage),
 )
 

@@ -80,7 +80,7 @@ def test_sealed_document_opens_only_with_its_key_at_its_place(subtests: pytest.S
 
     seal = Seal([NEW, OLD])
     again = Seal.parse(seal.written())
-    assert (again.header, again.knows(header_of(OLD))) == (header_of(NEW), True)
+    assert (again.header, again.has_key_for(header_of(OLD))) == (header_of(NEW), True)
     for text in (b"", b"# none\n", b"bm90IGxvbmcgZW5vdWdo\n", b"no base64!\n"):
         with subtests.test(text=text), pytest.raises(InvalidError, match="for Secrets"):
             Seal.parse(text)

@@ -395,6 +395,6 @@ async def test_a_scrape_looks_everywhere_at_the_same_time_and_then_reads() -> No
         seen.append(await both.wait())
 
     for _ in range(2):
-        made.look(look)
+        made.add_refresh(look)
     made.bind(gauge("seen", "Looks."), lambda: len(seen))
     assert samples(await made.scrape()) == {("muster_seen", ()): 2}

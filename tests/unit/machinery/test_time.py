@@ -26,7 +26,7 @@ from machinery.runtime.event_loop import (
     paced,
     until_tick,
 )
-from machinery.runtime.scheduler import Scheduler, _Every
+from machinery.runtime.scheduler import SystemScheduler, _Every
 from tests.checks import check_refusals
 from tests.fakes.virtual_time import START, in_virtual_time
 
@@ -39,7 +39,7 @@ def test_offset_clock_keeps_what_it_learned_when_our_clock_is_set() -> None:
         ours.advance(HOUR)
         theirs, seen = ours.now() + HOUR, OffsetClock(ours)
         assert (seen.offset, seen.now()) == (None, ours.now()), step
-        seen.learn(theirs)
+        seen.set_time(theirs)
         ours.advance(HOUR)
         ours.set_forward(step)
         assert seen.now() == theirs + HOUR, step
@@ -141,7 +141,7 @@ def test_wake_ups_repeat_replace_each_other_and_can_be_dropped() -> None:
         def waking(name: str) -> Callable[[], None]:
             return lambda: woken.put_nowait(name)
 
-        async with asyncio.timeout(DAY), Scheduler() as scheduler:
+        async with asyncio.timeout(DAY), SystemScheduler() as scheduler:
             scheduler.every(PERIOD, waking("resync"), name="resync", at_once=True)
             assert [await woken.get() for _ in range(3)] == ["resync"] * 3
             scheduler.drop("resync")
@@ -185,7 +185,7 @@ def test_wake_ups_come_in_time_though_the_clock_is_set_back() -> None:
             if name == "renewal":
                 enough.set()
 
-        async with asyncio.timeout(DAY), Scheduler() as scheduler:
+        async with asyncio.timeout(DAY), SystemScheduler() as scheduler:
             scheduler.every(timedelta(minutes=20), lambda: come("resync"), name="resync")
             scheduler.at(SystemClock().now() + timedelta(seconds=3700), lambda: come("renewal"), name="renewal")
             loop.call_later(1500, loop.stand_still, 300)  # type: ignore[attr-defined]
@@ -208,7 +208,7 @@ def test_an_instant_that_the_clock_was_set_beyond_is_noticed_within_a_minute(mon
     async def woken() -> float:
         nonlocal offset
         loop, came = asyncio.get_running_loop(), asyncio.Event()
-        async with asyncio.timeout(DAY), Scheduler() as scheduler:
+        async with asyncio.timeout(DAY), SystemScheduler() as scheduler:
             scheduler.at(START + timedelta(hours=8), came.set, name="rotation")
             await asyncio.sleep(90)
             offset = timedelta(hours=9)
@@ -284,7 +284,7 @@ class Paced:
         for _ in range(count):
             self.now += 0.001
             if hurried:
-                self.selector.hurry()
+                self.selector.skip_pauses()
             found = {key.fileobj for key, _ in self.selector.select(0)}
             if self.paced in found:
                 self.selector.announced(announced)
@@ -343,7 +343,7 @@ def test_a_busy_loop_that_others_do_not_wake_looks_when_the_pause_is_over() -> N
 
 def test_other_loops_ignore_hurry_and_a_loop_without_grpc_never_pauses() -> None:
     async def scenario() -> bool:
-        loop.hurry()
+        loop.skip_pauses()
         running = asyncio.get_running_loop()
         queue = Announcements(running)
         for _ in range(50):

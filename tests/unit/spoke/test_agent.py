@@ -57,12 +57,12 @@ async def test_agent_registers_stores_its_credential_in_ocms_layout_and_reports_
 async def test_full_disk_under_the_mirror_does_not_stop_the_agent_and_is_repaired(stage: Stage) -> None:
     stage.directory.full = True
     async with stage.at_work():
-        stage.timetable.wake("mirror")
+        stage.scheduler.wake("mirror")
         assert stage.directory.contents == {}
         stage.directory.full = False
-        stage.timetable.wake("mirror")
+        stage.scheduler.wake("mirror")
         assert stage.directory.contents == (await stage.secrets.read(OWNER)).contents
-        stage.timetable.wake("mirror")
+        stage.scheduler.wake("mirror")
     assert stage.directory.replaced == 1
 
 
@@ -284,17 +284,17 @@ async def test_failing_api_server_changes_the_verdict_and_nothing_is_reported_tw
         stage.cluster.set_nodes(await stage.cluster.nodes())
         await until(lambda: len(session.beats) > beats + 5)
         assert len(session.reports) == told
-        stage.timetable.wake("status")
+        stage.scheduler.wake("status")
         await until(lambda: len(session.reports) == told + 1)
         stage.cluster.answered_health = ApiServerHealth(ok=False, status_code=500, detail="etcd is gone")
-        stage.timetable.wake("status")
+        stage.scheduler.wake("status")
         await until(lambda: session.reports[-1].complete is False)
         assert session.beats[-1] is True
         stage.clock.advance(timedelta(seconds=20))
-        stage.timetable.wake("status")
+        stage.scheduler.wake("status")
         await until(lambda: session.beats[-1] is False and availability(session) == FALSE)
         stage.cluster.answered_health = ApiServerHealth(ok=True, status_code=200)
-        stage.timetable.wake("status")
+        stage.scheduler.wake("status")
         await until(lambda: session.beats[-1] is True)
 
 

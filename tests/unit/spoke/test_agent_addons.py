@@ -70,11 +70,11 @@ async def test_an_addon_is_reported_as_its_lease_says_and_only_at_a_change(stage
     async with stage.running():
         await until(lambda: told(stage, ADDON_AVAILABLE) == [UNKNOWN])
         stage.cluster.leases["logging", "logs"] = stage.clock.now()
-        stage.timetable.wake("addon-lease")
+        stage.scheduler.wake("addon-lease")
         await until(lambda: told(stage, ADDON_AVAILABLE) == [UNKNOWN, TRUE])
-        stage.timetable.wake("addon-lease")
+        stage.scheduler.wake("addon-lease")
         stage.clock.advance(GRACE)
-        stage.timetable.wake("addon-lease")
+        stage.scheduler.wake("addon-lease")
         await until(lambda: told(stage, ADDON_AVAILABLE) == [UNKNOWN, TRUE, FALSE])
 
 
@@ -82,7 +82,7 @@ async def test_an_addon_with_a_check_of_its_own_is_left_alone(stage: Stage) -> N
     stage.hub.addons = (AddOn(LOGS, "logging", health_check_mode="Customized"), AddOn(AddOnName("other"), "x"))
     async with stage.running():
         await until(lambda: stage.hub.sessions and stage.hub.session.addon_reports)
-        stage.timetable.wake("addon-lease")
+        stage.scheduler.wake("addon-lease")
         await until(lambda: len(stage.hub.session.beats) > 2)
     assert told(stage, ADDON_AVAILABLE) == []
 
@@ -125,7 +125,7 @@ async def test_addons_certificate_is_renewed_changed_and_deleted_with_its_regist
         await until(lambda: told(stage, CERTIFICATE_ROTATED) == [TRUE])
         first = present()
         stage.clock.advance(rotate_at(first.serial, first.not_before, first.not_after) - stage.clock.now() + timedelta(1))
-        stage.timetable.wake("addon-registration")
+        stage.scheduler.wake("addon-registration")
         await until(lambda: told(stage, CERTIFICATE_ROTATED) == [TRUE, TRUE])
         assert present().serial != first.serial
         assert present().subject == first.subject
@@ -139,7 +139,7 @@ async def test_addons_certificate_is_renewed_changed_and_deleted_with_its_regist
         stage.hub.addons = None
         stage.hub.session.end(HubLostError("that was it"))
         await until(lambda: is_available(stage))
-        stage.timetable.wake("addon-registration")
+        stage.scheduler.wake("addon-registration")
         await beat()
         assert SECRET in stage.addon_secrets.names, "add-ons that cannot be seen are not gone"
         stage.hub.set_addons(())
@@ -207,12 +207,12 @@ async def test_token_waits_for_its_account_and_is_refreshed_in_time_or_with_the_
         assert stage.hub.tokens == []
         stage.hub.note_driver(LOGS, TOKEN)
         await until(lambda: told(stage, TOKEN_REFRESHED) == [TRUE])
-        stage.timetable.wake("addon-registration")
+        stage.scheduler.wake("addon-registration")
         beats = len(stage.hub.session.beats)
         await until(lambda: len(stage.hub.session.beats) > beats + 2)
         assert len(stage.hub.tokens) == 1
         stage.clock.advance(timedelta(minutes=49))
-        stage.timetable.wake("addon-registration")
+        stage.scheduler.wake("addon-registration")
         await until(lambda: told(stage, TOKEN_REFRESHED) == [TRUE, TRUE])
         assert (await contents(stage))["token"].decode() == stage.hub.tokens[1]
         stage.hub.set_addons([AddOn(LOGS, "logging", registrations=(BY_TOKEN,), account_uid="second")])
@@ -229,7 +229,7 @@ async def test_token_is_stored_as_soon_as_it_can_be_and_a_changed_kubeconfig_rea
         await until(lambda: told(stage, TOKEN_REFRESHED)[-1:] == [TRUE])
         secret = await stage.addon_secrets.read(SECRET)
         await stage.addon_secrets.write(SECRET, {**secret.contents, "kubeconfig": b"of another hub"}, secret.version)
-        stage.timetable.wake("addon-registration")
+        stage.scheduler.wake("addon-registration")
         await until(lambda: stage.addon_secrets.contents(SECRET)["kubeconfig"] == secret.contents["kubeconfig"])
         beats = len(stage.hub.session.beats)
         await until(lambda: len(stage.hub.session.beats) > beats + 5)

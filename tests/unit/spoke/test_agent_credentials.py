@@ -30,16 +30,16 @@ MESSAGE = "revoked, and this bootstrap credential is older: have a new one made"
 
 async def test_certificate_is_replaced_in_time_and_not_before_and_the_session_moves_to_it(stage: Stage) -> None:
     async with stage.at_work():
-        stage.timetable.wake("certificate-rotation")
+        stage.scheduler.wake("certificate-rotation")
         beats = len(stage.hub.session.beats)
         await until(lambda: len(stage.hub.session.beats) > beats + 3)
         assert len(stage.hub.issued) == 1
         first = stage.hub.session
         leaf = parse_certificate(first.identity.certificate)
         due = rotate_at(leaf.serial, leaf.not_before, leaf.not_after)
-        assert stage.timetable.instants["certificate-rotation"] == due
+        assert stage.scheduler.instants["certificate-rotation"] == due
         stage.clock.advance(due - stage.clock.now())
-        stage.timetable.wake("certificate-rotation")
+        stage.scheduler.wake("certificate-rotation")
         await until(lambda: is_available(stage) and stage.hub.session is not first)
         second = stage.hub.session
         await until(lambda: any(e.type == CERTIFICATE_ROTATED for r in second.reports for e in r.conditions))
@@ -56,7 +56,7 @@ async def test_renewal_that_waits_for_approval_is_resumed_by_the_next_start(stag
     async with stage.at_work():
         stage.hub.approve = False
         stage.clock.advance(timedelta(days=24))
-        stage.timetable.wake("certificate-rotation")
+        stage.scheduler.wake("certificate-rotation")
         await until(lambda: len(stage.hub.requests) == 2)
     _, pending = stage.hub.requests.values()
     async with stage.at_work():

@@ -203,7 +203,7 @@ async def beats_of_agents(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list
     for _ in range(3):
         world = Several(folder, 1)
         ahead = OffsetClock(world.clock)
-        ahead.learn(world.clock.now() + AHEAD)
+        ahead.set_time(world.clock.now() + AHEAD)
         world["a"].clock, world["a"].agent_clock = ahead, world.clock
         async with world.running():
             await world.until(lambda: len(moments) == 12)

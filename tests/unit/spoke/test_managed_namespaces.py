@@ -101,7 +101,7 @@ async def test_the_agent_reports_namespaces_with_its_status_and_makes_a_lost_one
     async with stage.running():
         await until(lambda: told() == ["NamespaceApplied"])
         del stage.cluster.namespaces["a"]
-        stage.timetable.wake("managed-namespaces")
+        stage.scheduler.wake("managed-namespaces")
         await until(lambda: "a" in stage.cluster.namespaces)
         stage.hub.set_namespaces(B)
         await until(lambda: stage.hub.session.reports[-1].namespaces[:1] and told() == ["NamespaceApplied"])
@@ -113,8 +113,8 @@ async def test_a_cluster_gets_its_namespaces_once_accepted_and_one_that_fails_is
     stage.hub.namespaces = (A, B)
     stage.cluster.refused_namespaces.add("b")
     async with stage.running():
-        await until(lambda: "managed-namespaces" in stage.timetable.jobs)
-        stage.timetable.wake("managed-namespaces")
+        await until(lambda: "managed-namespaces" in stage.scheduler.jobs)
+        stage.scheduler.wake("managed-namespaces")
         assert stage.cluster.namespaces == {}
         stage.hub.set_accepted(next(iter(stage.hub.clusters)), accepted=True)
         await until(lambda: "a" in stage.cluster.namespaces and stage.hub.session.news)

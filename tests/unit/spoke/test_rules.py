@@ -43,7 +43,7 @@ from spoke.observability.progress import AgentProgress
 from spoke.options import Hubs, Pause
 from tests.checks import check_refusals, check_results
 from tests.fakes.reserve import A, B, C, ReserveStage
-from tests.fakes.virtual_time import ManualTimetable
+from tests.fakes.virtual_time import ManualScheduler
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 NAMES = AgentNames(ClusterName("berlin"), AgentId("abcde"))
@@ -345,14 +345,14 @@ def test_no_claim_and_no_time_of_a_hub_makes_an_epoch_that_other_hubs_refuse() -
     assert [next_epoch(*row, MOMENT) for row, _ in rows] == [expected for _, expected in rows]
 
 
-def hubs_of(clock: ManualClock, timetable: ManualTimetable) -> HubList:
+def hubs_of(clock: ManualClock, scheduler: ManualScheduler) -> HubList:
     """The agent is at B, and would rather be at A."""
     hubs = HubList(
         Hubs(policy=HubSelectionPolicy(fail_back_after=BACK_AFTER), rest=RESTS),
         ReserveStage(clock).standby,
         AgentProgress(clock),
         clock=clock,
-        timetable=timetable,
+        scheduler=scheduler,
         random=Random(1),
         stir=lambda: None,
     )
@@ -365,7 +365,7 @@ def hubs_of(clock: ManualClock, timetable: ManualTimetable) -> HubList:
 @pytest.mark.parametrize("step", [timedelta(0), -DAY, DAY])
 async def test_a_hub_rests_and_is_gone_back_to_in_time_though_the_clock_is_set(step: timedelta) -> None:
     clock = ManualClock()
-    hubs = hubs_of(clock, ManualTimetable())
+    hubs = hubs_of(clock, ManualScheduler())
     hubs.fail(A, "it was away")
     clock.set_forward(step)
     assert "has failed a moment ago" in hubs.refuse_move(A)
@@ -380,16 +380,16 @@ async def test_a_hub_rests_and_is_gone_back_to_in_time_though_the_clock_is_set(s
 
 @pytest.mark.parametrize("slept", [timedelta(0), DAY])
 async def test_whoever_goes_back_is_woken_for_it_though_the_machine_slept_or_another_hub_rests(slept: timedelta) -> None:
-    clock, timetable = ManualClock(), ManualTimetable()
-    hubs = hubs_of(clock, timetable)
+    clock, scheduler = ManualClock(), ManualScheduler()
+    hubs = hubs_of(clock, scheduler)
     clock.advance(BACK_AFTER)
     for hub in (A, A, C):  # A for a minute, C for half of one
         hubs.fail(hub, "it was away")
     clock.set_forward(slept)
     while (found := hubs.decide()) is not None and found.hub_id != A:
-        assert timetable.instants, "nobody is woken"
-        woken = min(timetable.instants.values())
-        timetable.instants.clear()
+        assert scheduler.instants, "nobody is woken"
+        woken = min(scheduler.instants.values())
+        scheduler.instants.clear()
         clock.advance(max(woken - clock.now(), timedelta(0)))
     assert clock.monotonic() < (BACK_AFTER + timedelta(seconds=61)).total_seconds()
 

@@ -239,7 +239,7 @@ async def test_each_hub_has_its_own_clock(stage: ReserveStage) -> None:
     """One is 40 days ahead, the other 40 behind: neither throws the other's credential away, and nobody renews too early."""
     for hub, by in ((B, 40 * DAY), (C, -40 * DAY)):
         clock = OffsetClock(stage.clock)
-        clock.learn(stage.clock.now() + by)
+        clock.set_time(stage.clock.now() + by)
         stage.hubs[hub] = MemoryHub(clock, hub_id=hub)
         stage.hubs[hub].again_after = 6 * HOUR
     stage.listing = BootstrapListing(tuple(stage.bootstrap(hub) for hub in (A, B, C)))

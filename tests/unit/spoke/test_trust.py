@@ -309,8 +309,8 @@ async def test_a_renewal_that_is_asked_for_replaces_the_certificates_of_agent_an
         assert all(new[key] != old[key] for key in ("tls.crt", "tls.key", "recovery.crt"))
         await until(lambda: stage.addon_secrets.contents(SECRET)["tls.key"] != old_addon["tls.key"])
         stage.clock.advance(timedelta(minutes=2))
-        stage.timetable.wake("addon-registration")
-        stage.timetable.wake("certificate-rotation")
+        stage.scheduler.wake("addon-registration")
+        stage.scheduler.wake("certificate-rotation")
         await until(lambda: len(stage.hub.session.beats) > 3)
         assert len(stage.hub.issued) == 4, "level-triggered, and once"
 
@@ -532,10 +532,10 @@ async def test_the_condition_of_a_rotation_is_told_though_its_save_failed_at_fir
         leaf = parse_certificate((await stage.secrets.read(OWNER)).contents["tls.crt"])
         stage.secrets.refuse_writes = UnavailableError("etcd is away")  # type: ignore[attr-defined]
         stage.clock.advance(rotate_at(leaf.serial, leaf.not_before, leaf.not_after) - stage.clock.now() + timedelta(1))
-        stage.timetable.wake("certificate-rotation")
-        await until(lambda: "certificate-rotation" in stage.timetable.jobs)
+        stage.scheduler.wake("certificate-rotation")
+        await until(lambda: "certificate-rotation" in stage.scheduler.jobs)
         stage.secrets.refuse_writes = None  # type: ignore[attr-defined]
-        stage.timetable.wake("certificate-rotation")
+        stage.scheduler.wake("certificate-rotation")
 
         def told() -> list[str]:
             reports = [report for session in stage.hub.sessions for report in session.reports]

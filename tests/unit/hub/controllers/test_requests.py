@@ -40,7 +40,7 @@ from machinery.runtime.tasks import GuardedTasks
 from tests.checks import present
 from tests.fakes.controllers import builder_of, work
 from tests.fakes.fleetwork import find
-from tests.fakes.virtual_time import ManualTimetable, in_the_loops_time
+from tests.fakes.virtual_time import ManualScheduler, in_the_loops_time
 from tests.unit.hub.controllers.conftest import Hub
 from tests.unit.hub.test_approval_rules import put_rule
 
@@ -214,16 +214,16 @@ class Decided:
 
 
 @asynccontextmanager
-async def working(hub: Hub, *globs: str, decided: list[RuleDecision] | None = None) -> AsyncIterator[ManualTimetable]:
-    settings, timetable = load({"auto_approve": globs}, None, {}), ManualTimetable()
+async def working(hub: Hub, *globs: str, decided: list[RuleDecision] | None = None) -> AsyncIterator[ManualScheduler]:
+    settings, scheduler = load({"auto_approve": globs}, None, {}), ManualScheduler()
     told = [] if decided is None else decided
     common = (hub.store, hub.issuer, settings, hub.lifetimes)
     decisions = Decided(told)
     controllers = ControllerManager(*common, clock=hub.clock, since=lambda _now: START, decisions=decisions)
-    controllers.wake(timetable)
+    controllers.wake(scheduler)
     async with GuardedTasks("controllers") as tasks:
         await controllers.start(tasks)
-        yield timetable
+        yield scheduler
         await tasks.stop()
 
 
@@ -360,13 +360,13 @@ def test_a_decision_is_an_audit_record_that_names_rule_and_object() -> None:
 
 async def test_cluster_of_a_rule_is_accepted_and_signed_and_its_request_removed_after_its_time() -> None:
     hub = Hub()
-    async with working(hub, "edge-*") as timetable:
+    async with working(hub, "edge-*") as scheduler:
         hub.join("edge-1")
         name = hub.submit("edge-1")
         await until(hub, lambda: hub.state(name).phase is RequestPhase.ISSUED)
         await until(hub, lambda: (found := hub.condition("edge-1", HUB_ACCEPTED)) and found.status == TRUE)
         hub.clock.advance(timedelta(hours=1))
-        timetable.wake("request-cleanup")
+        scheduler.wake("request-cleanup")
         await until(hub, lambda: hub.count() == 0)
 
 

@@ -236,7 +236,7 @@ class StoryDoor(Door):
     async def start(self) -> None:
         await self._step("start")
 
-    async def tell_ready(self, *, ready: bool) -> None:
+    async def set_ready(self, *, ready: bool) -> None:
         await self._step("ready" if ready else "not ready")
 
     async def refuse(self) -> None:

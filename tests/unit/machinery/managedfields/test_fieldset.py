@@ -20,11 +20,11 @@ from machinery.meta.managedfields.fieldset import (
     decoded,
     has_itself,
     in_order,
+    intersects,
     minus,
     of_paths,
     parts_of,
     paths,
-    touches,
     union,
 )
 from machinery.meta.managedfields.ownership import NOBODYS, Holdings
@@ -257,7 +257,7 @@ def test_field_sets_follow_set_algebra(these: list[tuple[str, ...]], those: list
     assert set(paths(minus(one, other))) == {*these} - {*those}
     assert union(minus(one, other), common(one, other)) == one
     assert covers(one, other) == ({*those} <= {*these})
-    assert touches(one, other) == bool({*these} & {*those})
+    assert intersects(one, other) == bool({*these} & {*those})
     assert str(in_order(_backwards(one))) == str(in_order(one))
 
 

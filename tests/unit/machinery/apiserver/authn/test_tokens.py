@@ -15,7 +15,7 @@ from machinery.apiserver.storage import Actor
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import NotFoundError, UnauthorizedError, UnavailableError
 from machinery.meta.objects import Key
-from machinery.meta.urls import https_flaw
+from machinery.meta.urls import https_url_error
 from machinery.pki import TokenKeys
 from machinery.runtime.clock import ManualClock
 from tests.fakes.identity import SigningKey
@@ -197,9 +197,9 @@ async def test_issuer_configuration_must_be_its_own_and_https() -> None:
     assert elsewhere.asked == []
 
     cases = ("https://a", "https://a.example.org:8443/x/y", "https://[::1]:1/x")
-    assert [url for url in cases if https_flaw(url) is not None] == []
+    assert [url for url in cases if https_url_error(url) is not None] == []
     wrong = ("", None, "a", "http://a", *(f"https://{rest}" for rest in ("", "u:p@a", "a#x", "a?x=1", "a:99999", "a\n")))
-    assert [url for url in wrong if not https_flaw(url)] == []
+    assert [url for url in wrong if not https_url_error(url)] == []
 
 
 class Held(Elsewhere):
