@@ -70,7 +70,7 @@ async def build_agents_door(core: HubCore) -> AgentsDoor:
         unattended_recovery=settings.recovery == "automatic",
         authorities=lambda: issuer.standing.authorities,
         trusting=trusting,
-        attestor=Attestor(store, hub_id, HttpsDocuments.trusting, clock, core.attestation),
+        attestor=Attestor(store, hub_id, HttpsDocuments.with_authorities, clock, core.attestation),
     )
     door = RpcDoor(settings.grpc_listen.host, settings.grpc_listen.port, core.certificates.doors.serving, parts)
     context.server.add_door(door)

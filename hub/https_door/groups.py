@@ -11,7 +11,7 @@ from hub.registry.kinds import DEFINITIONS
 from hub.registry.managedclusters.resource import leased
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
 from machinery.apiserver.kinds.core import CONFIG_MAP, LEASE, NAMESPACE, SECRET, SERVICE_ACCOUNT
-from machinery.apiserver.kinds.events import EVENT, EVENTS_V1, SPELLING
+from machinery.apiserver.kinds.events import CONVERSION, EVENT, EVENTS_V1
 from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
 from machinery.apiserver.resource import ApiGroup, Resource
 from machinery.apiserver.storage import Storage
@@ -35,7 +35,7 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
             service(),
             custom_resource_definition(),
             SERVICE_ACCOUNT,
-            replace(EVENTS_V1, storage=ConvertedStorage(events, SPELLING)),
+            replace(EVENTS_V1, storage=ConvertedStorage(events, CONVERSION)),
             CERTIFICATE_SIGNING_REQUEST,
             replace(LEASE, storage=leases),
             *(replace(resource, **bound.get(resource.kind, {})) for resource in own),

@@ -147,8 +147,8 @@ class ObjectRoutes:
         form = negotiate(request.headers.get("Accept", ""), pretty=pretty)
         storage, version = resource.storage or self._storage, _versions(resource)[asked.version]
         call = ResourceCall(request, asked, resource, storage, self._clock, form, version, self._patience)
-        if past.asked_of(request.query):
-            call = await past.looking_back(call)
+        if past.is_requested(request.query):
+            call = await past.resolve_call(call)
         return await (self._part(call, actor) if asked.subresource else self._whole(call, actor))
 
     async def _whole(self, call: ResourceCall, actor: Actor) -> web.StreamResponse:

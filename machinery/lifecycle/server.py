@@ -265,17 +265,17 @@ class PreparedServer:
             if ready:
                 self._signals.has_been_ready.signal()
             if ready != told:
-                await self._tell_ready(ready=ready)
+                await self._set_ready(ready=ready)
                 told = ready
             await asyncio.sleep(until_tick(LOOK_EVERY))
 
-    async def _tell_ready(self, *, ready: bool) -> None:
+    async def _set_ready(self, *, ready: bool) -> None:
         await self._each("set_ready", self._times.close, lambda door: door.set_ready(ready=ready))
 
     async def _stop(self) -> list[Exception]:
         signals, times = self._signals, self._times
         signals.shutdown_initiated.signal()
-        await self._tell_ready(ready=False)
+        await self._set_ready(ready=False)
         _, failures = await asyncio.gather(self._delay(), self._run_hooks())
         signals.not_accepting_new_request.signal()
         if times.send_retry_after:

@@ -1,4 +1,4 @@
-"""Event loops whose time jumps to the next timer as soon as nothing else is to be done, and timetables on them."""
+"""Event loops whose time jumps to the next timer as soon as nothing else is to be done, and schedulers on them."""
 
 import asyncio
 import selectors

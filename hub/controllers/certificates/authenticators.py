@@ -131,7 +131,9 @@ def phase_of(conditions: list[Condition]) -> str:
 
 
 def register(builder: ControllerBuilder) -> None:
-    reconciler = AuthenticatorStatus(builder.store, lambda kind, document: examine(kind, document, HttpsDocuments.trusting))
+    reconciler = AuthenticatorStatus(
+        builder.store, lambda kind, document: examine(kind, document, HttpsDocuments.with_authorities)
+    )
     controller = builder.add(NAME, reconciler, workers=WORKERS, grace=GRACE)
     for kind in WORDS:
         builder.watch(kind, partial(_enqueue, controller, kind), reconciler.wanted[kind])

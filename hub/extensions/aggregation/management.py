@@ -138,7 +138,7 @@ class Aggregation(ExternalAuthenticator):
         if trust == self.authenticator.trust:
             return
         self._serving.trust_clients(SOURCE, trust.authorities)
-        gone = self.authenticator.believe(trust)
+        gone = self.authenticator.set_trust(trust)
         presence = self._presence
         log.info("front proxy believed", names=sorted(trust.names))
         if presence is None:

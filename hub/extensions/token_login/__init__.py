@@ -25,7 +25,7 @@ async def install(core: HubCore) -> None:
     terms = LoginTerms(signing, own, context.lifetimes, rates, names_people=names_people)
 
     def resource(accounts: TokenAuthenticator, admit: Admit) -> Resource:
-        authenticators = Authenticators(store, accounts, HttpsDocuments.trusting, clock)
+        authenticators = Authenticators(store, accounts, HttpsDocuments.with_authorities, clock)
         exchange = Exchange(store, authenticators, admit, terms, clock=clock, group_suffix=settings.api_group_suffix)
         context.inspection.add("logins", exchange.snapshot)
         add_logins(context.metrics, exchange.outcomes)

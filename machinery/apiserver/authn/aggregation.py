@@ -85,7 +85,7 @@ def extra_headers(headers: CIMultiDictProxy[str], prefixes: Iterable[str]) -> di
 
 
 class FrontProxy(RequestAuthenticator):
-    """Trusts no proxy until `believe` is called."""
+    """Trusts no proxy until `set_trust` is called."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -96,7 +96,7 @@ class FrontProxy(RequestAuthenticator):
     def trust(self) -> Trust:
         return self._trust
 
-    def believe(self, trust: Trust) -> frozenset[str]:
+    def set_trust(self, trust: Trust) -> frozenset[str]:
         """Set the trusted proxies; return the fingerprints of removed CAs. Raises InvalidError; then nothing changes."""
         gone = self._authorities.replace(trust.authorities)
         self._trust = trust

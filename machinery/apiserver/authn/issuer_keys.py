@@ -98,7 +98,7 @@ class HttpsDocuments(JsonDocuments):
     patience: timedelta = PATIENCE
 
     @classmethod
-    def trusting(cls, authorities: bytes, patience: timedelta = PATIENCE) -> "HttpsDocuments":
+    def with_authorities(cls, authorities: bytes, patience: timedelta = PATIENCE) -> "HttpsDocuments":
         """Raises InvalidError for unreadable CAs."""
         return cls(client_context(authorities) if authorities else ssl.create_default_context(), patience)
 

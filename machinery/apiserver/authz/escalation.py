@@ -41,12 +41,12 @@ LET_GO = ("finalizers", "ownerReferences", "resourceVersion", "managedFields")
 def rbac_storage(inner: Storage, authorizer: RbacAuthorizer, roles: Roles) -> Storage:
     """`inner` with escalation checks. A write is answered after the authorizer has seen it, at most SEEN_WITHIN later."""
 
-    async def heeded(resource: GroupResource, revision: int) -> None:
+    async def wait_seen(resource: GroupResource, revision: int) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(SEEN_WITHIN.total_seconds()):
                 await roles.seen(resource, revision)
 
-    return AdmittedStorage(inner, EscalationCheck(authorizer), heeded)
+    return AdmittedStorage(inner, EscalationCheck(authorizer), wait_seen)
 
 
 class EscalationCheck:
@@ -91,7 +91,7 @@ class EscalationCheck:
 
     def _check_held(self, write: Admission, wanted: Sequence[PolicyRule]) -> None:
         held = self._authorizer.held(write.actor, write.key.namespace)
-        parts = sum(rule.breadth for rule in wanted)
+        parts = sum(rule.permission_count for rule in wanted)
         if parts > MOST_PARTS:
             _refuse(write, f"its rules are {parts} permissions, and who may not escalate may write {MOST_PARTS} at most")
         lacking = missing(held.rules, wanted, MOST_LISTED)

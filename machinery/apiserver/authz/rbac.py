@@ -51,7 +51,7 @@ class PolicyRule:
         return f"{asked.resource}/{asked.subresource}" in self.resources or f"*/{asked.subresource}" in self.resources
 
     @property
-    def breadth(self) -> int:
+    def permission_count(self) -> int:
         """Number of single permissions in the rule."""
         objects = len(self.groups) * len(self.resources) * max(len(self.names), 1)
         return len(self.verbs) * (objects + len(self.paths))
@@ -95,7 +95,7 @@ def _path_covers(pattern: str, path: str) -> bool:
 def missing(held: Sequence[PolicyRule], wanted: Iterable[PolicyRule], most: int | None = None) -> list[PolicyRule]:
     """The single permissions of `wanted` that `held` lacks, the first `most` of them.
 
-    One rule must cover each permission. `wanted` is expanded, so check its `breadth` first.
+    One rule must cover each permission. `wanted` is expanded, so check its `permission_count` first.
     """
     parts = (part for rule in wanted for part in _parts(rule) if not any(_covers(owned, part) for owned in held))
     return list(islice(parts, most))

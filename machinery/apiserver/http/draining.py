@@ -20,10 +20,10 @@ from machinery.errors import NotFoundError, UnavailableError
 RETRY = timedelta(seconds=5)
 
 
-def not_yet(complete: Callable[[], bool]) -> Filter:
+def startup_filter(complete: Callable[[], bool]) -> Filter:
     """The filter; `complete` returns whether all paths are installed."""
 
-    async def marked(incoming: Incoming, inner: Inner) -> web.StreamResponse:
+    async def filter_request(incoming: Incoming, inner: Inner) -> web.StreamResponse:
         if complete():
             return await inner(incoming)
         try:
@@ -36,7 +36,7 @@ def not_yet(complete: Callable[[], bool]) -> Filter:
             raise _early()
         return response
 
-    return marked
+    return filter_request
 
 
 def _early() -> UnavailableError:

@@ -152,7 +152,7 @@ def no_such_page() -> web.Response:
     return response
 
 
-async def beside(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def run_in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run `work` on the encoder thread, which only compression uses."""
     return await asyncio.get_running_loop().run_in_executor(_ENCODER, partial(work, *args, **kwargs))
 
@@ -172,7 +172,7 @@ def item_bytes(stored: StoredObject, convert: Convert | None) -> bytes:
     return stored.encoded if convert is None else msgspec.json.encode(convert(msgspec.json.decode(stored.encoded)))
 
 
-def spliced_list(envelope: Mapping[str, Any], items: Sequence[bytes]) -> bytes:
+def encode_list(envelope: Mapping[str, Any], items: Sequence[bytes]) -> bytes:
     """A list object around encoded documents."""
     return msgspec.json.encode(envelope)[:-1] + b',"items":[' + b",".join(items) + b"]}"
 
@@ -182,7 +182,7 @@ async def body_answer(request: web.Request, body: bytes, media: str, status: int
     headers = {}
     if len(body) >= GZIP_FROM and takes_gzip(request.headers.get("Accept-Encoding", "")):
         big = len(body) >= _ON_A_THREAD_FROM
-        body = await beside(gzip.compress, body, 1) if big else gzip.compress(body, 1)
+        body = await run_in_thread(gzip.compress, body, 1) if big else gzip.compress(body, 1)
         headers = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
     return web.Response(body=body, status=status, headers={"Content-Type": media, **headers})
 
@@ -255,7 +255,7 @@ async def list_answer(
     """Respond with a list object around encoded documents."""
     size = sum(map(len, items))
     if size < LONG or form.media != JSON or form.pretty or request.method == "HEAD":
-        return await json_answer(request, spliced_list(envelope, items), form)
+        return await json_answer(request, encode_list(envelope, items), form)
     head = _head(envelope)
     length = len(head) + size + len(items) - 1 + len(_END)
     return await _sent(request, _at_once(_pieces(head, items)), length)
@@ -317,7 +317,7 @@ async def _plain(response: web.StreamResponse, pieces: AsyncIterator[bytes]) -> 
 async def _compressed(response: web.StreamResponse, pieces: AsyncIterator[bytes]) -> None:
     stream = zlib.compressobj(1, zlib.DEFLATED, GZIP)
     async for piece in pieces:
-        await response.write(await beside(stream.compress, piece))
+        await response.write(await run_in_thread(stream.compress, piece))
     await response.write(stream.flush())
 
 

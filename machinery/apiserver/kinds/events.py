@@ -6,7 +6,7 @@ from typing import Any
 
 from machinery.apiserver.kinds.declaration import INT32, MICRO_TIME, OPEN, TEXT, TIME, Schema, builtin, record
 from machinery.apiserver.resource import ApiGroup, Column, TableRow, age_of
-from machinery.apiserver.storages.layers import Spelling
+from machinery.apiserver.storages.layers import Conversion
 from machinery.errors import Cause, invalid_value, not_supported, required, too_long
 from machinery.meta.objects import Document
 
@@ -161,7 +161,7 @@ def _renamed(names: Mapping[str, str], api_version: str) -> Callable[[Document],
     return convert
 
 
-SPELLING = Spelling(
+CONVERSION = Conversion(
     stored_as=EVENT.key,
     shown=_renamed(dict(_RENAMED), EVENTS_V1.api_version()),
     stored=_renamed({new: old for old, new in _RENAMED}, EVENT.api_version()),

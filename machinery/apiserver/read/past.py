@@ -25,7 +25,7 @@ AHEAD = timedelta(minutes=1)
 FORMS = "a time such as 2026-11-01T12:00Z, a time ago such as -2h, or a revision"
 
 
-def asked_of(query: Mapping[str, str]) -> bool:
+def is_requested(query: Mapping[str, str]) -> bool:
     """Whether a request has `at`."""
     return bool(query.get(PARAMETER))
 
@@ -44,7 +44,7 @@ def parse_at(text: str, now: datetime) -> datetime | int:
     return min(moment, now)
 
 
-async def looking_back(call: ResourceCall) -> ResourceCall:
+async def resolve_call(call: ResourceCall) -> ResourceCall:
     """The same request against the past. Raises BadRequestError, ExpiredError."""
     query, past, verb = call.request.query, call.resource.past, call.attributes.verb
     if verb not in ("get", "list", "watch"):

@@ -87,7 +87,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
-class Spelling:
+class Conversion:
     """Conversion between the stored and the served form, and the stored names of selectable fields."""
 
     stored_as: GroupResource
@@ -97,12 +97,12 @@ class Spelling:
 
 
 class ConvertedStorage(Storage):
-    """A storage that converts by a Spelling. It ignores the resource that callers pass."""
+    """A storage that converts by a Conversion. It ignores the resource that callers pass."""
 
-    def __init__(self, inner: Storage, spelling: Spelling) -> None:
+    def __init__(self, inner: Storage, conversion: Conversion) -> None:
         self._inner = inner
-        self._spelling = spelling
-        self._of = spelling.stored_as
+        self._conversion = conversion
+        self._of = conversion.stored_as
 
     async def get(self, resource: GroupResource, key: Key) -> StoredObject:
         del resource
@@ -119,21 +119,21 @@ class ConvertedStorage(Storage):
     ) -> StoredObject:
         del resource
         with _unnamed():
-            stored = self._spelling.stored(document)
+            stored = self._conversion.stored(document)
             return self._shown(await self._inner.create(self._of, key, stored, actor, dry_run=dry_run))
 
     async def update(
         self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
     ) -> StoredObject:
         del resource
-        spelling = self._spelling
+        conversion = self._conversion
 
         def changed(old: Document) -> Document | None:
-            shown = spelling.shown(old)
+            shown = conversion.shown(old)
             new = change(shown)
             if new is None or new == shown:
                 return None if new is None else old
-            return spelling.stored(new)
+            return conversion.stored(new)
 
         with _unnamed():
             return self._shown(await self._inner.update(self._of, key, changed, actor, dry_run=dry_run))
@@ -160,11 +160,11 @@ class ConvertedStorage(Storage):
             yield event if isinstance(event, int) else replace(event, stored=self._shown(event.stored))
 
     def _stored_query(self, query: Query) -> Query:
-        names = self._spelling.fields
+        names = self._conversion.fields
         return replace(query, fields=tuple(replace(term, name=names.get(term.name, term.name)) for term in query.fields))
 
     def _shown(self, stored: StoredObject) -> StoredObject:
-        return replace(stored, encoded=_encode(self._spelling.shown(stored.document)))
+        return replace(stored, encoded=_encode(self._conversion.shown(stored.document)))
 
 
 @contextmanager

@@ -105,7 +105,7 @@ async def _parsed(work: Callable[[], Any]) -> Any:
 
 
 def _load_json(body: bytes, twice: list[str]) -> Any:
-    def noting(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
             times = Counter(name for name, _ in pairs)
@@ -113,7 +113,7 @@ def _load_json(body: bytes, twice: list[str]) -> Any:
         return found
 
     boundedjson.check_values(body, MOST_APPLIED)
-    loaded = json.loads(body, object_pairs_hook=noting)
+    loaded = json.loads(body, object_pairs_hook=build_object)
     boundedjson.check_depth(loaded)
     return _plain(loaded)
 

@@ -280,7 +280,7 @@ def _written(changed: Comparisons, writer: FieldWriter) -> Fields:
     return {} if comparison is None else minus(comparison.written, NOBODYS)
 
 
-def with_holdings(document: Document, holdings: Holdings) -> dict[str, Any]:
+def with_managed_fields(document: Document, holdings: Holdings) -> dict[str, Any]:
     """The document with managedFields; without that field when there are no owners."""
     metadata = {name: value for name, value in document["metadata"].items() if name != "managedFields"}
     if holdings:

@@ -21,7 +21,7 @@ from machinery.apiserver.http.options import (
     list_options,
     write_options,
 )
-from machinery.apiserver.http.responses import add_warnings, item_bytes, json_answer, spliced_list, value_answer
+from machinery.apiserver.http.responses import add_warnings, encode_list, item_bytes, json_answer, value_answer
 from machinery.apiserver.http.status_errors import errors_about, invalid, success_document
 from machinery.apiserver.read.reads import ResourceCall, list_page, object_answer
 from machinery.apiserver.resource import Question, Resource, Subresource
@@ -174,7 +174,7 @@ class Mutations:
         metadata = {"resourceVersion": str(page.revision)}
         envelope = {"kind": call.resource.list_kind, "apiVersion": call.api_version, "metadata": metadata}
         items = [item_bytes(item, call.convert) for item in gone]
-        return await json_answer(call.request, spliced_list(envelope, items), call.form)
+        return await json_answer(call.request, encode_list(envelope, items), call.form)
 
     async def answer_question(self, call: ResourceCall, actor: Actor, kind: Resource) -> web.Response:
         """Respond to a create whose result is computed. Raises BadRequestError, InvalidError, and what `answers` raises."""

@@ -52,7 +52,7 @@ def apply_json_patch(document: Mapping[str, Any], operations: Any) -> dict[str, 
     work = _Work()
     try:
         for operation in operations:
-            work.spend(result, operation)
+            work.count_operation(result, operation)
             result = jsonpatch.apply_patch(result, [operation], in_place=True)
     except (*_UNFIT, TypeError, KeyError, RecursionError):
         asked = f"{_shown(operation.get('op'))} at {_shown(operation.get('path'))}"
@@ -73,7 +73,7 @@ class _Work:
     def __init__(self) -> None:
         self._copied = self._values = self._steps = self._moved = 0
 
-    def spend(self, document: Any, operation: Mapping[str, Any]) -> None:
+    def count_operation(self, document: Any, operation: Mapping[str, Any]) -> None:
         """Count an operation before it runs. Raises TooLargeError, InvalidError, or a JSON pointer error."""
         kind = operation.get("op")
         if kind not in OPERATIONS:  # the library has operations beyond the RFC

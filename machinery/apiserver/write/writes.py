@@ -17,7 +17,7 @@ from machinery.apiserver.http.status_errors import conflict, invalid, undecodabl
 from machinery.apiserver.resource import Resource, Schema, ServedVersion, Subresource, Validation
 from machinery.apiserver.storage import Actor
 from machinery.apiserver.write import metadata as rules
-from machinery.apiserver.write.metadata import FieldOwnership, with_holdings
+from machinery.apiserver.write.metadata import FieldOwnership, with_managed_fields
 from machinery.apiserver.write.schema import WRONG_TYPE, added, defaulted, pruned, violations
 from machinery.errors import BadRequestError, Cause, ConflictError, ErrorSubject, InvalidError, TooLargeError, invalid_value
 from machinery.meta.managedfields.ownership import Holdings, is_same
@@ -94,7 +94,7 @@ class Write:
         sent = new
         if self.resource.prepare_create is not None:
             new = dict(self.resource.prepare_create(new, self.actor, self.now))
-        new = with_holdings(new, self.ownership.of_new(sent, new) if holdings is None else holdings)
+        new = with_managed_fields(new, self.ownership.of_new(sent, new) if holdings is None else holdings)
         if self.resource.counts_generations:
             new["metadata"] = {**new["metadata"], "generation": 1}
         self._validate(new, None, causes)
@@ -117,7 +117,7 @@ class Write:
         sent = {**new, "metadata": {**new["metadata"], "managedFields": (document.get("metadata") or {}).get("managedFields")}}
         combined = self.part.combine(new, old, self.actor, self.now) if self.part is not None else None
         new = self._main_changed(new, old) if combined is None else dict(combined)
-        new = with_holdings(new, self.ownership.of_changed(sent, old, new) if holdings is None else holdings)
+        new = with_managed_fields(new, self.ownership.of_changed(sent, old, new) if holdings is None else holdings)
         self._validate(new, old, causes)
         check_size(new, old)
         terminating = "deletionTimestamp" in new["metadata"]

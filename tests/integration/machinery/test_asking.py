@@ -53,14 +53,14 @@ async def server() -> AsyncIterator[Server]:
 
 
 async def test_document_is_fetched_and_posted_without_a_proxy(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    documents = HttpsDocuments.trusting(server.authority.certificate)
+    documents = HttpsDocuments.with_authorities(server.authority.certificate)
     assert await documents.get(f"{server.url}/good") == {"a": 1}
     assert await documents.post(f"{server.url}/good", {"b": 2}) == {"a": 1}
     await documents.reach(f"{server.url}/anything")
     assert server.asked == ["GET /good", "POST /good"]
     for name in ("https_proxy", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-    assert await HttpsDocuments.trusting(server.authority.certificate).get(f"{server.url}/good") == {"a": 1}
+    assert await HttpsDocuments.with_authorities(server.authority.certificate).get(f"{server.url}/good") == {"a": 1}
 
 
 async def test_another_answer_is_a_failure_without_its_words(server: Server) -> None:
@@ -74,20 +74,20 @@ async def test_another_answer_is_a_failure_without_its_words(server: Server) -> 
     ):
         server.asked.clear()
         with pytest.raises(UnavailableError, match=why) as failed:
-            await HttpsDocuments.trusting(server.authority.certificate).post(server.url + path, {"token": "t0ken"})
+            await HttpsDocuments.with_authorities(server.authority.certificate).post(server.url + path, {"token": "t0ken"})
         assert ("secret words" in failed.value.message, "t0ken" in failed.value.message) == (False, False)
         assert server.asked == [f"POST {path}"], "a redirect is not followed"
 
 
 async def test_unverified_absent_or_silent_server_is_unavailable(server: Server) -> None:
     for trusted in (OtherCA("else").certificate, b""):
-        documents = HttpsDocuments.trusting(trusted)
+        documents = HttpsDocuments.with_authorities(trusted)
         for asking in (documents.get, documents.reach):
             with pytest.raises(UnavailableError, match=r"certificate of 127\.0\.0\.1"):
                 await asking(f"{server.url}/good")
     assert server.asked == []
 
-    documents = HttpsDocuments.trusting(server.authority.certificate, timedelta(milliseconds=200))
+    documents = HttpsDocuments.with_authorities(server.authority.certificate, timedelta(milliseconds=200))
     with pytest.raises(UnavailableError, match=r"does not answer within 0\.2 s"):
         await documents.get(f"{server.url}/slow")
 
@@ -96,4 +96,4 @@ async def test_unverified_absent_or_silent_server_is_unavailable(server: Server)
             await asking("https://127.0.0.1:1/x")
 
     with pytest.raises(InvalidError):
-        HttpsDocuments.trusting(b"no PEM")
+        HttpsDocuments.with_authorities(b"no PEM")

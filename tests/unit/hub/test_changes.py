@@ -35,7 +35,7 @@ from machinery import pki
 from machinery.apiserver.access import attributes
 from machinery.apiserver.http.filters import Incoming
 from machinery.apiserver.storage import Actor, GroupResource
-from machinery.apiserver.write.metadata import FieldOwnership, with_holdings
+from machinery.apiserver.write.metadata import FieldOwnership, with_managed_fields
 from machinery.errors import InvalidError, MusterError, UnavailableError
 from machinery.identity import SIGNER, AgentId, ClusterName, SerialNumber, agent_subject
 from machinery.meta.objects import ChangeType, Key, Query, WatchEvent
@@ -537,7 +537,7 @@ def test_only_the_certificate_that_an_agent_came_with_is_noted() -> None:
 def stored_after(config: dict[str, Any], old: dict[str, Any] | None) -> dict[str, Any]:
     document, holdings = MINE.applied(config, old, force=False)
     stored = {**add_on_stored(document), "apiVersion": f"{GROUP}/v1beta1"}
-    return with_holdings({**stored, "metadata": {**stored["metadata"], "uid": "u", "resourceVersion": "5"}}, holdings)
+    return with_managed_fields({**stored, "metadata": {**stored["metadata"], "uid": "u", "resourceVersion": "5"}}, holdings)
 
 
 def test_an_add_on_that_is_applied_again_stays_as_it_is() -> None:

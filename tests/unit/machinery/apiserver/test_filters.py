@@ -13,7 +13,7 @@ from multidict import CIMultiDict
 from machinery.apiserver.access import Attributes, Authorizer, Decision, attributes
 from machinery.apiserver.authn.aggregation import Origin
 from machinery.apiserver.authn.impersonation import Impersonation
-from machinery.apiserver.http.draining import Draining, not_yet
+from machinery.apiserver.http.draining import Draining, startup_filter
 from machinery.apiserver.http.filters import Incoming
 from machinery.apiserver.http.loopback import USER_AGENT, Loopback
 from machinery.apiserver.http.responses import no_such_page
@@ -120,7 +120,7 @@ async def no_resource(_incoming: Incoming) -> web.StreamResponse:
 
 async def test_missing_path_is_unavailable_until_all_paths_are_installed() -> None:
     late, complete = incoming("/apis/late.example.com/v1/things"), False
-    mark = not_yet(lambda: complete)
+    mark = startup_filter(lambda: complete)
 
     async def slowly(request: Incoming) -> web.StreamResponse:
         nonlocal complete

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from machinery.apiserver.kinds.events import EVENT, EVENTS_V1, SPELLING
+from machinery.apiserver.kinds.events import CONVERSION, EVENT, EVENTS_V1
 from machinery.apiserver.storage import Actor, GroupResource
 from machinery.apiserver.storages.layers import Admission, AdmittedStorage, ConvertedStorage
 from machinery.apiserver.storages.memory import MemoryStorage
@@ -193,7 +193,7 @@ def core() -> MemoryStorage:
 
 @pytest.fixture
 def events(core: MemoryStorage) -> ConvertedStorage:
-    return ConvertedStorage(core, SPELLING)
+    return ConvertedStorage(core, CONVERSION)
 
 
 async def read(storage: MemoryStorage | ConvertedStorage) -> Document:

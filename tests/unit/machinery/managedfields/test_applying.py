@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from machinery.apiserver.kinds.core import NAMESPACE
-from machinery.apiserver.write.metadata import FieldOwnership, with_holdings
+from machinery.apiserver.write.metadata import FieldOwnership, with_managed_fields
 from machinery.errors import ConflictError
 from machinery.meta.managedfields.applying import Conflict, conflicts
 from machinery.meta.managedfields.configurations import ANNOTATION, KUBECTL, real_conflicts, with_note
@@ -77,7 +77,7 @@ def test_fields_no_longer_applied_go_unless_somebody_else_holds_them() -> None:
     rows: list[dict[str, Any]] = [{}, {"labels": {}}, {"labels": None}]
     for metadata in rows:
         document, holdings = MINE.applied(manifest(labels={"team": "north"}), None, force=False)
-        stored = with_holdings({**document, "metadata": {**document["metadata"], **OF_THE_SERVER}}, holdings)
+        stored = with_managed_fields({**document, "metadata": {**document["metadata"], **OF_THE_SERVER}}, holdings)
         after, _ = MINE.applied(manifest(**metadata), stored, force=False)
         kept = {name: value for name, value in after["metadata"].items() if name != "managedFields"}
         assert kept == {"name": "edge", **OF_THE_SERVER}

@@ -376,7 +376,7 @@ def config_map(**entries: str) -> dict[str, Any]:
 
 def believing(**entries: str) -> FrontProxy:
     proxy = FrontProxy(SystemClock())
-    proxy.believe(Trust.of_config_map(config_map(**entries)))
+    proxy.set_trust(Trust.of_config_map(config_map(**entries)))
     return proxy
 
 
@@ -407,7 +407,7 @@ async def test_front_proxy_is_trusted_only_by_its_ca_and_name_and_never_for_agen
         await proxy.identify(request(mallory, ANN_HEADER))
     anyone = believing(**{"requestheader-allowed-names": "[]"})
     assert await anyone.identify(request(mallory, ANN_HEADER))
-    gone = proxy.believe(Trust.of_config_map(config_map(**{"requestheader-client-ca-file": next_ca.certificate.decode()})))
+    gone = proxy.set_trust(Trust.of_config_map(config_map(**{"requestheader-client-ca-file": next_ca.certificate.decode()})))
     assert len(gone) == 1
     assert await proxy.identify(request(PROXY, ANN_HEADER)) is None
     assert await proxy.identify(request(next_ca.issue("front-proxy-client"), ANN_HEADER))
