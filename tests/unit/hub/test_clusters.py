@@ -31,7 +31,7 @@ from hub.api.managedclusters.cluster import (
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, REQUESTS
 from hub.api.revocations import RevocationTarget
-from hub.ports import Transaction, Written
+from hub.ports import Transaction
 from hub.registry import clusterdiagnoses as diagnosing
 from hub.registry import namespaces
 from hub.registry.bootstrapcredentials import service as credentials
@@ -178,16 +178,11 @@ def test_removed_cluster_takes_its_beats_and_certificates_with_it(newcomer: Newc
 # Add-ons and leases.
 
 
-def _put_addon(tx: Transaction, /, **metadata: Any) -> Written:
-    document = {"metadata": {"name": "work", "namespace": "edge", **metadata}}
-    return addons.put(tx, document, tx.objects.get(ADDONS, Key("edge", "work")), OPERATOR)
-
-
 def test_addon_report_sets_conditions_once(store: InlineStore, clock: ManualClock) -> None:
     def report(name: str, *told: Condition, cluster: ClusterName = EDGE) -> None:
         store.transact(addons.report, cluster, AddOnName(name), told, "agent")
 
-    store.transact(_put_addon)
+    store.transact(addons.put, {"metadata": {"name": "work", "namespace": "edge"}}, None, OPERATOR)
     condition = Condition("Available", "True", "ManagedClusterAddOnLeaseUpdated", "fine")
     report("work", condition)
     revision = store.state.revision
@@ -251,10 +246,6 @@ FULL = StatusReport(
 )
 
 
-def joining(**changed: Any) -> JoinRequest:
-    return JoinRequest(**{"name": ClusterName("edge"), "cluster_uid": "uid-1", **changed})
-
-
 # Joins.
 
 
@@ -278,7 +269,7 @@ def test_agent_sets_the_listed_labels_once_and_none_that_decide() -> None:
     patterns = (SET, "kubernetes.io/*", "node.kubernetes.io/x", "k8s.io/a", "*", "a/*/b", "-x", "a b")
     check_refusals(ValidationError, load, [(pattern, "reserved|neither") for pattern in patterns])
     assert HubSettings.model_validate({"join_labels": "region,example.com/*"}).join_labels == ("region", "example.com/*")
-    first = joining(labels={"region": "eu", "env": "test"})
+    first = JoinRequest(EDGE, "uid-1", labels={"region": "eu", "env": "test"})
     assert joining_document(first, DEFAULT_LEASE_DURATION)["metadata"]["labels"] == {"region": "eu", "env": "test"}
     entered = {"metadata": {"name": "edge", "labels": {"env": "prod"}}}
     joined = adopted(entered, first)

@@ -68,10 +68,6 @@ def credential_of(requester: CertificateRecord) -> CredentialId:
     return requester.credential
 
 
-def tally(newcomer: Newcomer, requester: CertificateRecord) -> UseCount:
-    return newcomer.store.transact(lambda tx: tx.credentials.tally(credential_of(requester)))
-
-
 def uses(newcomer: Newcomer, requester: CertificateRecord) -> list[CredentialUse]:
     return list(newcomer.store.transact(lambda tx: tx.credentials.uses(credential_of(requester))))
 
@@ -127,7 +123,7 @@ def test_agent_spends_one_use_however_often_it_retries_or_renews_and_another_age
         newcomer.join(requester)
         assert is_issued(newcomer, requester)
         newcomer.key = Newcomer(newcomer.store).key
-    assert tally(newcomer, requester) == UseCount(issued=1)
+    assert newcomer.store.transact(lambda tx: tx.credentials.tally(credential_of(requester))) == UseCount(issued=1)
     (before,) = uses(newcomer, requester)
     mine = newcomer.certificate()
     newcomer.key = Newcomer(newcomer.store).key

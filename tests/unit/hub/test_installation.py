@@ -162,8 +162,7 @@ async def test_the_first_look_makes_it_and_no_other_replica_writes_what_is_good(
         made = dict(hub.secret.held)
         assert not await two.look()
         assert not await one.look()
-    assert hub.secret.held == made
-    assert hub.secret.writes == 1
+    assert (hub.secret.held, hub.secret.writes) == (made, 1)
     assert made[TRUST] == hub.issuer.trust_bundle
     found = parse_kubeconfig(made[KUBECONFIG], source="secret")
     assert found.cluster.server == "https://hub.example.com:6443"

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -342,10 +341,6 @@ def test_after_a_long_outage_somebody_leads_as_soon_as_the_page_says(how: str) -
     played(story)
 
 
-def _leads(flag: Leadership) -> bool:
-    return flag.term is not None
-
-
 async def fails(*ways: object, how: str, seconds: float) -> None:
     for way in ways:
         setattr(way, how, True)
@@ -406,7 +401,7 @@ async def test_a_holder_of_a_lease_is_followed_no_later_than_the_page_says(*, is
             await ended(leader)
             world.lease.record = found
         line.away = True
-        gaps.append(await until(partial(_leads, flag)))
+        gaps.append(await until(lambda flag=flag: flag.term))  # type: ignore[misc]
         await ended(leader, follower)
     assert max(gaps) <= killed_with_a_lease(KUBERNETES).total_seconds() + STEP
     assert max(gaps) > killed(KUBERNETES).total_seconds(), "no less is promised than can be"

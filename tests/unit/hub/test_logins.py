@@ -116,8 +116,7 @@ def test_user_and_groups_come_from_the_claims_of_a_token_that_has_what_it_needs(
     wrong: tuple[dict[str, Any], ...] = ({}, {"tenant": "two"}, {"tenant": ["one"]}, {"tenant": 1})
     check_refusals(UnauthorizedError, lambda claims: named(rules, **claims), [(claims, "tenant") for claims in wrong])
     mail = ClaimRules("https://i", "muster", username="email")
-    assert named(mail, email="a@x").user == "a@x"
-    assert named(mail, email="a@x", email_verified=True).user == "a@x"
+    assert (named(mail, email="a@x").user, named(mail, email="a@x", email_verified=True).user) == ("a@x", "a@x")
     unverified = [(verified, "not verified") for verified in (False, "true", None, 1)]
     check_refusals(UnauthorizedError, lambda verified: named(mail, email="a@x", email_verified=verified), unverified)
 

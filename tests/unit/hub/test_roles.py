@@ -61,8 +61,7 @@ def test_defaults_are_valid_and_a_second_start_writes_nothing(store: InlineStore
             assert list(resource.validate(each.document, None)) == []
             assert doc.labels(each.document)["kubernetes.io/bootstrapping"] == "rbac-defaults"
     before = store.state.revision
-    assert store.transact(clusterroles.reconcile, Groups()) == 0
-    assert store.state.revision == before
+    assert (store.transact(clusterroles.reconcile, Groups()), store.state.revision) == (0, before)
 
 
 def test_defaults_are_restored_except_an_operators_additions_and_marked_objects(store: InlineStore) -> None:

@@ -39,8 +39,7 @@ def with_flags(flags: dict[str, Any]) -> Settings:
 def test_flag_that_was_given_wins_over_the_environment_and_that_over_the_file(file: Path) -> None:
     file.write_text("log_level: error\nflush_window: 2s\nbeat-interval: 3s\n")
     settings = load({"log_level": "debug"}, file, {"HUB_LOG_LEVEL": "warning", "HUB_FLUSH_WINDOW": "500ms"})
-    assert settings.log_level == "debug"
-    assert settings.flush_window == timedelta(milliseconds=500)
+    assert (settings.log_level, settings.flush_window) == ("debug", timedelta(milliseconds=500))
     assert settings.beat_interval == timedelta(seconds=3)
     file.write_text("auto_approve: [edge-*]\nlog_level: error\n")
     settings = load({"log_level": None, "auto_approve": ()}, file, {})

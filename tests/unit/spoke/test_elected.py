@@ -136,8 +136,7 @@ async def test_of_two_processes_one_works_and_a_hub_that_is_away_for_an_hour_res
     await cast.works(one)
     two = cast.process("two")
     await asyncio.sleep(3600)
-    assert len(cast.hub.sessions) == 1
-    assert len(cast.hub.issued) == 1
+    assert (len(cast.hub.sessions), len(cast.hub.issued)) == (1, 1)
     ready = two.agent.progress.ready()
     assert ready.ok, "a rolling update waits for this"
     assert "one holds the agent's Lease" in ready.text

@@ -175,8 +175,7 @@ async def test_move_that_is_refused_or_fails_leaves_the_session_and_the_owner_wh
             await asyncio.sleep(600)  # the reserve has heard of it
             world["a"].session.drain(target)
             await asyncio.sleep(1)
-        assert world.at() == "a"
-        assert world.told.reasons.count("HubMoveRefused") == 2
+        assert (world.at(), world.told.reasons.count("HubMoveRefused")) == ("a", 2)
         world["a"].session.drain()  # and a later notice of another kind is heard
         await world.until(lambda: len(world["a"].sessions) == 3)
 

@@ -52,8 +52,7 @@ def test_agent_of_these_settings_is_found_and_never_another_users(tmp_path: Path
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     settings, fixed = read(), read(health_listen="127.0.0.1:8000")
     with published(settings, "127.0.0.1:4242"), published(fixed, "127.0.0.1:8000"):
-        assert probes_of(settings) == "127.0.0.1:4242"
-        assert probes_of(fixed) == "127.0.0.1:8000"
+        assert (probes_of(settings), probes_of(fixed)) == ("127.0.0.1:4242", "127.0.0.1:8000")
         for other in ({"component_namespace": "b"}, {"kubeconfig": "b"}, {"leader_elect_resource_name": "b"}):
             assert probes_of(read(**other)) == ANYWHERE, other
     assert probes_of(settings) == ANYWHERE, "it has stopped"
@@ -177,8 +176,7 @@ def test_choice_between_hubs_is_set_in_times_people_write_also_by_ocms_name() ->
     assert options.hubs.policy == HubSelectionPolicy(Unaccepted.WAIT, timedelta(minutes=30))
     assert options.hubs.patience == timedelta(minutes=10)
     assert options.detection == Detection(timedelta(seconds=20), timedelta(seconds=5), timedelta(seconds=8))
-    assert options_of(read()).hubs == Hubs()
-    assert options_of(read()).detection == Detection()
+    assert (options_of(read()).hubs, options_of(read()).detection) == (Hubs(), Detection())
     assert load(NEEDED, {"SPOKE_HUB_CONNECTION_TIMEOUT_SECONDS": "600"}, None).hub_timeout == timedelta(minutes=10)
     assert parser().parse_args(["run", "--hub-connection-timeout-seconds=600"]).hub_timeout == "600"
 
@@ -218,16 +216,13 @@ def rows(heading: str) -> Iterator[list[str]]:
     return ([cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")] for line in lines[1:])
 
 
-def run_options() -> set[str]:
-    (commands,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
-    return {name for action in commands.choices["run"]._actions for name in action.option_strings}
-
-
 def test_page_of_options_names_every_option_of_ocms_agent_and_the_programs_defaults() -> None:
     table = list(rows("Options"))
     named = {row[0].strip("`").removeprefix("--") for row in table}
     assert [name for name in OCMS if name not in named] == []
-    assert {row[1].strip("`") for row in table} - {NOT_TAKEN} - run_options() == set(), "no option of ours"
+    (commands,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+    ours = {name for action in commands.choices["run"]._actions for name in action.option_strings}
+    assert {row[1].strip("`") for row in table} - {NOT_TAKEN} - ours == set(), "no option of ours"
     assert [row[0] for row in table if row[1] == NOT_TAKEN and not row[3]] == [], "without a reason"
     told = {row[1].strip("`"): row[2] for row in table}
     for option in (

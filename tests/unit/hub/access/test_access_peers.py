@@ -1,19 +1,32 @@
-"""Holders of certificates and bootstrap tokens, refused once revoked, and the priority level of their requests."""
+"""Certificates, bootstrap tokens and attestations: who is believed, for how long, and at which priority level."""
 
 import asyncio
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import hashes, hmac
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from hub.access import BootstrapTokens, Peers
+from hub.access.attestations import AttestationPolicy, Attestor, KnownIssuer, flaws
 from hub.access.limits import AccessLimits, LimitConfig, level_of
 from hub.access.peers import BLIND, KEPT_FOR, TIDY
 from hub.access.revocation_poller import AFRESH, POLL, RARELY, SOON, RevocationPoller
-from hub.api.bootstrapcredentials import CredentialRecord, token_id, token_of
+from hub.api.bootstrapcredentials import (
+    FAILED,
+    AttestationError,
+    Attested,
+    CredentialBounds,
+    CredentialRecord,
+    Demand,
+    token_id,
+    token_of,
+)
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Phase
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.https_door.callers.authentication import end_with_revocations
@@ -23,12 +36,16 @@ from hub.registry.certificates import service as certificates
 from machinery import pki
 from machinery.apiserver.access import ANONYMOUS, Attributes
 from machinery.apiserver.authn.credential_end import Presence
+from machinery.apiserver.authn.issuer_keys import APART, AllowedUrls, JsonDocuments
 from machinery.apiserver.storage import Actor
 from machinery.errors import DenialCause, InvalidError, TooManyRequestsError, UnauthorizedError, UnavailableError
-from machinery.identity import CertificateSubject, ClusterName, CredentialId, SerialNumber
+from machinery.identity import CertificateSubject, ClusterName, CredentialId, HubId, SerialNumber
+from machinery.pki import TokenKeys, generate_key
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusal_of, refusal_of
+from tests.fakes.identity import encoded
 from tests.fakes.inline_store import Bell, InlineStore, put_certificate
+from tests.fakes.registration import EDGE, Newcomer
 from tests.fakes.virtual_time import in_virtual_time
 
 AUTHORITY = AuthorityRecord(AuthorityId("a" * 16), b"", Phase.ISSUING, ManualClock().now(), ManualClock().now())
@@ -40,6 +57,11 @@ USER = Actor("bob", ("system:authenticated",))
 AGENT = Actor("system:open-cluster-management:edge:a", ("system:open-cluster-management:managed-clusters",))
 TOKEN = Actor("system:bootstrap:abcdef", ("system:bootstrappers", "system:authenticated"))
 CREDENTIAL = Actor("system:bootstrap:1234", ("system:bootstrappers:managedcluster",))
+ISSUER = "https://edge.example.org"
+SUBJECT = "system:serviceaccount:agents:spoke"
+HUB = HubId("b2f1d5a0-0000-4000-8000-000000000001")
+AUDIENCE = f"urn:uuid:{HUB}"
+LEFT_OUT = object()
 
 
 @dataclass
@@ -346,3 +368,223 @@ async def test_rates_are_limited_per_flow_and_never_for_operators() -> None:
     with pytest.raises(TooManyRequestsError):  # of a flow's name only as much counts as a name may have
         async with limits.seat(CREDENTIAL, joining, flow="a" * 1_000_000):
             pass
+
+
+class Published(JsonDocuments):
+    """What an issuer tells; `keys` None: it is away."""
+
+    def __init__(self, keys: TokenKeys | None, host: str = ISSUER) -> None:
+        self.keys = keys
+        self.host = host
+        self.asked = 0
+
+    async def get(self, url: str) -> Mapping[str, Any]:
+        self.asked += 1
+        if self.keys is None:
+            raise UnavailableError("edge.example.org cannot be reached: no route to host")
+        return self.keys.key_set() if url.endswith("/jwks") else {"issuer": ISSUER, "jwks_uri": f"{self.host}/jwks"}
+
+    async def reach(self, url: str) -> None:
+        raise AssertionError(url)
+
+    async def post(self, url: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise AssertionError(url, body)
+
+
+@dataclass
+class Prover:
+    store: InlineStore
+    clock: ManualClock
+    keys: TokenKeys
+
+    def claims(self, **changed: Any) -> dict[str, Any]:
+        now = int(self.clock.now().timestamp())
+        told = {"iss": ISSUER, "aud": [AUDIENCE], "sub": SUBJECT, "exp": now + 600, "nbf": now, "iat": now, **changed}
+        return {name: value for name, value in told.items() if value is not LEFT_OUT}
+
+    def token(self, **changed: Any) -> str:
+        return self.keys.sign(self.claims(**changed))
+
+    def demand(self, **changed: Any) -> Demand:
+        return Demand(**{"issuer": ISSUER, "keys": json.dumps(self.keys.key_set()), **changed})
+
+    def requester(self, demanded: Demand | None) -> CertificateRecord:
+        return Newcomer(self.store).bootstrap(bounds=CredentialBounds(attestation=demanded))
+
+    def attestor(self, published: JsonDocuments | None = None, policy: AttestationPolicy | None = None) -> Attestor:
+        policy = policy or AttestationPolicy(allowed=AllowedUrls((ISSUER,)))
+        return Attestor(self.store, HUB, lambda _authority: published or Published(None), self.clock, policy)
+
+    async def refused(self, token: str, record: CertificateRecord | None = None) -> AttestationError | None:
+        """By the issuer's own keys, unless the record demands something else."""
+        asked = self.attestor().attested(record or self.requester(self.demand()), EDGE, token)
+        return await refusal_of(AttestationError, asked)
+
+
+@pytest.fixture
+def prover(store: InlineStore, clock: ManualClock) -> Prover:
+    return Prover(store, clock, TokenKeys([generate_key()]))
+
+
+async def test_a_token_of_the_issuer_for_this_hub_proves_the_cluster(prover: Prover) -> None:
+    record = prover.requester(prover.demand())
+    proven = await prover.attestor().attested(record, EDGE, prover.token())
+    (key,) = prover.keys.key_set()["keys"]
+    assert proven == Attested(ISSUER, SUBJECT, key["kid"], frozenset((key["kid"],)))
+    assert await prover.attestor().audience(record) == AUDIENCE
+    any_of_agents = prover.requester(prover.demand(subject="system:serviceaccount:agents:*"))
+    assert await prover.refused(prover.token(), any_of_agents) is None
+    assert await prover.refused(prover.token(sub="system:serviceaccount:default:default"), any_of_agents)
+
+
+WRONG_CLAIMS: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"iss": "https://other.example.org"}, "the token is of issuer 'https://other.example.org'"),
+    ({"iss": ISSUER + "/"}, "the token is of issuer"),
+    ({"iss": LEFT_OUT}, "the token is of issuer 'None'"),
+    ({"aud": ["https://kubernetes.default.svc"]}, "and not for 'urn:uuid:"),
+    ({"aud": [AUDIENCE.upper()]}, "and not for 'urn:uuid:"),
+    ({"aud": f"x{AUDIENCE}"}, "and not for 'urn:uuid:"),
+    ({"aud": {AUDIENCE: 1}}, "and not for 'urn:uuid:"),
+    ({"aud": LEFT_OUT}, "and not for 'urn:uuid:"),
+    ({"exp": 1}, "the token has expired"),
+    ({"exp": LEFT_OUT}, "the token has no end"),
+    ({"exp": True}, '"exp" of the token is no time'),
+    ({"exp": "2030"}, '"exp" of the token is no time'),
+    ({"exp": 1e300}, '"exp" of the token is no time'),
+    ({"nbf": 4_000_000_000}, "the token is not valid yet"),
+    ({"iat": 4_000_000_000}, "the token is not valid yet"),
+    ({"sub": "system:node:a"}, "which does not fit"),
+    ({"sub": LEFT_OUT}, "which does not fit"),
+    ({"sub": ["system:serviceaccount:agents:spoke"]}, "which does not fit"),
+)
+
+
+async def test_a_token_with_wrong_claims_proves_nothing_and_the_reason_is_not_for_its_sender(prover: Prover) -> None:
+    for changed, why in WRONG_CLAIMS:
+        refused = await prover.refused(prover.token(**changed))
+        assert refused is not None, changed
+        assert (why in refused.why, refused.message) == (True, FAILED), refused.why
+
+
+async def test_a_token_ends_to_the_second_and_clocks_may_be_off_by_a_minute(prover: Prover) -> None:
+    record = prover.requester(prover.demand())
+    token = prover.token(nbf=int((prover.clock.now() + timedelta(seconds=60)).timestamp()))
+    assert await prover.refused(token, record) is None
+    prover.clock.advance(timedelta(minutes=10) - timedelta(seconds=1))
+    assert await prover.refused(token, record) is None
+    prover.clock.advance(timedelta(seconds=1))
+    assert await prover.refused(token, record)
+
+
+async def test_a_token_that_the_issuer_has_not_signed_proves_nothing(prover: Prover) -> None:
+    """Whoever makes them has the issuer's public keys and none of its private ones."""
+    body, key_set, signed = (encoded(prover.claims()), prover.keys.key_set(), prover.token().split("."))
+    hmac_signed = f"{encoded({'alg': 'HS256', 'kid': key_set['keys'][0]['kid']})}.{body}"
+    mac = hmac.HMAC(json.dumps(key_set).encode(), hashes.SHA256())
+    mac.update(hmac_signed.encode())
+    forged = {
+        "algorithm none": f"{encoded({'alg': 'none'})}.{body}.",
+        "no token": "",
+        "no signature": f"{signed[0]}.{signed[1]}",
+        "public key as a secret": f"{hmac_signed}.{encoded(mac.finalize())}",
+        "another key": TokenKeys([generate_key()]).sign(prover.claims()),
+        "other claims": f"{signed[0]}.{encoded(prover.claims(sub='system:serviceaccount:agents:other'))}.{signed[2]}",
+    }
+    said = {kind: str(await prover.refused(token)) for kind, token in forged.items()}
+    assert said == dict.fromkeys(forged, FAILED)
+
+
+async def test_an_rsa_key_of_the_issuer_signs_by_rs256_alone(prover: Prover) -> None:
+    key = rsa.generate_private_key(65537, 2048)
+    numbers = key.public_key().public_numbers()
+    jwk = {"kty": "RSA", "n": encoded(numbers.n.to_bytes(256)), "e": encoded(numbers.e.to_bytes(3)), "kid": "r"}
+    record = prover.requester(prover.demand(keys=json.dumps({"keys": [jwk]})))
+    pss = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.DIGEST_LENGTH)
+    signatures: tuple[tuple[str, padding.AsymmetricPadding], ...] = (("RS256", padding.PKCS1v15()), ("PS256", pss))
+    said = []
+    for algorithm, how in signatures:
+        signed = f"{encoded({'alg': algorithm, 'kid': 'r'})}.{encoded(prover.claims())}"
+        said.append(await prover.refused(f"{signed}.{encoded(key.sign(signed.encode(), how, hashes.SHA256()))}", record))
+    assert said[0] is None
+    assert said[1] is not None
+    assert "of an algorithm that is accepted" in said[1].why
+
+
+async def test_keys_of_discovery_are_kept_and_follow_a_rotation(prover: Prover) -> None:
+    published = Published(prover.keys)
+    asked, record = prover.attestor(published), prover.requester(Demand(ISSUER))
+    for _ in range(5):
+        assert await asked.attested(record, EDGE, prover.token())
+    assert published.asked == 2, "the configuration and the keys, once"
+    published.keys = TokenKeys([generate_key()])
+    prover.clock.advance(APART)
+    assert await asked.attested(record, EDGE, published.keys.sign(prover.claims()))
+    await check_refusal_of(AttestationError, asked.attested(record, EDGE, prover.token()))
+    published.keys = None
+    with pytest.raises(AttestationError) as caught:
+        await prover.attestor(published).attested(record, EDGE, prover.token())
+    assert "no route to host" in caught.value.why
+
+
+async def test_keys_are_fetched_from_allowed_urls_alone(prover: Prover) -> None:
+    """A credential's issuer needs an entry, an issuer of the hub's own list does not; neither sends the hub elsewhere."""
+    named, keys_host = prover.requester(Demand(ISSUER)), "https://keys.example.net"
+    listed = AttestationPolicy(required=True, issuers=lambda: (KnownIssuer(Demand(ISSUER)),))
+    both = AttestationPolicy(allowed=AllowedUrls((ISSUER, keys_host)))
+    rows = (
+        (named, AttestationPolicy(), ISSUER, "does not list it", 0),
+        (prover.requester(prover.demand()), AttestationPolicy(), ISSUER, "", 0),
+        (named, AttestationPolicy(allowed=AllowedUrls((ISSUER,))), keys_host, "is at another host", 1),
+        (named, both, keys_host, "", 2),
+        (prover.requester(None), listed, ISSUER, "", 2),
+        (prover.requester(None), listed, keys_host, "is at another host", 1),
+    )
+    for record, policy, host, why, asked in rows:
+        published = Published(prover.keys, host)
+        refused = await refusal_of(AttestationError, prover.attestor(published, policy).attested(record, EDGE, prover.token()))
+        assert (why in (refused.why if refused else ""), bool(refused), published.asked) == (True, bool(why), asked), (
+            host,
+            policy,
+        )
+
+
+def test_allow_list_has_whole_urls_hosts_and_subdomains() -> None:
+    cases = (
+        ("https://a.org/x", "https://a.org/x", True),
+        ("https://a.org/x", "https://a.org/x/y https://a.org https://a.org/xy http://a.org/x", False),
+        ("https://a.org", "https://a.org https://a.org/x https://A.org:443/y", True),
+        ("https://a.org", "https://a.org.b.org https://b.a.org https://a.org:444 http://a.org https://a.org@b.org", False),
+        ("https://*.a.org", "https://b.a.org/x https://c.b.a.org", True),
+        (
+            "https://*.a.org",
+            "https://a.org https://ba.org https://b.org\\.a.org https://b.org%2f.a.org https://x:y.a.org",
+            False,
+        ),
+        ("https://[::1]:8", "https://[::1]:8/x", True),
+    )
+    assert [(entry, url) for entry, urls, so in cases for url in urls.split() if AllowedUrls((entry,)).allow(url) != so] == []
+    assert not AllowedUrls().allow(ISSUER)
+
+
+async def test_a_token_is_demanded_of_credentials_by_bounds_or_policy_and_never_of_agents(prover: Prover) -> None:
+    agent = Newcomer(prover.store).registered()
+    asked = prover.attestor(policy=AttestationPolicy(required=True))
+    assert (agent.purpose, await asked.audience(agent), await asked.attested(agent, EDGE, "")) == (Purpose.AGENT, "", None)
+    free = prover.requester(None)
+    assert (await prover.attestor().audience(free), await prover.attestor().attested(free, EDGE, "x")) == ("", None)
+
+
+def test_a_demand_that_cannot_be_met_is_refused_when_it_is_made(prover: Prover) -> None:
+    wrong: tuple[tuple[dict[str, str], str], ...] = (
+        ({"issuer": "http://edge.example.org", "keys": ""}, "issuer"),
+        ({"issuer": ""}, "issuer"),
+        ({"keys": "{}"}, "keys"),
+        ({"keys": "[]"}, "keys"),
+        ({"keys": "no"}, "keys"),
+        ({"keys": '{"keys": [{"kty": "oct", "k": "AAAA"}]}'}, "keys"),
+        ({"authority": "no"}, "authority"),
+        ({"subject": "*"}, "subject"),
+    )
+    found = [[name for name, _ in flaws(prover.demand(**changed))] for changed, _ in wrong]
+    assert found == [[field] for _, field in wrong]
+    assert list(flaws(prover.demand())) == []

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -230,10 +231,6 @@ def tell(store: InlineStore, standings: ClusterAcceptanceCache, after: int) -> N
             standings.heard(change)
 
 
-def deny(store: InlineStore) -> None:
-    put(store, hubAcceptsClient=False)
-
-
 def remove(store: InlineStore) -> None:
     store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE1), "admin"))
 
@@ -287,7 +284,7 @@ async def test_a_cluster_that_is_being_deleted_is_not_accepted_any_more(store: I
 
 
 async def test_what_was_granted_ends_once_when_the_cluster_is_denied_or_deleted(clock: ManualClock) -> None:
-    for withdraw in (deny, remove):
+    for withdraw in (partial(put, hubAcceptsClient=False), remove):
         store = InlineStore(clock)
         standings = ClusterAcceptanceCache(store, clock)
         ended: list[str] = []

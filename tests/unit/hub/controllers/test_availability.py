@@ -342,12 +342,7 @@ def test_beat_of_a_cluster_that_is_not_silent_or_unknown_changes_no_object(avail
     revision = available.state.revision
     assert available.transact(heartbeats.revive, Beat(EDGE, NONE, available=False), "hub")
     assert available.transact(heartbeats.revive, Beat(ClusterName("nobody"), NONE, available=True), "hub")
-    assert available.state.revision == revision
-    assert available.state.beats[EDGE].at == clock.now()
-
-
-def kept(store: InlineStore) -> list[tuple[str, str, str, str]]:
-    return [(each.before, each.status, each.reason, each.actor) for each in store.state.transitions]
+    assert (available.state.revision, available.state.beats[EDGE].at) == (revision, clock.now())
 
 
 def test_each_step_is_kept_with_time_reason_and_actor(newcomer: Newcomer, store: InlineStore, clock: ManualClock) -> None:
@@ -369,7 +364,7 @@ def test_each_step_is_kept_with_time_reason_and_actor(newcomer: Newcomer, store:
 
     store.transact(patch)
     store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE), "ann"))
-    assert kept(store) == [
+    assert [(each.before, each.status, each.reason, each.actor) for each in store.state.transitions] == [
         ("", "True", "ManagedClusterAvailable", "agent"),
         ("True", "Unknown", "ManagedClusterLeaseUpdateStopped", "judge"),
         ("Unknown", "False", "ManagedClusterKubeAPIServerUnavailable", "beat"),

@@ -57,31 +57,6 @@ async def step(subject: TransactionReconciler, *names: str) -> None:
     await work(controlled(subject), *names)
 
 
-def issuing(hub: Hub) -> UseCaseReconciler:
-    return approval.issuance_reconciler(hub.store, hub.issuer, hub.lifetimes)
-
-
-async def test_one_approval_gives_one_certificate_with_the_subject_of_its_agent(hub: Hub) -> None:
-    hub.join("c1")
-    name = hub.submit("c1")
-    subject = issuing(hub)
-
-    def controllers() -> tuple[bool, bool]:
-        stored = present(hub.store.transact(lambda tx: tx.objects.get(REQUESTS, Key("", name))))
-        return ApprovalReconciler.wanted(stored.document), approval._is_approved(stored.document)
-
-    await step(subject, name)
-    assert (hub.state(name).phase, controllers()) == (RequestPhase.PENDING, (True, False))
-    hub.approve(name)
-    assert controllers() == (False, True)
-    await step(subject, name)
-    state = hub.state(name)
-    assert (state.phase, controllers()) == (RequestPhase.ISSUED, (False, False))
-    await step(subject, name, name)
-    await step(issuing(hub), name)
-    assert hub.state(name).certificate == state.certificate
-
-
 def submitted(hub: Hub, count: int) -> list[str]:
     for number in range(count):
         hub.join(f"c{number}")
