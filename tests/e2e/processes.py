@@ -36,6 +36,10 @@ SHORT_LEASE = ("--default-lease-duration=1s", "--beat-interval=300ms", "--flush-
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
 
+def new_cluster(name: str) -> dict[str, Any]:
+    return {"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster", "metadata": {"name": name}}
+
+
 async def until(condition: Callable[[], Any], *, what: str, within: float | None = None) -> Any:
     """The first true answer of a condition, which may be a coroutine function. A MusterError or OSError counts as "not yet".
 

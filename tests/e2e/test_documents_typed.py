@@ -223,9 +223,8 @@ PAGES: Mapping[str, Page] = {
         joined=("edge1",),
         elsewhere={"kubectl hub": "needs its program on the PATH; tests/integration/https_door/test_hubctl_kinds.py types it"},
     ),
-    "docs/how-to/drain-a-replica.md": Page(
-        spelled={"hub-0": REPLICA, "--timeout": "--force --timeout"}
-    ),  # no other one is there
+    # by force, because no other replica is there
+    "docs/how-to/drain-a-replica.md": Page(spelled={"hub-0": REPLICA, "--timeout": "--force --timeout"}),
     "docs/how-to/join-a-cluster.md": Page(
         before=(
             "hollow serve --name edge1 --kubeconfig-out edge1.kubeconfig",
@@ -235,9 +234,7 @@ PAGES: Mapping[str, Page] = {
         spelled={"hubctl join ": "hubctl join --allow-loopback "},
         elsewhere={
             "helm ": CLUSTER,
-            "hubctl get clusters -w": NO_PODS,
-            "hubctl accept": NO_PODS,
-            "hubctl certificate": NO_PODS,
+            **dict.fromkeys(("hubctl get clusters -w", "hubctl accept", "hubctl certificate"), NO_PODS),
         },
     ),
     "docs/how-to/on-kubernetes.md": Page(elsewhere={"helm ": CLUSTER, "kubectl -n muster": CLUSTER}),
@@ -250,12 +247,7 @@ PAGES: Mapping[str, Page] = {
     "docs/how-to/logging-in.md": Page(
         before=(f"{ADMIN} apply -f corp.yaml -f iam.yaml",),
         spelled={"LS0t...": ""},
-        elsewhere={
-            "hubctl login": ISSUER,
-            "kubectl --kubeconfig me": ISSUER,
-            "hubctl --kubeconfig me": ISSUER,
-            "hubctl logout": ISSUER,
-        },
+        elsewhere=dict.fromkeys(("hubctl login", "kubectl --kubeconfig me", "hubctl --kubeconfig me", "hubctl logout"), ISSUER),
     ),
     "docs/how-to/revocation.md": Page(
         joined=("edge1",),

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from machinery.client.rest import KubeClient
 from machinery.errors import MusterError
 from machinery.identity import ClusterName
 from tests.e2e.crowd import Joiner, entrance
-from tests.e2e.processes import CLUSTERS, REQUESTS, Bench, Program, recorded, stored, until
+from tests.e2e.processes import CLUSTERS, REQUESTS, Bench, Program, new_cluster, recorded, stored, until
 from tests.trials import SOAKING, repeated, trials
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -145,17 +144,13 @@ def remembered(database: Path) -> Counter[str]:
     return Counter(name for (name,) in stored(database, query))
 
 
-def new(name: str) -> dict[str, Any]:
-    return {"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster", "metadata": {"name": name}}
-
-
 async def create(bench: Bench, answered: set[str], worker: int) -> None:
     """Creates clusters until the hub is gone; notes which were answered."""
     try:
         async with await KubeClient.from_file(bench.admin) as client:
             for number in range(10_000):
                 name = f"c-{worker}-{number}"
-                await client.create(CLUSTERS, new(name))
+                await client.create(CLUSTERS, new_cluster(name))
                 answered.add(name)
     except (MusterError, OSError):
         return
@@ -198,6 +193,6 @@ async def test_a_kill_loses_no_record_of_a_write_that_was_answered(bench: Bench)
     await hub.start()
     await bench.ready(hub)
     async with await KubeClient.from_file(bench.admin) as client:
-        await client.create(CLUSTERS, new("after"))
+        await client.create(CLUSTERS, new_cluster("after"))
     assert await hub.stop() == 0
     assert remembered(bench.data / "hub.db") == {**found, "after": 1}

@@ -29,7 +29,7 @@ from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from spoke.ports.hub import ClientIdentity, HubAddress
 from tests.e2e.crowd import entrance
-from tests.e2e.processes import CLUSTERS, Bench, Program, asked_for_debug, free_port, until
+from tests.e2e.processes import CLUSTERS, Bench, Program, asked_for_debug, free_port, new_cluster, until
 from tests.fakes.postgres_path import postgres_path
 from tests.trials import repeated, soaked, trials
 
@@ -73,10 +73,6 @@ def at_rest(report: str) -> bool:
     steps = [section for section in sections if re.match(r"task .* step$", section, re.MULTILINE)]
     writing = [section for section in sections if section.startswith("thread store-writer") and "Writer._run" in section]
     return "thread store-writer" in report and not steps and not writing
-
-
-def cluster(name: str) -> dict[str, Any]:
-    return {"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster", "metadata": {"name": name}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +169,7 @@ async def test_what_is_in_flight_ends_well_and_once_while_everything_new_is_told
             calls = [
                 stub.EnsureCluster(registration.EnsureClusterRequest(cluster_name=name, cluster_uid=name)) for name in names
             ]
-            writing = asyncio.create_task(old.ask("POST", CLUSTERS, cluster("made-by-hand")))
+            writing = asyncio.create_task(old.ask("POST", CLUSTERS, new_cluster("made-by-hand")))
             await in_flight(debug, calls=CALLS)
             hub.send(signal.SIGTERM)
             await hub.signaled("NotAcceptingNewRequest")
@@ -219,7 +215,7 @@ async def test_without_retry_after_the_listener_closes_first_and_what_is_in_flig
         async with held(bench.data / "hub.db", debug):
             request = registration.EnsureClusterRequest(cluster_name="edge1", cluster_uid="1")
             call = RegistrationStub(agent).EnsureCluster(request)
-            writing = asyncio.create_task(old.ask("POST", CLUSTERS, cluster("made-by-hand")))
+            writing = asyncio.create_task(old.ask("POST", CLUSTERS, new_cluster("made-by-hand")))
             await in_flight(debug, calls=1)
             hub.send(signal.SIGTERM)
             await hub.signaled("HTTPServerStoppedListening")
@@ -381,11 +377,11 @@ async def test_a_kubectl_watch_ends_in_order_with_the_hub(bench: Bench) -> None:
             return name in watching.read_text()
 
         async with operator(bench) as client:
-            assert (await client.ask("POST", CLUSTERS, cluster("edge1"))).code == 201
+            assert (await client.ask("POST", CLUSTERS, new_cluster("edge1"))).code == 201
             await until(lambda: seen("edge1"), what="kubectl has listed")
-            assert (await client.ask("POST", CLUSTERS, cluster("edge2"))).code == 201
+            assert (await client.ask("POST", CLUSTERS, new_cluster("edge2"))).code == 201
             await until(lambda: seen("edge2"), what="kubectl watches")
-            assert (await client.ask("POST", CLUSTERS, cluster("edge3"))).code == 201
+            assert (await client.ask("POST", CLUSTERS, new_cluster("edge3"))).code == 201
             assert await hub.stop() == 0
         assert await kubectl.wait() == 0
     told = watching.read_text()

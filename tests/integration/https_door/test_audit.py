@@ -30,11 +30,7 @@ ALL = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: RequestRespon
 
 
 def cluster(name: str) -> dict[str, Any]:
-    return {
-        "apiVersion": CLUSTERS.removeprefix("/apis/").rpartition("/")[0],
-        "kind": "ManagedCluster",
-        "metadata": {"name": name},
-    }
+    return {"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster", "metadata": {"name": name}}
 
 
 @pytest.fixture
@@ -223,9 +219,8 @@ async def client(hub: HubUnderTest) -> AsyncIterator[KubeClient]:
 
 
 async def test_a_request_goes_on_with_its_askers_trace_into_the_store(client: KubeClient, kept: Recorded) -> None:
-    body = {"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster", "metadata": {"name": "edge1"}}
     with tracing.span("operator"):
-        await client.create(CLUSTERS, body)
+        await client.create(CLUSTERS, cluster("edge1"))
     asked, answered, write = kept.one("operator"), kept.one("create managedclusters"), kept.one("store write")
     assert {ids(span)[0] for span in (answered, write)} == {ids(asked)[0]}
     assert present(answered.parent).span_id == ids(asked)[1]
