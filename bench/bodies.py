@@ -13,11 +13,9 @@ from collections.abc import Iterator
 import click
 
 from machinery.apiserver.http.limits import BODY_LIMIT
-from machinery.apiserver.write import bodies as request_bodies
-from machinery.apiserver.write import patches, protobuf
+from machinery.apiserver.write import bodies as request_bodies, patches, protobuf
 from machinery.errors import BadRequestError
-from machinery.meta import bounded_json as boundedjson
-from machinery.meta import bounded_yaml as boundedyaml
+from machinery.meta import bounded_json as boundedjson, bounded_yaml as boundedyaml
 
 YAML, JSON, PROTOBUF, APPLY = "application/yaml", "application/json", "application/vnd.kubernetes.protobuf", patches.APPLY_PATCH
 LIMIT = boundedyaml.REQUEST

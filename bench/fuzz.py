@@ -23,8 +23,7 @@ from typing import Any
 import click
 import requests
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
 from schemathesis.checks import CheckFunction
 from schemathesis.config import SchemathesisConfig
 from schemathesis.core.failures import Failure, FailureGroup

@@ -28,8 +28,7 @@ from machinery.apiserver.http.health import HealthCheck
 from machinery.apiserver.http.listener import Listening, serve
 from machinery.apiserver.http.responses import ResponseForm, error_answer
 from machinery.apiserver.kinds.core import CONFIG_MAP
-from machinery.apiserver.kinds.reviews import GROUP as AUTHORIZATION
-from machinery.apiserver.kinds.reviews import access_reviews
+from machinery.apiserver.kinds.reviews import GROUP as AUTHORIZATION, access_reviews
 from machinery.apiserver.kinds.tokens import GROUP as AUTHENTICATION
 from machinery.apiserver.resource import ApiGroup
 from machinery.apiserver.server import ApiServer

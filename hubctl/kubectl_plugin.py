@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import ShellComplete
 
-from hubctl.__main__ import hubctl
-from hubctl.__main__ import main as run_hubctl
+from hubctl.__main__ import hubctl, main as run_hubctl
 
 DEFAULT, NO_FILES = 0, 4
 """Directives for kubectl after the words: also complete file names, or not."""

@@ -16,8 +16,7 @@ from hub.ports import Transaction
 from hub.registry.approvalrules import approval
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificates import service
-from hub.registry.certificatesigningrequests import credential_uses, issuance, submission
-from hub.registry.certificatesigningrequests import service as requests
+from hub.registry.certificatesigningrequests import credential_uses, issuance, service as requests, submission
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
 from hub.registry.recovery.recovery import recover

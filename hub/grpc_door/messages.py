@@ -10,9 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from hub.api.managedclusteraddons.addon import ready_uid
 from hub.api.managedclusteraddons.versions import CUSTOM_SIGNER, KUBE_CLIENT
-from hub.api.managedclusters import agent_annotations as reported
-from hub.api.managedclusters import cluster as clusters
-from hub.api.managedclusters import duplicates as duplicate
+from hub.api.managedclusters import agent_annotations as reported, cluster as clusters, duplicates as duplicate
 from hub.api.managedclusters.agent_annotations import AgentHubState, RenewalOrder, ReportedHub, renewal_order
 from hub.api.managedclusters.cluster import ClientConfig, ClusterClaim, StatusReport
 from hub.api.meta import document as doc

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from hub.api import clusterprofiles as rules
-from hub.api import managedclustersets as sets
+from hub.api import clusterprofiles as rules, managedclustersets as sets
 from hub.api.clusterprofiles import GROUP, KIND, VERSION
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, MANAGED_CLUSTERS

@@ -12,8 +12,7 @@ from hub.api import revocations as rules
 from hub.api.certificates import AGENTS_PURPOSES, CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import request
 from hub.api.certificatesigningrequests.request import FAILED, RequestPhase
-from hub.api.managedclusters import duplicates as duplicate
-from hub.api.managedclusters import removal
+from hub.api.managedclusters import duplicates as duplicate, removal
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS
 from hub.api.objects.managed_fields import HUB_WRITER

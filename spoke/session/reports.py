@@ -12,8 +12,7 @@ from machinery.errors import MusterError
 from machinery.identity import parse_agent_user
 from machinery.meta.conditions import FALSE, Condition
 from machinery.runtime.controller import Controller, Reconciler
-from spoke.controllers.managed_namespaces import KEY as NAMESPACES
-from spoke.controllers.managed_namespaces import ManagedNamespaceController
+from spoke.controllers.managed_namespaces import KEY as NAMESPACES, ManagedNamespaceController
 from spoke.controllers.status import CHANGED, RESYNC, UPKEEP, ClusterUpkeep, StatusController
 from spoke.domain.names import AgentNames
 from spoke.domain.report import AgentEvent, hub_label, news_of

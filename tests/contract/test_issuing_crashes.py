@@ -22,8 +22,7 @@ from hub.ports import Store, Transaction
 from hub.registry import namespaces
 from hub.registry.approvalrules.approval import RULE_ACTOR
 from hub.registry.bootstrapcredentials import service as credentials
-from hub.registry.certificatesigningrequests import issuance, submission
-from hub.registry.certificatesigningrequests import service as requests
+from hub.registry.certificatesigningrequests import issuance, service as requests, submission
 from hub.registry.certificatesigningrequests.submission import submit
 from hub.registry.managedclusters import service as clusters
 from machinery import pki

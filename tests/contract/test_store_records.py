@@ -25,8 +25,7 @@ from hub.ports import Store, Transaction
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.service import CredentialTerms
 from hub.registry.certificates import revocation_lists as lists
-from hub.registry.certificatesigningrequests import credential_uses, issuance, submission
-from hub.registry.certificatesigningrequests import service as requests
+from hub.registry.certificatesigningrequests import credential_uses, issuance, service as requests, submission
 from hub.store import SqlStore
 from machinery.errors import ConflictError, ForbiddenError
 from machinery.identity import AddOnName, AgentId, ClusterName, CredentialId, SerialNumber

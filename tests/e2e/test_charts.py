@@ -22,8 +22,7 @@ from machinery.client.rest import KubeClient, RestResource
 from machinery.meta.timestamps import format_micro_time
 from machinery.runtime.clock import SystemClock
 from spoke.observability.event_recorder import KubeEvents
-from tests.charts.rendering import CHARTS, environment, only, plain, pod_spec, render
-from tests.charts.rendering import VALUES as BOTH
+from tests.charts.rendering import CHARTS, VALUES as BOTH, environment, only, plain, pod_spec, render
 from tests.charts.rights import Calls, rights_of
 from tests.e2e.processes import Bench, Program, free_port, is_gone, until
 from tests.e2e.test_agents import ADDONS, AUTO, SETS, applied

@@ -14,10 +14,8 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS
 from hub.ports import Transaction
 from hub.registry.certificatesigningrequests import service as requests
-from hub.registry.managedclusteraddons import service as addons
-from hub.registry.managedclusteraddons import tokens as addon_tokens
-from hub.registry.managedclusters import actions
-from hub.registry.managedclusters import service as clusters
+from hub.registry.managedclusteraddons import service as addons, tokens as addon_tokens
+from hub.registry.managedclusters import actions, service as clusters
 from machinery.client.kubeconfig import Credential
 from machinery.errors import ConflictError, ForbiddenError, NotFoundError, UnauthorizedError, UnavailableError
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId, agent_subject

@@ -14,8 +14,7 @@ from typing import Any
 
 import click
 
-from hubctl.__main__ import hubctl as program
-from hubctl.__main__ import run
+from hubctl.__main__ import hubctl as program, run
 from hubctl.reference import commands
 
 

@@ -11,8 +11,7 @@ from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.meta.change import REQUESTS
 from hub.registry.approvalrules import approval as approving
 from hub.registry.bootstrapcredentials import service as credentials
-from hub.registry.certificatesigningrequests import issuance, submission
-from hub.registry.certificatesigningrequests import service as requests
+from hub.registry.certificatesigningrequests import issuance, service as requests, submission
 from hub.registry.managedclusters import service as clusters
 from machinery import pki
 from machinery.identity import AgentId, CertificateSubject, ClusterName, agent_subject

@@ -20,8 +20,7 @@ from hub.grpc_door.server import RpcDoor
 from hub.grpc_door.session.context import DoorContext
 from hub.ports import Transaction
 from hub.registry.bootstrapcredentials import service as credentials
-from hub.registry.certificatesigningrequests import issuance
-from hub.registry.certificatesigningrequests import service as requests
+from hub.registry.certificatesigningrequests import issuance, service as requests
 from hub.registry.managedclusters import service as clusters
 from machinery import pki
 from machinery.client.kubeconfig import Credential

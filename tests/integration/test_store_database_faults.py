@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import text
 
-from hub.access import Peers
-from hub.access import revocation_poller as looking
+from hub.access import Peers, revocation_poller as looking
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.liveness import Beat
 from hub.ports import Transaction

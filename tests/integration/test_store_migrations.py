@@ -31,8 +31,7 @@ from machinery.meta.objects import Query
 from machinery.meta.selectors import parse_field_selector
 from tests.contract.conftest import database
 from tests.fakes.databases import SqlDatabase, migrated
-from tests.integration.test_store_upgrades import LEFT, left_behind
-from tests.integration.test_store_upgrades import opened as engine_at
+from tests.integration.test_store_upgrades import LEFT, left_behind, opened as engine_at
 
 ROOT = Path(__file__).parents[2]
 

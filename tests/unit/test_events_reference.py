@@ -7,8 +7,7 @@ from pathlib import Path
 
 from hub.api.certificatesigningrequests.request import RequestPhase
 from hub.api.managedclusteraddons import addon as addon_token
-from hub.api.managedclusters import availability as clocksync
-from hub.api.managedclusters import cluster as cluster_rules
+from hub.api.managedclusters import availability as clocksync, cluster as cluster_rules
 from hub.api.managedclusters.availability import PARTED
 from hub.api.objects import history
 from hub.controllers.certificates import rotation

@@ -6,8 +6,7 @@ from hub.api.bootstrapcredentials import CredentialPhase
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests.request import RequestPhase, state
 from hub.api.clusterdiagnoses.facts import ClusterFacts, DiagnosisFinding, FindingState, Offer, whole
-from hub.api.managedclusters import cluster as rules
-from hub.api.managedclusters import duplicates as duplicate
+from hub.api.managedclusters import cluster as rules, duplicates as duplicate
 from hub.api.managedclusters.removal import DELETING
 from hub.api.meta import document as doc
 from hub.api.revocations import CLUSTER_REBUILT

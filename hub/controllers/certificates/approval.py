@@ -22,12 +22,10 @@ from hub.controllers import ACTOR
 from hub.controllers.batch import TransactionReconciler, UseCaseReconciler
 from hub.controllers.builder import ControllerBuilder, GenerationFilter
 from hub.ports import Issuer, Store, Transaction
-from hub.registry.approvalrules import approval as approving
-from hub.registry.approvalrules import service as approval_rules
+from hub.registry.approvalrules import approval as approving, service as approval_rules
 from hub.registry.approvalrules.approval import ApprovalOutcome
 from hub.registry.approvalrules.service import DecisionCount
-from hub.registry.certificatesigningrequests import issuance
-from hub.registry.certificatesigningrequests import service as request_service
+from hub.registry.certificatesigningrequests import issuance, service as request_service
 from hub.registry.managedclusters import service as clusters
 from machinery.identity import ClusterName
 from machinery.meta import conditions

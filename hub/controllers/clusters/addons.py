@@ -14,16 +14,14 @@ from datetime import timedelta
 from functools import partial
 
 from hub.api.events import NORMAL, WARNING, EventRecord
-from hub.api.managedclusteraddons import addon as rules
-from hub.api.managedclusteraddons import health as health_rules
+from hub.api.managedclusteraddons import addon as rules, health as health_rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, Kind
 from hub.controllers import ACTOR
 from hub.controllers.batch import UseCaseReconciler
 from hub.controllers.builder import ControllerBuilder
 from hub.ports import Store
-from hub.registry.managedclusteraddons import service as addon_health
-from hub.registry.managedclusteraddons import tokens as addon_tokens
+from hub.registry.managedclusteraddons import service as addon_health, tokens as addon_tokens
 from machinery.meta.conditions import TRUE
 from machinery.meta.objects import Document, Key
 from machinery.runtime.controller import Reconciler

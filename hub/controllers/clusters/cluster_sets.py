@@ -17,8 +17,7 @@ from datetime import timedelta
 
 import structlog
 
-from hub.api import clusterprofiles as profile_rules
-from hub.api import managedclustersets as rules
+from hub.api import clusterprofiles as profile_rules, managedclustersets as rules
 from hub.api.events import NORMAL, WARNING, EventRecord
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS
@@ -26,8 +25,7 @@ from hub.controllers import ACTOR
 from hub.controllers.batch import UseCaseReconciler
 from hub.controllers.builder import PERIODIC, ControllerBuilder
 from hub.ports import Store, Transaction
-from hub.registry import clusterprofiles
-from hub.registry import managedclustersets as clustersets
+from hub.registry import clusterprofiles, managedclustersets as clustersets
 from machinery.meta.objects import Document, Key, Page, Query
 from machinery.runtime.controller import Reconciler
 

@@ -10,8 +10,7 @@ from datetime import timedelta
 import structlog
 
 from hub.api.liveness import BrakeLimits, grace
-from hub.api.managedclusters import availability as stale
-from hub.api.managedclusters import cluster as cluster_rules
+from hub.api.managedclusters import availability as stale, cluster as cluster_rules
 from hub.api.managedclusters.availability import StalenessPolicy, StalenessStep
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query.selection import CONDITIONS
@@ -19,8 +18,7 @@ from hub.controllers import ACTOR
 from hub.controllers.builder import PERIODIC, ControllerBuilder, Since
 from hub.controllers.clock_guard import SETTLED, Steadiness
 from hub.ports import Store, Transaction
-from hub.registry.liveness import brake
-from hub.registry.liveness import taints as service
+from hub.registry.liveness import brake, taints as service
 from machinery.identity import ClusterName
 from machinery.meta import conditions
 from machinery.meta.objects import Document, Key, Query

@@ -18,8 +18,7 @@ from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.controllers import ACTOR
 from hub.controllers.builder import PERIODIC, ControllerBuilder
 from hub.ports import Store, Transaction
-from hub.registry.liveness import brake
-from hub.registry.liveness import taints as service
+from hub.registry.liveness import brake, taints as service
 from hub.registry.liveness.taints import TaintOutcome
 from machinery.errors import NotFoundError
 from machinery.identity import ClusterName

@@ -15,8 +15,7 @@ from hub.controllers import ACTOR
 from hub.controllers.builder import ControllerBuilder
 from hub.controllers.clock_guard import Steadiness
 from hub.ports import Store, Transaction
-from hub.registry import auditrecords as audit
-from hub.registry import events
+from hub.registry import auditrecords as audit, events
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificatesigningrequests import service as request_ends
 from hub.registry.certificatesigningrequests.service import REMOVED_AT_ONCE

@@ -16,8 +16,7 @@ from hub.api import revocations as revocation_rules
 from hub.api.certificatesigningrequests import request as request_rules
 from hub.api.certificatesigningrequests.request import RequestPhase
 from hub.api.events import NORMAL, WARNING, EventRecord
-from hub.api.managedclusters import agent_annotations as reported
-from hub.api.managedclusters import cluster as cluster_rules
+from hub.api.managedclusters import agent_annotations as reported, cluster as cluster_rules
 from hub.api.managedclusters.agent_annotations import RENEW
 from hub.api.managedclusters.availability import has_parted
 from hub.api.managedclustersets import LABEL

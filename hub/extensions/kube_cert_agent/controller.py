@@ -15,8 +15,7 @@ import structlog
 from hub.api.credentialissuers import ERROR, KUBE_CLUSTER_SIGNING, SUCCESS, Strategy
 from hub.api.meta import document as doc
 from hub.election.fence import FencedStore
-from hub.extensions.kube_cert_agent import deployment as rules
-from hub.extensions.kube_cert_agent import pods as choosing
+from hub.extensions.kube_cert_agent import deployment as rules, pods as choosing
 from hub.extensions.kube_cert_agent.cluster_client import ClusterClient, ClusterInfo, cluster_info, is_outdated
 from hub.extensions.kube_cert_agent.deployment import AgentDeploymentShape
 from hub.extensions.kube_cert_agent.issuer import AuthorityProvider

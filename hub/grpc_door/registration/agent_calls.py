@@ -13,8 +13,7 @@ from hub.grpc_door.session.interceptor import RpcCall
 from hub.grpc_door.session.orders import asked as asked_renewal
 from hub.registry.managedclusteraddons import tokens as addon_tokens
 from hub.registry.managedclusters import actions
-from hub.registry.multihub import leave as leaving
-from hub.registry.multihub import owners
+from hub.registry.multihub import leave as leaving, owners
 from hub.registry.recovery.recovery import Returning, readopt
 from machinery.errors import DenialCause, ForbiddenError, InvalidError, UnauthorizedError
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId, agent_id, cluster_name

@@ -12,15 +12,13 @@ from dataclasses import replace
 from hub.access.cluster_acceptance import ClusterAcceptanceCache
 from hub.access.rights import (
     NOTHING,
+    REQUESTS as CERTIFICATE_REQUESTS,
     CallerStanding,
     Rights,
     named_standing,
     rights_of,
     selected_cluster,
     standing_of,
-)
-from hub.access.rights import (
-    REQUESTS as CERTIFICATE_REQUESTS,
 )
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.clusterroles import CSRS, Groups

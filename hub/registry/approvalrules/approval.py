@@ -19,8 +19,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
-from hub.registry.certificatesigningrequests import issuance
-from hub.registry.certificatesigningrequests import service as request_objects
+from hub.registry.certificatesigningrequests import issuance, service as request_objects
 from hub.registry.certificatesigningrequests.issuance import CertificateGrant
 from hub.registry.generic.objects import write
 from hub.registry.managedclusters import service as cluster_objects

@@ -8,9 +8,7 @@ issuer of its first attested registration, until the cluster is deleted.
 from dataclasses import replace
 from datetime import datetime
 
-from hub.api import bootstrapcredentials as rules
-from hub.api import managedclustersets as sets
-from hub.api import revocations
+from hub.api import bootstrapcredentials as rules, managedclustersets as sets, revocations
 from hub.api.bootstrapcredentials import AttestationError, Attested, Binding, CredentialRecord, CredentialUse, check_binding
 from hub.api.certificatesigningrequests import request as requests
 from hub.api.certificatesigningrequests.request import RequestPhase

@@ -12,8 +12,7 @@ from hub.api.meta.change import REQUESTS
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Issuer, Transaction, Written
 from hub.registry.certificates import service as certificates
-from hub.registry.certificatesigningrequests import credential_uses, submission
-from hub.registry.certificatesigningrequests import service as request_objects
+from hub.registry.certificatesigningrequests import credential_uses, service as request_objects, submission
 from hub.registry.generic.objects import write
 from machinery.errors import ForbiddenError, InvalidError, MusterError
 from machinery.identity import (

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from hub.api.certificatesigningrequests import admission
-from hub.api.certificatesigningrequests import request as rules
+from hub.api.certificatesigningrequests import admission, request as rules
 from hub.api.certificatesigningrequests.request import (
     APPROVED,
     DENIED,

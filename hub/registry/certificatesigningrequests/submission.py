@@ -12,8 +12,7 @@ from hub.api.meta.change import ADDON_DEFINITIONS, ADDONS, MANAGED_CLUSTERS, REQ
 from hub.api.objects.managed_fields import AGENT_WRITER
 from hub.ports import Transaction
 from hub.registry.certificates import service as certificates
-from hub.registry.certificatesigningrequests import credential_uses
-from hub.registry.certificatesigningrequests import service as request_objects
+from hub.registry.certificatesigningrequests import credential_uses, service as request_objects
 from hub.registry.generic.objects import write
 from machinery.errors import AlreadyExistsError, ForbiddenError
 from machinery.identity import (

@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 from hub.api import liveness
 from hub.api.auditrecords import AuditEntry
 from hub.api.liveness import Beat, Checkpoint, Expiry, expires_at, grace, time_left
-from hub.api.managedclusters import availability
-from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters import availability, cluster as rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.objects.managed_fields import AGENT_WRITER

@@ -6,8 +6,7 @@ from datetime import datetime, timedelta
 
 from hub.api.events import WARNING, EventRecord
 from hub.api.liveness import Brake
-from hub.api.managedclusters import availability as stale
-from hub.api.managedclusters import cluster as cluster_rules
+from hub.api.managedclusters import availability as stale, cluster as cluster_rules
 from hub.api.managedclusters.availability import Patience, StalenessPolicy, StalenessStep
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.objects.managed_fields import HUB_WRITER

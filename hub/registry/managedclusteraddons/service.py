@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from hub.api.managedclusteraddons import addon as rules
-from hub.api.managedclusteraddons import health as addon_discovery
+from hub.api.managedclusteraddons import addon as rules, health as addon_discovery
 from hub.api.managedclusters.cluster import availability
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS

@@ -5,8 +5,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, SERVICE_ACCOUNTS, Kind
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
-from hub.registry import core as accounts
-from hub.registry import namespaces
+from hub.registry import core as accounts, namespaces
 from hub.registry.generic import objects
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters

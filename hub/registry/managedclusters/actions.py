@@ -6,9 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from hub.api.certificates import CertificateRecord, Purpose
-from hub.api.managedclusters import agent_annotations as reported
-from hub.api.managedclusters import availability as parting
-from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters import agent_annotations as reported, availability as parting, cluster as rules
 from hub.api.managedclusters.agent_annotations import LONGEST_RENEWAL, RenewalOrder
 from hub.api.meta import document as doc
 from hub.api.objects.managed_fields import HUB_WRITER

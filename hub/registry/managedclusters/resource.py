@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from hub.api.liveness import DEFAULT_LEASE_DURATION, LastBeat
-from hub.api.managedclusters import admission
-from hub.api.managedclusters import agent_annotations as reported
+from hub.api.managedclusters import admission, agent_annotations as reported
 from hub.api.managedclusters.agent_annotations import AgentHubState
 from hub.api.managedclusters.cluster import NODES
 from hub.api.query.parsing import sort_of, where_of

@@ -9,12 +9,9 @@ from uuid import uuid4
 from hub.api import managedclustersets as sets
 from hub.api.certificatesigningrequests.request import RequestPhase, phase
 from hub.api.liveness import DEFAULT_LEASE_DURATION
-from hub.api.managedclusters import admission, availability, removal
-from hub.api.managedclusters import cluster as rules
-from hub.api.managedclusters import duplicates as duplicate
+from hub.api.managedclusters import admission, availability, cluster as rules, duplicates as duplicate, removal
 from hub.api.managedclusters.agent_annotations import with_agent_version
-from hub.api.managedclusters.availability import TransitionSubject as Judged
-from hub.api.managedclusters.availability import transition
+from hub.api.managedclusters.availability import TransitionSubject as Judged, transition
 from hub.api.managedclusters.cluster import Joined, JoinRequest, StatusReport
 from hub.api.managedclustersets import with_namespace_conditions
 from hub.api.meta import document as doc

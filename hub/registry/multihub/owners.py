@@ -10,12 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from hub.api.certificates import CertificateRecord, Purpose
-from hub.api.certificates import own_agent as latest_agent
+from hub.api.certificates import CertificateRecord, Purpose, own_agent as latest_agent
 from hub.api.liveness import LastBeat
-from hub.api.managedclusters import agent_annotations as reported
-from hub.api.managedclusters import cluster as rules
-from hub.api.managedclusters import duplicates as duplicate
+from hub.api.managedclusters import agent_annotations as reported, cluster as rules, duplicates as duplicate
 from hub.api.managedclusters.availability import Departure, departure_condition
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS

@@ -25,8 +25,7 @@ from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.restorations import Restoration
 from hub.ports import Transaction
 from hub.registry import events
-from hub.registry.certificatesigningrequests import service as request_objects
-from hub.registry.certificatesigningrequests import submission
+from hub.registry.certificatesigningrequests import service as request_objects, submission
 from hub.registry.managedclusters import service as clusters
 from hub.registry.multihub import owners
 from hub.registry.recovery.restore import restorations

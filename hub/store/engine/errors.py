@@ -1,7 +1,6 @@
 """Classifies and translates database errors."""
 
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError, TimeoutError as PoolTimeoutError
 
 from machinery.errors import ConflictError, InvalidError, UnavailableError
 

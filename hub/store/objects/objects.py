@@ -20,8 +20,7 @@ from hub.ports import Objects, Written
 from hub.store.changelog.changes import SqlChanges
 from hub.store.engine.encoding import RowForm, encode, to_micros
 from hub.store.objects import rows
-from hub.store.query import cluster_queries as questions
-from hub.store.query import queries
+from hub.store.query import cluster_queries as questions, queries
 from hub.store.tables import heartbeats as beats
 from machinery.errors import AlreadyExistsError, BadRequestError, ConflictError, ErrorSubject
 from machinery.identity import ClusterName

@@ -9,8 +9,7 @@ from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import Catalogue, ServedKind, known_resource
 from hubctl.output.tables import table
-from machinery.product import TITLE
-from machinery.product import version as own_version
+from machinery.product import TITLE, version as own_version
 
 
 @click.command()

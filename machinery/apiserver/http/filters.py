@@ -9,8 +9,7 @@ Requests that end before `audit` leave no audit record and cost no look-up. `aud
 credentials and expired deadlines: it reads the actor when the response is complete.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Awaitable, Callable, Iterable, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial

@@ -10,8 +10,7 @@ from machinery.apiserver.access import Attributes, Decision
 from machinery.apiserver.authz.rbac import HeldRules
 from machinery.apiserver.http.status_errors import causes_text
 from machinery.apiserver.kinds.declaration import BOOLEAN, EXTRA, OPEN, TEXT, TEXTS, builtin, listing, record
-from machinery.apiserver.kinds.tokens import GROUP as AUTHENTICATION
-from machinery.apiserver.kinds.tokens import USER_INFO, user_info
+from machinery.apiserver.kinds.tokens import GROUP as AUTHENTICATION, USER_INFO, user_info
 from machinery.apiserver.resource import Answers, Question, Resource
 from machinery.apiserver.storage import Actor
 from machinery.errors import BadRequestError, Cause, ErrorSubject, InvalidError, invalid_value

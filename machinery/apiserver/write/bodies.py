@@ -18,8 +18,7 @@ from machinery.apiserver.http.responses import ACCEPTED, JSON, PROTOBUF
 from machinery.apiserver.write import protobuf
 from machinery.apiserver.write.protobuf import MESSAGES
 from machinery.errors import BadRequestError, TooLargeError, UnsupportedMediaTypeError
-from machinery.meta import bounded_json as boundedjson
-from machinery.meta import bounded_yaml as boundedyaml
+from machinery.meta import bounded_json as boundedjson, bounded_yaml as boundedyaml
 from machinery.meta.bounded_json import JsonError
 from machinery.meta.bounded_yaml import YamlError
 

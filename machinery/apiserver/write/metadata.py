@@ -13,8 +13,7 @@ from typing import Any
 from machinery.apiserver.http.status_errors import conflict
 from machinery.apiserver.resource import Resource, ServedVersion
 from machinery.errors import BadRequestError, Cause, forbidden, invalid_type, invalid_value, required
-from machinery.meta.managedfields import configurations
-from machinery.meta.managedfields import ownership as held
+from machinery.meta.managedfields import configurations, ownership as held
 from machinery.meta.managedfields.applying import Application, Applied, conflict_error
 from machinery.meta.managedfields.comparing import compare
 from machinery.meta.managedfields.fieldset import Fields, common, field, minus, of_paths

@@ -22,8 +22,7 @@ from pydantic import BaseModel
 from hollow.cluster import HollowCluster
 from hollow.objects import ClusterShape, manager_pod
 from hub.extensions.aggregation.management import ManagementCluster
-from hub.extensions.kube_cert_agent.cluster_client import DEPLOYMENTS, HostCluster, mirrors
-from hub.extensions.kube_cert_agent.cluster_client import PODS as AGENT_PODS
+from hub.extensions.kube_cert_agent.cluster_client import DEPLOYMENTS, PODS as AGENT_PODS, HostCluster, mirrors
 from hub.extensions.kube_cert_agent.controller import KEY, KubeCertAgent, OutdatedPods
 from hub.extensions.kube_cert_agent.deployment import AgentDeploymentShape as AgentShape
 from hub.extensions.kube_cert_agent.issuer import AuthorityProvider

@@ -13,8 +13,7 @@ from hub.election.in_cluster import lease_lock
 from hub.election.locks import LeaseAndTerm, RowLock
 from hub.extensions.settings import load
 from hub.store import SqlStore
-from machinery.client.leaselock import LEASE as MILLISECONDS
-from machinery.client.leaselock import TERM, LeaseLock
+from machinery.client.leaselock import LEASE as MILLISECONDS, TERM, LeaseLock
 from machinery.client.rest import KubeClient
 from machinery.election import Candidate, Lock, LockRecord
 from machinery.errors import ConflictError, InvalidError, NotLeaderError

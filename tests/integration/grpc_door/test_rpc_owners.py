@@ -11,18 +11,14 @@ import pytest
 from grpc import aio
 from pydantic import SecretStr
 
-from hub.api.managedclusters import agent_annotations as reported
-from hub.api.managedclusters import cluster as rules
-from hub.api.managedclusters import duplicates as duplicate
+from hub.api.managedclusters import agent_annotations as reported, cluster as rules, duplicates as duplicate
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS
 from hub.api.revocations import RevocationTarget
-from hub.registry import deletion as removal
-from hub.registry import revocations as revocation
+from hub.registry import deletion as removal, revocations as revocation
 from hub.registry.certificates import service as certificates
 from hub.registry.managedclusteraddons import service as addons
-from hub.registry.managedclusters import actions
-from hub.registry.managedclusters import service as clusters
+from hub.registry.managedclusters import actions, service as clusters
 from hub.registry.multihub import owners
 from machinery.client.kubeconfig import Credential
 from machinery.errors import NotFoundError

@@ -22,8 +22,7 @@ from hub.api.meta.change import REQUESTS
 from hub.ports import Transaction
 from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities.service import Made
-from hub.registry.certificatesigningrequests import issuance
-from hub.registry.certificatesigningrequests import service as request_objects
+from hub.registry.certificatesigningrequests import issuance, service as request_objects
 from hub.registry.managedclusters import service as clusters
 from hub.registry.recovery import restore as restoring
 from hub.registry.recovery.restore import RestoreOrder

@@ -27,8 +27,7 @@ from machinery.identity import OPERATOR_GROUP, AddOnName, CertificateSubject, ad
 from machinery.meta.objects import Key, Query
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
-from machinery.wire.session.v1 import session_pb2 as session
-from machinery.wire.session.v1 import session_pb2 as wire
+from machinery.wire.session.v1 import session_pb2 as session, session_pb2 as wire
 from tests.fakes.odd_messages import odd
 from tests.fakes.rpc_stage import RpcStage, Stream, csr, following, joining, refusal, submission
 from tests.trials import repeated, soaked, trials

@@ -20,8 +20,7 @@ from hub.grpc_door.session.trust_bundle_push import TrustBundlePush, fingerprint
 from hub.registry import revocations as revocation
 from hub.registry.certificateauthorities import service
 from hub.registry.certificates import service as certificates
-from hub.registry.managedclusters import actions
-from hub.registry.managedclusters import service as clusters
+from hub.registry.managedclusters import actions, service as clusters
 from machinery import pki
 from machinery.client.kubeconfig import Credential
 from machinery.errors import MusterError

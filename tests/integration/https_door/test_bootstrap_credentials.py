@@ -12,14 +12,12 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from hub.api.bootstrapcredentials import FAILED as NOT_ATTESTED
-from hub.api.bootstrapcredentials import token_id
+from hub.api.bootstrapcredentials import FAILED as NOT_ATTESTED, token_id
 from hub.api.certificates import Lifetimes
 from hub.api.meta.change import CLUSTER_SETS
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.service import CredentialTerms
-from hub.registry.certificatesigningrequests import issuance
-from hub.registry.certificatesigningrequests import service as requests
+from hub.registry.certificatesigningrequests import issuance, service as requests
 from hub.registry.generic import objects
 from hubctl.errors import DONE, FAILED, NOT_FOUND
 from machinery.client import kubeconfig

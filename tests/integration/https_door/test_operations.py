@@ -14,9 +14,7 @@ from hub.api.certificates import CertificateHolder, Purpose
 from hub.api.events import EventRecord
 from hub.api.hubreplicas import Replica
 from hub.api.liveness import Beat
-from hub.api.managedclusters import agent_annotations as reported
-from hub.api.managedclusters import cluster as cluster_rules
-from hub.api.managedclusters import duplicates as duplicate
+from hub.api.managedclusters import agent_annotations as reported, cluster as cluster_rules, duplicates as duplicate
 from hub.api.managedclusters.agent_annotations import AgentHubState, ReportedHub
 from hub.api.managedclusters.cluster import CLUSTER_UID, JoinRequest
 from hub.api.managedclusters.removal import FINALIZER, FORCED, needs_steps
@@ -28,8 +26,7 @@ from hub.ports import Transaction
 from hub.registry.generic import objects
 from hub.registry.hubreplicas import service as orders
 from hub.registry.liveness import heartbeats
-from hub.registry.managedclusters import actions
-from hub.registry.managedclusters import service as clusters
+from hub.registry.managedclusters import actions, service as clusters
 from hub.registry.multihub import owners
 from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND, NOT_WELL, TIMED_OUT
 from machinery.election.lock import Candidate

@@ -23,8 +23,7 @@ from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.next_step import SessionEnd
 from spoke.domain.route import Driver
 from spoke.ports.hub import ClientIdentity, Greeting, HubAddress, HubClient, HubLostError
-from spoke.transports.grpc import channel
-from spoke.transports.grpc import client as client_module
+from spoke.transports.grpc import channel, client as client_module
 from spoke.transports.grpc.channel import AddressRotation
 from spoke.transports.grpc.client import GrpcHubClient
 from spoke.transports.kubernetes.client import ApiHubClient

@@ -9,8 +9,7 @@ import pytest
 from hub.api import namespaces as namespace_rules
 from hub.api.certificates import CertificateRecord
 from hub.api.events import WARNING, EventRecord
-from hub.api.managedclusters import availability as clocksync
-from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters import availability as clocksync, cluster as rules
 from hub.api.managedclusters.cluster import ClientConfig, StatusReport
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, EVENTS
@@ -21,8 +20,7 @@ from hub.grpc_door.session.reports import AT_ONCE, AgentEvents
 from hub.ports import Transaction
 from hub.registry import events, namespaces
 from hub.registry.generic import objects
-from hub.registry.managedclusteraddons import service as addons
-from hub.registry.managedclusteraddons import tokens as addon_tokens
+from hub.registry.managedclusteraddons import service as addons, tokens as addon_tokens
 from hub.registry.managedclusters import service
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, UnavailableError
 from machinery.identity import AddOnName, ClusterName

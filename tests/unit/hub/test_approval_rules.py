@@ -13,8 +13,7 @@ from hub.api.managedclusters import cluster as clusters_rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES
 from hub.ports import Transaction
-from hub.registry.approvalrules import approval as approving
-from hub.registry.approvalrules import service as approval_rules
+from hub.registry.approvalrules import approval as approving, service as approval_rules
 from hub.registry.approvalrules.approval import ApprovalOutcome
 from hub.registry.approvalrules.service import DecisionCount
 from hub.registry.certificatesigningrequests import service as requests

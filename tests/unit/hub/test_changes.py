@@ -19,8 +19,7 @@ from hub.api.certificatesigningrequests.request import SERIAL_EXTRA, USAGES, req
 from hub.api.managedclusteraddons.versions import add_on_stored
 from hub.api.meta.change import MANAGED_CLUSTERS, Change, Kind
 from hub.grpc_door.session.changes import REMEMBERED, ChangeSubscriptions, Followed
-from hub.https_door.pages import FRESH, KEPT, RevocationLists
-from hub.https_door.pages import PATIENCE as LISTS_PATIENCE
+from hub.https_door.pages import FRESH, KEPT, PATIENCE as LISTS_PATIENCE, RevocationLists
 from hub.https_door.storage.feed import BATCH, ChangeFeed
 from hub.https_door.storage.storage import requester
 from hub.ports import Transaction

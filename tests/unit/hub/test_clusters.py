@@ -15,9 +15,7 @@ from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.clusterdiagnoses import Diagnosis, DiagnosisFinding, FindingState
 from hub.api.hubreplicas import LOST_AFTER, Replica
 from hub.api.liveness import DEFAULT_LEASE_DURATION, Beat, Brake, encode_brake
-from hub.api.managedclusters import admission as joinlabels
-from hub.api.managedclusters import cluster as rules
-from hub.api.managedclusters import duplicates as duplicate
+from hub.api.managedclusters import admission as joinlabels, cluster as rules, duplicates as duplicate
 from hub.api.managedclusters.availability import Departure
 from hub.api.managedclusters.cluster import (
     ClientConfig,
@@ -32,16 +30,14 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, REQUESTS
 from hub.api.revocations import RevocationTarget
 from hub.ports import Transaction
-from hub.registry import clusterdiagnoses as diagnosing
-from hub.registry import namespaces
+from hub.registry import clusterdiagnoses as diagnosing, namespaces
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.hubreplicas import service as replicas
 from hub.registry.hubreplicas.service import Opened
 from hub.registry.liveness import brake, heartbeats
 from hub.registry.managedclusteraddons import service as addons
-from hub.registry.managedclusters import service as clocksync
-from hub.registry.managedclusters import service as clusters
+from hub.registry.managedclusters import service as clocksync, service as clusters
 from hub.registry.multihub import owners
 from hub.registry.revocations import revoke
 from hub.settings import HubSettings

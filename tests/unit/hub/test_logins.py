@@ -11,8 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from hub.api import credentialissuers as rules
 from hub.api.certificates import Lifetimes, Purpose
@@ -38,9 +37,7 @@ from hub.extensions.token_login.authenticators import Authenticators
 from hub.extensions.token_login.exchange import PAUSE, Exchange, LoginTerms
 from hub.issuer import IssuerChain, LocalIssuer
 from hub.ports import Issuer, Transaction
-from hub.registry import core as accounts
-from hub.registry import logins
-from hub.registry import revocations as revocation
+from hub.registry import core as accounts, logins, revocations as revocation
 from hub.registry.generic import objects
 from hub.registry.kinds import WRITE_PATHS
 from hub.registry.managedclusteraddons.tokens import _remove_part

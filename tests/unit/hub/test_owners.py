@@ -5,9 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from hub.api.liveness import Beat
-from hub.api.managedclusters import agent_annotations as reported
-from hub.api.managedclusters import availability as stale
-from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters import agent_annotations as reported, availability as stale, cluster as rules
 from hub.api.managedclusters.agent_annotations import AgentHubState, ReportedHub
 from hub.api.managedclusters.availability import Departure
 from hub.api.managedclusters.cluster import StatusReport
@@ -17,8 +15,7 @@ from hub.registry import revocations as revocation
 from hub.registry.hubreplicas import service as replicas
 from hub.registry.hubreplicas.service import Opened
 from hub.registry.liveness import heartbeats
-from hub.registry.managedclusters import actions
-from hub.registry.managedclusters import service as clusters
+from hub.registry.managedclusters import actions, service as clusters
 from hub.registry.multihub import owners
 from hub.registry.multihub.owners import StandbyStanding
 from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError, InvalidError, NotFoundError, StaleEpochError

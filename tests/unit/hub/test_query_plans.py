@@ -24,8 +24,7 @@ from hub.store.changelog import past, retention
 from hub.store.engine.engine import parse_url, writing_engine
 from hub.store.engine.statements import Statement
 from hub.store.migrate import upgrade
-from hub.store.query import cluster_queries as questions
-from hub.store.query import queries
+from hub.store.query import cluster_queries as questions, queries
 from hub.store.tables import certificates
 from machinery.apiserver.http.options import list_options, read_continue, selection, write_continue
 from machinery.errors import BadRequestError

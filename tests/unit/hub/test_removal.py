@@ -13,9 +13,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, CONFIG_MAPS, MANAGED_CLUSTERS, NAMESPACES, REQUESTS, SERVICE_ACCOUNTS, Kind
 from hub.controllers.clusters.deletion import CLUSTER_CHECKS, NAMESPACE_CHECKS, Namespaces, Removal
 from hub.ports import Transaction
-from hub.registry import deletion as removal
-from hub.registry import deletion as termination
-from hub.registry import namespaces
+from hub.registry import deletion as removal, deletion as termination, namespaces
 from hub.registry.deletion import PORTION, ClusterDeletionProgress, NamespaceDeletionProgress
 from hub.registry.generic import objects
 from hub.registry.managedclusteraddons import service as addons

@@ -23,15 +23,13 @@ from hub.ports import ListSigner, Transaction
 from hub.registry import revocations as revocation
 from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities.service import Made
-from hub.registry.certificates import revocation_lists as lists
-from hub.registry.certificates import service as certificates
+from hub.registry.certificates import revocation_lists as lists, service as certificates
 from hub.registry.certificates.revocation_lists import LIFETIME, Published
 from hub.registry.certificatesigningrequests import credential_uses as revoked
 from hub.registry.generic import objects
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
-from hub.registry.recovery import recovery
-from hub.registry.recovery import restore as restoring
+from hub.registry.recovery import recovery, restore as restoring
 from hub.registry.recovery.recovery import Returning, readopt
 from hub.registry.recovery.restore import RestoreOrder
 from hubctl.commands.access.revocation import REASONS

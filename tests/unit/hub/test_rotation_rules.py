@@ -10,8 +10,6 @@ from hub.api.certificates import Purpose
 from hub.api.certificatesigningrequests.request import RequestRetention, removed_at
 from hub.api.managedclusters.agent_annotations import (
     LATE_RENEWAL as LATEST,
-)
-from hub.api.managedclusters.agent_annotations import (
     LONGEST_RENEWAL,
     RENEW,
     RenewalOrder,

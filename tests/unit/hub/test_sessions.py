@@ -15,8 +15,7 @@ from structlog.testing import capture_logs
 
 from hub.grpc_door.calls import QUIET, Gate
 from hub.grpc_door.health import MOST_WATCHES, WATCHED_FOR, HealthService
-from hub.grpc_door.session.acknowledgements import TICK as ACK_TICK
-from hub.grpc_door.session.acknowledgements import Acknowledgements, Deferred, Tempo, spacing
+from hub.grpc_door.session.acknowledgements import TICK as ACK_TICK, Acknowledgements, Deferred, Tempo, spacing
 from hub.grpc_door.session.drain import BACKSTOP, JITTER, LONGEST_HINT, Age, Aging
 from hub.grpc_door.session.reports import MAX_QUEUED, MAX_QUEUED_BYTES, ReportQueue
 from hub.grpc_door.session.sessions import OVERLAP, POLL, OpenSession, Sessions

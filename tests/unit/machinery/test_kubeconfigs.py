@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from machinery.client import config
-from machinery.client import exec_credential as plugins
-from machinery.client import kubeconfig as hubs
+from machinery.client import config, exec_credential as plugins, kubeconfig as hubs
 from machinery.client.exec_credential import (
     API_VERSION,
     ExecCluster,

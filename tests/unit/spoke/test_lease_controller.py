@@ -11,8 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from machinery.errors import ForbiddenError, UnavailableError
 from machinery.identity import AgentId, ClusterName, HubId, agent_subject

@@ -38,8 +38,7 @@ from spoke.ports.hub import ClientIdentity, CSRState, HubAddress, HubInfo, HubLo
 from spoke.registration.csr_flow import Enrolment, WantedCertificate
 from tests.checks import check_refusal_of, check_refusals, present
 from tests.fakes.credentials import DyingSecrets, KilledError, MemoryDirectory, MemorySecrets
-from tests.fakes.hub import HUB_ID as HUB
-from tests.fakes.hub import MemoryHub, MemoryHubClient
+from tests.fakes.hub import HUB_ID as HUB, MemoryHub, MemoryHubClient
 from tests.fakes.stage import OWNER, SLOT, Stage, nothing_pends, until
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

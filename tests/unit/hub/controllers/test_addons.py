@@ -6,15 +6,13 @@ from typing import Any
 
 import pytest
 
-from hub.api.managedclusteraddons import addon as rules
-from hub.api.managedclusteraddons import versions
+from hub.api.managedclusteraddons import addon as rules, versions
 from hub.api.managedclusteraddons.health import FEATURE_PREFIX, NOTE
 from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Kind
 from hub.registry import namespaces
-from hub.registry.managedclusteraddons import resource
-from hub.registry.managedclusteraddons import service as addons
+from hub.registry.managedclusteraddons import resource, service as addons
 from hub.registry.managedclusters import service as clusters
 from machinery.apiserver.write.schema import pruned, violations
 from machinery.identity import AddOnName, ClusterName

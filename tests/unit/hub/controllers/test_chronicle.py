@@ -10,8 +10,7 @@ from structlog.testing import capture_logs
 
 from hub.api.events import EventRecord
 from hub.api.managedclusteraddons.health import in_step
-from hub.api.managedclusters import availability as clocksync
-from hub.api.managedclusters import cluster as cluster_rules
+from hub.api.managedclusters import availability as clocksync, cluster as cluster_rules
 from hub.api.managedclusters.cluster import JoinRequest, StatusReport
 from hub.api.managedclustersets import LABEL
 from hub.api.meta import document as doc

@@ -10,8 +10,7 @@ from hub.api.clusterprofiles import SET as OF_SET
 from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS
-from hub.registry import managedclustersets as clustersets
-from hub.registry import namespaces
+from hub.registry import managedclustersets as clustersets, namespaces
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
 from machinery.errors import InvalidError

@@ -9,9 +9,7 @@ from structlog.testing import capture_logs
 
 from hub.api.events import EventRecord
 from hub.api.liveness import Brake, BrakeLimits
-from hub.api.managedclusters import availability as parting
-from hub.api.managedclusters import availability as taint
-from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters import availability as parting, availability as taint, cluster as rules
 from hub.api.managedclusters.availability import STALE, Damping, Patience, StalenessPolicy
 from hub.api.meta.change import EVENTS
 from hub.controllers.builder import PERIODIC
@@ -21,8 +19,7 @@ from hub.controllers.clusters.staleness import Staleness
 from hub.controllers.clusters.taints import BRAKE_CHECKS, TaintReconciler
 from hub.grpc_door.session.acknowledgements import Tempo
 from hub.ports import Transaction
-from hub.registry.liveness import brake
-from hub.registry.liveness import taints as aftermath
+from hub.registry.liveness import brake, taints as aftermath
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
 from machinery.errors import ConflictError, InvalidError, UnavailableError

@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from bench.bodies import YAML as APPLICATION_YAML
-from bench.bodies import read, worst
+from bench.bodies import YAML as APPLICATION_YAML, read, worst
 from hub.api.auditrecords import NO_BODY
 from hub.audit.auditor import BODY_LEFT_OUT, body_of
 from machinery.apiserver.write.patches import (
@@ -26,8 +24,7 @@ from machinery.apiserver.write.patches import (
 )
 from machinery.apiserver.write.protobuf import MAGIC, MESSAGES, decode
 from machinery.errors import BadRequestError, InvalidError, TooLargeError
-from machinery.meta import bounded_json as boundedjson
-from machinery.meta import bounded_yaml as boundedyaml
+from machinery.meta import bounded_json as boundedjson, bounded_yaml as boundedyaml
 from machinery.meta.bounded_json import JsonError
 from tests.checks import PYTHON, check_refusals, refusal
 from tests.trials import examples

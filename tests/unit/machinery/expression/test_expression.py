@@ -6,8 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from machinery.expression import Expression, ExpressionError, Fields, ListOf, MapOf, Type, parse, parse_quantity, parse_version
 from machinery.expression.syntax import DEEPEST, LONGEST

@@ -3,12 +3,10 @@
 from functools import reduce
 from typing import Any
 
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from machinery.errors import ConflictError
-from machinery.meta.managedfields import fieldset
-from machinery.meta.managedfields import ownership as held
+from machinery.meta.managedfields import fieldset, ownership as held
 from machinery.meta.managedfields.applying import merge
 from machinery.meta.managedfields.comparing import compare, fields_of, reconciled, with_named, without
 from machinery.meta.managedfields.fieldset import (
