@@ -15,10 +15,10 @@ from typing import Any
 from hub.api.bootstrapcredentials import AttestationError, Attested, Demand
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.ports import Store, Transaction
-from machinery.apiserver.authn.issuer_keys import AllowedUrls, IssuerKeys, JsonDocuments
+from machinery.apiserver.authn.issuer_keys import IssuerKeys, JsonDocuments
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import ClusterName, CredentialId, HubId
-from machinery.meta.urls import https_url_error
+from machinery.meta.urls import AllowedUrls, https_url_error
 from machinery.pki import KeySet, parse_certificate, read_header, unverified_claims
 from machinery.runtime.clock import Clock
 

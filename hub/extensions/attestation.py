@@ -12,10 +12,10 @@ from hub.access.attestations import AttestationPolicy, KnownIssuer, flaws
 from hub.api.bootstrapcredentials import ANY_SUBJECT, Demand
 from hub.composition.core import HubCore
 from hub.extensions.settings import AttestationSettings
-from machinery.apiserver.authn.issuer_keys import AllowedUrls
 from machinery.errors import InvalidError
 from machinery.meta import bounded_yaml as boundedyaml
 from machinery.meta.bounded_yaml import YamlError
+from machinery.meta.urls import AllowedUrls
 
 FIELDS = frozenset(("issuer", "clusterNames", "keysFile", "certificateAuthorityFile", "audience", "subject"))
 

@@ -9,8 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from hub.settings import ENVIRONMENT_PREFIX, HubSettings
 from hub.settings.fields import Count, SettingsGroup, Words
-from machinery.apiserver.authn.issuer_keys import AllowedUrls
-from machinery.meta.urls import https_url_error
+from machinery.meta.urls import AllowedUrls, https_url_error
 from machinery.settings import load_settings
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")

@@ -43,7 +43,6 @@ from hub.registry.clusterroles import reconcile
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.authn.chain import TokenAuthenticator, TokenChecks
 from machinery.apiserver.authn.impersonation import Impersonation
-from machinery.apiserver.authn.issuer_keys import AllowedUrls
 from machinery.apiserver.authz.escalation import rbac_storage
 from machinery.apiserver.http.connections import ConnectionBounds
 from machinery.apiserver.http.draining import Draining
@@ -59,6 +58,7 @@ from machinery.apiserver.storage import GroupResource
 from machinery.apiserver.storages.layers import Admit, AdmittedStorage
 from machinery.lifecycle.server import Door
 from machinery.lifecycle.startup import listening_failed
+from machinery.meta.urls import AllowedUrls
 from machinery.pki import TokenKeys
 from machinery.product import GROUP_SUFFIX, NAME, version
 from machinery.runtime.clock import Clock

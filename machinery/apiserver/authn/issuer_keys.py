@@ -12,7 +12,6 @@ Source: OpenID Connect Discovery 1.0.
 """
 
 import asyncio
-import re
 import ssl
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -29,46 +28,6 @@ from machinery.pki import KeySet, read_header
 from machinery.product import NAME
 from machinery.runtime.clock import Clock
 from machinery.runtime.tls import client_context
-
-HTTPS_PORT = 443
-_HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
-
-
-@dataclass(frozen=True, slots=True)
-class AllowedUrls:
-    """Without entries, no URL is allowed.
-
-    An entry is a whole URL, or `https://HOST[:PORT]` for all URLs of that host. `*.` before a host matches its subdomains.
-    """
-
-    entries: tuple[str, ...] = ()
-
-    def allow(self, url: str) -> bool:
-        host, port = _https_host(url)
-        return bool(host) and any(entry == url or _is_at(entry, host, port) for entry in self.entries)
-
-    def allow_keys(self, issuer: str, url: str) -> bool:
-        """Whether keys of an allowed issuer may be fetched from `url`: the issuer's own host and port, or an allowed URL."""
-        return _https_host(url) == _https_host(issuer) != ("", 0) or self.allow(url)
-
-
-def _is_at(entry: str, host: str, port: int) -> bool:
-    """Whether an entry for a whole host matches this host and port."""
-    named, named_port = _https_host(entry.replace("*.", "any.", 1))
-    if urlsplit(entry).path or port != named_port:
-        return False
-    return host.endswith(named.removeprefix("any")) if "//*." in entry else host == named
-
-
-def _https_host(url: str) -> tuple[str, int]:
-    """Lower-case host and port of an https URL; ("", 0): not https, or invalid characters in the host."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port or HTTPS_PORT
-    except ValueError:
-        return "", 0
-    return (host, port) if parts.scheme == "https" and _HOST.fullmatch(host) else ("", 0)
-
 
 T = TypeVar("T")
 

@@ -36,10 +36,11 @@ from hub.registry.certificates import service as certificates
 from machinery import pki
 from machinery.apiserver.access import ANONYMOUS, Attributes
 from machinery.apiserver.authn.credential_end import Presence
-from machinery.apiserver.authn.issuer_keys import APART, AllowedUrls, JsonDocuments
+from machinery.apiserver.authn.issuer_keys import APART, JsonDocuments
 from machinery.apiserver.storage import Actor
 from machinery.errors import DenialCause, InvalidError, TooManyRequestsError, UnauthorizedError, UnavailableError
 from machinery.identity import CertificateSubject, ClusterName, CredentialId, HubId, SerialNumber
+from machinery.meta.urls import AllowedUrls
 from machinery.pki import TokenKeys, generate_key
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusal_of, refusal_of
