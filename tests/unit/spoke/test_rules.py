@@ -42,7 +42,7 @@ from spoke.failover.candidates import HubList, ReconnectBudget
 from spoke.observability.progress import AgentProgress
 from spoke.options import Hubs, Pause
 from tests.checks import check_refusals, check_results
-from tests.fakes.reserve import A, B, C, ReserveStage
+from tests.fakes.several import A, B, C, ReserveStage
 from tests.fakes.virtual_time import ManualScheduler
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -18,7 +18,7 @@ from spoke.domain.hubs import HubState
 from spoke.domain.schedule import rotate_at
 from spoke.failover.standby import LEFT_AFTER
 from tests.fakes.hub import MemoryHub
-from tests.fakes.reserve import NAMES, UID, A, B, C, ReserveStage, come, ready, sessions
+from tests.fakes.several import NAMES, UID, A, B, C, ReserveStage, come, ready, sessions
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 
