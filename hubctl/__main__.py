@@ -4,13 +4,16 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
 
-from hubctl.auth.kubeconfig import context_names
 from hubctl.errors import DONE, FAILED, INTERRUPTED, MISUSED, CommandError, closest
 from machinery.product import version
 from machinery.runtime.closed_pipe import ignore_closed_pipe
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 COMMANDS = {
     "get": ("hubctl.commands.objects.get:get", "Show clusters, csr, addons, the fleet, or anything else that the hub has."),
@@ -109,6 +112,12 @@ def _show_version(context: click.Context, _option: click.Parameter, wanted: bool
         context.exit()
 
 
+def _complete_context(context: click.Context, parameter: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    from hubctl.auth.kubeconfig import context_names  # noqa: PLC0415 - only completion needs it
+
+    return context_names(context, parameter, incomplete)
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
@@ -124,7 +133,7 @@ def _show_version(context: click.Context, _option: click.Parameter, wanted: bool
     "--context",
     "context_name",
     metavar="NAME",
-    shell_complete=context_names,
+    shell_complete=_complete_context,
     help="The context of the kubeconfig to use, if not the current one.",
 )
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version.")
