@@ -131,7 +131,7 @@ def trusts_alone(replica: Replica, authority: str) -> bool:
 
 
 @pytest.mark.postgres
-@soak_only(AGENTS)  # in `make test`: tests/unit/hub/controllers/test_rotation.py, tests/unit/spoke/test_agent_credentials.py
+@soak_only(AGENTS)  # in `make test`: tests/unit/hub/controllers/test_rotation.py, tests/unit/spoke/test_agent.py
 async def test_agents_that_were_off_for_a_whole_change_of_ca_come_back_and_its_leader_is_killed_in_each_phase(
     bench: Bench, postgres_url: str
 ) -> None:

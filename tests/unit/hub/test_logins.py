@@ -350,8 +350,7 @@ async def test_each_thing_that_is_wrong_has_its_condition(elsewhere: Elsewhere) 
 
 
 def status(store: InlineStore) -> Mapping[str, Any]:
-    stored = store.transact(lambda tx: tx.objects.get(JWT_AUTHENTICATORS, Key("", "corp")))
-    assert stored is not None
+    stored = present(store.transact(lambda tx: tx.objects.get(JWT_AUTHENTICATORS, Key("", "corp"))))
     return doc.mapping(stored.document, "status")
 
 

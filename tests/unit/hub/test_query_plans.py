@@ -165,20 +165,12 @@ def test_clusters_are_selected_by_their_status_and_known_fields_alone() -> None:
         ("metadata.name=east,status.available=Unknown", True),
     )
     known = fields_of(MANAGED_CLUSTERS, EAST)
-    check_results(
-        lambda selector: selection(MANAGED_CLUSTER.named(), "", {"fieldSelector": selector}).matches(
-            Key("", "east"), {}, known
-        ),
-        rows,
-    )
+    check_results(lambda each: selection(RESOURCE, "", {"fieldSelector": each}).matches(Key("", "east"), {}, known), rows)
     assert fields_of(MANAGED_CLUSTERS, {"metadata": {"name": "new"}}) == {"spec.hubAcceptsClient": "false"}
-    resource, unknown = (
-        MANAGED_CLUSTER.named(),
-        ("status.conditions=True", "spec.taints=x", "status.capacity.nodes=3", "metadata.uid=x"),
-    )
-    select = lambda selector: selection(resource, "", {"fieldSelector": selector})  # noqa: E731 - one line
+    unknown = ("status.conditions=True", "spec.taints=x", "status.capacity.nodes=3", "metadata.uid=x")
+    select = lambda selector: selection(RESOURCE, "", {"fieldSelector": selector})  # noqa: E731 - one line
     check_refusals(BadRequestError, select, [(selector, "field label not supported") for selector in unknown])
-    assert all(resource.selectable_name(name) == known for name, known in CLUSTER_ALIASES.items())
+    assert all(RESOURCE.selectable_name(name) == known for name, known in CLUSTER_ALIASES.items())
     assert MANAGED_CLUSTER_ADD_ON.named().selectable_name("status.available") == "status.conditions.Available"
 
 

@@ -63,6 +63,9 @@ LONG_AGO = NOW - PATIENCE - timedelta(seconds=1)
 LEAKED = ca(OLD, Phase.ISSUING, wish=AuthorityOrder.COMPROMISED, ends_at=NOW + timedelta(minutes=1))
 GONE = replace(LEAKED, phase=Phase.OUTGOING)
 JUST_COME = replace(COMING, since=NOW - timedelta(seconds=30))
+OVERDUE, ORDERED = replace(COMING, since=LONG_AGO), replace(COMING, wish=AuthorityOrder.PROCEED)
+OUTLIVED, PUSHED = replace(OUTGOING, since=LONG_AGO), replace(OUTGOING, wish=AuthorityOrder.PROCEED)
+DISTRUSTING, AWAY = agent(trusted=ONLY_OLD), agent(trusted=ONLY_OLD, away=True, connected=False)
 OVER = replace(LEAKED, ends_at=NOW, within=timedelta(seconds=30))
 RETIRING = ca(OLD, Phase.RETIRING, ends_at=NOW + timedelta(days=1))
 
@@ -71,56 +74,29 @@ ROWS = (
     Row("an operator wants another", (ISSUING,), Act.MAKE, OLD),
     Row("nobody has to be told", (ISSUING, COMING), Act.ISSUE),
     Row("every agent trusts it", (ISSUING, COMING), Act.ISSUE, members=(agent(),)),
-    Row("one agent does not trust it", (ISSUING, COMING), None, members=(agent(), agent(trusted=ONLY_OLD))),
+    Row("one agent does not trust it", (ISSUING, COMING), None, members=(agent(), DISTRUSTING)),
     Row("one that says nothing is not waited for", (ISSUING, COMING), Act.ISSUE, members=(agent(trusted=None),)),
     Row("one is away, and patience is not over", (ISSUING, COMING), None, members=(agent(trusted=ONLY_OLD, away=True),)),
-    Row(
-        "one is away, and patience is over",
-        (ISSUING, replace(COMING, since=LONG_AGO)),
-        Act.ISSUE,
-        members=(agent(trusted=ONLY_OLD, away=True, connected=False),),
-    ),
-    Row(
-        "one is here, and patience is over",
-        (ISSUING, replace(COMING, since=LONG_AGO)),
-        None,
-        members=(agent(trusted=ONLY_OLD),),
-    ),
-    Row(
-        "the operator's word",
-        (ISSUING, replace(COMING, wish=AuthorityOrder.PROCEED)),
-        Act.ISSUE,
-        members=(agent(trusted=ONLY_OLD),),
-    ),
-    Row("a replica lacks the key", (ISSUING, replace(COMING, wish=AuthorityOrder.PROCEED)), None, lagging=True),
+    Row("one is away, and patience is over", (ISSUING, OVERDUE), Act.ISSUE, members=(AWAY,)),
+    Row("one is here, and patience is over", (ISSUING, OVERDUE), None, members=(DISTRUSTING,)),
+    Row("the operator's word", (ISSUING, ORDERED), Act.ISSUE, members=(DISTRUSTING,)),
+    Row("a replica lacks the key", (ISSUING, ORDERED), None, lagging=True),
     Row("agents hold the old one's", (OUTGOING, CURRENT), None, members=(agent(),)),
     Row("all agents have moved", (OUTGOING, CURRENT), Act.RETIRE, OLD, members=(agent(NEW),)),
     Row("a replica does not follow", (OUTGOING, CURRENT), None, members=(agent(NEW),), lagging=True),
     Row("a bootstrap credential is left", (OUTGOING, CURRENT), None, signed={OLD: {Purpose.BOOTSTRAP: 1}}),
-    Row(
-        "it has had its time",
-        (replace(OUTGOING, since=LONG_AGO), CURRENT),
-        Act.RETIRE,
-        OLD,
-        signed={OLD: {Purpose.BOOTSTRAP: 1}},
-    ),
-    Row("who is present is never left behind", (replace(OUTGOING, since=LONG_AGO), CURRENT), None, members=(agent(),)),
-    Row(
-        "the operator's word again",
-        (replace(OUTGOING, wish=AuthorityOrder.PROCEED), CURRENT),
-        Act.RETIRE,
-        OLD,
-        members=(agent(),),
-    ),
+    Row("it has had its time", (OUTLIVED, CURRENT), Act.RETIRE, OLD, signed={OLD: {Purpose.BOOTSTRAP: 1}}),
+    Row("who is present is never left behind", (OUTLIVED, CURRENT), None, members=(agent(),)),
+    Row("the operator's word again", (PUSHED, CURRENT), Act.RETIRE, OLD, members=(agent(),)),
     Row("recovery certificates are left", (RETIRING, CURRENT), None, signed={OLD: {Purpose.RECOVERY: 1}}),
     Row("none is left", (RETIRING, CURRENT), Act.END, OLD),
     Row("the window is over", (replace(RETIRING, ends_at=NOW), CURRENT), Act.END, OLD, signed={OLD: {Purpose.RECOVERY: 1}}),
     Row("a compromised one is followed by another", (LEAKED,), Act.MAKE, OLD),
-    Row("who is connected is told first", (LEAKED, JUST_COME), None, members=(agent(trusted=ONLY_OLD),)),
-    Row("for as long as told", (OVER, JUST_COME), Act.ISSUE, members=(agent(trusted=ONLY_OLD),)),
-    Row("from when the next one came", (OVER, replace(COMING, since=NOW)), None, members=(agent(trusted=ONLY_OLD),)),
+    Row("who is connected is told first", (LEAKED, JUST_COME), None, members=(DISTRUSTING,)),
+    Row("for as long as told", (OVER, JUST_COME), Act.ISSUE, members=(DISTRUSTING,)),
+    Row("from when the next one came", (OVER, replace(COMING, since=NOW)), None, members=(DISTRUSTING,)),
     Row("others are not waited for", (LEAKED, COMING), Act.ISSUE, members=(agent(trusted=ONLY_OLD, connected=False),)),
-    Row("not for longer than told", (replace(LEAKED, ends_at=NOW), COMING), Act.ISSUE, members=(agent(trusted=ONLY_OLD),)),
+    Row("not for longer than told", (replace(LEAKED, ends_at=NOW), COMING), Act.ISSUE, members=(DISTRUSTING,)),
     Row("who is connected may move", (GONE, CURRENT), None, members=(agent(),)),
     Row("not for longer than told, again", (replace(GONE, ends_at=NOW), CURRENT), Act.END, OLD, members=(agent(),)),
     Row("nobody else may", (GONE, CURRENT), Act.END, OLD, members=(agent(connected=False), agent(NEW))),
@@ -137,9 +113,7 @@ def test_step_is_due_when_nothing_is_waited_for() -> None:
     assert len(found) == len(ROWS)
     first = Row("the first ends while the next is given up", (RETIRING, replace(LEAKED, id=NEW)), None).survey()
     assert due_steps(first, PATIENCE) == (RotationStep(Act.MAKE, NEW), RotationStep(Act.END, OLD))
-    later = Row(
-        "the first ends while the next but one comes", (RETIRING, replace(COMING, wish=AuthorityOrder.PROCEED)), None
-    ).survey()
+    later = Row("the first ends while the next but one comes", (RETIRING, ORDERED), None).survey()
     assert due_steps(later, PATIENCE) == (RotationStep(Act.END, OLD), RotationStep(Act.ISSUE, NEW))
 
 

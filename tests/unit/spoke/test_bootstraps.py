@@ -20,7 +20,7 @@ from spoke.credentials.kubeconfigs import connection_of
 from spoke.domain.route import Driver, Reach, over_grpc, shown_proxy
 from spoke.ports.cluster import SecretSnapshot
 from spoke.transports.kubernetes.api import ApiDoor
-from tests.checks import check_refusal, refusal_text
+from tests.checks import check_refusal, present, refusal_text
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import MemoryHub
 from tests.fakes.stage import until
@@ -119,8 +119,7 @@ async def test_secret_may_name_further_keys_as_files(secrets: MemorySecrets) -> 
     document["clusters"][0]["cluster"].pop("extensions")
     document["users"][0]["user"] = {"tokenFile": "token"}
     await put(secrets, "s", kubeconfig=yaml.safe_dump(document).encode(), token=b"opaque\n")
-    token = (await loaded(secrets)).read().identity.token
-    assert token is not None
+    token = present((await loaded(secrets)).read().identity.token)
     assert token.text == "opaque"
 
 

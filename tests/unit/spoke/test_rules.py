@@ -41,7 +41,7 @@ from spoke.domain.status import (
 from spoke.failover.candidates import HubList, ReconnectBudget
 from spoke.observability.progress import AgentProgress
 from spoke.options import Hubs, Pause
-from tests.checks import check_refusals, check_results
+from tests.checks import check_refusals, check_results, present
 from tests.fakes.several import A, B, C, ReserveStage
 from tests.fakes.virtual_time import ManualScheduler
 
@@ -273,8 +273,7 @@ def test_decision_says_from_where_to_where_what_failed_and_until_when_it_rests()
     assert decision == HubDecision(
         HubId("b"), Why.FAILED_OVER, "the hub a is lost: connection refused; the hub b is ready", None
     )
-    decision = choose((hub("a", rests=5), hub("b", rests=7)), HubId("a"), MOMENT, HubSelectionPolicy())
-    assert decision is not None
+    decision = present(choose((hub("a", rests=5), hub("b", rests=7)), HubId("a"), MOMENT, HubSelectionPolicy()))
     assert decision.not_before == MOMENT + timedelta(seconds=5)
 
 
@@ -308,8 +307,7 @@ def test_choice_from_any_list_is_the_first_good_hub_unless_the_owner_is_good() -
         owner = random.choice([None, HubId("z"), *(each.hub.hub_id for each in hubs)])
         policy = random.choice([HubSelectionPolicy(), WAITING, BACK, ALONE])
         lost_since = random.choice([None, MOMENT, MOMENT - timedelta(hours=1)])
-        decision = choose(hubs, owner, MOMENT, policy, lost_since=lost_since)
-        assert decision is not None
+        decision = present(choose(hubs, owner, MOMENT, policy, lost_since=lost_since))
         by_id = {each.hub.hub_id: each for each in hubs}
         chosen = by_id[decision.hub_id]
         good = [each for each in hubs if is_good(each, MOMENT, policy)]

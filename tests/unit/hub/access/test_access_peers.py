@@ -556,11 +556,8 @@ def test_allow_list_has_whole_urls_hosts_and_subdomains() -> None:
         ("https://a.org", "https://a.org https://a.org/x https://A.org:443/y", True),
         ("https://a.org", "https://a.org.b.org https://b.a.org https://a.org:444 http://a.org https://a.org@b.org", False),
         ("https://*.a.org", "https://b.a.org/x https://c.b.a.org", True),
-        (
-            "https://*.a.org",
-            "https://a.org https://ba.org https://b.org\\.a.org https://b.org%2f.a.org https://x:y.a.org",
-            False,
-        ),
+        ("https://*.a.org", "https://a.org https://ba.org https://b.org\\.a.org", False),
+        ("https://*.a.org", "https://b.org%2f.a.org https://x:y.a.org", False),
         ("https://[::1]:8", "https://[::1]:8/x", True),
     )
     assert [(entry, url) for entry, urls, so in cases for url in urls.split() if AllowedUrls((entry,)).allow(url) != so] == []

@@ -275,13 +275,7 @@ async def test_in_a_namespace_that_ends_nothing_is_made(hub: Hub, by_token: Flee
 
 Document = dict[str, Any]
 SIGNER = "kubernetes.io/kube-apiserver-client"
-CONDITION = {
-    "type": "Available",
-    "status": "True",
-    "reason": "Fine",
-    "message": "",
-    "lastTransitionTime": "2026-01-01T00:00:00Z",
-}
+CONDITION = {**Condition("Available", "True", "Fine", "").to_document(), "lastTransitionTime": "2026-01-01T00:00:00Z"}
 HASH = {"name": "settings", "namespace": "default", "specHash": "abc"}
 
 
@@ -342,14 +336,11 @@ def stored_definition(chance: random.Random) -> Document:
     return {"kind": "ClusterManagementAddOn", "metadata": {"name": "metrics"}, "spec": spec, **maybe(chance, status=[status])}
 
 
+OF_ADDONS = resource.ADDON_SCHEMA, resource.ADDON_V1ALPHA1
+OF_DEFINITIONS = resource.DEFINITION_SCHEMA, resource.DEFINITION_V1ALPHA1
 CASES = [
-    (stored_add_on, versions.add_on_shown, versions.add_on_stored, (resource.ADDON_SCHEMA, resource.ADDON_V1ALPHA1)),
-    (
-        stored_definition,
-        versions.definition_shown,
-        versions.definition_stored,
-        (resource.DEFINITION_SCHEMA, resource.DEFINITION_V1ALPHA1),
-    ),
+    (stored_add_on, versions.add_on_shown, versions.add_on_stored, OF_ADDONS),
+    (stored_definition, versions.definition_shown, versions.definition_stored, OF_DEFINITIONS),
 ]
 
 

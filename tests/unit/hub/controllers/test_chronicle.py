@@ -26,7 +26,7 @@ from machinery.identity import ClusterName
 from machinery.meta.conditions import ADDON_AVAILABLE, AVAILABLE, FALSE, TRUE, UNKNOWN, Condition
 from machinery.meta.objects import ChangeType, Document, Key, Query
 from machinery.runtime.clock import ManualClock
-from tests.checks import check_refusal_of
+from tests.checks import check_refusal_of, present
 from tests.fakes.controllers import builder_of
 from tests.unit.hub.conftest import failing
 from tests.unit.hub.controllers.conftest import AGENT, Hub
@@ -177,8 +177,7 @@ async def test_what_was_there_at_the_start_is_no_news_and_what_changed_or_went_m
 
     def go(tx: Transaction) -> None:
         for kind, name in ((MANAGED_CLUSTERS, "c1"), (REQUESTS, request)):
-            stored = tx.objects.get(kind, Key("", name))
-            assert stored is not None
+            stored = present(tx.objects.get(kind, Key("", name)))
             tx.objects.delete(kind, stored, "test")
 
     hub.store.transact(go)

@@ -269,8 +269,7 @@ def profiles(hub: Hub) -> list[str]:
 
 
 def profile(hub: Hub, name: str, place: str) -> dict[str, Any]:
-    stored = hub.store.transact(find, CLUSTER_PROFILES, name, place)
-    assert stored is not None
+    stored = present(hub.store.transact(find, CLUSTER_PROFILES, name, place))
     return dict(stored.document)
 
 

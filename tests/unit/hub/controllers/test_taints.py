@@ -29,7 +29,7 @@ from machinery.meta.objects import Query
 from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.controller import Controller
-from tests.checks import check_each, check_results
+from tests.checks import check_each, check_results, present
 from tests.fakes.controllers import work
 from tests.unit.hub.conftest import failing, transactions_of
 from tests.unit.hub.controllers.conftest import Hub
@@ -429,8 +429,7 @@ async def test_a_mark_names_the_end_and_goes_when_the_cluster_is_heard_again_wha
         since = hub.clock.now()
         hub.clock.advance(8 * DAY)
         await work(aging(hub), PERIODIC)
-        found = hub.condition("c1", STALE)
-        assert found is not None
+        found = present(hub.condition("c1", STALE))
         ends = since + 31 * DAY
         assert (found.status, found.reason, found.message) == (
             "True",

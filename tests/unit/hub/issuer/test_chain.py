@@ -344,16 +344,9 @@ class Given:
 
     def write(self, *names: str, lifetime: timedelta = DAY, usage: pki.Usage = pki.Usage.SERVER) -> bytes:
         now, key = SystemClock().now(), pki.generate_key()
-        begin = min(now, now + lifetime) - timedelta(minutes=5)
-        plan = pki.Plan(
-            CertificateSubject("hub"),
-            pki.public_key_of(key),
-            pki.random_serial(),
-            begin,
-            now + lifetime,
-            usage,
-            names or ("x",),
-        )
+        begin, end = min(now, now + lifetime) - timedelta(minutes=5), now + lifetime
+        holder = CertificateSubject("hub"), pki.public_key_of(key), pki.random_serial()
+        plan = pki.Plan(*holder, begin, end, usage, names or ("x",))
         chain = self.ca.authority.sign(plan)
         self.files.chain.write_bytes(chain)
         self.files.key.write_bytes(key)
