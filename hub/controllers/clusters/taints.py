@@ -76,7 +76,7 @@ class TaintReconciler(BatchReconciler[str]):
             return delays(await self._write(names))
 
         released = await self._check_brake()
-        await batch.run([*dict.fromkeys((*released, *(key for key in keys if key != PERIODIC)))], read)
+        await batch.run([*dict.fromkeys((*released, *(key for key in keys if key != PERIODIC)))], read, at_once=READ)
         await batch.run(due, write, at_once=WRITTEN)
         if self._holds:
             batch.done[PERIODIC] = BRAKE_CHECKS

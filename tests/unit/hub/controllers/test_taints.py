@@ -14,6 +14,7 @@ from hub.api.managedclusters.availability import STALE, Damping, Patience, Stale
 from hub.api.meta.change import EVENTS
 from hub.controllers.builder import PERIODIC
 from hub.controllers.clock_guard import SETTLED, Steadiness
+from hub.controllers.clusters import taints
 from hub.controllers.clusters.deletion import Removal
 from hub.controllers.clusters.staleness import Staleness
 from hub.controllers.clusters.taints import BRAKE_CHECKS, TaintReconciler
@@ -228,6 +229,20 @@ async def test_an_operator_releases_it_and_it_does_not_come_back_for_the_same_cl
     hub.clock.advance(DELAY)
     await world.step()
     assert (world.tainted, hub.store.transact(brake.now).holds) == (15, True)
+
+
+async def test_released_clusters_are_read_in_portions(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, sizes, read = await braked(hub), list[int](), hub.store.read
+
+    async def noted(query: Any, names: Any, *more: Any) -> Any:
+        sizes.append(len(names))
+        return await read(query, names, *more)
+
+    monkeypatch.setattr(taints, "READ", 10)
+    monkeypatch.setattr(hub.store, "read", noted)
+    hub.store.transact(brake.release, "ann")
+    await work(world.controller, PERIODIC)
+    assert (sizes, world.tainted) == ([10, 5], 15)
 
 
 async def test_many_share_their_commits_and_one_that_fails_holds_up_no_other(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
