@@ -124,23 +124,23 @@ class Elector:
         self._seen = Observation(candidate, alone=alone)
         self._random = Random()  # noqa: S311 - spreads polls
         self._stop = asyncio.Event()
-        self._nudged = asyncio.Event()
+        self._poll_now = asyncio.Event()
         self._failure = LogOnce(log)
         self._unanswered = False
         self._ended = asyncio.Event()
         self._ended.set()
-        self.looked = asyncio.Event()
+        self.leader_known = asyncio.Event()
         """Set when the leader is known, this process or another."""
         self.tried = asyncio.Event()
         """Set after the first attempt to read the lock, successful or not."""
         self.tally = ElectionCounts()
-        self._reign = LeaderTerm(
+        self._leader_term = LeaderTerm(
             lock, leadership, timings, clock, self.tally, stop_within=stop_within, survives_renew_failure=survives_renew_failure
         )
 
     def poll(self) -> None:
         """Read the lock now instead of at the next poll."""
-        self._nudged.set()
+        self._poll_now.set()
 
     @property
     def last_failure(self) -> str:
@@ -172,7 +172,7 @@ class Elector:
     async def stop(self) -> None:
         """End the current term in order, if any, and return when that is done. Idempotent."""
         self._stop.set()
-        self._nudged.set()
+        self._poll_now.set()
         await self._ended.wait()
 
     async def _lead(self, held: LockRecord, since: float, because: str) -> TermEnd:
@@ -182,14 +182,14 @@ class Elector:
         log.info("leadership gained", term=held.term, because=because)
         self._knows()
         work = self._work(Term(held.term, self._candidate.identity, because, held.transitions))
-        loss = await self._reign.run(held, since, work, self._stop)
+        loss = await self._leader_term.run(held, since, work, self._stop)
         self.tally.lost[loss.name] = self.tally.lost.get(loss.name, 0) + 1
         return loss
 
     async def _taken(self) -> tuple[LockRecord, float, str] | None:
         """Read the lock once and take it if it is free; otherwise wait until the next poll and return None."""
-        self.tally.looks += 1
-        self._nudged.clear()
+        self.tally.polls += 1
+        self._poll_now.clear()
         try:
             async with asyncio.timeout(self._timings.attempt.total_seconds()):
                 record = await self._lock.read()
@@ -215,7 +215,7 @@ class Elector:
 
     def _knows(self) -> None:
         self.tried.set()
-        self.looked.set()
+        self.leader_known.set()
 
     async def _take(self, record: LockRecord | None, now: float) -> tuple[LockRecord, float, str]:
         because = self._seen.predecessor()
@@ -246,6 +246,6 @@ class Elector:
         """Sleep for `seconds`, or until `stop` or `poll` is called."""
         try:
             async with asyncio.timeout(seconds):
-                await self._nudged.wait()
+                await self._poll_now.wait()
         except TimeoutError:
             pass

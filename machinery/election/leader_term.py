@@ -108,7 +108,7 @@ class ElectionCounts:
 
     gained: int = 0
     lost: dict[str, int] = field(default_factory=dict)
-    looks: int = 0
+    polls: int = 0
     renewals: int = 0
     failures: int = 0
     slowest_renewal_seconds: float = 0.0

@@ -22,7 +22,7 @@ from apscheduler.triggers.date import DateTrigger
 
 from machinery.runtime.clock import SystemClock
 
-LOOK = timedelta(minutes=1)
+WAKE_INTERVAL = timedelta(minutes=1)
 SET_BACK = timedelta(seconds=1)
 """Smaller changes of the clock are summed up before jobs are moved."""
 
@@ -58,7 +58,7 @@ class SystemScheduler(Scheduler):
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self._scheduler.start()
-        self.every(LOOK, lambda: None, name="look")
+        self.every(WAKE_INTERVAL, lambda: None, name="wake")
         return self
 
     async def __aexit__(

@@ -274,7 +274,7 @@ class ElectedAgent:
     async def _listen(self) -> None:
         """While another process holds the lock, check it as soon as it is released."""
         while True:
-            await self.elector.looked.wait()
+            await self.elector.leader_known.wait()
             await self._idle.wait()
             if self.leadership.term is None:
                 async with self._watching(self.elector.poll):
@@ -290,7 +290,7 @@ class ElectedAgent:
             return None
         if self.elector.last_failure:
             return ProbeResult(ok=False, text=f"not ready: the agent's Lease cannot be reached: {self.elector.last_failure}")
-        if not self.elector.looked.is_set():
+        if not self.elector.leader_known.is_set():
             return ProbeResult(ok=False, text="not ready: finding out which process of this agent works")
         return ProbeResult(ok=True, text=f"ok: stands by, {self.elector.leader or 'nobody'} holds the agent's Lease")
 

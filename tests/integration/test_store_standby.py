@@ -123,8 +123,8 @@ async def led(flags: Sequence[Leadership], *, by_somebody: bool) -> None:
 
 async def tried(elector: Elector, times: int) -> None:
     """Returns when it has looked so many times more, in vain or not."""
-    before = elector.tally.looks
-    while elector.tally.looks < before + times:  # noqa: ASYNC110 - nobody tells
+    before = elector.tally.polls
+    while elector.tally.polls < before + times:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.01)
 
 

@@ -32,7 +32,7 @@ async def test_one_of_five_leads_and_is_followed_after_a_stop_or_its_death(world
     await asyncio.sleep(3600)
     assert (one.flag.term, one.terms, [other.terms for other in others]) == (1, [1], [[]] * 4)
     assert one.elector.tally.renewals == pytest.approx(3600 / RETRY, rel=0.01)
-    assert all(replica.elector.looked.is_set() for replica in (one, *others))
+    assert all(replica.elector.leader_known.is_set() for replica in (one, *others))
     assert len({replica.elector.leader for replica in (one, *others)}) == 1
     await one.elector.stop()
     assert await world.until(lambda: any(other.flag.term for other in others)) <= POLL + SOON
@@ -186,7 +186,7 @@ async def test_unreadable_lock_is_logged_once_and_ends_a_term_only_after_the_dea
         one = world.replica("one")
         one.way.before = odd
         await asyncio.sleep(60)
-    assert (one.elector.tried.is_set(), one.elector.looked.is_set()) == (True, False)
+    assert (one.elector.tried.is_set(), one.elector.leader_known.is_set()) == (True, False)
     assert one.elector.tally.failures == pytest.approx(60 / RETRY, abs=2)
     warnings = [(line["error"], type(line["exc_info"])) for line in told if line["log_level"] == "warning"]
     assert warnings == [("invalid literal for int()", ValueError)]
