@@ -317,7 +317,7 @@ async def working(election: Election, crowd: Crowd) -> AsyncIterator[list[str]]:
 
 async def silent_is_noticed(election: Election, crowd: Crowd) -> None:
     """Of agents that come back one does not, whose lease is short."""
-    name = f"{crowd.prefix}-{AGENTS - 1}"
+    name = f"{crowd.prefix}-{BEATING - 1}"
     async with await KubeClient.from_file(election.replicas.bench.admin) as client:
         await client.patch(f"{CLUSTERS}/{name}", {"spec": {"leaseDurationSeconds": 1}})
 
