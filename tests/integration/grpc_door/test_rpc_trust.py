@@ -45,7 +45,7 @@ from tests.fakes.rpc_stage import (
 from tests.fakes.stage import until
 from tests.integration.grpc_door.test_rpc_owners import stand_by
 
-SERVED = ClusterName("edge1")
+EDGE = ClusterName("edge1")
 OTHER = "c" * 64
 HOUR = timedelta(hours=1)
 
@@ -136,7 +136,7 @@ async def test_trust_that_cannot_be_written_now_is_written_later(stage: RpcStage
 
 
 async def order(stage: RpcStage, within: timedelta = HOUR) -> Any:
-    return await stage.store.run(actions.order_renewal, SERVED, within, ADMIN)
+    return await stage.store.run(actions.order_renewal, EDGE, within, ADMIN)
 
 
 async def renewal_requested(stream: Stream) -> Any:
@@ -162,7 +162,7 @@ async def test_renewal_order_reaches_only_agents_whose_certificate_is_older(stag
     assert not desired.HasField("renew_within")
     assert desired.renew_addons_before.ToDatetime(UTC) == given.before, "certificates of add-ons may be older"
     assert not (await stand_by(stage, renewed)).HasField("renew_within")
-    found = await stage.store.read(actions.renewal_progress, SERVED)
+    found = await stage.store.read(actions.renewal_progress, EDGE)
     assert [(holder.agent, holder.renewed) for holder in found.holders] == [("agent", True)]
 
 
@@ -173,7 +173,7 @@ async def test_agent_that_returns_after_the_deadline_gets_a_little_time_to_renew
     stream = await Stream.open(stage, credential)
     assert (await renewal_requested(stream)).renew_within.ToTimedelta() > LATE_RENEWAL
     assert (await stand_by(stage, credential)).renew_within.ToTimedelta() > LATE_RENEWAL
-    assert not [holder for holder in (await stage.store.read(actions.renewal_progress, SERVED)).holders if holder.renewed]
+    assert not [holder for holder in (await stage.store.read(actions.renewal_progress, EDGE)).holders if holder.renewed]
 
 
 async def test_connected_agents_of_an_outgoing_ca_are_asked_to_renew(stage: RpcStage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +192,6 @@ async def test_connected_agents_of_an_outgoing_ca_are_asked_to_renew(stage: RpcS
         pass
 
 
-EDGE = cluster_name("edge1")
 REVOKED = (grpc.StatusCode.UNAUTHENTICATED, "CertificateRevoked")
 EXPIRED = (grpc.StatusCode.UNAUTHENTICATED, "CertificateExpired")
 
