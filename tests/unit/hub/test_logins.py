@@ -72,6 +72,13 @@ TYPES = {
     JWT: ["TLSConfigurationValid", "IssuerURLValid", "DiscoveryURLValid", "JWKSFetchValid", "Ready"],
     WEBHOOK: ["TLSConfigurationValid", "EndpointURLValid", "WebhookConnectionValid", "Ready"],
 }
+GROUP = "login.open-cluster-management.io"
+TOKEN = "a-token-of-bob"  # noqa: S105 - of nobody
+FAILED = {"message": "authentication failed"}
+START = datetime(2026, 1, 1, tzinfo=UTC)
+HOOK = {"apiGroup": GROUP, "kind": "WebhookAuthenticator", "name": "hook"}
+USER: dict[str, Any] = {"username": "bob", "groups": ["ops"]}
+ACCOUNT = Actor("system:serviceaccount:a:b", ("system:serviceaccounts",), "uid-1")
 
 
 def named(rules: ClaimRules = RULES, **claims: Any) -> Named:
@@ -381,15 +388,6 @@ def test_what_the_controller_writes_itself_is_no_reason_to_look_again() -> None:
     assert [wanted(first), wanted({**first, "status": {"phase": "Ready"}})] == [True, False]
     assert wanted({"metadata": {"name": "corp", "uid": "u", "generation": 2}})
     assert wanted({"metadata": {"name": "corp", "uid": "v", "generation": 2}})
-
-
-GROUP = "login.open-cluster-management.io"
-TOKEN = "a-token-of-bob"  # noqa: S105 - of nobody
-FAILED = {"message": "authentication failed"}
-START = datetime(2026, 1, 1, tzinfo=UTC)
-HOOK = {"apiGroup": GROUP, "kind": "WebhookAuthenticator", "name": "hook"}
-USER: dict[str, Any] = {"username": "bob", "groups": ["ops"]}
-ACCOUNT = Actor("system:serviceaccount:a:b", ("system:serviceaccounts",), "uid-1")
 
 
 class Webhook(JsonDocuments):

@@ -46,6 +46,22 @@ WORKS = Condition("Works", conditions.TRUE, "Seen", "")
 FAILS = Condition("Works", conditions.FALSE, "NotSeen", "x" * 100)
 _PARTS = ("lastTransitionTime", "message", "reason", "status", "type")
 CONDITION: dict[str, Any] = {".": {}, **{f"f:{name}": {} for name in _PARTS}}
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+DOCUMENT: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Thing",
+    "metadata": {"name": "a", "namespace": "n", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 3},
+    "spec": {"size": 1},
+    "status": {"conditions": [{"type": "Ready", "status": "True"}], "size": 1},
+}
+STAMP, EARLIER = "2026-01-02T03:04:05Z", "2025-12-31T00:00:00Z"
+TYPE = {"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster"}
+UNLIKE_ANY_RULE: dict[str, Any] = {
+    "hubAcceptsClient": True,
+    "leaseDurationSeconds": -1,
+    "managedClusterClientConfigs": [{"url": "http://b"}],
+    "taints": [{"key": "a", "effect": "NoSelect"}, {"key": "a", "effect": "NoSelect", "timeAdded": "2020-01-01T00:00:00Z"}],
+}
 
 
 def config_map(**changed: Any) -> dict[str, Any]:
@@ -90,16 +106,6 @@ def test_finalizer_holds_an_object_and_one_without_goes_at_once(store: InlineSto
     remove(store)
     with pytest.raises(NotFoundError, match='configmaps "settings" not found'):
         store.transact(lambda tx: objects.find(tx, CONFIG_MAPS, KEY))
-
-
-NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-DOCUMENT: dict[str, Any] = {
-    "apiVersion": "v1",
-    "kind": "Thing",
-    "metadata": {"name": "a", "namespace": "n", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 3},
-    "spec": {"size": 1},
-    "status": {"conditions": [{"type": "Ready", "status": "True"}], "size": 1},
-}
 
 
 def stamped(new: dict[str, Any], old: dict[str, Any] | None, *, generations: bool = True) -> dict[str, Any]:
@@ -193,16 +199,6 @@ def test_byte_by_byte_it_does_not_fill_what_is_left_for_operators(accepted: Inli
     report(accepted, length(accepted))
     check_refusal(TooLargeError, report, accepted, length(accepted) + 100, match="an agent may fill")
     report(accepted, length(accepted) - 1)
-
-
-STAMP, EARLIER = "2026-01-02T03:04:05Z", "2025-12-31T00:00:00Z"
-TYPE = {"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster"}
-UNLIKE_ANY_RULE: dict[str, Any] = {
-    "hubAcceptsClient": True,
-    "leaseDurationSeconds": -1,
-    "managedClusterClientConfigs": [{"url": "http://b"}],
-    "taints": [{"key": "a", "effect": "NoSelect"}, {"key": "a", "effect": "NoSelect", "timeAdded": "2020-01-01T00:00:00Z"}],
-}
 
 
 def cluster(name: str = "edge", **spec: Any) -> dict[str, Any]:

@@ -29,6 +29,14 @@ from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer
 ME, OTHER, THIRD = HubId("hub-a"), HubId("hub-b"), HubId("hub-c")
 NONE, GRACE, WINDOW = timedelta(), timedelta(seconds=300), timedelta(seconds=1)
 UID = "uid-1"
+HERE = HubId("aaaa-1")
+ENDS = datetime(2026, 12, 1, tzinfo=UTC)
+LIST = (
+    ReportedHub(HERE, "eu-1", "https://eu-1:6443", AgentHubState.READY, ENDS),
+    ReportedHub("bbbb-2", "eu-2", "https://eu-2:6443", AgentHubState.READY, ENDS),
+    ReportedHub("bbcc-3", "eu-3", "https://eu-3:6443", AgentHubState.NOT_ACCEPTED),
+    ReportedHub("", "us-1", "https://us-1:6443", AgentHubState.REGISTERING),
+)
 
 
 @pytest.fixture
@@ -131,16 +139,6 @@ def test_only_its_own_accepted_cluster_stands_by_for_a_valid_hub(accepted: Inlin
     check_refusal(NotFoundError, stand_by, accepted, OTHER, 7, cluster=ClusterName("gone"))
     newcomer.accept(accepted=False)
     check_refusal(ForbiddenError, stand_by, accepted, OTHER, 7, match="hubctl accept edge")
-
-
-HERE = HubId("aaaa-1")
-ENDS = datetime(2026, 12, 1, tzinfo=UTC)
-LIST = (
-    ReportedHub(HERE, "eu-1", "https://eu-1:6443", AgentHubState.READY, ENDS),
-    ReportedHub("bbbb-2", "eu-2", "https://eu-2:6443", AgentHubState.READY, ENDS),
-    ReportedHub("bbcc-3", "eu-3", "https://eu-3:6443", AgentHubState.NOT_ACCEPTED),
-    ReportedHub("", "us-1", "https://us-1:6443", AgentHubState.REGISTERING),
-)
 
 
 @pytest.fixture

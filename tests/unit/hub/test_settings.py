@@ -82,14 +82,8 @@ def test_all_problems_are_reported_at_once_with_their_sources(file: Path) -> Non
         file.unlink() if content is None else file.write_text(content)
         load({}, file, {})
 
-    mapping = "must be a mapping"
-    rows = (
-        ("[", "is not YAML"),
-        ("- a\n- b\n", mapping),
-        ("1: 2\n", "no such setting"),
-        (None, "cannot be read: No such file"),
-    )
-    check_refusals(InvalidError, read, rows)
+    rows = [("[", "is not YAML"), ("- a\n- b\n", "must be a mapping"), ("1: 2\n", "no such setting")]
+    check_refusals(InvalidError, read, [*rows, (None, "cannot be read: No such file")])
 
 
 def test_no_refusal_of_a_setting_is_in_the_terms_of_python() -> None:

@@ -36,6 +36,8 @@ from tests.fakes.hub import MemoryHub, MemoryHubClient, MemorySession
 from tests.fakes.several import Several
 from tests.fakes.stage import OWNER, SLOT, Stage, availability, is_available, nothing_pends, until
 
+MESSAGE = "revoked, and this bootstrap credential is older: have a new one made"
+
 
 async def test_agent_registers_stores_its_credential_in_ocms_layout_and_reports_available(stage: Stage) -> None:
     async with stage.at_work() as agent:
@@ -348,9 +350,6 @@ async def test_agent_that_has_the_session_logs_once_that_another_one_was_refused
             await until(lambda: len(stage.hub.session.beats) > beats + 2)
     told = [line["message"] for line in logs if line["event"] == "agent.second_refused"]
     assert told == [stage.hub.second_agent]
-
-
-MESSAGE = "revoked, and this bootstrap credential is older: have a new one made"
 
 
 async def test_certificate_is_replaced_in_time_and_not_before_and_the_session_moves_to_it(stage: Stage) -> None:

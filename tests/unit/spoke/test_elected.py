@@ -314,19 +314,10 @@ def proc_of(folder: Path, *, stat: str | None) -> Path:
 def test_process_is_gone_only_where_that_can_be_known(tmp_path: Path) -> None:
     lives = "7 (spoke (x)) S"
     mine = "process boot-1/pid:[1] 7 500 x"
-    rows = [
-        (mine, lives, False),
-        ("process boot-1/pid:[1] 7 499 x", lives, True),
-        (mine, None, True),
-        (mine, "7 (spoke) Z", True),
-    ]
-    others = (
-        "process boot-0/pid:[1] 7 500 x",
-        "process boot-1/pid:[2] 7 500 x",
-        "a uuid",
-        "",
-        "process boot-1/pid:[1] seven 500 x",
-    )
+    rows = [(mine, lives, False), (mine, None, True), (mine, "7 (spoke) Z", True)]
+    rows += [("process boot-1/pid:[1] 7 499 x", lives, True)]
+    processes = ("boot-0/pid:[1] 7", "boot-1/pid:[2] 7", "boot-1/pid:[1] seven")
+    others = ("a uuid", "", *(f"process {each} 500 x" for each in processes))
     rows += [(other, None, False) for other in others]
     found = [is_gone(name, proc_of(tmp_path / str(at), stat=stat)) for at, (name, stat, _) in enumerate(rows)]
     assert found == [gone for _, _, gone in rows]

@@ -49,6 +49,14 @@ CLUSTER = ClusterName("berlin")
 LABEL = hub_label(HUB_ID, "https://hub")
 A, B = ManagedNamespace("a", "blue"), ManagedNamespace("b", "blue")
 NOTES = {"agent.open-cluster-management.io/site": "b"}
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+AHEAD = timedelta(seconds=0.7)
+LATE = timedelta(milliseconds=15)
+"""What a loop of tests takes from one look to the next, at most."""
+
+moments = st.datetimes(datetime(2020, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - the zone is beside it
+intervals = st.timedeltas(timedelta(seconds=10), timedelta(minutes=30))
+draws = st.floats(0, 1, exclude_max=True)
 
 
 def session() -> MemorySession:
@@ -162,16 +170,6 @@ async def test_hub_that_does_not_acknowledge_is_lost_as_silent_only_while_the_cl
         lease.accept(accepted=False)
         done, _ = await asyncio.wait([task], timeout=60)
         assert not done
-
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-AHEAD = timedelta(seconds=0.7)
-LATE = timedelta(milliseconds=15)
-"""What a loop of tests takes from one look to the next, at most."""
-
-moments = st.datetimes(datetime(2020, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - the zone is beside it
-intervals = st.timedeltas(timedelta(seconds=10), timedelta(minutes=30))
-draws = st.floats(0, 1, exclude_max=True)
 
 
 def past_step(moment: datetime) -> timedelta:

@@ -55,6 +55,13 @@ RESTS = Pause(timedelta(seconds=30), timedelta(minutes=1), jitter=0)
 OPTIONS = Hubs()
 WHOLE = OPTIONS.patience.total_seconds()
 AT_A = AgentState(A, owner=A)
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+READY, NOT_ACCEPTED, REGISTERING = HubState.READY, HubState.NOT_ACCEPTED, HubState.REGISTERING
+DENIED, UNREACHABLE, LOST = HubState.DENIED, HubState.UNREACHABLE, HubState.LOST
+USUAL = HubSelectionPolicy()
+WAITING = HubSelectionPolicy(unaccepted=Unaccepted.WAIT)
+BACK = HubSelectionPolicy(fail_back_after=timedelta(minutes=5))
+ALONE = HubSelectionPolicy(registers_ahead=False)
 
 
 def test_renewal_threshold_is_drawn_once_per_serial_and_spread_over_the_window() -> None:
@@ -190,15 +197,6 @@ def test_claims_are_reserved_first_sorted_and_custom_ones_are_cut() -> None:
     exposed = [claim.name for claim in exposed_claims(claims, rules)]
     assert exposed == ["id.k8s.io", "product.open-cluster-management.io", "x.mine.io", "a", "b"]
     assert truncated_claims(claims, rules) == 2
-
-
-MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
-READY, NOT_ACCEPTED, REGISTERING = HubState.READY, HubState.NOT_ACCEPTED, HubState.REGISTERING
-DENIED, UNREACHABLE, LOST = HubState.DENIED, HubState.UNREACHABLE, HubState.LOST
-USUAL = HubSelectionPolicy()
-WAITING = HubSelectionPolicy(unaccepted=Unaccepted.WAIT)
-BACK = HubSelectionPolicy(fail_back_after=timedelta(minutes=5))
-ALONE = HubSelectionPolicy(registers_ahead=False)
 
 
 def hub(name: str, state: HubState = READY, *, rests: float = 0, ready_for: float | None = None) -> HubCandidate:

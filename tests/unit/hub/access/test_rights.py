@@ -73,6 +73,7 @@ REQUESTS = GroupResource("certificates.k8s.io", "certificatesigningrequests")
 ACCEPT = "update managedclusters/accept.register.open-cluster-management.io edge1"
 RULES = GroupResource("hub.open-cluster-management.io", "approvalrules")
 SIGNER = "kubernetes.io/kube-apiserver-client"
+OTHER_REQUESTS = (*(f"{CLUSTER_LABEL}{end}" for end in ("=edge2", " in (edge1,edge2)", "!=edge2", "")), "a=b")
 
 
 def asked(text: str, **more: str) -> Attributes:
@@ -110,9 +111,6 @@ def test_an_agent_sees_its_own_cluster_and_acceptance_grants_the_rest() -> None:
     other = agent(own="b")
     assert [question for question in every if other.allow(asked(question, label_selector=OWN))] == []
     assert not other.asks_for_request(asked("get csr x"))
-
-
-OTHER_REQUESTS = (*(f"{CLUSTER_LABEL}{end}" for end in ("=edge2", " in (edge1,edge2)", "!=edge2", "")), "a=b")
 
 
 def test_an_agent_selects_its_own_cluster_and_requests() -> None:

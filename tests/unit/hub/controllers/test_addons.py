@@ -29,6 +29,10 @@ STATES = {"well": "available", "ill": "unhealthy", "lost": "unreachable", "new":
 BY_TOKEN = [{"type": "kubeClient", "kubeClient": {"driver": "token"}}]
 BY_CERTIFICATE = [{"type": "kubeClient", "kubeClient": {"driver": "csr"}}]
 NAMES: dict[Kind, str] = {SERVICE_ACCOUNTS: "x-agent", ROLES: "x-token-role", ROLE_BINDINGS: "x-token-role"}
+Document = dict[str, Any]
+SIGNER = "kubernetes.io/kube-apiserver-client"
+CONDITION = {**Condition("Available", "True", "Fine", "").to_document(), "lastTransitionTime": "2026-01-01T00:00:00Z"}
+HASH = {"name": "settings", "namespace": "default", "specHash": "abc"}
 
 
 def says(hub: Hub, verdict: Condition = cluster_rules.AVAILABLE) -> None:
@@ -271,12 +275,6 @@ async def test_in_a_namespace_that_ends_nothing_is_made(hub: Hub, by_token: Flee
     await by_token.settle()
     assert SERVICE_ACCOUNTS not in parts(hub)
     assert infrastructure(hub)[0] == "False"
-
-
-Document = dict[str, Any]
-SIGNER = "kubernetes.io/kube-apiserver-client"
-CONDITION = {**Condition("Available", "True", "Fine", "").to_document(), "lastTransitionTime": "2026-01-01T00:00:00Z"}
-HASH = {"name": "settings", "namespace": "default", "specHash": "abc"}
 
 
 def maybe(chance: random.Random, **choices: Sequence[Any]) -> Document:

@@ -368,10 +368,8 @@ async def test_a_profile_says_what_its_cluster_says(hub: Hub, work: Fleetwork) -
     shown = profile(hub, "a", "p")["status"]
     assert shown["version"] == {"kubernetes": "v1.36.1"}
     assert shown["properties"] == status["clusterClaims"], "in the cluster's own order"
-    assert {entry["type"]: entry["status"] for entry in shown["conditions"]} == {
-        "ControlPlaneHealthy": "True",
-        "Joined": "True",
-    }
+    healthy = {"ControlPlaneHealthy": "True", "Joined": "True"}
+    assert {entry["type"]: entry["status"] for entry in shown["conditions"]} == healthy
 
 
 async def test_a_profile_that_somebody_deletes_or_edits_comes_back(hub: Hub, work: Fleetwork) -> None:
