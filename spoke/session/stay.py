@@ -111,8 +111,12 @@ class Stay(HubEvents):
         try:
             self._run = SessionRun(link, self._agent, self._member, events=self, rotation=self._rotation)
             after = await self._run.run()
-            if after.connection.hub_id != link.connection.hub_id:
-                await link.session.farewell(after.connection.hub_id, after.owner.epoch)
+            try:
+                if after.connection.hub_id != link.connection.hub_id:
+                    await link.session.farewell(after.connection.hub_id, after.owner.epoch)
+            except BaseException:
+                await after.close()
+                raise
             return after
         finally:
             self._run = None

@@ -129,6 +129,23 @@ async def test_agent_that_stops_while_a_move_ends_leaves_no_session_open(
     assert world["b"].open_sessions == []
 
 
+async def test_agent_that_stops_during_its_farewell_leaves_no_session_open(
+    world: Several, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world.running():
+        await world.ready()
+        left, begun = world["a"].session, asyncio.Event()
+
+        async def unanswered(_hub_id: HubId, _epoch: int) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(left, "farewell", unanswered)
+        left.drain(world["b"].hub_id)
+        await begun.wait()
+    assert world["b"].open_sessions == []
+
+
 async def test_a_withdrawn_acceptance_is_waited_for_if_so_wished(world: Several) -> None:
     world.options = with_hubs(NAMED, policy=HubSelectionPolicy(unaccepted=Unaccepted.WAIT))
     async with world.running():
