@@ -43,7 +43,7 @@ mutations: $(VENV)/.dev ## apply each patch of tests/mutations to a copy and see
 	$(BIN)/python -m tests.mutations $(ARGS)
 
 .PHONY: check
-check: $(VENV)/.dev ## format, lint, types, import contracts, generated code and pages, functions named in docs/explanation
+check: $(VENV)/.dev ## format, lint, types, import contracts, generated code and pages, functions named in docs/explanation, words in names
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -51,6 +51,7 @@ check: $(VENV)/.dev ## format, lint, types, import contracts, generated code and
 	@$(MAKE) --no-print-directory drift
 	@$(BIN)/python -m hubctl.reference --check
 	@$(BIN)/python -m tests.walks
+	@$(BIN)/python -m tests.vocabulary
 
 .PHONY: format
 format: $(VENV)/.dev ## format and mend what ruff can mend

@@ -22,7 +22,7 @@ from bench.door import BATCH, Client, document, put_new, settle
 from bench.stage import CLUSTERS, Stage, cpu_seconds, report, staged
 from hub.api.liveness import Beat
 from hub.api.managedclusters.agent_annotations import AGENT_VERSION
-from hub.api.query.expressions import Facet
+from hub.api.query.expressions import FieldReference
 from hub.api.query.parsing import groups_of, sort_of, where_of
 from hub.ports import Transaction
 from hub.store import SqlStore
@@ -58,7 +58,7 @@ class Question:
         return not (self.where or self.labels or self.fields or self.sort_by or self.group_by)
 
     @property
-    def facets(self) -> Sequence[Facet]:
+    def facets(self) -> Sequence[FieldReference]:
         return groups_of(self.group_by)
 
     def query(self, now: datetime) -> Query:

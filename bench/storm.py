@@ -54,7 +54,7 @@ async def _storm(folder: Path, database: str, agents: int) -> dict[str, float]:
 
 async def _killed(replicas: Replicas, crowd: Crowd) -> dict[str, float]:
     victim, left = replicas.all
-    opened = {name: tally.opened for name, tally in crowd.tallies.items()}
+    opened = {name: tally.opened for name, tally in crowd.use_counts.items()}
     before = cpu_seconds(left.process.pid)
     killed = time.monotonic()
     victim.process.send(signal.SIGKILL)
@@ -62,7 +62,7 @@ async def _killed(replicas: Replicas, crowd: Crowd) -> dict[str, float]:
     back: dict[str, float] = {}
     while time.monotonic() - killed < BACK_WITHIN and (not back or len(back) < len(reopened) or _lost(crowd, opened, killed)):
         now = time.monotonic() - killed
-        for name, tally in crowd.tallies.items():
+        for name, tally in crowd.use_counts.items():
             if tally.opened > opened[name]:
                 reopened.setdefault(name, now)
                 if tally.heard > killed + reopened[name] and name not in back:
@@ -70,7 +70,7 @@ async def _killed(replicas: Replicas, crowd: Crowd) -> dict[str, float]:
         await asyncio.sleep(POLL_SECONDS)
     await victim.process.ended()
     return {
-        "agents": len(crowd.tallies),
+        "agents": len(crowd.use_counts),
         "of_the_dead_replica": len(reopened),
         **_spread("session_open", reopened),
         **_spread("back", back),
@@ -82,7 +82,7 @@ async def _killed(replicas: Replicas, crowd: Crowd) -> dict[str, float]:
 
 def _lost(crowd: Crowd, opened: Mapping[str, int], killed: float) -> bool:
     """Whether an agent has neither beaten nor reconnected since."""
-    return any(tally.heard <= killed + 2.0 and tally.opened == opened[name] for name, tally in crowd.tallies.items())
+    return any(tally.heard <= killed + 2.0 and tally.opened == opened[name] for name, tally in crowd.use_counts.items())
 
 
 def _spread(name: str, found: Mapping[str, float]) -> dict[str, float]:

@@ -22,7 +22,7 @@ import click
 from bench.stage import Stage, cpu_seconds, free_port, is_ready, postgres_for_hubs, staged
 from hollow.demo.processes import Child
 from hub.ports import Leaders
-from hub.store.writer.leader_lock_connection import SqlLifeline
+from hub.store.writer.leader_lock_connection import SqlLeaderLockConnection
 from machinery.election import KUBERNETES
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Trial:
     stage: Stage
     ways: Mapping[str, tuple["Way", str]]
     """Each replica's own way to the database, and its URL."""
-    lifeline: SqlLifeline
+    lifeline: SqlLeaderLockConnection
     replicas: dict[str, Child] = field(default_factory=dict)
     ports: dict[str, int] = field(default_factory=dict)
 
@@ -122,7 +122,7 @@ async def _measure(trials: int) -> None:
         async with AsyncExitStack() as stack, staged() as stage:
             stage.shared_keys()
             ways = {name: await stack.enter_async_context(postgres_path(url)) for name in REPLICAS}
-            trial = Trial(stage, ways, SqlLifeline(url, lease=KUBERNETES.lease))
+            trial = Trial(stage, ways, SqlLeaderLockConnection(url, lease=KUBERNETES.lease))
             for name in REPLICAS:
                 await trial.start(name)
             click.echo(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")

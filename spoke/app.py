@@ -28,7 +28,7 @@ from spoke.domain.schedule import Detection
 from spoke.domain.status import ClusterClaimRules
 from spoke.observability.event_recorder import KubeEvents
 from spoke.observability.progress import AgentProgress
-from spoke.options import AddOnCare, AgentOptions, Hubs, World
+from spoke.options import AddOnOptions, AgentOptions, Hubs, World
 from spoke.ports.cluster import Attest, RefusedSecretError, Secrets
 from spoke.ports.hub import ClientIdentity, Dial, HubAddress, HubClient
 from spoke.settings import SpokeSettings
@@ -122,7 +122,7 @@ def options_of(settings: SpokeSettings) -> AgentOptions:
         endpoints=tuple(ExternalEndpoint(url, ca) for url in settings.spoke_external_server_urls),
         annotations=settings.cluster_annotations,
         labels=settings.cluster_labels,
-        addons=AddOnCare(
+        addons=AddOnOptions(
             enabled=gates_of(settings.feature_gates).addon_management,
             driver=settings.addon_kubeclient_registration_auth,
             token_lifetime=timedelta(seconds=settings.addon_token_expiration_seconds),

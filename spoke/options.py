@@ -59,7 +59,7 @@ class Hubs:
 
 
 @dataclass(frozen=True, slots=True)
-class AddOnCare:
+class AddOnOptions:
     """Settings for all add-ons."""
 
     enabled: bool = True
@@ -80,7 +80,7 @@ class AgentOptions:
     labels: Mapping[str, str] = field(default_factory=dict)
     claims: ClusterClaimRules = field(default_factory=ClusterClaimRules)
     resync: timedelta = timedelta(minutes=1)
-    addons: AddOnCare = field(default_factory=AddOnCare)
+    addons: AddOnOptions = field(default_factory=AddOnOptions)
     pauses: Pauses = Pauses()
     reach: Reach = HOWEVER
     hubs: Hubs = field(default_factory=Hubs)

@@ -21,7 +21,8 @@ def words_of(name: str) -> list[str]:
 
 
 def vocabulary() -> frozenset[str]:
-    listed = (ROOT / "tests" / "vocabulary.txt").read_text().split()
+    lines = (ROOT / "tests" / "vocabulary.txt").read_text().splitlines()
+    listed = " ".join(line for line in lines if not line.startswith("#")).split()
     terms = TERM.findall((ROOT / "docs" / "reference" / "glossary.md").read_text())
     return frozenset(listed).union(*(words_of(term) for term in terms))
 

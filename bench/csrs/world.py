@@ -46,7 +46,7 @@ POSTED, RECOVERY = "posted", "recovery"
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class RequesterRecord:
     """A requester. `clusters`: those it may have a certificate for; empty: any. `barred`: none at all."""
 
     name: str
@@ -66,7 +66,7 @@ class Attempt:
     """One request as it is submitted: by gRPC, or posted to the Kubernetes API."""
 
     pem: bytes
-    asker: Asker
+    asker: RequesterRecord
     cluster: str
     agent: str
     uid: str
@@ -118,16 +118,16 @@ class World:
         token, _ = self._run(credentials.create_token, credentials.CredentialTerms(TOKENS, None, timedelta(hours=1)), "ann")
         recovery = self._newest(EDGE, Purpose.RECOVERY)
         self.askers = [
-            Asker("agent", edge, edge.user, edge.groups, frozenset((EDGE,))),
-            Asker("unbound credential", unbound, unbound.user, unbound.groups),
-            Asker("bound credential", bound := self._credential(NEW), bound.user, bound.groups, frozenset((NEW,))),
-            Asker("token", None, bootstrap_user(token.id), (), frozenset((TOKENS,))),
-            Asker("operator", self._record(operator.serial), "ann", ("system:masters",)),
-            Asker("user", None, "eve", ("system:authenticated",)),
-            Asker(RECOVERY, recovery, recovery.user, (), frozenset((EDGE,))),
-            Asker("revoked agent", self._record(gone.serial), gone.user, gone.groups, barred=True),
-            Asker("revoked credential", self._record(revoked.serial), revoked.user, revoked.groups, barred=True),
-            Asker("spent credential", spent, spent.user, spent.groups, frozenset((OTHER,))),
+            RequesterRecord("agent", edge, edge.user, edge.groups, frozenset((EDGE,))),
+            RequesterRecord("unbound credential", unbound, unbound.user, unbound.groups),
+            RequesterRecord("bound credential", bound := self._credential(NEW), bound.user, bound.groups, frozenset((NEW,))),
+            RequesterRecord("token", None, bootstrap_user(token.id), (), frozenset((TOKENS,))),
+            RequesterRecord("operator", self._record(operator.serial), "ann", ("system:masters",)),
+            RequesterRecord("user", None, "eve", ("system:authenticated",)),
+            RequesterRecord(RECOVERY, recovery, recovery.user, (), frozenset((EDGE,))),
+            RequesterRecord("revoked agent", self._record(gone.serial), gone.user, gone.groups, barred=True),
+            RequesterRecord("revoked credential", self._record(revoked.serial), revoked.user, revoked.groups, barred=True),
+            RequesterRecord("spent credential", spent, spent.user, spent.groups, frozenset((OTHER,))),
         ]
 
     def _run(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -4,7 +4,7 @@ from hub.access.limits import AccessLimits, LimitConfig
 from hub.access.peers import Peers
 from hub.access.rules import (
     check_agents_door,
-    check_greeting,
+    check_hub_reader,
     check_operator,
     check_recovery_view,
     check_registration,
@@ -21,7 +21,7 @@ __all__ = [
     "LimitConfig",
     "Peers",
     "check_agents_door",
-    "check_greeting",
+    "check_hub_reader",
     "check_operator",
     "check_recovery_view",
     "check_registration",

@@ -118,5 +118,5 @@ def _view(tx: Transaction, cluster: ClusterName) -> ClusterView:
     if stored is None:
         return ClusterView(accepted=False, agent=own)
     accepted, leaving = clusters.is_accepted(stored.document), doc.is_deleting(stored.document)
-    denied = not accepted and clusters.was_judged(stored.document)
+    denied = not accepted and clusters.was_ever_accepted(stored.document)
     return ClusterView(accepted and not leaving, own, denied, accepted and leaving)

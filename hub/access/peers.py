@@ -139,7 +139,7 @@ class Peers:
             self._unknown = {key: until for key, until in self._unknown.items() if until > now}
 
     def _is_fresh(self, known: _Known) -> bool:
-        most = FRESH + RARELY if self._poller.is_told else FRESH
+        most = FRESH + RARELY if self._poller.is_notified else FRESH
         return self._clock.monotonic() - max(known.read_at, self._polled_at) < most.total_seconds()
 
     async def _read(self, certificate: bytes) -> CertificateRecord:

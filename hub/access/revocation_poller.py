@@ -52,7 +52,7 @@ class RevocationPoller:
         self._is_told: Callable[[], bool] = lambda: False
 
     @property
-    def is_told(self) -> bool:
+    def is_notified(self) -> bool:
         """Whether notifications work and the last read succeeded, so that reads are rare."""
         return self._is_told() and not self._once.text
 
@@ -60,7 +60,7 @@ class RevocationPoller:
         """Calls `look` until cancelled: at once, soon after every revocation on any replica, and periodically."""
         loop, word = asyncio.get_running_loop(), asyncio.Event()
         far_due = loop.time()
-        with self._store.told_of_revocations(word.set) as self._is_told:
+        with self._store.subscribe_to_revocations(word.set) as self._is_told:
             while True:
                 word.clear()
                 far = loop.time() >= far_due
@@ -75,7 +75,7 @@ class RevocationPoller:
                         log.info(self._recovery)
                     if far:
                         far_due = loop.time() + AFRESH.total_seconds()
-                    wait = min(until_tick(max(self._poll, RARELY) if self.is_told else self._poll), far_due - loop.time())
+                    wait = min(until_tick(max(self._poll, RARELY) if self.is_notified else self._poll), far_due - loop.time())
                 await _heard(word, wait)
                 if word.is_set():
                     far_due = min(far_due, loop.time() + SOON.total_seconds())

@@ -36,7 +36,7 @@ BY_ROLES = frozenset((Purpose.OPERATOR, Purpose.LOGIN))
 
 
 @dataclass(frozen=True, slots=True)
-class CallerStanding:
+class CallerRecord:
     """The hub's records of a caller. A bootstrap credential without a cluster is not bound to one cluster name."""
 
     purpose: Purpose
@@ -69,7 +69,7 @@ class Rights:
     namespaced: tuple[PolicyRule, ...] = ()
     selects: tuple[PolicyRule, ...] = ()
     """Rules for requests that select one object by name; the name may be any."""
-    standing: CallerStanding | None = None
+    standing: CallerRecord | None = None
     """The caller whose certificate requests may be read; None: none may."""
     foreseen: tuple[PolicyRule, ...] = ()
     """Rules for access reviews that name no object: allowed if some object would be. OCM's agent makes such reviews."""
@@ -87,7 +87,7 @@ class Rights:
         at_home = bool(self.namespace) and asked.namespace == self.namespace
         return at_home and any(rule.allows(asked) for rule in self.namespaced)
 
-    def asks_for_request(self, asked: Attributes) -> bool:
+    def is_request_read(self, asked: Attributes) -> bool:
         """Whether the request is `get` of one CertificateSigningRequest, which `own_request` decides."""
         one = asked.verb == "get" and bool(asked.name) and not asked.subresource
         return one and (asked.group, asked.resource) == (CSRS, REQUESTS) and self.standing is not None
@@ -128,29 +128,29 @@ def selected_cluster(selector: str) -> ClusterName | None:
     return ClusterName(named[0]) if named and named[0] else None
 
 
-def standing_of(holder: object) -> CallerStanding | None:
+def caller_record_of(holder: object) -> CallerRecord | None:
     """Returns the standing of a holder by its record; None: rights come from roles alone."""
-    if isinstance(holder, CallerStanding):
+    if isinstance(holder, CallerRecord):
         return holder
     if isinstance(holder, CredentialRecord):
         credential = holder.id if holder.cluster is None else None
-        return CallerStanding(Purpose.BOOTSTRAP, holder.cluster, user=bootstrap_user(holder.id), credential=credential)
+        return CallerRecord(Purpose.BOOTSTRAP, holder.cluster, user=bootstrap_user(holder.id), credential=credential)
     if isinstance(holder, CertificateRecord) and holder.purpose not in BY_ROLES:
         unbound = holder.purpose is Purpose.BOOTSTRAP and holder.cluster is None
         credential = holder.credential if unbound else None
-        return CallerStanding(holder.purpose, holder.cluster, holder.agent, holder.user, credential)
+        return CallerRecord(holder.purpose, holder.cluster, holder.agent, holder.user, credential)
     return None
 
 
-def named_standing(user: str, groups: tuple[str, ...]) -> CallerStanding | None:
+def caller_record_by_name(user: str, groups: tuple[str, ...]) -> CallerRecord | None:
     """Returns the standing of an agent by its names, for access reviews, which give only names."""
     agent = parse_agent_user(user)
     if agent is None or cluster_group(agent[0]) not in groups:
         return None
-    return CallerStanding(Purpose.AGENT, agent[0], agent[1], user)
+    return CallerRecord(Purpose.AGENT, agent[0], agent[1], user)
 
 
-def rights_of(standing: CallerStanding, view: ClusterView | None, groups: Groups) -> Rights:
+def rights_of(standing: CallerRecord, view: ClusterView | None, groups: Groups) -> Rights:
     """Returns the rights of a caller. `view`: of its cluster, needed for agents only."""
     if standing.purpose is Purpose.BOOTSTRAP:
         return _bootstrap_rights(standing, groups)
@@ -160,12 +160,12 @@ def rights_of(standing: CallerStanding, view: ClusterView | None, groups: Groups
 
 
 @lru_cache(maxsize=4096)
-def _visitor_rights(standing: CallerStanding, groups: Groups) -> Rights:
+def _visitor_rights(standing: CallerRecord, groups: Groups) -> Rights:
     return Rights((PolicyRule(READ, (groups.clusters,), ("managedclusters",), (str(standing.cluster),)),))
 
 
 @lru_cache(maxsize=4096)
-def _agent_rights(standing: CallerStanding, groups: Groups) -> Rights:
+def _agent_rights(standing: CallerRecord, groups: Groups) -> Rights:
     own = (str(standing.cluster),)
     return Rights(
         rules=(
@@ -186,7 +186,7 @@ def _agent_rights(standing: CallerStanding, groups: Groups) -> Rights:
 
 
 @lru_cache(maxsize=4096)
-def _bootstrap_rights(standing: CallerStanding, groups: Groups) -> Rights:
+def _bootstrap_rights(standing: CallerRecord, groups: Groups) -> Rights:
     """A credential that is not bound to a name may read clusters only by name, one at a time."""
     bound = standing.cluster is not None
     names = (str(standing.cluster),) if bound else ()

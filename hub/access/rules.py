@@ -32,7 +32,7 @@ def check_agents_door(record: CertificateRecord) -> None:
         raise _wrong_purpose(record, "ask anything at the agents' door")
 
 
-def check_greeting(record: CertificateRecord) -> None:
+def check_hub_reader(record: CertificateRecord) -> None:
     """Raises ForbiddenError unless the holder may ask for the identity of this hub."""
     if record.purpose is Purpose.RECOVERY:
         raise _wrong_purpose(record, "do anything but recover")

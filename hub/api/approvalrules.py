@@ -41,7 +41,7 @@ class RuleVerdict(StrEnum):
     APPROVE = "Approve"
 
 
-class AskerKind(StrEnum):
+class RequesterKind(StrEnum):
     """Kind of a requester. AGENT: the cluster's own agent, which renews."""
 
     CREDENTIAL = "BootstrapCredential"
@@ -51,10 +51,10 @@ class AskerKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class RequesterRecord:
     """The requester of a certificate, by the hub's records. `name`: a credential's id, else the user name."""
 
-    kind: AskerKind
+    kind: RequesterKind
     name: str
     user: str
     groups: tuple[str, ...] = ()
@@ -64,12 +64,12 @@ class Asker:
 class Requesters:
     """One entry of `spec.requesters`. Without a name it matches any requester of the kind."""
 
-    kind: AskerKind
+    kind: RequesterKind
     name: str = ""
 
-    def include(self, asker: Asker) -> bool:
-        if self.kind is AskerKind.GROUP:
-            return asker.kind is AskerKind.USER and self.name in asker.groups
+    def include(self, asker: RequesterRecord) -> bool:
+        if self.kind is RequesterKind.GROUP:
+            return asker.kind is RequesterKind.USER and self.name in asker.groups
         return asker.kind is self.kind and self.name in ("", asker.name)
 
 
@@ -81,7 +81,7 @@ class RuleInput:
     document: Document | None
     now: datetime
     request: Document | None = None
-    asker: Asker | None = None
+    asker: RequesterRecord | None = None
     agent: str = ""
 
 
@@ -109,10 +109,10 @@ class ApprovalRule:
             and (self.condition is None or self.condition.holds(values_of(candidate)))
         )
 
-    def _fits_asker(self, verdict: RuleVerdict, asker: Asker | None) -> bool:
+    def _fits_asker(self, verdict: RuleVerdict, asker: RequesterRecord | None) -> bool:
         if self.requesters:
             return asker is not None and any(each.include(asker) for each in self.requesters)
-        return verdict is RuleVerdict.ACCEPT or (asker is not None and asker.kind is AskerKind.CREDENTIAL)
+        return verdict is RuleVerdict.ACCEPT or (asker is not None and asker.kind is RequesterKind.CREDENTIAL)
 
     def _fits_labels(self, cluster: Document | None) -> bool:
         if self.selector is None:
@@ -176,7 +176,7 @@ CLUSTER_FIELDS = Fields(
 def values_of(candidate: RuleInput) -> dict[str, Any]:
     """Values of a candidate's fields; missing ones are absent."""
     asker, request = candidate.asker, candidate.request
-    credential = asker.name if asker is not None and asker.kind is AskerKind.CREDENTIAL else None
+    credential = asker.name if asker is not None and asker.kind is RequesterKind.CREDENTIAL else None
     return {
         "name": candidate.cluster,
         **(_cluster_values(candidate.document, candidate.now) if candidate.document is not None else {}),
@@ -250,15 +250,15 @@ def read_rule(document: Document) -> ApprovalRule:
 def _requesters(document: Document, causes: list[Cause]) -> Iterable[Requesters]:
     for index, entry in enumerate(doc.sequence(document, "spec", "requesters")):
         kind, name = str(entry.get("kind") or ""), str(entry.get("name") or "")
-        if kind not in set(AskerKind):
-            known = ", ".join(f'"{each}"' for each in AskerKind)
+        if kind not in set(RequesterKind):
+            known = ", ".join(f'"{each}"' for each in RequesterKind)
             what = f'Unsupported value: "{kind[:80]}": supported values: {known}'
             causes.append(Cause("FieldValueNotSupported", what, f"spec.requesters[{index}].kind"))
-        elif not name and kind in (AskerKind.USER, AskerKind.GROUP):
+        elif not name and kind in (RequesterKind.USER, RequesterKind.GROUP):
             what = f"Required value: a {kind} is named, whole and exactly"
             causes.append(Cause("FieldValueRequired", what, f"spec.requesters[{index}].name"))
         else:
-            yield Requesters(AskerKind(kind), name)
+            yield Requesters(RequesterKind(kind), name)
 
 
 def _selector(document: Document, causes: list[Cause]) -> LabelSelector | None:

@@ -27,7 +27,7 @@ def is_exported(cluster: Document) -> bool:
     return is_accepted(cluster) and not doc.is_deleting(cluster)
 
 
-def is_ours(profile: Document) -> bool:
+def is_managed_here(profile: Document) -> bool:
     """Whether this hub manages the profile; others are not changed."""
     return doc.mapping(profile, "spec", "clusterManager").get("name") == MANAGER
 

@@ -36,7 +36,7 @@ class EventRecord:
         digest = sha256("\0".join((str(uid), self.type, self.reason, self.message, *others)).encode()).hexdigest()[:16]
         return f"{doc.name(self.about)[:200]}.{digest}"
 
-    def brief(self) -> "EventRecord":
+    def trimmed_event(self) -> "EventRecord":
         """The same occurrence with only the parts of the object that an Event contains, to save memory while it is queued."""
         metadata = doc.mapping(self.about, "metadata")
         kept = {name: metadata[name] for name in ("name", "uid") if name in metadata}

@@ -92,7 +92,7 @@ class AgentSession:
         return self.session != session and (self.at, self.session) > (at, session)
 
 
-def could_tell(since: datetime | None, now: datetime) -> bool:
+def could_report(since: datetime | None, now: datetime) -> bool:
     """Whether every replica had time to update its row. Until then no silent replica counts as dead.
 
     `since`: since when the hub could write without a gap; None: it cannot write now.

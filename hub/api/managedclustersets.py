@@ -82,14 +82,14 @@ def _exclusive(name: str) -> LabelSelector:
     return LabelSelector((Requirement(LABEL, Operator.EQUALS, (name,)),))
 
 
-def emptiness(members: int) -> Condition:
+def empty_condition(members: int) -> Condition:
     """The condition of a set with this number of clusters."""
     if members:
         return Condition(EMPTY, FALSE, "ClustersSelected", f"{members} ManagedClusters selected")
     return Condition(EMPTY, TRUE, "NoClusterMatched", "No ManagedCluster selected")
 
 
-def boundness(*, exists: bool) -> Condition:
+def bound_condition(*, exists: bool) -> Condition:
     """The condition of a binding, depending on the existence of its set."""
     return Condition(BOUND, TRUE, "ClusterSetBound", "") if exists else Condition(BOUND, FALSE, "ClusterSetNotFound", "")
 

@@ -6,9 +6,9 @@ import click
 
 from hub.settings import HubSettings
 from hub.store.engine.engine import parse_url
-from hub.store.engine.file_lock import sole_user
+from hub.store.engine.file_lock import database_lock
 from hub.store.migrate import HEAD, Schema, pending
-from hub.store.migrate_url import look_at_schema, migrate_database
+from hub.store.migrate_url import migrate_database, schema_at
 from machinery.observability import logs
 
 DONE, TO_DO = 0, 1
@@ -19,13 +19,13 @@ def run(settings: HubSettings, *, check: bool) -> int:
     """Print the result and return the exit code. Raises MusterError."""
     url = parse_url(settings.store_url)
     if check:
-        return _check(look_at_schema(url))
+        return _check(schema_at(url))
     logs.configure(settings.log_level, settings.log_format)
     os.umask(PRIVATE)
-    before = look_at_schema(url)
-    with sole_user(settings.store_url):
+    before = schema_at(url)
+    with database_lock(settings.store_url):
         migrate_database(url)
-    click.echo(_done(before, look_at_schema(url)))
+    click.echo(_done(before, schema_at(url)))
     return DONE
 
 

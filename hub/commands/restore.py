@@ -17,7 +17,7 @@ from hub.replica.admin_kubeconfig import ADMIN_FILE
 from hub.settings import HubSettings
 from hub.store.backup.archive import Archive, Manifest
 from hub.store.backup.restore import Restored, RestoreTarget, restore_tables
-from hub.store.engine.file_lock import sole_user
+from hub.store.engine.file_lock import database_lock
 from machinery.errors import InvalidError, UnavailableError
 from machinery.meta.timestamps import format_time, parse_time
 from machinery.observability import logs
@@ -62,7 +62,7 @@ def _restored(wish: RestoreOptions, settings: HubSettings) -> Sequence[str]:
         lists = tuple(_read(file) for file in wish.lists)
         found = _keys(archive, wish)
         directory = stack.enter_context(DataDirectory(settings.data_dir, "hub"))
-        stack.enter_context(sole_user(settings.store_url))
+        stack.enter_context(database_lock(settings.store_url))
         folder = directory if settings.keys_dir is None else DataDirectory(settings.keys_dir, "hub")
         if archive.sealed is None and not wish.unverified:
             keys.check_proof(archive.proof, keys.read_seal(folder, settings.secrets_key_file), archive.digest, folder)

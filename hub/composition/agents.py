@@ -6,7 +6,7 @@ from hub.access.attestations import Attestor
 from hub.composition.core import HubCore
 from hub.grpc_door.calls import QUIET, Gate
 from hub.grpc_door.server import RpcDoor
-from hub.grpc_door.session.acknowledgements import Tempo
+from hub.grpc_door.session.acknowledgements import BeatRate
 from hub.grpc_door.session.changes import ChangeSubscriptions
 from hub.grpc_door.session.clock_reports import Clocks
 from hub.grpc_door.session.context import DoorContext, HubIdentity
@@ -60,7 +60,7 @@ async def build_agents_door(core: HubCore) -> AgentsDoor:
         gate=Gate(clock, min(QUIET, settings.shutdown_grace)),
         auditor=access.auditor,
         limits=access.limits,
-        tempo=Tempo(settings.beat_interval, settings.beats_per_second, sessions.__len__),
+        tempo=BeatRate(settings.beat_interval, settings.beats_per_second, sessions.__len__),
         default_lease_duration=settings.default_lease_duration,
         join_labels=settings.join_labels,
         standby_interval=settings.standby_interval,

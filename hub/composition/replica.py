@@ -54,7 +54,7 @@ def register_heartbeat(core: HubCore, agents: AgentsDoor, operators: OperatorsDo
     """The row of this replica in the database: written while it serves, and removed when it stops."""
     context, sessions, watches = core.context, agents.parts.sessions, operators.door.server.watches
     stats = ReplicaStats(context.clock, sessions=lambda: len(sessions), watches=lambda: len(watches))
-    callbacks = HeartbeatCallbacks(given_up=sessions.say_again, drained=agents.parts.cordon.order)
+    callbacks = HeartbeatCallbacks(given_up=sessions.rewrite_all, drained=agents.parts.cordon.order)
     heartbeat = ReplicaHeartbeat(core.resources.store, core.resources.me, context.server.signals, stats, callbacks)
     context.add_task("presence", heartbeat.run)
     context.server.flush.add("replica", heartbeat.leave)

@@ -17,7 +17,7 @@ from hub.metrics.fleet import add_fleet
 from hub.metrics.replica import add_database
 from hub.ports import Store
 from hub.registry import namespaces
-from hub.registry.hubreplicas.service import standing_log_level
+from hub.registry.hubreplicas.service import current_log_level
 from hub.registry.multihub import owners
 from hub.replica.authorities import KeyRing, open_authorities, ring_of
 from hub.replica.heartbeat import replica_name, take_place, this_replica
@@ -25,7 +25,7 @@ from hub.replica.installation import settle
 from hub.replica.keys import KeyFolder, find_seal, keep_seal, keep_token_keys
 from hub.settings import HubSettings
 from hub.store import SqlStore
-from hub.store.engine.file_lock import sole_user
+from hub.store.engine.file_lock import database_lock
 from hub.store.engine.timeouts import SessionLimits
 from machinery.errors import UnavailableError
 from machinery.identity import HubId
@@ -70,7 +70,7 @@ async def open_resources(context: BuildContext) -> Resources:
     replica = replica_name(settings, directory)
     keys = KeyFolder.of(directory, settings.keys_dir, alone=settings.is_alone)
     # lock of an SQLite database
-    stack.enter_context(sole_user(settings.store_url))
+    stack.enter_context(database_lock(settings.store_url))
     # the database
     seal, is_new = find_seal(keys, settings.secrets_key_file)
     held = SessionLimits.of_lease(settings.leader_elect_lease_duration)
@@ -95,7 +95,7 @@ async def open_resources(context: BuildContext) -> Resources:
         await step("comparing the key of Secrets", same_seal)
     token_keys = await step("comparing the keys of tokens", partial(keep_token_keys, keys, made, clock.now()))
     # namespaces for objects that belong to no cluster
-    await step("making the standing namespaces", partial(made.run, namespaces.ensure_standing))
+    await step("making the standing namespaces", partial(made.run, namespaces.ensure_predefined))
     # epochs from an earlier version that would lock out an agent
     lowered = await step("lowering epochs", partial(made.run, owners.lower_epochs))
     if lowered:
@@ -115,7 +115,7 @@ async def follow_log_level(store: Store, verbosity: Verbosity) -> None:
     """Apply an operator's order about the log level, for ever. Without a database the level stays."""
     while True:
         with suppress(UnavailableError):
-            order = await store.look(standing_log_level)
+            order = await store.look(current_log_level)
             verbosity.order(None if order is None else order.level)
         await asyncio.sleep(until_tick(LOOK_EVERY))
 

@@ -25,7 +25,7 @@ APART = timedelta(minutes=1)
 log = structlog.get_logger(__name__)
 
 
-class Steadiness:
+class ClockGuard:
     """One controller's view of the database's clock. `clock`: this process's clock."""
 
     def __init__(self, clock: Clock, settled: timedelta = SETTLED) -> None:
@@ -53,9 +53,9 @@ class Steadiness:
         return await store.read(self._if_steady, lambda tx: query(tx, *args, **kwargs))
 
     def _if_steady(self, tx: Transaction, work: Callable[[Transaction], T]) -> T | None:
-        return work(tx) if self.believes(tx.now) else None
+        return work(tx) if self.trusts_clock(tx.now) else None
 
-    def believes(self, now: datetime) -> bool:
+    def trusts_clock(self, now: datetime) -> bool:
         """Whether the database's clock, which shows `now`, is trusted. Each call is a comparison of the clocks.
 
         It runs on a thread of the store; a controller waits for the result before it calls again.

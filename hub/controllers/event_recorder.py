@@ -40,7 +40,7 @@ class Recorder(Reconciler[str]):
     def add(self, record: EventRecord) -> None:
         """Add an Event to the next steps; the caller enqueues a step after GATHER."""
         self._lost += len(self.waiting) == self._kept
-        self.waiting.append(record.brief())
+        self.waiting.append(record.trimmed_event())
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
         at_most = 1 if self._alone else AT_MOST

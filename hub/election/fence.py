@@ -57,11 +57,11 @@ class FencedStore(Store):
     def follow(self, after: int, kinds: Collection[Kind] | None = None) -> AsyncIterator[Sequence[Change]]:
         return self._store.follow(after, kinds)
 
-    def told_of_revocations(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:
-        return self._store.told_of_revocations(wake)
+    def subscribe_to_revocations(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:
+        return self._store.subscribe_to_revocations(wake)
 
-    def told_of_sessions(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:
-        return self._store.told_of_sessions(wake)
+    def subscribe_to_sessions(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:
+        return self._store.subscribe_to_sessions(wake)
 
     async def check(self) -> None:
         await self._store.check()

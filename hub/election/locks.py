@@ -9,7 +9,7 @@ makes the holder take another one, but two writers never have the same term.
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from hub.ports import Lifeline
+from hub.ports import LeaderLockConnection
 from machinery.election.lock import Candidate, Lock, LockRecord
 from machinery.errors import ConflictError, UnavailableError
 from machinery.runtime.clock import Clock
@@ -18,7 +18,7 @@ from machinery.runtime.clock import Clock
 class RowLock(Lock):
     """The lock row, accessed over its own connection."""
 
-    def __init__(self, lifeline: Lifeline) -> None:
+    def __init__(self, lifeline: LeaderLockConnection) -> None:
         self._lifeline = lifeline
 
     async def read(self) -> LockRecord | None:
@@ -34,7 +34,7 @@ class RowLock(Lock):
         return await self._lifeline.ask(lambda leaders: leaders.release(held))
 
 
-class SoleLock(Lock):
+class SingleReplicaLock(Lock):
     """Each start takes the row and the next term. Renewing and releasing do nothing, because no other process waits."""
 
     def __init__(self, row: RowLock) -> None:

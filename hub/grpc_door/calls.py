@@ -121,7 +121,7 @@ REGISTRATION, SESSION = "/muster.registration.v1.Registration", "/muster.session
 CERTIFICATES = "certificates.k8s.io"
 
 
-class Asking:
+class CallAttributes:
     """Request attributes of gRPC calls, as the HTTPS door has them, for audit policies and limits."""
 
     def __init__(self, group_suffix: str) -> None:

@@ -39,7 +39,7 @@ MOST, NANOS = 10**13, 10**9
 _VERDICTS: Mapping[int, bool] = {wire.VERDICT_AVAILABLE: True, wire.VERDICT_UNAVAILABLE: False}
 
 
-def asked_duration(duration: Duration) -> timedelta:
+def decoded_duration(duration: Duration) -> timedelta:
     """Converts a requested duration. Raises InvalidError if it is out of bounds."""
     if abs(duration.seconds) > MOST or abs(duration.nanos) >= NANOS:
         raise InvalidError("the requested duration is out of bounds")

@@ -150,7 +150,7 @@ class LogLevel:
         request = incoming.request
         match request.method:
             case "GET" | "HEAD":
-                order = await self._store.read(orders.standing_log_level)
+                order = await self._store.read(orders.current_log_level)
             case "PUT":
                 wanted = _order_in(await request.read())
                 order = await self._store.run(orders.order_log_level, wanted.level, _lasts(wanted.lasts), incoming.actor.user)

@@ -29,7 +29,7 @@ from hub.https_door.callers.authentication import (
 )
 from hub.https_door.callers.authorization import HubAuthorizer, OwnRoles, named_actor
 from hub.https_door.groups import groups_of, roles_in, with_lease, with_others
-from hub.https_door.storage.admission import HubAdmission, JoinLabels, NewcomersStorage
+from hub.https_door.storage.admission import HubAdmission, JoinLabels, JoinLabelStorage
 from hub.https_door.storage.events import EventStorage
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.leases import LeaseStorage
@@ -173,7 +173,7 @@ def build_door(
             ),
             clock,
         ),
-        NewcomersStorage(objects, admission, JoinLabels(GroupResource(own.clusters, "managedclusters"), join_labels)),
+        JoinLabelStorage(objects, admission, JoinLabels(GroupResource(own.clusters, "managedclusters"), join_labels)),
         authenticator=entrance.authenticator if loopback is None else LoopbackAuthenticator(loopback, entrance.authenticator),
         authorizer=authorizer,
         clock=clock,

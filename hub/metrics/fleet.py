@@ -82,14 +82,14 @@ class FleetSnapshot:
     left: Mapping[str, int]
     earliest: datetime | None
     replicas: Mapping[str, int]
-    kept: history.HistoryStanding
+    kept: history.HistoryStatus
     backup: datetime | None
     available: Mapping[str, int] = field(default_factory=dict)
     heard: Mapping[str, float] = field(default_factory=dict)
     ends: Mapping[str, float] = field(default_factory=dict)
 
 
-class FleetLook:
+class FleetSnapshots:
     """Keeps the newest snapshot; `seen` is None while there is none."""
 
     def __init__(self, store: Store, clock: Clock, *, detailed: bool) -> None:
@@ -154,7 +154,7 @@ def minor(version: str) -> str:
 
 def add_fleet(registry: Registry, store: Store, clock: Clock, *, reserve: int) -> None:
     """`reserve`: free space to keep on the disk of an embedded database, in bytes."""
-    look = FleetLook(store, clock, detailed=registry.detailed)
+    look = FleetSnapshots(store, clock, detailed=registry.detailed)
     registry.add_refresh(look)
 
     def told(

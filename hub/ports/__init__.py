@@ -18,7 +18,7 @@ from hub.ports.identities import (
 from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions
 from hub.ports.management import KeyPair, KeyPlace, KeySecret
 from hub.ports.objects import ChangeLog, Objects, Written
-from hub.ports.store import RECORDING, AuditLog, Facts, Leaders, Lifeline, Recording, Store, Transaction
+from hub.ports.store import RECORDING, AuditLog, Facts, LeaderLockConnection, Leaders, Recording, Store, Transaction
 
 __all__ = [
     "RECORDING",
@@ -35,8 +35,8 @@ __all__ = [
     "KeyPair",
     "KeyPlace",
     "KeySecret",
+    "LeaderLockConnection",
     "Leaders",
-    "Lifeline",
     "ListSigner",
     "LoginIssuer",
     "Marks",

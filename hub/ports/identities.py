@@ -89,7 +89,7 @@ class Credentials(Protocol):
     def tally(self, credential: CredentialId) -> UseCount:
         """Counted uses. `names`: admitted names without a recorded use."""
 
-    def tallies(self) -> Mapping[CredentialId, UseCount]:
+    def use_counts(self) -> Mapping[CredentialId, UseCount]:
         """The counts of all credentials that have any use."""
 
     def revoke(self, credential: CredentialId, at: datetime, *, by: str = "", reason: str = "") -> None:
@@ -177,7 +177,9 @@ class AuthorityRecords(Protocol):
     def held(self, purpose: Purpose, now: datetime) -> Sequence[HeldCertificate]:
         """The newest certificate of this purpose of each agent, without expired and revoked certificates."""
 
-    def bereft(self, signed_by: Sequence[str | None], reason: str, now: datetime) -> Sequence[ClusterName]:
+    def clusters_without_certificate(
+        self, signed_by: Sequence[str | None], reason: str, now: datetime
+    ) -> Sequence[ClusterName]:
         """Clusters whose agent certificates of these signers were revoked for `reason`, and that have no valid one."""
 
     def name_signer(self, signer: str) -> None:

@@ -71,7 +71,7 @@ class Marks(Protocol):
     def put(self, mark: Checkpoint) -> None:
         """Add or replace the replica's mark."""
 
-    def begin_anew(self, now: datetime) -> None:
+    def restart_coverage(self, now: datetime) -> None:
         """Invalidate all marks and move beats out of the future, after a jump of the database's clock."""
 
     def forget(self, before: datetime) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from hub.api.meta.change import Change, Kind
 from hub.api.objects.history import Ledger, Trimmed
-from hub.api.query.expressions import Facet
+from hub.api.query.expressions import FieldReference
 from machinery.meta.objects import Key, Page, Query, StoredObject
 
 EVERYTHING = 2**31 - 1
@@ -53,7 +53,7 @@ class Objects(Protocol):
     def values(self, kind: Kind, field: str) -> Mapping[Key, str]:
         """Value of a selectable field by object, without the objects that lack it."""
 
-    def groups(self, query: Query, facets: Sequence[Facet]) -> Mapping[tuple[str | None, ...], int]:
+    def groups(self, query: Query, facets: Sequence[FieldReference]) -> Mapping[tuple[str | None, ...], int]:
         """Number of the query's clusters per combination of these values; None stands for a missing value.
 
         Ignores this transaction's own writes, and the query's limit, order and revision.

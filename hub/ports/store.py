@@ -146,14 +146,14 @@ class Store(Protocol):
         Raises ExpiredError when `after` is compacted.
         """
 
-    def told_of_revocations(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:
+    def subscribe_to_revocations(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:
         """Within the block, call `wake` on the event loop soon after a revocation or a change of the hub's CAs on any replica.
 
         `wake` may be called more often. The block's value returns whether notifications arrive now. They can be lost: callers
         also poll, and more often while the value returns False.
         """
 
-    def told_of_sessions(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:
+    def subscribe_to_sessions(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:
         """Within the block, call `wake` on the event loop soon after another replica has recorded new sessions.
 
         The block's value returns whether notifications arrive now. While it returns False the caller polls; `wake` is called
@@ -166,7 +166,7 @@ class Store(Protocol):
     async def close(self) -> None: ...
 
 
-class Lifeline(Protocol):
+class LeaderLockConnection(Protocol):
     """Database access with its own connection and thread, which load on the store cannot delay."""
 
     async def ask(self, use_case: Callable[[Leaders], T]) -> T:

@@ -150,7 +150,7 @@ def sizes(tx: Transaction) -> tuple[int, Mapping[str, AuditSize]]:
     return sum(size.records for size in tx.audit.sizes(strangers=True).values()), tx.audit.sizes(strangers=False)
 
 
-def shorten_strangers(tx: Transaction, limit: int) -> int:
+def trim_anonymous(tx: Transaction, limit: int) -> int:
     """Remove a batch of the oldest refusals of strangers; return their number."""
     return tx.audit.remove(min(limit, SHORTENED_AT_ONCE), strangers=True).records
 

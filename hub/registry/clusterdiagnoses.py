@@ -89,11 +89,11 @@ def facts(tx: Transaction, name: ClusterName) -> ClusterFacts:
 
 def _offers(tx: Transaction, name: ClusterName) -> Sequence[Offer]:
     """Called only if no certificate was ever issued, since it reads every credential."""
-    tallies = tx.credentials.tallies()
+    use_counts = tx.credentials.use_counts()
     found = []
     for credential in tx.credentials.all():
         if credential.admits(name) and not credential.is_hidden:
-            issued = tallies[credential.id].issued if credential.id in tallies else 0
+            issued = use_counts[credential.id].issued if credential.id in use_counts else 0
             found.append(Offer(credential, credentials.phase(credential, issued, tx.now)))
     return found
 

@@ -34,7 +34,9 @@ def settle(tx: Transaction, cluster: str, actor: str) -> Exported:
     document = stored.document if stored and rules.is_exported(stored.document) else None
     wanted = _namespaces(tx, document) if document is not None else frozenset()
     found = _profiles(tx, cluster, wanted)
-    removed = tuple(namespace for namespace in found if namespace not in wanted and rules.is_ours(found[namespace].document))
+    removed = tuple(
+        namespace for namespace in found if namespace not in wanted and rules.is_managed_here(found[namespace].document)
+    )
     for namespace in removed:
         objects.remove(tx, CLUSTER_PROFILES, found[namespace], actor, generations=True)
     if document is not None:
@@ -44,7 +46,7 @@ def settle(tx: Transaction, cluster: str, actor: str) -> Exported:
 
 
 def _put(tx: Transaction, cluster: Document, key: Key, found: StoredObject | None, actor: str) -> None:
-    if found is not None and (doc.is_deleting(found.document) or not rules.is_ours(found.document)):
+    if found is not None and (doc.is_deleting(found.document) or not rules.is_managed_here(found.document)):
         return
     new = rules.following(found.document if found else rules.profile(cluster, key.namespace), cluster)
     if found is None or doc.differs(new, found.document):
@@ -73,7 +75,7 @@ def _profiles(tx: Transaction, cluster: str, wanted: Iterable[str]) -> Mapping[s
     return {stored.key.namespace: stored for stored in found if stored.key.name == cluster}
 
 
-def concerned(tx: Transaction, namespace: str) -> frozenset[str]:
+def affected_clusters(tx: Transaction, namespace: str) -> frozenset[str]:
     """Clusters that have a profile in a namespace, or may need one."""
     bindings = tx.objects.find(CLUSTER_SET_BINDINGS, Query(namespace=namespace)).items
     names = {sets.bound_set(binding.document) for binding in bindings}

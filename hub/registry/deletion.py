@@ -103,7 +103,7 @@ def _give_up(tx: Transaction, cluster: StoredObject, actor: str) -> ClusterDelet
         _remove_whole(tx, kind, stored, actor)
     others = [str(name) for name in doc.finalizers(cluster.document) if name != removal.FINALIZER]
     orphaned += [f"the cluster itself ({name})" for name in others]
-    service.put(tx, removal.unheld(cluster.document), cluster, actor, writer=HUB_WRITER)
+    service.put(tx, removal.without_finalizers(cluster.document), cluster, actor, writer=HUB_WRITER)
     return ClusterDeletionProgress(gone=True, moved=len(found), orphaned=tuple(orphaned))
 
 
@@ -113,7 +113,7 @@ def _remove_whole(tx: Transaction, kind: Kind, stored: StoredObject, actor: str)
         path.remove(tx, stored, who)
     marked = tx.objects.get(kind, stored.key)
     if marked is not None:
-        path.put(tx, removal.unheld(marked.document), marked, who)
+        path.put(tx, removal.without_finalizers(marked.document), marked, who)
 
 
 @dataclass(frozen=True, slots=True)

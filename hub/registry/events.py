@@ -27,7 +27,7 @@ def tell(tx: Transaction, records: Sequence[EventRecord], actor: str) -> None:
         objects.put(tx, EVENTS, new, known, actor, writer=HUB_WRITER)
 
 
-def tell_of_agent(tx: Transaction, cluster: ClusterName, addon: str, said: tuple[str, str, str], actor: str) -> None:
+def record_agent_event(tx: Transaction, cluster: ClusterName, addon: str, said: tuple[str, str, str], actor: str) -> None:
     """Write an Event of an agent (type, reason, message) about its cluster or one of its add-ons.
 
     Raises NotFoundError if the object does not exist.

@@ -24,7 +24,7 @@ from machinery.meta.objects import Document, Key, Query, StoredObject
 from machinery.meta.selectors import Operator, Requirement, valid_label_key, valid_label_value
 
 
-def ensure_standing(tx: Transaction, name: str, actor: str) -> str:
+def ensure_predefined(tx: Transaction, name: str, actor: str) -> str:
     """Create `default` or `global`, or restore its selector. Returns "created", "restored" or ""."""
     found = tx.objects.get(CLUSTER_SETS, Key("", name))
     wanted = rules.standing(name, found.document if found else None)
@@ -40,7 +40,7 @@ def all_sets(tx: Transaction) -> list[ClusterSet]:
     return [each for each in found if each is not None]
 
 
-def settle_emptiness(tx: Transaction, name: str, actor: str) -> None:
+def update_empty_condition(tx: Transaction, name: str, actor: str) -> None:
     """Update the set's condition with the number of its clusters; no write if unchanged."""
     stored = tx.objects.get(CLUSTER_SETS, Key("", name))
     found = rules.cluster_set(stored.document) if stored else None
@@ -48,15 +48,15 @@ def settle_emptiness(tx: Transaction, name: str, actor: str) -> None:
         return
     query = found.query()
     members = tx.objects.count(MANAGED_CLUSTERS, query) if query else 0
-    _set_condition(tx, CLUSTER_SETS, stored, rules.emptiness(members), actor)
+    _set_condition(tx, CLUSTER_SETS, stored, rules.empty_condition(members), actor)
 
 
-def settle_binding(tx: Transaction, key: Key, actor: str) -> None:
+def update_binding(tx: Transaction, key: Key, actor: str) -> None:
     """Update the binding's condition about the existence of its set."""
     stored = tx.objects.get(CLUSTER_SET_BINDINGS, key)
     if stored is not None and not doc.is_deleting(stored.document):
         exists = tx.objects.get(CLUSTER_SETS, Key("", rules.bound_set(stored.document))) is not None
-        _set_condition(tx, CLUSTER_SET_BINDINGS, stored, rules.boundness(exists=exists), actor)
+        _set_condition(tx, CLUSTER_SET_BINDINGS, stored, rules.bound_condition(exists=exists), actor)
 
 
 def bindings_of(tx: Transaction, name: str) -> list[Key]:
@@ -68,11 +68,11 @@ def bindings_of(tx: Transaction, name: str) -> list[Key]:
 def put_in_default(tx: Transaction, cluster: ClusterName, actor: str) -> None:
     """Put a cluster without an exclusive set into `default`. Raises NotFoundError."""
     stored = membership.find(tx, cluster)
-    ensure_standing(tx, rules.DEFAULT, actor)
+    ensure_predefined(tx, rules.DEFAULT, actor)
     _put_cluster(tx, membership.with_default_set(tx, stored.document), stored, actor)
 
 
-def settle_namespaces(tx: Transaction, cluster: ClusterName, actor: str) -> None:
+def update_managed_namespaces(tx: Transaction, cluster: ClusterName, actor: str) -> None:
     """Write the namespaces of the cluster's sets to its `status.managedNamespaces`. Raises NotFoundError."""
     stored = membership.find(tx, cluster)
     if not doc.is_deleting(stored.document):

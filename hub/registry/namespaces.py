@@ -40,7 +40,7 @@ def get(tx: Transaction, name: str) -> StoredObject | None:
     return tx.objects.get(NAMESPACES, Key("", name))
 
 
-def ensure_standing(tx: Transaction) -> None:
+def ensure_predefined(tx: Transaction) -> None:
     """Create the predefined namespaces that are missing."""
     for name in rules.STANDING:
         if get(tx, name) is None:

@@ -153,8 +153,8 @@ def _refuse_requests(tx: Transaction, cluster: ClusterName, agent: AgentId | Non
     refused = []
     for stored in request_objects.of_cluster(tx, cluster):
         phase = request.phase(stored.document)
-        concerned = agent is None or _is_for(stored.document, cluster, agent)
-        if not concerned or phase not in (RequestPhase.PENDING, RequestPhase.APPROVED):
+        affected_clusters = agent is None or _is_for(stored.document, cluster, agent)
+        if not affected_clusters or phase not in (RequestPhase.PENDING, RequestPhase.APPROVED):
             continue
         message = "the cluster was revoked after this was asked for" if agent is None else "its agent was revoked"
         if phase is RequestPhase.PENDING:

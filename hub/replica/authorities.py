@@ -13,11 +13,11 @@ import structlog
 
 from hub.access.revocation_poller import RevocationPoller
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Follower, Phase, issuing
-from hub.api.certificateauthorities.rotation import RotationSurvey
+from hub.api.certificateauthorities.rotation import RotationSnapshot
 from hub.api.certificates import Lifetimes
 from hub.api.events import EventRecord
 from hub.controllers.certificates.rotation import Rotation
-from hub.controllers.clock_guard import SETTLED, Steadiness
+from hub.controllers.clock_guard import SETTLED, ClockGuard
 from hub.issuer.key_storage import KeyFiles, SealedKeys, SecretKeys
 from hub.issuer.local import CA_CERTIFICATE, LocalIssuer, make_authority
 from hub.issuer.rotating import AuthoritySnapshot, RotatingIssuer
@@ -155,7 +155,7 @@ def rotation_of(
 ) -> Callable[[Store, Callable[[EventRecord], None]], Rotation]:
     """Returns a factory of the controller for CA changes, called once per leader term."""
 
-    async def make(seen: RotationSurvey, old: AuthorityRecord) -> Made:
+    async def make(seen: RotationSnapshot, old: AuthorityRecord) -> Made:
         signs = None if old.is_given_up else issuer.standing.keys.get(old.id)
         return await ring.made([each.id for each in seen.authorities], signs, lifetimes, clock.now())
 
@@ -167,7 +167,7 @@ def rotation_of(
         recovery=lifetimes.recovery,
         api_version=f"hub.{settings.api_group_suffix}/v1alpha1",
         record_event=record_event,
-        steady=Steadiness(clock, min(SETTLED, settings.ca_rotation_patience)),
+        steady=ClockGuard(clock, min(SETTLED, settings.ca_rotation_patience)),
     )
 
 

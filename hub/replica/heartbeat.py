@@ -47,7 +47,7 @@ def replica_name(settings: HubSettings, directory: DataDirectory, environment: M
     if settings.replica_name:
         return _checked(settings.replica_name, "--replica-name")
     if settings.is_alone:
-        return home_of(directory)
+        return installation_name(directory)
     pod = (os.environ if environment is None else environment).get(POD_NAME)
     if pod:
         return _checked(pod, POD_NAME)
@@ -62,7 +62,7 @@ def _checked(name: str, origin: str) -> str:
     return name
 
 
-def home_of(directory: DataDirectory) -> str:
+def installation_name(directory: DataDirectory) -> str:
     """The name stored in this data directory, which only one process can lock. Raises UnavailableError."""
     known = directory.read(FILE)
     if known is not None and known.strip():
@@ -76,7 +76,7 @@ def this_replica(name: str, settings: HubSettings, directory: DataDirectory) -> 
     """The row of this process; the database sets its times. Raises UnavailableError."""
     return Replica(
         name=name,
-        home=home_of(directory),
+        home=installation_name(directory),
         instance=uuid4().hex,
         version=version(),
         grpc=str(settings.grpc_listen),

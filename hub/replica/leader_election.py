@@ -14,10 +14,10 @@ from hub.api.events import EventRecord
 from hub.controllers.manager import ControllerManager
 from hub.controllers.observers.transition_recorder import TransitionRecorder
 from hub.election.fence import FencedStore
-from hub.election.locks import RowLock, SoleLock
+from hub.election.locks import RowLock, SingleReplicaLock
 from hub.ports import Store
 from hub.settings import HubSettings
-from hub.store.writer.leader_lock_connection import SqlLifeline
+from hub.store.writer.leader_lock_connection import SqlLeaderLockConnection
 from machinery.election import Candidate, ElectionCounts, Elector, Leadership, Lock, Term, Timings
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Controller
@@ -162,7 +162,7 @@ async def leadership(
 ) -> AsyncGenerator[Leading]:
     """Take part in the election during the block. `replica`: this replica's name."""
     timings = settings.election_timings
-    lifeline = SqlLifeline(settings.store_url, lease=timings.lease)
+    lifeline = SqlLeaderLockConnection(settings.store_url, lease=timings.lease)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(lifeline.close)
         lock = await _lock(settings, replica, RowLock(lifeline), clock, stack)
@@ -188,7 +188,7 @@ async def leadership(
 
 async def _lock(settings: HubSettings, replica: str, row: RowLock, clock: Clock, stack: AsyncExitStack) -> Lock:
     if settings.is_alone:
-        return SoleLock(row)
+        return SingleReplicaLock(row)
     if settings.leader_elect_resource_lock == "database":
         return row
     from hub.election.in_cluster import lease_lock  # noqa: PLC0415 - 60 MB that only such a hub needs

@@ -82,7 +82,7 @@ _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-
 MAX_SUFFIX = 200
 
 
-class Entrances(SettingsGroup):
+class ExternalTrustSettings(SettingsGroup):
     """Names of the hub, and credentials of others that it believes."""
 
     client_ca_file: Path | None = Field(

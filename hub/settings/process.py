@@ -44,7 +44,7 @@ class ProcessSettings(SettingsGroup):
     log_format: LogFormat = Field(LogFormat.JSON, description="json: a line per event for machines; console: for people.")
 
 
-class Seeing(SettingsGroup):
+class MetricsSettings(SettingsGroup):
     """Metrics."""
 
     metrics_listen: ListenAddress | None = Field(

@@ -3,13 +3,13 @@
 from hub.settings.capacity import CapacitySettings, RetentionSettings
 from hub.settings.certificates import AuthoritySettings, LifetimeSettings
 from hub.settings.clusters import AvailabilitySettings, Clusters
-from hub.settings.doors import Entrances, Places
-from hub.settings.process import Election, ProcessSettings, Seeing, Telemetry
+from hub.settings.doors import ExternalTrustSettings, Places
+from hub.settings.process import Election, MetricsSettings, ProcessSettings, Telemetry
 
 
 class HubSettings(
     ProcessSettings,
-    Seeing,
+    MetricsSettings,
     Telemetry,
     Election,
     AvailabilitySettings,
@@ -17,7 +17,7 @@ class HubSettings(
     RetentionSettings,
     LifetimeSettings,
     Clusters,
-    Entrances,
+    ExternalTrustSettings,
     AuthoritySettings,
     Places,
 ):

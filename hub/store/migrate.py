@@ -188,7 +188,7 @@ def raise_to_head(connection: Connection) -> None:
 
 
 @contextmanager
-def sole_migrator(engine: Engine) -> Iterator[Connection]:
+def migration_lock(engine: Engine) -> Iterator[Connection]:
     """A transaction with the migration lock. Raises UnavailableError when another process holds it."""
     with _locked(engine) as connection:
         if connection is None:

@@ -74,7 +74,7 @@ def migrate_database(url: URL, bounds: DatabaseTimeouts = DEFAULT, *, patience: 
         engine.dispose()
 
 
-def look_at_schema(url: URL, bounds: DatabaseTimeouts = DEFAULT) -> Schema:
+def schema_at(url: URL, bounds: DatabaseTimeouts = DEFAULT) -> Schema:
     """The schema, read without creating a missing database file. Raises UnavailableError."""
     file = database_file(url)
     if file is not None and not file.exists():

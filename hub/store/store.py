@@ -18,11 +18,11 @@ from hub.store.changelog.tail import Tail
 from hub.store.engine.encoding import RowForm
 from hub.store.engine.engine import READERS, Engines, is_sqlite, parse_url, store_engines
 from hub.store.engine.errors import translated
-from hub.store.engine.notify import CHANGES, REVOCATIONS, SESSIONS, Topic, Wake, Wakes
+from hub.store.engine.notify import CHANGES, REVOCATIONS, SESSIONS, Topic, Wake, WakeCallbacks
 from hub.store.engine.timeouts import BUSY_TIMEOUT_MS, DatabaseTimeouts, SessionLimits
 from hub.store.migrate_url import migrate_database
 from hub.store.objects.reindex import reindex
-from hub.store.writer.coalesced_reads import Looks
+from hub.store.writer.coalesced_reads import CoalescedReads
 from hub.store.writer.measures import StoreCounts, timed, traced
 from hub.store.writer.transaction import SqlTransaction
 from hub.store.writer.write_queue import CLOSED, WriteQueue
@@ -80,12 +80,12 @@ class SqlStore(Store):
         made = engines or store_engines(self._url, self._bounds)
         self._writing, self._reading = made.writing, made.reading
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
-        self._looks = Looks(self.read)
+        self._looks = CoalescedReads(self.read)
         self._checker = ThreadPoolExecutor(1, thread_name_prefix="store-check")
         self._writer: WriteQueue | None = None
         self._tail: Tail | None = None
         self._following: asyncio.Task[None] | None = None
-        self._revocations, self._sessions = Wakes(), Wakes()
+        self._revocations, self._sessions = WakeCallbacks(), WakeCallbacks()
         self._closed = False
         self.counts = StoreCounts()
 
@@ -225,12 +225,12 @@ class SqlStore(Store):
                 yield chosen
 
     @contextmanager
-    def told_of_revocations(self, wake: Wake) -> Iterator[Callable[[], bool]]:
+    def subscribe_to_revocations(self, wake: Wake) -> Iterator[Callable[[], bool]]:
         with self._revocations.woken(wake):
             yield self._is_told
 
     @contextmanager
-    def told_of_sessions(self, wake: Wake) -> Iterator[Callable[[], bool]]:
+    def subscribe_to_sessions(self, wake: Wake) -> Iterator[Callable[[], bool]]:
         with self._sessions.woken(wake):
             yield self._is_told
 
@@ -286,7 +286,7 @@ def _since(transaction: Transaction, after: int, limit: int = 500) -> Sequence[C
 
 def _leap(transaction: Transaction, seen: int, shown: Change | None) -> bool:
     changes: Any = transaction.changes  # only this adapter can lose changes that it has shown
-    leapt: bool = changes.leap(seen, shown)
+    leapt: bool = changes.skip_ahead(seen, shown)
     return leapt
 
 

@@ -158,8 +158,8 @@ class StopTimes:
     @property
     def longest(self) -> timedelta:
         """Longest duration of a stop, without the clean-up of the process after it."""
-        beside = max(self.delay, self.hooks)
-        return beside + max(self.requests, self.streams) + self.flush + 3 * self.close
+        background_task = max(self.delay, self.hooks)
+        return background_task + max(self.requests, self.streams) + self.flush + 3 * self.close
 
 
 class Server:

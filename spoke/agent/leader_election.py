@@ -144,7 +144,7 @@ class OpenFence(Fence):
 OPEN = OpenFence()
 
 
-class Tenure(Fence):
+class TermFence(Fence):
     """The permissions of an agent in one term."""
 
     def __init__(self, leadership: Leadership, term: int, progress: AgentProgress) -> None:
@@ -177,7 +177,7 @@ class Tenure(Fence):
 class HeldSecrets(Secrets):
     """Secrets that only the holder of the Lease writes; every process may read."""
 
-    def __init__(self, inner: Secrets, tenure: Tenure) -> None:
+    def __init__(self, inner: Secrets, tenure: TermFence) -> None:
         self._inner = inner
         self._tenure = tenure
 
@@ -210,7 +210,7 @@ class ElectedAgent:
 
     def __init__(
         self,
-        make: Callable[[Tenure], SpokeAgent],
+        make: Callable[[TermFence], SpokeAgent],
         lock: Lock,
         candidate: Candidate,
         *,
@@ -259,7 +259,7 @@ class ElectedAgent:
         self._idle.clear()
         self._working.set()
         try:
-            await self._make(Tenure(self.leadership, term.number, self.progress)).run()
+            await self._make(TermFence(self.leadership, term.number, self.progress)).run()
         except InvalidError as error:
             if self._began_once:
                 raise

@@ -23,10 +23,10 @@ from spoke.bootstraps import BootstrapWatch
 from spoke.controllers.addons import AddOnCredentials
 from spoke.controllers.status import AvailabilityWatch
 from spoke.credentials.directory import MIRROR_RETRY, PatientDirectory
-from spoke.credentials.owner import OvertakenError
-from spoke.credentials.slot import RememberedSecrets
+from spoke.credentials.owner import OwnerConflictError
+from spoke.credentials.slot import RestoringSecrets
 from spoke.domain.credential import CredentialFinding
-from spoke.domain.hubs import HubState, Why
+from spoke.domain.hubs import ChoiceReason, HubState
 from spoke.domain.next_step import OBSERVE, Action, NextStep, decide
 from spoke.failover.candidates import HubList
 from spoke.failover.standby import Standby
@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 
 @asynccontextmanager
-async def beside(work: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+async def background_task(work: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
     """Run `work` for the length of the block; log a defect in it and restart it, so that it does not end the agent."""
 
     async def guarded() -> None:
@@ -74,7 +74,7 @@ class SpokeAgent:
         self._options = options
         announcements = Announcements(world.announcer)
         self._mirror = PatientDirectory(world.directory) if world.directory is not None else None
-        self._secrets = RememberedSecrets(world.secrets, announcements.tell)
+        self._secrets = RestoringSecrets(world.secrets, announcements.tell)
         self._world = world = replace(world, directory=self._mirror, secrets=self._secrets)
         self.progress = progress or AgentProgress(world.clock)
         self._bootstrap = BootstrapWatch(world.bootstrap)
@@ -87,7 +87,7 @@ class SpokeAgent:
             clock=world.clock,
             scheduler=world.scheduler,
             random=world.random,
-            stir=self._bootstrap.stir,
+            wake_up=self._bootstrap.wake_up,
         )
         self._hub_clock = OffsetClock(world.clock)
         watch = AvailabilityWatch(world.spoke, world.clock)
@@ -115,15 +115,15 @@ class SpokeAgent:
         if self._mirror is not None:
             scheduler.every(MIRROR_RETRY, self._mirror.again, name="mirror")
         scheduler.at(clock.now() + self._options.hubs.first, self._wait_no_more, name=FIRST)
-        stop_listening = self._standby.listen(self._bootstrap.stir)
+        stop_listening = self._standby.listen(self._bootstrap.wake_up)
         step = OBSERVE
         try:
             async with (
                 self._bootstrap.watching(),
-                beside(self._standby.run),
-                beside(self._agent.announcements.run),
-                beside(self._agent.watch.run),
-                beside(self._secrets.run),
+                background_task(self._standby.run),
+                background_task(self._agent.announcements.run),
+                background_task(self._agent.watch.run),
+                background_task(self._secrets.run),
             ):
                 while True:
                     if step.delay or step.action is Action.OBSERVE:
@@ -138,7 +138,7 @@ class SpokeAgent:
 
     def _wait_no_more(self) -> None:
         self._waits_for_first = False
-        self._bootstrap.stir()
+        self._bootstrap.wake_up()
 
     async def _act(self, action: Action) -> NextStep:
         """Do one thing; return the next. Raises InvalidError for unusable bootstrap kubeconfigs in the very first round."""
@@ -147,9 +147,9 @@ class SpokeAgent:
             if step.finding is None:
                 return step
             return self._rejected(step.finding)
-        except OvertakenError as error:
+        except OwnerConflictError as error:
             return self._observe_after(
-                self.progress.troubled(error, self._overtaken.next(), "looking again at who is the owner")
+                self.progress.log_failure(error, self._overtaken.next(), "looking again at who is the owner")
             )
         except RequestDeniedError as error:
             return self._failed(error, self._denied.next(), HubState.DENIED, "submitting a new request")
@@ -207,7 +207,7 @@ class SpokeAgent:
             self._hub_clock.forget()
             self._observer.timed_by = hub
         if not self._observer.judges[hub].is_revoked:
-            self._hubs.meet(hub, HubState.REGISTERING)
+            self._hubs.record_state(hub, HubState.REGISTERING)
         registering = self._registration.obtain(route, seen.identity, seen.contents, finding)
         contents = await self._bootstrap.unless_changed(registering, leave=self._leaves_registration)
         if contents is None:
@@ -238,12 +238,12 @@ class SpokeAgent:
             owner = await self._observer.record.give(before, hub, seen.contents, reported_epoch=self._hubs.told)
         elif action is Action.RAISE_EPOCH:
             owner = await self._observer.record.raise_epoch(before, reported_epoch=self._hubs.told)
-        self._hubs.meet(hub, HubState.READY)  # until the session reports whether it is accepted
+        self._hubs.record_state(hub, HubState.READY)  # until the session reports whether it is accepted
         if self._mirror is not None:
             self._mirror.replace(owner.contents)
         made = seen.decision
         changed = self._hubs.several and made is not None and self._hubs.take(made)
-        if changed and made is not None and made.why is not Why.KEPT and before.hub_id != hub:
+        if changed and made is not None and made.why is not ChoiceReason.KEPT and before.hub_id != hub:
             self._agent.announcements.tell(made.why.value, made.message)
         self._hubs.attend(seen.listing, owner, hub, identity)
         member = Member(identity, self._conditions, self._addons)
@@ -263,12 +263,12 @@ class SpokeAgent:
         hub = self._hub
         if hub is not None and self._observer.judges[hub].is_revoked:
             state = HubState.REVOKED
-            self._hubs.meet(hub, state)
+            self._hubs.record_state(hub, state)
         if hub is None or not self._hubs.several:
-            return self._observe_after(self.progress.troubled(error, delay, following))
-        self._hubs.meet(hub, state)
+            return self._observe_after(self.progress.log_failure(error, delay, following))
+        self._hubs.record_state(hub, state)
         self._hubs.fail(hub, error.message)
-        return self._observe_after(self.progress.troubled(error, timedelta(), "choosing a hub"))
+        return self._observe_after(self.progress.log_failure(error, timedelta(), "choosing a hub"))
 
     @property
     def _hub(self) -> HubId | None:

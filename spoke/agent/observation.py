@@ -72,13 +72,13 @@ class Observer:
         hubs, listing, owner = self._agent.hubs, seen.listing, seen.owner
         hubs.settle(listing, owner)
         if owner.hub_id is not None and not hubs.met(owner.hub_id):
-            hubs.meet(owner.hub_id, HubState.READY)
+            hubs.record_state(owner.hub_id, HubState.READY)
         if hubs.several and not self._agent.options.standby_registration:
             # Without standby registration, the slots have the state of the other hubs.
             for hub in listing.hubs:
                 if hub.hub_id != owner.hub_id and not hubs.met(hub.hub_id):
                     kept = view_stored(await hub_slot(self._agent.world.secrets, hub.hub_id).read())
-                    hubs.meet(hub.hub_id, HubState.READY if kept.chain else HubState.REGISTERING)
+                    hubs.record_state(hub.hub_id, HubState.READY if kept.chain else HubState.REGISTERING)
         seen.decision = decision = hubs.decide()
         if decision is None or not hubs.several:
             seen.hub = listing.hubs[0].hub_id if listing.hubs else owner.hub_id

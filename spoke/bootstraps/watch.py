@@ -38,7 +38,7 @@ class BootstrapWatch:
         """Whether the list itself has changed since the last `settle`."""
         return self._bootstraps.signature() != self._signature
 
-    def stir(self) -> None:
+    def wake_up(self) -> None:
         """Wake up the waiting loop for another reason than a changed list."""
         self._changed.set()
 

@@ -12,7 +12,7 @@ from spoke.agent.leader_election import OwnLock, candidate_of
 from spoke.app import bootstraps_of, client_of, dialer, lease_of, reach_of
 from spoke.cli.doctor import Doctor, Patient
 from spoke.cli.findings import DoctorStep
-from spoke.cli.leave import Ground, Leave
+from spoke.cli.leave import Leave, LeaveContext
 from spoke.cli.network import SystemNetwork, probes_of
 from spoke.cli.status import StatusSource
 from spoke.cluster import CLAIMS, PROPERTIES, KubeCluster
@@ -96,7 +96,7 @@ async def depart(settings: SpokeSettings, *, force: bool, rejoin: bool, within: 
         spoke = await client_of(settings.spoke_kubeconfig, stack) if settings.spoke_kubeconfig else management
         secrets = KubeSecrets(management, settings.component_namespace)
         yield Leave(
-            Ground(
+            LeaveContext(
                 secrets=secrets,
                 remains=remains_of(settings, management, spoke),
                 cluster=KubeCluster(spoke),

@@ -24,10 +24,10 @@ from spoke.credentials.kubeconfigs import (
     HOWEVER,
     HubConnection,
     recovery_connection,
+    recovery_obstacle,
     stored_connection,
     stored_texts,
     view_stored,
-    why_not_recovered,
 )
 from spoke.credentials.owner import owner_of
 from spoke.credentials.slot import OWNER_SECRET, Contents, credential_of, hub_slot
@@ -170,7 +170,7 @@ class Doctor:
             return connection, [stored_credential(contents, connection)]
         recovery = self._recovery(contents, finding)
         if finding.flaw is Flaw.ABSENT or recovery is None:
-            why = why_not_recovered(contents, self._patient.reach) if finding.flaw is Flaw.EXPIRED else ""
+            why = recovery_obstacle(contents, self._patient.reach) if finding.flaw is Flaw.EXPIRED else ""
             said = f"{finding.message}; {why}" if why else finding.message
             held = DoctorStep("stored credential", ok=finding.flaw is Flaw.ABSENT, said=said, advice=_REGISTERS)
             return (bootstrap if given.ok else None), [held, given]

@@ -43,7 +43,7 @@ HELD = timedelta(seconds=15)
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class LeaveContext:
     """The dependencies and options of a Leave."""
 
     secrets: Secrets
@@ -91,7 +91,7 @@ class _Registration:
 class Leave:
     """One run of leave or rejoin. `steps` yields the completed steps in order."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: LeaveContext) -> None:
         self._ground = ground
         self._owner = Slot(ground.secrets, OWNER_SECRET)
         self._hubs: dict[HubId, _Hub] = {}

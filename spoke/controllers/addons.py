@@ -115,7 +115,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
         if renewal is None or self._asked is None or self._asked.renewal.addons_before != renewal.addons_before:
             self._asked = RenewalRequest(renewal, self._clock.now()) if renewal is not None else None
 
-    async def know_hub_by(self, kubeconfig: bytes) -> None:
+    async def trust_hub_by(self, kubeconfig: bytes) -> None:
         """Replace the hub's kubeconfig in all credentials. Raises MusterError when that is incomplete."""
         self._registered = replace(self._registered, kubeconfig=kubeconfig)
         for running in tuple(self._running.values()):
@@ -123,7 +123,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
 
     async def _know(self, running: _Running) -> None:
         if running.kubeconfig != self._registered.kubeconfig:
-            await running.credential.know_hub_by(self._registered.kubeconfig)
+            await running.credential.trust_hub_by(self._registered.kubeconfig)
             running.kubeconfig = self._registered.kubeconfig
 
     @property

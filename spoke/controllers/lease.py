@@ -51,12 +51,12 @@ class LeaseController:
         if accepted and not self._accepted.is_set():
             log.info("lease.started")
             self._accepted.set()
-            self.hurry()
+            self.send_now()
         elif not accepted and self._accepted.is_set():
             log.info("lease.stopped", why="the hub does not accept this cluster")
             self._accepted.clear()
 
-    def hurry(self) -> None:
+    def send_now(self) -> None:
         """Send the next beat at once, because of a new verdict."""
         self._soon.set()
 

@@ -214,7 +214,7 @@ class StatusController(Reconciler[str]):
 UPKEEP = "cluster"
 
 
-class ClusterUpkeep(Reconciler[str]):
+class ClusterReconciler(Reconciler[str]):
     def __init__(
         self,
         client: HubClient,

@@ -102,7 +102,7 @@ def recovery_connection(
     return None
 
 
-def why_not_recovered(contents: Mapping[str, bytes], reach: Reach = HOWEVER) -> str:
+def recovery_obstacle(contents: Mapping[str, bytes], reach: Reach = HOWEVER) -> str:
     """Why an expired credential cannot be replaced without a bootstrap credential; empty when no reason is known.
 
     The recovery certificate itself is checked by `recovery_connection`.

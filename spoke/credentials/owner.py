@@ -84,7 +84,7 @@ class Owner:
         return (self.hub_id, self.epoch) == (other.hub_id, other.epoch)
 
 
-class OvertakenError(MusterError):
+class OwnerConflictError(MusterError):
     """Another copy of this agent has changed the owner's secret."""
 
     reason = "Conflict"
@@ -104,8 +104,8 @@ class OwnerRecord:
     async def give(self, known: Owner, hub: HubId, credential: Contents, *, reported_epoch: int = 0) -> Owner:
         """Make `hub` the owner, with a higher epoch if it was not; `reported_epoch`: the highest epoch that a hub knows.
 
-        Raises OvertakenError unless the secret equals `known` or is older. A deleted secret, or one restored from a backup, is
-        overwritten.
+        Raises OwnerConflictError unless the secret equals `known` or is older. A deleted secret, or one restored from a backup,
+        is overwritten.
         """
         same = known.epoch and hub == known.hub_id and self.keeps(known)
         epoch = known.epoch if same else self._above(known, reported_epoch)
@@ -114,7 +114,7 @@ class OwnerRecord:
         return await self._write(known, lambda present: owned(present, credential_of(credential), hub), epoch)
 
     async def raise_epoch(self, known: Owner, *, reported_epoch: int = 0) -> Owner:
-        """Raise the epoch of the same owner above a hub's; keep the stored credential. Raises OvertakenError as `give` does.
+        """Raise the epoch of the same owner above a hub's; keep the stored credential. Raises OwnerConflictError like `give`.
 
         A secret that was deleted, or restored from the time of another owner, is rewritten from `known`.
         """
@@ -132,7 +132,7 @@ class OwnerRecord:
         return keeps(known.epoch, self._clock.now())
 
     async def confirm(self, known: Owner) -> None:
-        """Raises OvertakenError when the secret differs."""
+        """Raises OwnerConflictError when the secret differs."""
         _check_owner(known, await self.read())
 
     def _above(self, known: Owner, reported_epoch: int) -> int:
@@ -158,7 +158,7 @@ class OwnerRecord:
 def _check_owner(known: Owner, present: Owner) -> None:
     older = present.hub_id is None or present.epoch < known.epoch
     if not older and not present.same_order(known):
-        raise OvertakenError(
+        raise OwnerConflictError(
             f"another copy of this agent has made the hub {present.hub_id} the owner, with the epoch {present.epoch}"
         )
 

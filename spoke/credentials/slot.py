@@ -146,7 +146,7 @@ def without_credential(contents: Contents) -> Contents:
 RESTORE_PERIOD = timedelta(seconds=30)
 
 
-class RememberedSecrets(Secrets):
+class RestoringSecrets(Secrets):
     """`inner`, with a memory of the last contents of the owner's secret and the hubs' slots.
 
     Nothing is recreated after `spoke leave`, or by a process that does not hold the Lease (`inner` refuses its writes), or in a

@@ -79,7 +79,7 @@ async def _meets(connection: HubConnection, authorities: bytes, dial: Dial) -> b
     return True
 
 
-def retrusted(contents: Contents, bundle: bytes) -> Contents:
+def with_trust_bundle(contents: Contents, bundle: bytes) -> Contents:
     """A credential that verifies its hub by `bundle` alone. Raises InvalidError without a readable kubeconfig."""
     seen = view_stored(contents)
     if seen.hub is None:
@@ -100,11 +100,11 @@ def known_by(connection: HubConnection, authorities: bytes) -> HubConnection:
     )
 
 
-async def retrust(place: Slot, bundle: bytes, hub: HubId) -> Contents:
+async def store_trust_bundle(place: Slot, bundle: bytes, hub: HubId) -> Contents:
     """Store `bundle` in the slot; return its contents. A credential of another hub, or an unreadable one, stays as it is."""
 
     def edit(present: Contents) -> Contents:
-        return retrusted(present, bundle) if _is_of(present, hub) else present
+        return with_trust_bundle(present, bundle) if _is_of(present, hub) else present
 
     contents = await place.read()
     return contents if edit(contents) == contents else await place.change(edit)
@@ -139,7 +139,7 @@ class StoredTrust:
             self._refused = bundle
             log.error("trust.refused", why=error.message)  # noqa: TRY400 - the sentence says it all
             return False
-        await retrust(self._slot, bundle, self._hub)
+        await store_trust_bundle(self._slot, bundle, self._hub)
         log.info("standby.trusts", now=[each[:16] for each in fingerprints(bundle)])
         return True
 

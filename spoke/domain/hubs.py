@@ -95,7 +95,7 @@ class HubCandidate:
         return self.rests_until is not None and now < self.rests_until
 
 
-class Why(Enum):
+class ChoiceReason(Enum):
     """Why a hub was chosen; the reason of the Event about it."""
 
     KEPT = "HubKept"
@@ -110,7 +110,7 @@ class HubDecision:
     """The hub for the session, and the reason."""
 
     hub_id: HubId
-    why: Why
+    why: ChoiceReason
     message: str
     not_before: datetime | None = None
     """The end of the hub's rest; None: at once."""
@@ -152,7 +152,7 @@ def choose(
     held = next((each for each in candidates if each.hub.hub_id == owner), None)
     if held is not None and is_good(held, now, policy):
         return _back(candidates, held, now, policy) or HubDecision(
-            held.hub.hub_id, Why.KEPT, f"the hub {held.hub.name} is the owner, and good"
+            held.hub.hub_id, ChoiceReason.KEPT, f"the hub {held.hub.name} is the owner, and good"
         )
     given_up = not policy.registers_ahead and (lost_since is None or now - lost_since >= policy.give_up_after)
 
@@ -209,7 +209,7 @@ def keeps(epoch: int, now: datetime) -> bool:
     return epoch <= _epoch_at(now + TAKEN)
 
 
-def incredible(epoch: int) -> str:
+def epoch_too_high(epoch: int) -> str:
     """Error text for an epoch that is not credible, with what to do."""
     return (
         f"it claims the epoch {epoch}, more than {CREDIBLE / timedelta(hours=1):g} h ahead of this machine's clock, and is "
@@ -235,7 +235,7 @@ def _back(
         if steady and each.hub.state is HubState.READY and not each.rests(now):
             seconds = policy.fail_back_after.total_seconds()
             message = f"the hub {each.hub.name} is preferred to {held.hub.name}, and has been ready for {seconds:g} s"
-            return HubDecision(each.hub.hub_id, Why.FAILED_BACK, message)
+            return HubDecision(each.hub.hub_id, ChoiceReason.FAILED_BACK, message)
     return None
 
 
@@ -260,11 +260,13 @@ def _decision(best: HubCandidate, held: HubCandidate | None, owner: HubId | None
     rests = best.rests_until if best.rests(now) else None
     if best is held:
         trouble = f": {best.trouble}" if best.trouble else ""
-        return HubDecision(best.hub.hub_id, Why.KEPT, f"no other hub is good; the owner {name} is {state}{trouble}", rests)
+        return HubDecision(
+            best.hub.hub_id, ChoiceReason.KEPT, f"no other hub is good; the owner {name} is {state}{trouble}", rests
+        )
     if owner is None:
-        return HubDecision(best.hub.hub_id, Why.CHOSEN, f"the hub {name} is the first that will do: {state}", rests)
+        return HubDecision(best.hub.hub_id, ChoiceReason.CHOSEN, f"the hub {name} is the first that will do: {state}", rests)
     left = f"the hub {owner} is not on the list any more"
     if held is not None:
         trouble = f"lost: {held.trouble}" if held.trouble else held.hub.state.value
         left = f"the hub {held.hub.name} is {trouble}"
-    return HubDecision(best.hub.hub_id, Why.FAILED_OVER, f"{left}; the hub {name} is {state}", rests)
+    return HubDecision(best.hub.hub_id, ChoiceReason.FAILED_OVER, f"{left}; the hub {name} is {state}", rests)

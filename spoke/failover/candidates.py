@@ -13,7 +13,17 @@ from machinery.runtime.clock import Clock
 from machinery.runtime.scheduler import Scheduler
 from spoke.bootstraps import Bootstrap, BootstrapListing
 from spoke.credentials.owner import Owner
-from spoke.domain.hubs import HubCandidate, HubDecision, HubsStatus, HubState, ListedHub, Why, choose, is_better, refuse_move
+from spoke.domain.hubs import (
+    ChoiceReason,
+    HubCandidate,
+    HubDecision,
+    HubsStatus,
+    HubState,
+    ListedHub,
+    choose,
+    is_better,
+    refuse_move,
+)
 from spoke.domain.names import AgentIdentity
 from spoke.failover.standby import Standby, StandbyContext
 from spoke.observability.progress import AgentProgress
@@ -100,7 +110,7 @@ class HubList:
         clock: Clock,
         scheduler: Scheduler,
         random: Random,
-        stir: Callable[[], None],
+        wake_up: Callable[[], None],
     ) -> None:
         self._options = options
         self._standby = standby
@@ -108,7 +118,7 @@ class HubList:
         self._clock = clock
         self._scheduler = scheduler
         self._random = random
-        self._stir = stir
+        self._stir = wake_up
         self._listing = BootstrapListing()
         self._owner = Owner()
         self._busy: HubId | None = None
@@ -145,7 +155,7 @@ class HubList:
         self._busy = busy
         self._standby.attend(StandbyContext(listing, agent, busy, owner.hub_id, owner.epoch))
 
-    def meet(self, hub: HubId, state: HubState, ends_at: datetime | None = None) -> None:
+    def record_state(self, hub: HubId, state: HubState, ends_at: datetime | None = None) -> None:
         """Record the agent's own state at a hub."""
         before = self._met.get(hub)
         self._met[hub] = state, ends_at or (before[1] if before else None)
@@ -159,7 +169,7 @@ class HubList:
         return hub in self._met or hub in self._standby.hubs
 
     def fail(self, hub: HubId, why: str) -> None:
-        """Let the hub rest; each failure extends the rest until `be_steady`."""
+        """Let the hub rest; each failure extends the rest until `reset_failures`."""
         memory = self._memories.setdefault(hub, _Memory(self._options.rest.backoff(self._random)))
         rest = memory.backoff.next()
         memory.until = self._clock.monotonic() + rest.total_seconds()
@@ -173,7 +183,7 @@ class HubList:
         """Record that the owner has accepted a session."""
         self._lost_since = None
 
-    def be_steady(self, hub: HubId) -> None:
+    def reset_failures(self, hub: HubId) -> None:
         """Forget the hub's failures."""
         if self._memories.pop(hub, None) is not None:
             self._show()
@@ -208,7 +218,7 @@ class HubList:
     def take(self, decision: HubDecision) -> bool:
         """Adopt a decision; return whether it differs from the last one and must be announced."""
         same = self._decision is not None and (self._decision.hub_id, self._decision.why) == (decision.hub_id, decision.why)
-        if decision.why is Why.KEPT and self._decision is not None and self._decision.hub_id == decision.hub_id:
+        if decision.why is ChoiceReason.KEPT and self._decision is not None and self._decision.hub_id == decision.hub_id:
             same = True
         if not same or self._decision is None:
             self._decision, self._decided_at = decision, self._clock.now()

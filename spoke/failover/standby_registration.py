@@ -39,13 +39,13 @@ from spoke.credentials.slot import Contents, hub_slot, settled
 from spoke.credentials.trust_bundle import StoredTrust, fingerprints
 from spoke.domain.bootstrap import BootstrapState
 from spoke.domain.credential import CERTIFICATE, CredentialFinding, Flaw, validity
-from spoke.domain.hubs import HubState, ListedHub, incredible, is_credible
+from spoke.domain.hubs import HubState, ListedHub, epoch_too_high, is_credible
 from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import SessionEnd, loss_of
 from spoke.domain.schedule import RenewalTime
 from spoke.observability.progress import AgentProgress
 from spoke.options import AgentOptions, Pause, World
-from spoke.ports.hub import HubClient, StandingBy
+from spoke.ports.hub import HubClient, StandbyAnswer
 from spoke.registration.csr_flow import RequestDeniedError, pends_for, read_pending
 from spoke.registration.register import RECOVERABLE, Registration, renewal
 
@@ -240,7 +240,7 @@ class StandbyRegistration:
             again = min(again, self._unaccepted.next())
         return max(min(again, due, LATEST), LEAST)
 
-    def _accept(self, connection: HubConnection, standing: StandingBy) -> None:
+    def _accept(self, connection: HubConnection, standing: StandbyAnswer) -> None:
         """Record that the hub accepts the credential, and whether it would accept a session."""
         if self._previous:
             self._previous = {}
@@ -251,7 +251,7 @@ class StandbyRegistration:
         soon = leaf.not_after - self._clock.now() < (leaf.not_after - leaf.not_before) * SOON
         state, trouble = HubState.READY if standing.accepted else HubState.NOT_ACCEPTED, ""
         if not is_credible(standing.epoch, self._world.clock.now()):
-            state, trouble = HubState.DENIED, incredible(standing.epoch)
+            state, trouble = HubState.DENIED, epoch_too_high(standing.epoch)
             if trouble != self.kept.trouble:
                 log.warning("standby.claim_not_believed", error=trouble)
         epoch = 0 if trouble else self._claimed(standing.epoch)
@@ -267,7 +267,7 @@ class StandbyRegistration:
         self._overtaken_at = now
         return epoch
 
-    async def _stand_by(self, client: HubClient, connection: HubConnection) -> StandingBy:
+    async def _stand_by(self, client: HubClient, connection: HubConnection) -> StandbyAnswer:
         try:
             return await self._told(client, fingerprints(connection.address.ca))
         except (UnauthorizedError, NotFoundError) as error:
@@ -281,7 +281,7 @@ class StandbyRegistration:
                 self._judge.reject(flaw)
             raise
 
-    async def _told(self, client: HubClient, trusted: Sequence[str]) -> StandingBy:
+    async def _told(self, client: HubClient, trusted: Sequence[str]) -> StandbyAnswer:
         """Call StandBy; only query a hub that is still the owner or does not implement StandBy."""
         errand = self.errand
         if not self._plain and errand.owner != self.bootstrap.hub_id:
@@ -291,7 +291,7 @@ class StandbyRegistration:
                 self._plain = True
                 log.info("standby.not_told", because=error.message)
         asked = await client.info()
-        return StandingBy(accepted=True, epoch=0, time=asked.time, trust_bundle=asked.trust_bundle)
+        return StandbyAnswer(accepted=True, epoch=0, time=asked.time, trust_bundle=asked.trust_bundle)
 
     async def _give_up(self, connection: HubConnection, finding: CredentialFinding) -> None:
         """Restore the previous certificate once; without one, the next round registers at the hub again."""

@@ -176,7 +176,7 @@ async def _answer(
         async with asyncio.timeout(PATIENCE.total_seconds()):
             method, path = await _request(reader)
             peer = str(writer.get_extra_info("peername", ("",))[0])
-            code, body, kind = _respond(progress, registry, method, path, near=is_near(peer))
+            code, body, kind = _respond(progress, registry, method, path, near=is_loopback_address(peer))
             content = b"" if method == "HEAD" else body.encode()
             head = f"HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {len(body.encode())}\r\n"
             writer.write(f"{head}Cache-Control: no-store\r\nConnection: close\r\n\r\n".encode() + content)
@@ -196,7 +196,7 @@ async def _request(reader: asyncio.StreamReader) -> tuple[str, str]:
     return method, target.split("?", 1)[0]
 
 
-def is_near(peer: str) -> bool:
+def is_loopback_address(peer: str) -> bool:
     """Whether the address is a loopback address."""
     with suppress(ValueError):
         address = ip_address(peer.partition("%")[0])

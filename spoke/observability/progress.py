@@ -140,7 +140,7 @@ class AgentProgress:
         self._trouble = trouble
         self._failed_path, self._path = frozenset(self._path), set()
 
-    def troubled(self, error: MusterError, delay: timedelta, following: str) -> timedelta:
+    def log_failure(self, error: MusterError, delay: timedelta, following: str) -> timedelta:
         """Like `fail`, with a log entry; return `delay`, the time until the action named by `following`."""
         self.fail(error.message)
         self.counts.troubles[error.loss.name.lower() if isinstance(error, HubLostError) else error.reason,] += 1

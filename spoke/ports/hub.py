@@ -32,7 +32,7 @@ class HubLostError(UnavailableError):
         super().__init__(message, retry_after=retry_after)
         self.loss = loss
 
-    def afresh(self) -> "HubLostError":
+    def fresh_copy(self) -> "HubLostError":
         """A copy, to be raised elsewhere."""
         return HubLostError(self.message, self.loss, retry_after=self.retry_after)
 
@@ -44,7 +44,7 @@ class SessionEpochError(HubLostError):
         super().__init__(message, SessionEnd.STALE)
         self.epoch = epoch
 
-    def afresh(self) -> HubLostError:
+    def fresh_copy(self) -> HubLostError:
         return SessionEpochError(self.message, self.epoch)
 
 
@@ -156,7 +156,7 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
-class Greeting:
+class SessionHello:
     """What an agent reports when it opens a session."""
 
     cluster_uid: str
@@ -168,7 +168,7 @@ class Greeting:
 
 
 @dataclass(frozen=True, slots=True)
-class StandingBy:
+class StandbyAnswer:
     """A hub's answer to StandBy."""
 
     accepted: bool
@@ -235,7 +235,7 @@ class HubSession(Protocol):
         """Report the CAs with which the agent now verifies the hub, as in the Greeting. Without TRUST it does nothing."""
         del trusted
 
-    async def tell_hubs(self, hubs: Sequence[ListedHub]) -> None:
+    async def report_hub_list(self, hubs: Sequence[ListedHub]) -> None:
         """Send the agent's whole hub list (with SEVERAL_HUBS; otherwise nothing)."""
 
     async def farewell(self, hub_id: HubId, epoch: int) -> None:
@@ -281,12 +281,12 @@ class HubClient(Protocol):
         Raises ConflictError while the ServiceAccount is not ready, MethodNotAllowedError when the hub issues none.
         """
 
-    def session(self, greeting: Greeting) -> AbstractAsyncContextManager[HubSession]:
+    def session(self, greeting: SessionHello) -> AbstractAsyncContextManager[HubSession]:
         """Open the session; entering returns after Welcome. Raises HubLostError; SessionEpochError for an epoch too low."""
 
     async def stand_by(
         self, agent: AgentIdentity, *, owner: HubId | None, epoch: int, trusted: Sequence[str] = ()
-    ) -> StandingBy:
+    ) -> StandbyAnswer:
         """Report that `owner` holds the session, and with which CAs (`trusted`, as in the Greeting) this hub is verified.
 
         Raises MethodNotAllowedError when the hub does not implement it.

@@ -22,7 +22,7 @@ from spoke.domain.bootstrap import BootstrapState
 from spoke.domain.credential import CERTIFICATE, CLUSTER_NAME, HUB_ID, KEY, KUBECONFIG, RECOVERY, TOKEN_FILE, validity
 from spoke.domain.names import AgentIdentity
 from spoke.domain.schedule import RequestedRenewal, rotate_at
-from spoke.options import AddOnCare
+from spoke.options import AddOnOptions
 from spoke.ports.cluster import Secrets
 from spoke.ports.hub import AddOnToken, HubClient
 from spoke.registration.csr_flow import Enrolment, WantedCertificate
@@ -44,7 +44,7 @@ class AddOnContext:
     """Returns the slot of the pending request for a secret."""
     duration: timedelta | None = None
     hub_id: HubId | None = None
-    care: AddOnCare = field(default_factory=AddOnCare)
+    care: AddOnOptions = field(default_factory=AddOnOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class RenewalRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class AddOnCheckResult:
     """Result of one `look`: the time until the next, and a condition to report on the add-on."""
 
     nap: timedelta
@@ -79,13 +79,15 @@ class AddOnCredential(Protocol):
     target: Slot
     """The secret of the credential."""
 
-    async def look(self, client: HubClient, addon: AddOn, clock: Clock, asked: "RenewalRequest | None" = None) -> Looked:
+    async def look(
+        self, client: HubClient, addon: AddOn, clock: Clock, asked: "RenewalRequest | None" = None
+    ) -> AddOnCheckResult:
         """Obtain the credential if necessary. Raises RefusedError. `clock` shows the hub's time.
 
         `asked`: the hub asks for certificates that it has signed to be renewed early.
         """
 
-    async def know_hub_by(self, kubeconfig: bytes) -> None:
+    async def trust_hub_by(self, kubeconfig: bytes) -> None:
         """Replace the kubeconfig of the hub in the secret, if it holds one; change nothing else."""
 
     async def forget(self) -> None:
@@ -118,13 +120,15 @@ class CertificateCredential(AddOnCredential):
     def _afresh(self) -> Enrolment:
         return Enrolment(self._wanted, pending=self._pending, target=self.target, extra=self._extra)
 
-    async def look(self, client: HubClient, addon: AddOn, clock: Clock, asked: RenewalRequest | None = None) -> Looked:
+    async def look(
+        self, client: HubClient, addon: AddOn, clock: Clock, asked: RenewalRequest | None = None
+    ) -> AddOnCheckResult:
         del addon
         asked = asked if self._entry.for_hub else None
         if self._enrolment.state is BootstrapState.UNPREPARED:
             nap = self._good_for(await self._known(), clock, asked)
             if nap > timedelta():
-                return Looked(nap)
+                return AddOnCheckResult(nap)
         if not self._resumed:
             self._enrolment.resume(await self._pending.read())
             self._resumed = True
@@ -132,14 +136,14 @@ class CertificateCredential(AddOnCredential):
             async with asyncio.timeout(PATIENCE.total_seconds()):
                 await self._enrolment.run(client)
         except TimeoutError:
-            return Looked(RETRY, there=False)
+            return AddOnCheckResult(RETRY, there=False)
         except MusterError as error:
             raise RefusedError(error, _not_rotated(error.message)) from error
         leaf = self._enrolment.certificate
         self._enrolment = self._afresh()
-        return Looked(_until_due(leaf, clock, asked), _rotated(leaf))
+        return AddOnCheckResult(_until_due(leaf, clock, asked), _rotated(leaf))
 
-    async def know_hub_by(self, kubeconfig: bytes) -> None:
+    async def trust_hub_by(self, kubeconfig: bytes) -> None:
         if KUBECONFIG in self._extra:
             self._extra[KUBECONFIG] = kubeconfig  # an enrolment in progress stores this one
             await self._known()
@@ -182,16 +186,18 @@ class TokenCredential(AddOnCredential):
         self._lifetime = shared.care.token_lifetime
         self._unsaved: AddOnToken | None = None
 
-    async def look(self, client: HubClient, addon: AddOn, clock: Clock, asked: RenewalRequest | None = None) -> Looked:
+    async def look(
+        self, client: HubClient, addon: AddOn, clock: Clock, asked: RenewalRequest | None = None
+    ) -> AddOnCheckResult:
         del asked  # a token is no certificate
         if not addon.account_uid:
-            return Looked(RETRY, there=False)  # the hub creates the ServiceAccount and reports it
+            return AddOnCheckResult(RETRY, there=False)  # the hub creates the ServiceAccount and reports it
         contents = await self.target.read()
         claims = unverified_claims(contents.get(TOKEN_FILE, b"").decode(errors="replace"))
         due = token_due_of(claims)
         if due is not None and not token_flaw(claims, addon.account_uid, clock.now()):
             await self._complete(contents, contents[TOKEN_FILE])
-            return Looked(due - clock.now())
+            return AddOnCheckResult(due - clock.now())
         try:
             self._unsaved = self._unsaved or await client.addon_token(self._cluster, self._addon, self._lifetime)
             token = self._unsaved
@@ -200,9 +206,9 @@ class TokenCredential(AddOnCredential):
             raise RefusedError(error, token_not_refreshed(error.message)) from error
         self._unsaved = None
         due = token_due_of(unverified_claims(token.token)) or token.expires_at
-        return Looked(max(due - clock.now(), RETRY), token_refreshed(token.expires_at))
+        return AddOnCheckResult(max(due - clock.now(), RETRY), token_refreshed(token.expires_at))
 
-    async def know_hub_by(self, kubeconfig: bytes) -> None:
+    async def trust_hub_by(self, kubeconfig: bytes) -> None:
         self._extra[KUBECONFIG] = by_token_file(kubeconfig)
         contents = await self.target.read()
         if contents.get(TOKEN_FILE):

@@ -22,7 +22,7 @@ from machinery.errors import (
 from machinery.observability import tracing
 from machinery.runtime.clock import OffsetClock
 from spoke.bootstraps import BootstrapListing
-from spoke.credentials.kubeconfigs import HubConnection, recovery_connection, stored_texts, view_stored, why_not_recovered
+from spoke.credentials.kubeconfigs import HubConnection, recovery_connection, recovery_obstacle, stored_texts, view_stored
 from spoke.credentials.slot import Contents, OwnedSlot, Slot, hub_slot
 from spoke.credentials.trust_bundle import trust_in
 from spoke.domain.credential import CredentialFinding, Flaw, validity
@@ -96,7 +96,7 @@ class Registration:
         """
         by = "recovery certificate" if way.identity.recovers else "bootstrap credential"
         why_not = (
-            why_not_recovered(contents, self._options.reach)
+            recovery_obstacle(contents, self._options.reach)
             if finding.flaw in RECOVERABLE and not way.identity.recovers
             else ""
         )

@@ -25,7 +25,7 @@ from spoke.failover.candidates import HubList
 from spoke.observability.event_recorder import Announcements
 from spoke.observability.progress import AgentProgress
 from spoke.options import AgentOptions, Pause, World
-from spoke.ports.hub import Capability, Greeting, HubClient, HubLostError, HubSession, SessionEpochError
+from spoke.ports.hub import Capability, HubClient, HubLostError, HubSession, SessionEpochError, SessionHello
 
 log = structlog.get_logger(__name__)
 
@@ -72,7 +72,7 @@ async def open_session(agent: AgentContext, connection: HubConnection, owner: Ow
     client = agent.world.dial(connection.address, connection.identity)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(client.close)
-        greeting = Greeting(cluster_uid, owner.epoch, agent.hubs.listed(), fingerprints(connection.address.ca))
+        greeting = SessionHello(cluster_uid, owner.epoch, agent.hubs.listed(), fingerprints(connection.address.ca))
         try:
             session = await stack.enter_async_context(client.session(greeting))
         except HubLostError:
@@ -118,7 +118,7 @@ class OwnerSecret:
     async def take_back(self, hub: HubId) -> None:
         """Make `hub` the owner again if the secret names another; no hub is dialled before that.
 
-        Raises OvertakenError, and errors of reading and writing.
+        Raises OwnerConflictError, and errors of reading and writing.
         """
         if self.owner.hub_id not in (None, hub):
             await self.confirm()
@@ -126,27 +126,27 @@ class OwnerSecret:
             self._agent.hubs.settle(self._agent.bootstrap.listing, self.owner)
 
     async def confirm(self) -> None:
-        """Raises OvertakenError when another copy of this agent has written the secret."""
+        """Raises OwnerConflictError when another copy of this agent has written the secret."""
         await self._record.confirm(self.owner)
 
-    async def heal(self, stale: SessionEpochError, hub: HubId) -> None:
-        """Raise the epoch above the hub's. Raises OvertakenError when another copy of this agent has written the secret."""
+    async def raise_epoch_above(self, stale: SessionEpochError, hub: HubId) -> None:
+        """Raise the epoch above the hub's. Raises OwnerConflictError when another copy of this agent has written the secret."""
         await self.confirm()
         if self._heals.failures:
-            troubled = self._agent.progress.troubled(stale, self._heals.next(), "raising the epoch")
-            await self._agent.bootstrap.rest(troubled)
+            log_failure = self._agent.progress.log_failure(stale, self._heals.next(), "raising the epoch")
+            await self._agent.bootstrap.rest(log_failure)
         else:
             self._heals.next()
         await self._raise_epoch(stale.epoch, f"the hub {self._agent.hubs.name_of(hub)}", hub)
 
-    async def outgrow(self, hub: HubId) -> None:
+    async def raise_epoch_for_standby(self, hub: HubId) -> None:
         """Raise the epoch above the claim of a standby hub that knows another owner. Raises HubLostError."""
         try:
             await self._raise_epoch(self._agent.hubs.told, "a hub in reserve", hub)
         except MusterError as error:
             raise HubLostError(f"the epoch could not be raised: {error.message}") from error
 
-    def be_steady(self) -> None:
+    def reset_failures(self) -> None:
         """Reset the backoff: a session has lasted, so the increase has helped."""
         self._heals.reset()
 

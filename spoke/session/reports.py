@@ -13,7 +13,7 @@ from machinery.identity import parse_agent_user
 from machinery.meta.conditions import FALSE, Condition
 from machinery.runtime.controller import Controller, Reconciler
 from spoke.controllers.managed_namespaces import KEY as NAMESPACES, ManagedNamespaceController
-from spoke.controllers.status import CHANGED, RESYNC, UPKEEP, ClusterUpkeep, StatusController
+from spoke.controllers.status import CHANGED, RESYNC, UPKEEP, ClusterReconciler, StatusController
 from spoke.domain.names import AgentNames
 from spoke.domain.report import AgentEvent, hub_label, news_of
 from spoke.observability.progress import AgentProgress
@@ -95,7 +95,7 @@ class ClusterReports:
         )
         user = parse_agent_user(link.connection.certificate.subject.common_name)
         names = AgentNames(*user) if user is not None else None
-        upkeep = ClusterUpkeep(link.client, world.spoke, names, options.annotations, options.endpoints)
+        upkeep = ClusterReconciler(link.client, world.spoke, names, options.annotations, options.endpoints)
         self._status_controller = watched("status", self._status, agent.progress)
         self._namespaces_controller = watched("managed-namespaces", self._namespaces, agent.progress)
         self._upkeep_controller = watched("cluster-upkeep", upkeep, agent.progress)

@@ -60,10 +60,10 @@ class HubEvents(Protocol):
     def accepted(self, *, accepted: bool) -> None:
         """Called with whether the hub accepts the cluster."""
 
-    def asked_to_move(self, target: HubId, why: str) -> None:
+    def move_requested(self, target: HubId, why: str) -> None:
         """Called when the hub asks the agent to move to another hub."""
 
-    def know_by(self, authorities: bytes) -> None:
+    def trust_hub_by(self, authorities: bytes) -> None:
         """Verify the hub with these CAs in all further connections."""
 
 
@@ -120,7 +120,7 @@ class SessionRun:
         self._succeeding = asyncio.Event()
         self._settled = asyncio.Event()
 
-    def tell_hubs(self) -> None:
+    def report_hub_list(self) -> None:
         """Send the changed list of hubs to the hub soon."""
         self._hubs_changed.set()
 
@@ -155,8 +155,8 @@ class SessionRun:
         if Capability.DRAIN in self._link.client.capabilities:
             yield "drain", self._leave_when_asked()
         if Capability.TRUST in self._link.client.capabilities:
-            sync = TrustBundleSync(self._agent, self._link, self._events.know_by)
-            yield "trust", sync.run(self._registration.know_hub_by, self._reporting.news)
+            sync = TrustBundleSync(self._agent, self._link, self._events.trust_hub_by)
+            yield "trust", sync.run(self._registration.trust_hub_by, self._reporting.news)
         if Capability.SEVERAL_HUBS in self._link.client.capabilities:
             yield "hubs", self._tell_hubs()
         yield from self._reporting.work()
@@ -189,7 +189,7 @@ class SessionRun:
             log.warning("agent.second_refused", message=desired.second_agent)
         self._agent.progress.lease(desired.lease_duration)
         if before is not None and desired.lease_duration < before.lease_duration:
-            self._lease.hurry()  # the current pause was drawn from the interval of the longer lease
+            self._lease.send_now()  # the current pause was drawn from the interval of the longer lease
         self._agent.progress.enter(
             "reporting to the hub" if desired.accepted else "waiting for the hub to accept this cluster (hubctl accept)"
         )
@@ -224,7 +224,7 @@ class SessionRun:
         while True:
             drain = await self._link.session.drained()
             if drain.target is not None:
-                self._events.asked_to_move(drain.target, drain.reason)
+                self._events.move_requested(drain.target, drain.reason)
                 continue
             log.info("hub.drains", why=drain.reason, within_seconds=drain.reconnect_after.total_seconds())
             wait = max(drain.reconnect_after * self._agent.world.random.random(), SOONEST_LEAVE)
@@ -235,7 +235,7 @@ class SessionRun:
         while True:
             await self._hubs_changed.wait()
             self._hubs_changed.clear()
-            await self._link.session.tell_hubs(self._agent.hubs.listed())
+            await self._link.session.report_hub_list(self._agent.hubs.listed())
             await asyncio.sleep(TELLING_PAUSE.total_seconds())
 
     def hand_over(self, succession: Handover) -> None:
@@ -299,7 +299,7 @@ class SessionRun:
         self.hand_over(Handover(lambda: self._events.open(connection)))
 
     def _verdict_changed(self) -> None:
-        self._lease.hurry()
+        self._lease.send_now()
         self._reporting.changed()
 
     def _schedule(self) -> None:

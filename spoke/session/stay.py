@@ -16,10 +16,10 @@ from machinery.errors import MusterError
 from machinery.identity import HubId
 from spoke.credentials.judgement import rejection
 from spoke.credentials.kubeconfigs import HubConnection, stored_connection
-from spoke.credentials.owner import OvertakenError, Owner
+from spoke.credentials.owner import Owner, OwnerConflictError
 from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, hub_slot
 from spoke.credentials.trust_bundle import known_by
-from spoke.domain.hubs import HubDecision, HubState, Why, incredible, is_credible
+from spoke.domain.hubs import ChoiceReason, HubDecision, HubState, epoch_too_high, is_credible
 from spoke.domain.next_step import BRIEF, OBSERVE, Action, NextStep, Reaction, SessionEnd, react
 from spoke.failover.candidates import ReconnectBudget
 from spoke.ports.hub import HubLostError, SessionEpochError
@@ -153,9 +153,9 @@ class Stay(HubEvents):
 
     def accepted(self, *, accepted: bool) -> None:
         ends_at = self._connection.chain[-1].not_after if self._connection.chain else None
-        self._agent.hubs.meet(self.hub, HubState.READY if accepted else HubState.NOT_ACCEPTED, ends_at)
+        self._agent.hubs.record_state(self.hub, HubState.READY if accepted else HubState.NOT_ACCEPTED, ends_at)
 
-    def asked_to_move(self, target: HubId, why: str) -> None:
+    def move_requested(self, target: HubId, why: str) -> None:
         hubs = self._agent.hubs
         if target == self.hub:
             return
@@ -165,9 +165,9 @@ class Stay(HubEvents):
             self._agent.announcements.tell("HubMoveRefused", message, warning=True)
             return
         message = f"the hub {hubs.name_of(self.hub)} asks the agent to move ({why})"
-        self._move(HubDecision(target, Why.MOVED, message))
+        self._move(HubDecision(target, ChoiceReason.MOVED, message))
 
-    def know_by(self, authorities: bytes) -> None:
+    def trust_hub_by(self, authorities: bytes) -> None:
         self._connection = known_by(self._connection, authorities)
         self._previous = self._previous and known_by(self._previous, authorities)
 
@@ -182,7 +182,7 @@ class Stay(HubEvents):
         if self._is_off():
             return True
         if self._run is not None:
-            self._run.tell_hubs()
+            self._run.report_hub_list()
             if self._agent.hubs.told > self._holding.owner.epoch:
                 self._run.hand_over(Handover(self._outgrown, once=True))
                 return False
@@ -238,23 +238,23 @@ class Stay(HubEvents):
         while True:
             try:
                 return await self._holding.take_back(self.hub)
-            except OvertakenError:
+            except OwnerConflictError:
                 raise
             except MusterError as failed:
                 log.warning("hub.owner_not_put_back", error=failed.message)
                 await asyncio.sleep(pauses.next().total_seconds())
 
     async def _outgrown(self) -> ActiveSession:
-        await self._holding.outgrow(self.hub)
+        await self._holding.raise_epoch_for_standby(self.hub)
         return await self.open(self._connection)
 
     # -- after a loss
 
     async def _lost(self, lost: HubLostError) -> NextStep:
-        """React to the loss. Raises OvertakenError, and errors of reading and writing the owner's secret."""
+        """React to the loss. Raises OwnerConflictError, and errors of reading and writing the owner's secret."""
         agent, hubs, previous = self._agent, self._agent.hubs, self._previous
         if isinstance(lost, SessionEpochError) and not is_credible(lost.epoch, agent.world.clock.now()):
-            said = f"the hub {hubs.name_of(self.hub)} takes no session: {incredible(lost.epoch)}"
+            said = f"the hub {hubs.name_of(self.hub)} takes no session: {epoch_too_high(lost.epoch)}"
             lost = HubLostError(said, SessionEnd.REFUSED)
         finding = rejection(lost.loss, lost.message, self._connection.chain, agent.hub_clock.now())
         reaction = react(lost.loss, has_previous=previous is not None, is_flawed=finding is not None)
@@ -263,12 +263,12 @@ class Stay(HubEvents):
             self._connection, self._previous = previous, None
             return NextStep(Action.CONNECT)
         if self._trial.lost():
-            hubs.be_steady(self.hub)
-            self._holding.be_steady()
+            hubs.reset_failures(self.hub)
+            self._holding.reset_failures()
         if lost.loss is SessionEnd.SUPERSEDED:
             await self._holding.confirm()
         if reaction is Reaction.RAISE_EPOCH and isinstance(lost, SessionEpochError):
-            await self._holding.heal(lost, self.hub)
+            await self._holding.raise_epoch_above(lost, self.hub)
             return NextStep(Action.CONNECT)
         if reaction is Reaction.DISCARD:
             return NextStep(Action.OBSERVE, finding=finding)
@@ -281,7 +281,7 @@ class Stay(HubEvents):
         delay = pauses.get(lost.loss, self._reconnect).next()
         delay = max(delay, lost.retry_after or delay)
         if lost.loss is SessionEnd.REFUSED:
-            hubs.meet(self.hub, HubState.DENIED)
+            hubs.record_state(self.hub, HubState.DENIED)
         left = self._trial.left if lost.loss in BRIEF else 0.0
         if hubs.several and not left:
             hubs.fail(self.hub, lost.message)
@@ -289,4 +289,4 @@ class Stay(HubEvents):
                 return OBSERVE
         elif hubs.several and left and hubs.is_better():
             delay = min(delay, timedelta(seconds=left))
-        return NextStep(Action.CONNECT, self._agent.progress.troubled(lost, delay, "reconnecting"))
+        return NextStep(Action.CONNECT, self._agent.progress.log_failure(lost, delay, "reconnecting"))

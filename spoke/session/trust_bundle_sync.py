@@ -19,7 +19,7 @@ from machinery.errors import InvalidError, MusterError
 from machinery.runtime.backoff import Backoff
 from spoke.credentials.owner import owner_of
 from spoke.credentials.slot import OWNER_SECRET, Slot, hub_slot
-from spoke.credentials.trust_bundle import checked, fingerprints, known_by, retrust, tried
+from spoke.credentials.trust_bundle import checked, fingerprints, known_by, store_trust_bundle, tried
 from spoke.domain.report import WARNING, AgentEvent
 from spoke.session.context import ActiveSession, AgentContext
 
@@ -31,12 +31,12 @@ log = structlog.get_logger(__name__)
 
 
 class TrustBundleSync:
-    """The handling over one link. `know_by` is called with the CAs with which the hub is verified from now on."""
+    """The handling over one link. `trust_hub_by` is called with the CAs with which the hub is verified from now on."""
 
-    def __init__(self, agent: AgentContext, link: ActiveSession, know_by: Callable[[bytes], None]) -> None:
+    def __init__(self, agent: AgentContext, link: ActiveSession, trust_hub_by: Callable[[bytes], None]) -> None:
         self._agent = agent
         self._link = link
-        self._know_by = know_by
+        self._know_by = trust_hub_by
 
     async def run(self, addons: KeepAddOns, tell: TellNews) -> None:
         """Adopt each pushed bundle as long as the session lasts. A refusal is reported to the operators of hub and cluster."""
@@ -84,8 +84,8 @@ class TrustBundleSync:
     async def _write(self, bundle: bytes) -> None:
         """Write into the hub's slot, the owner's secret, and from there into the directory."""
         world, hub = self._agent.world, self._link.connection.hub_id
-        await retrust(hub_slot(world.secrets, hub), bundle, hub)
-        held = await retrust(Slot(world.secrets, OWNER_SECRET), bundle, hub)
+        await store_trust_bundle(hub_slot(world.secrets, hub), bundle, hub)
+        held = await store_trust_bundle(Slot(world.secrets, OWNER_SECRET), bundle, hub)
         if world.directory is not None and owner_of(held) == hub:
             world.directory.replace(held)
 

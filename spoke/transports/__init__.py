@@ -42,4 +42,4 @@ class OpenSession(HubSession):
     def _check(self) -> None:
         """Raises HubLostError with the reason when the session has ended."""
         if self._end.done():
-            raise self._end.result().afresh()
+            raise self._end.result().fresh_copy()

@@ -34,7 +34,16 @@ from spoke.domain.report import (
     ReportedClaim,
     namespace_applied,
 )
-from spoke.ports.hub import Capability, Desired, Greeting, HubAcceptance, HubClient, HubLostError, HubSession, SessionEpochError
+from spoke.ports.hub import (
+    Capability,
+    Desired,
+    HubAcceptance,
+    HubClient,
+    HubLostError,
+    HubSession,
+    SessionEpochError,
+    SessionHello,
+)
 from tests.checks import present
 from tests.fakes.hub_rigs import AGENT, CLUSTER, IDENTITY, UID, Rig, rig_of
 from tests.fakes.stage import until
@@ -130,7 +139,7 @@ async def test_revoked_credential_opens_nothing_and_a_hub_that_is_away_is_unavai
     with pytest.raises(UnauthorizedError):
         await newcomer.info()
     with pytest.raises(HubLostError) as revoked:
-        async with client.session(Greeting(UID)):
+        async with client.session(SessionHello(UID)):
             pass
     assert revoked.value.loss in (SessionEnd.REVOKED, SessionEnd.UNAUTHENTICATED), "a real hub says why, a scripted one refuses"
     await client.close()
@@ -154,7 +163,7 @@ async def test_session_reports_what_the_hub_wants_and_stores_what_the_agent_says
     )
     good = (Condition("Available", TRUE, "r", "m"),)
     registration = AddOnRegistration("example.com/signer", "user", ("group",))
-    async with joined(rig) as client, client.session(Greeting(UID)) as session:
+    async with joined(rig) as client, client.session(SessionHello(UID)) as session:
         desired = await desired_when(session, lambda _: True)
         assert (desired.accepted, desired.lease_duration) == (True, timedelta(seconds=60))
         assert session.beat_interval > timedelta()
@@ -189,7 +198,7 @@ async def test_session_reports_what_the_hub_wants_and_stores_what_the_agent_says
 
 async def test_an_add_ons_driver_is_noted_and_its_token_issued_once_its_account_is_there(rig: Rig) -> None:
     logs = AddOnName("logs")
-    async with joined(rig) as client, client.session(Greeting(UID)) as session:
+    async with joined(rig) as client, client.session(SessionHello(UID)) as session:
         await rig.add_on(logs)
         with pytest.raises(MusterError):
             await client.addon_token(CLUSTER, logs, timedelta(hours=1))
@@ -211,10 +220,10 @@ async def test_an_add_ons_driver_is_noted_and_its_token_issued_once_its_account_
 async def test_a_new_session_supersedes_the_old_and_one_of_another_cluster_or_a_denied_one_is_refused(rig: Rig) -> None:
     async with joined(rig) as client:
         with pytest.raises(HubLostError) as refused:
-            async with client.session(Greeting("another-uid")):
+            async with client.session(SessionHello("another-uid")):
                 pass
         assert refused.value.loss is SessionEnd.REFUSED
-        async with client.session(Greeting(UID)) as old, client.session(Greeting(UID)) as new:
+        async with client.session(SessionHello(UID)) as old, client.session(SessionHello(UID)) as new:
             await new.beat(available=True)
             if Capability.ONE_SESSION not in client.capabilities:
                 await old.beat(available=True)  # else the change to a renewed certificate would end in nothing
@@ -246,7 +255,7 @@ async def test_the_end_of_a_session_is_told_with_its_reason(rig: Rig) -> None:
             SessionEnd.REFUSED,
             SessionEnd.FORGOTTEN,
         ):
-            async with client.session(Greeting(UID)) as session:
+            async with client.session(SessionHello(UID)) as session:
                 await session.beat(available=True)
                 await rig.end_session("that was it", loss)
                 ended = await session.ended()
@@ -267,7 +276,7 @@ async def test_a_beat_in_flight_ends_with_the_session(kind: str, tmp_path: Path)
     async with (
         rig_of(kind, tmp_path, flush_window=timedelta(minutes=1)) as rig,
         joined(rig) as client,
-        client.session(Greeting(UID)) as session,
+        client.session(SessionHello(UID)) as session,
     ):
         await session.beat(available=True)  # the first is stored at once
         rig.hold_beats()
@@ -285,23 +294,23 @@ async def test_drain_notice_may_name_another_hub_of_the_list_and_leaves_the_sess
     one_word = [(hub_id, name, "LOST" if state == "REVOKED" else state) for hub_id, name, state in told]
     target = next(each.hub_id for each in listed if each.state is HubState.READY)
     async with joined(rig) as client:
-        async with client.session(Greeting(UID, 7, listed)) as session:
+        async with client.session(SessionHello(UID, 7, listed)) as session:
             await session.report(ClusterReport(conditions=(), complete=False))
             assert await rig.hubs() in (told, one_word), "the wire has one word for LOST and REVOKED"
             await rig.drain(target)
             assert (await session.drained()).target == target
             await session.beat(available=True)
-            await session.tell_hubs(listed[:1])
+            await session.report_hub_list(listed[:1])
             async with asyncio.timeout(10):
                 while await rig.hubs() != told[:1]:
                     await session.report(ClusterReport(conditions=(), complete=False))
         await until(lambda: not rig.sessions())
-        async with client.session(Greeting(UID, 8)) as session:
+        async with client.session(SessionHello(UID, 8)) as session:
             await session.beat(available=True)
             await rig.drain(None)
             assert (await session.drained()).target is None
             for _ in range(10):
-                written = asyncio.create_task(session.tell_hubs(listed))
+                written = asyncio.create_task(session.report_hub_list(listed))
                 await asyncio.sleep(0)
                 written.cancel()  # in the middle of a write, as when a newer bundle of CAs comes: the session goes on
             await session.beat(available=True)
@@ -310,7 +319,7 @@ async def test_drain_notice_may_name_another_hub_of_the_list_and_leaves_the_sess
 async def outdated(client: HubClient, epoch: int) -> int:
     """The epoch that the hub knows when it refuses a session of this one."""
     with pytest.raises(SessionEpochError) as stale:
-        async with client.session(Greeting(UID, epoch)):
+        async with client.session(SessionHello(UID, epoch)):
             pass
     assert stale.value.loss is SessionEnd.STALE
     return stale.value.epoch
@@ -334,7 +343,7 @@ async def is_ended(session: HubSession) -> None:
 async def test_standing_by_and_last_words_end_sessions_of_older_epochs_and_a_cluster_leaves_once(rig: Rig) -> None:
     other = HubId("11111111-0000-4000-8000-000000000000")
     async with joined(rig) as client:
-        async with client.session(Greeting(UID, 7)) as session:
+        async with client.session(SessionHello(UID, 7)) as session:
             await session.beat(available=True)
             answer = await client.stand_by(IDENTITY, owner=other, epoch=8)
             assert (answer.accepted, answer.epoch, answer.again_after) == (True, 8, rig.again_after)
@@ -346,19 +355,19 @@ async def test_standing_by_and_last_words_end_sessions_of_older_epochs_and_a_clu
             assert (await client.stand_by(IDENTITY, owner=None, epoch=3)).epoch == 8
             assert await rig.owner() == (other, 8)
         assert await outdated(client, 7) == 8
-        async with client.session(Greeting(UID, 9)) as session:
+        async with client.session(SessionHello(UID, 9)) as session:
             await session.beat(available=True)
             await session.farewell(other, 10)
             await is_ended(session)
         assert await outdated(client, 9) == 10
         assert await rig.owner() == (other, 10)
-        async with client.session(Greeting(UID, 11)) as session:
+        async with client.session(SessionHello(UID, 11)) as session:
             assert await client.leave(IDENTITY)
             await session.ended()
             assert not await client.leave(IDENTITY)
 
 
 async def test_last_words_end_a_session_of_the_kubernetes_api_too(tmp_path: Path) -> None:
-    async with rig_of("api", tmp_path) as rig, joined(rig) as client, client.session(Greeting(UID, 7)) as session:
+    async with rig_of("api", tmp_path) as rig, joined(rig) as client, client.session(SessionHello(UID, 7)) as session:
         await session.farewell(HubId("11111111-0000-4000-8000-000000000000"), 8)
         await is_ended(session)

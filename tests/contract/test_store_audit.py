@@ -88,7 +88,7 @@ async def test_oldest_records_go_by_age_and_by_size(store: Store, clock: ManualC
     gone = await store.run(audit.shorten, "ann", kept[2].at)
     assert (gone.records, gone.bytes, gone.floor) == (2, sizes["ann"].bytes // 2, kept[3].at)
     assert await everything(store) == [others[0], strangers[1], others[1], kept[1]]
-    assert await store.run(audit.shorten_strangers, 9) == 1
+    assert await store.run(audit.trim_anonymous, 9) == 1
     assert await everything(store) == [*others, kept[1]]
 
 

@@ -63,7 +63,7 @@ async def test_authorities_are_kept_in_order_with_sealed_keys(store: Store, old:
         return await store.read(lambda tx: [tx.authorities.sealed_key(each) for each in (OLD, NEW)])
 
     await store.run(lambda tx: tx.authorities.keep_key(NEW, b"of nobody"))
-    with store.told_of_revocations(word.set):
+    with store.subscribe_to_revocations(word.set):
         word.clear()
         await store.run(lambda tx: tx.authorities.put(new))
         await word.wait()
@@ -212,7 +212,7 @@ async def test_trust_is_noted_when_it_changes_and_never_for_a_cluster_that_is_go
     assert (await kept()).serial == 1, "the agent has gone back to the one before: its CA is not retired while it is needed"
     ended = record(clock, 3, "hub/1", not_after=clock.now() - DAY, cluster=FAR)
     await store.run(authorities.note_trust, [TrustReport(ended, None)])
-    assert [each.cluster for each in await store.read(authorities.standing_trust)] == [EDGE], (
+    assert [each.cluster for each in await store.read(authorities.current_trust)] == [EDGE], (
         "an ended certificate is not waited for"
     )
 

@@ -82,7 +82,7 @@ async def test_a_replica_has_one_mark_until_it_is_forgotten_or_the_clock_jumps(s
     beats = [Beat(C1, timedelta(), available=True), Beat(C2, 2 * SECOND, available=True)]
     await store.run(lambda tx: tx.heartbeats.store(beats))
     now = start - SECOND
-    await store.run(lambda tx: tx.marks.begin_anew(now))
+    await store.run(lambda tx: tx.marks.restart_coverage(now))
     assert await store.read(lambda tx: tx.marks.all()) == [], "after a jump no mark counts"
     times = [beat.at for beat in await store.read(lambda tx: tx.heartbeats.all())]
     assert times == [now, start - 2 * SECOND], "and no beat is of the future"

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import select
 
 from hub.api.meta.change import EVENTS, LEASES, MANAGED_CLUSTERS, SECRETS, Kind
-from hub.api.objects.history import Keeping, Trimmed
-from hub.controllers.clock_guard import Steadiness
+from hub.api.objects.history import RetentionPeriods, Trimmed
+from hub.controllers.clock_guard import ClockGuard
 from hub.controllers.hub.retention import Compaction
 from hub.ports import Store, Transaction, Written
 from hub.store.changelog.past import ChangeLogPast
@@ -227,7 +227,7 @@ async def test_after_a_leap_the_log_before_it_goes_as_any_other(store: Store, cl
             await store.run(put, "a", kind, size=size)
     await store.run(put, "gone", SECRETS)
     await store.run(remove, "gone", SECRETS)
-    assert await store.run(lambda tx: tx.changes.leap(20, None))  # type: ignore[attr-defined]
+    assert await store.run(lambda tx: tx.changes.skip_ahead(20, None))  # type: ignore[attr-defined]
     await store.run(put, "b", size=1)
     assert not await store.run(lambda tx: tx.changes.measure())
     assert await store.read(lambda tx: sizes(tx, at=3)) == {"a": 1}
@@ -277,8 +277,8 @@ async def test_log_is_trimmed_while_all_write_and_no_reader_misses_a_change(stor
                 await trimmed.wait()
 
     async def trim() -> None:
-        keeping = Keeping(timedelta(seconds=20), timedelta(seconds=60), 2**30, HOUR, DAY, DAY, reserve=0)
-        subject = Compaction(store, keeping, Steadiness(clock, timedelta()))
+        keeping = RetentionPeriods(timedelta(seconds=20), timedelta(seconds=60), 2**30, HOUR, DAY, DAY, reserve=0)
+        subject = Compaction(store, keeping, ClockGuard(clock, timedelta()))
         while not done.is_set():
             await subject.reconcile("all")
             async with trimmed:

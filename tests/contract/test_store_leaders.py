@@ -11,10 +11,10 @@ from hub.api.hubleaders import FACT, KEPT
 from hub.api.meta.change import EVENTS
 from hub.election.fence import FencedStore
 from hub.election.locks import RowLock
-from hub.ports import Lifeline, Store, Transaction
+from hub.ports import LeaderLockConnection, Store, Transaction
 from hub.registry import namespaces
 from hub.registry.hubreplicas import service as succession
-from hub.store.writer.leader_lock_connection import SqlLifeline
+from hub.store.writer.leader_lock_connection import SqlLeaderLockConnection
 from machinery.election import Candidate, Leadership, Lock
 from machinery.election.lock import LockRecord
 from machinery.errors import ConflictError, NotLeaderError, UnavailableError
@@ -30,14 +30,14 @@ LEASE = timedelta(seconds=15)
 
 
 @pytest.fixture
-async def lifeline(database: SqlDatabase, clock: ManualClock) -> AsyncIterator[Lifeline]:
-    line = SqlLifeline(database.url, lease=LEASE, clock=clock)
+async def lifeline(database: SqlDatabase, clock: ManualClock) -> AsyncIterator[LeaderLockConnection]:
+    line = SqlLeaderLockConnection(database.url, lease=LEASE, clock=clock)
     yield line
     await line.close()
 
 
 @pytest.fixture(params=["row", "memory"])
-def lock(request: pytest.FixtureRequest, lifeline: Lifeline, clock: ManualClock) -> Lock:
+def lock(request: pytest.FixtureRequest, lifeline: LeaderLockConnection, clock: ManualClock) -> Lock:
     """The fake that the elector's tests stand on is held to the same."""
     return RowLock(lifeline) if request.param == "row" else MemoryLock(clock)
 
@@ -97,7 +97,9 @@ def flag(clock: ManualClock) -> Leadership:
     return Leadership(clock)
 
 
-async def test_leader_writes_in_its_term_alone(store: Store, lifeline: Lifeline, flag: Leadership, clock: ManualClock) -> None:
+async def test_leader_writes_in_its_term_alone(
+    store: Store, lifeline: LeaderLockConnection, flag: Leadership, clock: ManualClock
+) -> None:
     lock = RowLock(lifeline)
     first = await lock.take(None, ONE, LEASE)
     flag.hold(first.term, clock.monotonic() + 10)
@@ -144,8 +146,8 @@ ABOUT = {"apiVersion": "hub.test/v1", "kind": "HubLeader", "metadata": {"name": 
 
 
 @pytest.fixture
-async def row_lock(lifeline: Lifeline, store: Store) -> RowLock:
-    await store.run(namespaces.ensure_standing)
+async def row_lock(lifeline: LeaderLockConnection, store: Store) -> RowLock:
+    await store.run(namespaces.ensure_predefined)
     return RowLock(lifeline)
 
 

@@ -205,8 +205,8 @@ async def test_whoever_waits_for_revocations_is_told_of_each_and_finds_it(
     await store.run(_add, record)
     await store.run(lambda tx: tx.credentials.add(credential))
     began, word = clock.now(), asyncio.Event()
-    with store.told_of_revocations(word.set) as is_told:
-        await _listens(store, is_told)
+    with store.subscribe_to_revocations(word.set) as is_notified:
+        await _listens(store, is_notified)
         word.clear()
         await asyncio.gather(  # one transaction for all, where the store lets use cases share one
             store.run(lambda tx: tx.facts.set("one", "1")),
@@ -226,13 +226,13 @@ async def test_whoever_waits_for_revocations_is_told_of_each_and_finds_it(
         assert not word.is_set()
 
 
-async def _listens(store: Store, is_told: Callable[[], bool]) -> None:
+async def _listens(store: Store, is_notified: Callable[[], bool]) -> None:
     """Returns when nobody is woken any more because the store has only begun to listen to its database."""
     if not (isinstance(store, SqlStore) and store._doorbell):
         return
     async with asyncio.timeout(10):
         for number in count():
-            if is_told():
+            if is_notified():
                 return
             document = {"metadata": {"name": f"c{number}", "uid": f"uid-{number}"}}
             await store.run(lambda tx, made: tx.objects.put(MANAGED_CLUSTERS, made, None, "tester"), document)
@@ -292,7 +292,7 @@ async def test_uses_are_recorded_counted_and_forgotten(store: Store, credential:
     assert await store.read(lambda tx: tx.credentials.use_of(credential.id, FAR, AgentId("a1"))) == spent
     assert await store.read(lambda tx: tx.credentials.use_of(credential.id, FAR, AgentId("a2"))) is None
     assert await store.read(lambda tx: tx.credentials.tally(credential.id)) == UseCount(1, 1, 1)
-    assert await store.read(lambda tx: tx.credentials.tallies()) == {credential.id: UseCount(1, 1, 1)}
+    assert await store.read(lambda tx: tx.credentials.use_counts()) == {credential.id: UseCount(1, 1, 1)}
     await store.run(lambda tx: tx.credentials.drop_use(held))
     assert await store.read(lambda tx: tx.credentials.tally(credential.id)) == UseCount(1, 0, 2)
     await store.run(lambda tx: tx.credentials.forget_name(EDGE, CredentialId("another")))

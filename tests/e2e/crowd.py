@@ -20,7 +20,7 @@ from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.next_step import SessionEnd
 from spoke.options import AgentOptions, Pauses
-from spoke.ports.hub import ClientIdentity, CSRState, Greeting, HubAddress, HubLostError, HubSession
+from spoke.ports.hub import ClientIdentity, CSRState, HubAddress, HubLostError, HubSession, SessionHello
 from spoke.transports.grpc.client import GrpcHubClient
 from spoke.transports.grpc.recovery import RecoveringHubClient
 from tests.e2e.processes import until
@@ -173,7 +173,7 @@ class CountedClient(GrpcHubClient):
         self._tally = tally
 
     @asynccontextmanager
-    async def session(self, greeting: Greeting) -> AsyncIterator[HubSession]:
+    async def session(self, greeting: SessionHello) -> AsyncIterator[HubSession]:
         self._tally.begun += 1
         number = self._tally.begun
         async with super().session(greeting) as session:
@@ -189,7 +189,7 @@ class Crowd:
     """One of each hub, in the order in which they are preferred."""
     count: int
     prefix: str = "edge"
-    tallies: dict[str, Tally] = field(default_factory=dict)
+    use_counts: dict[str, Tally] = field(default_factory=dict)
     pauses: Pauses = field(default_factory=Pauses)
     """Between what they try again."""
     secrets: dict[str, MemorySecrets] = field(default_factory=dict)
@@ -206,13 +206,13 @@ class Crowd:
             assert not failed, failed
         finally:
             for number, task in zip(chosen, tasks, strict=True):
-                self.tallies[f"{self.prefix}-{number}"].leaving = True
+                self.use_counts[f"{self.prefix}-{number}"].leaving = True
                 task.cancel()
             await asyncio.wait(tasks)
 
     def _agent(self, number: int) -> SpokeAgent:
         name = f"{self.prefix}-{number}"
-        tally = self.tallies[name] = Tally()
+        tally = self.use_counts[name] = Tally()
         world = world_of(
             SystemClock(),
             self.secrets.setdefault(name, MemorySecrets()),
@@ -234,19 +234,19 @@ class Crowd:
     async def all_heard_of(self, numbers: Iterable[int]) -> None:
         """Returns when a beat of each of these was acknowledged from now on."""
         since, names = asyncio.get_running_loop().time(), [f"{self.prefix}-{number}" for number in numbers]
-        await until(lambda: all(self.tallies[name].heard > since for name in names), what="these agents beat")
+        await until(lambda: all(self.use_counts[name].heard > since for name in names), what="these agents beat")
 
     async def every(self, holds: Callable[[Tally], bool], *, what: str) -> None:
-        await until(lambda: all(holds(tally) for tally in self.tallies.values()), what=what)
+        await until(lambda: all(holds(tally) for tally in self.use_counts.values()), what=what)
 
     @property
     def why(self) -> Counter[str]:
         """How often beats were lost, by what was said."""
-        return sum((tally.why for tally in self.tallies.values()), Counter())
+        return sum((tally.why for tally in self.use_counts.values()), Counter())
 
     @property
     def lost(self) -> int:
-        return sum(tally.lost for tally in self.tallies.values())
+        return sum(tally.lost for tally in self.use_counts.values())
 
 
 async def crowd_of(admin: Path, count: int, *others: Path) -> Crowd:

@@ -200,7 +200,7 @@ class Hubs:
 
         await self.all[owner].cluster_when(cluster, heard, what=f"has {count} hubs that are ready")
 
-    async def heal(self) -> None:
+    async def raise_epoch_above(self) -> None:
         """Ends all agents; every hub runs, and is reached."""
         for program in self.programs:
             if program.running:

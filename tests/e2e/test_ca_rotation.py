@@ -112,7 +112,7 @@ async def test_every_certificate_is_replaced_under_open_sessions_without_a_lost_
             assert not set(after.values()) & set(before.values())
             await crowd.all_heard(asyncio.get_running_loop().time())
         assert crowd.lost == 0, crowd.why.most_common(5)
-        assert all(tally.opened >= 3 for tally in crowd.tallies.values()), "the first session, and one for each certificate"
+        assert all(tally.opened >= 3 for tally in crowd.use_counts.values()), "the first session, and one for each certificate"
 
 
 async def kill_the_leader(replicas: Replicas) -> None:

@@ -64,14 +64,14 @@ async def test_a_replica_that_is_killed_under_load_loses_doubles_and_silences_no
             await asyncio.gather(*joining)
             await victim.process.ended()
             names = Counter(cluster["metadata"]["name"] for cluster in (await bench.get(CLUSTERS))["items"])
-            everybody = {*crowd.tallies, *(joiner.name for joiner in joiners)}
+            everybody = {*crowd.use_counts, *(joiner.name for joiner in joiners)}
             assert names == Counter(everybody), "every cluster is there once"
             agents = rows(postgres_url, "SELECT cluster FROM certificates WHERE purpose = 'agent'")
             issued = Counter(cluster for (cluster,) in agents)
             assert set(issued) == everybody
             assert max(issued[joiner.name] for joiner in joiners) == 1, "one approval is one certificate"
             silenced = rows(postgres_url, "SELECT cluster FROM transitions WHERE status = 'Unknown' AND cluster LIKE 'edge%'")
-            gaps = {str(name): crowd.tallies[str(name)].widest for (name,) in silenced}
+            gaps = {str(name): crowd.use_counts[str(name)].widest for (name,) in silenced}
             falsely = {name: gap for name, gap in gaps.items() if gap < GRACE}
             assert falsely == {}, "nobody reads Unknown whose beats were acknowledged within a grace"
             await until(
@@ -151,11 +151,11 @@ async def test_agents_spread_over_a_later_replica_and_leave_a_drained_one_and_lo
         async with crowd.running():
             await crowd.all_heard()
             await replicas.start(1)
-            opened = {name: tally.opened for name, tally in crowd.tallies.items()}
+            opened = {name: tally.opened for name, tally in crowd.use_counts.items()}
 
             async def spread() -> bool:
                 used = rows(postgres_url, "SELECT DISTINCT replica FROM sessions")
-                return len(used) == 2 and all(tally.opened > opened[name] for name, tally in crowd.tallies.items())
+                return len(used) == 2 and all(tally.opened > opened[name] for name, tally in crowd.use_counts.items())
 
             await until(spread, what="both replicas have sessions, and every agent has moved")
             assert crowd.lost == 0

@@ -68,7 +68,6 @@ from spoke.ports.hub import (
     CSRState,
     Desired,
     Drain,
-    Greeting,
     HubAcceptance,
     HubAddress,
     HubClient,
@@ -77,7 +76,8 @@ from spoke.ports.hub import (
     HubSession,
     RegistrationState,
     SessionEpochError,
-    StandingBy,
+    SessionHello,
+    StandbyAnswer,
 )
 
 HUB_ID = HubId("0f1e2d3c-0000-4000-8000-000000000001")
@@ -441,7 +441,7 @@ class MemoryHubClient(HubClient):
         return AddOnToken(token, end)
 
     @asynccontextmanager
-    async def session(self, greeting: Greeting) -> AsyncIterator[HubSession]:
+    async def session(self, greeting: SessionHello) -> AsyncIterator[HubSession]:
         try:
             user = self._enter("session")
         except UnauthorizedError as error:
@@ -474,7 +474,7 @@ class MemoryHubClient(HubClient):
 
     async def stand_by(
         self, agent: AgentIdentity, *, owner: HubId | None, epoch: int, trusted: Sequence[str] = ()
-    ) -> StandingBy:
+    ) -> StandbyAnswer:
         cluster = agent.cluster
         if self._hub.refuse_standby is not None:
             raise self._hub.refuse_standby
@@ -487,7 +487,9 @@ class MemoryHubClient(HubClient):
             self._hub.heard(cluster, epoch, owner)
         self._hub.trusted[cluster] = tuple(trusted)
         within = self._hub.asked_of(self._identity)
-        return StandingBy(known.accepted, known.epoch, self._hub.clock.now(), self._hub.bundle, self._hub.again_after, within)
+        return StandbyAnswer(
+            known.accepted, known.epoch, self._hub.clock.now(), self._hub.bundle, self._hub.again_after, within
+        )
 
     async def leave(self, agent: AgentIdentity) -> bool:
         cluster = agent.cluster
@@ -679,7 +681,7 @@ class MemorySession(HubSession):
     def push(self, bundle: bytes) -> None:
         self._bundles.put_nowait(bundle)
 
-    async def tell_hubs(self, hubs: Sequence[ListedHub]) -> None:
+    async def report_hub_list(self, hubs: Sequence[ListedHub]) -> None:
         self._check()
         self.hub.clusters[self.cluster].hubs = tuple(hubs)
 
@@ -708,7 +710,7 @@ class MemorySession(HubSession):
 
     def _check(self) -> None:
         if self._over.done():
-            raise self._over.result().afresh()
+            raise self._over.result().fresh_copy()
 
     def _note(self) -> None:
         """A write of this session. Raises StaleEpochError, and ends it, when a higher epoch was heard."""

@@ -18,7 +18,7 @@ from hub.api.hubreplicas import AgentSession, Replica
 from hub.api.liveness import Checkpoint, LastBeat
 from hub.api.managedclusters.availability import Transition
 from hub.api.meta.change import Change, Kind
-from hub.ports import Leaders, Lifeline, Recording, Transaction
+from hub.ports import LeaderLockConnection, Leaders, Recording, Transaction
 from hub.store import SqlStore, schema
 from hub.store.changelog.tail import Tail
 from hub.store.engine.engine import Engines
@@ -148,7 +148,7 @@ class InlineWriter(WriteQueue):
         return job.future
 
 
-class InlineLifeline(Lifeline):
+class InlineLifeline(LeaderLockConnection):
     """A way to the same database that a `failure` of the store does not concern."""
 
     def __init__(self, store: InlineStore) -> None:
@@ -294,7 +294,7 @@ class Bell(InlineStore):
         self.wakes: list[Wake] = []
 
     @contextmanager
-    def told_of_revocations(self, wake: Wake) -> Iterator[Callable[[], bool]]:
+    def subscribe_to_revocations(self, wake: Wake) -> Iterator[Callable[[], bool]]:
         self.wakes.append(wake)
         yield lambda: self.told
 

@@ -23,7 +23,7 @@ from spoke.domain.report import NodeResources
 from spoke.failover.standby import Standby, StandbyContext
 from spoke.options import AgentOptions
 from spoke.ports.cluster import Announcer, Secrets
-from spoke.ports.hub import ClientIdentity, Greeting, HubAddress, HubClient, HubLostError, HubSession
+from spoke.ports.hub import ClientIdentity, HubAddress, HubClient, HubLostError, HubSession, SessionHello
 from tests.fakes.credentials import MemoryCluster, MemoryDirectory, MemorySecrets
 from tests.fakes.hub import MemoryHub, MemoryHubClient
 from tests.fakes.stage import running, world_of
@@ -199,7 +199,7 @@ class LaggingClient(MemoryHubClient):
         self._gate = gate
 
     @asynccontextmanager
-    async def session(self, greeting: Greeting) -> AsyncIterator[HubSession]:
+    async def session(self, greeting: SessionHello) -> AsyncIterator[HubSession]:
         await self._gate.passed()
         async with super().session(greeting) as session:
             await self._gate.passed()

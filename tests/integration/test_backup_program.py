@@ -27,7 +27,7 @@ from hub.store import SqlStore
 from hub.store.backup.archive import MANIFEST, PROOF, ArchiveWriter
 from hub.store.backup.backup import Snapshot, write_tables
 from hub.store.engine.engine import parse_url
-from hub.store.engine.file_lock import sole_user
+from hub.store.engine.file_lock import database_lock
 from hub.store.migrate import HEAD
 from hub.store.migrate_url import migrate_database
 from machinery.election.lock import LockRecord
@@ -148,7 +148,7 @@ def test_nothing_is_restored_over_other_keys_or_under_a_hub_that_runs(hub: Path,
     ends(run(other, "restore", file, sealed), 1, "keys are never replaced")
     assert keys(other) == before
     ends(run(hub, "restore", file, sealed), 1, "--replace")
-    with sole_user(f"sqlite:///{hub / 'hub.db'}"):
+    with database_lock(f"sqlite:///{hub / 'hub.db'}"):
         ends(run(hub, "restore", file, sealed, "--replace"), 1, "in use by another hub")
         assert run(hub, "backup", tmp_path / "again.zip", sealed).exit_code == 0, "a backup is made while it runs"
     assert run(hub, "restore", file, sealed, "--replace").exit_code == 0

@@ -23,7 +23,7 @@ from machinery.pki import build_request, generate_key
 from machinery.runtime.scheduler import SystemScheduler
 from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.report import ClusterReport, ReportedClaim
-from spoke.ports.hub import ClientIdentity, Greeting, HubAddress, HubSession
+from spoke.ports.hub import ClientIdentity, HubAddress, HubSession, SessionHello
 from tests.fakes.forwarder import Forwarder
 from tests.fakes.rpc_stage import ADMIN, RpcStage, rpc_stage
 from tests.fakes.stage import until
@@ -147,7 +147,7 @@ async def dialled(stage: RpcStage, credential: Credential) -> AsyncIterator[Line
 @asynccontextmanager
 async def connected(stage: RpcStage, cluster: str) -> AsyncIterator[tuple[Line, HubSession]]:
     """A session that has begun: its first beat, which is stored at once, is acknowledged."""
-    async with dialled(stage, await stage.enrol(cluster)) as line, line.client.session(Greeting(UID)) as session:
+    async with dialled(stage, await stage.enrol(cluster)) as line, line.client.session(SessionHello(UID)) as session:
         beat = asyncio.create_task(session.beat(available=True))
         while not beat.done():
             await stage.parts.beats.flush()
@@ -200,7 +200,7 @@ async def test_a_status_report_costs_one_transaction_and_writes_only_changes(sta
 async def test_a_session_start_has_its_cost_on_a_new_connection(stage: RpcStage, meter: Meter) -> None:
     credential = await stage.enrol(CLUSTER)
     async with dialled(stage, credential) as line, AsyncExitStack() as stack, measured(meter, stage, line) as found:
-        session = await stack.enter_async_context(line.client.session(Greeting(UID)))
+        session = await stack.enter_async_context(line.client.session(SessionHello(UID)))
         await anext(session.desired())
     assert found.statements <= 33  # 28
     assert found.commits <= 4  # 3, where two of four writes meet

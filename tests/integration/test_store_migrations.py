@@ -22,7 +22,7 @@ from hub.ports import Transaction
 from hub.registry.managedclusters import service as clusters
 from hub.store import SqlStore
 from hub.store.engine.engine import parse_url, writing_engine
-from hub.store.engine.file_lock import sole_user
+from hub.store.engine.file_lock import database_lock
 from hub.store.migrate import HEAD, SCRIPTS, USABLE_FROM, Schema, schema_of, upgrade
 from hub.store.migrate_url import copies
 from hub.store.schema import metadata
@@ -182,7 +182,7 @@ def test_a_schema_that_is_too_new_is_refused(tmp_path: Path) -> None:
 
 def test_a_database_that_a_hub_uses_is_not_migrated_under_it(tmp_path: Path) -> None:
     migrated(tmp_path / "hub.db")
-    with sole_user(f"sqlite:///{tmp_path}/hub.db"):
+    with database_lock(f"sqlite:///{tmp_path}/hub.db"):
         answer = migrate(tmp_path)
         assert answer.exit_code == 2
         assert "is in use by another hub" in answer.output
@@ -193,12 +193,12 @@ def test_the_same_file_by_another_name_has_one_user(tmp_path: Path) -> None:
     (tmp_path / "hub.db").touch()
     (tmp_path / "link.db").symlink_to("hub.db")
     (tmp_path / "folder").symlink_to(tmp_path)
-    with sole_user(f"sqlite:///{tmp_path}/hub.db"):
+    with database_lock(f"sqlite:///{tmp_path}/hub.db"):
         for name in ("hub.db", "link.db", "folder/hub.db", "folder/link.db"):
-            again = sole_user(f"sqlite:///{tmp_path}/{name}")
+            again = database_lock(f"sqlite:///{tmp_path}/{name}")
             with pytest.raises(UnavailableError, match="give all replicas one PostgreSQL database"), again:
                 pytest.fail("there are two")
-    with sole_user(f"sqlite:///{tmp_path}/link.db"), sole_user(f"sqlite:///{tmp_path}/other.db"):
+    with database_lock(f"sqlite:///{tmp_path}/link.db"), database_lock(f"sqlite:///{tmp_path}/other.db"):
         pass
 
 

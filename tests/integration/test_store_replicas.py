@@ -103,11 +103,11 @@ async def test_revocations_and_new_sessions_notify_the_replicas_without_a_poll(c
         assert [await queue.get() for queue in found] == [record.serial] * 2
         token, _ = await one.run(credentials.create_token, CredentialTerms(None, None, timedelta(hours=1)), "ann")
         word, own = asyncio.Event(), asyncio.Event()
-        with two.told_of_revocations(word.set):
+        with two.subscribe_to_revocations(word.set):
             await one.run(credentials.revoke, token.id)
             await word.wait()
         word.clear()
-        with two.told_of_sessions(word.set) as is_notified, one.told_of_sessions(own.set):
+        with two.subscribe_to_sessions(word.set) as is_notified, one.subscribe_to_sessions(own.set):
             await one.run(opens)
             await word.wait()
             await heard(two, one)  # notifications come in order
@@ -120,7 +120,7 @@ async def test_without_notifications_a_replica_polls_and_says_that_it_is_not_not
         for number in range(3):
             await one.run(put, f"c{number}")
         assert await followed(two, 0, 3) == [1, 2, 3]
-        with one.told_of_sessions(lambda: None) as is_notified:
+        with one.subscribe_to_sessions(lambda: None) as is_notified:
             assert not is_notified()
 
 

@@ -16,7 +16,7 @@ from hub.store import SqlStore
 from hub.store.engine.engine import parse_url, reading_engine, writing_engine
 from hub.store.engine.timeouts import SessionLimits
 from hub.store.migrate_url import migrate_database
-from hub.store.writer.leader_lock_connection import SqlLifeline
+from hub.store.writer.leader_lock_connection import SqlLeaderLockConnection
 from machinery.election import Candidate, Elector, Leadership, Timings
 from machinery.election.leader_term import Term
 from machinery.errors import UnavailableError
@@ -102,7 +102,7 @@ async def opened(stack: AsyncExitStack, url: str, limits: SessionLimits | None =
 
 def candidate(stack: AsyncExitStack, url: str, name: str) -> tuple[Elector, Leadership]:
     """Runs for the lock as a replica does."""
-    clock, line = SystemClock(), SqlLifeline(url, lease=TIMINGS.lease)
+    clock, line = SystemClock(), SqlLeaderLockConnection(url, lease=TIMINGS.lease)
     stack.push_async_callback(line.close)
     flag = Leadership(clock)
     elector = Elector(RowLock(line), Candidate(name, f"{name}-1"), lead, timings=TIMINGS, clock=clock, leadership=flag)
@@ -183,7 +183,7 @@ CANCEL = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_
 async def test_without_the_standby_no_lock_is_taken_and_every_replica_is_unready(place: Place, stack: AsyncExitStack) -> None:
     """The next fail-over would lose the lock, and another would lead in the same term."""
     one, other = [await opened(stack, place.url, IMPATIENT) for _ in range(2)]
-    line = SqlLifeline(place.url, lease=TIMINGS.lease)
+    line = SqlLeaderLockConnection(place.url, lease=TIMINGS.lease)
     stack.push_async_callback(line.close)
     await asyncio.to_thread(place.standby.stop)
     taking = asyncio.create_task(RowLock(line).take(None, Candidate("one", "one-1"), TIMINGS.lease))

@@ -21,7 +21,7 @@ from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as session
 from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.report import ClusterReport
-from spoke.ports.hub import ClientIdentity, Greeting, HubAddress
+from spoke.ports.hub import ClientIdentity, HubAddress, SessionHello
 from spoke.transports.grpc.client import GrpcHubClient
 from tests.fakes.inprocess_hub import HUB
 from tests.fakes.rpc_stage import RpcStage, rpc_stage
@@ -160,7 +160,7 @@ async def test_an_agent_understands_what_a_hub_of_every_release_answered(release
         assert states[-1].state == "issued"
         given = (states[-1].certificate, states[-1].recovery_certificate)
         assert len({pki.parse_certificate(each).key_hash for each in given}) == 1
-        async with client.session(Greeting(UID)) as opened:
+        async with client.session(SessionHello(UID)) as opened:
             assert opened.beat_interval == timedelta(seconds=10)
             desired = await anext(opened.desired())
             assert (desired.accepted, desired.lease_duration) == (True, timedelta(seconds=60))

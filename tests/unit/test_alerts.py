@@ -125,13 +125,13 @@ def flaws_of_alert(rule: Mapping[str, Any], case: Mapping[str, Any]) -> Iterator
             yield f"{series}: unknown labels"
     if firing := world(case["quiet"]).firing(rule, end):
         yield f"it should be quiet: {firing}"
-    troubled = world(case["fires"])
-    if (firing := troubled.firing(rule, end)) != case.get("labels", [{}]):
+    log_failure = world(case["fires"])
+    if (firing := log_failure.firing(rule, end)) != case.get("labels", [{}]):
         yield f"it should fire: {firing}"
         return
     moments = (minute * MINUTE for minute in range(MINUTES + 1))
-    first = next(moment for moment in moments if troubled.ask(rule["expr"], moment))
-    if "for" in rule and troubled.firing(rule, first):
+    first = next(moment for moment in moments if log_failure.ask(rule["expr"], moment))
+    if "for" in rule and log_failure.firing(rule, first):
         yield "it does not wait"
 
 

@@ -15,7 +15,7 @@ from hub.controllers.clusters import cluster_sets
 from hub.registry.recovery.recovery import READOPTED
 from hub.replica.leader_election import REASON as LED
 from machinery.meta.objects import Key
-from spoke.domain.hubs import Why
+from spoke.domain.hubs import ChoiceReason
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/events.md").read_text()
@@ -52,8 +52,8 @@ WORKED_OUT: Mapping[tuple[str, str], frozenset[str] | set[str]] = {
     ("hub/registry/hubreplicas/service.py", "*reason_and_message"): {"ReplicaDrained", "ReplicaUncordoned"},
     ("hub/registry/events.py", "reason"): set(),  # an agent's, which are below
     ("hub/registry/recovery/recovery.py", "READOPTED"): {READOPTED},
-    ("spoke/agent/loop.py", "made.why.value"): {why.value for why in Why},
-    ("spoke/session/stay.py", "decision.why.value"): {why.value for why in Why},
+    ("spoke/agent/loop.py", "made.why.value"): {why.value for why in ChoiceReason},
+    ("spoke/session/stay.py", "decision.why.value"): {why.value for why in ChoiceReason},
     ("spoke/domain/report.py", "condition.reason"): CONDITIONS,
     ("spoke/transports/kubernetes/documents.py", "'Available' if good else 'Unavailable'"): {"Available", "Unavailable"},
     ("spoke/failover/standby.py", "reason"): STANDBY,

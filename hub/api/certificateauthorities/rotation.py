@@ -70,7 +70,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class RotationSurvey:
+class RotationSnapshot:
     """Snapshot of everything a rotation depends on. `fingerprints`: hex SHA-256 of each CA's certificate."""
 
     now: datetime
@@ -107,24 +107,24 @@ class RotationSurvey:
         """Agents with a certificate of this CA."""
         return tuple(each for each in self.members if each.signer == authority.id)
 
-    def with_people(self, authority: AuthorityRecord) -> int:
+    def held_by_users(self, authority: AuthorityRecord) -> int:
         """Number of its unexpired certificates that no agent renews."""
         return sum(self.signed.get(authority.id, {}).get(purpose, 0) for purpose in WITH_PEOPLE)
 
-    def movable(self, authority: AuthorityRecord) -> tuple[Member, ...]:
+    def renewable(self, authority: AuthorityRecord) -> tuple[Member, ...]:
         """Agents that hold a certificate of it and can renew on request."""
         return tuple(each for each in self.holding(authority) if each.can_move)
 
     def silent(self, authority: AuthorityRecord) -> tuple[Member, ...]:
         """Movable agents that currently send no beats."""
-        return tuple(each for each in self.movable(authority) if each.silent)
+        return tuple(each for each in self.renewable(authority) if each.silent)
 
-    def stranded(self, authority: AuthorityRecord) -> tuple[Member, ...]:
+    def stranded_agents(self, authority: AuthorityRecord) -> tuple[Member, ...]:
         """Agents that need a new bootstrap credential if this CA ends now: they hold its certificate and cannot renew."""
         return tuple(each for each in self.holding(authority) if not each.can_move)
 
 
-def due_steps(seen: RotationSurvey, patience: timedelta) -> tuple[RotationStep, ...]:
+def due_steps(seen: RotationSnapshot, patience: timedelta) -> tuple[RotationStep, ...]:
     """All steps that are due now; they are independent of each other."""
     old, coming = issuing(seen.authorities), seen.of(Phase.DISTRIBUTING)
     is_followed = old is not None and not coming and old.wish in (AuthorityOrder.ROTATE, AuthorityOrder.COMPROMISED)
@@ -133,7 +133,7 @@ def due_steps(seen: RotationSurvey, patience: timedelta) -> tuple[RotationStep, 
     return (*made, *due)
 
 
-def goes_by_time(seen: RotationSurvey, step: RotationStep) -> bool:
+def goes_by_time(seen: RotationSnapshot, step: RotationStep) -> bool:
     """Whether this step disables a CA because of elapsed time, not only because of an operator's order.
 
     For a compromised CA: whether agents remain that had time to renew and still could.
@@ -143,10 +143,10 @@ def goes_by_time(seen: RotationSurvey, step: RotationStep) -> bool:
         return False
     if not one.is_given_up:
         return True
-    return one.phase is Phase.OUTGOING and one.ends_at is not None and bool(seen.movable(one))
+    return one.phase is Phase.OUTGOING and one.ends_at is not None and bool(seen.renewable(one))
 
 
-def _due(seen: RotationSurvey, one: AuthorityRecord, old: AuthorityRecord | None, patience: timedelta) -> Act | None:
+def _due(seen: RotationSnapshot, one: AuthorityRecord, old: AuthorityRecord | None, patience: timedelta) -> Act | None:
     match one.phase:
         case Phase.DISTRIBUTING if one.is_given_up:
             return Act.END
@@ -162,7 +162,7 @@ def _due(seen: RotationSurvey, one: AuthorityRecord, old: AuthorityRecord | None
             return None
 
 
-def _may_issue(seen: RotationSurvey, new: AuthorityRecord, old: AuthorityRecord | None, patience: timedelta) -> bool:
+def _may_issue(seen: RotationSnapshot, new: AuthorityRecord, old: AuthorityRecord | None, patience: timedelta) -> bool:
     if seen.lagging(new):
         return False
     if old is not None and old.is_given_up:
@@ -180,27 +180,27 @@ def moved_until(old: AuthorityRecord, now: datetime) -> datetime | None:
     return now + (old.within or MOVE) if old.ends_at is not None else None
 
 
-def _may_go_at_once(seen: RotationSurvey, old: AuthorityRecord) -> bool:
+def _may_go_at_once(seen: RotationSnapshot, old: AuthorityRecord) -> bool:
     return _is_late(seen, old) or not any(each.connected for each in seen.holding(old))
 
 
-def _may_retire(seen: RotationSurvey, old: AuthorityRecord, patience: timedelta) -> bool:
+def _may_retire(seen: RotationSnapshot, old: AuthorityRecord, patience: timedelta) -> bool:
     if any(seen.lagging(each) for each in (old, *seen.of(Phase.ISSUING))):
         return False
     if old.wish is AuthorityOrder.PROCEED:
         return True
     patient = seen.now - old.since > patience
-    return _is_enough(seen.holding(old), patient) and (patient or not seen.with_people(old))
+    return _is_enough(seen.holding(old), patient) and (patient or not seen.held_by_users(old))
 
 
-def _is_over(seen: RotationSurvey, old: AuthorityRecord) -> bool:
+def _is_over(seen: RotationSnapshot, old: AuthorityRecord) -> bool:
     if old.is_given_up or old.wish is AuthorityOrder.PROCEED:
         return True
     nothing_left = not seen.signed.get(old.id, {}).get(Purpose.RECOVERY, 0)
     return nothing_left or (old.ends_at is not None and seen.now >= old.ends_at)
 
 
-def _is_late(seen: RotationSurvey, old: AuthorityRecord) -> bool:
+def _is_late(seen: RotationSnapshot, old: AuthorityRecord) -> bool:
     return old.ends_at is None or seen.now >= old.ends_at
 
 
@@ -209,7 +209,7 @@ def _is_enough(missing: Collection[Member], patient: bool) -> bool:  # noqa: FBT
     return not missing or (patient and all(each.away for each in missing))
 
 
-def waits_for(seen: RotationSurvey, one: AuthorityRecord, patience: timedelta) -> tuple[str, ...]:
+def waits_for(seen: RotationSnapshot, one: AuthorityRecord, patience: timedelta) -> tuple[str, ...]:
     """Descriptions of what the next step of this CA waits for; empty if it is due or there is none."""
     lagging, is_patient = seen.lagging(one), seen.now - one.since <= patience
     told = [f"replica {name} does not act upon it yet, or lacks its key" for name in lagging]
@@ -218,7 +218,7 @@ def waits_for(seen: RotationSurvey, one: AuthorityRecord, patience: timedelta) -
             told += _of_agents(seen.untold(one), "not trusting it yet", patient=is_patient)
         case Phase.OUTGOING:
             told += _of_agents(seen.holding(one), "holding a certificate of it", patient=is_patient)
-            left = seen.with_people(one)
+            left = seen.held_by_users(one)
             told += (
                 [f"{left} certificates of it that operators have, or that are bootstrap credentials"]
                 if left and is_patient

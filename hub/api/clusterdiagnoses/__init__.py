@@ -23,7 +23,7 @@ NOT_HERE = frozenset(
 WAY: Sequence[tuple[Look, frozenset[str]]] = (
     (reporting.led, frozenset()),
     (joining.known, NOT_HERE),
-    (joining.doubled, frozenset()),
+    (joining.duplicated_agents, frozenset()),
     (joining.accepted, frozenset()),
     (joining.requested, frozenset(("*",))),
     (joining.certificate, frozenset(("Revoked", "Expired", "ExpiredRecoverable"))),

@@ -42,7 +42,7 @@ def known(facts: ClusterFacts) -> DiagnosisFinding:
     )
 
 
-def doubled(facts: ClusterFacts) -> DiagnosisFinding | None:
+def duplicated_agents(facts: ClusterFacts) -> DiagnosisFinding | None:
     """Duplicate agents or clusters."""
     found = conditions.find(doc.conditions(facts.document), rules.DUPLICATED)
     if found is None or found.status != conditions.TRUE:

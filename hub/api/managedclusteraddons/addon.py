@@ -71,7 +71,7 @@ def foreign_names(
     return [name for name in (*users, *sorted(groups), *sorted(subject.units)) if name not in listed]
 
 
-def keeps_registrations(new: Document, old: Document) -> bool:
+def leaves_registrations_unchanged(new: Document, old: Document) -> bool:
     """Whether an agent may write this.
 
     In an existing registration it may change only the driver, and with the driver `token` the subject. It may add a

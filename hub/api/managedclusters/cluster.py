@@ -313,7 +313,7 @@ def accepted(cluster: Document) -> Condition:
 
 def is_denied(cluster: Document) -> bool:
     """Whether it was accepted before and is not now. A cluster that was never accepted is not denied."""
-    return was_judged(cluster) and not is_accepted(cluster)
+    return was_ever_accepted(cluster) and not is_accepted(cluster)
 
 
 def is_denial(before: Document | None, after: Document) -> bool:
@@ -321,14 +321,14 @@ def is_denial(before: Document | None, after: Document) -> bool:
 
     Without a record of it, an approval rule would accept the cluster again.
     """
-    return before is not None and is_accepted(before) and not is_accepted(after) and not was_judged(after)
+    return before is not None and is_accepted(before) and not is_accepted(after) and not was_ever_accepted(after)
 
 
 def awaits_acceptance(cluster: Document) -> bool:
     """Whether it has neither been accepted nor denied, and is not being deleted."""
-    return not is_accepted(cluster) and not was_judged(cluster) and not doc.is_deleting(cluster)
+    return not is_accepted(cluster) and not was_ever_accepted(cluster) and not doc.is_deleting(cluster)
 
 
-def was_judged(cluster: Document) -> bool:
+def was_ever_accepted(cluster: Document) -> bool:
     """Whether the cluster was ever accepted. If so and it is not accepted now, an operator denied it."""
     return conditions.find(doc.conditions(cluster), conditions.HUB_ACCEPTED) is not None

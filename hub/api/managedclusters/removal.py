@@ -100,6 +100,6 @@ def held(cluster: Document) -> dict[str, Any]:
     return doc.with_metadata(cluster, finalizers=[*dict.fromkeys((*doc.finalizers(cluster), FINALIZER))])
 
 
-def unheld(document: Document) -> dict[str, Any]:
+def without_finalizers(document: Document) -> dict[str, Any]:
     """A copy without finalizers."""
     return doc.with_metadata(document, finalizers=None)

@@ -18,13 +18,13 @@ BYTES_OF_A_ROW = 200
 """Size of a change-log row besides document, labels and fields: other columns and index entries."""
 
 
-def is_remembered(kind: Kind) -> bool:
+def has_history(kind: Kind) -> bool:
     """Whether the history of this kind is kept beyond the watch window."""
     return kind not in UNREMEMBERED
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class RetentionPeriods:
     """Retention periods. `window`: a watch can resume from changes up to this age.
 
     `history`: how far back objects can be read, unless the change log exceeds `history_bytes`. `events`: age of the last update
@@ -80,7 +80,7 @@ class Volume:
         return None if self.free is None else self.free + self.reusable
 
 
-def warnings(keeping: Keeping, volume: Volume, *, early: bool) -> Iterator[EventRecord]:
+def warnings(keeping: RetentionPeriods, volume: Volume, *, early: bool) -> Iterator[EventRecord]:
     """Events for operators after old history was removed. `early`: some was removed before its time.
 
     The messages contain no changing numbers, so that repeated ones are counted in one Event.
@@ -95,7 +95,7 @@ def warnings(keeping: Keeping, volume: Volume, *, early: bool) -> Iterator[Event
         yield _told(FULL, "the database has less than --disk-reserve left, and no history to spare: give it a larger disk now")
 
 
-def audit_warnings(keeping: Keeping, taken: int, *, early: bool) -> Iterator[EventRecord]:
+def audit_warnings(keeping: RetentionPeriods, taken: int, *, early: bool) -> Iterator[EventRecord]:
     """Events about the size of the audit records. `early`: some were removed before their time."""
     if early:
         yield _told(AUDIT_SHORTENED, "the oldest audit records went before their time: see --audit-size")

@@ -115,8 +115,8 @@ def is_kubernetes_own(kind: Kind) -> bool:
 def _divided(kind: Kind, fields: Fields, *, is_new: bool) -> Iterator[tuple[str, Fields]]:
     """Split the fields into those of the status and the others. A create never owns status fields of Kubernetes kinds."""
     if is_kubernetes_own(kind):
-        unheld = {_STATUS if is_new else "", *(field(part) for part in FIXED.get(kind, ()))}
-        fields = minus({name: part for name, part in fields.items() if name not in unheld}, _PARTS)
+        without_finalizers = {_STATUS if is_new else "", *(field(part) for part in FIXED.get(kind, ()))}
+        fields = minus({name: part for name, part in fields.items() if name not in without_finalizers}, _PARTS)
     rest = {element: below for element, below in fields.items() if element != _STATUS}
     if rest:
         yield "", rest

@@ -118,7 +118,7 @@ K = TypeVar("K", bound=Keyed)
 
 
 @dataclass(frozen=True, slots=True)
-class Facet:
+class FieldReference:
     """One field of an object and its name; for a map, with the key."""
 
     word: str
@@ -157,7 +157,7 @@ class Facet:
 class By:
     """One sort key."""
 
-    facet: Facet
+    facet: FieldReference
     descending: bool = False
 
     @property

@@ -7,7 +7,7 @@ from datetime import datetime
 from hub.api.managedclusteraddons.health import FEATURE_PREFIX as ADDON_PREFIX
 from hub.api.managedclustersets import LABEL as SET_LABEL
 from hub.api.meta.change import MANAGED_CLUSTERS, Kind
-from hub.api.query.expressions import MOVING, By, Facet, FieldSource, SortOrder, ValueSource, Where
+from hub.api.query.expressions import MOVING, By, FieldReference, FieldSource, SortOrder, ValueSource, Where
 from hub.api.query.selection import (
     AGENT_VERSION,
     ALLOCATABLE,
@@ -65,7 +65,7 @@ def where_of(text: str, now: datetime, watched: bool = False) -> Where:  # noqa:
     return asked
 
 
-def facet_of(text: str, what: str) -> Facet:
+def field_reference(text: str, what: str) -> FieldReference:
     """The field of a cluster that `text` names, as in `version` or `labels["env"]`. Raises BadRequestError.
 
     `what` starts the error message.
@@ -76,7 +76,7 @@ def facet_of(text: str, what: str) -> Facet:
         raise BadRequestError(f"{what}: {error}") from None
     source = CLUSTER[found.name]
     key = source.key + found.key if isinstance(found, MapEntry) else source.key
-    return Facet(text, ValueSource(source.of, found.type, key))
+    return FieldReference(text, ValueSource(source.of, found.type, key))
 
 
 def order_of(kind: Kind, name: str, value: str) -> str | None:
@@ -115,9 +115,9 @@ def sort_of(text: str, after: SortPosition | None = None) -> SortOrder:
     return SortOrder(keys, after)
 
 
-def groups_of(text: str) -> tuple[Facet, ...]:
+def groups_of(text: str) -> tuple[FieldReference, ...]:
     """Parse for example `version,labels["env"]`. Raises BadRequestError."""
-    facets = tuple(facet_of(part, "groupBy") for part in _parts(text, "groupBy"))
+    facets = tuple(field_reference(part, "groupBy") for part in _parts(text, "groupBy"))
     for facet in facets:
         if facet.is_instant:
             raise BadRequestError(
@@ -138,7 +138,7 @@ def _parts(text: str, what: str) -> Sequence[str]:
 def _key(part: str) -> By:
     falls, word = part.startswith("-"), part.removeprefix("-").strip()
     translated = _translated(word)
-    return By(facet_of(translated.removeprefix("-"), "sortBy"), falls != translated.startswith("-"))
+    return By(field_reference(translated.removeprefix("-"), "sortBy"), falls != translated.startswith("-"))
 
 
 def _translated(word: str) -> str:

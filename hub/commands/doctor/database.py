@@ -17,7 +17,7 @@ from hub.settings import HubSettings
 from hub.store import SqlStore
 from hub.store.engine.engine import parse_url
 from hub.store.migrate import HEAD, Schema, pending
-from hub.store.migrate_url import look_at_schema
+from hub.store.migrate_url import schema_at
 from machinery import pki
 from machinery.durations import format_duration
 from machinery.election.lock import LockRecord
@@ -41,7 +41,7 @@ class Seen:
 
 def schema(url: str) -> DoctorFinding:
     """Check the schema. Raises UnavailableError, InvalidError (too new)."""
-    found = look_at_schema(parse_url(url))
+    found = schema_at(parse_url(url))
     found.check()
     if found.is_current or found.is_newer:
         return well(

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from hub.commands.doctor.findings import DoctorFinding, broken, warning, well
-from hub.commands.doctor.tls_probe import Dialled, Trouble, dial
+from hub.commands.doctor.tls_probe import Dialled, HandshakeProblem, dial
 from hub.issuer.local import CA_CERTIFICATE
 from hub.replica.admin_kubeconfig import ADMIN_FILE, BUNDLE
 from hub.replica.installation import Addresses
@@ -95,23 +95,23 @@ def _told(door: DoorAt, found: Dialled, within: Dialled) -> DoctorFinding:
     shown = f" (it shows one {found.said})" if found.said else ""
     here = "; the hub itself answers at " + str(_near(door.listening)) if within.trouble is None else ""
     match found.trouble:
-        case Trouble.NAME:
+        case HandshakeProblem.NAME:
             said, advice = f"{door.address.host} cannot be resolved: {found.said}", f"check {door.setting} and the DNS"
-        case Trouble.CONNECTION:
+        case HandshakeProblem.CONNECTION:
             said, advice = f"nobody answers at {door.address}: {found.said}", _way(door, within)
-        case Trouble.STRANGER:
+        case HandshakeProblem.STRANGER:
             said = f"whoever answers at {door.address} shows a certificate that is not the hub's{shown}"
             advice = f"{_PROXY}. Or {door.setting} names another server"
-        case Trouble.HOST:
+        case HandshakeProblem.HOST:
             said = f"the hub's certificate is not for {door.address.host}{shown}"
             advice = (
                 f"set {door.setting}, or name it with --serving-names; the hub makes its certificate anew at its next start"
             )
-        case Trouble.DATES:
+        case HandshakeProblem.DATES:
             said, advice = f"the hub's certificate is not valid now{shown}", "set the clock, or see /readyz for its renewal"
-        case Trouble.NO_HTTP2:
+        case HandshakeProblem.NO_HTTP2:
             said, advice = f"whoever answers at {door.address} speaks no HTTP/2: it is not the gRPC door", _PROXY
-        case Trouble.TERMINATED:
+        case HandshakeProblem.TERMINATED:
             said, advice = f"whoever answers at {door.address} asks for no client certificate: TLS ends before the hub", _PROXY
         case _:
             said, advice = f"whoever answers at {door.address} speaks no TLS: {found.said}", _PROXY

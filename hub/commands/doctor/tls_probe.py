@@ -27,7 +27,7 @@ WRONG_NAME = frozenset((62, 64))
 """OpenSSL's verify codes for a certificate without the requested name or address."""
 
 
-class Trouble(Enum):
+class HandshakeProblem(Enum):
     """Why the server is not the hub."""
 
     NAME = auto()
@@ -48,7 +48,7 @@ class Trouble(Enum):
 class Dialled:
     """The result. `said`: the error of the network, or a description of the certificate."""
 
-    trouble: Trouble | None
+    trouble: HandshakeProblem | None
     said: str = ""
 
 
@@ -64,7 +64,7 @@ async def dial(address: Address, trust: bytes, *, grpc: bool) -> Dialled:
     except ssl.SSLCertVerificationError as error:
         return await _distrusted(address, error)
     except ssl.SSLError as error:
-        return Dialled(Trouble.NO_TLS, error.reason or "no TLS")
+        return Dialled(HandshakeProblem.NO_TLS, error.reason or "no TLS")
     except (OSError, TimeoutError) as error:
         return _unreached(error)
     try:
@@ -75,14 +75,14 @@ async def dial(address: Address, trust: bytes, *, grpc: bool) -> Dialled:
 
 def _unreached(error: OSError) -> Dialled:
     if isinstance(error, socket.gaierror):
-        return Dialled(Trouble.NAME, (error.strerror or "no such name").lower())
-    return Dialled(Trouble.CONNECTION, (error.strerror or str(error) or "no answer in time").lower())
+        return Dialled(HandshakeProblem.NAME, (error.strerror or "no such name").lower())
+    return Dialled(HandshakeProblem.CONNECTION, (error.strerror or str(error) or "no answer in time").lower())
 
 
-async def _terminated(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Trouble | None:
+async def _terminated(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> HandshakeProblem | None:
     if writer.get_extra_info("ssl_object").selected_alpn_protocol() != "h2":
-        return Trouble.NO_HTTP2
-    return Trouble.TERMINATED if await _is_let_in(reader, writer) else None
+        return HandshakeProblem.NO_HTTP2
+    return HandshakeProblem.TERMINATED if await _is_let_in(reader, writer) else None
 
 
 async def _is_let_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -97,9 +97,9 @@ async def _is_let_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter)
 async def _distrusted(address: Address, error: ssl.SSLCertVerificationError) -> Dialled:
     shown = await _shown(address)
     if error.verify_code in WRONG_NAME:
-        return Dialled(Trouble.HOST, shown)
+        return Dialled(HandshakeProblem.HOST, shown)
     dates = "expired" in error.verify_message or "not yet valid" in error.verify_message
-    return Dialled(Trouble.DATES if dates else Trouble.STRANGER, shown)
+    return Dialled(HandshakeProblem.DATES if dates else HandshakeProblem.STRANGER, shown)
 
 
 async def _shown(address: Address) -> str:

@@ -17,9 +17,9 @@ from datetime import timedelta
 import structlog
 
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityOrder, AuthorityRecord, Phase
-from hub.api.certificateauthorities.rotation import Act, RotationStep, RotationSurvey, due_steps, goes_by_time
+from hub.api.certificateauthorities.rotation import Act, RotationSnapshot, RotationStep, due_steps, goes_by_time
 from hub.api.events import NORMAL, WARNING, EventRecord
-from hub.controllers.clock_guard import Steadiness
+from hub.controllers.clock_guard import ClockGuard
 from hub.ports import KeyPlace, Store, Transaction
 from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities.service import Made
@@ -41,7 +41,7 @@ DOUBTED = "the database's clock has to go evenly for a while before a CA goes by
 
 log = structlog.get_logger(__name__)
 
-Make = Callable[[RotationSurvey, AuthorityRecord], Awaitable[Made]]
+Make = Callable[[RotationSnapshot, AuthorityRecord], Awaitable[Made]]
 """Makes and stores the CA that succeeds this one."""
 
 
@@ -58,7 +58,7 @@ class Rotation(Reconciler[str]):
         recovery: timedelta,
         api_version: str,
         record_event: Callable[[EventRecord], None],
-        steady: Steadiness,
+        steady: ClockGuard,
     ) -> None:
         self._store = store
         self._make = make
@@ -80,7 +80,7 @@ class Rotation(Reconciler[str]):
         await self._forget(retired)
         return None
 
-    async def _made_one(self, seen: RotationSurvey, *, is_believed: bool) -> bool:
+    async def _made_one(self, seen: RotationSnapshot, *, is_believed: bool) -> bool:
         hindered: dict[RotationStep, str] = {}
         for step in due_steps(seen, self._patience):
             trouble = DOUBTED if not is_believed and goes_by_time(seen, step) else await self._make_step(step, seen)
@@ -105,7 +105,7 @@ class Rotation(Reconciler[str]):
         else:
             self._unforgotten = ""
 
-    async def _make_step(self, step: RotationStep, seen: RotationSurvey) -> str | None:
+    async def _make_step(self, step: RotationStep, seen: RotationSnapshot) -> str | None:
         """Make a step. Returns the reason if it cannot be made now; None on success."""
         try:
             changed = await self._take(step, seen)
@@ -115,12 +115,12 @@ class Rotation(Reconciler[str]):
             self._say(each)
         return None
 
-    def _look(self, tx: Transaction) -> tuple[RotationSurvey | None, bool, Sequence[AuthorityId]]:
+    def _look(self, tx: Transaction) -> tuple[RotationSnapshot | None, bool, Sequence[AuthorityId]]:
         """The change under way (None: none), whether the clock is trusted (each call counts), and the retired CAs."""
-        is_believed = self._steady.believes(tx.now)
+        is_believed = self._steady.trusts_clock(tx.now)
         everyone = tx.authorities.all()
         retired = [each.id for each in everyone if each.phase is Phase.RETIRED]
-        return (authorities.survey(tx) if _is_under_way(everyone) else None), is_believed, retired
+        return (authorities.rotation_snapshot(tx) if _is_under_way(everyone) else None), is_believed, retired
 
     def _warn(self, hindered: Mapping[RotationStep, str]) -> None:
         for step, trouble in hindered.items():
@@ -128,7 +128,7 @@ class Rotation(Reconciler[str]):
                 log.warning("the change of CA cannot go on now", ca=step.authority, step=step.act.value, error=trouble)
         self._hindered = hindered
 
-    async def _take(self, step: RotationStep, seen: RotationSurvey) -> Sequence[AuthorityRecord]:
+    async def _take(self, step: RotationStep, seen: RotationSnapshot) -> Sequence[AuthorityRecord]:
         if step.act is Act.MAKE:
             old = next(each for each in seen.authorities if each.id == step.authority)
             made = await self._make(seen, old)

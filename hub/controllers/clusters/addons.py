@@ -55,9 +55,9 @@ def _is_token_part(part: Document) -> bool:
 
 def register(builder: ControllerBuilder) -> None:
     store, fleet = builder.store, builder.fleet
-    labelling = UseCaseReconciler(store, addon_health.settle_labels, f"{ACTOR}:addon-discovery")
+    labelling = UseCaseReconciler(store, addon_health.update_feature_labels, f"{ACTOR}:addon-discovery")
     discovery = builder.add("addon-discovery", labelling)
-    health = builder.add("addon-health", UseCaseReconciler(store, addon_health.settle_health, f"{ACTOR}:addon-health"))
+    health = builder.add("addon-health", UseCaseReconciler(store, addon_health.update_health, f"{ACTOR}:addon-health"))
     tokens = builder.add("addon-tokens", AddOnTokens(store, builder.record_event))
 
     def lacks_labels(cluster: Document) -> bool:

@@ -47,11 +47,11 @@ class ClusterSets(Reconciler[str]):
         self._store = store
 
     async def reconcile(self, key: str) -> timedelta | None:
-        await self._store.run(clustersets.settle_emptiness, key, f"{ACTOR}:cluster-sets")
+        await self._store.run(clustersets.update_empty_condition, key, f"{ACTOR}:cluster-sets")
         return None
 
 
-class StandingSets(Reconciler[str]):
+class PredefinedSets(Reconciler[str]):
     """`record_event` records an Event without blocking."""
 
     def __init__(self, store: Store, record_event: Callable[[EventRecord], None]) -> None:
@@ -59,7 +59,7 @@ class StandingSets(Reconciler[str]):
         self._record_event = record_event
 
     async def reconcile(self, key: str) -> timedelta | None:
-        done = await self._store.run(clustersets.ensure_standing, key, f"{ACTOR}:standing-sets")
+        done = await self._store.run(clustersets.ensure_predefined, key, f"{ACTOR}:standing-sets")
         if done:
             kind, reason, message = CHANGES[done]
             log.info("cluster set written", cluster_set=key, done=done)
@@ -78,7 +78,7 @@ class SetBindings(Reconciler[Key]):
 
     async def reconcile(self, key: Key) -> timedelta | None:
         if key.namespace:
-            await self._store.run(clustersets.settle_binding, key, f"{ACTOR}:set-bindings")
+            await self._store.run(clustersets.update_binding, key, f"{ACTOR}:set-bindings")
         else:
             for each in await self._store.read(clustersets.bindings_of, key.name):
                 self._enqueue(each)
@@ -118,7 +118,7 @@ class ProfiledNamespaces(Reconciler[Key]):
     async def reconcile(self, key: Key) -> timedelta | None:
         bound = await self._store.read(clustersets.bindings_of, key.name) if key.name else [key]
         for namespace in {binding.namespace for binding in bound}:
-            for cluster in await self._store.read(clusterprofiles.concerned, namespace):
+            for cluster in await self._store.read(clusterprofiles.affected_clusters, namespace):
                 self._enqueue(cluster)
         return None
 
@@ -140,10 +140,10 @@ def register(builder: ControllerBuilder) -> None:
         current = list(doc.sequence(cluster, "status", "managedNamespaces"))
         return not doc.is_deleting(cluster) and rules.managed_namespaces(cluster, fleet.sets) != current
 
-    def is_standing(cluster_set: Document) -> bool:
+    def is_predefined(cluster_set: Document) -> bool:
         return with_default and doc.name(cluster_set) in rules.STANDING
 
-    def ensure_standing() -> None:
+    def ensure_predefined() -> None:
         """Enqueue the standing sets, whose absence causes no change."""
         for name in rules.STANDING if with_default else ():
             standing.enqueue(name)
@@ -152,19 +152,19 @@ def register(builder: ControllerBuilder) -> None:
         bindings.enqueue(binding)
 
     sets = builder.add("cluster-sets", ClusterSets(store))
-    standing = builder.add("standing-sets", StandingSets(store, builder.record_event))
+    standing = builder.add("standing-sets", PredefinedSets(store, builder.record_event))
     bindings = builder.add("set-bindings", SetBindings(store, enqueue_binding))
     default = builder.add("default-set", UseCaseReconciler(store, clustersets.put_in_default, f"{ACTOR}:default-set"))
     namespaces = builder.add(
-        "managed-namespaces", UseCaseReconciler(store, clustersets.settle_namespaces, f"{ACTOR}:managed-namespaces")
+        "managed-namespaces", UseCaseReconciler(store, clustersets.update_managed_namespaces, f"{ACTOR}:managed-namespaces")
     )
-    survey = builder.add("survey", ClusterResync(store, lacks_namespaces, namespaces.enqueue))
-    builder.handlers.on_relist.append(ensure_standing)
+    rotation_snapshot = builder.add("survey", ClusterResync(store, lacks_namespaces, namespaces.enqueue))
+    builder.handlers.on_relist.append(ensure_predefined)
     fleet.on_members.append(lambda name: sets.queue.add_after(name, GATHER))
-    fleet.on_reach.append(lambda _name: survey.enqueue(PERIODIC))
+    fleet.on_reach.append(lambda _name: rotation_snapshot.enqueue(PERIODIC))
     builder.watch_names(CLUSTER_SETS, sets)
     builder.watch(CLUSTER_SETS, lambda key: bindings.enqueue(Key("", key.name)), deleted=True)
-    builder.watch_names(CLUSTER_SETS, standing, is_standing, deleted=True)
+    builder.watch_names(CLUSTER_SETS, standing, is_predefined, deleted=True)
     builder.watch(CLUSTER_SET_BINDINGS, bindings.enqueue)
     builder.watch_names(MANAGED_CLUSTERS, namespaces, lacks_namespaces)
     if with_default:
@@ -179,5 +179,5 @@ def _register_profiles(builder: ControllerBuilder) -> None:
     namespaces = builder.add("cluster-profiles-namespaces", ProfiledNamespaces(builder.store, profiles.enqueue))
     builder.fleet.on_reach.append(lambda name: namespaces.enqueue(Key("", name)))
     builder.watch_names(MANAGED_CLUSTERS, profiles, deleted=True)
-    builder.watch_names(CLUSTER_PROFILES, profiles, profile_rules.is_ours, deleted=True)
+    builder.watch_names(CLUSTER_PROFILES, profiles, profile_rules.is_managed_here, deleted=True)
     builder.watch(CLUSTER_SET_BINDINGS, lambda key: namespaces.enqueue(Key(key.namespace, "")), deleted=True)

@@ -16,7 +16,7 @@ from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query.selection import CONDITIONS
 from hub.controllers import ACTOR
 from hub.controllers.builder import PERIODIC, ControllerBuilder, Since
-from hub.controllers.clock_guard import SETTLED, Steadiness
+from hub.controllers.clock_guard import SETTLED, ClockGuard
 from hub.ports import Store, Transaction
 from hub.registry.liveness import brake, taints as service
 from machinery.identity import ClusterName
@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 class Staleness(BatchReconciler[str]):
     """The key PERIODIC examines all silent or marked clusters; others are clusters whose step failed."""
 
-    def __init__(self, store: Store, policy: StalenessPolicy, limits: BrakeLimits, *, since: Since, steady: Steadiness) -> None:
+    def __init__(self, store: Store, policy: StalenessPolicy, limits: BrakeLimits, *, since: Since, steady: ClockGuard) -> None:
         self._store = store
         self._policy = policy
         self._limits = limits
@@ -75,7 +75,7 @@ class Staleness(BatchReconciler[str]):
 
     def _policy_at(self, tx: Transaction) -> StalenessPolicy:
         """The policy; off while the database's clock is not trusted, so that marks can only be removed."""
-        return self._policy if self._steady.believes(tx.now) else StalenessPolicy()
+        return self._policy if self._steady.trusts_clock(tx.now) else StalenessPolicy()
 
     def _is_due(self, tx: Transaction, cluster: Document, policy: StalenessPolicy) -> bool:
         due = stale.staleness_step(cluster, policy, tx.now)
@@ -92,6 +92,6 @@ class Staleness(BatchReconciler[str]):
 def register(builder: ControllerBuilder) -> None:
     settings = builder.settings
     policy = StalenessPolicy(mark=settings.stale_after, remove=settings.stale_removal_after)
-    steady = Steadiness(builder.clock, min(SETTLED, policy.mark))  # a policy of seconds needs no ten minutes of trust
+    steady = ClockGuard(builder.clock, min(SETTLED, policy.mark))  # a policy of seconds needs no ten minutes of trust
     reconciler = Staleness(builder.store, policy, builder.brake_limits, since=builder.since, steady=steady)
     builder.every(PERIOD, builder.add(NAME, reconciler))

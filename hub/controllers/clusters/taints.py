@@ -107,13 +107,13 @@ class TaintReconciler(BatchReconciler[str]):
 
     def _look(self, tx: Transaction, names: Sequence[str]) -> _Found:
         clusters = [ClusterName(name) for name in names]
-        known = service.circumstances(tx, clusters, self._patience, Brake())
+        known = service.read_context(tx, clusters, self._patience, Brake())
         return {cluster: service.look(tx, cluster, self._patience, known) for cluster in clusters}
 
     def _taint(self, tx: Transaction, names: Sequence[str]) -> tuple[_Found, Brake, EventRecord | None]:
         clusters, actor = [ClusterName(name) for name in names], f"{ACTOR}:{NAME}"
         state, news = brake.keep(tx, self._limits, actor)
-        known = service.circumstances(tx, clusters, self._patience, state)
+        known = service.read_context(tx, clusters, self._patience, state)
         found = {cluster: service.taint(tx, cluster, self._patience, known, actor) for cluster in clusters}
         return found, state, news
 

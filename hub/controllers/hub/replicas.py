@@ -7,7 +7,7 @@ from functools import partial
 import structlog
 
 from hub.api.events import EventRecord
-from hub.api.hubreplicas import LOST_AFTER, could_tell
+from hub.api.hubreplicas import LOST_AFTER, could_report
 from hub.controllers import ACTOR
 from hub.controllers.builder import PERIODIC, ControllerBuilder, Since
 from hub.ports import Store, Transaction
@@ -38,7 +38,7 @@ class LostReplicas(Reconciler[str]):
             log.info("sessions of lost replicas are over", count=ended)
 
     def _has_work(self, tx: Transaction) -> bool:
-        return could_tell(self._since(tx), tx.now) and not replicas.is_swept(tx)
+        return could_report(self._since(tx), tx.now) and not replicas.is_swept(tx)
 
 
 LEADER_EVENTS = "succession"

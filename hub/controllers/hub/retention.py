@@ -10,17 +10,17 @@ from hub.api.auditrecords import AuditSize
 from hub.api.certificatesigningrequests.request import RequestRetention
 from hub.api.events import EventRecord
 from hub.api.objects import history as rules
-from hub.api.objects.history import Keeping, Trimmed
+from hub.api.objects.history import RetentionPeriods, Trimmed
 from hub.controllers import ACTOR
 from hub.controllers.builder import ControllerBuilder
-from hub.controllers.clock_guard import Steadiness
+from hub.controllers.clock_guard import ClockGuard
 from hub.ports import Store, Transaction
 from hub.registry import auditrecords as audit, events
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificatesigningrequests import service as request_ends
 from hub.registry.certificatesigningrequests.service import REMOVED_AT_ONCE
 from hub.registry.generic import history
-from hub.registry.generic.history import HistoryStanding
+from hub.registry.generic.history import HistoryStatus
 from hub.settings import HubSettings
 from machinery.identity import SerialNumber
 from machinery.runtime.controller import Reconciler
@@ -54,7 +54,11 @@ class Compaction(Reconciler[str]):
     """
 
     def __init__(
-        self, store: Store, keeping: Keeping, steady: Steadiness, tell: Callable[[EventRecord], None] = lambda _told: None
+        self,
+        store: Store,
+        keeping: RetentionPeriods,
+        steady: ClockGuard,
+        tell: Callable[[EventRecord], None] = lambda _told: None,
     ) -> None:
         self._store = store
         self._keeping = keeping
@@ -64,7 +68,7 @@ class Compaction(Reconciler[str]):
         self._due: Sequence[Callable[[], Awaitable[bool]]] = ()
         self._records: tuple[int, Mapping[str, AuditSize]] | None = None
         """The number of refusals without an identity, and sizes of other audit records by user; None: to be measured."""
-        self.standing: HistoryStanding | None = None
+        self.standing: HistoryStatus | None = None
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
         due = self._due or (self._events, self._changes, self._transitions, self._certificates, self._audit)
@@ -132,7 +136,7 @@ class Compaction(Reconciler[str]):
             self._records = await self._store.read(audit.sizes)
         strangers, known = self._records
         if strangers > STRANGERS_KEPT:
-            gone = await self._store.run(audit.shorten_strangers, strangers - STRANGERS_KEPT)
+            gone = await self._store.run(audit.trim_anonymous, strangers - STRANGERS_KEPT)
             strangers -= gone
         elif _bytes(known) > self._keeping.records_bytes:
             user, taken = max(known.items(), key=lambda item: item[1].bytes)
@@ -189,7 +193,7 @@ class RequestCleanup(Reconciler[str]):
     `steady`: postpones all deletions while the database's clock is not trusted.
     """
 
-    def __init__(self, store: Store, ends: RequestRetention, keep_credentials: timedelta, steady: Steadiness) -> None:
+    def __init__(self, store: Store, ends: RequestRetention, keep_credentials: timedelta, steady: ClockGuard) -> None:
         self._store = store
         self._ends = ends
         self._keep_credentials = keep_credentials
@@ -212,14 +216,14 @@ class RequestCleanup(Reconciler[str]):
 def register(builder: ControllerBuilder) -> None:
     settings, store = builder.settings, builder.store
     requests = RequestRetention(settings.finished_requests, settings.pending_requests)
-    cleanup = RequestCleanup(store, requests, settings.ended_credentials, Steadiness(builder.clock))
-    compaction = Compaction(store, _keeping(settings), Steadiness(builder.clock), builder.record_event)
+    cleanup = RequestCleanup(store, requests, settings.ended_credentials, ClockGuard(builder.clock))
+    compaction = Compaction(store, _keeping(settings), ClockGuard(builder.clock), builder.record_event)
     builder.every(PERIOD, builder.add(CLEANUP, cleanup), at_once=True)
     builder.every(PERIOD, builder.add(NAME, compaction), at_once=True)
 
 
-def _keeping(settings: HubSettings) -> Keeping:
-    return Keeping(
+def _keeping(settings: HubSettings) -> RetentionPeriods:
+    return RetentionPeriods(
         window=settings.watch_window,
         history=settings.history_retention,
         history_bytes=settings.history_size,

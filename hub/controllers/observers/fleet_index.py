@@ -140,10 +140,10 @@ class FleetIndex:
         if after is not None:
             self._clusters[name] = after
         if before is not None and before.age != self._age:  # the selectors have changed since, so its former sets are unknown
-            concerned = frozenset(self._sets) | before.sets
+            affected_clusters = frozenset(self._sets) | before.sets
         else:
-            concerned = (before.sets if before else frozenset()) ^ (after.sets if after else frozenset())
-        for each in concerned:
+            affected_clusters = (before.sets if before else frozenset()) ^ (after.sets if after else frozenset())
+        for each in affected_clusters:
             _call(self.on_members, each)
 
     def _membership(self, cluster: Document) -> _Membership:

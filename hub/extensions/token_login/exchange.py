@@ -187,7 +187,7 @@ def _credential(issued: IssuedCertificate, key: bytes | None) -> dict[str, str]:
     }
 
 
-class NothingStored(MemoryStorage):
+class EmptyListStorage(MemoryStorage):
     """Its list is always empty, so that `kubectl get` of a category works."""
 
     async def list(self, resource: GroupResource, query: Query) -> Page:
@@ -237,6 +237,6 @@ def token_credential_request(group: str, answers: Answers) -> Resource:
         categories=(NAME,),
         verbs=("create", "list"),
         schema=SCHEMA,
-        storage=NothingStored(),
+        storage=EmptyListStorage(),
         answers=answers,
     )

@@ -7,7 +7,7 @@ from hub.api.certificateauthorities.authority import told
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.managedclusters.availability import Departure
 from hub.grpc_door.errors import Context
-from hub.grpc_door.messages import asked_duration
+from hub.grpc_door.messages import decoded_duration
 from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.interceptor import RpcCall
 from hub.grpc_door.session.orders import asked as asked_renewal
@@ -99,7 +99,7 @@ async def issue_addon_token(
     holder, _ = session_holder(record)
     if holder != cluster:
         raise ForbiddenError(f'this certificate is for cluster "{holder}" and cannot act for cluster "{cluster}"')
-    asked = asked_duration(request.requested_duration) if request.HasField("requested_duration") else DEFAULT_LIFETIME
+    asked = decoded_duration(request.requested_duration) if request.HasField("requested_duration") else DEFAULT_LIFETIME
     if asked < SHORTEST_LIFETIME:
         shortest, short = SHORTEST_LIFETIME.total_seconds(), asked.total_seconds()
         raise InvalidError(f"a token lives {shortest:.0f} s at least, and {short:.0f} s were asked for")

@@ -4,15 +4,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from hub.access import check_greeting, check_recovery_view, check_registration, check_request_view, recovering_agent
+from hub.access import check_hub_reader, check_recovery_view, check_registration, check_request_view, recovering_agent
 from hub.api.bootstrapcredentials import Attested
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests.request import AddOnRequest, Submission
 from hub.api.managedclusters import admission as joinlabels
 from hub.api.managedclusters.cluster import Acceptance, ClientConfig, JoinRequest
-from hub.grpc_door.calls import Asking
+from hub.grpc_door.calls import CallAttributes
 from hub.grpc_door.errors import Context, aborting
-from hub.grpc_door.messages import asked_duration
+from hub.grpc_door.messages import decoded_duration
 from hub.grpc_door.registration.agent_calls import check_gone, issue_addon_token, leave, returning_holder, stand_by
 from hub.grpc_door.registration.csr_follower import CSRFollower
 from hub.grpc_door.session.context import DoorContext
@@ -40,7 +40,7 @@ class RegistrationService(RegistrationServicer):
 
     def __init__(self, parts: DoorContext) -> None:
         self._parts = parts
-        self._asking = Asking(parts.group_suffix)
+        self._asking = CallAttributes(parts.group_suffix)
         self._decisions = CSRFollower(parts)
 
     def following(self) -> Sequence[Callable[[], None]]:
@@ -118,7 +118,7 @@ class RegistrationService(RegistrationServicer):
             return await unary(self._parts, context, asked, answer, flow=flow)
 
     async def _get_hub(self, request: wire.GetHubRequest, record: CertificateRecord) -> wire.GetHubResponse:
-        check_greeting(record)
+        check_hub_reader(record)
         hub = self._parts.hub
         answer = wire.GetHubResponse(hub_id=hub.hub_id, version=hub.version, trust_bundle=hub.trust_bundle)
         answer.hub_time.FromDatetime(self._parts.clock.now())
@@ -159,7 +159,7 @@ class RegistrationService(RegistrationServicer):
     ) -> wire.SubmitRequestResponse:
         name = cluster_name(request.cluster_name)
         check_registration(record, name)
-        duration = asked_duration(request.requested_duration) if request.HasField("requested_duration") else None
+        duration = decoded_duration(request.requested_duration) if request.HasField("requested_duration") else None
         addon = request.addon
         submission = Submission(
             cluster=name,
@@ -180,6 +180,6 @@ class RegistrationService(RegistrationServicer):
             request=request.request,
             requester=record,
             cluster_uid=request.cluster_uid,
-            requested_duration=asked_duration(request.requested_duration) if request.HasField("requested_duration") else None,
+            requested_duration=decoded_duration(request.requested_duration) if request.HasField("requested_duration") else None,
         )
         return await self._parts.store.run(recovery.recover, asked, unattended=self._parts.unattended_recovery)

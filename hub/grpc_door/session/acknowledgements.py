@@ -25,7 +25,7 @@ INTERVALS_PER_LEASE = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Tempo:
+class BeatRate:
     """`interval`: the hub's setting. `beats_per_second`: limit for all sessions of this replica together; 0: no limit."""
 
     interval: timedelta
@@ -112,7 +112,7 @@ class Deferred:
 class Acknowledgements:
     """Acknowledgements of one session. `now`: the event loop's time; `write_soon`: schedules a write of `due_ack`."""
 
-    def __init__(self, tempo: Tempo, deferred: Deferred, now: Callable[[], float], write_soon: Callable[[], None]) -> None:
+    def __init__(self, tempo: BeatRate, deferred: Deferred, now: Callable[[], float], write_soon: Callable[[], None]) -> None:
         self._tempo = tempo
         self._deferred = deferred
         self._now = now

@@ -87,7 +87,7 @@ class ChangeSubscriptions:
             if not listeners and self._waiting.get((kind, name)) is listeners:
                 del self._waiting[kind, name]
 
-    def told_of_cluster(self, cluster: ClusterName, wake: Wake) -> AbstractContextManager[None]:
+    def subscribe_to_cluster(self, cluster: ClusterName, wake: Wake) -> AbstractContextManager[None]:
         return self.told(MANAGED_CLUSTERS, cluster, wake)
 
     @contextmanager

@@ -11,7 +11,7 @@ from hub.api.certificateauthorities.authority import AuthorityRecord
 from hub.audit import Auditor
 from hub.grpc_door.calls import CallCounts, Gate
 from hub.grpc_door.errors import Context
-from hub.grpc_door.session.acknowledgements import Deferred, Tempo
+from hub.grpc_door.session.acknowledgements import BeatRate, Deferred
 from hub.grpc_door.session.changes import ChangeSubscriptions
 from hub.grpc_door.session.clock_reports import Clocks
 from hub.grpc_door.session.drain import Age, Cordon
@@ -60,7 +60,7 @@ class DoorContext:
     gate: Gate
     auditor: Auditor
     limits: AccessLimits
-    tempo: Tempo
+    tempo: BeatRate
     default_lease_duration: timedelta
     clocks: Clocks
     cordon: Cordon

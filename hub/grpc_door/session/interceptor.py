@@ -21,7 +21,7 @@ from hub.api.certificates import CertificateRecord
 from hub.api.meta.change import Change
 from hub.audit.auditor import reference_of, short, user_of
 from hub.audit.recording import change_of, recording
-from hub.grpc_door.calls import Asking
+from hub.grpc_door.calls import CallAttributes
 from hub.grpc_door.errors import Context
 from hub.grpc_door.session.context import DoorContext
 from machinery.apiserver.access import ANONYMOUS, Attributes
@@ -214,7 +214,7 @@ class SessionAudit:
     `beats`: whether `beat` must be called, so that a beat costs nothing otherwise.
     """
 
-    def __init__(self, call: RpcCall, cluster: ClusterName, asking: Asking) -> None:
+    def __init__(self, call: RpcCall, cluster: ClusterName, asking: CallAttributes) -> None:
         self._call = call
         self._cluster = cluster
         self._asking = asking

@@ -17,7 +17,7 @@ import structlog
 from hub.api import events as rules
 from hub.api.certificates import CertificateRecord
 from hub.api.managedclusters.availability import Departure
-from hub.grpc_door.calls import Asking
+from hub.grpc_door.calls import CallAttributes
 from hub.grpc_door.messages import conditions_of, hubs_of, report_of
 from hub.grpc_door.session.interceptor import RpcCall, SessionAudit
 from hub.heartbeat import BeatSink
@@ -129,7 +129,7 @@ class AgentEvents:
         said = message.message[:MAX_MESSAGE]
         try:
             await self._store.run(
-                events.tell_of_agent, self._cluster, message.addon_name, (message.type, message.reason, said), self._actor
+                events.record_agent_event, self._cluster, message.addon_name, (message.type, message.reason, said), self._actor
             )
         except MusterError as error:
             log.info("an agent's event is lost", cluster=self._cluster, reason=message.reason, error=error.message)
@@ -163,7 +163,7 @@ class SessionReports:
         self._cluster = cluster
         self._audit = audit
         self._send = send
-        self._asked = Asking(call.parts.group_suffix).status(cluster)
+        self._asked = CallAttributes(call.parts.group_suffix).status(cluster)
         self._events = AgentEvents(call.parts.store, cluster, record.user)
         self.queue = ReportQueue(f"session {cluster} reports", fail)
         self.epoch = 0
@@ -231,7 +231,7 @@ class SessionReports:
             return
         self._parts.beats.drop(self._cluster, session)
         departure = Departure(self._cluster, HubId(message.hub_id), message.epoch)
-        leave = partial(owners.bid_farewell, actor=self._actor)
+        leave = partial(owners.record_handover, actor=self._actor)
         writing = self._retried(lambda: self._parts.store.run(leave, departure, session.epoch))
         self.leaving = asyncio.create_task(writing, name=f"farewell {self._cluster}")
         await asyncio.shield(self.leaving)

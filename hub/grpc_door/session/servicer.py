@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from grpc import aio
 
 from hub.access import session_holder
-from hub.grpc_door.calls import Asking
+from hub.grpc_door.calls import CallAttributes
 from hub.grpc_door.errors import Context, abort
 from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.interceptor import stream
@@ -30,7 +30,7 @@ class Connecting:
     def __init__(self, parts: DoorContext) -> None:
         self._parts = parts
         self._waiting: set[asyncio.Timeout] = set()
-        self._asking = Asking(parts.group_suffix)
+        self._asking = CallAttributes(parts.group_suffix)
         parts.peers.listen(self._revoked)
 
     def service(self) -> grpc.GenericRpcHandler:
@@ -84,12 +84,12 @@ class Connecting:
     def _revoked(self, serial: SerialNumber | None) -> None:
         for session in self._parts.sessions.all():
             if serial is None:
-                session.end(blind())
+                session.end(revocations_unreadable())
             elif session.serial == serial:
                 session.end(self._parts.peers.refusal(serial))
 
 
-def blind() -> UnavailableError:
+def revocations_unreadable() -> UnavailableError:
     """Returns the error for all sessions of a replica that cannot read revocations; it says nothing against certificates."""
     return UnavailableError("the hub cannot tell any more which certificates are revoked: try again, or elsewhere")
 

@@ -143,7 +143,7 @@ class Sessions:
             self._empty.set()
         self._say(place, _Ended(session.id))
 
-    def say_again(self) -> None:
+    def rewrite_all(self) -> None:
         """Writes all open sessions again, after other replicas took this replica for dead and removed them."""
         for place, session in self._open.items():
             recorded = self._recorded.get(place)
@@ -199,11 +199,11 @@ class Sessions:
     async def follow_others(self) -> None:
         """Ends sessions that newer ones on other replicas supersede, until cancelled."""
         word = asyncio.Event()
-        with self._store.told_of_sessions(word.set) as is_told:
+        with self._store.subscribe_to_sessions(word.set) as is_notified:
             while True:
                 word.clear()
                 await self.look()
-                if is_told() and not self._read_failure.text:
+                if is_notified() and not self._read_failure.text:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(RARELY.total_seconds()):
                             await word.wait()

@@ -18,7 +18,7 @@ from grpc import aio
 from hub.api.certificateauthorities.authority import told
 from hub.api.certificates import CertificateRecord
 from hub.api.managedclusters.agent_annotations import sound_version
-from hub.grpc_door.calls import Asking
+from hub.grpc_door.calls import CallAttributes
 from hub.grpc_door.messages import SessionClusterView, available_of, instant_of, read_view
 from hub.grpc_door.session.acknowledgements import Acknowledgements
 from hub.grpc_door.session.admission import admit, welcome
@@ -27,7 +27,7 @@ from hub.grpc_door.session.drain import Aging
 from hub.grpc_door.session.interceptor import RpcCall, SessionAudit
 from hub.grpc_door.session.orders import Moving, Renewing
 from hub.grpc_door.session.reports import TRANSIENT, SessionReports
-from hub.grpc_door.session.trust_bundle_push import Trustee
+from hub.grpc_door.session.trust_bundle_push import TrustBundleReceiver
 from hub.heartbeat import BeatSink, PendingBeat
 from hub.registry.multihub import owners
 from machinery.errors import BadRequestError, DenialCause, StaleEpochError, TooManyRequestsError, UnauthorizedError
@@ -45,7 +45,7 @@ def expired() -> UnauthorizedError:
     return UnauthorizedError(message, causes=DenialCause.CERTIFICATE_EXPIRED.because(message))
 
 
-class Session(BeatSink, Trustee):
+class Session(BeatSink, TrustBundleReceiver):
     """An agent's session. `serve` runs it until it ends."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Session(BeatSink, Trustee):
         self._stale = False
         self._loop = asyncio.get_running_loop()
         self._told = Acknowledgements(parts.tempo, parts.deferred, self._loop.time, self._write_soon)
-        self._audit = SessionAudit(call, cluster, Asking(parts.group_suffix))
+        self._audit = SessionAudit(call, cluster, CallAttributes(parts.group_suffix))
         self._reports = SessionReports(call, record, cluster, self._audit, send=self._send_message, fail=self.end)
         self._moving = Moving(self._send_message)
         self._renewing = Renewing(parts, record)
@@ -91,7 +91,7 @@ class Session(BeatSink, Trustee):
         expiry = self._loop.call_later(left.total_seconds(), self.end, expired())
         aging = Aging(self._parts.age, self)
         try:
-            with self._parts.feed.told_of_cluster(self.cluster, self.reconsider):
+            with self._parts.feed.subscribe_to_cluster(self.cluster, self.reconsider):
                 async with self._call.seat():
                     view = await admit(self._parts, self.cluster, self.agent, hello)
                 await self._call.confirm()  # revocations end only sessions that were added; no await between this and `add`

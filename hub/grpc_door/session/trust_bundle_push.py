@@ -47,7 +47,7 @@ def fingerprints(bundle: bytes) -> frozenset[str]:
     return frozenset(each.fingerprint for each in parse_chain(bundle))
 
 
-class Trustee(Protocol):
+class TrustBundleReceiver(Protocol):
     """An open session, as this module uses it."""
 
     trusted: frozenset[str] | None
@@ -75,8 +75,8 @@ class TrustBundlePush:
         self._bundle = bundle
         self._rate = rate
         self._standing = standing
-        self._open: dict[Trustee, tuple[float, bytes]] = {}
-        self._line: dict[Trustee, None] = {}
+        self._open: dict[TrustBundleReceiver, tuple[float, bytes]] = {}
+        self._line: dict[TrustBundleReceiver, None] = {}
         self._words: dict[_Place, TrustReport] = {}
         self._waiting = asyncio.Event()
         self._spoken = asyncio.Event()
@@ -92,14 +92,14 @@ class TrustBundlePush:
         self._words[record.cluster, record.agent] = TrustReport(record, trusted)
         self._spoken.set()
 
-    def look(self, session: Trustee) -> None:
+    def look(self, session: TrustBundleReceiver) -> None:
         """Adds a session to the queue if its agent trusts other CAs than the hub's bundle has."""
         self._open.setdefault(session, (0.0, b""))
         if self._needs(session):
             self._line[session] = None
             self._waiting.set()
 
-    def leave(self, session: Trustee) -> None:
+    def leave(self, session: TrustBundleReceiver) -> None:
         self._open.pop(session, None)
         self._line.pop(session, None)
 
@@ -140,7 +140,7 @@ class TrustBundlePush:
                 for session in tuple(self._open):
                     self.look(session)
 
-    def _needs(self, session: Trustee) -> bool:
+    def _needs(self, session: TrustBundleReceiver) -> bool:
         if session not in self._open or session.trusted is None:
             return False
         at, bundle = self._open[session]

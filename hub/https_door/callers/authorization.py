@@ -13,12 +13,12 @@ from hub.access.cluster_acceptance import ClusterAcceptanceCache
 from hub.access.rights import (
     NOTHING,
     REQUESTS as CERTIFICATE_REQUESTS,
-    CallerStanding,
+    CallerRecord,
     Rights,
-    named_standing,
+    caller_record_by_name,
+    caller_record_of,
     rights_of,
     selected_cluster,
-    standing_of,
 )
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.clusterroles import CSRS, Groups
@@ -59,18 +59,18 @@ class HubAuthorizer(Authorizer):
     async def authorize(self, actor: Actor, attributes: Attributes) -> Decision:
         if OPERATOR_GROUP in actor.groups or _is_open(attributes):
             return ALLOWED
-        standing = standing_of(actor.holder)
+        standing = caller_record_of(actor.holder)
         if standing is None:
             return await self._of_others(actor, attributes)
         rights, counted = await self._of(actor, standing)
         if rights.allow(attributes) and await self._is_within(standing, attributes):
             return ALLOWED
-        if rights.asks_for_request(attributes) and await self._is_own(rights, attributes.name):
+        if rights.is_request_read(attributes) and await self._is_own(rights, attributes.name):
             return ALLOWED
         decision = self._rbac.decide(counted, attributes)
         return decision if decision.allowed else await self._refusal(decision, standing)
 
-    async def _refusal(self, decision: Decision, standing: CallerStanding) -> Decision:
+    async def _refusal(self, decision: Decision, standing: CallerRecord) -> Decision:
         """Adds to the refusal of an agent or add-on that its cluster is denied."""
         if standing.cluster is None or not await self._is_denied(standing.cluster):
             return decision
@@ -78,7 +78,7 @@ class HubAuthorizer(Authorizer):
 
     async def rules(self, actor: Actor, namespace: str) -> HeldRules:
         """Returns all rules of the actor in a namespace."""
-        standing = standing_of(actor.holder)
+        standing = caller_record_of(actor.holder)
         if standing is None or OPERATOR_GROUP in actor.groups:
             home = None if OPERATOR_GROUP in actor.groups else _home(actor)
             return HeldRules((), ()) if home is not None and await self._is_denied(home) else self._rbac.held(actor, namespace)
@@ -98,7 +98,7 @@ class HubAuthorizer(Authorizer):
     async def _is_denied(self, cluster: ClusterName) -> bool:
         return (await self._standings.of(cluster)).denied
 
-    async def _of(self, actor: Actor, standing: CallerStanding) -> tuple[Rights, Actor]:
+    async def _of(self, actor: Actor, standing: CallerRecord) -> tuple[Rights, Actor]:
         """Returns the rights, and the actor with the groups that count."""
         if standing.purpose is Purpose.BOOTSTRAP or standing.cluster is None:
             return rights_of(standing, None, self._groups), actor
@@ -110,7 +110,7 @@ class HubAuthorizer(Authorizer):
             self._standings.granted(standing.cluster, mark_of_serial(actor.holder.serial))
         return rights, actor if own else replace(actor, groups=(AUTHENTICATED_GROUP,))
 
-    async def _is_within(self, standing: CallerStanding, asked: Attributes) -> bool:
+    async def _is_within(self, standing: CallerRecord, asked: Attributes) -> bool:
         """Whether the requested cluster, or the cluster of the requests, is within the bounds of a credential for several."""
         cluster = self._asked_for(asked) if standing.credential is not None else None
         if standing.credential is None or cluster is None:
@@ -161,7 +161,7 @@ def _home(actor: Actor) -> ClusterName | None:
 
 def named_actor(user: str, groups: tuple[str, ...], uid: str, extra: Mapping[str, tuple[str, ...]]) -> Actor:
     """Returns an actor by names, for access reviews; names of an agent give the standing of that agent."""
-    return Actor(user, groups, uid, extra, holder=named_standing(user, groups))
+    return Actor(user, groups, uid, extra, holder=caller_record_by_name(user, groups))
 
 
 def _may_see(tx: Transaction, credential: CredentialId, cluster: ClusterName) -> bool:

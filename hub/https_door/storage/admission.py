@@ -24,11 +24,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from hub.access.rights import standing_of
+from hub.access.rights import caller_record_of
 from hub.api.bootstrapcredentials import AttestationError
 from hub.api.certificates import Purpose
 from hub.api.clusterroles import CSRS, Groups
-from hub.api.managedclusteraddons.addon import keeps_registrations
+from hub.api.managedclusteraddons.addon import leaves_registrations_unchanged
 from hub.api.managedclusters.admission import permitted_join_labels
 from hub.api.managedclusters.cluster import CLUSTER_UID
 from hub.api.managedclusters.duplicates import given_to, is_rebuilt
@@ -107,7 +107,7 @@ class HubAdmission:
             _refuse(write, f'user "{write.actor.user}" is not allowed to bind cluster set "{bound}"')
 
     def _addon(self, write: Admission) -> None:
-        if write.old is not None and _is_agents(write) and not keeps_registrations(write.new, write.old):
+        if write.old is not None and _is_agents(write) and not leaves_registrations_unchanged(write.new, write.old):
             _refuse(write, "an agent changes of status.registrations the driver alone, and no subject")
 
     def _request(self, write: Admission) -> None:
@@ -151,7 +151,7 @@ class HubAdmission:
                 )
 
     def _check_attested(self, write: Admission) -> None:
-        standing = standing_of(write.actor.holder)
+        standing = caller_record_of(write.actor.holder)
         if self._attests and standing is not None and standing.purpose is Purpose.BOOTSTRAP:
             raise AttestationError("this hub demands an attestation of every first registration, and this door takes none")
 
@@ -169,7 +169,7 @@ class HubAdmission:
 
 
 def _is_agents(write: Admission) -> bool:
-    standing = standing_of(write.actor.holder)
+    standing = caller_record_of(write.actor.holder)
     return standing is not None and standing.purpose in (Purpose.AGENT, Purpose.ADDON, Purpose.BOOTSTRAP)
 
 
@@ -182,7 +182,7 @@ def _check_holds(write: Admission) -> None:
 
 
 def _check_own(write: Admission, cluster: str) -> None:
-    standing = standing_of(write.actor.holder)
+    standing = caller_record_of(write.actor.holder)
     if standing is not None and standing.cluster is not None and cluster not in ("", standing.cluster):
         _refuse(write, f'the credential is for cluster "{standing.cluster}" and cannot act for cluster "{cluster}"')
 
@@ -221,7 +221,7 @@ class JoinLabels:
     listed: tuple[str, ...] = ()
 
 
-class NewcomersStorage(AdmittedStorage):
+class JoinLabelStorage(AdmittedStorage):
     """Removes labels that are not listed from clusters that a bootstrap credential creates."""
 
     def __init__(self, inner: Storage, admit: Admit, labels: JoinLabels) -> None:

@@ -13,7 +13,7 @@ from itertools import islice, pairwise
 from typing import Any
 
 from hub.api.meta.change import Change, Kind
-from hub.api.objects.history import is_remembered
+from hub.api.objects.history import has_history
 from hub.ports import Store, Transaction
 from hub.registry.generic.definition import WritePath
 from hub.registry.generic.schemas import MOMENT, OPEN, TEXT, Schema, described, listing, record
@@ -35,7 +35,7 @@ class PastObjects(Past):
     def __init__(self, store: Store, group_suffix: str) -> None:
         self._store = store
         self._suffix = group_suffix
-        self._paths = {resource: path for resource, path in write_paths(group_suffix).items() if is_remembered(path.kind)}
+        self._paths = {resource: path for resource, path in write_paths(group_suffix).items() if has_history(path.kind)}
 
     async def place(self, asked: datetime | int) -> PastRevision:
         return await self._store.read(_place, asked)

@@ -15,7 +15,7 @@ from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests.request import SERIAL_EXTRA, Requester
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
-from hub.api.query.expressions import Facet
+from hub.api.query.expressions import FieldReference
 from hub.api.query.parsing import groups_of
 from hub.https_door.storage.feed import ChangeFeed
 from hub.ports import Store, Transaction, Written
@@ -188,7 +188,7 @@ def cluster_counts(store: Store) -> Counts:
     return count
 
 
-def _counted(tx: Transaction, query: Query, facets: Sequence[Facet]) -> tuple[Groups, int]:
+def _counted(tx: Transaction, query: Query, facets: Sequence[FieldReference]) -> tuple[Groups, int]:
     revision = tx.changes.newest()
     if not facets:
         return [((), tx.objects.count(MANAGED_CLUSTERS, query))], revision

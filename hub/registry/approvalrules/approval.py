@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from hub.api import approvalrules as by_rule
-from hub.api.approvalrules import ApprovalRule, Asker, AskerKind, RuleDecision, RuleInput, RuleVerdict, rule_of
+from hub.api.approvalrules import ApprovalRule, RequesterKind, RequesterRecord, RuleDecision, RuleInput, RuleVerdict, rule_of
 from hub.api.auditrecords import AuditRecord
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import request as rules
@@ -55,7 +55,7 @@ class _Asked:
     request: Document
     grant: CertificateGrant
     cluster: StoredObject | None
-    asker: Asker | None
+    asker: RequesterRecord | None
     is_automatic: bool
 
     def candidate(self, tx: Transaction) -> RuleInput:
@@ -150,7 +150,7 @@ def _needs_request(rule: ApprovalRule) -> bool:
 
 def is_open(cluster: Document) -> bool:
     """Whether rules may still accept this cluster: no rule and no operator has decided."""
-    judged = clusters.was_judged(cluster) or clusters.ACCEPTED_ON in doc.annotations(cluster)
+    judged = clusters.was_ever_accepted(cluster) or clusters.ACCEPTED_ON in doc.annotations(cluster)
     return not judged and not doc.is_deleting(cluster)
 
 
@@ -206,11 +206,11 @@ def _asked(tx: Transaction, request: Document) -> _Asked | None:
     user, groups = str(spec.get("username") or ""), tuple(map(str, spec.get("groups") or ()))
     asker = None
     if (credential := rules.bootstrap_credential(request)) is not None:
-        asker = Asker(AskerKind.CREDENTIAL, str(credential), user, groups)
+        asker = RequesterRecord(RequesterKind.CREDENTIAL, str(credential), user, groups)
     elif requester is None:
-        asker = Asker(AskerKind.USER, user, user, groups)
+        asker = RequesterRecord(RequesterKind.USER, user, user, groups)
     elif is_automatic:
-        asker = Asker(AskerKind.AGENT, user, user, groups)
+        asker = RequesterRecord(RequesterKind.AGENT, user, user, groups)
     return _Asked(request, grant, cluster, asker, is_automatic)
 
 
@@ -241,7 +241,7 @@ def _is_denied(cluster: StoredObject | None) -> bool:
     if cluster is None:
         return False
     document = cluster.document
-    return doc.is_deleting(document) or (clusters.was_judged(document) and not clusters.is_accepted(document))
+    return doc.is_deleting(document) or (clusters.was_ever_accepted(document) and not clusters.is_accepted(document))
 
 
 def _decision(rule: ApprovalRule, verdict: RuleVerdict, cluster: str, stored: StoredObject) -> RuleDecision:

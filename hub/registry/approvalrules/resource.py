@@ -1,6 +1,6 @@
 """ApprovalRule, a kind of this project: clusters and requests that are accepted automatically, and how often that happened."""
 
-from hub.api.approvalrules import CLUSTER_FIELDS, AskerKind, RuleVerdict
+from hub.api.approvalrules import CLUSTER_FIELDS, RequesterKind, RuleVerdict
 from hub.api.meta import document as doc
 from hub.registry.approvalrules import service as approval_rules
 from hub.registry.generic.definition import ResourceDefinition
@@ -24,7 +24,7 @@ _REQUESTER = record(
     ("kind",),
     kind={
         **TEXT,
-        "enum": [str(each) for each in AskerKind],
+        "enum": [str(each) for each in RequesterKind],
         "description": "What the requester came with. Agent: the cluster's own agent, which renews its certificate.",
     },
     name=described(TEXT, "The id of the credential, or the user's or group's whole name. Without it any of the kind."),

@@ -60,9 +60,9 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
     return objects.put(tx, APPROVAL_RULES, admitted, old, actor, generations=True, writer=writer)
 
 
-def note(tx: Transaction, tallies: Mapping[str, DecisionCount], actor: str) -> None:
+def note(tx: Transaction, use_counts: Mapping[str, DecisionCount], actor: str) -> None:
     """Add decision counts to the rules' statuses; deleted rules are ignored."""
-    for name, tally in tallies.items():
+    for name, tally in use_counts.items():
         stored = tx.objects.get(APPROVAL_RULES, Key("", name))
         if stored is not None:
             _write_status(tx, stored, actor, **_counted_status(stored, tally))

@@ -281,9 +281,9 @@ def _look(tx: Transaction, resource: GroupResource, key: Key) -> CredentialView:
 
 
 def _look_at_all(tx: Transaction) -> list[CredentialView]:
-    newest, tallies = tx.changes.newest(), tx.credentials.tallies()
+    newest, use_counts = tx.changes.newest(), tx.credentials.use_counts()
     shown_ones = [record for record in tx.credentials.all() if not record.is_hidden]
-    return [_sight(tx, record, tallies.get(record.id, UseCount()), newest) for record in shown_ones]
+    return [_sight(tx, record, use_counts.get(record.id, UseCount()), newest) for record in shown_ones]
 
 
 def _sight(tx: Transaction, record: CredentialRecord, tally: UseCount, revision: int) -> CredentialView:

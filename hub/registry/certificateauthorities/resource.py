@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Phase, issuing
-from hub.api.certificateauthorities.rotation import Member, RotationSurvey, waits_for
+from hub.api.certificateauthorities.rotation import Member, RotationSnapshot, waits_for
 from hub.api.meta import document as doc
 from hub.ports import Store, Transaction
 from hub.registry.certificateauthorities import service as authorities
@@ -75,7 +75,7 @@ ACTION_SCHEMA: Schema = record(
     status=record(
         "What came, or comes, of it.",
         phase=TEXT,
-        stranded=described(_COUNT, "Agents that need a new bootstrap credential if the CA goes at once."),
+        stranded_agents=described(_COUNT, "Agents that need a new bootstrap credential if the CA goes at once."),
         strandedClusters=listing(TEXT, description="All of them."),
         silentClusters=listing(
             TEXT,
@@ -116,14 +116,14 @@ async def _can(_known: Collection[AuthorityId]) -> str | None:
 
 
 def _computed(tx: Transaction, patience: timedelta) -> Sequence[ComputedObject]:
-    seen = authorities.survey(tx)
+    seen = authorities.rotation_snapshot(tx)
     return [
         ComputedObject(each.id, f"CertificateAuthority/{each.id}", {"status": _status(each, seen, patience)}, each.created_at)
         for each in seen.authorities
     ]
 
 
-def _status(one: AuthorityRecord, seen: RotationSurvey, patience: timedelta) -> Mapping[str, Any]:
+def _status(one: AuthorityRecord, seen: RotationSnapshot, patience: timedelta) -> Mapping[str, Any]:
     facts = pki.parse_certificate(one.certificate)
     untold, holding = seen.untold(one), seen.holding(one)
     optional = {
@@ -184,12 +184,12 @@ def authorities_of(
             cannot=why_not,
             dry_run=question.dry_run,
         )
-        stranded = seen.holding(one) if not seconds else seen.stranded(one)
-        moving = len(seen.holding(one)) - len(stranded)
+        stranded_agents = seen.holding(one) if not seconds else seen.stranded_agents(one)
+        moving = len(seen.holding(one)) - len(stranded_agents)
         told = {
             "phase": one.phase.value,
-            "stranded": len(stranded),
-            "strandedClusters": _names(stranded),
+            "stranded": len(stranded_agents),
+            "strandedClusters": _names(stranded_agents),
             "silentClusters": _names(seen.silent(one)) if seconds else [],
             "moving": moving,
         }
@@ -223,8 +223,8 @@ def _rotate(tx: Transaction, named: AuthorityId, actor: str, *, cannot: str | No
 
 def _give_up(
     tx: Transaction, named: AuthorityId, actor: str, within: timedelta, *, cannot: str | None, dry_run: bool
-) -> tuple[AuthorityRecord, RotationSurvey]:
-    seen = authorities.survey(tx)
+) -> tuple[AuthorityRecord, RotationSnapshot]:
+    seen = authorities.rotation_snapshot(tx)
     return authorities.give_up(tx, named, actor, within, cannot=cannot, dry_run=dry_run), seen
 
 

@@ -21,9 +21,9 @@ from hub.api.certificateauthorities.authority import (
     issuing,
     signer_of,
 )
-from hub.api.certificateauthorities.rotation import Act, Member, RotationStep, RotationSurvey, moved_until
+from hub.api.certificateauthorities.rotation import Act, Member, RotationSnapshot, RotationStep, moved_until
 from hub.api.certificates import CertificateRecord, Purpose
-from hub.api.hubreplicas import alive, could_tell
+from hub.api.hubreplicas import alive, could_report
 from hub.api.managedclusters import cluster as rules
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query import selection as selectable
@@ -183,7 +183,7 @@ def _end(tx: Transaction, one: AuthorityRecord) -> AuthorityRecord:
     if one.is_given_up:
         signers = _signers(one, tx.authorities.all())
         tx.authorities.revoke_signed(signers, tx.now, COMPROMISED)
-        for cluster in tx.authorities.bereft(signers, COMPROMISED, tx.now):
+        for cluster in tx.authorities.clusters_without_certificate(signers, COMPROMISED, tx.now):
             clusters.note_revoked(tx, cluster, one.wished_by or "hub")
     tx.authorities.keep_key(one.id, None)
     return _put(tx, replace(one.moved(Phase.RETIRED, tx.now), compromised=one.is_given_up))
@@ -192,7 +192,7 @@ def _end(tx: Transaction, one: AuthorityRecord) -> AuthorityRecord:
 def left_behind(tx: Transaction, one: AuthorityRecord) -> tuple[ClusterName, ...]:
     """Accepted clusters whose agent had only certificates of this compromised CA, and has got no other since."""
     accepted = {stored.key.name for stored in tx.objects.find(MANAGED_CLUSTERS, Query(fields=_ACCEPTED)).items}
-    lost = tx.authorities.bereft(_signers(one, tx.authorities.all()), COMPROMISED, tx.now)
+    lost = tx.authorities.clusters_without_certificate(_signers(one, tx.authorities.all()), COMPROMISED, tx.now)
     return tuple(cluster for cluster in lost if cluster in accepted)
 
 
@@ -207,10 +207,10 @@ def _put(tx: Transaction, authority: AuthorityRecord) -> AuthorityRecord:
     return authority
 
 
-def survey(tx: Transaction) -> RotationSurvey:
+def rotation_snapshot(tx: Transaction) -> RotationSnapshot:
     """Read everything that a rotation depends on."""
     everyone = tuple(tx.authorities.all())
-    return RotationSurvey(
+    return RotationSnapshot(
         now=tx.now,
         authorities=everyone,
         fingerprints={each.id: pki.parse_certificate(each.certificate).fingerprint for each in everyone},
@@ -225,7 +225,7 @@ def survey(tx: Transaction) -> RotationSurvey:
 def _living(tx: Transaction) -> frozenset[str]:
     """Serving replicas; after a database outage also those that had no time to update their rows yet."""
     everybody = tx.replicas.all()
-    if could_tell(hearing.covered_since(tx), tx.now):
+    if could_report(hearing.covered_since(tx), tx.now):
         return alive(everybody, tx.now)
     return frozenset(replica.name for replica in everybody)
 
@@ -241,7 +241,7 @@ def _members(tx: Transaction, everyone: Sequence[AuthorityRecord]) -> tuple[Memb
     silent = {
         cluster for cluster, at in connected.items() if cluster in accepted and (not at or tx.now - at > accepted[cluster])
     }
-    said = {(each.cluster, each.agent): each for each in standing_trust(tx)}
+    said = {(each.cluster, each.agent): each for each in current_trust(tx)}
     chosen: dict[ClusterName, HeldCertificate] = {}
     for held in tx.authorities.held(Purpose.AGENT, tx.now):
         before = chosen.get(held.cluster)
@@ -308,7 +308,7 @@ def note_trust(tx: Transaction, words: Iterable[TrustReport]) -> int:
     return written
 
 
-def standing_trust(tx: Transaction) -> Sequence[AgentTrust]:
+def current_trust(tx: Transaction) -> Sequence[AgentTrust]:
     """Rows of all agents whose certificate has not expired."""
     return [each for each in tx.trusts.all() if each.not_after > tx.now]
 

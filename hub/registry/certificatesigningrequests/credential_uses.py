@@ -184,7 +184,7 @@ def _check_set(tx: Transaction, record: CredentialRecord, cluster: ClusterName) 
         )
 
 
-def bestowed(record: CredentialRecord) -> dict[str, str]:
+def labels_of_credential(record: CredentialRecord) -> dict[str, str]:
     """Labels for a cluster that joins with the credential, including that of its set."""
     of_set = {sets.LABEL: record.bounds.cluster_set} if record.bounds.cluster_set else {}
     return {**record.bounds.labels, **of_set}

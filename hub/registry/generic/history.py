@@ -12,7 +12,7 @@ MEASURED_AT_ONCE = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryStanding:
+class HistoryStatus:
     """What is kept and its size. `began`: start of the readable past; None: nothing is written yet."""
 
     ledger: Ledger
@@ -46,6 +46,6 @@ def make_room(tx: Transaction, most: int, reserve: int) -> Trimmed:
     return tx.changes.forget(None, limit=PASSED_AT_ONCE)
 
 
-def standing(tx: Transaction) -> HistoryStanding:
+def standing(tx: Transaction) -> HistoryStatus:
     """The current state."""
-    return HistoryStanding(tx.changes.ledger(), tx.volume(), tx.changes.began())
+    return HistoryStatus(tx.changes.ledger(), tx.volume(), tx.changes.began())

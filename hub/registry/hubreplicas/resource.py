@@ -125,7 +125,7 @@ def _drain(store: Store) -> Answers:
     async def answer(question: Question) -> Document:
         spec, actor = doc.mapping(question.document, "spec"), question.actor.user
         if spec.get("cancel") is True:
-            return _drained(question, await store.run(draining.lift_drain, question.name, actor, dry_run=question.dry_run))
+            return _drained(question, await store.run(draining.end_drain, question.name, actor, dry_run=question.dry_run))
         force = spec.get("force") is True
         return _drained(
             question, await store.run(draining.order_drain, question.name, actor, force=force, dry_run=question.dry_run)

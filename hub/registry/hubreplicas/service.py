@@ -28,7 +28,7 @@ AHEAD = timedelta(seconds=15)
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaStanding:
+class ReplicaUpdate:
     """Result of a replica's periodic update."""
 
     known: bool
@@ -75,7 +75,7 @@ def begin_alone(tx: Transaction, me: Replica) -> datetime:
     return tx.now
 
 
-def beat(tx: Transaction, me: Replica) -> ReplicaStanding:
+def beat(tx: Transaction, me: Replica) -> ReplicaUpdate:
     """Update this replica's row. `drained` is taken from the row; if the row is gone, from `me`.
 
     `me.seen`: the replica's clock. Raises AlreadyExistsError if another process has taken its name.
@@ -87,7 +87,7 @@ def beat(tx: Transaction, me: Replica) -> ReplicaStanding:
     drained = before.drained if before else me.drained
     load = replace(me.load, ahead=me.seen - tx.now) if me.load else None
     tx.replicas.put(replace(me, started=before.started if before else tx.now, seen=tx.now, drained=drained, load=load))
-    return ReplicaStanding(not lost, drained)
+    return ReplicaUpdate(not lost, drained)
 
 
 def leave(tx: Transaction, me: Replica) -> None:
@@ -201,7 +201,7 @@ def order_drain(tx: Transaction, name: str, actor: str, *, force: bool = False, 
     )
 
 
-def lift_drain(tx: Transaction, name: str, actor: str, *, dry_run: bool = False) -> Replica:
+def end_drain(tx: Transaction, name: str, actor: str, *, dry_run: bool = False) -> Replica:
     """Let the replica take sessions again. Raises NotFoundError, ConflictError."""
     found = _find_replica(tx, name)
     if not found.drained:
@@ -234,7 +234,7 @@ def _put_drained(tx: Transaction, replica: Replica, reason_and_message: tuple[st
 LOG_LEVEL = "log-level"
 
 
-def standing_log_level(tx: Transaction) -> LogLevelOrder | None:
+def current_log_level(tx: Transaction) -> LogLevelOrder | None:
     """The current order; None: each replica uses the level of its settings."""
     order = hubreplicas.decode_log_level(tx.facts.get(LOG_LEVEL))
     return order if order is not None and order.is_due(tx.now) else None

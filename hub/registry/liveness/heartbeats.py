@@ -131,7 +131,7 @@ def mark_coverage(tx: Transaction, replica: str, *, began: bool, jumped: bool) -
     """Write the mark that beats can be stored now. `jumped`: this replica has detected a jump of the database's clock."""
     marks: Sequence[Checkpoint] = tx.marks.all()
     if jumped or any(each.is_ahead(tx.now) for each in marks):
-        tx.marks.begin_anew(tx.now)
+        tx.marks.restart_coverage(tx.now)
         marks = ()
     if began:
         tx.marks.forget(tx.now - GONE)

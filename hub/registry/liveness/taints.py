@@ -40,7 +40,7 @@ class BatchContext:
     brake: Brake
 
 
-def circumstances(tx: Transaction, among: Collection[ClusterName], patience: Patience, brake: Brake) -> BatchContext:
+def read_context(tx: Transaction, among: Collection[ClusterName], patience: Patience, brake: Brake) -> BatchContext:
     """Read the context. `among`: the clusters that will be checked."""
     falls = tx.transitions.falls(tx.now - patience.damping.window, among)
     ends = {name: patience.damping.flaps_until(each) for name, each in falls.items()}

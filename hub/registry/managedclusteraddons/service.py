@@ -52,7 +52,7 @@ def report(
     return put(tx, new, stored, actor, writer=AGENT_WRITER) if doc.differs(new, stored.document) else stored
 
 
-def settle_health(tx: Transaction, cluster: ClusterName, actor: str) -> None:
+def update_health(tx: Transaction, cluster: ClusterName, actor: str) -> None:
     """Update `Available` of every add-on to match the cluster's. Raises NotFoundError."""
     available = availability(clusters.find(tx, cluster).document)
     for stored in _of_cluster(tx, cluster):
@@ -61,7 +61,7 @@ def settle_health(tx: Transaction, cluster: ClusterName, actor: str) -> None:
             put(tx, new, stored, actor, writer=HUB_WRITER)
 
 
-def settle_labels(tx: Transaction, cluster: ClusterName, actor: str) -> None:
+def update_feature_labels(tx: Transaction, cluster: ClusterName, actor: str) -> None:
     """Update the ManagedCluster's labels to match its add-ons. Raises NotFoundError."""
     stored = clusters.find(tx, cluster)
     found = ((each.key.name, addon_discovery.label_state(each.document)) for each in _of_cluster(tx, cluster))

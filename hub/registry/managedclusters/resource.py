@@ -226,7 +226,7 @@ FEW = 8
 FLAPS_OF = timedelta(days=1)
 
 
-def heartbeat_extras(store: Store) -> Extras:
+def heartbeat_columns(store: Store) -> Extras:
     """Returns per cluster `last_beat` (an instant, or None), `session` (whether one is open), `agent` (its version, or None).
 
     `flaps`: how often Available was lost within a day.
@@ -262,7 +262,7 @@ def _beats(tx: Transaction, clusters: Sequence[ClusterName]) -> Sequence[LastBea
 
 def _bound(shown: Resource, store: Store, own: str) -> Resource:
     actions = (STATUS, cluster_move(store, own), cluster_rotation(store, own))
-    return replace(shown, extras=heartbeat_extras(store), subresources=actions)
+    return replace(shown, extras=heartbeat_columns(store), subresources=actions)
 
 
 MANAGED_CLUSTER = ResourceDefinition(

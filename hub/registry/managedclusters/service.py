@@ -74,7 +74,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
 def _admitted(tx: Transaction, credential: CredentialId, new: dict[str, Any]) -> dict[str, Any]:
     """A new ManagedCluster that a bootstrap credential creates, with the labels of the credential."""
     record, _ = credential_uses.admit(tx, credential, cluster_name(doc.name(new)))
-    labels = credential_uses.bestowed(record)
+    labels = credential_uses.labels_of_credential(record)
     return doc.with_metadata(new, labels={**doc.labels(new), **labels}) if labels else new
 
 
@@ -151,7 +151,7 @@ def ensure(tx: Transaction, joining: JoinRequest, actor: str, *, lease_duration:
     labels: Mapping[str, str] = {}
     if joining.credential is not None:
         record, is_new = credential_uses.admit(tx, joining.credential, joining.name, joining.agent, joining.attested)
-        labels = credential_uses.bestowed(record) if is_new else {}
+        labels = credential_uses.labels_of_credential(record) if is_new else {}
     if stored is None:
         return _join(tx, replace(joining, labels={**joining.labels, **labels}), actor, lease_duration)
     _adopt(tx, stored, joining, actor, labels)
@@ -180,14 +180,16 @@ def _join(tx: Transaction, joining: JoinRequest, actor: str, lease_duration: tim
     return enter(tx, joining, actor, lease_duration)
 
 
-def _adopt(tx: Transaction, stored: StoredObject, joining: JoinRequest, actor: str, bestowed: Mapping[str, str]) -> None:
+def _adopt(
+    tx: Transaction, stored: StoredObject, joining: JoinRequest, actor: str, labels_of_credential: Mapping[str, str]
+) -> None:
     """Record the uid of a cluster that an operator created before its agent registered, and other fields the agent may set.
 
-    `bestowed`: labels from the bootstrap credential, given once.
+    `labels_of_credential`: labels from the bootstrap credential, given once.
     """
     new = rules.adopted(stored.document, joining)
-    if bestowed:
-        new = doc.with_metadata(new, labels={**doc.labels(new), **bestowed})
+    if labels_of_credential:
+        new = doc.with_metadata(new, labels={**doc.labels(new), **labels_of_credential})
     if joining.client_configs:
         new = doc.with_spec(new, managedClusterClientConfigs=rules.merged_client_configs(new, joining.client_configs))
     if joining.attested is not None:

@@ -64,7 +64,7 @@ def withdraw(
     if stored_cluster is None or not admitted or not rules.is_same_cluster(stored_cluster.document, cluster_uid):
         return Withdrawn(bool(own), cluster_stays=False)
     document = stored_cluster.document
-    if rules.is_accepted(document) or rules.was_judged(document) or certificates.has_agent(tx, cluster):
+    if rules.is_accepted(document) or rules.was_ever_accepted(document) or certificates.has_agent(tx, cluster):
         return Withdrawn(known=True, cluster_stays=True)
     clusters.remove(tx, stored_cluster, requester.user)
     return Withdrawn(known=True, cluster_stays=False)

@@ -34,7 +34,7 @@ HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
 @dataclass(frozen=True, slots=True)
-class StandbyStanding:
+class StandbyStatus:
     """Answer to an agent on standby. `epoch`: the highest one known to this hub."""
 
     accepted: bool
@@ -114,7 +114,7 @@ def claim(tx: Transaction, cluster: ClusterName, epoch: int) -> None:
         tx.heartbeats.claim(cluster, epoch)
 
 
-def bid_farewell(tx: Transaction, departure: Departure, epoch: int, actor: str) -> None:
+def record_handover(tx: Transaction, departure: Departure, epoch: int, actor: str) -> None:
     """End the agent's session of `epoch`, as it moves to another hub.
 
     Raises StaleEpochError, BadRequestError, NotFoundError.
@@ -124,7 +124,7 @@ def bid_farewell(tx: Transaction, departure: Departure, epoch: int, actor: str) 
     _depart(tx, clusters.find(tx, departure.cluster), departure, actor)
 
 
-def stand_by(tx: Transaction, departure: Departure, cluster_uid: str, hub: HubId, actor: str) -> StandbyStanding:
+def stand_by(tx: Transaction, departure: Departure, cluster_uid: str, hub: HubId, actor: str) -> StandbyStatus:
     """Register the agent on standby: its owner is another hub, or none yet, and this hub is `hub`.
 
     Nothing changes if a higher epoch is known, or if a session of the same epoch is open here. Raises NotFoundError;
@@ -143,7 +143,7 @@ def stand_by(tx: Transaction, departure: Departure, cluster_uid: str, hub: HubId
         tx.heartbeats.claim(departure.cluster, departure.epoch)
     elif departure.epoch >= known and not is_here:
         _depart(tx, stored, departure, actor)
-    return StandbyStanding(rules.is_accepted(stored.document), max(known, departure.epoch))
+    return StandbyStatus(rules.is_accepted(stored.document), max(known, departure.epoch))
 
 
 def report_hubs(tx: Transaction, cluster: ClusterName, epoch: int, annotation: str, actor: str) -> None:
@@ -187,7 +187,7 @@ def _depart(tx: Transaction, stored: StoredObject, departure: Departure, actor: 
     last = tx.heartbeats.of(departure.cluster)
     if last is None or last.owner != departure.owner or last.epoch < departure.epoch:
         tx.heartbeats.depart(departure.cluster, departure.owner, departure.epoch)
-    if rules.was_judged(stored.document) and not doc.is_deleting(stored.document):
+    if rules.was_ever_accepted(stored.document) and not doc.is_deleting(stored.document):
         told = departure_condition(departure.owner, heard=last is not None and last.at is not None)
         new = doc.with_status_condition(stored.document, told, tx.now)
         if departure.owner and reported.move_to(stored.document) == departure.owner:

@@ -31,7 +31,7 @@ from hub.store.engine.encoding import RowForm, from_micros
 from hub.store.engine.engine import database_file, migrating_engine, parse_url
 from hub.store.engine.errors import translated
 from hub.store.engine.timeouts import DEFAULT
-from hub.store.migrate import HEAD, raise_to, raise_to_head, schema_of, sole_migrator
+from hub.store.migrate import HEAD, migration_lock, raise_to, raise_to_head, schema_of
 from hub.store.query.inventory import inventory
 from hub.store.writer.transaction import SqlTransaction
 from machinery.errors import AlreadyExistsError, InvalidError, UnavailableError
@@ -119,7 +119,7 @@ def _beside(archive: Archive, target: RestoreTarget, file: Path, change: Callabl
 def _within(archive: Archive, target: RestoreTarget, url: URL, change: Callable[[Transaction], T]) -> tuple[Restored, T]:
     engine = migrating_engine(url, DEFAULT)
     try:
-        with sole_migrator(engine) as connection:
+        with migration_lock(engine) as connection:
             for setting in PATIENT:
                 connection.execute(text(setting))
             above = target.above

@@ -119,7 +119,7 @@ class SqlChanges(ChangeLogRetention, ChangeLog):
         """Take the next `by` revisions and return the last; locks the counter until the commit."""
         return _number(_ADVANCE.row(self._connection, {"by": by, "ringer": self._ringer}))
 
-    def leap(self, seen: int, shown: Change | None) -> bool:
+    def skip_ahead(self, seen: int, shown: Change | None) -> bool:
         """Continue far above `seen`, where no watch resumes, if the database has lost what it showed. Returns whether it had.
 
         `shown`: the change at `seen`, if known. The check runs under the counter's lock, because the caller may have read a
@@ -130,7 +130,7 @@ class SqlChanges(ChangeLogRetention, ChangeLog):
         if newest >= seen and not self._is_another(shown, oldest):
             return False
         far = max(newest, seen) + LEAP
-        self.leap_to(far)
+        self.skip_to(far)
         return True
 
     def _is_another(self, shown: Change | None, oldest: int) -> bool:

@@ -13,7 +13,7 @@ import psycopg
 import structlog
 from sqlalchemy import URL
 
-from hub.store.engine.notify import CHANNEL, Topic, Wake, Wakes
+from hub.store.engine.notify import CHANNEL, Topic, Wake, WakeCallbacks
 from hub.store.engine.postgres import connection_arguments
 from hub.store.engine.timeouts import SessionLimits
 from machinery.runtime.backoff import Backoff
@@ -29,7 +29,7 @@ class Doorbell:
         self._arguments = connection_arguments(url, limits)
         self._patience = limits.patience
         self._ringer = ringer
-        self._wakes: dict[Topic, Wakes] = {}
+        self._wakes: dict[Topic, WakeCallbacks] = {}
         self._heard = self._proven = False
         self._pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
 
@@ -45,7 +45,7 @@ class Doorbell:
 
     def woken(self, topic: Topic, wake: Wake) -> AbstractContextManager[None]:
         """While in the block, call `wake` after each commit of other replicas about `topic`, and possibly more often."""
-        return self._wakes.setdefault(topic, Wakes()).woken(wake)
+        return self._wakes.setdefault(topic, WakeCallbacks()).woken(wake)
 
     async def run(self) -> None:
         """Listen for ever, reconnecting after errors."""

@@ -127,7 +127,7 @@ class ChangeLogRetention:
         self._write(Ledger(ledger.compacted, ledger.floor, last, counted))
         return int(count) == limit
 
-    def leap_to(self, far: int) -> None:
+    def skip_to(self, far: int) -> None:
         """Continue the log at revision `far`. The past below stays readable and is retained as before."""
         ledger = self.ledger()
         self._connection.execute(update(schema.revision).values(value=far, compacted=far))

@@ -33,15 +33,15 @@ Mend = Callable[[int, Change | None], Awaitable[bool]]
 
 
 class Tail:
-    """Belongs to one event loop. `is_told`: whether commits of others cause `ring`, or no other process writes."""
+    """Belongs to one event loop. `is_notified`: whether commits of others cause `ring`, or no other process writes."""
 
     def __init__(
-        self, fetch: Fetch, mend: Mend, newest: int, poll: timedelta, is_told: Callable[[], bool] = lambda: False
+        self, fetch: Fetch, mend: Mend, newest: int, poll: timedelta, is_notified: Callable[[], bool] = lambda: False
     ) -> None:
         self._fetch = fetch
         self._mend = mend
         self._poll = poll
-        self._is_told = is_told
+        self._is_told = is_notified
         self._newest = newest
         self._changes: deque[Change] = deque()
         self._bytes = 0

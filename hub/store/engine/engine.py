@@ -216,7 +216,7 @@ def transaction(engine: Engine) -> Iterator[Connection]:
             try:
                 begun.commit()
             except DBAPIError as error:
-                if is_doubtful(error, connection):
+                if is_in_doubt(error, connection):
                     raise UnknownOutcomeError(BAD_DISK if connection.dialect.name == "sqlite" else UNKNOWN) from error
                 raise
         if getattr(raw, "doubted", False):
@@ -224,7 +224,7 @@ def transaction(engine: Engine) -> Iterator[Connection]:
             raise UnknownOutcomeError(ONE_SERVER_ONLY)
 
 
-def is_doubtful(error: DBAPIError, connection: Connection) -> bool:
+def is_in_doubt(error: DBAPIError, connection: Connection) -> bool:
     """Whether a commit that failed with this error may have happened."""
     state = sqlstate(error)
     if connection.dialect.name == "sqlite":

@@ -17,7 +17,7 @@ PRIVATE = 0o600
 
 
 @contextmanager
-def sole_user(url: str) -> Iterator[None]:
+def database_lock(url: str) -> Iterator[None]:
     """Hold the lock of an SQLite database; a no-op for PostgreSQL. Raises UnavailableError, InvalidError.
 
     The lock is a file beside the database's real path, so symbolic links lead to the same lock. It is not the database

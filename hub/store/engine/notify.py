@@ -1,7 +1,7 @@
 """Notifications that a transaction has committed, and the callbacks that they wake.
 
 PostgreSQL notifies all replicas, and `hub.store.changelog.doorbell` receives it. On SQLite there is only this process: the code
-that runs the transaction passes on the `rung` topics after the commit.
+that runs the transaction passes on the `take_notifications` topics after the commit.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -28,8 +28,8 @@ def ring(topic: Topic) -> ColumnElement[str]:
     """SQL expression that notifies at commit, once per transaction. Its value `ringer` identifies the committing replica."""
     ringer: ColumnElement[str] = bindparam("ringer")
     payload = literal_column(f"'{topic} '").concat(ringer)
-    rung: ColumnElement[str] = func.pg_notify(literal_column(f"'{CHANNEL}'"), payload)
-    return rung
+    take_notifications: ColumnElement[str] = func.pg_notify(literal_column(f"'{CHANNEL}'"), payload)
+    return take_notifications
 
 
 def ring_for_everybody(connection: Connection, topic: Topic) -> None:
@@ -45,7 +45,7 @@ def ring_for_others(connection: Connection, topic: Topic, ringer: str) -> None:
         connection.execute(select(ring(topic)), {"ringer": ringer})
 
 
-def rung(connection: Connection) -> Collection[Topic]:
+def take_notifications(connection: Connection) -> Collection[Topic]:
     """Take the topics to pass on in this process after the commit. Call it once, at the end of the transaction."""
     topics: Collection[Topic] = connection.info.pop(_RUNG, ())
     return topics
@@ -54,7 +54,7 @@ def rung(connection: Connection) -> Collection[Topic]:
 Wake = Callable[[], None]
 
 
-class Wakes:
+class WakeCallbacks:
     """Belongs to one event loop."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from hub.api.liveness import LastBeat
 from hub.api.meta import document as doc
 from hub.api.meta.change import Change, Kind
-from hub.api.query.expressions import Facet
+from hub.api.query.expressions import FieldReference
 from hub.api.query.selection import fields_of, is_current, order_in, page_of, uses_beats
 from hub.ports import Objects, Written
 from hub.store.changelog.changes import SqlChanges
@@ -164,7 +164,7 @@ class SqlObjects(Objects):
         found = self._connection.execute(queries.VALUES, {"kind": kind, "field": field})
         return {Key(namespace, name): value for namespace, name, value in found}
 
-    def groups(self, query: Query, facets: Sequence[Facet]) -> Mapping[tuple[str | None, ...], int]:
+    def groups(self, query: Query, facets: Sequence[FieldReference]) -> Mapping[tuple[str | None, ...], int]:
         found = self._connection.execute(questions.groups(query, facets, self._connection.dialect.name))
         return {tuple(row[:-1]): int(row[-1]) for row in found}
 

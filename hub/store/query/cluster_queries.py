@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, false, func, literal, or_, select, true
 
 from hub.api.meta.change import MANAGED_CLUSTERS, Kind
-from hub.api.query.expressions import By, Facet, FieldSource, SortOrder, ValueSource
+from hub.api.query.expressions import By, FieldReference, FieldSource, SortOrder, ValueSource
 from hub.api.query.selection import order_in, where_in
 from hub.store import schema
 from hub.store.query import filter_to_sql as asking
@@ -55,7 +55,7 @@ def number(query: Query, dialect: str) -> Select[Any]:
     return select(func.count()).select_from(question.entries.source).where(*terms)
 
 
-def groups(query: Query, facets: Sequence[Facet], dialect: str) -> Select[Any]:
+def groups(query: Query, facets: Sequence[FieldReference], dialect: str) -> Select[Any]:
     """The number of selected objects for each combination of the facets' texts."""
     question = _Question(query, dialect)
     terms = question.terms()

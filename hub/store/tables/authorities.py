@@ -81,7 +81,9 @@ class SqlAuthorities(AuthorityRecords):
                 newest[cluster, agent] = held
         return [newest[key] for key in sorted(newest)]
 
-    def bereft(self, signed_by: Sequence[str | None], reason: str, now: datetime) -> Sequence[ClusterName]:
+    def clusters_without_certificate(
+        self, signed_by: Sequence[str | None], reason: str, now: datetime
+    ) -> Sequence[ClusterName]:
         of_agents = select(_signed.cluster).where(_signed.purpose == Purpose.AGENT.value, _signed.cluster.is_not(None))
         lost = of_agents.where(_by(signed_by), _signed.revoked_reason == reason).distinct()
         standing = of_agents.where(*_open(now))

@@ -138,7 +138,7 @@ class SqlCredentials(Credentials):
         names = _UNCOUNTED.rows(self._connection, {"credential": credential})[0][0]
         return UseCount(int(issued), int(of_all) - int(issued), int(names))
 
-    def tallies(self) -> Mapping[CredentialId, UseCount]:
+    def use_counts(self) -> Mapping[CredentialId, UseCount]:
         counted, uncounted = (self._connection.execute(statement).all() for statement in _TALLIES)
         found = {CredentialId(row[0]): UseCount(row[1], row[2] - row[1]) for row in counted}
         for credential, names in uncounted:

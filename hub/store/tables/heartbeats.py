@@ -152,7 +152,7 @@ class SqlMarks(Marks):
     def put(self, mark: Checkpoint) -> None:
         _MARK.run(self._connection, _CHECKPOINT.values(mark))
 
-    def begin_anew(self, now: datetime) -> None:
+    def restart_coverage(self, now: datetime) -> None:
         moment = to_micros(now)
         _LOCKED.rows(self._connection, {})  # locked in name order, so that two replicas cannot deadlock
         self._connection.execute(delete(_marks))

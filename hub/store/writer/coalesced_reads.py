@@ -25,7 +25,7 @@ class _Outcome:
     error: Exception | None = None
 
 
-class Looks:
+class CoalescedReads:
     """Joins the queries of one event loop."""
 
     def __init__(self, read: Read) -> None:

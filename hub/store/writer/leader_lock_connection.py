@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, event, text
 
-from hub.ports import Leaders, Lifeline
+from hub.ports import LeaderLockConnection, Leaders
 from hub.store.engine.engine import is_sqlite, parse_url, transaction, writing_engine
 from hub.store.engine.errors import is_read_only, translated
 from hub.store.engine.timeouts import DatabaseTimeouts, SessionLimits
@@ -27,7 +27,7 @@ T = TypeVar("T")
 CLOSED = "the connection for the election is closed"
 
 
-class SqlLifeline(Lifeline):
+class SqlLeaderLockConnection(LeaderLockConnection):
     """Leader lock connection to the database at a URL.
 
     `lease`: the leader's. `clock` replaces the database's time, as in the store.

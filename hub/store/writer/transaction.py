@@ -68,13 +68,13 @@ class SqlTransaction(Transaction):
         self.audit = SqlAuditLog(connection)
         self.leaders = SqlLeaders(connection, lambda: now)
 
-    def count_anew(self) -> None:
+    def reset_writes(self) -> None:
         """Reset `has_written`."""
         self._connection.info.pop(WRITTEN, None)
 
     @property
     def has_written(self) -> bool:
-        """Whether a statement has changed rows since `count_anew`, with or without a row in the change log."""
+        """Whether a statement has changed rows since `reset_writes`, with or without a row in the change log."""
         return WRITTEN in self._connection.info
 
     def volume(self) -> Volume:

@@ -22,7 +22,7 @@ from hub.api.meta.change import Change
 from hub.ports import Recording
 from hub.store.engine.engine import UnknownOutcomeError, transaction
 from hub.store.engine.errors import is_locked, is_lost, is_race, is_read_only, translated
-from hub.store.engine.notify import Topic, rung
+from hub.store.engine.notify import Topic, take_notifications
 from hub.store.engine.statements import Statement, note_write
 from hub.store.writer.transaction import SqlTransaction
 from machinery.errors import MusterError, UnavailableError
@@ -62,7 +62,7 @@ class WriteTask:
         self._outcome: Callable[[], None] = lambda: None
 
     def run(self, transaction: SqlTransaction) -> None:
-        transaction.count_anew()
+        transaction.reset_writes()
         result = self.use_case(transaction)
         self.changes = transaction.flush()
         recorded = self._recording if self._recording and transaction.has_written else None
@@ -186,7 +186,7 @@ class WriteQueue:
                         self._run_apart(connection, now, job)
                     else:
                         job.run(self._begun(connection, now))
-                topics = rung(connection)
+                topics = take_notifications(connection)
         except Exception as error:  # noqa: BLE001 - the thread outlives every failure; each caller is told
             self._note(error)
             if self._has_run_again(batch, error, attempts, begun=begun):

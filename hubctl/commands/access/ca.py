@@ -114,7 +114,7 @@ def proceed(client: ApiClient, name: str) -> None:
 
 def _give_up(client: ApiClient, name: str, seconds: int, *, asked: bool) -> None:
     plan = _post(client, name, "compromised", {"withinSeconds": seconds}, dry_run=True)
-    stranded = plan.get("strandedClusters") or []
+    stranded_agents = plan.get("strandedClusters") or []
     click.echo(
         f"{plan.get('moving', 0)} agents are connected: they have {seconds} s to trust the new CA, and {seconds} s to renew."
     )
@@ -123,7 +123,7 @@ def _give_up(client: ApiClient, name: str, seconds: int, *, asked: bool) -> None
         plan.get("silentClusters") or [],
         name,
     )
-    _list("agents will need a new bootstrap credential", stranded, name)
+    _list("agents will need a new bootstrap credential", stranded_agents, name)
     if asked and not click.confirm(f"Retire the CA {name} for good?", default=False):
         raise CommandError("nothing was done")
     _post(client, name, "compromised", {"withinSeconds": seconds})

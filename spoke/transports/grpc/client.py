@@ -27,7 +27,6 @@ from spoke.ports.hub import (
     Capability,
     ClientIdentity,
     CSRState,
-    Greeting,
     HubAcceptance,
     HubAddress,
     HubClient,
@@ -35,11 +34,12 @@ from spoke.ports.hub import (
     HubLostError,
     HubSession,
     RegistrationState,
-    StandingBy,
+    SessionHello,
+    StandbyAnswer,
 )
 from spoke.transports.grpc.channel import AddressRotation, diagnose, dialled
-from spoke.transports.grpc.errors import TornError, to_error
-from spoke.transports.grpc.messages import client_configs, request_state, standing_by
+from spoke.transports.grpc.errors import StreamBrokenError, to_error
+from spoke.transports.grpc.messages import client_configs, request_state, standby_answer
 from spoke.transports.grpc.session import GrpcSession
 
 T = TypeVar("T")
@@ -158,7 +158,7 @@ class GrpcHubClient(HubClient):
         return AddOnToken(answer.token, answer.expires_at.ToDatetime(UTC))
 
     @asynccontextmanager
-    async def session(self, greeting: Greeting) -> AsyncIterator[HubSession]:
+    async def session(self, greeting: SessionHello) -> AsyncIterator[HubSession]:
         session = await self._opened_session(greeting)
         try:
             yield session
@@ -168,14 +168,14 @@ class GrpcHubClient(HubClient):
     @tracing.client_span("stand by")
     async def stand_by(
         self, agent: AgentIdentity, *, owner: HubId | None, epoch: int, trusted: Sequence[str] = ()
-    ) -> StandingBy:
+    ) -> StandbyAnswer:
         request = wire.StandByRequest(
             **named(agent),
             owner_hub_id=owner or "",
             epoch=epoch,
             trusted_authorities=trusted,
         )
-        return standing_by(await self._call(RegistrationStub(self._channel).StandBy(request, **_bounded())))
+        return standby_answer(await self._call(RegistrationStub(self._channel).StandBy(request, **_bounded())))
 
     @tracing.client_span("leave")
     async def leave(self, agent: AgentIdentity) -> bool:
@@ -212,7 +212,7 @@ class GrpcHubClient(HubClient):
         return self._opened
 
     @tracing.client_span("open session")
-    async def _opened_session(self, greeting: Greeting) -> GrpcSession:
+    async def _opened_session(self, greeting: SessionHello) -> GrpcSession:
         """Open a session. A refusal that our own Hello interrupted is repeated (three attempts), because its reason matters."""
         attempts = 3
         self._dialled = await self._turns.dialled(self._address)
@@ -221,7 +221,7 @@ class GrpcHubClient(HubClient):
             session = GrpcSession(stream, self._clock, patience(timedelta(), self._detection.silence))
             try:
                 await self._welcome(session, greeting)
-            except TornError:
+            except StreamBrokenError:
                 await session.stop()
                 attempts -= 1
                 if not attempts:
@@ -232,7 +232,7 @@ class GrpcHubClient(HubClient):
             else:
                 return session
 
-    async def _welcome(self, session: GrpcSession, greeting: Greeting) -> None:
+    async def _welcome(self, session: GrpcSession, greeting: SessionHello) -> None:
         try:
             async with asyncio.timeout(_seconds(WELCOME_TIMEOUT)):
                 await session.start(greeting)
@@ -240,7 +240,7 @@ class GrpcHubClient(HubClient):
             self._turns.silent(self._address.target)
             raise HubLostError("the hub did not welcome the session in time", SessionEnd.SILENT) from error
         except HubLostError as error:
-            if error.loss is not SessionEnd.UNREACHABLE or isinstance(error, TornError):
+            if error.loss is not SessionEnd.UNREACHABLE or isinstance(error, StreamBrokenError):
                 raise
             raise HubLostError(await self._explained(error.message), SessionEnd.UNREACHABLE) from error
 

@@ -64,14 +64,14 @@ def to_error(error: aio.AioRpcError) -> MusterError:
     return kind(message, retry_after=_pushback(trailing), causes=told.because(message) if told is not None else ())
 
 
-class TornError(HubLostError):
+class StreamBrokenError(HubLostError):
     """The stream ended while we wrote, and grpc replaced the hub's status by its own error."""
 
 
 def to_loss(error: aio.AioRpcError) -> HubLostError:
     """The reason for the end of the session stream."""
     if error.code() is grpc.StatusCode.INTERNAL and error.details() == TORN:
-        return TornError(TORN)
+        return StreamBrokenError(TORN)
     trailing = error.trailing_metadata() or aio.Metadata()
     if str(trailing.get(REASON, "")) == STALE and (epoch := str(trailing.get(EPOCH, ""))).isdigit():
         return SessionEpochError(error.details() or error.code().name, int(epoch))

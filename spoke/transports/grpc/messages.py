@@ -11,7 +11,7 @@ from spoke.domain.addon import CSR, KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.hubs import HubState, ListedHub
 from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint, ManagedNamespace
 from spoke.domain.schedule import RequestedRenewal
-from spoke.ports.hub import CSRState, Desired, Drain, StandingBy
+from spoke.ports.hub import CSRState, Desired, Drain, StandbyAnswer
 
 _STATES = {
     registration.FollowRequestResponse.STATE_PENDING: "pending",
@@ -107,8 +107,8 @@ def hubs_of(hubs: Sequence[ListedHub]) -> session.Hubs:
     return listed
 
 
-def standing_by(answer: registration.StandByResponse) -> StandingBy:
-    return StandingBy(
+def standby_answer(answer: registration.StandByResponse) -> StandbyAnswer:
+    return StandbyAnswer(
         accepted=answer.accepted,
         epoch=answer.epoch,
         time=answer.hub_time.ToDatetime(UTC),

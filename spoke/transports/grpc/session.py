@@ -19,7 +19,7 @@ from spoke.domain.hubs import ListedHub
 from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import AgentEvent, ClusterReport
 from spoke.domain.schedule import PATIENCE
-from spoke.ports.hub import Desired, Drain, Greeting, HubLostError
+from spoke.ports.hub import Desired, Drain, HubLostError, SessionHello
 from spoke.transports import OpenSession
 from spoke.transports.grpc.errors import to_loss
 from spoke.transports.grpc.messages import conditions_of, desired_of, drain_of, event_of, hubs_of, report_of, verdict_of
@@ -64,7 +64,7 @@ class GrpcSession(OpenSession):
     def hub_time_offset(self) -> timedelta:
         return self._offset
 
-    async def start(self, greeting: Greeting) -> None:
+    async def start(self, greeting: SessionHello) -> None:
         """Send Hello. Raises HubLostError with the hub's reason when the hub does not answer with Welcome."""
         hello = wire.Hello(
             agent_version=product.version(),
@@ -149,7 +149,7 @@ class GrpcSession(OpenSession):
     async def trust_installed(self, trusted: Sequence[str]) -> None:
         await self._write(wire.AgentMessage(trust_installed=wire.TrustInstalled(trusted_authorities=trusted)))
 
-    async def tell_hubs(self, hubs: Sequence[ListedHub]) -> None:
+    async def report_hub_list(self, hubs: Sequence[ListedHub]) -> None:
         await self._write(wire.AgentMessage(hubs=hubs_of(hubs)))
 
     async def farewell(self, hub_id: HubId, epoch: int) -> None:
@@ -232,7 +232,7 @@ class GrpcSession(OpenSession):
     def finish(self, lost: HubLostError) -> None:
         super().finish(lost)
         for waiting in (self._unacknowledged, self._unanswered):
-            _fail(waiting.values(), self._end.result().afresh())
+            _fail(waiting.values(), self._end.result().fresh_copy())
 
     def _take(self, message: wire.HubMessage) -> None:
         """Handle one message of the hub. Kinds that this version does not know are ignored."""

@@ -29,7 +29,6 @@ from spoke.ports.hub import (
     Capability,
     ClientIdentity,
     CSRState,
-    Greeting,
     HubAcceptance,
     HubAddress,
     HubClient,
@@ -37,7 +36,8 @@ from spoke.ports.hub import (
     HubLostError,
     HubSession,
     RegistrationState,
-    StandingBy,
+    SessionHello,
+    StandbyAnswer,
 )
 from spoke.transports.kubernetes.api import ApiDoor
 from spoke.transports.kubernetes.documents import (
@@ -48,7 +48,7 @@ from spoke.transports.kubernetes.documents import (
     token_of,
     token_request,
 )
-from spoke.transports.kubernetes.objects import ClusterKeeping, ensure_cluster, follow_request, look, submit_request
+from spoke.transports.kubernetes.objects import ClusterMaintenance, ensure_cluster, follow_request, look, submit_request
 from spoke.transports.kubernetes.session import ApiSession
 
 log = structlog.get_logger(__name__)
@@ -101,7 +101,7 @@ class ApiHubClient(HubClient):
         return token_of(await kube.create(path, token_request(duration)))
 
     @asynccontextmanager
-    async def session(self, greeting: Greeting) -> AsyncIterator[HubSession]:
+    async def session(self, greeting: SessionHello) -> AsyncIterator[HubSession]:
         session = await self._opened(greeting.cluster_uid)
         running = asyncio.create_task(_guarded(session), name="session over the Kubernetes API")
         try:
@@ -114,7 +114,7 @@ class ApiHubClient(HubClient):
     @tracing.client_span("stand by")
     async def stand_by(
         self, agent: AgentIdentity, *, owner: HubId | None, epoch: int, trusted: Sequence[str] = ()
-    ) -> StandingBy:
+    ) -> StandbyAnswer:
         """The Kubernetes API has no StandBy: nothing is reported, and the answer is read from the ManagedCluster."""
         del owner, epoch, trusted
         await self._door.ask_version()  # for the hub's time
@@ -125,7 +125,7 @@ class ApiHubClient(HubClient):
         if is_another(seen, agent.cluster_uid):
             raise AlreadyExistsError(f'the cluster name "{agent.cluster}" belongs to another cluster')
         accepted = section(seen, "spec").get("hubAcceptsClient") is True
-        return StandingBy(accepted, 0, self._door.now(), self._door.address.ca)
+        return StandbyAnswer(accepted, 0, self._door.now(), self._door.address.ca)
 
     async def leave(self, agent: AgentIdentity) -> bool:
         where = f'delete the ManagedCluster "{agent.cluster}" at the hub'
@@ -174,7 +174,7 @@ class ApiHubClient(HubClient):
                 "or have the other ManagedCluster deleted first",
                 SessionEnd.REFUSED,
             )
-        keeping = ClusterKeeping(self._door, own_annotations(self._annotations, cluster_uid))
+        keeping = ClusterMaintenance(self._door, own_annotations(self._annotations, cluster_uid))
         return ApiSession(self._door, names, seen, keeping)
 
 

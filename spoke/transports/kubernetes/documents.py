@@ -80,7 +80,7 @@ def new_cluster(
     }
 
 
-def kept_cluster(present: Object, annotations: Mapping[str, str], endpoints: Sequence[ExternalEndpoint]) -> Object:
+def maintained_cluster(present: Object, annotations: Mapping[str, str], endpoints: Sequence[ExternalEndpoint]) -> Object:
     """`present` with the agent's part of metadata and spec updated; equal to `present` when nothing is to be written."""
     metadata, spec = dict(present["metadata"]), dict(section(present, "spec"))
     notes = {**section(metadata, "annotations"), **annotations}

@@ -38,7 +38,7 @@ from spoke.transports.kubernetes.documents import (
     RECOVERY,
     REQUESTS,
     is_another,
-    kept_cluster,
+    maintained_cluster,
     new_cluster,
     new_request,
     own_annotations,
@@ -107,7 +107,7 @@ async def _seen(door: ApiDoor, name: ClusterName) -> Object | None:
         return None
 
 
-class ClusterKeeping:
+class ClusterMaintenance:
     """Maintains annotations and client configs of an accepted cluster; gives up when the hub forbids it."""
 
     def __init__(self, door: ApiDoor, annotations: Mapping[str, str]) -> None:
@@ -119,7 +119,7 @@ class ClusterKeeping:
         """Write the differences; return the resulting document. Raises NotFoundError and the errors of calls."""
         kube, path = await self._door.kube(), self._door.clusters.path(str(present["metadata"]["name"]))
         for attempt in range(1, ATTEMPTS + 1):
-            wanted = kept_cluster(present, self._annotations, endpoints)
+            wanted = maintained_cluster(present, self._annotations, endpoints)
             if wanted == present or not self._allowed:
                 return present
             try:

@@ -45,7 +45,7 @@ from spoke.transports.kubernetes.documents import (
     section,
     status_patch,
 )
-from spoke.transports.kubernetes.objects import ATTEMPTS, ClusterKeeping, look
+from spoke.transports.kubernetes.objects import ATTEMPTS, ClusterMaintenance, look
 from spoke.transports.kubernetes.watch import HubMirror
 
 T = TypeVar("T")
@@ -62,7 +62,9 @@ log = structlog.get_logger(__name__)
 class ApiSession(OpenSession):
     """Beats and reports of one agent. `run` executes the background tasks."""
 
-    def __init__(self, door: ApiDoor, names: tuple[ClusterName, AgentId], seen: Object | None, keeping: ClusterKeeping) -> None:
+    def __init__(
+        self, door: ApiDoor, names: tuple[ClusterName, AgentId], seen: Object | None, keeping: ClusterMaintenance
+    ) -> None:
         super().__init__()
         self._door = door
         self._cluster, self._agent = names
@@ -112,7 +114,7 @@ class ApiSession(OpenSession):
         await asyncio.Event().wait()
         raise AssertionError
 
-    async def tell_hubs(self, hubs: Sequence[ListedHub]) -> None:
+    async def report_hub_list(self, hubs: Sequence[ListedHub]) -> None:
         del hubs
 
     async def farewell(self, hub_id: HubId, epoch: int) -> None:

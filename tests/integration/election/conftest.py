@@ -9,7 +9,7 @@ from hub.election.fence import FencedStore
 from hub.election.locks import RowLock
 from hub.store import SqlStore
 from hub.store.engine.timeouts import SessionLimits
-from hub.store.writer.leader_lock_connection import SqlLifeline
+from hub.store.writer.leader_lock_connection import SqlLeaderLockConnection
 from machinery.election import KUBERNETES, Leadership, LockRecord
 from machinery.runtime.clock import SystemClock
 
@@ -30,7 +30,7 @@ async def store(url: str) -> AsyncIterator[SqlStore]:
 @pytest.fixture
 async def row(url: str) -> AsyncIterator[RowLock]:
     """The lock in that database, over a connection of its own."""
-    line = SqlLifeline(url, lease=KUBERNETES.lease)
+    line = SqlLeaderLockConnection(url, lease=KUBERNETES.lease)
     yield RowLock(line)
     await line.close()
 

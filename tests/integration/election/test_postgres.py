@@ -17,7 +17,7 @@ from hub.ports import Store, Transaction
 from hub.replica.leader_election import Leading, leadership
 from hub.store import SqlStore
 from hub.store.engine.engine import READERS
-from hub.store.writer.leader_lock_connection import SqlLifeline
+from hub.store.writer.leader_lock_connection import SqlLeaderLockConnection
 from machinery.client.leaselock import LeaseLock
 from machinery.client.rest import KubeClient
 from machinery.election import Candidate, LockRecord
@@ -37,7 +37,7 @@ A_WHILE = 0.3
 async def locks(url: str, store: SqlStore) -> AsyncIterator[tuple[RowLock, RowLock]]:
     """The same lock, as two replicas have it. After the store, which makes the tables."""
     del store
-    lines = [SqlLifeline(url, lease=LEASE) for _ in range(2)]
+    lines = [SqlLeaderLockConnection(url, lease=LEASE) for _ in range(2)]
     yield RowLock(lines[0]), RowLock(lines[1])
     for line in lines:
         await line.close()
@@ -100,7 +100,7 @@ async def test_load_on_the_store_delays_neither_renewal_nor_health(store: SqlSto
 async def test_a_question_that_is_given_up_does_not_hold_up_the_next(url: str, store: SqlStore) -> None:
     del store
     async with postgres_path(url) as (way, over_it):
-        line = SqlLifeline(over_it, lease=LEASE)
+        line = SqlLeaderLockConnection(over_it, lease=LEASE)
         lock = RowLock(line)
         mine = await lock.take(None, ONE, LEASE)
         way.silence()
@@ -114,7 +114,7 @@ async def test_a_question_that_is_given_up_does_not_hold_up_the_next(url: str, s
 
 async def test_of_many_that_take_at_once_one_does(url: str, store: SqlStore) -> None:
     del store
-    lines = [SqlLifeline(url, lease=LEASE) for _ in range(5)]
+    lines = [SqlLeaderLockConnection(url, lease=LEASE) for _ in range(5)]
     try:
         for _ in range(10):
             seen = await RowLock(lines[0]).read()

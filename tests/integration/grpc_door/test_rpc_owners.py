@@ -170,7 +170,7 @@ async def test_session_that_knows_of_its_farewell_holds_no_beat_again(stage: Rpc
     async def run_and_refresh(use_case: Any, *arguments: Any) -> Any:
         """Return from the farewell's transaction once the session has seen its outcome."""
         result = await run(use_case, *arguments)
-        if getattr(use_case, "func", None) is owners.bid_farewell:
+        if getattr(use_case, "func", None) is owners.record_handover:
             await until(lambda: session._silent)
         return result
 

@@ -37,7 +37,7 @@ from machinery.runtime.clock import SystemClock
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.next_step import SessionEnd
-from spoke.ports.hub import ClientIdentity, Greeting, HubAddress, HubLostError
+from spoke.ports.hub import ClientIdentity, HubAddress, HubLostError, SessionHello
 from spoke.transports.grpc.client import GrpcHubClient
 from spoke.transports.grpc.recovery import RecoveringHubClient
 from tests.fakes.rpc_stage import (
@@ -274,7 +274,7 @@ async def recover_and_open_a_session(stage: RpcStage, holder: Credential) -> Non
 
 async def loss_of_session(client: GrpcHubClient) -> SessionEnd:
     with pytest.raises(HubLostError) as lost:
-        async with client.session(Greeting("uid-1")):
+        async with client.session(SessionHello("uid-1")):
             pass
     return lost.value.loss
 

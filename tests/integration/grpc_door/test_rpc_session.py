@@ -24,7 +24,7 @@ from machinery.meta import conditions
 from machinery.runtime.clock import SystemClock
 from machinery.wire.session.v1 import session_pb2 as wire
 from spoke.domain.schedule import Detection
-from spoke.ports.hub import ClientIdentity, Greeting, HubAddress
+from spoke.ports.hub import ClientIdentity, HubAddress, SessionHello
 from spoke.transports.grpc.client import GrpcHubClient
 from tests.fakes.rpc_stage import ADMIN, INTERVAL, RpcStage, Stream, rpc_stage, until_found
 from tests.fakes.stage import until
@@ -192,7 +192,7 @@ async def test_change_during_admission_is_sent_when_the_session_opens(stage: Rpc
     monkeypatch.setattr(stage.store, "run", gated)
     stream = await Stream.open(stage, credential, epoch=1)
     await asyncio.wait_for(claiming.wait(), 20)
-    with stage.parts.feed.told_of_cluster(EDGE, changed.set):
+    with stage.parts.feed.subscribe_to_cluster(EDGE, changed.set):
         await stage.accept("edge1")
         await asyncio.wait_for(changed.wait(), 20)
     opened.set()
@@ -353,7 +353,7 @@ async def test_agent_reports_how_long_it_really_waits(stage: RpcStage, monkeypat
     identity = ClientIdentity(credential.chain, credential.key)
     for silence in (2, 5, 60):
         client = GrpcHubClient(address, identity, SystemClock(), Detection(silence=timedelta(seconds=silence)))
-        async with asyncio.timeout(20), client.session(Greeting("uid-1")):
+        async with asyncio.timeout(20), client.session(SessionHello("uid-1")):
             pass
         await client.close()
     assert reported == [timedelta(seconds=seconds) for seconds in (4, 10, 10)]

@@ -71,7 +71,7 @@ def url(tmp_path: Path) -> str:
 async def store(url: str) -> AsyncIterator[SqlStore]:
     opened = SqlStore(url, SEAL)
     await opened.open()
-    await opened.run(namespaces.ensure_standing)
+    await opened.run(namespaces.ensure_predefined)
     yield opened
     await opened.close()
 

@@ -199,10 +199,10 @@ async def test_the_log_level_is_ordered_by_operators_alone_and_reset(hub: HubUnd
         assert (await admin.ask("PUT", LOG_LEVEL, body))[0] == status, body
     assert [(await agent.ask(method, LOG_LEVEL, {"level": "debug"}))[0] for method in ("GET", "PUT")] == [403, 403]
     await hub.runs(("hubctl log-level verbose", MISUSED, "debug"), ("hubctl log-level", DONE, "info, as it was started\n"))
-    assert (hub.verbosity.level, await hub.store.read(orders.standing_log_level)) == ("info", None)
+    assert (hub.verbosity.level, await hub.store.read(orders.current_log_level)) == ("info", None)
 
     await hub.runs(("hubctl log-level debug --for 10m", DONE, "debug until "))
-    order = await hub.store.read(orders.standing_log_level)
+    order = await hub.store.read(orders.current_log_level)
     assert order is not None
     assert (hub.verbosity.level, order.level, order.by) == ("debug", "debug", "admin")
     await hub.runs(("hubctl log-level reset", DONE, "info, as it was started\n"))

@@ -287,7 +287,7 @@ PARTS = ("/healthz/", "/livez/", "/readyz/", "/api/", "/apis/", "/openapi/v3/")
 
 
 @dataclass(frozen=True)
-class Asker:
+class RequesterRecord:
     """Somebody, and how the door refuses him. `may`: what opens all the same, because it is nobody's cluster."""
 
     name: str
@@ -298,7 +298,7 @@ class Asker:
 
 
 @pytest.fixture
-async def askers(hub: HubUnderTest) -> list[Asker]:
+async def askers(hub: HubUnderTest) -> list[RequesterRecord]:
     edge1, agent = ClusterName("edge1"), AgentId("bcdfg")
     for name in ("edge1", OTHER):
         await hub.join(name)
@@ -317,17 +317,17 @@ async def askers(hub: HubUnderTest) -> list[Asker]:
     reviews = frozenset(pair for pair in OWN_EVERYWHERE if pair[1] != "certificatesigningrequests")
     joins = OWN_EVERYWHERE | {(CLUSTER_GROUP, "managedclusters")}
     return [
-        Asker("agent", await signed(hub, "bcdfg")),
-        Asker("add-on", addon, may=reviews),
-        Asker("recovery", recovery, UNKNOWN, may=frozenset()),
-        Asker("bootstrap", holder(hub, file), may=frozenset(joins)),
-        Asker("login", guest, may=reviews),
-        Asker("revoked", holder(hub, revoked), UNKNOWN, may=frozenset()),
-        Asker("nobody", nobody(hub), may=frozenset()),
+        RequesterRecord("agent", await signed(hub, "bcdfg")),
+        RequesterRecord("add-on", addon, may=reviews),
+        RequesterRecord("recovery", recovery, UNKNOWN, may=frozenset()),
+        RequesterRecord("bootstrap", holder(hub, file), may=frozenset(joins)),
+        RequesterRecord("login", guest, may=reviews),
+        RequesterRecord("revoked", holder(hub, revoked), UNKNOWN, may=frozenset()),
+        RequesterRecord("nobody", nobody(hub), may=frozenset()),
     ]
 
 
-async def statuses(hub: HubUnderTest, asker: Asker, asked: Iterator[tuple[str, str]]) -> list[tuple[str, str, int]]:
+async def statuses(hub: HubUnderTest, asker: RequesterRecord, asked: Iterator[tuple[str, str]]) -> list[tuple[str, str, int]]:
     found = []
     async with asker.visitor.session() as session:
         for method, path in asked:
@@ -336,7 +336,7 @@ async def statuses(hub: HubUnderTest, asker: Asker, asked: Iterator[tuple[str, s
     return found
 
 
-def of_others(served: list[Place], asker: Asker) -> Iterator[tuple[str, str]]:
+def of_others(served: list[Place], asker: RequesterRecord) -> Iterator[tuple[str, str]]:
     for place in served:
         if asker.name == "nobody" and (place.group, place.name) in LOGINS:
             continue
@@ -345,7 +345,9 @@ def of_others(served: list[Place], asker: Asker) -> Iterator[tuple[str, str]]:
                 yield method, path
 
 
-async def test_no_resource_of_discovery_opens_another_cluster_to_anybody(hub: HubUnderTest, askers: list[Asker]) -> None:
+async def test_no_resource_of_discovery_opens_another_cluster_to_anybody(
+    hub: HubUnderTest, askers: list[RequesterRecord]
+) -> None:
     served = await places(await admin_of(hub))
     assert {place.name for place in served} >= {"managedclusters", "revocations", "secrets", "managedclusters/move"}
     before = await stored(hub)
@@ -367,7 +369,9 @@ async def stored(hub: HubUnderTest) -> list[Any]:
     return found
 
 
-async def test_no_other_path_tells_anybody_anything_but_what_is_public(hub: HubUnderTest, askers: list[Asker]) -> None:
+async def test_no_other_path_tells_anybody_anything_but_what_is_public(
+    hub: HubUnderTest, askers: list[RequesterRecord]
+) -> None:
     listed = (await (await admin_of(hub)).get("/"))[1]["paths"]
     unexpected = [path for path in listed if path not in PUBLIC | KNOWN | COUNTED and not path.startswith(PARTS)]
     assert unexpected == [], "a new path needs an expectation here"
@@ -386,7 +390,7 @@ def _is_discovery(path: str) -> bool:
     return path in KNOWN or path.startswith(PARTS)
 
 
-async def test_lists_and_watches_hold_nothing_of_another_cluster(hub: HubUnderTest, askers: list[Asker]) -> None:
+async def test_lists_and_watches_hold_nothing_of_another_cluster(hub: HubUnderTest, askers: list[RequesterRecord]) -> None:
     agent = next(asker for asker in askers if asker.name == "agent")
     await hub.request("edge1", "mine")
     served = await places(await admin_of(hub))

@@ -22,7 +22,7 @@ from machinery.runtime.tls import server_context
 from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.next_step import SessionEnd
 from spoke.domain.route import Driver
-from spoke.ports.hub import ClientIdentity, Greeting, HubAddress, HubClient, HubLostError
+from spoke.ports.hub import ClientIdentity, HubAddress, HubClient, HubLostError, SessionHello
 from spoke.transports.grpc import channel, client as client_module
 from spoke.transports.grpc.channel import AddressRotation
 from spoke.transports.grpc.client import GrpcHubClient
@@ -50,7 +50,7 @@ async def trouble(clock: Clock, port: int, trust: bytes, credential: Credential)
         with pytest.raises(UnavailableError) as unary:
             await client.info()
         with pytest.raises(HubLostError) as stream:
-            async with client.session(Greeting("uid")):
+            async with client.session(SessionHello("uid")):
                 pass
     assert stream.value.message == unary.value.message
     return unary.value.message
@@ -116,7 +116,7 @@ async def test_replica_that_accepts_and_stays_silent_is_left_after_five_seconds(
             for _ in range(2):
                 client = GrpcHubClient(address, ClientIdentity(credential.chain, credential.key), hub.clock, turns=turns)
                 with pytest.raises(HubLostError) as lost:
-                    async with client.session(Greeting("uid")):
+                    async with client.session(SessionHello("uid")):
                         pass
                 losses.append(lost.value.loss)
                 await client.close()
@@ -199,7 +199,7 @@ async def test_agent_uses_the_proxy_that_is_named_and_no_other(way: Way, monkeyp
         await bootstrap.ensure_cluster(IDENTITY, endpoints=(), annotations={})
         await bootstrap.close()
         agent = way.client(await way.rig.agent(), named)
-        async with agent.session(Greeting(UID)) as session:
+        async with agent.session(SessionHello(UID)) as session:
             await session.beat(available=True)
         await agent.close()
         assert set(proxy.tunnels) == {way.target.removeprefix("https://")}

@@ -32,7 +32,7 @@ from spoke.domain.addon import KUBE_SIGNER
 from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import ClusterReport, ExternalEndpoint, ReportedClaim
 from spoke.domain.route import Driver
-from spoke.ports.hub import ClientIdentity, Desired, Greeting, HubAddress, HubLostError, HubSession
+from spoke.ports.hub import ClientIdentity, Desired, HubAddress, HubLostError, HubSession, SessionHello
 from spoke.transports.kubernetes.client import ApiHubClient
 from spoke.transports.kubernetes.documents import CLUSTER_UID, LEASE_NAME
 from tests.fakes.hub import MemoryHub
@@ -67,7 +67,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[ApiRig]:
 async def session(rig: ApiRig, credential: Credential | None = None) -> AsyncIterator[HubSession]:
     client = rig.client(credential or await rig.agent())
     try:
-        async with client.session(Greeting(UID)) as opened:
+        async with client.session(SessionHello(UID)) as opened:
             yield opened
     finally:
         await client.close()
@@ -170,7 +170,7 @@ async def test_events_annotations_and_ca_bundle_follow_the_reports(rig: ApiRig) 
     address, identity = HubAddress(rig.server, rig.trust, Driver.CSR), ClientIdentity(credential.chain, credential.key)
     client = ApiHubClient(address, identity, SystemClock(), notes)
     bad = Condition(AVAILABLE, "False", "ManagedClusterKubeAPIServerUnavailable", "down")
-    async with client.session(Greeting(UID)) as opened:
+    async with client.session(SessionHello(UID)) as opened:
         await opened.report(REPORT)
         for condition in (bad, replace(bad, message="still down")):
             await opened.report(ClusterReport((condition,), complete=False))
@@ -283,7 +283,7 @@ async def test_session_at_a_hub_that_shows_nothing_before_acceptance() -> None:
             await asyncio.Event().wait()
 
         hub.server.stream = stream
-        async with client.session(Greeting(UID)) as opened:
+        async with client.session(SessionHello(UID)) as opened:
             assert not (await desired_when(opened, lambda _: True)).accepted
             hub.accepted = True
             desired = await desired_when(opened, lambda one: one.accepted and one.addons_known)
@@ -319,7 +319,7 @@ async def test_session_ends_with_its_certificate_although_its_connection_stays_o
             return answer
 
         hub.server.answer = at_its_end
-        async with client.session(Greeting(UID)) as opened:
+        async with client.session(SessionHello(UID)) as opened:
             assert await loss_of(opened) is SessionEnd.UNAUTHENTICATED
 
 

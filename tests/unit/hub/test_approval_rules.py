@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hub.api import approvalrules as rules
-from hub.api.approvalrules import ApprovalRule, Asker, AskerKind, RuleInput, RuleVerdict, read_rule
+from hub.api.approvalrules import ApprovalRule, RequesterKind, RequesterRecord, RuleInput, RuleVerdict, read_rule
 from hub.api.certificatesigningrequests.request import Requester, RequestPhase
 from hub.api.managedclusters import cluster as clusters_rules
 from hub.api.meta import document as doc
@@ -37,21 +37,25 @@ CLUSTER: dict[str, Any] = {
         "clusterClaims": [{"name": "platform", "value": "AWS"}],
     },
 }
-TOKEN = Asker(AskerKind.CREDENTIAL, "c1", "system:bootstrap:c1", ("system:bootstrappers:managedcluster",))
-ROBOT = Asker(AskerKind.USER, "ci-robot", "ci-robot", ("robots",))
-RENEWING = Asker(AskerKind.AGENT, "system:open-cluster-management:edge-1:a", "system:open-cluster-management:edge-1:a")
+TOKEN = RequesterRecord(RequesterKind.CREDENTIAL, "c1", "system:bootstrap:c1", ("system:bootstrappers:managedcluster",))
+ROBOT = RequesterRecord(RequesterKind.USER, "ci-robot", "ci-robot", ("robots",))
+RENEWING = RequesterRecord(
+    RequesterKind.AGENT, "system:open-cluster-management:edge-1:a", "system:open-cluster-management:edge-1:a"
+)
 
 
 def rule(**spec: Any) -> ApprovalRule:
     return read_rule({"metadata": {"name": "r"}, "spec": {"decides": ["Accept", "Approve"], **spec}})
 
 
-def candidate(asker: Asker | None = TOKEN, document: dict[str, Any] | None = CLUSTER, name: str = "edge-1") -> RuleInput:
+def candidate(
+    asker: RequesterRecord | None = TOKEN, document: dict[str, Any] | None = CLUSTER, name: str = "edge-1"
+) -> RuleInput:
     return RuleInput(ClusterName(name), document, NOW, {"spec": {"expirationSeconds": 3600}}, asker, "agent-1")
 
 
 def test_all_parts_of_a_rule_must_fit() -> None:
-    rows: tuple[tuple[dict[str, Any], Asker | None, bool], ...] = (
+    rows: tuple[tuple[dict[str, Any], RequesterRecord | None, bool], ...] = (
         ({"clusterNames": ["edge-*"]}, TOKEN, True),
         ({"clusterNames": ["edge", "dge-1", "Edge-1", "edge-1x"]}, TOKEN, False),
         ({"clusterNames": ["*"]}, ROBOT, False),

@@ -29,7 +29,7 @@ from hub.registry.managedclusteraddons.resource import MANAGED_CLUSTER_ADD_ON
 from hub.registry.managedclusters import service as clusters
 from hub.store.changelog import tail as tails
 from hub.store.changelog.tail import Tail
-from hub.store.writer.coalesced_reads import Looks
+from hub.store.writer.coalesced_reads import CoalescedReads
 from machinery import pki
 from machinery.apiserver.access import attributes
 from machinery.apiserver.http.filters import Incoming
@@ -279,8 +279,8 @@ def database() -> Database:
 
 
 @pytest.fixture
-def looks(database: Database) -> Looks:
-    return Looks(database.read)
+def looks(database: Database) -> CoalescedReads:
+    return CoalescedReads(database.read)
 
 
 async def all_of(*asked: Awaitable[str]) -> list[Answer]:
@@ -298,7 +298,9 @@ def raises(error: Exception) -> Callable[[Transaction], str]:
     return refuse
 
 
-async def test_queries_of_one_moment_share_a_snapshot_and_each_has_its_own_answer(database: Database, looks: Looks) -> None:
+async def test_queries_of_one_moment_share_a_snapshot_and_each_has_its_own_answer(
+    database: Database, looks: CoalescedReads
+) -> None:
     assert await all_of(*(looks.join(says(word)) for word in "abc")) == ["a", "b", "c"]
     assert database.snapshots == 1
     refused, broken = InvalidError("no"), ZeroDivisionError()
@@ -311,7 +313,7 @@ async def test_queries_of_one_moment_share_a_snapshot_and_each_has_its_own_answe
     assert database.snapshots == before + 1
 
 
-async def test_look_during_another_one_sees_what_was_committed_before_it(database: Database, looks: Looks) -> None:
+async def test_look_during_another_one_sees_what_was_committed_before_it(database: Database, looks: CoalescedReads) -> None:
     database.answers.clear()
     early = asyncio.create_task(looks.join(says("early")))
     await database.asked.wait()
@@ -321,7 +323,9 @@ async def test_look_during_another_one_sees_what_was_committed_before_it(databas
     assert database.snapshots == 2
 
 
-async def test_canceled_look_is_not_asked_for_and_keeps_nobody_from_an_answer(database: Database, looks: Looks) -> None:
+async def test_canceled_look_is_not_asked_for_and_keeps_nobody_from_an_answer(
+    database: Database, looks: CoalescedReads
+) -> None:
     gone, here = asyncio.create_task(looks.join(says("gone"))), asyncio.create_task(looks.join(says("here")))
     await asyncio.sleep(0)
     gone.cancel()

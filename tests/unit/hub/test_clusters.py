@@ -367,7 +367,7 @@ class World:
         self.newcomer = newcomer
         self.clock = clock
         self.store = newcomer.store
-        self.store.transact(namespaces.ensure_standing)
+        self.store.transact(namespaces.ensure_predefined)
         self.store.transact(replicas.begin, REPLICA)
         self.store.transact(lambda tx: tx.leaders.take(None, Candidate("hub-0", "i1"), timedelta(seconds=15)))
 
@@ -556,7 +556,7 @@ def test_unavailable_api_server_then_another_hub_then_deletion(world: World) -> 
     world.beat(available=False)
     assert world.cause() == ("ManagedClusterKubeAPIServerUnavailable", "The kube-apiserver is not ok")
     departure = Departure(EDGE, HubId("b2f1d5a0-0000-4000-8000-000000000002"), 1)
-    world.store.transact(owners.bid_farewell, departure, 0, "agent")
+    world.store.transact(owners.record_handover, departure, 0, "agent")
     world.shows("ReportsElsewhere", "b2f1d5a0")
     world.write(lambda document: doc.with_metadata(document, finalizers=["example.org/waits"]))
     world.store.transact(lambda tx: clocksync.remove(tx, clocksync.find(tx, EDGE), OPERATOR))

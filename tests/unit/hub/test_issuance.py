@@ -11,7 +11,7 @@ from hub.api.bootstrapcredentials import CredentialRecord
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import AddOnRequest, Requester, RequestPhase, RequestRetention, RequestState
-from hub.api.managedclusteraddons.addon import SUBJECTS, keeps_registrations
+from hub.api.managedclusteraddons.addon import SUBJECTS, leaves_registrations_unchanged
 from hub.api.meta.change import ADDON_DEFINITIONS, ADDONS, REQUESTS
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
@@ -541,7 +541,7 @@ def test_agent_changes_of_an_addons_registrations_the_driver_alone() -> None:
         (client(), signer("u"), False),
         (signer("u"), signer("v"), False),
     )
-    check_results(lambda old, new: keeps_registrations(addon(new), addon(old)), rows)
+    check_results(lambda old, new: leaves_registrations_unchanged(addon(new), addon(old)), rows)
     own = "system:open-cluster-management:cluster:edge:addon:work"
     added = (
         ((client(driver="csr", subject={"user": f"{own}:agent:work", "groups": [own]}),), True),
@@ -549,8 +549,8 @@ def test_agent_changes_of_an_addons_registrations_the_driver_alone() -> None:
         ((client(subject={"groups": ["system:nodes"]}),), False),
         ((signer("u"),), False),
     )
-    check_results(lambda more: keeps_registrations(addon(client(), *more), addon(client())), added)
-    assert not keeps_registrations(addon(), addon(client()))
+    check_results(lambda more: leaves_registrations_unchanged(addon(client(), *more), addon(client())), added)
+    assert not leaves_registrations_unchanged(addon(), addon(client()))
 
 
 def test_requests_of_others_hold_up_neither_the_renewal_nor_the_recovery_of_an_agent(newcomer: Newcomer) -> None:

@@ -170,7 +170,7 @@ def departing(use_case: Callable[..., Any]) -> Callable[[Transaction], object]:
     departure = Departure(EDGE, OTHER, 6)
     if use_case is owners.stand_by:
         return lambda tx: owners.stand_by(tx, departure, "uid-1", ME, AGENT)
-    return lambda tx: owners.bid_farewell(tx, departure, 6, AGENT)
+    return lambda tx: owners.record_handover(tx, departure, 6, AGENT)
 
 
 def test_large_object_grows_by_conditions_and_a_join_and_not_by_more(large: InlineStore) -> None:
@@ -184,7 +184,7 @@ def test_large_object_grows_by_conditions_and_a_join_and_not_by_more(large: Inli
     assert size(large) > before
 
 
-@pytest.mark.parametrize("use_case", [owners.stand_by, owners.bid_farewell])
+@pytest.mark.parametrize("use_case", [owners.stand_by, owners.record_handover])
 def test_where_it_has_gone_is_told_however_large_it_is(accepted: InlineStore, use_case: Callable[..., Any]) -> None:
     fill(accepted, OBJECT_CEILING)
     accepted.transact(departing(use_case))

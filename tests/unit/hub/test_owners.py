@@ -17,7 +17,7 @@ from hub.registry.hubreplicas.service import Opened
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import actions, service as clusters
 from hub.registry.multihub import owners
-from hub.registry.multihub.owners import StandbyStanding
+from hub.registry.multihub.owners import StandbyStatus
 from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError, InvalidError, NotFoundError, StaleEpochError
 from machinery.identity import AgentId, ClusterName, HubId
 from machinery.runtime.clock import ManualClock
@@ -55,7 +55,7 @@ def living(accepted: InlineStore) -> InlineStore:
     return accepted
 
 
-def stand_by(store: InlineStore, owner: str, epoch: int, *, uid: str = UID, cluster: ClusterName = EDGE) -> StandbyStanding:
+def stand_by(store: InlineStore, owner: str, epoch: int, *, uid: str = UID, cluster: ClusterName = EDGE) -> StandbyStatus:
     return store.transact(owners.stand_by, Departure(cluster, HubId(owner), epoch), uid, ME, "agent")
 
 
@@ -76,13 +76,13 @@ def expire(store: InlineStore, clock: ManualClock) -> None:
 
 def test_hub_that_never_had_the_cluster_keeps_it_on_standby(newcomer: Newcomer, store: InlineStore, clock: ManualClock) -> None:
     newcomer.join(newcomer.bootstrap())
-    assert stand_by(store, OTHER, 7) == StandbyStanding(accepted=False, epoch=7)
+    assert stand_by(store, OTHER, 7) == StandbyStatus(accepted=False, epoch=7)
     assert available(store) == ("", "", "")
     newcomer.accept()
     store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
     expire(store, clock)
     assert available(store)[1] == "ManagedClusterStandby"
-    assert stand_by(store, OTHER, 7) == StandbyStanding(accepted=True, epoch=7)
+    assert stand_by(store, OTHER, 7) == StandbyStatus(accepted=True, epoch=7)
     message = "The registration agent reports to the hub hub-b, and holds this one in reserve."
     assert available(store) == ("Unknown", "ManagedClusterStandby", message)
     for _ in range(3):
@@ -110,7 +110,7 @@ def test_hub_shows_where_its_cluster_moved_until_a_beat_of_a_newer_epoch(living:
 
 
 def test_lower_epoch_or_an_open_session_of_the_same_or_this_very_hub_change_nothing(living: InlineStore) -> None:
-    assert stand_by(living, OTHER, 4) == StandbyStanding(accepted=True, epoch=5)
+    assert stand_by(living, OTHER, 4) == StandbyStatus(accepted=True, epoch=5)
     assert (available(living)[0], kept(living)) == ("True", (5, None))
     living.transact(lambda tx: tx.heartbeats.set_session(EDGE, "s1"))
     stand_by(living, OTHER, 5)
@@ -241,7 +241,7 @@ def test_epoch_too_far_ahead_is_refused_and_a_stored_one_is_lowered(accepted: In
         for write in (owners.claim, owners.check):
             check_refusal(BadRequestError, accepted.transact, write, EDGE, epoch, match="set the clock")
         check_refusal(BadRequestError, stand_by, accepted, OTHER, epoch)
-        check_refusal(BadRequestError, accepted.transact, owners.bid_farewell, Departure(EDGE, OTHER, epoch), 0, "agent")
+        check_refusal(BadRequestError, accepted.transact, owners.record_handover, Departure(EDGE, OTHER, epoch), 0, "agent")
     accepted.transact(owners.claim, EDGE, highest)
     assert accepted.transact(owners.lower_epochs) == 0
     assert kept(accepted) == (highest, None)

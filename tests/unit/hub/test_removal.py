@@ -302,11 +302,11 @@ def content(store: InlineStore) -> tuple[StoredObject, ...]:
 
 
 def test_standing_namespaces_are_made_once_and_never_deleted(store: InlineStore) -> None:
-    store.transact(namespaces.ensure_standing)
+    store.transact(namespaces.ensure_predefined)
     revision = store.state.revision
     names = [stored.key.name for stored in store.transact(lambda tx: tx.objects.find(NAMESPACES, Query())).items]
     assert names == ["default", "kube-node-lease", "kube-public", "kube-system", "open-cluster-management-hub"]
-    store.transact(namespaces.ensure_standing)
+    store.transact(namespaces.ensure_predefined)
     assert store.state.revision == revision
 
     def mark(name: str) -> None:

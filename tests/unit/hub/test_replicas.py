@@ -222,7 +222,7 @@ async def test_heartbeat_of_a_replica_reports_load_and_returns_a_drain(store: In
     store.execute(delete(schema.replicas))
     await presence.beat()
     assert (heard[-1], store.state.replicas["one"].drained) == (True, True), "a row that is lost does not end a drain"
-    await store.run(draining.lift_drain, "one", "ann")
+    await store.run(draining.end_drain, "one", "ann")
     await presence.beat()
     assert heard[-1] is False
 
@@ -276,7 +276,7 @@ def shown(store: InlineStore) -> str:
 @pytest.fixture
 def pair(clock: ManualClock) -> InlineStore:
     pair = fresh_store(clock)
-    pair.transact(namespaces.ensure_standing)
+    pair.transact(namespaces.ensure_predefined)
     for name in ("one", "two"):
         pair.transact(draining.begin, Replica(name, f"home of {name}", name, "1", "g", "h", EPOCH, EPOCH, ready=True))
     return pair

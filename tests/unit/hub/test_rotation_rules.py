@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityOrder, AuthorityRecord, Follower, Phase
-from hub.api.certificateauthorities.rotation import Act, Member, RotationStep, RotationSurvey, due_steps, goes_by_time
+from hub.api.certificateauthorities.rotation import Act, Member, RotationSnapshot, RotationStep, due_steps, goes_by_time
 from hub.api.certificates import Purpose
 from hub.api.certificatesigningrequests.request import RequestRetention, removed_at
 from hub.api.managedclusters.agent_annotations import (
@@ -48,11 +48,11 @@ class Row:
     signed: dict[AuthorityId, dict[Purpose, int]] = field(default_factory=dict)
     lagging: bool = False
 
-    def survey(self) -> RotationSurvey:
+    def rotation_snapshot(self) -> RotationSnapshot:
         followers = (
             () if self.lagging else tuple(Follower("one", each.id, each.phase, has_key=True) for each in self.authorities)
         )
-        return RotationSurvey(
+        return RotationSnapshot(
             NOW, self.authorities, MARKS, self.members, signed=self.signed, followers=followers, living=frozenset({"one"})
         )
 
@@ -108,12 +108,12 @@ ROWS = (
 
 def test_step_is_due_when_nothing_is_waited_for() -> None:
     wanted = {row.about: () if row.due is None else (RotationStep(row.due, row.of),) for row in ROWS}
-    found = {row.about: due_steps(row.survey(), PATIENCE) for row in ROWS}
+    found = {row.about: due_steps(row.rotation_snapshot(), PATIENCE) for row in ROWS}
     assert {about: steps for about, steps in found.items() if steps != wanted[about]} == {}
     assert len(found) == len(ROWS)
-    first = Row("the first ends while the next is given up", (RETIRING, replace(LEAKED, id=NEW)), None).survey()
+    first = Row("the first ends while the next is given up", (RETIRING, replace(LEAKED, id=NEW)), None).rotation_snapshot()
     assert due_steps(first, PATIENCE) == (RotationStep(Act.MAKE, NEW), RotationStep(Act.END, OLD))
-    later = Row("the first ends while the next but one comes", (RETIRING, ORDERED), None).survey()
+    later = Row("the first ends while the next but one comes", (RETIRING, ORDERED), None).rotation_snapshot()
     assert due_steps(later, PATIENCE) == (RotationStep(Act.END, OLD), RotationStep(Act.ISSUE, NEW))
 
 
@@ -136,19 +136,19 @@ def test_step_that_is_due_by_time_alone_is_distinguished_from_one_that_an_operat
     )
 
     def by_time(_about: str, one: AuthorityRecord, act: Act, members: tuple[Member, ...]) -> bool:
-        return goes_by_time(Row("", (one, CURRENT), None, members=members).survey(), RotationStep(act, one.id))
+        return goes_by_time(Row("", (one, CURRENT), None, members=members).rotation_snapshot(), RotationStep(act, one.id))
 
     check_results(by_time, rows)
 
 
 def test_lagging_replicas_and_stranded_agents() -> None:
     keyless = (Follower("one", NEW, Phase.DISTRIBUTING, has_key=False), Follower("one", OLD, Phase.OUTGOING, has_key=False))
-    seen = RotationSurvey(NOW, (OUTGOING, COMING), MARKS, followers=keyless, living=frozenset({"one", "two"}))
+    seen = RotationSnapshot(NOW, (OUTGOING, COMING), MARKS, followers=keyless, living=frozenset({"one", "two"}))
     assert seen.lagging(COMING) == ("one", "two")
     assert seen.lagging(OUTGOING) == ("two",), "its key signs nothing more"
     members = (agent(), agent(NEW, connected=False), agent(connected=False), agent(trusted=None))
-    seen = RotationSurvey(NOW, (LEAKED,), MARKS, members)
-    assert seen.stranded(LEAKED) == members[2:], "they hold its certificates and cannot be moved"
+    seen = RotationSnapshot(NOW, (LEAKED,), MARKS, members)
+    assert seen.stranded_agents(LEAKED) == members[2:], "they hold its certificates and cannot be moved"
 
 
 # Orders to renew.

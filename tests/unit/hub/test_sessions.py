@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from hub.grpc_door.calls import QUIET, Gate
 from hub.grpc_door.health import MOST_WATCHES, WATCHED_FOR, HealthService
-from hub.grpc_door.session.acknowledgements import TICK as ACK_TICK, Acknowledgements, Deferred, Tempo, spacing
+from hub.grpc_door.session.acknowledgements import TICK as ACK_TICK, Acknowledgements, BeatRate, Deferred, spacing
 from hub.grpc_door.session.drain import BACKSTOP, JITTER, LONGEST_HINT, Age, Aging
 from hub.grpc_door.session.reports import MAX_QUEUED, MAX_QUEUED_BYTES, ReportQueue
 from hub.grpc_door.session.sessions import OVERLAP, POLL, OpenSession, Sessions
@@ -142,7 +142,7 @@ async def test_sessions_that_were_forgotten_are_written_down_again_as_old_as_the
     both.clock.advance(TICK)
     await both.open(both.two, elsewhere)
     both.clock.advance(TICK)
-    both.one.say_again()
+    both.one.rewrite_all()
     await both.one.write()
     await both.look()
     assert {each.session for each in both.store.state.sessions.values()} == {"a", "c"}
@@ -258,7 +258,7 @@ class Belled(InlineStore):
         return await super().read(query, *args, **kwargs)
 
     @contextmanager
-    def told_of_sessions(self, wake: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+    def subscribe_to_sessions(self, wake: Callable[[], None]) -> Iterator[Callable[[], bool]]:
         self.ring = wake
         yield lambda: self.hung
 
@@ -332,7 +332,7 @@ class _Noted(Deferred):
 def acknowledged(intervals: list[float]) -> float:
     """Seconds between two acknowledgements in a session whose interval took these values."""
     sessions, deferred = [0.0], list[float]()
-    tempo = Tempo(seconds(2), 1, lambda: int(sessions[0]))
+    tempo = BeatRate(seconds(2), 1, lambda: int(sessions[0]))
     subject = Acknowledgements(tempo, _Noted(deferred), lambda: 0.0, lambda: None)
     subject.begin(PATIENCE)
     for interval in intervals:

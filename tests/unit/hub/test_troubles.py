@@ -33,7 +33,7 @@ from hub.https_door.callers.authentication import AuthenticatorChain, Dependenci
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.storage import ServiceStorage
 from hub.metrics.doors import OTHER, bounded
-from hub.metrics.fleet import EVERY, FleetLook, add_fleet, counted, minor
+from hub.metrics.fleet import EVERY, FleetSnapshots, add_fleet, counted, minor
 from hub.ports import Transaction
 from hub.registry.hubreplicas import service as verbosity
 from hub.registry.liveness import brake
@@ -292,7 +292,7 @@ def test_fleet_is_counted_by_state_and_lifetime_and_clusters_on_demand(newcomer:
 
 async def test_scrapes_ask_the_database_rarely_and_show_no_old_number_while_it_is_unavailable(clock: ManualClock) -> None:
     store, registry = Asked(clock), Registry()
-    look = FleetLook(store, clock, detailed=False)
+    look = FleetSnapshots(store, clock, detailed=False)
     for _ in range(10):
         await look()
     assert store.reads == 1
@@ -390,7 +390,7 @@ async def test_requests_for_what_somebody_makes_up_make_no_series_of_their_own(c
 
 
 def standing(store: InlineStore) -> LogLevelOrder | None:
-    return store.transact(verbosity.standing_log_level)
+    return store.transact(verbosity.current_log_level)
 
 
 def test_order_counts_for_its_time_replaces_the_one_before_and_can_be_canceled(store: InlineStore, clock: ManualClock) -> None:

@@ -30,9 +30,9 @@ from spoke.domain.addon import (
 )
 from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.schedule import rotate_at
-from spoke.options import AddOnCare
+from spoke.options import AddOnOptions
 from spoke.ports.cluster import RefusedSecretError, Secrets, SecretSnapshot
-from spoke.ports.hub import ClientIdentity, Greeting, HubLostError
+from spoke.ports.hub import ClientIdentity, HubLostError, SessionHello
 from spoke.registration.addon_credentials import AddOnContext
 from tests.checks import check_refusal_of
 from tests.fakes.credentials import MemoryCluster, MemorySecrets
@@ -51,7 +51,7 @@ CLUSTER, AGENT = ClusterName("c1"), AgentId("bcdfg")
 NAMES = AgentNames(CLUSTER, AGENT)
 FOR_HUB = AddOnRegistration(KUBE_SIGNER, "system:logs", ("logs",), driver=CSR)
 OTHER_CUSTOM = AddOnRegistration("example.com/signer", "user")
-CARE = AddOnCare()
+CARE = AddOnOptions()
 
 
 def told(stage: Stage, kind: str) -> list[str]:
@@ -179,7 +179,7 @@ def test_uid_of_the_account_is_read_from_the_hubs_message() -> None:
 
 
 def by(stage: Stage, driver: str) -> None:
-    stage.options = replace(stage.options, addons=AddOnCare(driver=driver, token_lifetime=HOUR))
+    stage.options = replace(stage.options, addons=AddOnOptions(driver=driver, token_lifetime=HOUR))
 
 
 async def contents(stage: Stage) -> dict[str, bytes]:
@@ -281,7 +281,7 @@ class Run:
 
 
 @asynccontextmanager
-async def at(hub: MemoryHub, place: Place, care: AddOnCare = CARE) -> AsyncIterator[Run]:
+async def at(hub: MemoryHub, place: Place, care: AddOnOptions = CARE) -> AsyncIterator[Run]:
     credential = hub.credential(NAMES.subject)
     client = hub.dial(None, ClientIdentity(credential.chain, credential.key))
     await client.ensure_cluster(AgentIdentity(AgentNames(CLUSTER, AGENT), "uid"), endpoints=(), annotations={})
@@ -293,7 +293,7 @@ async def at(hub: MemoryHub, place: Place, care: AddOnCare = CARE) -> AsyncItera
         hub_id=hub.hub_id,
         care=care,
     )
-    async with client.session(Greeting("uid")) as session:
+    async with client.session(SessionHello("uid")) as session:
         assert isinstance(session, MemorySession)
         yield Run(session, AddOnCertificates(client, session, registered, place.certificates, hub.clock))
 
@@ -406,7 +406,7 @@ async def test_one_registration_more_or_less_and_a_secret_without_its_hub_replac
 
 async def test_a_hub_that_does_not_keep_the_driver_is_told_once_and_served_all_the_same(stage: Stage) -> None:
     place, addon = Place(), AddOn(LOGS, "logging", registrations=(replace(FOR_HUB, driver="token"),), account_uid="u")
-    async with at(stage.hub, place, AddOnCare(driver=CSR)) as run:
+    async with at(stage.hub, place, AddOnOptions(driver=CSR)) as run:
         await run.look(addon)
         assert run.session.addon_reports == [(LOGS, ())]
         for _ in range(2):
@@ -419,7 +419,7 @@ async def test_leases_are_read_where_the_add_on_is_hosted_and_their_grace_is_a_s
     management, near = MemoryCluster(), AddOnName("near")
     management.leases["x", LOGS] = stage.clock.now()
     async with at(stage.hub, Place()) as run:
-        grace = AddOnCare().lease_grace / 10
+        grace = AddOnOptions().lease_grace / 10
         controller = AddOnLeaseController(run.session, stage.cluster, management, stage.clock, grace=grace)
         controller.set_addons([AddOn(LOGS, "x", hosting_cluster_name="big"), AddOn(near, "x")])
         for name in (LOGS, near):

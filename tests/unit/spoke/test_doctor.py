@@ -17,9 +17,9 @@ from spoke.cli.findings import DoctorStep
 from spoke.cli.network import Network, SystemNetwork
 from spoke.cli.status import StatusExitCode, StatusSource, render, status
 from spoke.credentials.kubeconfigs import HOWEVER
-from spoke.domain.hubs import HubCandidate, HubDecision, HubsStatus, HubState, ListedHub, Why
+from spoke.domain.hubs import ChoiceReason, HubCandidate, HubDecision, HubsStatus, HubState, ListedHub
 from spoke.domain.next_step import SessionEnd
-from spoke.observability.probes import is_near, overview, registry_of
+from spoke.observability.probes import is_loopback_address, overview, registry_of
 from spoke.observability.progress import DECISIONS, STUCK, AgentProgress, Role
 from spoke.options import Pause
 from spoke.ports.cluster import SecretSnapshot
@@ -357,7 +357,7 @@ def full(clock: ManualClock) -> AgentProgress:
     )
     rest = clock.now() + timedelta(seconds=10)
     candidates = (HubCandidate(hubs[0], ready_since=clock.now()), HubCandidate(hubs[1], rest, "connection refused"))
-    decision = HubDecision(ONE, Why.FAILED_OVER, "the hub west is lost; the hub east is ready")
+    decision = HubDecision(ONE, ChoiceReason.FAILED_OVER, "the hub west is lost; the hub east is ready")
     progress.standing = HubsStatus(ONE, 1770000000000, hubs, decision, clock.now(), candidates)
     progress.role = lambda: Role("stands by", "spoke-7d9f-x2x4k")
     return progress
@@ -393,7 +393,7 @@ def test_the_last_decisions_are_kept_and_no_more() -> None:
     clock = ManualClock()
     progress = AgentProgress(clock)
     for number in range(DECISIONS + 5):
-        decided = HubDecision(ONE, Why.FAILED_OVER, f"decision {number}")
+        decided = HubDecision(ONE, ChoiceReason.FAILED_OVER, f"decision {number}")
         for _ in range(2):
             progress.standing = HubsStatus(ONE, number, (), decided, clock.now())
         clock.advance(timedelta(seconds=1))
@@ -401,7 +401,7 @@ def test_the_last_decisions_are_kept_and_no_more() -> None:
 
 
 def test_status_is_served_to_this_machine_only() -> None:
-    near = {peer for peer in ("127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", "10.0.0.7", "") if is_near(peer)}
+    near = {peer for peer in ("127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", "10.0.0.7", "") if is_loopback_address(peer)}
     assert near == {"127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"}
 
 
@@ -467,7 +467,7 @@ def test_metrics_count_hubs_by_state_troubles_by_cause_and_name_no_hub(progress:
         ListedHub(TWO, "hub-b", "https://b", HubState.READY, now + timedelta(days=3)),
         ListedHub(THREE, "hub-c", "https://c", HubState.LOST, now + timedelta(days=5)),
     )
-    made = HubDecision(ONE, Why.FAILED_OVER, "the hub hub-b is lost")
+    made = HubDecision(ONE, ChoiceReason.FAILED_OVER, "the hub hub-b is lost")
     progress.standing = HubsStatus(ONE, 1, hubs, made, now)
     progress.standing = HubsStatus(ONE, 2, hubs, made, now)
     told = lines(progress)
@@ -478,7 +478,7 @@ def test_metrics_count_hubs_by_state_troubles_by_cause_and_name_no_hub(progress:
     assert 'muster_spoke_failover_total{reason="HubFailedOver"} 1' in told, "one decision is counted once"
     assert not [line for line in told if "hub-a" in line or ONE in line]
     for error in (HubLostError("silent", SessionEnd.SILENT), HubLostError("silent", SessionEnd.SILENT), ForbiddenError("no")):
-        progress.troubled(error, timedelta(), "trying again")
+        progress.log_failure(error, timedelta(), "trying again")
     told = lines(progress)
     assert {'muster_spoke_troubles_total{cause="silent"} 2', 'muster_spoke_troubles_total{cause="Forbidden"} 1'} <= told
     progress.role = lambda: Role("stands by", "other")

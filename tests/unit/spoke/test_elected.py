@@ -18,12 +18,12 @@ from machinery.election import Candidate, Timings
 from machinery.errors import ForbiddenError, InvalidError, NotLeaderError
 from machinery.identity import ClusterName
 from machinery.runtime.clock import ManualClock
-from spoke.agent.leader_election import ElectedAgent, OwnLock, Tenure, candidate_of, is_gone
+from spoke.agent.leader_election import ElectedAgent, OwnLock, TermFence, candidate_of, is_gone
 from spoke.agent.loop import SpokeAgent
 from spoke.agent.unregistration import LeftMark, ResidentAgent, mark_in
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.cli.findings import DoctorStep
-from spoke.cli.leave import Ground, Leave
+from spoke.cli.leave import Leave, LeaveContext
 from spoke.domain.credential import LEFT
 from spoke.domain.next_step import SessionEnd
 from spoke.observability.progress import AgentProgress
@@ -42,7 +42,7 @@ ROLLS = trials(5, 50)
 SECONDS = timedelta(seconds=15)
 
 
-def held(world: World, tenure: Tenure) -> World:
+def held(world: World, tenure: TermFence) -> World:
     dial, secrets = tenure.dial(world.dial), tenure.secrets(world.secrets)
     return replace(world, dial=dial, secrets=secrets, addon_secrets=lambda addon: tenure.secrets(world.addon_secrets(addon)))
 
@@ -54,10 +54,10 @@ class Process:
         loop = asyncio.get_running_loop()
         clock = LoopClock(loop)
         self.way: Way = cast.lock.way()
-        self.tenures: list[Tenure] = []
+        self.tenures: list[TermFence] = []
         progress = AgentProgress(clock)
 
-        def make(tenure: Tenure) -> SpokeAgent:
+        def make(tenure: TermFence) -> SpokeAgent:
             self.tenures.append(tenure)
             return SpokeAgent(cast.stage.options, held(cast.stage.world(), tenure), progress)
 
@@ -344,7 +344,7 @@ class Scene:
         self.secrets = stage.secrets
         self.remains = MemoryRemains(stage.secrets, stage.addon_secrets)
         self.lock = MemoryLock(stage.clock)
-        self.ground = Ground(
+        self.ground = LeaveContext(
             secrets=stage.secrets,
             remains=self.remains,
             cluster=stage.cluster,

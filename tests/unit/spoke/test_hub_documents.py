@@ -29,7 +29,7 @@ from machinery.wire.session.v1 import session_pb2 as wire
 from spoke.domain.addon import KUBE_SIGNER, AddOnRegistration
 from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import AgentEvent, ClusterReport, ReportedClaim
-from spoke.ports.hub import Greeting, HubLostError, SessionEpochError
+from spoke.ports.hub import HubLostError, SessionEpochError, SessionHello
 from spoke.transports.grpc.errors import to_error, to_loss
 from spoke.transports.grpc.session import GrpcSession
 from spoke.transports.kubernetes.documents import (
@@ -211,7 +211,7 @@ def test_a_stale_epoch_is_told_with_the_one_that_the_hub_knows() -> None:
     lost = to_loss(status(Code.FAILED_PRECONDITION, reason="StaleEpoch", epoch="12"))
     assert isinstance(lost, SessionEpochError)
     assert (lost.loss, lost.epoch, lost.message) == (SessionEnd.STALE, 12, "said")
-    assert isinstance(lost.afresh(), SessionEpochError)
+    assert isinstance(lost.fresh_copy(), SessionEpochError)
     others: list[dict[str, str]] = [{"reason": "StaleEpoch"}, {"reason": "StaleEpoch", "epoch": "-1"}, {"epoch": "12"}]
     assert {to_loss(status(Code.FAILED_PRECONDITION, **trailing)).loss for trailing in others} == {SessionEnd.REFUSED}
 
@@ -250,7 +250,7 @@ class EndedWhileWriting:
 async def beat_once() -> tuple[SessionEnd, str]:
     """How the first beat fails; nothing of the session stays."""
     session = GrpcSession(cast("Any", EndedWhileWriting()), ManualClock())
-    await session.start(Greeting("uid"))
+    await session.start(SessionHello("uid"))
     with pytest.raises(HubLostError) as lost:
         await session.beat(available=True)
     await session.stop()

@@ -19,7 +19,7 @@ from machinery.meta.conditions import AVAILABLE, FALSE, TRUE, Condition
 from machinery.runtime.clock import OffsetClock, SystemClock
 from spoke.controllers.lease import LeaseController
 from spoke.controllers.managed_namespaces import KEY, ManagedNamespaceController
-from spoke.controllers.status import CHANGED, UPKEEP, AvailabilityWatch, ClusterUpkeep, StatusController
+from spoke.controllers.status import CHANGED, UPKEEP, AvailabilityWatch, ClusterReconciler, StatusController
 from spoke.domain.names import AgentNames
 from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import (
@@ -115,7 +115,7 @@ async def test_the_interval_shrinks_by_up_to_a_quarter_and_a_new_verdict_is_beat
         assert [after - before for before, after in pairwise(told)] == pytest.approx([80 * part] * (len(told) - 1))
         beats = len(on.beats)
         assert beats >= 4
-        lease.hurry()
+        lease.send_now()
         await until(lambda: len(on.beats) == beats + 1)
 
 
@@ -278,7 +278,7 @@ def test_api_server_that_freezes_or_refuses_is_reported_in_seconds_though_reads_
         lease = controller(on, verdict=lambda: watch.verdict)
         lease.accept(accepted=True)
         on.hub.beat_interval = timedelta(hours=1)
-        watch.listen(lease.hurry)
+        watch.listen(lease.send_now)
         async with running(lease):
             probing = asyncio.create_task(watch.run())
             while [each.status for report in on.reports[-1:] for each in report.conditions if each.type == AVAILABLE] != [
@@ -482,7 +482,7 @@ async def test_a_hub_that_does_not_let_an_agent_keep_its_cluster_is_asked_once(s
     stage.hub.barred = ForbiddenError("no right to it")
     credential = stage.hub.credential()
     hub = stage.hub.dial(None, ClientIdentity(credential.chain, credential.key))
-    upkeep = ClusterUpkeep(hub, MemoryCluster(), AgentNames(ClusterName("c1"), AgentId("bcdfg")), NOTES, ())
+    upkeep = ClusterReconciler(hub, MemoryCluster(), AgentNames(ClusterName("c1"), AgentId("bcdfg")), NOTES, ())
     for _ in range(3):
         with suppress(ForbiddenError):
             await upkeep.reconcile(UPKEEP)

@@ -12,13 +12,13 @@ from machinery.runtime.clock import ManualClock
 from spoke.credentials.owner import Owner
 from spoke.domain.credential import CERTIFICATE, KEY, KUBECONFIG, CertificateView, Flaw, HubEntry, StoredCredential, judge
 from spoke.domain.hubs import (
+    ChoiceReason,
     HubCandidate,
     HubDecision,
     HubSelectionPolicy,
     HubState,
     ListedHub,
     Unaccepted,
-    Why,
     choose,
     is_better,
     is_good,
@@ -58,6 +58,12 @@ AT_A = AgentState(A, owner=A)
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 READY, NOT_ACCEPTED, REGISTERING = HubState.READY, HubState.NOT_ACCEPTED, HubState.REGISTERING
 DENIED, UNREACHABLE, LOST = HubState.DENIED, HubState.UNREACHABLE, HubState.LOST
+CHOSEN, KEPT, FAILED_OVER, FAILED_BACK = (
+    ChoiceReason.CHOSEN,
+    ChoiceReason.KEPT,
+    ChoiceReason.FAILED_OVER,
+    ChoiceReason.FAILED_BACK,
+)
 USUAL = HubSelectionPolicy()
 WAITING = HubSelectionPolicy(unaccepted=Unaccepted.WAIT)
 BACK = HubSelectionPolicy(fail_back_after=timedelta(minutes=5))
@@ -215,41 +221,41 @@ class Choice:
     hubs: tuple[HubCandidate, ...]
     owner: str | None
     chosen: str
-    why: Why
+    why: ChoiceReason
     policy: HubSelectionPolicy = USUAL
     lost_for: float | None = None
 
 
 CHOICES = [
-    Choice("the first of a new list", (hub("a"), hub("b")), None, "a", Why.CHOSEN),
-    Choice("the first that is ready", (hub("a", REGISTERING), hub("b")), None, "b", Why.CHOSEN),
-    Choice("nobody ready: the first is registered at", (hub("a", REGISTERING), hub("b", REGISTERING)), None, "a", Why.CHOSEN),
-    Choice("the owner is kept, whatever comes before it", (hub("a"), hub("b")), "b", "b", Why.KEPT),
-    Choice("a resting owner is left", (hub("a", rests=1), hub("b")), "a", "b", Why.FAILED_OVER),
-    Choice("not for a hub that rests as well", (hub("a", rests=1), hub("b", rests=2)), "a", "a", Why.KEPT),
-    Choice("whichever may be tried first", (hub("a", rests=3), hub("b", rests=2)), "a", "b", Why.FAILED_OVER),
-    Choice("not for one without a credential", (hub("a", rests=9), hub("b", REGISTERING)), "a", "a", Why.KEPT),
-    Choice("nor for one that denies", (hub("a", rests=9), hub("b", DENIED)), "a", "a", Why.KEPT),
-    Choice("nor for one that is lost", (hub("a", rests=9), hub("b", LOST)), "a", "a", Why.KEPT),
-    Choice("nor for one that does not answer", (hub("a", rests=9), hub("b", UNREACHABLE)), "a", "a", Why.KEPT),
-    Choice("which is better than one without credential", (hub("b", UNREACHABLE), hub("a", LOST)), "a", "b", Why.FAILED_OVER),
-    Choice("a denied agent leaves", (hub("a", DENIED), hub("b")), "a", "b", Why.FAILED_OVER),
-    Choice("a withdrawn acceptance is left", (hub("a", NOT_ACCEPTED), hub("b")), "a", "b", Why.FAILED_OVER),
-    Choice("not for another that has not accepted", (hub("b", NOT_ACCEPTED), hub("a", NOT_ACCEPTED)), "a", "a", Why.KEPT),
-    Choice("waited for, if so wished", (hub("a", NOT_ACCEPTED), hub("b")), "a", "a", Why.KEPT, WAITING),
-    Choice("waited for from the start, if so wished", (hub("a", NOT_ACCEPTED), hub("b")), None, "a", Why.CHOSEN, WAITING),
-    Choice("skipped at the start", (hub("a", NOT_ACCEPTED), hub("b")), None, "b", Why.CHOSEN),
-    Choice("waited for where there is nothing better", (hub("a", rests=9), hub("b", NOT_ACCEPTED)), "a", "b", Why.FAILED_OVER),
-    Choice("an owner that left the list", (hub("a"), hub("b")), "gone", "a", Why.FAILED_OVER),
-    Choice("back, in time", (hub("a", ready_for=300), hub("b")), "b", "a", Why.FAILED_BACK, BACK),
-    Choice("not before it is time", (hub("a", ready_for=299), hub("b")), "b", "b", Why.KEPT, BACK),
-    Choice("not back to a hub that rests", (hub("a", ready_for=300, rests=1), hub("b")), "b", "b", Why.KEPT, BACK),
-    Choice("never back to what comes later", (hub("a"), hub("b", ready_for=300)), "a", "a", Why.KEPT, BACK),
-    Choice("never back unless told", (hub("a", ready_for=9000), hub("b")), "b", "b", Why.KEPT),
-    Choice("registering takes over from a lost owner", (hub("a", rests=9), hub("b", REGISTERING)), "a", "b", Why.FAILED_OVER,
+    Choice("the first of a new list", (hub("a"), hub("b")), None, "a", CHOSEN),
+    Choice("the first that is ready", (hub("a", REGISTERING), hub("b")), None, "b", CHOSEN),
+    Choice("nobody ready: the first is registered at", (hub("a", REGISTERING), hub("b", REGISTERING)), None, "a", CHOSEN),
+    Choice("the owner is kept, whatever comes before it", (hub("a"), hub("b")), "b", "b", KEPT),
+    Choice("a resting owner is left", (hub("a", rests=1), hub("b")), "a", "b", FAILED_OVER),
+    Choice("not for a hub that rests as well", (hub("a", rests=1), hub("b", rests=2)), "a", "a", KEPT),
+    Choice("whichever may be tried first", (hub("a", rests=3), hub("b", rests=2)), "a", "b", FAILED_OVER),
+    Choice("not for one without a credential", (hub("a", rests=9), hub("b", REGISTERING)), "a", "a", KEPT),
+    Choice("nor for one that denies", (hub("a", rests=9), hub("b", DENIED)), "a", "a", KEPT),
+    Choice("nor for one that is lost", (hub("a", rests=9), hub("b", LOST)), "a", "a", KEPT),
+    Choice("nor for one that does not answer", (hub("a", rests=9), hub("b", UNREACHABLE)), "a", "a", KEPT),
+    Choice("which is better than one without credential", (hub("b", UNREACHABLE), hub("a", LOST)), "a", "b", FAILED_OVER),
+    Choice("a denied agent leaves", (hub("a", DENIED), hub("b")), "a", "b", FAILED_OVER),
+    Choice("a withdrawn acceptance is left", (hub("a", NOT_ACCEPTED), hub("b")), "a", "b", FAILED_OVER),
+    Choice("not for another that has not accepted", (hub("b", NOT_ACCEPTED), hub("a", NOT_ACCEPTED)), "a", "a", KEPT),
+    Choice("waited for, if so wished", (hub("a", NOT_ACCEPTED), hub("b")), "a", "a", KEPT, WAITING),
+    Choice("waited for from the start, if so wished", (hub("a", NOT_ACCEPTED), hub("b")), None, "a", CHOSEN, WAITING),
+    Choice("skipped at the start", (hub("a", NOT_ACCEPTED), hub("b")), None, "b", CHOSEN),
+    Choice("waited for where there is nothing better", (hub("a", rests=9), hub("b", NOT_ACCEPTED)), "a", "b", FAILED_OVER),
+    Choice("an owner that left the list", (hub("a"), hub("b")), "gone", "a", FAILED_OVER),
+    Choice("back, in time", (hub("a", ready_for=300), hub("b")), "b", "a", FAILED_BACK, BACK),
+    Choice("not before it is time", (hub("a", ready_for=299), hub("b")), "b", "b", KEPT, BACK),
+    Choice("not back to a hub that rests", (hub("a", ready_for=300, rests=1), hub("b")), "b", "b", KEPT, BACK),
+    Choice("never back to what comes later", (hub("a"), hub("b", ready_for=300)), "a", "a", KEPT, BACK),
+    Choice("never back unless told", (hub("a", ready_for=9000), hub("b")), "b", "b", KEPT),
+    Choice("registering takes over from a lost owner", (hub("a", rests=9), hub("b", REGISTERING)), "a", "b", FAILED_OVER,
         ALONE, 600),
-    Choice("but not soon", (hub("a", rests=9), hub("b", REGISTERING)), "a", "a", Why.KEPT, ALONE, 599),
-    Choice("and never where it is done ahead", (hub("a", rests=9), hub("b", REGISTERING)), "a", "a", Why.KEPT,
+    Choice("but not soon", (hub("a", rests=9), hub("b", REGISTERING)), "a", "a", KEPT, ALONE, 599),
+    Choice("and never where it is done ahead", (hub("a", rests=9), hub("b", REGISTERING)), "a", "a", KEPT,
         HubSelectionPolicy(), 9999),
 ]  # fmt: skip
 
@@ -268,9 +274,7 @@ def test_each_row_has_its_choice() -> None:
 
 def test_decision_says_from_where_to_where_what_failed_and_until_when_it_rests() -> None:
     decision = choose((hub("a", rests=1), hub("b")), HubId("a"), MOMENT, HubSelectionPolicy())
-    assert decision == HubDecision(
-        HubId("b"), Why.FAILED_OVER, "the hub a is lost: connection refused; the hub b is ready", None
-    )
+    assert decision == HubDecision(HubId("b"), FAILED_OVER, "the hub a is lost: connection refused; the hub b is ready", None)
     decision = present(choose((hub("a", rests=5), hub("b", rests=7)), HubId("a"), MOMENT, HubSelectionPolicy()))
     assert decision.not_before == MOMENT + timedelta(seconds=5)
 
@@ -313,13 +317,13 @@ def test_choice_from_any_list_is_the_first_good_hub_unless_the_owner_is_good() -
             assert is_good(chosen, MOMENT, policy)
             assert not chosen.rests(MOMENT)
         if owner in by_id and is_good(by_id[owner], MOMENT, policy):
-            assert decision.hub_id == owner or decision.why is Why.FAILED_BACK
+            assert decision.hub_id == owner or decision.why is FAILED_BACK
         elif good:
             assert chosen is good[0]
-        if decision.why is Why.FAILED_BACK:
+        if decision.why is FAILED_BACK:
             assert policy.fail_back_after is not None
             assert hubs.index(chosen) < hubs.index(by_id[owner or HubId("")])
-        assert (decision.why is Why.KEPT) == (decision.hub_id == owner)
+        assert (decision.why is KEPT) == (decision.hub_id == owner)
         assert (decision.not_before is not None) == chosen.rests(MOMENT)
         assert is_better(hubs, owner, MOMENT, policy) == any(each.hub.hub_id != owner for each in good)
 
@@ -350,11 +354,11 @@ def hubs_of(clock: ManualClock, scheduler: ManualScheduler) -> HubList:
         clock=clock,
         scheduler=scheduler,
         random=Random(1),
-        stir=lambda: None,
+        wake_up=lambda: None,
     )
     hubs.settle(ReserveStage(clock).listing, Owner(hub_id=B, epoch=1))
     for hub in (A, B):
-        hubs.meet(hub, HubState.READY)
+        hubs.record_state(hub, HubState.READY)
     return hubs
 
 

@@ -25,10 +25,10 @@ from machinery.pki import (
 )
 from machinery.runtime.clock import ManualClock
 from spoke.agent.unregistration import LeftMark
-from spoke.credentials.kubeconfigs import connection_of, stored_connection, view_stored, why_not_recovered
-from spoke.credentials.owner import OvertakenError, OwnerRecord, owner_of
-from spoke.credentials.slot import ATTEMPTS, Contents, OwnedSlot, RememberedSecrets, Slot
-from spoke.credentials.trust_bundle import MOST, TRIALS, checked, fingerprints, retrusted, tried
+from spoke.credentials.kubeconfigs import connection_of, recovery_obstacle, stored_connection, view_stored
+from spoke.credentials.owner import OwnerConflictError, OwnerRecord, owner_of
+from spoke.credentials.slot import ATTEMPTS, Contents, OwnedSlot, RestoringSecrets, Slot
+from spoke.credentials.trust_bundle import MOST, TRIALS, checked, fingerprints, tried, with_trust_bundle
 from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.credential import HUB_ID, KUBECONFIG, LEFT, ORIGIN, TRUST
 from spoke.domain.names import AgentIdentity, choose_names
@@ -118,8 +118,8 @@ def test_what_the_bootstrap_kubeconfig_named_is_remembered_and_an_unchanged_one_
     made = replace(entry(both=True), certificate_authority=old)
     first = {KUBECONFIG: write_hub_kubeconfig(made), TRUST: other}
     bootstrap = present(view_stored({KUBECONFIG: first[KUBECONFIG]}).hub)
-    second = retrusted(first, old + NEW)
-    third = retrusted(second, NEW)
+    second = with_trust_bundle(first, old + NEW)
+    third = with_trust_bundle(second, NEW)
     for contents in (second, third):
         assert contents[ORIGIN] == old
         assert TRUST not in contents
@@ -128,8 +128,8 @@ def test_what_the_bootstrap_kubeconfig_named_is_remembered_and_an_unchanged_one_
         assert seen.difference(replace(bootstrap, ca=NEW)) == "", "a new bootstrap kubeconfig that names what is known anyway"
         assert seen.difference(replace(bootstrap, ca=other)) == "certificate authority"
         assert seen.difference(replace(bootstrap, ca=b"nothing")) == "certificate authority"
-    assert retrusted(third, NEW) == third
-    assert ORIGIN not in retrusted(third, old), "back where it was"
+    assert with_trust_bundle(third, NEW) == third
+    assert ORIGIN not in with_trust_bundle(third, old), "back where it was"
 
 
 def trusted(contents: Mapping[str, bytes]) -> tuple[str, ...]:
@@ -409,9 +409,9 @@ async def test_a_change_of_owner_raises_the_epoch_and_keeps_others_keys(ownershi
 async def test_of_two_copies_that_change_the_owner_one_sees_that_it_was_overtaken(ownership: OwnerRecord) -> None:
     known = await ownership.give(await ownership.read(), A, FIRST)
     won = await ownership.give(known, B, SECOND)
-    await check_refusal_of(OvertakenError, ownership.give(known, A, FIRST), match="another copy")
-    await check_refusal_of(OvertakenError, ownership.raise_epoch(known))
-    await check_refusal_of(OvertakenError, ownership.confirm(known))
+    await check_refusal_of(OwnerConflictError, ownership.give(known, A, FIRST), match="another copy")
+    await check_refusal_of(OwnerConflictError, ownership.raise_epoch(known))
+    await check_refusal_of(OwnerConflictError, ownership.confirm(known))
     await ownership.confirm(won)
 
 
@@ -545,11 +545,11 @@ async def test_the_condition_of_a_rotation_is_told_though_its_save_failed_at_fir
 
 async def test_expired_credential_says_why_a_bootstrap_credential_is_needed(joined: Stage) -> None:
     contents = dict((await joined.secrets.read(OWNER)).contents)
-    assert why_not_recovered(contents) == ""
+    assert recovery_obstacle(contents) == ""
     over_the_api = ClusterEntry("hub", "https://127.0.0.1:6443", joined.hub.authority.certificate)
-    assert "driver csr" in why_not_recovered({**contents, "kubeconfig": write_hub_kubeconfig(over_the_api)})
+    assert "driver csr" in recovery_obstacle({**contents, "kubeconfig": write_hub_kubeconfig(over_the_api)})
     del contents["recovery.crt"]
-    assert "without a recovery certificate" in why_not_recovered(contents)
+    assert "without a recovery certificate" in recovery_obstacle(contents)
 
 
 async def test_a_rebuilt_cluster_under_an_old_name_is_told_what_to_do(stage: Stage) -> None:
@@ -579,7 +579,7 @@ async def test_deleted_secrets_are_created_again_and_reported(stage: Stage, monk
 
 async def test_nothing_is_created_again_after_leaving_or_without_the_lease_or_that_the_agent_deleted_itself() -> None:
     inner, told = MemorySecrets(), list[str]()
-    secrets = RememberedSecrets(inner, lambda reason, _: told.append(reason))
+    secrets = RestoringSecrets(inner, lambda reason, _: told.append(reason))
     for name in (OWNER, SLOT, "east"):
         await secrets.write(name, {"a": b"1"}, None)
         await inner.delete(name)

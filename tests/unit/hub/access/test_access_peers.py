@@ -275,7 +275,7 @@ async def test_other_and_ended_tokens_are_not_accepted(
 
 
 @dataclass
-class Looks:
+class CoalescedReads:
     failing: bool = False
     at: list[tuple[float, bool]] = field(default_factory=list)
 
@@ -289,7 +289,7 @@ class Looks:
         return [at for at, far in self.at if far]
 
 
-def looks_of(bell: Bell, looks: Looks, *, rings: tuple[float, ...] = (), until: float) -> Looks:
+def looks_of(bell: Bell, looks: CoalescedReads, *, rings: tuple[float, ...] = (), until: float) -> CoalescedReads:
     async def looked() -> None:
         looking = asyncio.create_task(RevocationPoller(bell, "cannot be read").run(looks.look))
         for at in rings:
@@ -304,17 +304,17 @@ def looks_of(bell: Bell, looks: Looks, *, rings: tuple[float, ...] = (), until: 
 
 def test_looks_are_regular_or_follow_announcements_and_some_are_far_back() -> None:
     for told, period in ((True, RARELY), (False, POLL)):
-        looks = looks_of(Bell(told=told), Looks(), until=20)
+        looks = looks_of(Bell(told=told), CoalescedReads(), until=20)
         assert abs(len(looks.at) - 20 / period.total_seconds()) <= 2, told
         assert looks.far == [0.0], "the first look is one far back, the others are not"
-    looks = looks_of(Bell(), Looks(), rings=(7.0,), until=9)
+    looks = looks_of(Bell(), CoalescedReads(), rings=(7.0,), until=9)
     assert next((at, far) for at, far in looks.at if at >= 7.0) == (7.0, False)
     assert 7.0 < looks.far[1] <= 7.0 + SOON.total_seconds()
-    many = looks_of(Bell(), Looks(), rings=tuple(6 + number / 100 for number in range(300)), until=10)
+    many = looks_of(Bell(), CoalescedReads(), rings=tuple(6 + number / 100 for number in range(300)), until=10)
     assert 5 <= len([at for at in many.far if at >= 6]) <= 8, "many have one look far back each half second"
-    looks = looks_of(Bell(told=False), Looks(), until=5 * AFRESH.total_seconds() + 1)
+    looks = looks_of(Bell(told=False), CoalescedReads(), until=5 * AFRESH.total_seconds() + 1)
     assert len(looks.far) == 6
-    failing = looks_of(Bell(), Looks(failing=True), until=5)
+    failing = looks_of(Bell(), CoalescedReads(failing=True), until=5)
     assert len(failing.far) == len(failing.at) >= 5 / POLL.total_seconds()
 
 

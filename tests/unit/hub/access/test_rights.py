@@ -12,7 +12,15 @@ import pytest
 from hub.access import rbac_cache as rolebook
 from hub.access.cluster_acceptance import BOUND, ClusterAcceptanceCache
 from hub.access.rbac_cache import RBACCache
-from hub.access.rights import CallerStanding, ClusterView, Rights, named_standing, rights_of, selected_cluster, standing_of
+from hub.access.rights import (
+    CallerRecord,
+    ClusterView,
+    Rights,
+    caller_record_by_name,
+    caller_record_of,
+    rights_of,
+    selected_cluster,
+)
 from hub.access.rules import counted_names
 from hub.api.bootstrapcredentials import CredentialRecord
 from hub.api.certificates import CertificateRecord, Purpose, own_agent
@@ -65,7 +73,7 @@ ROBOT = Actor("system:serviceaccount:edge1:metrics-agent", (*KNOWN, "system:serv
 ADDON = Actor(
     "metrics",
     ("system:open-cluster-management:cluster:edge1:addon:metrics", *KNOWN),
-    holder=CallerStanding(Purpose.ADDON, ClusterName("edge1"), user="metrics"),
+    holder=CallerRecord(Purpose.ADDON, ClusterName("edge1"), user="metrics"),
 )
 CLUSTERS = GroupResource("cluster.open-cluster-management.io", "managedclusters")
 BINDINGS = GroupResource("cluster.open-cluster-management.io", "managedclustersetbindings")
@@ -86,7 +94,7 @@ def asked(text: str, **more: str) -> Attributes:
 
 
 def agent(*, accepted: bool = True, own: str = "a") -> Rights:
-    return rights_of(CallerStanding(Purpose.AGENT, EDGE1, AGENT, AGENT_USER), ClusterView(accepted, AgentId(own)), GROUPS)
+    return rights_of(CallerRecord(Purpose.AGENT, EDGE1, AGENT, AGENT_USER), ClusterView(accepted, AgentId(own)), GROUPS)
 
 
 OWN_CLUSTER = ("get mcl edge1", "watch mcl edge1")
@@ -110,7 +118,7 @@ def test_an_agent_sees_its_own_cluster_and_acceptance_grants_the_rest() -> None:
     assert [question for question in every if agent(accepted=False).allow(asked(question))] == [*OWN_CLUSTER]
     other = agent(own="b")
     assert [question for question in every if other.allow(asked(question, label_selector=OWN))] == []
-    assert not other.asks_for_request(asked("get csr x"))
+    assert not other.is_request_read(asked("get csr x"))
 
 
 def test_an_agent_selects_its_own_cluster_and_requests() -> None:
@@ -136,7 +144,7 @@ def test_an_agent_selects_its_own_cluster_and_requests() -> None:
 def bootstrap(cluster: str | None) -> Rights:
     bound = None if cluster is None else ClusterName(cluster)
     record = CredentialRecord(CredentialId("c1"), bound, None, NOW, NOW, "admin")
-    standing = present(standing_of(record))
+    standing = present(caller_record_of(record))
     return rights_of(standing, None, GROUPS)
 
 
@@ -191,15 +199,15 @@ def test_names_count_by_purpose_and_an_add_on_never_passes_for_another() -> None
     assert counted_names(record(Purpose.AGENT, AGENT_USER, ("g", "system:masters"))) == (AGENT_USER, ("g",))
     for purpose in (Purpose.RECOVERY, Purpose.SERVING):
         check_refusal(UnauthorizedError, counted_names, record(purpose))
-    assert standing_of(record(Purpose.OPERATOR)) is None
-    assert standing_of(None) is None
+    assert caller_record_of(record(Purpose.OPERATOR)) is None
+    assert caller_record_of(None) is None
     for purpose in (Purpose.ADDON, Purpose.RECOVERY, Purpose.SERVING):
-        standing = present(standing_of(record(purpose)))
+        standing = present(caller_record_of(record(purpose)))
         assert rights_of(standing, ClusterView(accepted=True, agent=AGENT), GROUPS) == Rights()
     group = "system:open-cluster-management:edge1"
-    assert named_standing(AGENT_USER, (group,)) == CallerStanding(Purpose.AGENT, EDGE1, AGENT, AGENT_USER)
-    assert named_standing(AGENT_USER, ()) is None
-    assert named_standing("bob", (group,)) is None
+    assert caller_record_by_name(AGENT_USER, (group,)) == CallerRecord(Purpose.AGENT, EDGE1, AGENT, AGENT_USER)
+    assert caller_record_by_name(AGENT_USER, ()) is None
+    assert caller_record_by_name("bob", (group,)) is None
 
 
 def put(store: InlineStore, **spec: Any) -> None:
@@ -338,21 +346,21 @@ async def test_roles_decide_only_while_they_are_proven_to_be_current(store: Inli
     check_refusal(UnavailableError, book.check)
 
 
-async def authorizer(store: InlineStore, *, blind: bool = False) -> HubAuthorizer:
+async def authorizer(store: InlineStore, *, revocations_unreadable: bool = False) -> HubAuthorizer:
     clock = ManualClock()
     book = RBACCache(store, clock)
-    if not blind:
+    if not revocations_unreadable:
         await book.load()
     return HubAuthorizer(store, RbacAuthorizer(book), ClusterAcceptanceCache(store, clock), Groups())
 
 
 async def test_version_health_and_own_reviews_need_no_role(store: InlineStore) -> None:
-    blind, sighted = await authorizer(store, blind=True), await authorizer(store)
+    revocations_unreadable, sighted = await authorizer(store, revocations_unreadable=True), await authorizer(store)
     for path in ("/livez", "/readyz", "/healthz", "/version"):
         for actor in (ANONYMOUS, BOB, ROOT):
-            assert (await blind.authorize(actor, Attributes("get", path))).allowed, (path, actor)
-    await check_refusal_of(UnavailableError, blind.authorize(BOB, LIST))
-    assert (await blind.authorize(ROOT, LIST)).allowed
+            assert (await revocations_unreadable.authorize(actor, Attributes("get", path))).allowed, (path, actor)
+    await check_refusal_of(UnavailableError, revocations_unreadable.authorize(BOB, LIST))
+    assert (await revocations_unreadable.authorize(ROOT, LIST)).allowed
     assert (await sighted.authorize(BOB, Attributes("get", "/apis/x/v1"))).allowed
     for refused in (Attributes("get", "/apis"), Attributes("get", "/readyz/ping"), Attributes("post", "/livez")):
         assert not (await sighted.authorize(ANONYMOUS, refused)).allowed
@@ -407,7 +415,7 @@ async def test_addons_of_a_cluster_that_is_being_deleted_can_clean_up(store: Inl
     store.transact(addons.put, {"metadata": {"name": "metrics", "namespace": "edge1"}}, None, "ann")
     store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, ClusterName("edge1")), "ann"))
     assert (await (await authorizer(store)).authorize(ADDON, LIST)).allowed
-    agent = Actor("a", KNOWN, holder=CallerStanding(Purpose.AGENT, ClusterName("edge1"), AgentId("a"), "a"))
+    agent = Actor("a", KNOWN, holder=CallerRecord(Purpose.AGENT, ClusterName("edge1"), AgentId("a"), "a"))
     assert not (await (await authorizer(store)).authorize(agent, LIST)).allowed
 
 

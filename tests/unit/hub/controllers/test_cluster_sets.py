@@ -33,7 +33,7 @@ LABELS = {
 IN_EU = {"matchExpressions": [{"key": "region", "operator": "In", "values": ["eu", "uk"]}]}
 
 
-def emptiness(hub: Hub, name: str) -> tuple[str, str, str]:
+def empty_condition(hub: Hub, name: str) -> tuple[str, str, str]:
     stored = present(hub.store.transact(find, CLUSTER_SETS, name))
     found = present(conditions.find(doc.conditions(stored.document), rules.EMPTY))
     return found.status, found.reason, found.message
@@ -57,17 +57,17 @@ async def test_sets_count_their_clusters_by_label_and_by_selector_as_both_change
     work = Fleetwork(hub.store)
     await work.start()
     empty, one = ("True", "NoClusterMatched", "No ManagedCluster selected"), ("False", "ClustersSelected")
-    assert [emptiness(hub, name) for name in ("one", "two", "europe")] == [empty] * 3
+    assert [empty_condition(hub, name) for name in ("one", "two", "europe")] == [empty] * 3
     hub.store.transact(put, CLUSTER_SETS, cluster_set("europe", EU))
     nobody = {**cluster_set("nobody"), "spec": {"clusterSelector": {"selectorType": "LabelSelector"}}}
     hub.store.transact(put, CLUSTER_SETS, nobody)
     await work.settle()
-    assert emptiness(hub, "europe") == (*one, "1 ManagedClusters selected"), "the selector has changed"
+    assert empty_condition(hub, "europe") == (*one, "1 ManagedClusters selected"), "the selector has changed"
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("a", into="one", region="eu"))
     await work.settle()
-    assert emptiness(hub, "one") == (*one, "1 ManagedClusters selected")
-    assert emptiness(hub, "europe") == (*one, "2 ManagedClusters selected")
-    assert emptiness(hub, "nobody") == empty
+    assert empty_condition(hub, "one") == (*one, "1 ManagedClusters selected")
+    assert empty_condition(hub, "europe") == (*one, "2 ManagedClusters selected")
+    assert empty_condition(hub, "nobody") == empty
     before = hub.revision
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("a", into="one", region="eu", colour="red"))
     await work.settle()
@@ -75,12 +75,12 @@ async def test_sets_count_their_clusters_by_label_and_by_selector_as_both_change
     assert hub.revision == before + 1, "a change that moves no cluster writes nothing"
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("a", into="two", region="asia"))
     await work.settle()
-    assert [emptiness(hub, name)[0] for name in ("one", "two")] == ["True", "False"]
-    assert emptiness(hub, "europe")[2] == "1 ManagedClusters selected"
+    assert [empty_condition(hub, name)[0] for name in ("one", "two")] == ["True", "False"]
+    assert empty_condition(hub, "europe")[2] == "1 ManagedClusters selected"
     for name in ("a", "b"):
         hub.store.transact(remove, MANAGED_CLUSTERS, name)
     await work.settle()
-    assert [emptiness(hub, name)[0] for name in ("one", "two", "europe")] == ["True"] * 3
+    assert [empty_condition(hub, name)[0] for name in ("one", "two", "europe")] == ["True"] * 3
 
 
 async def test_bindings_in_all_namespaces_follow_the_coming_and_going_of_their_set_and_no_other_is_written(hub: Hub) -> None:
@@ -108,7 +108,7 @@ async def test_a_binding_that_fails_holds_up_no_other_of_its_set(hub: Hub, monke
     work = Fleetwork(hub.store)
     await work.start()
     error = InvalidError("it breaks a rule")
-    failing(monkeypatch, clustersets, "settle_binding", error, lambda key, _actor: key.namespace == "east")
+    failing(monkeypatch, clustersets, "update_binding", error, lambda key, _actor: key.namespace == "east")
     hub.store.transact(put, CLUSTER_SETS, cluster_set("one"))
     await check_refusal_of(AssertionError, work.settle(), match="go on")
     assert [bound(hub, "one", place)[0] for place in ("east", "west")] == ["False", "True"]
@@ -165,7 +165,7 @@ async def test_clusters_without_a_set_are_in_default_where_the_gate_is_open(hub:
     assert [label_of(hub, name) for name in ("c1", "c2", "c4")] == ["default"] * 3
     before = hub.revision
     await work.settle()
-    assert [emptiness(hub, name)[2].split()[0] for name in rules.STANDING] == ["4", "5"]
+    assert [empty_condition(hub, name)[2].split()[0] for name in rules.STANDING] == ["4", "5"]
     assert hub.revision - before == 2, "the two counts"
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("c3", into=""))
     assert label_of(hub, "c3") == "default", "a cluster that leaves its set"

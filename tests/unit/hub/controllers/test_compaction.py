@@ -15,11 +15,11 @@ from hub.api.objects.history import (
     FILLS_UP,
     FULL,
     SHORTENED,
-    Keeping,
+    RetentionPeriods,
     Volume,
     warnings,
 )
-from hub.controllers.clock_guard import SETTLED, Steadiness
+from hub.controllers.clock_guard import SETTLED, ClockGuard
 from hub.controllers.hub import retention as compaction_module
 from hub.controllers.hub.retention import PAUSE, Compaction
 from hub.registry import auditrecords as audit
@@ -30,7 +30,7 @@ from tests.unit.hub.conftest import transactions_of
 from tests.unit.hub.controllers.conftest import Hub
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-KEEPING = Keeping(HOUR, 30 * DAY, 2**30, HOUR, 90 * DAY, 90 * DAY, reserve=0)
+KEEPING = RetentionPeriods(HOUR, 30 * DAY, 2**30, HOUR, 90 * DAY, 90 * DAY, reserve=0)
 
 
 def relabel(hub: Hub, times: int, every: timedelta) -> None:
@@ -41,9 +41,11 @@ def relabel(hub: Hub, times: int, every: timedelta) -> None:
         hub.clock.advance(every)
 
 
-def compaction(hub: Hub, keeping: Keeping = KEEPING, tell: Callable[[EventRecord], None] = lambda _told: None) -> Compaction:
+def compaction(
+    hub: Hub, keeping: RetentionPeriods = KEEPING, tell: Callable[[EventRecord], None] = lambda _told: None
+) -> Compaction:
     """Believes the clock from the beginning."""
-    return Compaction(hub.store, keeping, Steadiness(hub.clock, timedelta()), tell)
+    return Compaction(hub.store, keeping, ClockGuard(hub.clock, timedelta()), tell)
 
 
 def entry_of(at: datetime) -> AuditEntry:
@@ -142,7 +144,7 @@ async def test_a_clock_that_is_a_year_ahead_for_two_minutes_costs_nothing(hub: H
     hub.store.transact(audit.append, [entry_of(hub.clock.now())])
     relabel(hub, 10, timedelta(minutes=1))
     before = hub.store.transact(lambda tx: tx.changes.ledger())
-    subject = Compaction(hub.store, KEEPING, Steadiness(hub.clock))
+    subject = Compaction(hub.store, KEEPING, ClockGuard(hub.clock))
     for jump in (timedelta(), 400 * DAY, timedelta(), -400 * DAY):
         hub.clock.set_forward(jump)
         await settle(subject, until=SETTLED - timedelta(minutes=2))

@@ -9,14 +9,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityOrder, Phase
-from hub.api.certificateauthorities.rotation import RotationSurvey
+from hub.api.certificateauthorities.rotation import RotationSnapshot
 from hub.api.certificates import CertificateRecord, Lifetimes, Purpose
 from hub.api.events import EventRecord
 from hub.api.hubreplicas import LOST_AFTER, Replica
 from hub.api.liveness import Beat
 from hub.api.managedclusters.cluster import AVAILABLE, availability
 from hub.controllers.certificates.rotation import Rotation
-from hub.controllers.clock_guard import SETTLED, Steadiness
+from hub.controllers.clock_guard import SETTLED, ClockGuard
 from hub.issuer import RotatingIssuer
 from hub.issuer.key_storage import KeyFiles, SealedKeys
 from hub.issuer.local import LocalIssuer, make_authority
@@ -49,7 +49,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.store = InlineStore(self.clock)
-        self.steady = Steadiness(self.clock, timedelta())
+        self.steady = ClockGuard(self.clock, timedelta())
         self.issuer = RotatingIssuer()
         self.chosen = self.place(self)
         self.ring = KeyRing(self.chosen, (KeyFiles(self.folder, read_only=True),))
@@ -59,7 +59,7 @@ class World:
         self.store.transact(authorities.adopt, Made(first.trust_bundle, None))
 
     def controller(self) -> Rotation:
-        async def make(seen: RotationSurvey, old: object) -> Made:
+        async def make(seen: RotationSnapshot, old: object) -> Made:
             del old
             known = [each.id for each in seen.authorities]
             return await self.ring.made(known, self.issuer.standing.keys.get(self.first), LIFETIMES, self.clock.now())
@@ -309,7 +309,7 @@ async def test_a_database_clock_that_is_a_year_ahead_for_a_moment_ends_no_ca(wor
         world.store.transact(clusters.put, {"metadata": {"name": "edge"}, "spec": {"hubAcceptsClient": True}}, None, "admin")
     world.rotate()
     await world.go_on()
-    world.steady = Steadiness(world.clock, SETTLED)
+    world.steady = ClockGuard(world.clock, SETTLED)
     await world.go_on()
     world.clock.advance(SETTLED)
     for jump in (timedelta(days=365), -timedelta(days=365)):
@@ -317,14 +317,14 @@ async def test_a_database_clock_that_is_a_year_ahead_for_a_moment_ends_no_ca(wor
         await world.go_on()
         assert world.phases[world.first] is phase
     world.clock.advance(timedelta(days=91))
-    world.steady = Steadiness(world.clock, timedelta())
+    world.steady = ClockGuard(world.clock, timedelta())
     await world.go_on()
     assert world.phases[world.first] is Phase.RETIRED
 
 
 async def test_a_ca_goes_at_once_where_an_operator_says_so_whatever_the_clock(retiring: World) -> None:
     world = retiring
-    world.steady = Steadiness(world.clock, SETTLED)
+    world.steady = ClockGuard(world.clock, SETTLED)
     world.store.transact(authorities.proceed, world.first, "admin")
     await world.go_on()
     assert world.phases[world.first] is Phase.RETIRED
@@ -338,7 +338,7 @@ async def test_a_ca_that_waits_for_its_time_holds_up_no_other_that_is_compromise
     third = next(one for one in world.phases if one not in (world.first, second))
     assert world.phases == {world.first: Phase.RETIRING, second: Phase.OUTGOING, third: Phase.ISSUING}
     world.clock.advance(timedelta(days=91))  # what the first CA signed has ended, by a clock that is not believed
-    world.steady = Steadiness(world.clock, SETTLED)
+    world.steady = ClockGuard(world.clock, SETTLED)
     world.holds("edge", Purpose.RECOVERY, 3, second)
     world.store.transact(authorities.proceed, second, "admin")
     await world.go_on()
@@ -347,7 +347,7 @@ async def test_a_ca_that_waits_for_its_time_holds_up_no_other_that_is_compromise
     await world.go_on()
     assert (world.phases[world.first], world.phases[third]) == (Phase.RETIRING, Phase.RETIRED)
     assert Phase.ISSUING in world.phases.values()
-    world.steady = Steadiness(world.clock, timedelta())
+    world.steady = ClockGuard(world.clock, timedelta())
     await world.go_on()
     assert world.phases[world.first] is Phase.RETIRED
 
@@ -374,7 +374,7 @@ async def test_agents_have_their_time_to_leave_a_compromised_ca_whatever_the_clo
     """By a clock that is ahead they have had it: they go when it is believed, or when they were to have none."""
     await world.go_on()
     world.joined("edge", 1)
-    world.steady = Steadiness(world.clock, SETTLED)
+    world.steady = ClockGuard(world.clock, SETTLED)
     await world.go_on()
     world.store.transact(authorities.give_up, world.first, "admin", within, cannot=None)
     await world.go_on()
@@ -405,7 +405,7 @@ async def test_of_a_compromised_ca_nothing_is_left_and_nobody_vouches_for_the_ne
 
 async def test_silent_agent_takes_from_no_other_the_time_to_leave_a_compromised_ca(world: World) -> None:
     """One agent takes the next CA and renews, one takes it and does not renew, on purpose, and one is frozen."""
-    world.steady = Steadiness(world.clock, SETTLED)
+    world.steady = ClockGuard(world.clock, SETTLED)
     await world.go_on()
     world.clock.advance(SETTLED)  # a leader older than that
     for serial, cluster in enumerate(("moves", "stays", "frozen"), 1):
@@ -423,7 +423,7 @@ async def test_silent_agent_takes_from_no_other_the_time_to_leave_a_compromised_
 
     beats = (Beat(ClusterName(cluster), timedelta(), available=True) for cluster in ("moves", "stays"))
     world.store.transact(hearing.flush, tuple(beats))
-    seen = world.store.transact(authorities.survey)
+    seen = world.store.transact(authorities.rotation_snapshot)
     old = seen.of(Phase.ISSUING)[0]
     assert [each.cluster for each in seen.silent(old)] == ["frozen"], "it has a session, and is named before the order"
     world.store.transact(authorities.give_up, world.first, "admin", timedelta(minutes=1), cannot=None)
@@ -448,7 +448,7 @@ async def test_silent_agent_takes_from_no_other_the_time_to_leave_a_compromised_
     world.clock.advance(timedelta(seconds=6))
     await world.go_on()
     assert world.phases[world.first] is Phase.RETIRED
-    seen = world.store.transact(authorities.survey)
+    seen = world.store.transact(authorities.rotation_snapshot)
     assert seen.left_behind == {world.first: ("frozen", "stays")}
     assert [available(cluster) for cluster in ("moves", "stays", "frozen")] == [AVAILABLE.reason, "Revoked", "Revoked"]
 

@@ -13,12 +13,12 @@ from hub.api.managedclusters import availability as parting, availability as tai
 from hub.api.managedclusters.availability import STALE, Damping, Patience, StalenessPolicy
 from hub.api.meta.change import EVENTS
 from hub.controllers.builder import PERIODIC
-from hub.controllers.clock_guard import SETTLED, Steadiness
+from hub.controllers.clock_guard import SETTLED, ClockGuard
 from hub.controllers.clusters import taints
 from hub.controllers.clusters.deletion import Removal
 from hub.controllers.clusters.staleness import Staleness
 from hub.controllers.clusters.taints import BRAKE_CHECKS, TaintReconciler
-from hub.grpc_door.session.acknowledgements import Tempo
+from hub.grpc_door.session.acknowledgements import BeatRate
 from hub.ports import Transaction
 from hub.registry.liveness import brake, taints as aftermath
 from hub.registry.managedclusteraddons import service as addons
@@ -296,7 +296,7 @@ def test_interval_of_beats_grows_with_the_number_of_sessions_to_half_a_lease() -
     )
 
     def interval(sessions: int, lease: int, rate: float = 40) -> float:
-        return Tempo(10 * SECOND, rate, lambda: sessions).of(lease * SECOND).total_seconds()
+        return BeatRate(10 * SECOND, rate, lambda: sessions).of(lease * SECOND).total_seconds()
 
     check_results(interval, rows)
     assert interval(1_000_000, 60, rate=0) == 10
@@ -382,7 +382,7 @@ def aging(
     def since(tx: Transaction) -> object:
         return None if heard_for is None else tx.now - heard_for
 
-    steady = Steadiness(hub.clock, settled)
+    steady = ClockGuard(hub.clock, settled)
     reconciler = Staleness(hub.store, policy, BrakeLimits(), since=since, steady=steady)  # type: ignore[arg-type]
     return Controller("staleness", reconciler, clock=hub.clock)
 

@@ -16,7 +16,7 @@ from hub.access.revocation_poller import SOON
 from hub.api.certificateauthorities.authority import Phase
 from hub.api.certificates import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose, claims_anothers, refusals
 from hub.extensions.kube_cert_agent.issuer import AuthorityProvider, KubernetesIssuer
-from hub.grpc_door.session.trust_bundle_push import AGAIN, LOOK, PER_SECOND, TrustBundlePush, Trustee, fingerprints
+from hub.grpc_door.session.trust_bundle_push import AGAIN, LOOK, PER_SECOND, TrustBundlePush, TrustBundleReceiver, fingerprints
 from hub.issuer import IssuerChain, LocalIssuer, ServingNames
 from hub.issuer.chain import NamedIssuer, first_of, names_of
 from hub.issuer.key_storage import SealedKeys
@@ -432,7 +432,7 @@ OLD, NEW = (
 )
 
 
-class Session(Trustee):
+class Session(TrustBundleReceiver):
     def __init__(self, trusted: frozenset[str] | None) -> None:
         self.trusted = trusted
         self.sent: list[tuple[float, bytes]] = []

@@ -184,9 +184,9 @@ def test_shared_kinds_have_the_rules_of_kubernetes(subtests: pytest.Subtests) ->
     with pytest.raises(BadRequestError, match="cannot be handled as a Lease"):
         created(LEASE, spec={"leaseDurationSeconds": "60"})
     old = created(LEASE)
-    blind = {**old, "metadata": {"name": "a"}}
+    revocations_unreadable = {**old, "metadata": {"name": "a"}}
     with pytest.raises(InvalidError, match="must be specified for an update"):
-        writing(LEASE).changed(blind, old)
+        writing(LEASE).changed(revocations_unreadable, old)
     assert writing(CONFIG_MAP).changed(created(CONFIG_MAP), created(CONFIG_MAP)) is not None
 
     for resource, part in ((CONFIG_MAP, "data"), (SECRET, "stringData")):

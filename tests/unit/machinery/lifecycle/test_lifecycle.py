@@ -299,8 +299,8 @@ async def test_every_signal_happens_once_in_the_proven_order(slower: str, retry_
     with structlog.testing.capture_logs() as logs:
         await stopped_when_ready(subject)
     signals = [line for line in logs if line["event"] == "lifecycle signal"]
-    beside = ["AfterShutdownDelayDuration", "PreShutdownHooksStopped"]
-    expected = beside if slower == "hook" else beside[::-1]
+    background_task = ["AfterShutdownDelayDuration", "PreShutdownHooksStopped"]
+    expected = background_task if slower == "hook" else background_task[::-1]
     assert [line["signal"] for line in signals] == [*BEFORE, *expected, *AFTER[retry_after]]
     moments = [line["monotonic"] for line in signals]
     assert moments == sorted(moments)
@@ -402,8 +402,12 @@ async def test_errors_and_hanging_steps_do_not_cut_the_stop_short_and_are_raised
     with pytest.raises(HookError, match=r'"hanging" did not finish .*"broken" failed: the database is away'):
         await subject.prepare().run(at_once)
     assert story[-5:] == ["door refuse", "door drain", "flush", "door stop listening", "door close"]
-    brief = {"requests": timedelta(milliseconds=20), "streams": timedelta(), "close": timedelta(seconds=1, microseconds=1)}
-    await server(StoryDoor(story, hangs="drain"), **brief).prepare().run(at_once)
+    trimmed_event = {
+        "requests": timedelta(milliseconds=20),
+        "streams": timedelta(),
+        "close": timedelta(seconds=1, microseconds=1),
+    }
+    await server(StoryDoor(story, hangs="drain"), **trimmed_event).prepare().run(at_once)
     assert story[-3:] == ["door drain", "door stop listening", "door close"]
 
 

@@ -169,13 +169,13 @@ async def test_concurrent_and_cancelled_callers_share_one_fetch() -> None:
     assert [claims["n"] for claims in found] == list(range(10))
     assert keys.fetches == 1
 
-    for beside in (True, False):
+    for background_task in (True, False):
         elsewhere = Held()
         keys = elsewhere.issuer_keys(ManualClock(), key)
         first = asyncio.create_task(keys.verified(key.sign({"sub": "eve"})))
         await elsewhere.asked_once.wait()
         first.cancel()
-        if beside:
+        if background_task:
             with pytest.raises(asyncio.CancelledError):
                 await first
         second = asyncio.create_task(keys.verified(key.sign({"sub": "ann"})))
