@@ -1,7 +1,7 @@
 """A whole fleet on this machine: a hub, three hollow clusters, and three agents that join them to it.
 
-With --hubs=2 there is a second hub, which has nothing to do with the first: the agents stand by there, and go there when the
-first is killed. You kill it; with --once the demo does.
+With --hubs=2 there is a second, independent hub. The agents are on standby there and fail over when the first is
+killed: by you, or with --once by the demo.
 
 Only programs are started, as a person would start them by hand; nothing here knows how they work inside. Everything they write
 lies in one directory, made anew at every start.

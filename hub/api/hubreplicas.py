@@ -57,7 +57,7 @@ class Replica:
     """None: a release that does not report it."""
 
     def is_lost(self, now: datetime) -> bool:
-        """Whether its last update is too old, or too far in the future since a clock was ahead and has been corrected."""
+        """Whether its last update is too old, or too far in the future: it was written while a clock was ahead."""
         return abs(now - self.seen) > LOST_AFTER
 
     def state(self, now: datetime) -> str:

@@ -1,7 +1,7 @@
 """Heartbeats, the grace and expiry of leases, coverage, and the brake.
 
 Sources of grace and expiry: OCM's lease controller (grace = 5 x leaseDurationSeconds, expired when now >= renewal + grace);
-architecture D6.
+ADR 0015.
 
 Coverage: since when replicas could store all beats. Only covered time counts as silence of agents.
 

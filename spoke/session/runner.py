@@ -1,8 +1,8 @@
 """One session with a hub: its controllers and streams in one group of tasks, which ends as a whole.
 
 It ends when the hub is lost (HubLostError), or when a successor takes over: a new connection, with a new certificate or because
-the hub drains, that has carried a beat. While a handover runs, the loss of this session is ignored, because the hub ends it on
-account of the successor.
+the hub drains, that has carried a beat. While a handover runs, the loss of this session is ignored, because the hub ends it
+when the successor begins.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """CertificateSigningRequests: submission, strict checks, and the state of a request.
 
-Sources: Kubernetes' certificates.k8s.io/v1; OCM's approver rules (exact subjects, CVE-2026-4740); architecture D9.
+Sources: Kubernetes' certificates.k8s.io/v1; OCM's approver rules (exact subjects, CVE-2026-4740); ADR 0012.
 
 Removal times of CertificateSigningRequests, as in Kubernetes' controller-manager.
 

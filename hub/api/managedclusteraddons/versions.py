@@ -33,7 +33,7 @@ def add_on_shown(stored: Document) -> Fields:
 
 
 def add_on_stored(shown: Document) -> Fields:
-    """A ManagedClusterAddOn in v1alpha1 in stored form."""
+    """Convert a ManagedClusterAddOn from v1alpha1 to the stored version."""
     spec, notes = dict(doc.mapping(shown, "spec")), doc.annotations(shown)
     namespace = spec.pop("installNamespace", None)
     if namespace is not None:

@@ -1,6 +1,6 @@
 """ManagedClusters: join requests, status reports, and the rules that apply them to the document.
 
-Sources: OCM's ManagedCluster API (conditions, reasons and messages); architecture D5 and D6.
+Sources: OCM's ManagedCluster API (conditions, reasons and messages); ADR 0015 and ADR 0016.
 """
 
 from collections.abc import Mapping

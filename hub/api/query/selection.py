@@ -82,7 +82,7 @@ def where_in(query: Query) -> Where | None:
 
 
 def order_in(query: Query) -> SortOrder | None:
-    """The sort order of a query in place of the keys' order; `query.after` is then the key of the object at `order.after`."""
+    """The sort order of a query; None: by key. With an order, `query.after` is the key of the object at `order.after`."""
     return query.order if isinstance(query.order, SortOrder) else None
 
 
@@ -109,7 +109,7 @@ def selects(kind: Kind, query: Query, document: Document, beat: LastBeat | None 
 
 
 def is_current(query: Query) -> bool:
-    """Whether the pages after the first show the current state, not that of the first page's revision."""
+    """Whether each page shows the current state instead of the first page's revision."""
     return not query.past and (query.order is not None or uses_beats(query))
 
 

@@ -133,7 +133,7 @@ def _off(replica: Replica) -> DoctorFinding:
 
 
 def _leader(seen: Seen) -> DoctorFinding:
-    """A lock of a hub that is alone is not renewed, so its holder's heartbeat counts."""
+    """Check the leader. A single hub does not renew its lock, so the heartbeat of the holder is checked instead."""
     record = seen.leader
     advice = "one of the replicas takes over by itself within the lease; if not, look at their logs for the election"
     if record is None or not record.holder:

@@ -186,7 +186,7 @@ def _asked(tx: Transaction, request: Document) -> _Asked | None:
     """The strict request; None if it breaks a rule, so that only an operator can decide, or has another signer.
 
     A renewal by the subject itself, and a registered add-on's certificate, need no rule if they come from the cluster's own
-    agent. Sources: OCM's CSR approver (the requester is the subject; exact parts, never a prefix), architecture D9.
+    agent. Sources: OCM's CSR approver (the requester is the subject; exact parts, never a prefix), ADR 0012.
     """
     if not rules.is_for_a_client(request):
         return None
