@@ -20,34 +20,41 @@ _SERVICE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9
 
 
 class KubeCertAgentSettings(SettingsGroup):
-    """Off, unless an operator says so: it needs rights in kube-system that are as good as the cluster's."""
+    """Kube cert agent (off by default; its permissions in kube-system are equivalent to cluster-admin)."""
 
     kube_cert_agent: bool = Field(
         default=False,
-        description="Sign operators' logins with the CA of the Kubernetes cluster that the hub runs in (or that "
-        "--management-cluster names), so that they open that cluster too. Its key is fetched through a pod beside the "
-        "controller-manager, which works only where the control plane is the cluster's own.",
+        description="Sign operators' logins with the CA of the Kubernetes cluster in which the hub runs (or of "
+        "--management-cluster), so that they are valid for that cluster too. A pod on the controller-manager's "
+        "node reads the CA key; this requires a control plane that runs in the cluster itself.",
     )
-    kube_cert_agent_image: str | None = Field(None, description="Image of that pod: the hub's. Needed with --kube-cert-agent.")
+    kube_cert_agent_image: str | None = Field(
+        None, description="Image of the kube cert agent: the hub's image. Required with --kube-cert-agent."
+    )
     kube_cert_agent_namespace: str | None = Field(
-        None, description="Where that pod is. Without it: POD_NAMESPACE, as the downward API gives it."
+        None,
+        description="Namespace of the kube cert agent. Default: the environment variable POD_NAMESPACE, set by the downward "
+        "API.",
     )
     kube_cert_agent_name: str = Field(
-        "hub-kube-cert-agent", description="Name of that pod's Deployment; each hub of a namespace needs one of its own."
+        "hub-kube-cert-agent",
+        description="Name of the kube cert agent's Deployment; must be unique for each hub of a namespace.",
     )
     kube_cert_agent_service_account: str = Field(
-        "default", description="ServiceAccount of that pod. It gets no token, and needs no rights."
+        "default", description="ServiceAccount of the kube cert agent. No token is mounted, and it needs no permissions."
     )
-    kube_cert_agent_labels: Words = Field((), description="Labels of that Deployment, as KEY=VALUE.")
-    kube_cert_agent_pull_secrets: Words = Field((), description="Names of Secrets that its image is pulled with.")
-    kube_cert_agent_priority_class: str | None = Field(None, description="PriorityClass of that pod.")
+    kube_cert_agent_labels: Words = Field((), description="Labels of the kube cert agent's Deployment, as KEY=VALUE.")
+    kube_cert_agent_pull_secrets: Words = Field((), description="Names of the image pull Secrets of the kube cert agent.")
+    kube_cert_agent_priority_class: str | None = Field(None, description="PriorityClass of the kube cert agent.")
     kube_cert_agent_server: str | None = Field(
-        None, description="How operators reach that cluster's API. Without it: as kube-public/cluster-info says."
+        None,
+        description="URL at which operators reach the API server of that cluster. Default: the one in the ConfigMap "
+        "kube-public/cluster-info.",
     )
     kubernetes_ca_groups: Words = Field(
         (),
-        description="The groups that count in certificates of that CA at the HTTPS door; without any they open nothing here. "
-        "Names that begin with system: are refused.",
+        description="Groups that are taken from certificates of that CA at the HTTPS door. Empty: the certificates are "
+        "rejected there. Names that begin with system: are not allowed.",
     )
 
     @field_validator("kube_cert_agent_name")
@@ -87,8 +94,8 @@ class AggregationSettings(SettingsGroup):
 
     aggregation_service: str | None = Field(
         None,
-        description="NAMESPACE/NAME of the Service by which --management-cluster reaches the hub: the caBundle of its "
-        "APIServices is kept right.",
+        description="NAMESPACE/NAME of the Service through which --management-cluster reaches the hub. The hub keeps the "
+        "caBundle of its APIServices up to date.",
     )
 
     @field_validator("aggregation_service")
@@ -102,26 +109,26 @@ class AggregationSettings(SettingsGroup):
 
 
 class AttestationSettings(SettingsGroup):
-    """A token of the managed cluster's own issuer, which binds a cluster's name to it."""
+    """Attestation of managed clusters."""
 
     attestation: Literal["by-credential", "required"] = Field(
         "by-credential",
-        description="Whether a cluster proves who it is where its bootstrap credential demands it, or at every first "
-        "registration. Agents that come over the Kubernetes API alone cannot, and are shut out by `required`.",
+        description="by-credential: a cluster must attest its identity if its bootstrap credential requires it; required: "
+        "at every first registration. Agents with the driver csr cannot attest and are rejected with required.",
     )
     attestation_issuers: Path | None = Field(
         None,
-        description="A YAML file with the issuers (OpenID Connect) of managed clusters, for credentials that name none; read "
-        "at each registration. See docs/how-to/bootstrap-credentials.md.",
+        description="YAML file with the OpenID Connect issuers of managed clusters, for bootstrap credentials that name "
+        "none. Read at each registration. See docs/how-to/bootstrap-credentials.md.",
     )
     attestation_allowed_issuers: Words = Field(
         (),
-        description="Issuers whose keys the hub fetches when a bootstrap credential names them without keys: whole https:// "
-        "addresses, or https://HOST[:PORT] for all of a host, with *. before it for its subdomains. Keys come from the same "
-        "host or a listed one. Issuers of --attestation-issuers need no entry. Empty: none is fetched.",
+        description="Issuers whose keys the hub fetches if a bootstrap credential names them without keys: complete "
+        "https:// URLs, or https://HOST[:PORT] for all issuers of a host; *.HOST matches subdomains. Keys must "
+        "come from the same host or a listed one. Issuers in --attestation-issuers need no entry. Empty: none.",
     )
     attestation_audience: str = Field(
-        "", description="For whom clusters' tokens must be. Empty: urn:uuid:<the hub's id>, so that no other hub can use them."
+        "", description="Audience of clusters' tokens. Empty: urn:uuid:<the hub's id>, so that no other hub accepts them."
     )
 
     @field_validator("attestation_allowed_issuers")
@@ -135,15 +142,17 @@ class AttestationSettings(SettingsGroup):
 
 
 class TokenLoginSettings(SettingsGroup):
-    """Tokens of other issuers that are exchanged for client certificates."""
+    """Logins with tokens of external issuers."""
 
     login_rate: Count = Field(
-        20, description="Tokens a second that one address may have exchanged for certificates (TokenCredentialRequest). 0: any."
+        20, description="Maximum number of logins (TokenCredentialRequest) per second from one address. 0: no limit."
     )
-    login_burst: Count = Field(200, description="Tokens of one address that may come at once.")
+    login_burst: Count = Field(
+        200, description="Number of logins from one address that may arrive at once before --login-rate applies."
+    )
     audit_login_names: bool = Field(
         default=False,
-        description="Whether audit records of logins name the user and groups of the token, also of one that failed.",
+        description="Whether audit records of logins, successful or not, contain the user and groups of the token.",
     )
 
 

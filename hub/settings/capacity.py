@@ -9,56 +9,82 @@ from hub.settings.fields import Count, Duration, NoDuration, SettingsGroup, Size
 
 
 class CapacitySettings(SettingsGroup):
-    """Limits and the audit trail."""
+    """Limits and audit records."""
 
     max_requests_inflight: Count = Field(
-        400, description="Reads that the HTTPS door works on at once, beside those of agents. More wait, then get 429. 0: any."
+        400,
+        description="Maximum number of concurrent read requests at the HTTPS door, without those of agents. Further "
+        "requests are queued, then rejected with 429. 0: no limit.",
     )
-    max_mutating_requests_inflight: Count = Field(200, description="Writes, likewise.")
+    max_mutating_requests_inflight: Count = Field(
+        200,
+        description="Maximum number of concurrent write requests at the HTTPS door, without those of agents. Further "
+        "requests are queued, then rejected with 429. 0: no limit.",
+    )
     max_lifelines_inflight: Count = Field(
-        100, description="What agents need to stay, at both doors: leases and renewals. A level of its own. 0: any number."
+        100,
+        description="Maximum number of concurrent requests that agents need to stay connected (leases and certificate "
+        "renewals), at both doors. They have their own priority level. 0: no limit.",
     )
-    max_registrations_inflight: Count = Field(100, description="Calls with bootstrap credentials, at both doors, likewise.")
-    max_session_starts_inflight: Count = Field(100, description="Starts of agents' sessions, likewise.")
-    max_status_reports_inflight: Count = Field(100, description="Agents' reports on their clusters, at both doors, likewise.")
+    max_registrations_inflight: Count = Field(
+        100, description="Maximum number of concurrent requests with bootstrap credentials, at both doors. 0: no limit."
+    )
+    max_session_starts_inflight: Count = Field(
+        100, description="Maximum number of agents' sessions that start concurrently. 0: no limit."
+    )
+    max_status_reports_inflight: Count = Field(
+        100, description="Maximum number of concurrent status reports of agents, at both doors. 0: no limit."
+    )
     max_sessions_per_cluster: Count = Field(
         10,
-        description="Sessions that the agents of one cluster have open; one that takes the place of another counts "
-        "beside it for a moment. 0: any number.",
+        description="Maximum number of open sessions of the agents of one cluster. During a handover the old and the new "
+        "session both count. 0: no limit.",
     )
     max_watches: Count = Field(
         100_000,
-        description="Watches that are open at this replica, but for those of system:masters. More get 429. 0: any number.",
+        description="Maximum number of open watches at this replica; those of system:masters do not count. Further watches "
+        "are rejected with 429. 0: no limit.",
     )
-    max_watches_per_identity: Count = Field(500, description="Watches of one identity, likewise.")
+    max_watches_per_identity: Count = Field(
+        500,
+        description="Maximum number of open watches of one identity at this replica. Further watches are rejected with 429. "
+        "0: no limit.",
+    )
     max_connections_per_address: Count = Field(
         10_000,
-        description="Connections to the HTTPS door that one address has open (of IPv6, one /64). More are closed. A fleet "
-        "behind one NAT, or behind a balancer without --https-proxies, has one address. 0: any number.",
+        description="Maximum number of open connections to the HTTPS door from one IPv4 address or one IPv6 /64. Further "
+        "connections are closed. Clusters behind one NAT, or behind a load balancer that is not listed in "
+        "--https-proxies, share one address. 0: no limit.",
     )
     identity_rate: Count = Field(
-        200, description="Requests a second of one identity, at either door; system:masters may ask faster. 0: any number."
+        200,
+        description="Maximum number of requests per second of one identity, at either door. system:masters may exceed it. "
+        "0: no limit.",
     )
-    identity_burst: Count = Field(1000, description="Requests of one identity that may come at once.")
+    identity_burst: Count = Field(
+        1000, description="Number of requests that one identity may send at once before --identity-rate applies."
+    )
     audit_policy_file: Path | None = Field(
         None,
-        description="The audit policy, as kube-apiserver has it (audit.k8s.io/v1 Policy, YAML). Without it: what changes "
-        "something or reads a secret, but no beats, status reports, events and reviews.",
+        description="Audit policy as for kube-apiserver (audit.k8s.io/v1 Policy, YAML). Without it the hub records writes "
+        "and reads of Secrets, but no beats, status reports, Events and access reviews.",
     )
     audit_log_path: str | None = Field(
-        None, description="Audit records go to this file too, as lines of JSON; - for standard output. Always: to the database."
+        None,
+        description="File to which audit records are written as JSON lines, in addition to the database; - for standard "
+        "output.",
     )
-    audit_retention: Duration = Field(timedelta(days=90), description="Audit records in the database are kept this long.")
+    audit_retention: Duration = Field(timedelta(days=90), description="Retention of audit records in the database.")
     audit_size: Size = Field(
         2**30,
-        description="Audit records in the database take this much at most: above it the oldest of the caller with most go "
-        "before their time; an Event warns at four fifths. Refusals of callers without a known credential are bounded apart. "
-        "A size such as 1Gi.",
+        description="Maximum size of the audit records in the database, such as 1Gi. Above it the hub removes the oldest "
+        "records of the caller with the most records before --audit-retention ends. An Event warns at 80 %. "
+        "Rejected requests without a known credential have a separate limit.",
     )
 
 
 class RetentionSettings(SettingsGroup):
-    """History, and what is removed because it waited too long."""
+    """History and retention."""
 
     history_retention: NoDuration = Field(
         timedelta(days=30),
@@ -67,15 +93,15 @@ class RetentionSettings(SettingsGroup):
     )
     history_size: Size = Field(
         2**30,
-        description="The change log, which the past is read from, takes this much at most: above it the oldest goes before its "
-        "time, but nothing younger than --watch-window. A size such as 1Gi.",
+        description="Maximum size of the change log, from which the history is read, such as 1Gi. Above it the hub removes "
+        "the oldest history early, but nothing younger than --watch-window.",
     )
     disk_reserve: Size = Field(
         256 * 2**20,
-        description="When less than this is free for an embedded database, the oldest history goes before its time; at twice "
-        "as much operators are warned. A size such as 256Mi; 0: neither.",
+        description="Free disk space below which a hub on SQLite removes its oldest history early, such as 256Mi. Operators "
+        "are warned when less than twice this space is free. 0: off.",
     )
     pending_requests: Duration = Field(
         timedelta(hours=24),
-        description="Certificate requests that nobody decides, and approved ones that nobody signs, are kept this long.",
+        description="Retention of certificate requests that are not decided, and of approved ones that are not signed.",
     )

@@ -10,33 +10,34 @@ from hub.settings.fields import SECRET, Duration, NoDuration, SettingsGroup
 
 
 class AuthoritySettings(SettingsGroup):
-    """The hub's CAs, and what the doors show."""
+    """CA keys, CA rotation and the serving certificate."""
 
     ca_key_place: Literal["file", "database", "secret"] = Field(
         "file",
-        description="Where the keys of the hub's CAs are kept. file: beside the other keys, for this user alone; database: "
-        "there, sealed with the key for Secrets, which is never in it; secret: in --ca-key-secret. One in files moves over.",
+        description="Where the hub stores the private keys of its CAs. file: in the keys directory, readable by the hub's "
+        "user only; database: encrypted with the key for Secrets, which is never stored in the database; "
+        "secret: in --ca-key-secret. A key in a file is moved to the new place.",
     )
     ca_key_secret: str | None = Field(
         None,
-        description="NAMESPACE/NAME of the Secret for --ca-key-place secret, in the cluster that the hub runs in.",
+        description="NAMESPACE/NAME of the Secret for --ca-key-place secret, in the cluster in which the hub runs.",
     )
     ca_rotation_patience: NoDuration = Field(
         timedelta(hours=24),
-        description="A change of CA waits this long in each phase for agents that are away, and for certificates "
-        "of the old CA that operators have. Later an agent comes back with its recovery certificate; `hubctl ca proceed` "
-        "does not wait.",
+        description="Time for which each phase of a CA change waits for absent agents, and for operators' certificates of "
+        "the old CA. After it an absent agent reconnects with its recovery certificate. `hubctl ca proceed` "
+        "ends the wait.",
     )
     serving_cert_file: Path | None = Field(
         None,
-        description="The certificate that both doors show, in PEM with the chain after it, in place of one that the hub makes. "
-        "Read again whenever it changes.",
+        description="Serving certificate of both doors, in PEM, followed by its chain. It replaces the one that the hub "
+        "issues. Reloaded when the file changes.",
     )
-    serving_key_file: Path | None = Field(None, description="Its private key in PEM.")
+    serving_key_file: Path | None = Field(None, description="Private key of --serving-cert-file, in PEM.")
     serving_ca_file: Path | None = Field(
         None,
-        description="The CAs (PEM) by which --serving-cert-file is trusted: agents and kubeconfigs are told them beside the "
-        "hub's own, which sign client certificates. Read again whenever it changes.",
+        description="CA certificates (PEM) that verify --serving-cert-file. The hub distributes them to agents and "
+        "kubeconfigs in addition to its own CA, which signs client certificates. Reloaded when the file changes.",
     )
 
     @field_validator("ca_key_secret")
@@ -57,35 +58,40 @@ class AuthoritySettings(SettingsGroup):
 
 
 class LifetimeSettings(SettingsGroup):
-    """Validities, retention, deadlines."""
+    """Validity periods, retention and deadlines."""
 
     agent_lifetime: Duration = Field(timedelta(days=30), description="Validity of an agent's certificate.")
-    recovery_lifetime: Duration = Field(timedelta(days=90), description="Validity of the recovery certificate beside it.")
+    recovery_lifetime: Duration = Field(timedelta(days=90), description="Validity of an agent's recovery certificate.")
     recovery: Literal["automatic", "manual"] = Field(
         "automatic",
-        description="Whether an agent whose certificate expired while it was off comes back with its recovery certificate by "
-        "itself, or waits for `hubctl certificate approve`.",
+        description="automatic: an agent whose certificate expired while it was offline reconnects with its recovery "
+        "certificate. manual: it waits for `hubctl certificate approve`.",
     )
-    bootstrap_lifetime: Duration = Field(timedelta(hours=1), description="Validity of a bootstrap credential, unless it says.")
-    serving_lifetime: Duration = Field(timedelta(days=365), description="Validity of the doors' certificate.")
+    bootstrap_lifetime: Duration = Field(
+        timedelta(hours=1), description="Validity of a bootstrap credential that specifies none."
+    )
+    serving_lifetime: Duration = Field(timedelta(days=365), description="Validity of the serving certificate of both doors.")
     ca_lifetime: Duration = Field(timedelta(days=3650), description="Validity of the hub's CA.")
-    watch_window: Duration = Field(timedelta(hours=1), description="A watch can resume from changes as old as this.")
-    event_lifetime: Duration = Field(timedelta(hours=1), description="Events are kept this long after they were last seen.")
-    finished_requests: Duration = Field(timedelta(hours=1), description="Decided certificate requests are kept this long.")
+    watch_window: Duration = Field(
+        timedelta(hours=1), description="Time for which a watch can resume from an old resourceVersion."
+    )
+    event_lifetime: Duration = Field(timedelta(hours=1), description="Retention of Events after they were last observed.")
+    finished_requests: Duration = Field(timedelta(hours=1), description="Retention of decided certificate requests.")
     ended_credentials: Duration = Field(
         timedelta(days=30),
-        description="Bootstrap credentials that expired or were revoked, and the record of their uses, are kept this long.",
+        description="Retention of expired or revoked bootstrap credentials, with the record of their uses.",
     )
     deletion_deadline: Duration = Field(
         timedelta(hours=1),
-        description="What belongs to a deleted cluster goes in the order of its priorities; after this long all of it at once, "
-        "an operator is told, and its certificates are revoked at the latest. "
-        "Nothing is given up but with `hubctl delete cluster NAME --force`.",
+        description="Objects of a deleted cluster are removed in the order of their priorities. After this time the hub "
+        "removes the rest at once, notifies operators and revokes the cluster's certificates. Only `hubctl "
+        "delete cluster NAME --force` abandons objects that cannot be removed.",
     )
     start_timeout: Duration = Field(
         timedelta(seconds=60),
-        description="Opening and migrating the database may take this long, and everything until the doors open twice as long.",
+        description="Maximum time to open and migrate the database. The complete start, until the doors accept connections, "
+        "may take twice as long.",
     )
     livez_grace: NoDuration = Field(
-        timedelta(), description="For this long after a start /livez passes over what has not finished starting."
+        timedelta(), description="Time after the start in which /livez ignores components that are still starting."
     )

@@ -1,4 +1,4 @@
-"""Registration of clusters, heartbeats, and what follows from silence."""
+"""Registration of clusters, heartbeats, and actions on silent clusters."""
 
 import re
 from datetime import timedelta
@@ -15,49 +15,52 @@ _GLOB = re.compile(r"[a-z0-9*?\[\]!-]+")
 
 
 class Clusters(SettingsGroup):
-    """What applies to every cluster."""
+    """Registration and heartbeats."""
 
     auto_approve: Words = Field(
         (),
-        description="Cluster names, as globs, that are accepted and whose first certificate is approved without a human. "
+        description="Globs of cluster names that are accepted, and whose first certificate is approved, automatically. "
         "Empty: every cluster waits for `hubctl accept` and `hubctl certificate approve`.",
     )
     join_labels: Words = Field(
         (),
-        description="Labels that an agent may set when its cluster joins: keys, or prefix/* for all of a prefix. Those of "
-        "open-cluster-management.io, kubernetes.io and k8s.io are never an agent's. Empty: none.",
+        description="Labels that an agent may set when its cluster joins: keys, or prefix/* for all keys of a prefix. "
+        "Agents can never set labels of open-cluster-management.io, kubernetes.io and k8s.io. Empty: none.",
     )
     default_cluster_set: bool = Field(
         True,  # noqa: FBT003 - a field's default
-        description="The cluster sets default and global are there, and clusters without a set are put into default "
-        "(Open Cluster Management's gate DefaultClusterSet).",
+        description="Create the cluster sets default and global, and add clusters without a set to default (Open Cluster "
+        "Management's feature gate DefaultClusterSet).",
     )
     cluster_profiles: bool = Field(
         False,  # noqa: FBT003 - a field's default
-        description="Accepted clusters are shown as ClusterProfiles (multicluster.x-k8s.io) where their sets are bound "
-        "(Open Cluster Management's gate ClusterProfile).",
+        description="Publish accepted clusters as ClusterProfiles (multicluster.x-k8s.io) in the namespaces to which their "
+        "sets are bound (Open Cluster Management's feature gate ClusterProfile).",
     )
     default_lease_duration: Duration = Field(
-        timedelta(seconds=60), description="A new cluster's lease. Silence of five leases makes its availability Unknown."
+        timedelta(seconds=60),
+        description="Lease duration of a new cluster. The hub sets a cluster to Unknown after five lease durations without "
+        "a beat.",
     )
     beat_interval: Duration = Field(
-        timedelta(seconds=10), description="How often agents beat; more often for clusters with a shorter lease."
+        timedelta(seconds=10),
+        description="Interval at which agents send beats. Agents of clusters with a shorter lease duration use that.",
     )
     beats_per_second: float = Field(
         35.0,
         ge=0,
-        description="Where all agents of a replica would beat more often than this all together, each is told to beat "
-        "more seldom, down to twice a lease. 0: they beat at their interval, however many they are.",
+        description="Maximum number of beats per second that one replica receives from all its agents together. Above it "
+        "the hub increases the agents' beat interval, to at most half of the lease duration. 0: no limit.",
     )
     flush_window: Duration = Field(
         timedelta(seconds=1),
-        description="Heartbeats are collected this long, then stored in one statement and acknowledged. At most 4s: agents "
-        "leave a hub that has not acknowledged a heartbeat for 5s.",
+        description="Time for which beats are collected before the hub stores them in one statement and acknowledges them. "
+        "At most 4s: agents leave a hub that has not acknowledged a beat for 5s.",
     )
 
     standby_interval: Duration = Field(
         timedelta(minutes=10),
-        description="An agent that reports to another hub and holds this one in reserve says so this often.",
+        description="Interval at which an agent confirms its standby registration at a hub that is not its owner.",
     )
 
     @field_validator("join_labels")
@@ -98,46 +101,52 @@ class Clusters(SettingsGroup):
 
 
 class AvailabilitySettings(SettingsGroup):
-    """Clock skew, taints, flaps, the brake, stale clusters."""
+    """Clock skew, taints, damping, the brake and stale clusters."""
 
     clock_skew_limit: NoDuration = Field(
         timedelta(),
-        description="A cluster whose clock is so far from the hub's is reported as out of sync; nothing else follows. 0s: five "
-        "of its lease durations.",
+        description="Difference between the clocks of hub and cluster above which the cluster is reported as out of sync. "
+        "It has no other effect. 0s: five lease durations of the cluster.",
     )
     taint_delay: NoDuration = Field(
         timedelta(seconds=30),
-        description="A silent cluster is tainted, and its alarm told, this long after its availability became Unknown: what "
-        "else falls silent meanwhile may put on the brake.",
+        description="Time from the change of a cluster's availability to Unknown until the cluster is tainted and its alarm "
+        "is raised. Other clusters that become silent in this time can still activate the brake.",
     )
     flap_threshold: Count = Field(
-        3, description="A cluster that ceases to be Available so often within --flap-window flaps. 0: none does."
+        3,
+        description="Number of times that a cluster must lose its availability within --flap-window to count as flapping. "
+        "0: no damping.",
     )
-    flap_window: Duration = Field(timedelta(hours=1), description="See --flap-threshold.")
+    flap_window: Duration = Field(timedelta(hours=1), description="Time window for --flap-threshold.")
     flap_hold: NoDuration = Field(
         timedelta(minutes=5),
-        description="Taints and alarms of a cluster that flaps follow its availability when that has held for so long. Unknown "
-        "is never delayed.",
+        description="Time for which a flapping cluster's availability must stay unchanged before taints and alarms follow "
+        "it. The change to Unknown is never delayed.",
     )
     brake_share: float = Field(
         0.2,
         ge=0,
         le=1,
-        description="When more than this share of the living fleet, and --brake-clusters, fall silent within --brake-window, "
-        "taints, stale marks and removals are held until most are back, or until `hubctl release-brake`. 0: no brake.",
+        description="Share (0 to 1) of the clusters that were not silent before; the brake activates when more of them, and "
+        "at least --brake-clusters, become silent within --brake-window. It postpones taints, stale marks and "
+        "removals until most are back or `hubctl release-brake` runs. 0: off.",
     )
-    brake_clusters: Count = Field(10, description="See --brake-share: so many clusters at least.")
-    brake_window: Duration = Field(timedelta(minutes=10), description="See --brake-share.")
+    brake_clusters: Count = Field(
+        10, description="Minimum number of silent clusters that activates the brake, in addition to --brake-share."
+    )
+    brake_window: Duration = Field(timedelta(minutes=10), description="Time window for --brake-share and --brake-clusters.")
     stale_after: NoDuration = Field(
-        timedelta(), description="A cluster that is silent for so long is marked as stale. 0s: none is."
+        timedelta(), description="Time of silence after which a cluster is marked as stale. 0s: never."
     )
     stale_removal_after: NoDuration = Field(
         timedelta(),
-        description="A cluster that is silent for so long is removed, but never earlier after its mark than the difference to "
-        "--stale-after. What holds its add-ons holds it too, as when it is deleted by hand. 0s: none is.",
+        description="Time of silence after which a stale cluster is deleted. The time from the mark to the deletion is at "
+        "least --stale-removal-after minus --stale-after. As with `hubctl delete`, finalizers of its add-ons "
+        "delay the removal. 0s: never.",
     )
     transition_retention: Duration = Field(
-        timedelta(days=90), description="Every change of a cluster's availability is kept this long, with its reason."
+        timedelta(days=90), description="Retention of the changes of a cluster's condition Available, with their reasons."
     )
 
     @field_validator("stale_removal_after")

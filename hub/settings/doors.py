@@ -12,48 +12,55 @@ from machinery.runtime.directory import default_data_dir
 
 
 class Places(SettingsGroup):
-    """What a hub is made of, and where it is found."""
+    """Data directory, database, addresses and keys."""
 
     data_dir: Path = Field(
         default_factory=default_data_dir,
-        description="Where the hub keeps its database, CA, certificates and the admin kubeconfig. Made at the first start.",
+        description="Directory for the database, CA, certificates and the admin kubeconfig. The hub creates it at the first "
+        "start.",
     )
     database_url: SecretStr | None = Field(
-        None, description="SQLAlchemy URL of the database. Without it: SQLite in the data directory."
+        None, description="SQLAlchemy URL of the database. Default: SQLite in the data directory."
     )
-    grpc_listen: ListenAddress = Field(Address("127.0.0.1", 8443), description="Where agents connect: host:port.")
+    grpc_listen: ListenAddress = Field(
+        Address("127.0.0.1", 8443), description="Listen address of the gRPC door, to which agents connect: host:port."
+    )
     https_listen: ListenAddress = Field(
-        Address("127.0.0.1", 6443), description="Where hubctl, kubectl and consoles connect: host:port."
+        Address("127.0.0.1", 6443),
+        description="Listen address of the HTTPS door, to which hubctl, kubectl and consoles connect: host:port.",
     )
     grpc_advertised: ListenAddress | None = Field(
         None,
-        description="How agents reach --grpc-listen from where they are: host[:port]. Written into bootstrap kubeconfigs and "
-        "into the serving certificate. Without it: the listening address.",
+        description="Address at which agents reach --grpc-listen: host[:port]. It is written into bootstrap kubeconfigs and "
+        "the serving certificate. Default: the listen address.",
     )
     https_advertised: ListenAddress | None = Field(
         None,
-        description="How operators and tools reach --https-listen: host[:port]. Written into every kubeconfig and into the "
-        "serving certificate. Without it: the listening address.",
+        description="Address at which operators and tools reach --https-listen: host[:port]. It is written into kubeconfigs "
+        "and the serving certificate. Default: the listen address.",
     )
     replica_name: str | None = Field(
         None,
-        description="Which replica of the hub this is, the same after every restart. Without it: POD_NAME of the environment, "
-        "else the host's name; on SQLite a name that the data directory keeps.",
+        description="Name of this replica; it must stay the same after a restart. Default: the environment variable "
+        "POD_NAME, else the host name; with SQLite a name that is stored in the data directory.",
     )
     admin_kubeconfig_secret: str | None = Field(
         None,
-        description="NAMESPACE/NAME of a Secret in the cluster that the hub runs in (or that --management-cluster names), "
-        "where the administrator's kubeconfig is kept right too, under `kubeconfig`, with what it trusts under `ca.crt`.",
+        description="NAMESPACE/NAME of a Secret to which the hub also writes the admin kubeconfig (key `kubeconfig`) and "
+        "its CA certificates (key `ca.crt`). The Secret is in the cluster in which the hub runs, or in "
+        "--management-cluster.",
     )
     keys_dir: Path | None = Field(
         None,
-        description="Folder with the keys that all replicas share: ca.crt, ca.key, secrets.key and token-*.key, as "
-        "`hub keys create` makes them; only read. Without it: the data directory, where the first start of all makes them.",
+        description="Directory with the keys that all replicas share: ca.crt, ca.key, secrets.key and token-*.key, as "
+        "created by `hub keys create`. The hub only reads it. Default: the data directory, in which the first "
+        "start creates the keys.",
     )
     secrets_key_file: Path | None = Field(
         None,
-        description="Keys that encrypt Secrets in the database, 32 bytes in base64 on each line: the first encrypts, all "
-        "decrypt. Replicas share one file. Without it: secrets.key beside the other keys.",
+        description="File with the keys that encrypt Secrets in the database, one key of 32 bytes in base64 per line. The "
+        "first key encrypts, all keys decrypt. Replicas share one file. Default: secrets.key in the keys "
+        "directory.",
     )
 
     @field_validator("admin_kubeconfig_secret")
@@ -83,34 +90,37 @@ MAX_SUFFIX = 200
 
 
 class ExternalTrustSettings(SettingsGroup):
-    """Names of the hub, and credentials of others that it believes."""
+    """Names of the hub and external trust."""
 
     client_ca_file: Path | None = Field(
         None,
-        description="CAs of others, in PEM, whose client certificates open the HTTPS door too: for people and tools, never for "
-        "agents. Read again whenever it changes.",
+        description="External CA certificates (PEM) whose client certificates are accepted at the HTTPS door, for users and "
+        "tools, never for agents. Reloaded when the file changes.",
     )
     client_ca_groups: Words = Field(
         (),
-        description="The groups (O) that count in certificates of --client-ca-file; all others in them are left out. "
-        "Names that begin with system: never count.",
+        description="Groups (O) that are taken from certificates of --client-ca-file. All others are ignored, and always "
+        "those that begin with system:.",
     )
     api_group_suffix: str = Field(
         GROUP_SUFFIX,
-        description="What the hub's API groups end in: cluster., addon. and hub. come before it. Fixed at the first start; "
-        "another one than the default lets several hubs' groups be told apart, and shuts out OCM's own agents.",
+        description="Suffix of the hub's API groups, after cluster., addon. and hub. It is fixed at the first start. A "
+        "value other than the default makes the groups of several hubs distinct, but OCM's own agents cannot "
+        "connect.",
     )
     management_cluster: str | None = Field(
         None,
-        description="The Kubernetes cluster that has the hub as an aggregated API server: a kubeconfig for it, or the word "
-        "in-cluster. Its front proxy is believed, its tokens and its rights count for those whom it knows.",
+        description="Kubernetes cluster that serves the hub as an aggregated API server: a kubeconfig file, or in-cluster. "
+        "The hub trusts its front proxy, and authenticates and authorizes its users by TokenReview and "
+        "SubjectAccessReview.",
     )
     https_proxies: Words = Field(
         (),
-        description="Networks (CIDR) of balancers before the HTTPS door that send the PROXY protocol, version 1 or 2: the "
-        "addresses that they name count in limits and audit records. A header from anybody else ends the connection.",
+        description="Networks (CIDR) of load balancers in front of the HTTPS door that send the PROXY protocol, version 1 "
+        "or 2. The client addresses in its header are used for limits and audit records. A header from any "
+        "other address closes the connection.",
     )
-    serving_names: Words = Field((), description="More host names and addresses for the serving certificate.")
+    serving_names: Words = Field((), description="Additional host names and addresses for the serving certificate.")
 
     @field_validator("api_group_suffix")
     @classmethod

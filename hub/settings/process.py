@@ -14,34 +14,34 @@ from machinery.observability.logs import LogFormat
 
 
 class ProcessSettings(SettingsGroup):
-    """Stops, the age of sessions, logs."""
+    """Shutdown, age of sessions and logs."""
 
     shutdown_delay: NoDuration = Field(
-        timedelta(), description="After SIGTERM everything is served this long while /readyz already fails."
+        timedelta(), description="Time after SIGTERM for which the hub serves all requests while /readyz already fails."
     )
     shutdown_send_retry_after: bool = Field(
         True,  # noqa: FBT003 - a field's default
-        description="true: once the delay is over new requests are told to try again (429, UNAVAILABLE) until the others are "
-        "done; false: the listeners close at once.",
+        description="true: after --shutdown-delay new requests are rejected with a retry hint (429, UNAVAILABLE) until the "
+        "open ones are finished; false: the listeners close at once.",
     )
     connection_age: NoDuration = Field(
         timedelta(hours=1),
-        description="An agent whose session is about this old (up to a fifth less) is asked to open the next one, wherever the "
-        "load balancer leads it. 0s: never.",
+        description="Age of a session, shortened by a random part of up to 20 %, at which the hub asks the agent to open a "
+        "new one, so that the load balancer can choose a replica again. 0s: never.",
     )
     connection_age_grace: Duration = Field(
-        timedelta(minutes=5), description="It has this long to do so; then the session ends."
+        timedelta(minutes=5), description="Time that an agent has to open the new session; then the hub ends the old one."
     )
     shutdown_grace: Duration = Field(
-        timedelta(seconds=10), description="Watches and agents' sessions are ended evenly within this time at a stop."
+        timedelta(seconds=10), description="Time over which the hub spreads the end of watches and sessions when it stops."
     )
     debug_socket: Path | None = Field(
         None,
-        description="Unix socket that tells what the hub does right now (stacks, queues, sessions), to its user alone. "
-        "Without it: only SIGUSR1 tells, in the log.",
+        description="Path of a Unix socket that returns stacks, queues and sessions of the process, to the hub's user only. "
+        "Without it only SIGUSR1 writes them, to the log.",
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least that is logged.")
-    log_format: LogFormat = Field(LogFormat.JSON, description="json: a line per event for machines; console: for people.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Minimum level of log messages.")
+    log_format: LogFormat = Field(LogFormat.JSON, description="json: one JSON line per event; console: readable text.")
 
 
 class MetricsSettings(SettingsGroup):
@@ -49,12 +49,12 @@ class MetricsSettings(SettingsGroup):
 
     metrics_listen: ListenAddress | None = Field(
         None,
-        description="Where Prometheus may scrape /metrics in plain HTTP, without credentials: host:port. Without it: only on "
-        "the HTTPS door, where the group system:monitoring may.",
+        description="Address that serves /metrics in plain HTTP without credentials: host:port. Without it the metrics are "
+        "only at the HTTPS door, for the group system:monitoring.",
     )
     metrics_per_cluster: bool = Field(
         False,  # noqa: FBT003 - a field's default
-        description="true: also metrics that have a series for each cluster; their number grows with the fleet.",
+        description="true: also export metrics with one time series per cluster. Their number grows with the fleet.",
     )
 
     @field_validator("metrics_listen")
@@ -66,51 +66,55 @@ class MetricsSettings(SettingsGroup):
 
 
 class Telemetry(SettingsGroup):
-    """Off by default; needs the extra `tracing`."""
+    """Tracing (off by default; requires the extra `tracing`)."""
 
     trace_endpoint: Annotated[str | None, AfterValidator(lambda text: telemetry.endpoint(text) if text else None)] = Field(
         None,
-        description="Collector that takes traces by OTLP over gRPC, such as http://collector:4317. Without it there are none. "
-        "What OpenTelemetry reads from OTEL_EXPORTER_OTLP_* and OTEL_RESOURCE_ATTRIBUTES counts too.",
+        description="Collector that receives traces by OTLP over gRPC, such as http://collector:4317. Without it there are "
+        "no traces. The variables OTEL_EXPORTER_OTLP_* and OTEL_RESOURCE_ATTRIBUTES of OpenTelemetry apply too.",
     )
     trace_share: float = Field(
         1.0,
         ge=0,
         le=1,
-        description="The share of traces that is recorded. Hub and agents that have the same share record the same traces.",
+        description="Share of traces that is recorded (0 to 1). Hub and agents with the same share record the same traces.",
     )
 
 
 class Election(SettingsGroup):
-    """The lock, and its timings."""
+    """Leader election."""
 
     leader_elect_resource_lock: Literal["database", "kubernetes"] = Field(
         "database",
-        description="What replicas compete for: a row of their database, or a Lease of the cluster that they run in (or that "
-        "--management-cluster names). Replicas that compete for different ones depose each other, but never do two write.",
+        description="Lock of the leader election: a row of the hub's database, or a Lease of the cluster in which the hub "
+        "runs (or of --management-cluster). Use the same lock on all replicas: otherwise leaders replace each "
+        "other, although two never write at the same time.",
     )
     leader_elect_resource_name: str | None = Field(
         None,
-        description="Name of the Lease: the same on all replicas of one hub. Without it: that of the Deployment or StatefulSet "
-        "that the pod belongs to. The database's row has no name to choose.",
+        description="Name of the Lease, the same on all replicas of a hub. Default: the name of the pod's Deployment or "
+        "StatefulSet. Not used with the database lock.",
     )
     leader_elect_resource_namespace: str | None = Field(
-        None, description="Where the Lease is. Without it: POD_NAMESPACE, as the downward API gives it."
+        None, description="Namespace of the Lease. Default: the environment variable POD_NAMESPACE, set by the downward API."
     )
     leader_elect_lease_duration: Duration = Field(
         KUBERNETES.lease,
-        description="A replica that died is followed by another after this long; at a clean stop within half a second. For a "
-        "database that is away for a minute now and then: 137s, with a renew deadline of 107s and a retry period of 26s.",
+        description="Time after which another replica takes over from a failed leader; after a clean stop it takes half a "
+        "second. To tolerate database outages of one minute: 137s, with a renew deadline of 107s and a retry "
+        "period of 26s.",
     )
     leader_elect_renew_deadline: Duration = Field(
         KUBERNETES.renew_deadline,
-        description="A leader that cannot reach the lock for this long leads no more. Shorter than the lease duration.",
+        description="Time after which a leader that cannot renew the lock stops leading. Must be shorter than the lease "
+        "duration.",
     )
     leader_elect_retry_period: Duration = Field(
-        KUBERNETES.retry, description="How often the leader renews the lock, and anybody tries again after a failure."
+        KUBERNETES.retry,
+        description="Interval at which the leader renews the lock, and at which replicas retry after a failure.",
     )
     leader_elect_poll_period: Duration = Field(
-        KUBERNETES.poll, description="How often the other replicas look whether the leader has released the lock."
+        KUBERNETES.poll, description="Interval at which the other replicas check whether the leader has released the lock."
     )
 
     @property
