@@ -10,61 +10,62 @@ DESCRIPTION = """\
 Registers this cluster with a hub and reports its state for as long as it runs.
 
 The first start needs a bootstrap kubeconfig (hubctl create bootstrap-kubeconfig). With it the agent asks the hub for a
-certificate of its own, keeps that in the secret "hub-kubeconfig-secret", and renews it in time. When the hub is away, refuses,
-or forgets, the agent goes on trying; it need never be restarted. A bootstrap kubeconfig that is replaced is noticed.
+client certificate, stores it in the Secret "hub-kubeconfig-secret", and renews it before it expires. If the hub is unavailable
+or rejects the agent, the agent retries; no restart is needed. It reloads a bootstrap kubeconfig that changes.
 
-With several bootstrap kubeconfigs it has several hubs: it reports to one, and is registered at the others as well.
+With several bootstrap kubeconfigs the agent has several hubs: it reports to one and registers at the others too.
 """
 EPILOG = """\
 Every flag can also be set in the environment (SPOKE_CLUSTER_NAME for --cluster-name) and in the file of --config
 (cluster-name: ...). Flags win over the environment, the environment over the file.
 
-Probes: /livez and /healthz tell that the process makes progress, whatever the hub does; /readyz tells that the hub has
-acknowledged a beat within the lease duration, else which step fails.
+Probes: /livez and /healthz succeed while the process makes progress, independent of the hub; /readyz succeeds if the hub has
+acknowledged a beat within the lease duration, otherwise it names the step that fails.
 """
 
 
 DOCTOR = """\
-Looks at this cluster's API server, the stored credential and the bootstrap kubeconfig, the hub's name, its port, its
-certificate and ours, its clock, and what the running agent says of acceptance and its last beat. It only looks: it opens no
-session and writes nothing. Exits with 1 when something is wrong.
+Checks this cluster's API server, the stored credential and the bootstrap kubeconfig; name resolution, port, certificate and
+clock of each hub; the client certificate; and acceptance and last beat as reported by the running agent. It is read-only and
+opens no session. Exit code: 1 if a check fails.
 """
 LEAVE = """\
-Takes this cluster out of all its hubs, and the agent's credentials out of this cluster: ends the session, tells every hub that
-gave a credential, deletes add-ons' credentials, the agent's own and its Lease. Can be called again, and goes on where it was.
+Removes this cluster from all its hubs, and the agent's credentials from this cluster: ends the session, notifies every hub that
+issued a credential, deletes the credentials of add-ons and of the agent, and its Lease. A repeated call continues where the
+last one stopped.
 
-A running agent stays away afterwards, until it is given a new bootstrap kubeconfig, started with --rejoin, or the secret
-"hub-kubeconfig-secret", which then holds nothing but the mark, is deleted. Exits with 1 when something remains to be done at
-a hub, and says what.
+A running agent then does not reconnect until it gets a new bootstrap kubeconfig, starts with --rejoin, or the Secret
+"hub-kubeconfig-secret", which then only records the departure, is deleted. Exit code: 1 if work remains at a hub; the output
+names it.
 """
 REJOIN = """\
-Has the agent register anew at its hubs, under the names that it has: ends the session, deletes the agent's credentials, and
-lets it join again with its bootstrap kubeconfig, which has to be good for that. Hubs are left as they are: the cluster stays.
-A credential that was deleted by hand does not do that: a running agent creates it again.
+Registers the agent again at its hubs under its current names: ends the session and deletes the agent's credentials; the agent
+then joins with its bootstrap kubeconfig, which must still be valid. Nothing changes at the hubs: the cluster stays there.
+Deleting the credential by hand has no such effect, because a running agent creates it again.
 """
 STATUS = """\
-Prints the cluster and the agent's name, what this process is to the agent, the hub that it reports to and why, every hub of its
-list with its state and the end of its credential, the last beat, and the last decisions. It asks the running agent at
---health-listen, and reads the agent's secrets, which it also does when no agent answers. No key is shown.
+Prints the cluster name and agent id, the role of this process in leader election, the owner hub and the reason for its choice,
+each hub of the list with its state and the expiry of its credential, the last beat, and the last decisions. It queries the
+running agent at --health-listen and reads the agent's Secrets, also if no agent answers. It prints no keys.
 
-Exits with 0 when the agent is ready or stands by, 1 when it is not ready, 3 when none answers.
+Exit codes: 0 the agent is ready or on standby, 1 it is not ready, 3 no agent answers.
 """
 IN_CLUSTER = """\
-Give it the settings that `spoke run` has, by the same flags, environment or file. In a cluster:
+Use the same settings as for `spoke run`: flags, environment or file. In a cluster:
 
   kubectl -n open-cluster-management-agent exec deploy/spoke -- spoke {command}
 """
 
 
 GROUPS = {
-    "bootstrap_kubeconfig": "where the hub and the cluster are",
-    "hub_timeout": "which of several hubs has the session",
-    "hub_keepalive": "how the hub is reached",
+    "bootstrap_kubeconfig": "hubs and clusters",
+    "hub_timeout": "choice of the hub",
+    "hub_keepalive": "connection to the hub",
     "cluster_name": "names",
-    "component_namespace": "the credential",
-    "cluster_healthcheck_period": "what is reported",
+    "component_namespace": "credentials",
+    "cluster_healthcheck_period": "reported status",
     "addon_kubeclient_registration_auth": "add-ons",
-    "rejoin": "the process",
+    "rejoin": "process",
 }
 """Titles in the help, by the first setting of each group."""
 REPEATABLE = ("bootstrap_kubeconfig", "bootstrap_kubeconfig_secret")
@@ -81,19 +82,19 @@ def parser() -> argparse.ArgumentParser:
         return made
 
     command("run", "register this cluster with a hub and report its state", DESCRIPTION, EPILOG)
-    well = "walk the path from this cluster to its hubs, and say what is wrong and what to do"
+    well = "check the connection from this cluster to its hubs, and suggest how to fix errors"
     command("doctor", well, DOCTOR, IN_CLUSTER.format(command="doctor"))
-    status = command(
-        "status", "say what the agent does, and how it stands with its hubs", STATUS, IN_CLUSTER.format(command="status")
-    )
-    status.add_argument("-o", "--output", choices=("text", "json", "yaml"), default="text", help="text, json or yaml")
-    leave = command("leave", "take this cluster out of its hubs", LEAVE, IN_CLUSTER.format(command="leave"))
+    status = command("status", "show the state of the agent and its hubs", STATUS, IN_CLUSTER.format(command="status"))
+    status.add_argument("-o", "--output", choices=("text", "json", "yaml"), default="text", help="output format")
+    leave = command("leave", "remove this cluster from its hubs", LEAVE, IN_CLUSTER.format(command="leave"))
     leave.add_argument(
-        "--timeout", default="30s", metavar="TIME", help="for the agent to stop, and for each hub to answer (30s)"
+        "--timeout", default="30s", metavar="TIME", help="maximum time for the agent to stop, and for each hub to answer (30s)"
     )
-    rejoin = command("rejoin", "have the agent register anew", REJOIN, IN_CLUSTER.format(command="rejoin"))
-    rejoin.add_argument("--timeout", default="30s", metavar="TIME", help="for the agent to stop (30s)")
-    leave.add_argument("--force", action="store_true", help="delete everything here, also where a hub could not be told")
+    rejoin = command("rejoin", "register the agent again", REJOIN, IN_CLUSTER.format(command="rejoin"))
+    rejoin.add_argument("--timeout", default="30s", metavar="TIME", help="maximum time for the agent to stop (30s)")
+    leave.add_argument(
+        "--force", action="store_true", help="delete everything in this cluster, even if a hub could not be notified"
+    )
     return top
 
 
