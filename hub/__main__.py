@@ -20,14 +20,14 @@ NO_FLAGS = frozenset({"database_url"})
 """Settings without a flag: they may hold a password, and every user can read a process's command line."""
 
 EPILOG = f"""
-Every flag is also an environment variable ({ENVIRONMENT_PREFIX}GRPC_LISTEN for --grpc-listen) and a key of the YAML file that
---config names (grpc_listen); flags win over the environment, and that over the file. Durations are written 500ms, 60s, 5m,
-1h30m, 30d. The database's URL may hold a
-password, so it has no flag: HUB_DATABASE_URL or database_url, without it SQLite in the data directory.
+Every flag is also an environment variable ({ENVIRONMENT_PREFIX}GRPC_LISTEN for --grpc-listen) and a key of the YAML file of
+--config (grpc_listen). Flags override the environment, the environment overrides the file. Durations are written 500ms, 60s,
+5m, 1h30m, 30d. The database URL may contain a password, so it has no flag: set HUB_DATABASE_URL or database_url. Default:
+SQLite in the data directory.
 
-The first start makes the data directory with the database, the CA, the serving certificate and admin.kubeconfig; use that with
-hubctl or kubectl. SIGTERM or SIGINT stops the hub cleanly, a second one at once. SIGUSR1 writes into the log what the hub
-does right now; SIGUSR2 has everything logged, and a second one takes that back.
+The first start creates the data directory with the database, the CA, the serving certificate and admin.kubeconfig, which
+hubctl and kubectl can use. SIGTERM or SIGINT stops the hub gracefully, a second signal immediately. SIGUSR1 logs stacks,
+queues and sessions of the process. SIGUSR2 sets the log level to debug, a second one restores it.
 """
 
 
@@ -89,7 +89,7 @@ def _default(default: Any) -> str:
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="YAML file with settings.")
 @_settings_options
 def serve(config: Path | None, **flags: Any) -> None:
-    """Serve agents over gRPC and operators over HTTPS until told to stop."""
+    """Serve agents over gRPC and operators over HTTPS until SIGTERM or SIGINT."""
     with _errors_exit_with(2):
         settings = load(flags, config)
     from hub import serve as composition_root  # noqa: PLC0415 - help and settings errors come at once
@@ -101,13 +101,13 @@ def serve(config: Path | None, **flags: Any) -> None:
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="YAML file with settings.")
 @_settings_options
 def doctor(config: Path | None, **flags: Any) -> None:
-    """Look at all that a hub stands on, and at its doors from outside, and say what to do where it is not well.
+    """Check the installation of a hub and both doors, and suggest how to fix errors.
 
-    Run it where the hub runs, with the hub's settings; the hub may run meanwhile, and nothing is changed. It looks at the data
-    directory, the disk, the keys, the database with its schema, clock, replicas and leader, at both doors by the addresses that
-    are advertised (names, certificates, whoever ends TLS before the hub), and asks the HTTPS door as the administrator.
+    Run it on the hub's machine with the hub's settings. It is read-only, and the hub may be running. It checks the data
+    directory, the disk, the keys, the database (schema, clock, replicas and leader), and both doors at their advertised
+    addresses (names, certificates, proxies that terminate TLS), and sends a request to the HTTPS door as the administrator.
 
-    Exit codes: 0 all is well, or there are but warnings; 1 something is broken; 2 the settings are wrong.
+    Exit codes: 0 no errors, possibly warnings; 1 a check failed; 2 the settings are invalid.
     """
     with _errors_exit_with(2):
         settings = load(flags, config)
@@ -124,9 +124,9 @@ def doctor(config: Path | None, **flags: Any) -> None:
     "--passphrase-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Seal the hub's keys into the backup, with the first line of this file.",
+    help="Include the hub's keys in the backup, encrypted with the first line of this file.",
 )
-@click.option("--without-keys", is_flag=True, help="Leave the hub's keys out: they are kept elsewhere.")
+@click.option("--without-keys", is_flag=True, help="Exclude the hub's keys; keep a copy of them elsewhere.")
 def backup(
     file: Path,
     *,
@@ -135,10 +135,10 @@ def backup(
     passphrase_file: Path | None,
     without_keys: bool,
 ) -> None:
-    r"""Write all that the hub knows, as it is at one instant, to FILE, while it goes on.
+    r"""Write a consistent backup of the hub to FILE while the hub is running.
 
-    The file can be restored into either database. Secrets in it are sealed as they are in the database; the keys are in it only
-    with a passphrase. No file is overwritten.
+    The backup can be restored into SQLite or PostgreSQL. Secrets in it stay encrypted as in the database. It contains the
+    keys only with --passphrase-file. An existing file is not overwritten.
 
     \b
     Examples:
@@ -156,7 +156,10 @@ def backup(
 @_config
 @_data_dir
 @click.option(
-    "--passphrase-file", type=click.Path(path_type=Path), metavar="FILE", help="What the keys in the backup are sealed with."
+    "--passphrase-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File with the passphrase that decrypts the keys in the backup.",
 )
 @click.option(
     "--crl",
@@ -164,18 +167,24 @@ def backup(
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="A revocation list that the hub published after the backup, PEM or DER. May be repeated, once per CA.",
+    help="Certificate revocation list (PEM or DER) that the hub published after the backup. May be repeated, once per CA.",
 )
 @click.option(
     "--readopt",
     type=click.Choice(["automatic", "approval", "never"]),
     default="automatic",
     show_default=True,
-    help="Whether agents come back whose certificates are newer than the backup.",
+    help="How agents are readmitted whose certificates were issued after the backup.",
 )
-@click.option("--replace", is_flag=True, help="Put it in the place of the hub that the database has.")
-@click.option("--unverified", is_flag=True, help="Restore a backup without keys though nothing shows that nobody changed it.")
-@click.option("--revision-above", type=click.IntRange(min=0), default=0, metavar="N", help="A revision that was served.")
+@click.option("--replace", is_flag=True, help="Replace the hub that exists in the database.")
+@click.option("--unverified", is_flag=True, help="Restore a backup without keys even if its integrity cannot be verified.")
+@click.option(
+    "--revision-above",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Lower bound for new resourceVersions: a revision that the lost hub served.",
+)
 def restore(
     file: Path,
     *,
@@ -188,11 +197,11 @@ def restore(
     unverified: bool,
     revision_above: int,
 ) -> None:
-    r"""Make a hub of the backup in FILE; no hub may run on its database meanwhile.
+    r"""Restore a hub from the backup in FILE. Stop all hubs on its database first.
 
-    The hub keeps its id, its CAs and its agents. Whoever watched it lists again. Agents whose certificates were signed after
-    the backup come back with their recovery certificates. A backup without keys needs the hub's secrets.key in its place, which
-    shows that nobody has changed it. What is lost is said in the end: read it.
+    The hub keeps its id, its CAs and its agents. Watchers must list again. Agents whose certificates were signed after the
+    backup reconnect with their recovery certificates. A backup without keys requires the hub's secrets.key at its usual
+    path, which verifies the integrity of the backup. The command ends with a list of what may be lost: read it.
 
     \b
     Examples:
@@ -209,7 +218,7 @@ def restore(
 
 @main.command(name="version")
 def version_command() -> None:
-    """Say which version this is."""
+    """Print the version."""
     click.echo(f"{TITLE} {version()}")
 
 
@@ -222,10 +231,10 @@ def keys() -> None:
 @click.argument("folder", type=click.Path(path_type=Path))
 @_config
 def create(folder: Path, config: Path | None) -> None:
-    """Make the keys of a new hub in FOLDER, for --keys-dir of all its replicas.
+    """Create the keys of a new hub in FOLDER, for --keys-dir of all its replicas.
 
-    Nothing that is there is replaced. Keep a copy: without the keys the hub is lost. In Kubernetes the folder becomes a Secret:
-    kubectl create secret generic hub-keys --from-file=FOLDER
+    Existing files are not replaced. Keep a copy: a hub cannot be recovered without its keys. In Kubernetes, create a Secret
+    from the folder: kubectl create secret generic hub-keys --from-file=FOLDER
     """
     from hub.replica.installation import lifetimes_of  # noqa: PLC0415 - help comes at once
     from hub.replica.keys import create_keys  # noqa: PLC0415 - the same
@@ -240,10 +249,11 @@ def create(folder: Path, config: Path | None) -> None:
 @click.argument("folder", type=click.Path(path_type=Path))
 @_config
 def next_command(folder: Path, config: Path | None) -> None:
-    """Make the hub's next CA in FOLDER, for a hub that only reads its keys (--keys-dir).
+    """Create the hub's next CA in FOLDER, for a hub with --keys-dir.
 
-    Put the two files beside the other keys of every replica, wait until `hubctl ca rotate` finds them, and keep a copy. The hub
-    makes its next CA by itself where it can keep the key: with --ca-key-place database or secret, or when it is alone.
+    Copy the two files to the keys directory of every replica, wait until `hubctl ca rotate` finds them, and keep a copy. A
+    hub that can store the key itself creates its next CA automatically: with --ca-key-place database or secret, or with one
+    replica.
     """
     from hub.replica.installation import lifetimes_of  # noqa: PLC0415 - help comes at once
     from hub.replica.keys import create_next_authority  # noqa: PLC0415 - the same
@@ -258,7 +268,7 @@ def next_command(folder: Path, config: Path | None) -> None:
 @_data_dir
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def ca(data_dir: Path | None, arguments: tuple[str, ...]) -> None:
-    r"""Look after the hub's CA from its own machine: `hubctl ca` with the admin.kubeconfig of the data directory.
+    r"""Manage the hub's CA on the hub's machine: runs `hubctl ca` with the admin.kubeconfig of the data directory.
 
     \b
     Examples:
@@ -278,15 +288,15 @@ def ca(data_dir: Path | None, arguments: tuple[str, ...]) -> None:
 @main.command()
 @_config
 @_data_dir
-@click.option("--check", is_flag=True, help="Only say what is to be done; touch nothing.")
+@click.option("--check", is_flag=True, help="Only list pending migrations; change nothing.")
 def migrate(config: Path | None, data_dir: Path | None, check: bool) -> None:  # noqa: FBT001 - click's way
-    """Bring the database's schema up to date, as a starting hub does by itself.
+    """Migrate the database schema. A hub also does this when it starts.
 
-    Hubs on PostgreSQL may run meanwhile: this release's, and the release's before it. One that is about to migrate waits for
-    another one that does. SQLite's file is copied beside itself before it is migrated; the newest three copies are kept.
+    With PostgreSQL, hubs of this release and of the previous one may run during the migration; concurrent migrations wait
+    for each other. With SQLite, the database file is first copied to the same directory; the newest three copies are kept.
 
-    Exit codes: 0 the schema is, or is now, one that this release runs on; 1 (with --check) there is something to migrate, which
-    is listed; 2 it could not be looked at or migrated, or is too new for this release.
+    Exit codes: 0 the schema is up to date; 1 (with --check) migrations are pending; 2 the check or migration failed, or the
+    schema is too new for this release.
     """
     from hub.commands.migrate import run  # noqa: PLC0415 - help comes at once
 

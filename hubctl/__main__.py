@@ -16,50 +16,50 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 COMMANDS = {
-    "get": ("hubctl.commands.objects.get:get", "Show clusters, csr, addons, the fleet, or anything else that the hub has."),
-    "wait": ("hubctl.commands.objects.wait:wait", "Wait until clusters or other objects are as you want them."),
+    "get": ("hubctl.commands.objects.get:get", "List clusters, csr, addons, the fleet or other objects."),
+    "wait": ("hubctl.commands.objects.wait:wait", "Wait until clusters or other objects reach a condition."),
     "describe": (
         "hubctl.commands.objects.describe:describe",
-        "Show all that is known of a cluster, or of anything else.",
+        "Show the details of a cluster or another object.",
     ),
-    "diagnose": ("hubctl.commands.clusters.diagnose:diagnose", "Find out why a cluster is not Available, and what to do."),
-    "history": ("hubctl.commands.objects.history:history", "Show what became of a cluster: every change, when, and by whom."),
-    "diff": ("hubctl.commands.objects.history:diff", "Show what is different between two moments."),
-    "join": ("hubctl.commands.clusters.join:join", "Print, or apply, what makes a cluster join."),
+    "diagnose": ("hubctl.commands.clusters.diagnose:diagnose", "Explain why a cluster is not Available, and how to fix it."),
+    "history": ("hubctl.commands.objects.history:history", "Show the changes of a cluster, with time and author."),
+    "diff": ("hubctl.commands.objects.history:diff", "Show the differences between two points in time."),
+    "join": ("hubctl.commands.clusters.join:join", "Print or apply the manifests with which a cluster joins."),
     "accept": ("hubctl.commands.access.approval:accept", "Accept clusters into the fleet."),
-    "deny": ("hubctl.commands.access.approval:deny", "Deny clusters: they stay known and may not report."),
+    "deny": ("hubctl.commands.access.approval:deny", "Deny clusters: the hub keeps them and rejects their reports."),
     "revoke": (
         "hubctl.commands.access.revocation:revoke",
-        "Revoke a cluster, an agent, a serial or a bootstrap credential, at once.",
+        "Revoke a cluster, an agent, a serial or a bootstrap credential immediately.",
     ),
-    "move": ("hubctl.commands.clusters.actions:move", "Move clusters to other hubs of theirs."),
-    "drain": ("hubctl.commands.clusters.actions:drain", "Have a replica's sessions go elsewhere."),
-    "uncordon": ("hubctl.commands.clusters.actions:uncordon", "Let a drained replica have sessions again."),
+    "move": ("hubctl.commands.clusters.actions:move", "Move clusters to another hub of their hub list."),
+    "drain": ("hubctl.commands.clusters.actions:drain", "Move a replica's sessions to other replicas."),
+    "uncordon": ("hubctl.commands.clusters.actions:uncordon", "Allow a drained replica to accept sessions again."),
     "label": ("hubctl.commands.objects.label:label", "Set or remove labels."),
     "annotate": ("hubctl.commands.objects.label:annotate", "Set or remove annotations."),
-    "taint": ("hubctl.commands.objects.label:taint", "Taint clusters, or take taints off."),
-    "apply": ("hubctl.commands.objects.apply:apply", "Make objects as manifests say."),
-    "ca": ("hubctl.commands.access.ca:ca", "Change the hub's CA, and see how far that is."),
-    "rotate": ("hubctl.commands.clusters.actions:rotate", "Have agents renew their certificates ahead of time."),
+    "taint": ("hubctl.commands.objects.label:taint", "Add taints to clusters, or remove them."),
+    "apply": ("hubctl.commands.objects.apply:apply", "Create or change objects from manifests (server-side apply)."),
+    "ca": ("hubctl.commands.access.ca:ca", "Rotate the hub's CA and show the progress."),
+    "rotate": ("hubctl.commands.clusters.actions:rotate", "Make agents renew their certificates early."),
     "certificate": ("hubctl.commands.access.approval:certificate", "Approve or deny certificate requests."),
-    "create": ("hubctl.commands.clusters.create:create", "Make a bootstrap kubeconfig for a cluster that is to join."),
+    "create": ("hubctl.commands.clusters.create:create", "Create a bootstrap kubeconfig with which clusters join."),
     "delete": ("hubctl.commands.objects.delete:delete", "Delete clusters (their certificates are revoked) and other objects."),
-    "addon": ("hubctl.commands.clusters.addon:addon", "Enable add-ons on clusters, or disable them."),
-    "top": ("hubctl.commands.objects.top:top", "Show what clusters have, and how the hub's replicas fare."),
-    "events": ("hubctl.commands.objects.events:events", "Show what happened."),
+    "addon": ("hubctl.commands.clusters.addon:addon", "Enable or disable add-ons on clusters."),
+    "top": ("hubctl.commands.objects.top:top", "Show resources of clusters and the state of the hub's replicas."),
+    "events": ("hubctl.commands.objects.events:events", "Show Events."),
     "release-brake": (
         "hubctl.commands.clusters.actions:release_brake",
-        "Let silent clusters be tainted and removed again.",
+        "Release the brake: taint and remove silent clusters again.",
     ),
-    "audit": ("hubctl.commands.objects.events:audit", "Show who did what: the hub's audit records."),
-    "config": ("hubctl.commands.access.config:config", "Show and choose contexts: which hub, and as whom."),
-    "login": ("hubctl.commands.access.login:login", "Log in with a token of others, and write a kubeconfig."),
-    "logout": ("hubctl.commands.access.login:logout", "Forget a login."),
-    "whoami": ("hubctl.commands.objects.info:whoami", "Show as whom the hub knows you."),
-    "credential": ("hubctl.commands.access.login:credential", "The plug-in by which kubectl logs in."),
-    "api-resources": ("hubctl.commands.objects.info:api_resources", "Show the kinds of objects that the hub has."),
-    "log-level": ("hubctl.commands.objects.info:log_level", "Show or change how much the hub logs."),
-    "completion": ("hubctl.commands.objects.info:completion", "Print what a shell needs to complete command lines."),
+    "audit": ("hubctl.commands.objects.events:audit", "Show the hub's audit records."),
+    "config": ("hubctl.commands.access.config:config", "Show and change the contexts of the kubeconfig."),
+    "login": ("hubctl.commands.access.login:login", "Log in with an external token, and write a kubeconfig."),
+    "logout": ("hubctl.commands.access.login:logout", "Delete the stored credentials of a login."),
+    "whoami": ("hubctl.commands.objects.info:whoami", "Show the user and groups that the hub authenticates."),
+    "credential": ("hubctl.commands.access.login:credential", "Credential plug-in for kubectl (exec)."),
+    "api-resources": ("hubctl.commands.objects.info:api_resources", "Show the API resources of the hub."),
+    "log-level": ("hubctl.commands.objects.info:log_level", "Show or change the hub's log level."),
+    "completion": ("hubctl.commands.objects.info:completion", "Print the completion script for a shell."),
     "version": ("hubctl.commands.objects.info:version", "Show the versions of hubctl and of the hub."),
 }
 
@@ -126,7 +126,7 @@ def _complete_context(context: click.Context, parameter: click.Parameter, incomp
 @click.option(
     "--kubeconfig",
     metavar="FILE",
-    help="The kubeconfig that leads to the hub. Without it: $HUBCTL_KUBECONFIG, $KUBECONFIG, or the admin.kubeconfig of a hub "
+    help="The kubeconfig of the hub. Default: $HUBCTL_KUBECONFIG, $KUBECONFIG, or the admin.kubeconfig of a hub "
     "on this machine.",
 )
 @click.option(
@@ -134,12 +134,12 @@ def _complete_context(context: click.Context, parameter: click.Parameter, incomp
     "context_name",
     metavar="NAME",
     shell_complete=_complete_context,
-    help="The context of the kubeconfig to use, if not the current one.",
+    help="The context of the kubeconfig. Default: the current context.",
 )
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version.")
 @click.pass_context
 def hubctl(context: click.Context, kubeconfig: str | None, context_name: str | None) -> None:
-    """Look after a fleet: which clusters are there, which may join, how they are.
+    """Manage a fleet of Kubernetes clusters: registration, state, certificates.
 
     \b
     A cluster joins in five steps:

@@ -28,13 +28,13 @@ class Duration(click.ParamType[timedelta]):
 
 
 DURATION = Duration()
-SELECTOR = click.option("-l", "--selector", default="", metavar="SELECTOR", help="Those with these labels, instead of names.")
-FIELDS = click.option("--field-selector", default="", metavar="SELECTOR", help="Those with these fields, instead of names.")
-EVERYTHING = click.option("--all", "everything", is_flag=True, help="All of that kind, instead of names.")
+SELECTOR = click.option("-l", "--selector", default="", metavar="SELECTOR", help="Select objects by labels, instead of names.")
+FIELDS = click.option("--field-selector", default="", metavar="SELECTOR", help="Select objects by fields, instead of names.")
+EVERYTHING = click.option("--all", "everything", is_flag=True, help="Select all objects of the kind, instead of names.")
 NAMESPACE = click.option(
-    "-n", "--namespace", default="", metavar="CLUSTER", help="Of add-ons and leases: the cluster they belong to."
+    "-n", "--namespace", default="", metavar="CLUSTER", help="For add-ons and leases: the namespace of the cluster."
 )
-DRY_RUN = click.option("--dry-run", is_flag=True, help="Only have the hub say whether it would be done.")
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Only validate the request at the hub (server-side dry run).")
 
 
 def with_options(*options: Decorator) -> Callable[[F], F]:

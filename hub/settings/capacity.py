@@ -88,8 +88,8 @@ class RetentionSettings(SettingsGroup):
 
     history_retention: NoDuration = Field(
         timedelta(days=30),
-        description="The past of objects can be read this far back (`hubctl get clusters --at`, `hubctl history`). 0s: as far "
-        "as --watch-window. Secrets, Events and Leases have no history.",
+        description="Time for which past states of objects can be read (`hubctl get clusters --at`, `hubctl history`). 0s: "
+        "as long as --watch-window. Secrets, Events and Leases have no history.",
     )
     history_size: Size = Field(
         2**30,

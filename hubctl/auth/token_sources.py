@@ -133,19 +133,25 @@ class TokenSource:
 
 
 source_options = with_options(
-    click.option("--token-file", metavar="FILE", help="The token, in a file; it is read again for each certificate."),
-    click.option("--oidc-issuer", metavar="URL", help="Have a token from this OpenID Connect issuer."),
-    click.option("--oidc-client-id", metavar="ID", help="Who hubctl is to the issuer."),
-    click.option("--oidc-client-secret-file", metavar="FILE", help="The client's secret, in a file."),
-    click.option("--oidc-ca", metavar="FILE", help="The CA of the issuer, in PEM. Without it: those that this machine trusts."),
+    click.option("--token-file", metavar="FILE", help="File with the token. It is read again for each certificate."),
+    click.option("--oidc-issuer", metavar="URL", help="OpenID Connect issuer that issues the token."),
+    click.option("--oidc-client-id", metavar="ID", help="Client id of hubctl at the issuer."),
+    click.option("--oidc-client-secret-file", metavar="FILE", help="File with the client secret."),
+    click.option("--oidc-ca", metavar="FILE", help="CA of the issuer (PEM). Default: the CAs that this machine trusts."),
     click.option(
         "--oidc-flow",
         type=click.Choice((BROWSER, PROGRAM)),
         default=BROWSER,
         show_default=True,
-        help="A person at a browser, or the client itself.",
+        help="Flow: log in with a browser, or with the client's own credentials.",
     ),
-    click.option("--oidc-scope", "oidc_scopes", multiple=True, metavar="SCOPE", help="Beside openid; can be repeated."),
+    click.option(
+        "--oidc-scope",
+        "oidc_scopes",
+        multiple=True,
+        metavar="SCOPE",
+        help="Scope to request in addition to openid. May be repeated.",
+    ),
 )
 """The options of a TokenSource."""
 

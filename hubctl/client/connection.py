@@ -31,13 +31,13 @@ def client_of(given: str | None, context: str | None, *, patience: float = REQUE
 
 def kubeconfig_options(command: Command) -> Command:
     """--kubeconfig and --context, for commands that read a kubeconfig themselves."""
-    file = click.option("--kubeconfig", metavar="FILE", help="The kubeconfig that leads to the hub.")
+    file = click.option("--kubeconfig", metavar="FILE", help="The kubeconfig of the hub.")
     context = click.option(
         "--context",
         "context_name",
         metavar="NAME",
         shell_complete=context_names,
-        help="Its context, if not the current one.",
+        help="Context of the kubeconfig. Default: the current context.",
     )
     return file(context(command))
 

@@ -42,7 +42,7 @@ class PrivateFile:
         Path(self._name).replace(self._path)
 
 
-OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace FILE also when this command did not write it.")
+OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace FILE even if this command did not create it.")
 
 
 def output_file(name: str, is_own: Callable[[list[Any]], bool], *, overwrite: bool) -> PrivateFile:

@@ -21,7 +21,7 @@ CRL_FORMS = ("pem", "der", "text")
 """Of revocation lists alone."""
 WITH_ARGUMENT = frozenset((*TEMPLATES, *COLUMNS))
 METAVAR = "FORM"
-HELP = "wide, json, yaml, name, csv, jsonpath=TEMPLATE, custom-columns=TITLE:.path,...; `hubctl get --help` says more."
+HELP = "wide, json, yaml, name, csv, jsonpath=TEMPLATE, custom-columns=TITLE:.path,...; see `hubctl get --help`."
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class FormType(click.ParamType[OutputFormat]):
 
 def output_option(*more: str, note: str = "") -> Callable[[F], F]:
     """Add -o to a command as its argument `output`, an OutputFormat."""
-    help_text = f"{note} {HELP}" if note else f"Another form: {HELP}"
+    help_text = f"{note} {HELP}" if note else f"Output format: {HELP}"
     return click.option(
         "-o", "--output", type=FormType(*more), default=OutputFormat(), show_default=False, metavar=METAVAR, help=help_text
     )

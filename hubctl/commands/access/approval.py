@@ -28,7 +28,7 @@ def certificate() -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=names_of("csr"))
 @connected
 def approve_requests(client: ApiClient, names: tuple[str, ...]) -> None:
-    """Approve requests: NAME is a request, or a cluster whose waiting requests are meant.
+    """Approve certificate requests. NAME is a request, or a cluster with pending requests.
 
     \b
     Examples:
@@ -42,7 +42,7 @@ def approve_requests(client: ApiClient, names: tuple[str, ...]) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=names_of("csr"))
 @connected
 def deny_requests(client: ApiClient, names: tuple[str, ...]) -> None:
-    """Deny requests: NAME is a request, or a cluster whose waiting requests are meant.
+    """Deny certificate requests. NAME is a request, or a cluster with pending requests.
 
     \b
     Examples:
@@ -118,20 +118,20 @@ GIVEN_TO = "hub.open-cluster-management.io/given-to-agent"
 
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=names_of("clusters"))
-@click.option("--rebuilt", is_flag=True, help="The name passes to the other cluster that asked for it: this one, built anew.")
-@click.option("--agent", metavar="ID", help="The cluster is given to this one of its agents, and the others are revoked.")
+@click.option("--rebuilt", is_flag=True, help="Assign the name to the rebuilt cluster that requests it.")
+@click.option("--agent", metavar="ID", help="Assign the cluster to this agent, and revoke its other agents.")
 @connected
 def accept(client: ApiClient, names: tuple[str, ...], *, rebuilt: bool, agent: str | None) -> None:
     """Accept clusters into the fleet.
 
-    Accepting and approving a cluster's certificate are two decisions, in any order; a cluster needs both.
+    Accepting a cluster and approving its certificate are two decisions, in any order. A cluster needs both.
 
-    A cluster that was built anew has another uid, and the hub does not let it have the name by itself: its condition
-    ManagedClusterDuplicated says that it asked. With --rebuilt it takes the name over, with its labels and history; the
-    certificates of the cluster before are revoked.
+    A rebuilt cluster has another UID, and the hub does not assign the name to it automatically; the condition
+    ManagedClusterDuplicated shows the request. With --rebuilt it takes over the name, with its labels and history, and the
+    certificates of the earlier cluster are revoked.
 
-    Of two agents of one cluster the first has the session, and ManagedClusterDuplicated names the other. With --agent the other
-    takes over at once; the certificates of the first are revoked.
+    If a cluster has two agents, the first keeps the session, and ManagedClusterDuplicated names the other. With --agent the
+    other one takes over immediately, and the certificates of the first are revoked.
 
     \b
     Examples:
@@ -162,7 +162,7 @@ def accept(client: ApiClient, names: tuple[str, ...], *, rebuilt: bool, agent: s
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=names_of("clusters"))
 @connected
 def deny(client: ApiClient, names: tuple[str, ...]) -> None:
-    """Deny clusters: they stay known, and may neither report nor renew their certificate.
+    """Deny clusters: the hub keeps them, but rejects their reports and certificate renewals.
 
     \b
     Examples:

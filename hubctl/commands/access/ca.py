@@ -20,10 +20,11 @@ ENOUGH = 20
 
 @click.group()
 def ca() -> None:
-    """Look after the hub's own CA: who signs, until when, and how far a change of CA is.
+    """Manage the hub's CA: show the issuing CA, its expiry, and the progress of a rotation.
 
-    A change goes in phases, each as soon as everybody who is connected has moved: both CAs are trusted, the new one issues, the
-    old one retires. Agents that were away for the whole of it come back by themselves while their recovery certificate lasts.
+    A rotation has phases: both CAs are trusted, the new CA issues, the old CA retires. Each phase ends when all connected
+    agents have completed it. Agents that were absent during the rotation reconnect while their recovery certificate is
+    valid.
 
     \b
     Examples:
@@ -37,7 +38,7 @@ def ca() -> None:
 @ca.command()
 @connected
 def status(client: ApiClient) -> None:
-    """Show the CAs, their phases, and what the next step waits for.
+    """Show the CAs, their phases, and the conditions for the next phase.
 
     \b
     Examples:
@@ -54,26 +55,27 @@ def status(client: ApiClient) -> None:
 
 
 @ca.command()
-@click.option("--wait", is_flag=True, help="Show how far it is until the old CA is on its way out.")
+@click.option("--wait", is_flag=True, help="Show the progress until the old CA no longer issues certificates.")
 @click.option(
-    "--compromised", is_flag=True, help="Somebody else may have the CA's key: it goes at once, and nothing of it counts."
+    "--compromised", is_flag=True, help="The CA key may be compromised: remove the CA at once, and reject all its certificates."
 )
-@click.option("--ca", "name", default="", metavar="ID", help="With --compromised: another CA than the one that issues.")
+@click.option("--ca", "name", default="", metavar="ID", help="With --compromised: id of the CA. Default: the issuing CA.")
 @click.option(
     "--within",
     default="60s",
     metavar="DURATION",
-    help="With --compromised: how long connected agents have to trust the new CA, and again to renew.",
+    help="With --compromised: time for connected agents to trust the new CA, and again to renew.",
 )
-@click.option("--yes", is_flag=True, help="With --compromised: do not ask.")
+@click.option("--yes", is_flag=True, help="With --compromised: do not ask for confirmation.")
 @connected
 def rotate(client: ApiClient, *, wait: bool, compromised: bool, name: str, within: str, yes: bool) -> None:
-    """Have another CA take the place of the one that issues.
+    """Rotate the hub's CA: replace the issuing CA by a new one.
 
-    With --compromised the command first says which agents will need a new bootstrap credential: those that hold a certificate
-    of the CA and are not connected, those of earlier releases, and connected ones that have been silent for longer than their
-    lease, if they stay so. Then it asks, unless --yes is given. Connected agents have a minute to trust the new CA, and another
-    one to renew; one that does not answer takes no time from others. With --wait the command names those that are left behind.
+    With --compromised the command first lists the agents that will need a new bootstrap credential: agents with a
+    certificate of the CA that are not connected, agents of earlier releases, and connected agents that stay silent for
+    longer than their lease duration. Then it asks for confirmation, unless you set --yes. Connected agents have one minute
+    to trust the new CA, and another one to renew; agents that do not respond do not delay others. With --wait the command
+    names the agents that did not complete.
 
     \b
     Examples:
@@ -98,10 +100,10 @@ def rotate(client: ApiClient, *, wait: bool, compromised: bool, name: str, withi
 @click.argument("name", metavar="ID")
 @connected
 def proceed(client: ApiClient, name: str) -> None:
-    """Have the next step of a CA made now, without the agents that have not moved.
+    """Start the next phase of a CA rotation now, without waiting for the remaining agents.
 
-    Those come back with their recovery certificate, while that lasts. Agents of Open Cluster Management have none: they need a
-    new bootstrap credential then. A replica that lacks the key of a CA that is to issue is always waited for.
+    These agents reconnect with their recovery certificate while it is valid. Agents of Open Cluster Management have none
+    and need a new bootstrap credential. The hub always waits for replicas that do not have the key of the next issuing CA.
 
     \b
     Examples:

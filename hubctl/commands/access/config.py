@@ -22,7 +22,7 @@ Document = dict[str, Any]
 
 
 def choose_context(files: KubeconfigFiles, name: str) -> None:
-    """Make a context the current one. Raises CommandError."""
+    """Set the current context. Raises CommandError."""
     _check_known(files, name)
     holder = next((path for path, document in files.documents.items() if document.get("current-context")), files.first)
     _edit(holder, lambda document: {**document, "current-context": name})
@@ -118,7 +118,7 @@ SECRET = frozenset(("client-key-data", "token", "password", "client-certificate-
 PARTS_SHOWN = ("cluster", "user", "namespace")
 REDACTED, OMITTED = "REDACTED", "DATA+OMITTED"
 
-_FILE = click.option("--kubeconfig", metavar="FILE", help="The file to read and change, instead of those in use.")
+_FILE = click.option("--kubeconfig", metavar="FILE", help="The kubeconfig file to read and change. Default: the current ones.")
 
 
 def _files(context: click.Context, kubeconfig: str | None) -> KubeconfigFiles:
@@ -127,10 +127,10 @@ def _files(context: click.Context, kubeconfig: str | None) -> KubeconfigFiles:
 
 @click.group()
 def config() -> None:
-    """Show and choose contexts: which hub hubctl talks to, and as whom.
+    """Show and change the contexts of the kubeconfig. A context selects the hub and the user.
 
-    The files are those of --kubeconfig, else of $HUBCTL_KUBECONFIG, else of $KUBECONFIG (a list is read as kubectl reads it),
-    else the admin.kubeconfig of a hub on this machine. A change goes into the file that has what is changed.
+    The files are those of --kubeconfig, else of $HUBCTL_KUBECONFIG, else of $KUBECONFIG (a list is merged as by kubectl),
+    else the admin.kubeconfig of a hub on this machine. A change is written to the file that contains the changed entry.
 
     \b
     Examples:
@@ -142,12 +142,14 @@ def config() -> None:
 
 @config.command("get-contexts")
 @click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=context_names)
-@click.option("-o", "--output", type=click.Choice(("table", "name")), default="table", help="Names alone.")
-@click.option("--no-headers", is_flag=True, help="Leave the titles of the columns out.")
+@click.option(
+    "-o", "--output", type=click.Choice(("table", "name")), default="table", help="Output format; name prints only names."
+)
+@click.option("--no-headers", is_flag=True, help="Omit the column headers.")
 @_FILE
 @click.pass_context
 def get_contexts(context: click.Context, names: tuple[str, ...], output: str, kubeconfig: str, *, no_headers: bool) -> None:
-    """Show the contexts there are; the current one has a star.
+    """List the contexts; * marks the current one.
 
     \b
     Examples:
@@ -193,7 +195,7 @@ def current_context(context: click.Context, kubeconfig: str | None) -> None:
 @_FILE
 @click.pass_context
 def use_context(context: click.Context, name: str, kubeconfig: str | None) -> None:
-    """Make a context the current one.
+    """Set the current context.
 
     \b
     Examples:
@@ -205,14 +207,14 @@ def use_context(context: click.Context, name: str, kubeconfig: str | None) -> No
 
 @config.command("set-context")
 @click.argument("name", required=False, shell_complete=context_names)
-@click.option("--current", is_flag=True, help="The current one.")
-@click.option("--cluster", metavar="NAME", help="Its cluster: an entry of `clusters`.")
-@click.option("--user", metavar="NAME", help="Its user: an entry of `users`.")
-@click.option("--namespace", metavar="NAME", help='Its namespace; "" removes it.')
+@click.option("--current", is_flag=True, help="Change the current context.")
+@click.option("--cluster", metavar="NAME", help="Cluster of the context: an entry of `clusters`.")
+@click.option("--user", metavar="NAME", help="User of the context: an entry of `users`.")
+@click.option("--namespace", metavar="NAME", help='Namespace of the context; "" removes it.')
 @_FILE
 @click.pass_context
 def set_context(context: click.Context, /, name: str, kubeconfig: str, *, current: bool, **changes: str | None) -> None:
-    """Make a context, or change one.
+    """Create or change a context.
 
     \b
     Examples:
@@ -235,7 +237,7 @@ def set_context(context: click.Context, /, name: str, kubeconfig: str, *, curren
 @_FILE
 @click.pass_context
 def rename_context(context: click.Context, name: str, new: str, kubeconfig: str | None) -> None:
-    """Give a context another name.
+    """Rename a context.
 
     \b
     Examples:
@@ -266,11 +268,11 @@ def delete_context(context: click.Context, name: str, kubeconfig: str | None) ->
 @config.command("view")
 @click.option("--minify", is_flag=True, help="Only the current context (or --context), with its cluster and user.")
 @click.option("--raw", is_flag=True, help="Also show keys and certificates.")
-@output_option(note="YAML, unless told otherwise:")
+@output_option(note="Output format (default: YAML):")
 @_FILE
 @click.pass_context
 def view(context: click.Context, *, minify: bool, raw: bool, output: OutputFormat, kubeconfig: str | None) -> None:
-    """Show all files as one. Keys, tokens and certificates are left out, unless --raw asks for them.
+    """Show the merged kubeconfig. Keys, tokens and certificates are omitted unless you set --raw.
 
     \b
     Examples:

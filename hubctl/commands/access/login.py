@@ -41,19 +41,25 @@ from machinery.runtime.clock import SystemClock
 
 @click.command("credential")
 @click.option(
-    "--authenticator", required=True, metavar="KIND/NAME", help="Who knows it: jwt/NAME, webhook/NAME, serviceaccount."
+    "--authenticator",
+    required=True,
+    metavar="KIND/NAME",
+    help="Authenticator of the token: jwt/NAME, webhook/NAME or serviceaccount.",
 )
 @source_options
-@click.option("--token-kept", is_flag=True, help="The token that `hubctl login` was given.")
-@click.option("--server", metavar="URL", help="The hub, where the kubeconfig does not tell the plug-in.")
-@click.option("--certificate-authority", metavar="FILE", help="The hub's CA in PEM, likewise.")
+@click.option("--token-kept", is_flag=True, help="Use the token that `hubctl login` stored.")
+@click.option("--server", metavar="URL", help="HTTPS address of the hub, if the kubeconfig does not pass it to the plug-in.")
 @click.option(
-    "--group-suffix", default=GROUP_SUFFIX, show_default=True, metavar="DOMAIN", help="What the hub's API groups end in."
+    "--certificate-authority", metavar="FILE", help="CA of the hub (PEM), if the kubeconfig does not pass it to the plug-in."
+)
+@click.option(
+    "--group-suffix", default=GROUP_SUFFIX, show_default=True, metavar="DOMAIN", help="Suffix of the hub's API groups."
 )
 def credential(authenticator: str, group_suffix: str, **chosen: Any) -> None:
-    """Tell a client certificate as kubectl asks for one: client.authentication.k8s.io/v1, on the standard output.
+    """Print a client certificate as an ExecCredential (client.authentication.k8s.io/v1) for kubectl.
 
-    A kubeconfig of `hubctl login` names this command. The certificate is kept, mode 0600, until a minute before its end.
+    A kubeconfig of `hubctl login` calls this command. The certificate is cached (mode 0600) until one minute before it
+    expires.
 
     \b
     Examples:
@@ -120,25 +126,29 @@ HINT = "hubctl is the plug-in that logs in to the hub: install it, and put it on
 
 @click.command("login")
 @click.option(
-    "--authenticator", required=True, metavar="KIND/NAME", help="Who knows it: jwt/NAME, webhook/NAME, serviceaccount."
+    "--authenticator",
+    required=True,
+    metavar="KIND/NAME",
+    help="Authenticator of the token: jwt/NAME, webhook/NAME or serviceaccount.",
 )
 @source_options
 @click.option(
-    "--token-stdin", is_flag=True, help="The token comes on the standard input, and is kept (0600) until `hubctl logout`."
+    "--token-stdin", is_flag=True, help="Read the token from standard input and store it (mode 0600) until `hubctl logout`."
 )
-@click.option("--no-browser", is_flag=True, help="Only show the address to open.")
-@click.option("--server", metavar="URL", help="The hub's HTTPS address. Without it: that of the kubeconfig in use.")
-@click.option("--certificate-authority", metavar="FILE", help="The hub's CA in PEM; needed with --server.")
-@click.option("--group-suffix", metavar="DOMAIN", help="What the hub's API groups end in, with --server, if not the default.")
+@click.option("--no-browser", is_flag=True, help="Print the URL instead of opening a browser.")
+@click.option("--server", metavar="URL", help="HTTPS address of the hub. Default: the one in the current kubeconfig.")
+@click.option("--certificate-authority", metavar="FILE", help="CA of the hub (PEM); required with --server.")
+@click.option("--group-suffix", metavar="DOMAIN", help="With --server: suffix of the hub's API groups, if not the default.")
 @click.option("-o", "--output", required=True, metavar="FILE", type=click.Path(dir_okay=False), help="The kubeconfig to write.")
 @OVERWRITE
-@click.option("--kubeconfig", metavar="FILE", help="A kubeconfig that leads to the hub.")
+@click.option("--kubeconfig", metavar="FILE", help="A kubeconfig of the hub.")
 @click.pass_context
 def login(context: click.Context, /, authenticator: str, output: str, **chosen: Any) -> None:
-    """Log in with a token of others, and write a kubeconfig for kubectl and hubctl.
+    """Log in with a token of an external issuer, and write a kubeconfig for kubectl and hubctl.
 
-    The hub exchanges the token for a client certificate that is good for five minutes. The kubeconfig names
-    `hubctl credential`, which has a new one made when it is due. Neither token nor key stands in it, or on a command line.
+    The hub exchanges the token for a client certificate that is valid for five minutes. The kubeconfig calls `hubctl
+    credential`, which gets a new certificate when needed. Neither the kubeconfig nor the command line contains the token or
+    a key.
 
     \b
     Examples:
@@ -162,10 +172,10 @@ def login(context: click.Context, /, authenticator: str, output: str, **chosen: 
 
 @click.command("logout")
 @click.option("--kubeconfig", metavar="FILE", help="The kubeconfig that `hubctl login` wrote.")
-@click.option("--all", "everything", is_flag=True, help="Forget every login of this user on this machine.")
+@click.option("--all", "everything", is_flag=True, help="Delete all logins of this user on this machine.")
 @click.pass_context
 def logout(context: click.Context, kubeconfig: str | None, *, everything: bool) -> None:
-    """Forget certificate and tokens of a login. The certificate itself ends by itself, within five minutes.
+    """Delete the certificate and tokens of a login. The certificate expires within five minutes.
 
     \b
     Examples:

@@ -23,17 +23,17 @@ _why = with_options(
         type=click.Choice(REASONS, case_sensitive=False),
         default=REASONS[0],
         show_default=True,
-        help="As in the revocation list (RFC 5280).",
+        help="Reason in the certificate revocation list (RFC 5280).",
     ),
-    click.option("--message", "-m", default="", metavar="TEXT", help="Why, in words for people."),
+    click.option("--message", "-m", default="", metavar="TEXT", help="Human-readable reason."),
 )
 
 
 @click.group()
 def revoke() -> None:
-    """Revoke what opens the hub: open streams are cut on every replica at once, and nothing of it is let in again.
+    """Revoke certificates and credentials permanently. Every replica closes their open streams at once.
 
-    Denying a cluster (`hubctl deny`) is milder: it keeps its certificate, waits, and reports again once it is accepted.
+    `hubctl deny` is reversible: the cluster keeps its certificate, and reports again when it is accepted.
 
     \b
     Examples:
@@ -50,10 +50,10 @@ def revoke() -> None:
 @_why
 @connected
 def cluster(client: ApiClient, name: str, *, reason: str, message: str) -> None:
-    """Revoke all that a cluster and its add-ons hold, and the bootstrap credentials that are bound to it.
+    """Revoke all certificates of a cluster and its add-ons, and the bootstrap credentials that are bound to it.
 
-    Bootstrap credentials that were made before do not bring it back, whomever they are for. It comes back with a new one; the
-    cluster is accepted still, so that its certificate request is all that there is to decide.
+    The cluster cannot register again with any older bootstrap credential; it needs a new one. It stays accepted, so only
+    its certificate request needs approval.
 
     \b
     Examples:
@@ -70,7 +70,7 @@ def cluster(client: ApiClient, name: str, *, reason: str, message: str) -> None:
 @_why
 @connected
 def agent(client: ApiClient, cluster_name: str, agent_id: str, *, reason: str, message: str) -> None:
-    """Revoke the certificates of one agent of a cluster. Its add-ons, and other agents of the name, stay.
+    """Revoke the certificates of one agent of a cluster. Those of add-ons and other agents stay valid.
 
     \b
     Examples:
@@ -84,7 +84,7 @@ def agent(client: ApiClient, cluster_name: str, agent_id: str, *, reason: str, m
 @_why
 @connected
 def serial(client: ApiClient, serial: str, *, reason: str, message: str) -> None:
-    """Revoke a certificate by its serial, with all certificates over the same key: a recovery certificate goes along.
+    """Revoke a certificate by its serial number, and all certificates with the same key, such as its recovery certificate.
 
     \b
     Examples:
@@ -102,7 +102,7 @@ def serial(client: ApiClient, serial: str, *, reason: str, message: str) -> None
 @_why
 @connected
 def bootstrap_credential(client: ApiClient, credential: str, *, reason: str, message: str) -> None:
-    """Revoke a bootstrap credential: nobody joins with it any more. Clusters that have joined with it stay.
+    """Revoke a bootstrap credential. No cluster can register with it any more; registered clusters are not affected.
 
     \b
     Examples:

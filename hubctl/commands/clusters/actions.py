@@ -29,14 +29,17 @@ def move() -> None:
 
 @move.command("cluster")
 @click.argument("name", shell_complete=names_of("clusters"))
-@click.option("--to", default="", metavar="HUB", help="The hub's name, id (or how it begins), or url, as the agent reports it.")
-@click.option("--cancel", is_flag=True, help="Take an order back that was not carried out yet.")
+@click.option(
+    "--to", default="", metavar="HUB", help="Name, id (or a prefix of it) or URL of the hub, as the agent reports it."
+)
+@click.option("--cancel", is_flag=True, help="Cancel a pending move.")
 @connected
 def move_cluster(client: ApiClient, name: str, to: str, *, cancel: bool) -> None:
-    """Ask the agent of a cluster to go to another of the hubs that it reports (`hubctl describe cluster` lists them).
+    """Move a cluster to another hub of its agent's hub list (see `hubctl describe cluster`).
 
-    The agent must have a credential that is ready there. The order stays, over restarts of the hub and of the agent, until the
-    agent has gone, or it is cancelled. The cluster then reads Unknown here, reason ManagedClusterMoved, without an alarm.
+    The agent must have a valid credential for that hub. The order survives restarts of hub and agent, until the agent has
+    moved or you cancel it. Afterwards the cluster is Unknown at this hub, with the reason ManagedClusterMoved and without
+    an alarm.
 
     \b
     Examples:
@@ -70,7 +73,7 @@ LOOK = 1.0
 
 @click.group()
 def rotate() -> None:
-    """Have certificates renewed ahead of their time.
+    """Renew certificates early.
 
     \b
     Examples:
@@ -81,19 +84,19 @@ def rotate() -> None:
 
 @rotate.command("cluster")
 @click.argument("name", required=False, default="", shell_complete=names_of("clusters"))
-@click.option("--all", "everybody", is_flag=True, help="Every cluster of the hub.")
-@click.option("--within", type=DURATION, help="Each agent renews at a random moment within this: 0s, 10m, 1h.")
-@click.option("--wait", is_flag=True, help="Until every agent that has a certificate has a new one, showing how many have.")
-@click.option("--timeout", type=DURATION, help="How long to --wait; without it, until Ctrl-C.")
+@click.option("--all", "everybody", is_flag=True, help="All clusters of the hub.")
+@click.option("--within", type=DURATION, help="Spread the renewals randomly over this time, such as 0s, 10m or 1h.")
+@click.option("--wait", is_flag=True, help="Wait until every agent with a certificate has a new one, and show the progress.")
+@click.option("--timeout", type=DURATION, help="Maximum time for --wait. Default: no limit.")
 @connected
 def rotate_cluster(
     client: ApiClient, name: str, within: timedelta | None, timeout: timedelta | None, *, everybody: bool, wait: bool
 ) -> None:
-    """Have the agent of a cluster, or all agents, renew the certificate, with a new key, and those of its add-ons.
+    """Make the agent of a cluster, or all agents, renew its certificate and those of its add-ons, with new keys.
 
-    No beat is lost for it. The order stays: an agent that is off renews when it comes back. Without --within one cluster
-    renews at once, and all of them spread so that about twenty renew in a second. Agents of the driver csr are told nothing:
-    they renew by their own rules.
+    No beat is lost. The order persists: an absent agent renews when it reconnects. Without --within, one cluster renews at
+    once, and --all spreads the renewals to about twenty per second. Agents with the driver csr do not receive the order and
+    renew by their own rules.
 
     \b
     Examples:
@@ -158,10 +161,10 @@ def _post_rotation(client: ApiClient, name: str, spec: dict[str, Any]) -> dict[s
 @click.command("release-brake")
 @connected
 def release_brake(client: ApiClient) -> None:
-    """Let go of the brake: silent clusters are tainted, marked and removed as usual.
+    """Release the brake: the hub taints, marks and removes silent clusters again.
 
-    The brake is put on when a large part of the fleet falls silent at once; `hubctl get fleet` says so. Released, it counts
-    only clusters that fall silent from then on.
+    The brake activates when a large share of the fleet becomes silent at once; `hubctl get fleet` shows it. After a release
+    it counts only clusters that become silent later.
 
     \b
     Examples:
@@ -185,7 +188,7 @@ BEATS = 2
 
 @click.group()
 def drain() -> None:
-    """Have what a replica of the hub does go elsewhere.
+    """Move the work of a replica to other replicas.
 
     \b
     Examples:
@@ -197,7 +200,7 @@ def drain() -> None:
 
 @click.group()
 def uncordon() -> None:
-    """Let a replica of the hub that was drained have sessions again.
+    """Allow a drained replica to accept sessions again.
 
     \b
     Examples:
@@ -207,15 +210,18 @@ def uncordon() -> None:
 
 @drain.command("replica")
 @click.argument("name", shell_complete=names_of("replicas"))
-@click.option("--force", is_flag=True, help="Also where no other replica takes sessions: agents go to other hubs of theirs.")
-@click.option("--wait/--no-wait", default=True, help="Until its last session has gone; that is the default.")
-@click.option("--timeout", type=DURATION, help="How long to wait; without it, until Ctrl-C.")
+@click.option(
+    "--force", is_flag=True, help="Drain even if no other replica accepts sessions; agents change to other hubs of their list."
+)
+@click.option("--wait/--no-wait", default=True, help="Wait until the last session has ended (default: wait).")
+@click.option("--timeout", type=DURATION, help="Maximum time to wait. Default: no limit.")
 @connected
 def drain_replica(client: ApiClient, name: str, timeout: timedelta | None, *, force: bool, wait: bool) -> None:
-    """Have the agents of a replica open their next session elsewhere; it takes no new ones until it is told, or starts anew.
+    """Move the sessions of a replica to other replicas. It accepts no new sessions until `hubctl uncordon` or a restart.
 
-    No beat is lost: an agent leaves once its next session carries one. The replica is unready meanwhile, so that load balancers
-    lead elsewhere; operators and tools are served on, and it goes on leading if it leads. What ends the process is SIGTERM.
+    No beat is lost: an agent ends its session after a beat on the new one. The replica is not ready in the meantime, so
+    load balancers choose other replicas. It still serves operators and tools, and a leader stays the leader. To stop the
+    process, send SIGTERM.
 
     \b
     Examples:
@@ -232,7 +238,7 @@ def drain_replica(client: ApiClient, name: str, timeout: timedelta | None, *, fo
 @click.argument("name", shell_complete=names_of("replicas"))
 @connected
 def uncordon_replica(client: ApiClient, name: str) -> None:
-    """Let a replica take sessions again.
+    """Allow a drained replica to accept sessions again.
 
     \b
     Examples:

@@ -17,7 +17,7 @@ DEFAULT_NAMESPACE = "open-cluster-management-agent-addon"
 
 
 _choosing = with_options(
-    click.option("--clusters", default="", metavar="NAME,NAME", help="These clusters."),
+    click.option("--clusters", default="", metavar="NAME,NAME", help="Names of the clusters."),
     click.option("-l", "--selector", default="", metavar="SELECTOR", help="Clusters with these labels."),
     click.option("--all", "everything", is_flag=True, help="All clusters."),
 )
@@ -40,7 +40,7 @@ def _chosen_clusters(client: ApiClient, clusters: str, selector: str, *, everyth
 
 @click.group()
 def addon() -> None:
-    """Enable add-ons on clusters, or disable them.
+    """Enable or disable add-ons on clusters.
 
     \b
     Examples:
@@ -57,17 +57,19 @@ def addon() -> None:
     "--install-namespace",
     default="",
     metavar="NAMESPACE",
-    help=f"Where it is installed on the clusters.  [default: {DEFAULT_NAMESPACE}]",
+    help=f"Namespace of the add-on in the clusters.  [default: {DEFAULT_NAMESPACE}]",
 )
-@click.option("--annotate", "annotations", multiple=True, metavar="KEY=VALUE", help="An annotation for it. May be repeated.")
+@click.option(
+    "--annotate", "annotations", multiple=True, metavar="KEY=VALUE", help="Annotation of the add-on. May be repeated."
+)
 @connected
 def enable(
     client: ApiClient, names: tuple[str, ...], install_namespace: str, annotations: tuple[str, ...], **chosen: Any
 ) -> None:
-    """Enable add-ons on clusters: each gets a ManagedClusterAddOn in the cluster's namespace.
+    """Enable add-ons on clusters: create a ManagedClusterAddOn in the namespace of each cluster.
 
-    One that is there keeps what it has; --install-namespace and --annotate are set on it. The hub installs nothing by itself:
-    that is for the add-on's own manager.
+    On an existing ManagedClusterAddOn only --install-namespace and --annotate are set. The hub installs nothing; that is
+    the task of the add-on's manager.
 
     \b
     Examples:
@@ -86,7 +88,7 @@ def enable(
 @_choosing
 @connected
 def disable(client: ApiClient, names: tuple[str, ...], **chosen: Any) -> None:
-    """Disable add-ons on clusters: their ManagedClusterAddOns are deleted, and go when their managers have cleaned up.
+    """Disable add-ons on clusters: delete their ManagedClusterAddOns, which are removed after cleanup by their managers.
 
     \b
     Examples:

@@ -30,7 +30,7 @@ class Endpoints:
 
 @click.group()
 def create() -> None:
-    """Make a bootstrap kubeconfig for clusters that are to join.
+    """Create a bootstrap kubeconfig with which clusters join.
 
     \b
     Examples:
@@ -41,56 +41,66 @@ def create() -> None:
 
 
 @create.command("bootstrap-kubeconfig")
-@click.option("--cluster", default="", metavar="NAME", help="The only cluster name that may join with it.")
+@click.option("--cluster", default="", metavar="NAME", help="The only cluster name that may register with it.")
 @click.option(
     "--cluster-pattern",
     "patterns",
     multiple=True,
     metavar="GLOB",
-    help="Names that may join: the whole name fits, * and ? are wild. May be given again.",
+    help="Glob of cluster names that may register (* and ?). May be repeated.",
 )
-@click.option("--cluster-set", default="", metavar="SET", help="The ManagedClusterSet that a cluster is put into.")
+@click.option("--cluster-set", default="", metavar="SET", help="ManagedClusterSet to which clusters are added.")
 @click.option("-o", "--output", required=True, metavar="FILE", type=click.Path(dir_okay=False), help="The file to write.")
-@click.option("--server", metavar="URL", help="The hub's HTTPS address as the cluster reaches it, if not the advertised one.")
-@click.option("--grpc-server", metavar="HOST:PORT", help="The hub's gRPC address as the cluster reaches it, likewise.")
-@click.option("--expires", default="", metavar="DURATION", help="How long it can be used. Default: what the hub gives (1h).")
+@click.option(
+    "--server", metavar="URL", help="HTTPS address at which the cluster reaches the hub. Default: the advertised address."
+)
+@click.option(
+    "--grpc-server",
+    metavar="HOST:PORT",
+    help="gRPC address at which the cluster reaches the hub. Default: the advertised address.",
+)
+@click.option(
+    "--expires", default="", metavar="DURATION", help="Validity of the bootstrap credential. Default: set by the hub (1h)."
+)
 @click.option(
     "--uses",
     default="1",
     show_default=True,
     metavar="N|unlimited",
-    help="How many agents may get a certificate with it. A retry of the same agent costs nothing.",
+    help="Number of agents that may get a certificate with it. A retry of the same agent does not count.",
 )
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label that a cluster gets. May be given again.")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label of the clusters. May be repeated.")
 @click.option(
     "--attest-issuer",
     default="",
     metavar="URL",
-    help="The issuer whose token a cluster must bring: `iss` in its tokens.",
+    help="Issuer (`iss`) of the token with which a cluster must attest its identity.",
 )
-@click.option("--attest-keys", metavar="FILE", type=FILE, help="Its keys (JWKS), if the hub cannot fetch them from there.")
-@click.option("--attest-ca", metavar="FILE", type=FILE, help="The CA behind its address, in PEM, if it is a private one.")
-@click.option("--attest-audience", default="", metavar="NAME", help="For whom it must be, if not urn:uuid:<the hub's id>.")
-@click.option("--attest-subject", default="", metavar="GLOB", help="Its subject: system:serviceaccount:NAMESPACE:NAME.")
+@click.option("--attest-keys", metavar="FILE", type=FILE, help="Keys of the issuer (JWKS), if the hub cannot fetch them.")
+@click.option("--attest-ca", metavar="FILE", type=FILE, help="CA of the issuer's URL (PEM), if it is private.")
+@click.option("--attest-audience", default="", metavar="NAME", help="Audience of the token. Default: urn:uuid:<the hub's id>.")
+@click.option(
+    "--attest-subject", default="", metavar="GLOB", help="Subject of the token: system:serviceaccount:NAMESPACE:NAME."
+)
 @OVERWRITE
-@click.option("--token", is_flag=True, help="Write a bearer token instead of a certificate: for the agent of OCM.")
-@click.option("--allow-loopback", is_flag=True, help="Write addresses that lead to the hub only from this machine.")
+@click.option("--token", is_flag=True, help="Write a bearer token instead of a certificate, for OCM's agent.")
+@click.option("--allow-loopback", is_flag=True, help="Allow addresses that are reachable only from this machine.")
 @connected
 def bootstrap_kubeconfig(client: ApiClient, output: str, **chosen: Any) -> None:
-    """Make a kubeconfig with which clusters can join: give it to `spoke run --bootstrap-kubeconfig`.
+    """Create a bootstrap kubeconfig for `spoke run --bootstrap-kubeconfig`.
 
-    Give it a --cluster, a --cluster-pattern or a --cluster-set; a set goes with either. What it gives a cluster, set and
-    labels, wins over what the agent says. `hubctl get bootstrap-credentials` and `hubctl describe bootstrap-credential ID` say
-    what became of it, `hubctl revoke bootstrap-credential ID` ends it.
+    Set --cluster, --cluster-pattern or --cluster-set; a set can be combined with either. Cluster set and labels of the
+    credential override those of the agent. `hubctl get bootstrap-credentials` and `hubctl describe bootstrap-credential ID`
+    show its uses, `hubctl revoke bootstrap-credential ID` revokes it.
 
-    The private key is made here and stays in the file, whose mode is 0600; the hub sees a certificate request.
+    The private key is generated locally and stays in the file (mode 0600); the hub receives only a certificate request.
 
-    With --attest-issuer the cluster must prove which one it is: its agent brings a token of a service account, which the hub
-    checks against the issuer's keys, and the cluster's name is bound to that issuer. kubectl get --raw
-    /.well-known/openid-configuration on the cluster tells the issuer, kubectl get --raw /openid/v1/jwks its keys.
+    With --attest-issuer the cluster must attest its identity: its agent sends a ServiceAccount token, the hub verifies it
+    with the issuer's keys and binds the cluster name to that issuer. On the cluster, kubectl get --raw
+    /.well-known/openid-configuration shows the issuer, kubectl get --raw /openid/v1/jwks its keys.
 
-    With --token the file holds a bearer token for the HTTPS address and nothing of the gRPC address: for an unmodified agent
-    of Open Cluster Management (driver csr). The hub makes the token, keeps a hash of it, and shows it this once.
+    With --token the file contains a bearer token for the HTTPS address, and no gRPC address: for an unmodified agent of
+    Open Cluster Management (driver csr). The hub creates the token, stores only its hash, and returns it once.
 
     \b
     Examples:

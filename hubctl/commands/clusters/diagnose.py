@@ -20,7 +20,7 @@ WIDTH = max(len(mark) for mark, _ in MARKS.values())
 
 @click.group()
 def diagnose() -> None:
-    """Find out why something is not as it should be.
+    """Diagnose problems of clusters.
 
     \b
     Examples:
@@ -30,17 +30,17 @@ def diagnose() -> None:
 
 @diagnose.command("cluster")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=names_of("clusters"))
-@click.option("-o", "--output", type=click.Choice(("json", "yaml")), help="The ClusterDiagnosis as the hub gives it.")
+@click.option("-o", "--output", type=click.Choice(("json", "yaml")), help="Output format: the ClusterDiagnosis of the hub.")
 @connected
 def cluster(client: ApiClient, names: tuple[str, ...], output: str | None) -> None:
-    """Walk the way of a cluster into the fleet, say at which step it ends, and what to do.
+    """Check the registration and state of a cluster step by step, and suggest how to fix the first error.
 
     The steps: the hub's leader, the cluster and its bootstrap credential, acceptance, the certificate request, the certificate,
-    the hub that its agent reports to, the session, the beats, the clock, its API server, its add-ons, the brake, flaps. A name
-    that never came is looked for among the bootstrap credentials. All of it is on record at the hub; what is wrong between the
-    cluster and the hub `spoke doctor` finds, on the cluster.
+    the hub that its agent reports to, the session, the beats, the clock, its API server, its add-ons, the brake, flaps. For
+    a name that never registered, the hub searches the bootstrap credentials. The command uses only data of the hub; run
+    `spoke doctor` on the cluster to check the connection to the hub.
 
-    Exit codes: 0 the clusters are Available and nothing stands in the way; 6 they are not all; 1 to 5 it was not found out.
+    Exit codes: 0 all clusters are Available without errors; 6 a cluster is not; 1 to 5 the diagnosis failed.
 
     \b
     Examples:

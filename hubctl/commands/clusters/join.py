@@ -39,32 +39,36 @@ class AgentDeployment:
 @click.command()
 @click.argument("cluster", metavar="NAME")
 @click.option(
-    "-n", "--namespace", default=DEFAULT_NAMESPACE, show_default=True, metavar="NAMESPACE", help="Where the agent runs."
+    "-n", "--namespace", default=DEFAULT_NAMESPACE, show_default=True, metavar="NAMESPACE", help="Namespace of the agent."
 )
-@click.option("--image", metavar="REF", help=f"Its image, if not {DEFAULT_IMAGE} of hubctl's own version.")
-@click.option("-o", "--output", metavar="FILE", type=FILE, help="Write the manifests there, if not to standard output.")
+@click.option("--image", metavar="REF", help=f"Image of the agent. Default: {DEFAULT_IMAGE} with the version of hubctl.")
+@click.option("-o", "--output", metavar="FILE", type=FILE, help="Write the manifests to this file. Default: standard output.")
 @OVERWRITE
-@click.option("--apply", "at", metavar="KUBECONFIG", type=FILE, help="Apply them to the cluster that this file leads to.")
-@click.option("--apply-context", metavar="NAME", help="Its context, if not the current one.")
-@click.option("--server", metavar="URL", help="The hub's HTTPS address as the cluster reaches it, if not the advertised one.")
-@click.option("--grpc-server", metavar="HOST:PORT", help="The hub's gRPC address as the cluster reaches it, likewise.")
+@click.option("--apply", "at", metavar="KUBECONFIG", type=FILE, help="Apply the manifests to the cluster of this kubeconfig.")
+@click.option("--apply-context", metavar="NAME", help="Context of the kubeconfig. Default: the current context.")
 @click.option(
-    "--expires", default="", metavar="DURATION", help="How long it may take to join. Default: what the hub gives (1h)."
+    "--server", metavar="URL", help="HTTPS address at which the cluster reaches the hub. Default: the advertised address."
 )
-@click.option("--cluster-set", default="", metavar="SET", help="The ManagedClusterSet that the cluster is put into.")
 @click.option(
-    "--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label that the cluster gets. May be given again."
+    "--grpc-server",
+    metavar="HOST:PORT",
+    help="gRPC address at which the cluster reaches the hub. Default: the advertised address.",
 )
-@click.option("--allow-loopback", is_flag=True, help="Write addresses that lead to the hub only from this machine.")
+@click.option(
+    "--expires", default="", metavar="DURATION", help="Validity of the bootstrap credential. Default: set by the hub (1h)."
+)
+@click.option("--cluster-set", default="", metavar="SET", help="ManagedClusterSet to which the cluster is added.")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label of the cluster. May be repeated.")
+@click.option("--allow-loopback", is_flag=True, help="Allow addresses that are reachable only from this machine.")
 @connected
 def join(client: ApiClient, cluster: str, at: str | None, apply_context: str | None, **chosen: Any) -> None:
-    """Print what makes a cluster join, to be applied there; or apply it.
+    """Print or apply the manifests with which a cluster joins.
 
-    A bootstrap credential for this one name is made, good for one agent and for --expires, and put beside the agent: a
-    namespace, its ServiceAccount and rights, the Secret bootstrap-hub-kubeconfig, and its Deployment. It is what the chart
-    charts/spoke installs; take that one where the agent is to be configured further, or is to be upgraded by Helm.
+    The command creates a bootstrap credential for this cluster name and one agent, valid for --expires. The manifests are a
+    Namespace, the agent's ServiceAccount and RBAC, the Secret bootstrap-hub-kubeconfig, and the agent's Deployment, as in
+    the chart charts/spoke. Use the chart to configure the agent further or to upgrade it by Helm.
 
-    The manifests hold a private key: a file is written with mode 0600; what goes to standard output is yours to keep.
+    The manifests contain a private key. A file is written with mode 0600; protect the standard output yourself.
 
     \b
     Examples:

@@ -24,20 +24,24 @@ MANAGER = "hubctl"
     multiple=True,
     required=True,
     metavar="FILE",
-    help="A file, a folder, or - (standard input).",
+    help="File, directory, or - for standard input.",
 )
-@click.option("-R", "--recursive", is_flag=True, help="Folders with all that is in them.")
-@click.option("-n", "--namespace", default="", metavar="CLUSTER", help="Of objects that say no namespace.")
-@click.option("--force-conflicts", is_flag=True, help="Take fields over that others have set.")
-@click.option("--field-manager", default=MANAGER, show_default=True, metavar="NAME", help="Whose the fields are.")
+@click.option("-R", "--recursive", is_flag=True, help="Include subdirectories.")
+@click.option("-n", "--namespace", default="", metavar="CLUSTER", help="Namespace of objects that specify none.")
+@click.option("--force-conflicts", is_flag=True, help="Take ownership of fields that other field managers own.")
+@click.option(
+    "--field-manager", default=MANAGER, show_default=True, metavar="NAME", help="Field manager that owns the applied fields."
+)
 @DRY_RUN
-@click.option("--server-side", is_flag=True, hidden=True, help="There is no other way; kubectl's word is taken.")
+@click.option(
+    "--server-side", is_flag=True, hidden=True, help="Accepted for compatibility with kubectl; apply is always server-side."
+)
 @connected
 def apply(client: ApiClient, files: tuple[str, ...], *, recursive: bool, namespace: str, **chosen: Any) -> None:
-    """Make objects as manifests say: create what is missing, change what is otherwise.
+    """Create or change objects from manifests by server-side apply.
 
-    It is Kubernetes' server-side apply. Fields that you applied before and leave out now are removed; fields that others set
-    are refused as conflicts, unless --force-conflicts takes them over.
+    Fields that you applied before and omit now are removed. Fields that other field managers own are conflicts, unless you
+    set --force-conflicts.
 
     \b
     Examples:

@@ -21,20 +21,27 @@ OWN_FINALIZER = "/resource-cleanup"
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="KIND NAME...", shell_complete=target_words)
-@click.option("-f", "--filename", "files", multiple=True, metavar="FILE", help="What manifests name; - is the standard input.")
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    help="Delete the objects in these manifests; - for standard input.",
+)
 @with_options(SELECTOR, EVERYTHING, NAMESPACE)
-@click.option("--force", is_flag=True, help="Of clusters that will never answer: wait for nothing, and give up what remains.")
-@click.option("--ignore-not-found", is_flag=True, help="What is gone already is no failure.")
+@click.option("--force", is_flag=True, help="For clusters that will never reconnect: do not wait, and abandon what remains.")
+@click.option("--ignore-not-found", is_flag=True, help="Do not fail if an object does not exist.")
 @DRY_RUN
-@click.option("--wait", is_flag=True, help="Wait until they are gone.")
-@click.option("--timeout", default="5m", show_default=True, metavar="DURATION", help="How long, with --wait.")
+@click.option("--wait", is_flag=True, help="Wait until the objects are removed.")
+@click.option("--timeout", default="5m", show_default=True, metavar="DURATION", help="Maximum time for --wait.")
 @connected
 def delete(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     """Delete objects from the hub. KIND is one of those of `hubctl get`, or KIND/NAME stands for both.
 
-    A deleted cluster's add-ons go before it, in the order of their priorities; `hubctl describe cluster` says what remains. Its
-    certificates are revoked; the cluster itself stays as it is. A deleted bootstrap credential is revoked, and
-    listed no more; `hubctl revoke` leaves it in the list.
+    The add-ons of a deleted cluster are removed first, in the order of their priorities; `hubctl describe cluster` shows
+    what remains. The hub revokes the cluster's certificates; it changes nothing in the cluster itself. A deleted bootstrap
+    credential is revoked and no longer listed; `hubctl revoke` keeps it in the list.
 
     \b
     Examples:

@@ -49,7 +49,7 @@ class KindGroup(click.Group):
 
 @click.group(cls=KindGroup, subcommand_metavar="KIND NAME [OPTIONS]")
 def describe() -> None:
-    """Show all that is known of a cluster, a bootstrap credential, or any other object, which is `anything` below.
+    """Show the details of a cluster, a bootstrap credential, or any other object (`anything` below).
 
     \b
     Examples:
@@ -83,7 +83,7 @@ def cluster(client: ApiClient, name: str) -> None:
 @click.argument("name", metavar="ID", shell_complete=names_of("bootstrap-credentials"))
 @connected
 def bootstrap_credential(client: ApiClient, name: str) -> None:
-    """Show one bootstrap credential: what binds it, what it gives, where it stands, and who came in with it.
+    """Show one bootstrap credential: restrictions, settings for clusters, state, and the agents that used it.
 
     \b
     Examples:
@@ -259,7 +259,7 @@ LEFT_OUT = frozenset(("managedFields", "name", "namespace", "labels", "annotatio
 @with_options(SELECTOR, EVERYTHING, NAMESPACE)
 @connected
 def anything(client: ApiClient, words: tuple[str, ...], namespace: str, selector: str, *, everything: bool) -> None:
-    """Show all that objects of any kind say, and their Events. Secrets are shown by the size of what is in them.
+    """Show objects of any kind completely, with their Events. For Secrets only the size of each value is shown.
 
     \b
     Examples:

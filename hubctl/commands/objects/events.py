@@ -22,16 +22,22 @@ USUAL = (("", "Warning", "ManagedClusterUnavailable", "managedcluster/" + 9 * "x
 
 
 @click.command()
-@click.option("-n", "--namespace", default="", metavar="CLUSTER", help="Those in the namespace of one cluster.")
-@click.option("--for", "about", default="", metavar="KIND/NAME", help="Those about one object: cluster/edge1, csr/edge1-x7k2p.")
-@click.option("--types", default="", metavar="TYPE,TYPE", help="Normal or Warning.")
-@click.option("-w", "--watch", is_flag=True, help="Then show what happens until interrupted; survives restarts of the hub.")
-@click.option("-o", "--output", type=click.Choice(("json", "yaml")), help="The Events as they are.")
+@click.option("-n", "--namespace", default="", metavar="CLUSTER", help="Only Events in the namespace of one cluster.")
+@click.option(
+    "--for",
+    "about",
+    default="",
+    metavar="KIND/NAME",
+    help="Only Events about one object, such as cluster/edge1 or csr/edge1-x7k2p.",
+)
+@click.option("--types", default="", metavar="TYPE,TYPE", help="Only Events of these types: Normal or Warning.")
+@click.option("-w", "--watch", is_flag=True, help="Then show new Events until interrupted, also across restarts of the hub.")
+@click.option("-o", "--output", type=click.Choice(("json", "yaml")), help="Output format.")
 @connected
 def events(client: ApiClient, namespace: str, about: str, types: str, output: str | None, *, watch: bool) -> None:
-    """Show what happened to clusters, requests, add-ons and the hub itself, the last at the end.
+    """Show Events about clusters, certificate requests, add-ons and the hub, the newest last.
 
-    The hub keeps Events for an hour after they were last seen. `hubctl audit` shows who did what, for 90 days.
+    The hub keeps Events for one hour after they were last observed. `hubctl audit` shows audit records of the last 90 days.
 
     \b
     Examples:
@@ -126,18 +132,23 @@ ROOMY = ("Name", "Age")
 
 
 @click.command()
-@click.option("--user", default="", metavar="NAME", help="Who really asked, as in the certificate or token.")
-@click.option("--verb", default="", metavar="VERB", help="create, update, patch, delete, deletecollection, get, connect, ...")
-@click.option("--resource", default="", metavar="PLURAL", help="What was asked about, such as managedclusters.")
-@click.option("--name", default="", metavar="NAME", help="Of the object that was asked about.")
-@click.option("-n", "--namespace", default="", metavar="NAMESPACE", help="Of the object that was asked about.")
-@click.option("--since", default="24h", show_default=True, metavar="TIME", help="A duration back from now, or an instant.")
-@click.option("--until", default="", metavar="TIME", help="Likewise; without it: until now.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="NUMBER", help="Show so many at most, beginning with the oldest.")
+@click.option("--user", default="", metavar="NAME", help="Only requests of this authenticated user (before impersonation).")
+@click.option(
+    "--verb",
+    default="",
+    metavar="VERB",
+    help="Only requests with this verb: create, update, patch, delete, deletecollection, get, connect, ...",
+)
+@click.option("--resource", default="", metavar="PLURAL", help="Only requests for this resource, such as managedclusters.")
+@click.option("--name", default="", metavar="NAME", help="Only requests for the object of this name.")
+@click.option("-n", "--namespace", default="", metavar="NAMESPACE", help="Only requests for objects in this namespace.")
+@click.option("--since", default="24h", show_default=True, metavar="TIME", help="Start: a duration before now, or a time.")
+@click.option("--until", default="", metavar="TIME", help="End, in the same form. Default: now.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="NUMBER", help="Maximum number of records; the oldest are shown.")
 @output_option()
 @connected
 def audit(client: ApiClient, output: OutputFormat, limit: int | None, **chosen: str) -> None:
-    """Show who did what: one line per request that changed something or read a secret, oldest first.
+    """Show audit records: one line per request that changed an object or read a Secret, oldest first.
 
     \b
     Examples:

@@ -48,9 +48,9 @@ def show_counts(client: ApiClient, counted: CountQuery, form: OutputFormat) -> N
 
 CRL_WORDS = ("crl", "crls", "revocation-lists")
 LOOKS = with_options(
-    output_option(*CRL_FORMS, note="Another form; clusters are wide anyway."),
-    click.option("--no-headers", is_flag=True, help="Leave the titles of the columns out."),
-    click.option("-L", "--label-columns", default="", metavar="LABEL,...", help="Show these labels in columns of their own."),
+    output_option(*CRL_FORMS, note="Output format; clusters are always wide."),
+    click.option("--no-headers", is_flag=True, help="Omit the column headers."),
+    click.option("-L", "--label-columns", default="", metavar="LABEL,...", help="Add a column for each of these labels."),
     click.option("--show-labels", is_flag=True, help="Show all labels in the last column."),
     click.option("--show-kind", is_flag=True, help="Show names with their kind."),
 )
@@ -61,23 +61,37 @@ CHOICES = with_options(
         "--where",
         default="",
         metavar="CONDITION",
-        help="Of clusters: 'version < 1.30 && available != \"True\"' (see below).",
+        help="For clusters: a condition, such as 'version < 1.30 && available != \"True\"' (see below).",
     ),
-    click.option("-n", "--namespace", default="", metavar="CLUSTER", help="Of add-ons, leases, events: of one cluster."),
-    click.option("-A", "--all-namespaces", is_flag=True, help="Of all clusters, which is what is shown without -n."),
     click.option(
-        "--at", default="", metavar="TIME", help="As it was: at a time such as 2026-11-01T12:00Z, or so long ago, as 2h."
+        "-n", "--namespace", default="", metavar="CLUSTER", help="For add-ons, leases and events: the namespace of one cluster."
     ),
-    click.option("--sort-by", default="", metavar="WORD,...", help="Of clusters: '-memory,name', '-' from the highest down."),
-    click.option("--group-by", default="", metavar="WORD,...", help="Of clusters: how many have each 'version', 'set', ..."),
-    click.option("--count", is_flag=True, help="Of clusters: how many there are, and no more."),
-    click.option("--limit", type=click.IntRange(min=1), metavar="NUMBER", help="Show so many at most."),
-    click.option("--ignore-not-found", is_flag=True, help="A name that is not there is no failure."),
+    click.option("-A", "--all-namespaces", is_flag=True, help="In the namespaces of all clusters (the default)."),
+    click.option(
+        "--at",
+        default="",
+        metavar="TIME",
+        help="Show the past state at a time such as 2026-11-01T12:00Z, or a duration ago, such as 2h.",
+    ),
+    click.option(
+        "--sort-by",
+        default="",
+        metavar="WORD,...",
+        help="For clusters: sort keys, such as '-memory,name'; '-' sorts descending.",
+    ),
+    click.option(
+        "--group-by", default="", metavar="WORD,...", help="For clusters: count by values, such as 'version' or 'set'."
+    ),
+    click.option("--count", is_flag=True, help="For clusters: print only their number."),
+    click.option("--limit", type=click.IntRange(min=1), metavar="NUMBER", help="Maximum number of objects."),
+    click.option("--ignore-not-found", is_flag=True, help="Do not fail if an object does not exist."),
 )
 WATCHES = with_options(
-    click.option("-w", "--watch", is_flag=True, help="Then show every change until interrupted; survives restarts of the hub."),
-    click.option("--watch-only", is_flag=True, help="Show changes alone."),
-    click.option("--output-watch-events", "events", is_flag=True, help="Say what each change was: ADDED, MODIFIED, DELETED."),
+    click.option("-w", "--watch", is_flag=True, help="Then show changes until interrupted, also across restarts of the hub."),
+    click.option("--watch-only", is_flag=True, help="Show only changes, not the current objects."),
+    click.option(
+        "--output-watch-events", "events", is_flag=True, help="Show the type of each change: ADDED, MODIFIED, DELETED."
+    ),
 )
 
 
@@ -88,19 +102,19 @@ WATCHES = with_options(
 @WATCHES
 @connected
 def get(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
-    """Show clusters, csr, rules, bootstrap-credentials, addons, leases, the fleet or leader; with NAME one of them.
+    """List clusters, csr, rules, bootstrap-credentials, addons, leases, the fleet or leader; with NAME one of them.
 
-    KIND is any kind that the hub serves (`hubctl api-resources` lists them), or several with commas between; KIND/NAME is one
+    KIND is any kind that the hub serves (see `hubctl api-resources`), or several, separated by commas; KIND/NAME is one
     object.
 
-    Clusters are shown with the age of the last heartbeat and the agent behind it. AGENT reads "(no session)" as soon as the
-    agent's connection is gone; AVAILABLE turns Unknown when its lease ends.
+    Clusters are shown with the age of the last beat and its agent. AGENT is "(no session)" as soon as the agent's session
+    has ended; AVAILABLE becomes Unknown when the grace ends.
 
     A condition compares name, version, cpu, memory, nodes, age, set, accepted, available, joined, clockSynced, agentVersion,
     lastBeat, connected and the entries of labels, claims, taints, addons, conditions, capacity and allocatable, as in
     labels["env"] == "prod", with ==, !=, <, <=, >, >=, in, && and ||, !, has(), startsWith(), endsWith(), contains() and
-    matches(). What a cluster lacks is unknown, and unknown chooses nothing. The same words say how clusters are sorted, where
-    what a cluster lacks comes last, and by what they are counted.
+    matches(). A value that a cluster does not have is unknown, and an unknown condition selects nothing. --sort-by and
+    --group-by take the same names; clusters without the value are sorted last.
 
     \b
     Forms (-o):

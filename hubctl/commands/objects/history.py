@@ -28,18 +28,22 @@ DID = {"ADDED": "added", "DELETED": "deleted"}
 
 @click.command()
 @click.argument("words", nargs=-1, required=True, metavar="[KIND] NAME")
-@click.option("-n", "--namespace", default="", metavar="CLUSTER", help="Of an add-on: the cluster that it is on.")
-@click.option("--since", default="", metavar="TIME", help="Only what came after: a time, or so long ago, such as 2d.")
-@click.option("--until", default="", metavar="TIME", help="Only what came before.")
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1), help="So many changes, the newest ones.")
-@click.option("-w", "--watch", is_flag=True, help="Then show every change until interrupted; survives restarts of the hub.")
-@click.option("-o", "--output", type=click.Choice(("table", "wide", "json", "yaml")), help="Another form; wide has all fields.")
+@click.option("-n", "--namespace", default="", metavar="CLUSTER", help="For an add-on: the namespace of the cluster.")
+@click.option("--since", default="", metavar="TIME", help="Only changes after this time, or newer than a duration such as 2d.")
+@click.option("--until", default="", metavar="TIME", help="Only changes before this time.")
+@click.option(
+    "--limit", default=100, show_default=True, type=click.IntRange(1), help="Maximum number of changes; the newest are shown."
+)
+@click.option("-w", "--watch", is_flag=True, help="Then show changes until interrupted, also across restarts of the hub.")
+@click.option(
+    "-o", "--output", type=click.Choice(("table", "wide", "json", "yaml")), help="Output format; wide shows all fields."
+)
 @connected
 def history(client: ApiClient, words: Sequence[str], namespace: str, **chosen: Any) -> None:
-    """Show what became of a cluster, or of another object: every change with its time, who made it, and what it changed.
+    """Show the changes of a cluster or another object: time, author and changed fields.
 
-    Also of one that was deleted. The oldest change comes first. The hub keeps the past for 30 days, unless it is set otherwise.
-    Secrets, Events and Leases have no history.
+    Deleted objects are included. The oldest change is first. The hub keeps the history for 30 days by default. Secrets,
+    Events and Leases have no history.
 
     \b
     Examples:
@@ -193,17 +197,24 @@ SAME, DIFFERENT, DIFF_FAILED = 0, 1, 2
 @click.command()
 @click.argument("kind")
 @click.argument("name", required=False)
-@click.option("--from", "since", required=True, metavar="TIME", help="Then: a time, so long ago such as 2d, or a revision.")
-@click.option("--to", "until", default="now", show_default=True, metavar="TIME", help="Until then.")
-@click.option("-l", "--selector", default="", metavar="SELECTOR", help="Of all: those that have, or had, these labels.")
-@click.option("--where", default="", metavar="CONDITION", help="Of clusters: those of which it is, or was, true.")
-@click.option("-n", "--namespace", default="", metavar="CLUSTER", help="Of add-ons: those of one cluster.")
-@click.option("-o", "--output", type=click.Choice(("unified", "fields", "json")), help="One object: unified, all: fields.")
+@click.option(
+    "--from", "since", required=True, metavar="TIME", help="Start: a time, a duration before now such as 2d, or a revision."
+)
+@click.option("--to", "until", default="now", show_default=True, metavar="TIME", help="End, in the same form.")
+@click.option("-l", "--selector", default="", metavar="SELECTOR", help="Only objects that have, or had, these labels.")
+@click.option("--where", default="", metavar="CONDITION", help="Only clusters for which the condition is, or was, true.")
+@click.option("-n", "--namespace", default="", metavar="CLUSTER", help="For add-ons: the namespace of one cluster.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(("unified", "fields", "json")),
+    help="Output format. Default: unified for one object, fields for all.",
+)
 @connected
 def diff(client: ApiClient, kind: str, name: str | None, **chosen: Any) -> None:
-    """Show what is different between two moments: of one object as unified YAML, of all of a kind field by field.
+    """Show the differences between two points in time: one object as a unified diff of YAML, a kind by field.
 
-    The exit code is 0 when nothing is, 1 when something is, 2 when that could not be found out.
+    Exit codes: 0 no differences, 1 differences, 2 an error.
 
     \b
     Examples:

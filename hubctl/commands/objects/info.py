@@ -30,10 +30,10 @@ REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 
 @click.command("whoami")
-@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text", help="How it is shown.")
+@click.option("-o", "--output", type=click.Choice(("text", "json")), default="text", help="Output format.")
 @connected
 def whoami(client: ApiClient, output: str) -> None:
-    """Show user and groups as the hub knows them, and until when the certificate is good.
+    """Show the user and groups that the hub authenticates, and the expiry of the certificate.
 
     \b
     Examples:
@@ -56,11 +56,11 @@ TITLES = ("Name", "Words", "APIVersion", "Namespaced", "Kind", "Verbs")
 
 
 @click.command("api-resources")
-@click.option("--all-versions", is_flag=True, help="Also in versions that clients do not take by themselves.")
-@click.option("--no-headers", is_flag=True, help="Leave the titles of the columns out.")
+@click.option("--all-versions", is_flag=True, help="Also list versions that are not the preferred one.")
+@click.option("--no-headers", is_flag=True, help="Omit the column headers.")
 @connected
 def api_resources(client: ApiClient, *, all_versions: bool, no_headers: bool) -> None:
-    """Show the kinds of objects that `hubctl get`, `label`, `delete`, `wait` and others take, and the words for them.
+    """Show the API resources of the hub, and their names for `hubctl get`, `label`, `delete`, `wait` and other commands.
 
     \b
     Examples:
@@ -92,13 +92,13 @@ LOG_LEVEL = "/debug/flags/v"
 
 @click.command("log-level")
 @click.argument("level", required=False, type=click.Choice(["debug", "info", "warning", "error", "reset"]))
-@click.option("--for", "lasts", metavar="DURATION", help="Back to what it was after this time.  [default: 15m]")
+@click.option("--for", "lasts", metavar="DURATION", help="Time after which the previous level is restored.  [default: 15m]")
 @connected
 def log_level(client: ApiClient, level: str | None, lasts: str | None) -> None:
-    """Show how much the hub logs, or change it on all replicas for a time; `reset` takes that back.
+    """Show the hub's log level, or change it temporarily on all replicas; `reset` restores it.
 
-    Each replica follows within three seconds, and goes back by itself. Where the database is away, SIGUSR2 to the process does
-    it: the first asks for everything, the second takes that back.
+    Each replica applies the level within three seconds and restores the previous one by itself. If the database is
+    unavailable, send SIGUSR2 to the process: the first signal sets the level debug, the second restores the level.
 
     \b
     Examples:
@@ -128,10 +128,10 @@ NAME, VARIABLE = "hubctl", "_HUBCTL_COMPLETE"
 @click.command()
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
-    """Print the code that makes a shell complete hubctl's commands, options, kinds, and names from the hub.
+    """Print a script for shell completion of commands, options, kinds and object names.
 
-    Names come from the hub of the kubeconfig in use, and are left out when it does not answer within two seconds. kubectl
-    completes `kubectl hub` by itself, where the program kubectl_complete-hub is on the PATH.
+    Names are queried from the hub of the current kubeconfig, and omitted if it does not answer within two seconds. kubectl
+    completes `kubectl hub` if the program kubectl_complete-hub is in the PATH.
 
     \b
     Examples:

@@ -40,7 +40,7 @@ class LabelChanges:
 _options = with_options(
     click.argument("words", nargs=-1, required=True, metavar="KIND NAME... KEY=VALUE... KEY-...", shell_complete=target_words),
     click.option("--overwrite", is_flag=True, help="Also change keys that have another value."),
-    click.option("--list", "lists", is_flag=True, help="Show what there is, changed or not."),
+    click.option("--list", "lists", is_flag=True, help="List the current values."),
     *(SELECTOR, FIELDS, EVERYTHING, NAMESPACE, DRY_RUN),
     connected,
 )
@@ -165,10 +165,10 @@ class Taint:
 @with_options(SELECTOR, EVERYTHING, DRY_RUN)
 @connected
 def taint(client: ApiClient, words: tuple[str, ...], selector: str, **chosen: Any) -> None:
-    """Taint clusters, so that placements that do not tolerate it leave them out; or take a taint off.
+    """Add taints to clusters, or remove them. Placements do not select clusters whose taints they do not tolerate.
 
-    A TAINT is KEY=VALUE:EFFECT or KEY:EFFECT; with - at its end it is taken off: KEY:EFFECT-, or KEY- for all of that key.
-    Effects: NoSelect, PreferNoSelect, NoSelectIfNew. Taints of the hub itself come back by themselves.
+    A TAINT is KEY=VALUE:EFFECT or KEY:EFFECT. A trailing - removes it: KEY:EFFECT-, or KEY- for all taints of that key.
+    Effects: NoSelect, PreferNoSelect, NoSelectIfNew. The hub restores its own taints.
 
     \b
     Examples:

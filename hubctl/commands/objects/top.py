@@ -20,7 +20,7 @@ ORDERS = ("name", "nodes", "cpu", "memory")
 
 @click.group()
 def top() -> None:
-    """Show what clusters have, and how the hub's replicas fare.
+    """Show resources of clusters and the state of the hub's replicas.
 
     \b
     Examples:
@@ -32,14 +32,22 @@ def top() -> None:
 @top.command("clusters")
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @click.option("-l", "--selector", default="", metavar="SELECTOR", help="Clusters with these labels.")
-@click.option("--where", default="", metavar="CONDITION", help="As in hubctl get clusters.")
-@click.option("--sort-by", type=click.Choice(ORDERS), default="name", show_default=True, help="The greatest first, or by name.")
+@click.option(
+    "--where", default="", metavar="CONDITION", help="Only clusters that meet the condition, as in `hubctl get clusters`."
+)
+@click.option(
+    "--sort-by",
+    type=click.Choice(ORDERS),
+    default="name",
+    show_default=True,
+    help="Sort by name, or by a value, largest first.",
+)
 @connected
 def clusters(client: ApiClient, names: tuple[str, ...], selector: str, where: str, sort_by: str) -> None:
-    """Show what clusters have: nodes, what of their CPU (cores) and memory (GiB) is allocatable, and their last beat.
+    """Show nodes, allocatable CPU (cores) and memory (GiB), and the last beat of clusters.
 
-    The percentage is what is left of the capacity once the clusters' own parts have taken theirs. What workloads use is not
-    reported to the hub. The last line counts all of it together.
+    The percentage is the allocatable share of the capacity. Agents do not report the usage of workloads. The last line is
+    the total.
 
     \b
     Examples:
@@ -63,7 +71,7 @@ def clusters(client: ApiClient, names: tuple[str, ...], selector: str, where: st
 @top.command("replicas")
 @connected
 def replicas(client: ApiClient) -> None:
-    """Show the hub's replicas: sessions, watches, what they use, and how far their clocks are from the database's.
+    """Show sessions, watches, resource usage and clock difference to the database of the hub's replicas.
 
     \b
     Examples:

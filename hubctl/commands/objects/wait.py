@@ -117,14 +117,20 @@ class PathIs:
     metavar="WHAT",
     help="condition=TYPE[=STATUS], delete, create, jsonpath='{PATH}'[=VALUE].",
 )
-@click.option("--timeout", default="30s", show_default=True, metavar="DURATION", help="For all of them together; 0 looks once.")
+@click.option(
+    "--timeout",
+    default="30s",
+    show_default=True,
+    metavar="DURATION",
+    help="Maximum time for all objects together; 0: check once.",
+)
 @with_options(SELECTOR, FIELDS, EVERYTHING, NAMESPACE)
-@output_option(note="Show the objects, in the end.")
+@output_option(note="Print the objects at the end.")
 @connected
 def wait(client: ApiClient, words: tuple[str, ...], wanted: str, timeout: str, output: OutputFormat, **chosen: Any) -> None:
-    """Wait until clusters, or other objects, are as you want them. The exit code is 4 when the time is over before.
+    """Wait until clusters or other objects reach a condition. Exit code 4: the timeout has expired.
 
-    A cluster's conditions may be called by their short names: Available, Joined, Accepted, ClockSynced.
+    Conditions of clusters have short names: Available, Joined, Accepted, ClockSynced.
 
     \b
     Examples:
