@@ -17,20 +17,20 @@ EVERYWHERE = ("help", "kubeconfig", "context_name")
 """Options that are listed only in the index."""
 CODES = (
     (DONE, "done"),
-    (FAILED, "refused, or failed"),
-    (MISUSED, "wrong usage, or a kubeconfig that cannot be used"),
-    (NOT_FOUND, "an object is not there"),
-    (TIMED_OUT, "what was waited for did not come in time"),
-    (UNREACHABLE, "the hub cannot be reached, or does not answer"),
-    (NOT_WELL, "what was looked at is not well (`hubctl diagnose`)"),
+    (FAILED, "the hub rejected the request, or the command failed"),
+    (MISUSED, "usage error, or an invalid kubeconfig"),
+    (NOT_FOUND, "an object does not exist"),
+    (TIMED_OUT, "timeout"),
+    (UNREACHABLE, "the hub is unreachable or does not answer"),
+    (NOT_WELL, "`hubctl diagnose` found a problem"),
     (INTERRUPTED, "interrupted (Ctrl-C)"),
 )
 USERS = (
-    ("client-certificate", "shown; with a token both are"),
-    ("token", "a ServiceAccount's of the hub, or a bootstrap token; any other is exchanged first (`hubctl login`)"),
-    ("tokenFile", "before `token`; read at each connection, so that whoever renews it need not tell"),
-    ("exec", "run where none of these is there: `client.authentication.k8s.io/v1` and `v1beta1`, for a token or a certificate"),
-    ("username, auth-provider, as", "refused"),
+    ("client-certificate", "used for TLS client authentication; with a token both are sent"),
+    ("token", "a ServiceAccount token of the hub, or a bootstrap token; exchange any other token first (`hubctl login`)"),
+    ("tokenFile", "takes precedence over `token`; read again for each connection, so the file can be renewed at any time"),
+    ("exec", "used if none of these is set: `client.authentication.k8s.io/v1` and `v1beta1`, for a token or a certificate"),
+    ("username, auth-provider, as", "rejected"),
 )
 """Fields of a kubeconfig's user, and how hubctl uses them."""
 
@@ -79,25 +79,26 @@ def _index() -> str:
     rows = [f"| [`hubctl {name}`]({name}.md) | {line} |" for name, (_, line) in COMMANDS.items()]
     lines = [
         *(MADE, "", "# hubctl", ""),
-        "Every command, with its options. `hubctl COMMAND --help` says the same; `kubectl hub COMMAND` does the same.",
-        *("", "| command | |", "|---|---|", *rows, "", "## Options of every command", ""),
+        "All commands with their options, as in `hubctl COMMAND --help`. `kubectl hub COMMAND` is equivalent.",
+        *("", "| command | |", "|---|---|", *rows, "", "## Global options", ""),
         *_options(hubctl, click.Context(hubctl)),
         *("", "## Exit codes", "", "| code | |", "|---|---|", *(f"| {code} | {words} |" for code, words in CODES)),
         "",
-        "Of several objects all are tried; where they fail for different reasons it is 1. `diagnose` and `diff` have others.",
-        *("", "## Who you are", "", "As kubectl has it, the user of the kubeconfig's context:", ""),
+        "With several objects, hubctl tries all of them; if they fail for different reasons, the code is 1. See",
+        "`diagnose` and `diff` for their codes.",
+        *("", "## Authentication", "", "hubctl uses the user of the kubeconfig's context, like kubectl:", ""),
         *("| field | |", "|---|---|", *(f"| `{name.replace(', ', '`, `')}` | {words} |" for name, words in USERS)),
         "",
-        "An `exec` plug-in is asked once per command, again when `expirationTimestamp` is over, and once more when the hub",
-        "refuses what it told: watches go on. The hub is always verified: `insecure-skip-tls-verify` without a CA is refused,",
-        "`tls-server-name` says under which name, and `proxy-url` is `http://[USER:PASSWORD@]HOST:PORT`.",
+        "hubctl runs an `exec` plug-in once per command, again after `expirationTimestamp`, and again if the hub rejects the",
+        "credential; watches continue. The hub's certificate is always verified: `insecure-skip-tls-verify` without a CA is",
+        "rejected. `tls-server-name` sets the name to verify, and `proxy-url` is `http://[USER:PASSWORD@]HOST:PORT`.",
         "",
         "## Environment",
         "",
         "| variable | |",
         "|---|---|",
-        "| `HUBCTL_KUBECONFIG`, `KUBECONFIG` | kubeconfig files, a list as kubectl has it; the first that is set counts |",
-        "| `NO_COLOR` | set to anything: no colours. There are none but on a terminal |",
+        "| `HUBCTL_KUBECONFIG`, `KUBECONFIG` | kubeconfig files, as for kubectl; the first variable that is set is used |",
+        "| `NO_COLOR` | any value disables colors; output that is not a terminal has none |",
     ]
     return "\n".join(lines) + "\n"
 

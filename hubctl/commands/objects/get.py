@@ -48,7 +48,7 @@ def show_counts(client: ApiClient, counted: CountQuery, form: OutputFormat) -> N
 
 CRL_WORDS = ("crl", "crls", "revocation-lists")
 LOOKS = with_options(
-    output_option(*CRL_FORMS, note="Output format; clusters are always wide."),
+    output_option(*CRL_FORMS, note="Output format (clusters are always wide):"),
     click.option("--no-headers", is_flag=True, help="Omit the column headers."),
     click.option("-L", "--label-columns", default="", metavar="LABEL,...", help="Add a column for each of these labels."),
     click.option("--show-labels", is_flag=True, help="Show all labels in the last column."),

@@ -125,7 +125,7 @@ class PathIs:
     help="Maximum time for all objects together; 0: check once.",
 )
 @with_options(SELECTOR, FIELDS, EVERYTHING, NAMESPACE)
-@output_option(note="Print the objects at the end.")
+@output_option(note="Print the objects at the end in this format:")
 @connected
 def wait(client: ApiClient, words: tuple[str, ...], wanted: str, timeout: str, output: OutputFormat, **chosen: Any) -> None:
     """Wait until clusters or other objects reach a condition. Exit code 4: the timeout has expired.
