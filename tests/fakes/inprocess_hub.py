@@ -1,6 +1,8 @@
 """Whole hubs in the test's own process: the product's composition root over a copy of a prepared data directory."""
 
 import asyncio
+import socket
+import weakref
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
@@ -15,6 +17,7 @@ from hub.issuer import RotatingIssuer
 from hub.registry.managedclusters import service as clusters
 from hub.registry.managedclusters.actions import HUB_ID
 from hub.serve import EXTENSIONS, Hub, build
+from hub.settings import HubSettings
 from hub.settings.fields import Address
 from hub.store import SqlStore
 from machinery.identity import ClusterName, HubId
@@ -133,9 +136,20 @@ class InProcessHub:
         process = ProcessContext(shutdown, Inspection(asyncio.get_running_loop()), self.verbosity)
         async with AsyncExitStack() as stack:
             hub = await build(self._settings, self._clock, process, stack, leads=self._leads, extensions=self.extensions)
-            self.configure(**{name: getattr(hub.core.context.settings, name) for name in ("grpc_listen", "https_listen")})
+            self._keep_ports(hub.core.context.settings)
             built.set_result(hub)
             await hub.core.context.server.prepare().run(shutdown.wait)
+
+    def _keep_ports(self, chosen: HubSettings) -> None:
+        """Hold the ports also while the hub is stopped: a socket that is bound and does not listen keeps others from them."""
+        for name in ("grpc_listen", "https_listen"):
+            address: Address = getattr(chosen, name)
+            if not getattr(self._settings, name).port:
+                held = socket.socket()
+                weakref.finalize(self, held.close)
+                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                held.bind((address.host, address.port))
+                self.configure(**{name: address})
 
 
 @asynccontextmanager
