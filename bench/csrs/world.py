@@ -13,13 +13,13 @@ from hub.api.certificatesigningrequests.request import AddOnRequest, Requester, 
 from hub.api.managedclusters.cluster import JoinRequest
 from hub.issuer import LocalIssuer
 from hub.ports import Transaction
+from hub.registry import certificates
 from hub.registry.approvalrules import approval
 from hub.registry.bootstrapcredentials import service as credentials
-from hub.registry.certificates import service
 from hub.registry.certificatesigningrequests import credential_uses, issuance, service as requests, submission
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
-from hub.registry.recovery.recovery import recover
+from hub.registry.recovery import recover
 from machinery import pki
 from machinery.errors import MusterError
 from machinery.identity import (
@@ -111,7 +111,7 @@ class World:
         gone = self._join(GONE, self.keys.revoked.pem, unbound)
         self._run(lambda tx: tx.certificates.revoke([gone.serial], tx.now, "Test"))
         self._run(addons.put, _addon(), None, "ann")
-        operator = self._run(service.admit_operator, "ann", self._spki(), self.issuer, LIFETIMES)
+        operator = self._run(certificates.admit_operator, "ann", self._spki(), self.issuer, LIFETIMES)
         revoked, spent = self._credential(NEW), self._credential(None, uses=1)
         self._run(lambda tx: credential_uses.admit(tx, spent.credential or unbound.credential, OTHER))  # type: ignore[arg-type]
         self._run(lambda tx: credentials.revoke(tx, revoked.credential))  # type: ignore[arg-type]
@@ -176,7 +176,7 @@ class World:
     def tried(self, attempt: Attempt) -> Outcome:
         """Submit, approve and issue one request. Raises everything that is no refusal."""
         self.store.restore(self._base)
-        service.checked_request.cache_clear()
+        certificates.checked_request.cache_clear()
         try:
             name = self._posted(attempt) if attempt.post else self._submitted(attempt)
             self._run(lambda tx: approval.review(tx, name, approval.rules_in(tx, ("*",)), "hub"))

@@ -14,7 +14,7 @@ from hub.api.managedclusters import cluster as clusters
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, Change
 from hub.ports import Store, Transaction
-from hub.registry.multihub import owners
+from hub.registry import owners
 from machinery.identity import CLUSTER_LABEL, ClusterName
 from machinery.meta.objects import ChangeType, Key
 from machinery.runtime.clock import Clock

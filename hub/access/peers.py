@@ -14,8 +14,7 @@ from hub.api.certificateauthorities.authority import BUNDLED, RECOVERING, Author
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.revocations import verdict_on
 from hub.ports import Store, Transaction
-from hub.registry.certificates import service as certificates
-from hub.registry.recovery import recovery
+from hub.registry import certificates, recovery
 from machinery import pki
 from machinery.errors import DenialCause, InvalidError, UnauthorizedError
 from machinery.identity import SerialNumber

@@ -12,7 +12,7 @@ import click
 from hub.api.restorations import Readopts
 from hub.commands import backup_keys as keys
 from hub.issuer.local import CA_KEY
-from hub.registry.recovery.restore import RestoreOrder, RestoreOutcome, restored
+from hub.registry.recovery import RestoreOrder, RestoreOutcome, restored
 from hub.replica.admin_kubeconfig import ADMIN_FILE
 from hub.settings import HubSettings
 from hub.store.backup.archive import Archive, Manifest

@@ -16,9 +16,8 @@ from hub.issuer import RotatingIssuer
 from hub.metrics.fleet import add_fleet
 from hub.metrics.replica import add_database
 from hub.ports import Store
-from hub.registry import namespaces
+from hub.registry import namespaces, owners
 from hub.registry.hubreplicas.service import current_log_level
-from hub.registry.multihub import owners
 from hub.replica.authorities import KeyRing, open_authorities, ring_of
 from hub.replica.heartbeat import replica_name, take_place, this_replica
 from hub.replica.installation import settle

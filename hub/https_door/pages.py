@@ -19,8 +19,8 @@ from aiohttp import web
 
 from hub.api.hubreplicas import USUAL_LOG_LEVEL, LogLevelOrder
 from hub.ports import ListSigner, Store
-from hub.registry.certificates import revocation_lists
-from hub.registry.certificates.revocation_lists import Published
+from hub.registry import certificates
+from hub.registry.certificates import PublishedList
 from hub.registry.hubreplicas import service as orders
 from machinery import pki
 from machinery.apiserver.http.filters import Incoming, Inner
@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    published: Published
+    published: PublishedList
     read_at: float
 
 
@@ -95,7 +95,7 @@ class RevocationLists:
         body = published.der if form == "crl" else pki.list_to_pem(published.der)
         return web.Response(body=body, content_type=_MEDIA[form], headers={"ETag": tag, "Cache-Control": "no-cache"})
 
-    async def _published(self, authority: str) -> Published:
+    async def _published(self, authority: str) -> PublishedList:
         """Returns the list; while the database does not answer, the last one for `KEPT`. Raises UnavailableError."""
         async with self._asking:
             known, now = self._known.get(authority), self._clock.monotonic()
@@ -118,9 +118,9 @@ class RevocationLists:
             return None
         return found
 
-    async def _read(self, authority: str) -> Published:
-        found = await self._store.read(revocation_lists.standing, self._signer, authority)
-        return await self._store.run(revocation_lists.sign, self._signer, authority) if found is None else found
+    async def _read(self, authority: str) -> PublishedList:
+        found = await self._store.read(certificates.current_list, self._signer, authority)
+        return await self._store.run(certificates.sign_list, self._signer, authority) if found is None else found
 
 
 def _id(authority: str) -> str:

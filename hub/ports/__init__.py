@@ -11,12 +11,14 @@ from hub.ports.identities import (
     CertificateRecords,
     Credentials,
     Issuer,
+    KeyPair,
+    KeyPlace,
+    KeySecret,
     ListSigner,
     LoginIssuer,
     Trusts,
 )
 from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions
-from hub.ports.management import KeyPair, KeyPlace, KeySecret
 from hub.ports.objects import ChangeLog, Objects, Written
 from hub.ports.store import RECORDING, AuditLog, Facts, LeaderLockConnection, Leaders, Recording, Store, Transaction
 

@@ -1,4 +1,4 @@
-"""Stepwise deletion of clusters and namespaces, each object by its kind's write path."""
+"""Deletion of clusters and namespaces in steps, each object by its kind's write path, and clusters that leave by themselves."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,20 +7,24 @@ from datetime import timedelta
 from itertools import islice
 
 from hub.api import namespaces as namespace_rules
-from hub.api.certificatesigningrequests.request import Requester
-from hub.api.managedclusters import removal
+from hub.api.certificates import CertificateRecord, Purpose
+from hub.api.certificatesigningrequests import request as requests
+from hub.api.certificatesigningrequests.request import Requester, RequestPhase
+from hub.api.managedclusters import cluster as rules, removal
 from hub.api.managedclusters.removal import Remaining
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, Kind
 from hub.api.objects.managed_fields import HUB_WRITER
-from hub.api.revocations import CLUSTER_DELETED
+from hub.api.revocations import CLUSTER_DELETED, CLUSTER_LEFT
 from hub.ports import Transaction
-from hub.registry import namespaces
-from hub.registry.certificates import service as certificates
+from hub.registry import certificates, namespaces, owners
+from hub.registry.certificatesigningrequests import service as request_objects
 from hub.registry.generic.definition import WritePath
 from hub.registry.kinds import WRITE_PATHS
-from hub.registry.managedclusters import service
-from machinery.identity import ClusterName
+from hub.registry.managedclusters import service as clusters
+from machinery import pki
+from machinery.errors import InvalidError
+from machinery.identity import AgentId, ClusterName, agent_subject
 from machinery.meta.objects import Key, Query, StoredObject
 
 PORTION = 200
@@ -54,21 +58,21 @@ def delete_cluster(tx: Transaction, name: str, deadline: timedelta, actor: str) 
     before = removal.OVERDUE in {entry.get("reason") for entry in doc.conditions(stored.document)}
     if removal.is_emptied(stored.document):
         if overdue and not before:
-            service.set_condition(tx, ClusterName(name), removal.waiting_for_others(stored.document), actor)
+            clusters.set_condition(tx, ClusterName(name), removal.waiting_for_others(stored.document), actor)
         return ClusterDeletionProgress(held=1, overdue=overdue and not before)
     moved = _remove_next(tx, name, actor, at_once=overdue)
-    left = Remaining.of([(kind, each.document) for kind, each in service.content_of(tx, name)])
+    left = Remaining.of([(kind, each.document) for kind, each in clusters.content_of(tx, name)])
     if not left.objects:
         _let_go(tx, stored, actor)
         return ClusterDeletionProgress(gone=True, moved=moved)
     told = removal.progress(name, left, deadline, overdue=overdue)
-    service.set_condition(tx, ClusterName(name), told, actor)
+    clusters.set_condition(tx, ClusterName(name), told, actor)
     return ClusterDeletionProgress(moved=moved, held=left.held, overdue=overdue and not before)
 
 
 def _remove_next(tx: Transaction, name: str, actor: str, *, at_once: bool) -> int:
     """Delete or mark the next objects; return their number."""
-    found = list(service.content_of(tx, name))
+    found = list(clusters.content_of(tx, name))
     addons = [stored for kind, stored in found if kind == ADDONS]
     first = min((removal.priority(stored.document) for stored in addons), default=0)
     due = [(ADDONS, stored) for stored in addons if at_once or removal.priority(stored.document) == first]
@@ -85,7 +89,7 @@ def _let_go(tx: Transaction, cluster: StoredObject, actor: str) -> None:
     _revoke(tx, cluster.key.name)
     others = [name for name in doc.finalizers(cluster.document) if name != removal.FINALIZER]
     new = doc.with_status_condition(cluster.document, removal.GONE, tx.now)
-    service.put(tx, doc.with_metadata(new, finalizers=others or None), cluster, actor, writer=HUB_WRITER)
+    clusters.put(tx, doc.with_metadata(new, finalizers=others or None), cluster, actor, writer=HUB_WRITER)
 
 
 def _revoke(tx: Transaction, name: str) -> None:
@@ -95,7 +99,7 @@ def _revoke(tx: Transaction, name: str) -> None:
 def _give_up(tx: Transaction, cluster: StoredObject, actor: str) -> ClusterDeletionProgress:
     """Delete everything at once, regardless of finalizers."""
     orphaned = []
-    found = list(service.content_of(tx, cluster.key.name))
+    found = list(clusters.content_of(tx, cluster.key.name))
     for kind, stored in found:
         held = doc.finalizers(stored.document)
         if held:
@@ -103,7 +107,7 @@ def _give_up(tx: Transaction, cluster: StoredObject, actor: str) -> ClusterDelet
         _remove_whole(tx, kind, stored, actor)
     others = [str(name) for name in doc.finalizers(cluster.document) if name != removal.FINALIZER]
     orphaned += [f"the cluster itself ({name})" for name in others]
-    service.put(tx, removal.without_finalizers(cluster.document), cluster, actor, writer=HUB_WRITER)
+    clusters.put(tx, removal.without_finalizers(cluster.document), cluster, actor, writer=HUB_WRITER)
     return ClusterDeletionProgress(gone=True, moved=len(found), orphaned=tuple(orphaned))
 
 
@@ -167,3 +171,71 @@ def _namespace_content(tx: Transaction, name: str) -> Iterator[tuple[WritePath, 
             page = tx.objects.find(path.kind, Query(namespace=name, limit=PORTION, after=after))
             yield from ((path, stored) for stored in page.items)
             more, after = page.after is not None, page.after
+
+
+ENDED = (CLUSTER_LEFT, CLUSTER_DELETED)
+"""Revocation reasons of the certificates of a cluster that has left, by its own or an operator's decision."""
+UNDECIDED = (RequestPhase.PENDING, RequestPhase.APPROVED)
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """Result of a withdrawal. `known`: something existed; `cluster_stays`: only operators can delete the cluster."""
+
+    known: bool
+    cluster_stays: bool
+
+
+def leave(tx: Transaction, cluster: ClusterName, cluster_uid: str, actor: str) -> bool:
+    """Delete the ManagedCluster as for an operator, and revoke its certificates at once. Returns False if it was already gone.
+
+    Its content is removed in order afterwards. Raises AlreadyExistsError if another cluster has the name.
+    """
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
+    if stored is not None:
+        owners.check_same(stored, cluster_uid)
+    certificates.revoke_cluster(tx, cluster, CLUSTER_LEFT)
+    if stored is None or doc.is_deleting(stored.document):
+        return False
+    clusters.remove(tx, stored, actor)
+    return True
+
+
+def withdraw(
+    tx: Transaction, cluster: ClusterName, agent: AgentId, cluster_uid: str, requester: CertificateRecord
+) -> Withdrawn:
+    """Delete what a bootstrap credential registered: undecided requests for this agent, and a cluster that only joined.
+
+    The cluster is deleted if this credential admitted it, the uid matches, it was never accepted and no agent has a
+    certificate.
+    """
+    found = request_objects.of_cluster(tx, cluster)
+    own = [stored for stored in found if _is_undecided(stored, agent, cluster, requester.user)]
+    for stored in own:
+        request_objects.remove(tx, stored, requester.user)
+    stored_cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
+    admitted = requester.credential is not None and tx.credentials.has_admitted(requester.credential, cluster)
+    if stored_cluster is None or not admitted or not rules.is_same_cluster(stored_cluster.document, cluster_uid):
+        return Withdrawn(bool(own), cluster_stays=False)
+    document = stored_cluster.document
+    if rules.is_accepted(document) or rules.was_ever_accepted(document) or certificates.has_agent(tx, cluster):
+        return Withdrawn(known=True, cluster_stays=True)
+    clusters.remove(tx, stored_cluster, requester.user)
+    return Withdrawn(known=True, cluster_stays=False)
+
+
+def _is_undecided(stored: StoredObject, agent: AgentId, cluster: ClusterName, user: str) -> bool:
+    """Whether this requester requested this agent's certificate, and it is not issued, denied or failed."""
+    document = stored.document
+    if doc.mapping(document, "spec").get("username") != user or requests.phase(document) not in UNDECIDED:
+        return False
+    try:
+        return pki.parse_request(requests.pem(document)).subject == agent_subject(cluster, agent)
+    except InvalidError:
+        return False
+
+
+def has_left(record: CertificateRecord, cluster: str) -> bool:
+    """Whether an agent certificate was revoked because this cluster has left."""
+    is_agents = record.purpose is Purpose.AGENT and record.cluster == cluster
+    return is_agents and record.revoked_at is not None and record.revoked_reason in ENDED

@@ -18,15 +18,13 @@ from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, SERVICE
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.api.revocations import RevocationTarget, RevokedObjects
 from hub.ports import Transaction, Written
-from hub.registry import core as accounts
+from hub.registry import certificates, core as accounts, owners
 from hub.registry.bootstrapcredentials import service as credentials
-from hub.registry.certificates import service as certificates
 from hub.registry.certificatesigningrequests import service as request_objects
 from hub.registry.generic import objects
 from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.generic.schemas import DNS_LABEL, MOMENT, TEXT, Schema, described, listing, record
 from hub.registry.managedclusters import service as clusters
-from hub.registry.multihub import owners
 from machinery.apiserver.resource import AGE, Column, Resource, TableRow
 from machinery.apiserver.storage import Actor
 from machinery.errors import ErrorSubject, InvalidError, MethodNotAllowedError, MusterError, NotFoundError

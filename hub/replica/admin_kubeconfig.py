@@ -14,7 +14,7 @@ import structlog
 
 from hub.api.certificates import Lifetimes
 from hub.ports import Issuer, KeySecret, Store
-from hub.registry.certificates import service
+from hub.registry import certificates
 from machinery import pki
 from machinery.client import kubeconfig
 from machinery.client.kubeconfig import ClusterEntry, Credential
@@ -49,7 +49,7 @@ async def keep_admin_kubeconfig(
         return path
     if credential is None:
         key = pki.generate_key()
-        issued = await store.run(service.admit_operator, ADMIN, pki.public_key_of(key), issuer, lifetimes)
+        issued = await store.run(certificates.admit_operator, ADMIN, pki.public_key_of(key), issuer, lifetimes)
         credential = Credential(chain=issued.chain, key=key)
     directory.write(ADMIN_FILE, kubeconfig.write_kubeconfig(cluster, credential, user=ADMIN))
     log.info("admin kubeconfig written", path=str(path), server=cluster.server)
@@ -57,7 +57,7 @@ async def keep_admin_kubeconfig(
 
 
 async def _is_known(credential: Credential, store: Store) -> bool:
-    return await store.read(service.resolve, pki.parse_certificate(credential.chain).serial) is not None
+    return await store.read(certificates.resolve, pki.parse_certificate(credential.chain).serial) is not None
 
 
 class AdminKubeconfig:

@@ -26,7 +26,7 @@ EPOCH_UNIT = timedelta(milliseconds=1)
 CREDIBLE = timedelta(hours=1)
 """How far a hub's claimed epoch may be ahead of this machine's clock."""
 TAKEN = timedelta(hours=24)
-"""How far an epoch may be ahead of the hub's own clock for the hub to accept it (`hub.registry.multihub.owners`)."""
+"""How far an epoch may be ahead of the hub's own clock for the hub to accept it (`hub.registry.owners`)."""
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -22,9 +22,9 @@ from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.liveness import Beat, LastBeat
 from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS
 from hub.ports import Store, Transaction
+from hub.registry import certificates
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.service import CredentialTerms
-from hub.registry.certificates import revocation_lists as lists
 from hub.registry.certificatesigningrequests import credential_uses, issuance, service as requests, submission
 from hub.store import SqlStore
 from machinery.errors import ConflictError, ForbiddenError
@@ -371,8 +371,8 @@ AT_ONCE = 8
 
 async def test_replicas_that_sign_at_once_end_with_one_list(store: Store) -> None:
     signer = TwoSigners()
-    signed = await asyncio.gather(*(store.run(lists.sign, signer, FIRST) for _ in range(AT_ONCE)))
-    kept = present(await store.read(lists.standing, signer, FIRST))
+    signed = await asyncio.gather(*(store.run(certificates.sign_list, signer, FIRST) for _ in range(AT_ONCE)))
+    kept = present(await store.read(certificates.current_list, signer, FIRST))
     assert kept in signed
     assert len({each.number for each in signed}) == len({each.der for each in signed})
     assert kept.number == max(each.number for each in signed)

@@ -16,7 +16,7 @@ from hub.issuer.local import LocalIssuer, make_authority
 from hub.issuer.rotating import AuthoritySnapshot
 from hub.ports import Issuer, Transaction
 from hub.registry.certificateauthorities.service import authority_id
-from hub.registry.certificates.service import key_hash
+from hub.registry.certificates import key_hash
 from machinery import pki
 from machinery.client.kubeconfig import Credential
 from machinery.identity import CertificateSubject, SerialNumber
@@ -133,7 +133,7 @@ class WordIssuer(Issuer):
 
 
 def sign_anything(tx: Transaction, issuer: Issuer, profile: Profile, holder: CertificateHolder) -> IssuedCertificate:
-    """As `hub.registry.certificates.service.sign`, without its look at the profile."""
+    """As `hub.registry.certificates.sign`, without its look at the profile."""
     serial = SerialNumber(pki.random_serial())
     issued = issuer.issue(profile, serial, tx.now)
     tx.certificates.add(

@@ -14,7 +14,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS
 from hub.ports import Transaction
 from hub.registry.certificatesigningrequests import service as requests
-from hub.registry.managedclusteraddons import service as addons, tokens as addon_tokens
+from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import actions, service as clusters
 from machinery.client.kubeconfig import Credential
 from machinery.errors import ConflictError, ForbiddenError, NotFoundError, UnauthorizedError, UnavailableError
@@ -196,7 +196,7 @@ class HubRig:
 
     async def note(self, name: str) -> None:
         """What the hub does by itself when an add-on is by token: its account."""
-        await self.stage.store.run(addon_tokens.settle, Key(CLUSTER, name), ADMIN)
+        await self.stage.store.run(addons.update_token, Key(CLUSTER, name), ADMIN)
 
     async def want_namespace(self, name: str, cluster_set: str) -> None:
         def want(tx: Transaction) -> None:

@@ -16,7 +16,7 @@ from hub.access import Peers, revocation_poller as looking
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.liveness import Beat
 from hub.ports import Transaction
-from hub.registry.certificates import service as certificates
+from hub.registry import certificates
 from hub.store import SqlStore
 from hub.store.engine.engine import UnknownOutcomeError, parse_url, writing_engine
 from hub.store.engine.timeouts import SessionLimits

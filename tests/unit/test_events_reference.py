@@ -12,7 +12,7 @@ from hub.api.managedclusters.availability import PARTED
 from hub.api.objects import history
 from hub.controllers.certificates import rotation
 from hub.controllers.clusters import cluster_sets
-from hub.registry.recovery.recovery import READOPTED
+from hub.registry.recovery import READOPTED
 from hub.replica.leader_election import REASON as LED
 from machinery.meta.objects import Key
 from spoke.domain.hubs import ChoiceReason
@@ -51,7 +51,7 @@ WORKED_OUT: Mapping[tuple[str, str], frozenset[str] | set[str]] = {
     ("hub/registry/liveness/taints.py", "available.reason"): {cluster_rules.SILENT.reason, cluster_rules.UNAVAILABLE.reason},
     ("hub/registry/hubreplicas/service.py", "*reason_and_message"): {"ReplicaDrained", "ReplicaUncordoned"},
     ("hub/registry/events.py", "reason"): set(),  # an agent's, which are below
-    ("hub/registry/recovery/recovery.py", "READOPTED"): {READOPTED},
+    ("hub/registry/recovery.py", "READOPTED"): {READOPTED},
     ("spoke/agent/loop.py", "made.why.value"): {why.value for why in ChoiceReason},
     ("spoke/session/stay.py", "decision.why.value"): {why.value for why in ChoiceReason},
     ("spoke/domain/report.py", "condition.reason"): CONDITIONS,

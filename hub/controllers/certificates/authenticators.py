@@ -14,7 +14,7 @@ from hub.api.meta.change import Kind
 from hub.controllers import ACTOR
 from hub.controllers.builder import ControllerBuilder, GenerationFilter
 from hub.ports import Store, Transaction
-from hub.registry import logins
+from hub.registry import authenticators as logins
 from machinery.apiserver.authn.issuer_keys import HttpsDocuments, JsonDocuments, check_https, discover, fetch_keys
 from machinery.errors import MusterError
 from machinery.meta.conditions import FALSE, TRUE, UNKNOWN, Condition
@@ -52,7 +52,7 @@ class AuthenticatorStatus(Reconciler[tuple[Kind, str]]):
         found = await self._examine(WORDS[kind], document)
         phase = phase_of(found)
         seen: dict[str, Any] = {"phase": phase, "observedGeneration": doc.mapping(document, "metadata").get("generation", 1)}
-        await self._store.run(logins.describe, kind, name, found, seen=seen, actor=f"{ACTOR}:{NAME}")
+        await self._store.run(logins.write_status, kind, name, found, seen=seen, actor=f"{ACTOR}:{NAME}")
         return AGAIN if phase == "Ready" else SOON
 
 

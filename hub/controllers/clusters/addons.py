@@ -21,7 +21,7 @@ from hub.controllers import ACTOR
 from hub.controllers.batch import UseCaseReconciler
 from hub.controllers.builder import ControllerBuilder
 from hub.ports import Store
-from hub.registry.managedclusteraddons import service as addon_health, tokens as addon_tokens
+from hub.registry.managedclusteraddons import service as addon_health
 from machinery.meta.conditions import TRUE
 from machinery.meta.objects import Document, Key
 from machinery.runtime.controller import Reconciler
@@ -35,7 +35,7 @@ class AddOnTokens(Reconciler[Key]):
         self._record_event = record_event
 
     async def reconcile(self, key: Key) -> timedelta | None:
-        news = await self._store.run(addon_tokens.settle, key, f"{ACTOR}:addon-tokens")
+        news = await self._store.run(addon_health.update_token, key, f"{ACTOR}:addon-tokens")
         stored = await self._store.read(lambda tx: tx.objects.get(ADDONS, key)) if news is not None else None
         if news is not None and stored is not None:
             kind = NORMAL if news.status == TRUE else WARNING

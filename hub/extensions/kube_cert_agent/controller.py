@@ -21,7 +21,7 @@ from hub.extensions.kube_cert_agent.deployment import AgentDeploymentShape
 from hub.extensions.kube_cert_agent.issuer import AuthorityProvider
 from hub.extensions.kube_cert_agent.pods import parse_printed
 from hub.ports import Store
-from hub.registry import logins
+from hub.registry import authenticators as logins
 from machinery.errors import MusterError, NotFoundError, NotLeaderError, UnavailableError
 from machinery.meta.objects import Document
 from machinery.runtime.clock import Clock

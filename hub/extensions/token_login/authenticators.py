@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from hub.api.logins import ACCOUNT, JWT, AuthenticatorConfig, Named, Reference, named_by_claims
 from hub.controllers.certificates.authenticators import Connect
 from hub.ports import Store
-from hub.registry import logins
+from hub.registry import authenticators as logins
 from machinery.apiserver.authn.aggregation import DelegatedTokens
 from machinery.apiserver.authn.chain import Identity, TokenAuthenticator
 from machinery.apiserver.authn.issuer_keys import IssuerKeys, JsonDocuments

@@ -23,7 +23,7 @@ from hub.api.meta import document as doc
 from hub.audit.auditor import short, token_hash
 from hub.extensions.token_login.authenticators import Authenticators
 from hub.ports import Issuer, Store
-from hub.registry import logins
+from hub.registry import authenticators as logins
 from hub.registry.generic.schemas import MOMENT, TEXT, Schema, described, record
 from machinery import pki
 from machinery.apiserver.http.limits import Rates, origin

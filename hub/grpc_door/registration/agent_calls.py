@@ -11,10 +11,10 @@ from hub.grpc_door.messages import decoded_duration
 from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.interceptor import RpcCall
 from hub.grpc_door.session.orders import asked as asked_renewal
-from hub.registry.managedclusteraddons import tokens as addon_tokens
+from hub.registry import deletion, owners
+from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import actions
-from hub.registry.multihub import leave as leaving, owners
-from hub.registry.recovery.recovery import Returning, readopt
+from hub.registry.recovery import Returning, readopt
 from machinery.errors import DenialCause, ForbiddenError, InvalidError, UnauthorizedError
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId, agent_id, cluster_name
 from machinery.wire.registration.v1 import registration_pb2 as wire
@@ -44,10 +44,10 @@ async def leave(parts: DoorContext, request: wire.LeaveRequest, record: Certific
     if record.purpose is Purpose.BOOTSTRAP:
         name, agent = cluster_name(request.cluster_name), agent_id(request.agent_id)
         check_registration(record, name)
-        withdrawn = await parts.store.run(leaving.withdraw, name, agent, request.cluster_uid, record)
+        withdrawn = await parts.store.run(deletion.withdraw, name, agent, request.cluster_uid, record)
         return wire.LeaveResponse(left=withdrawn.known, cluster_stays=withdrawn.cluster_stays)
     cluster = check_own(record, request.cluster_name, request.agent_id)
-    return wire.LeaveResponse(left=await parts.store.run(leaving.leave, cluster, request.cluster_uid, record.user))
+    return wire.LeaveResponse(left=await parts.store.run(deletion.leave, cluster, request.cluster_uid, record.user))
 
 
 async def check_gone(
@@ -55,7 +55,7 @@ async def check_gone(
 ) -> wire.LeaveResponse:
     """Answers a repeated Leave: the first one revoked the certificate, but its answer was lost. Otherwise raises `error`."""
     record = await parts.peers.former(parts.shown(context))
-    if not leaving.has_left(record, request.cluster_name):
+    if not deletion.has_left(record, request.cluster_name):
         raise error
     return wire.LeaveResponse(left=False)
 
@@ -93,7 +93,7 @@ async def issue_addon_token(
 ) -> wire.IssueAddOnTokenResponse:
     """Issues a ServiceAccount token of an add-on, as TokenRequest of the HTTPS door does, for agents that use only gRPC.
 
-    Raises ForbiddenError for another cluster's agent, InvalidError, the errors of `addon_tokens.account`.
+    Raises ForbiddenError for another cluster's agent, InvalidError, the errors of `addons.token_account`.
     """
     cluster, addon = cluster_name(request.cluster_name), AddOnName(request.addon_name)
     holder, _ = session_holder(record)
@@ -103,7 +103,7 @@ async def issue_addon_token(
     if asked < SHORTEST_LIFETIME:
         shortest, short = SHORTEST_LIFETIME.total_seconds(), asked.total_seconds()
         raise InvalidError(f"a token lives {shortest:.0f} s at least, and {short:.0f} s were asked for")
-    account = await parts.store.read(addon_tokens.account, cluster, addon)
+    account = await parts.store.read(addons.token_account, cluster, addon)
     begin = parts.clock.now().replace(microsecond=0)
     end = begin + min(asked, LONGEST_LIFETIME)
     token = parts.tokens(account.key.namespace, account.key.name, account.uid, begin=begin, end=end)

@@ -17,9 +17,9 @@ from hub.grpc_door.registration.agent_calls import check_gone, issue_addon_token
 from hub.grpc_door.registration.csr_follower import CSRFollower
 from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.interceptor import RpcCall, stream, unary
+from hub.registry import recovery
 from hub.registry.certificatesigningrequests.submission import submit
 from hub.registry.managedclusters import service as clusters
-from hub.registry.recovery import recovery
 from machinery.apiserver.access import Attributes
 from machinery.errors import AlreadyExistsError, UnauthorizedError
 from machinery.identity import AddOnName, ClusterName, agent_id, cluster_name

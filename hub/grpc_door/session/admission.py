@@ -5,9 +5,9 @@ from datetime import timedelta
 from hub.grpc_door.messages import SessionClusterView, read_view
 from hub.grpc_door.session.context import DoorContext
 from hub.ports import Transaction
+from hub.registry import owners
 from hub.registry.hubreplicas.service import ACTOR
-from hub.registry.multihub import owners
-from hub.registry.multihub.owners import SecondAgentError
+from hub.registry.owners import SecondAgentError
 from machinery.errors import AlreadyExistsError
 from machinery.identity import AgentId, ClusterName
 from machinery.wire.session.v1 import session_pb2 as wire

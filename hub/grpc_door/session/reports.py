@@ -22,10 +22,9 @@ from hub.grpc_door.messages import conditions_of, hubs_of, report_of
 from hub.grpc_door.session.interceptor import RpcCall, SessionAudit
 from hub.heartbeat import BeatSink
 from hub.ports import Store, Transaction
-from hub.registry import events
+from hub.registry import events, owners
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
-from hub.registry.multihub import owners
 from machinery.errors import ConflictError, DeadlineError, MusterError, StaleEpochError, TooManyRequestsError, UnavailableError
 from machinery.identity import AddOnName, ClusterName, HubId
 from machinery.observability import tracing

@@ -29,7 +29,7 @@ from hub.grpc_door.session.orders import Moving, Renewing
 from hub.grpc_door.session.reports import TRANSIENT, SessionReports
 from hub.grpc_door.session.trust_bundle_push import TrustBundleReceiver
 from hub.heartbeat import BeatSink, PendingBeat
-from hub.registry.multihub import owners
+from hub.registry import owners
 from machinery.errors import BadRequestError, DenialCause, StaleEpochError, TooManyRequestsError, UnauthorizedError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.runtime.backoff import Backoff

@@ -27,7 +27,7 @@ from hub.api.meta.change import REQUESTS
 from hub.https_door.callers.authentication import mark_of_serial
 from hub.ports import Store, Transaction
 from hub.registry.certificatesigningrequests.credential_uses import is_of_set
-from hub.registry.multihub.owners import denied
+from hub.registry.owners import denied
 from machinery.apiserver.access import OPEN_PATHS, Attributes, Authorizer, Decision
 from machinery.apiserver.authn.aggregation import Origin
 from machinery.apiserver.authz.rbac import HeldRules, RbacAuthorizer

@@ -19,11 +19,11 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
+from hub.registry import owners
 from hub.registry.certificatesigningrequests import issuance, service as request_objects
 from hub.registry.certificatesigningrequests.issuance import CertificateGrant
 from hub.registry.generic.objects import write
 from hub.registry.managedclusters import service as cluster_objects
-from hub.registry.multihub import owners
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import CLUSTER_LABEL, OPERATOR_GROUP, SUBJECT_PREFIX, CertificateSubject, ClusterName, parse_agent_user
 from machinery.meta.objects import Document, Key, Query, StoredObject

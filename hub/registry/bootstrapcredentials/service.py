@@ -14,7 +14,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS
 from hub.api.revocations import CREDENTIAL_REVOKED as REVOKED
 from hub.ports import Issuer, Transaction
-from hub.registry.certificates import service as certificates
+from hub.registry import certificates
 from hub.registry.certificatesigningrequests import service as request_objects
 from machinery.errors import InvalidError, NotFoundError
 from machinery.identity import ClusterName, CredentialId, SerialNumber, bootstrap_subject

@@ -11,7 +11,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import ADDON_DEFINITIONS, ADDONS, MANAGED_CLUSTERS, REQUESTS
 from hub.api.objects.managed_fields import AGENT_WRITER
 from hub.ports import Transaction
-from hub.registry.certificates import service as certificates
+from hub.registry import certificates
 from hub.registry.certificatesigningrequests import credential_uses, service as request_objects
 from hub.registry.generic.objects import write
 from machinery.errors import AlreadyExistsError, ForbiddenError

@@ -13,9 +13,8 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
-from hub.registry import events
+from hub.registry import events, owners
 from hub.registry.managedclusters import service as clusters
-from hub.registry.multihub import owners
 from machinery.durations import format_duration
 from machinery.errors import AlreadyExistsError, ConflictError, NotFoundError
 from machinery.identity import AgentId, ClusterName

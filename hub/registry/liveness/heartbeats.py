@@ -11,7 +11,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.objects.managed_fields import AGENT_WRITER
 from hub.ports import Transaction
-from hub.registry.certificates import service as certificates
+from hub.registry import certificates
 from hub.registry.managedclusters import service as clusters
 from machinery.errors import StaleEpochError
 from machinery.identity import ClusterName

@@ -1,4 +1,4 @@
-"""Use cases about ManagedClusterAddOns: their write path, reports of agents, and their health as the cluster's labels."""
+"""Use cases about ManagedClusterAddOns: write path, reports of agents, health as the cluster's labels, token infrastructure."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,13 +6,15 @@ from typing import Any
 from hub.api.managedclusteraddons import addon as rules, health as addon_discovery
 from hub.api.managedclusters.cluster import availability
 from hub.api.meta import document as doc
-from hub.api.meta.change import ADDONS
+from hub.api.meta.change import ADDONS, SERVICE_ACCOUNTS, Kind
 from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER
 from hub.ports import Transaction, Written
+from hub.registry import core as accounts, namespaces
 from hub.registry.generic import objects
 from hub.registry.managedclusters import service as clusters
-from machinery.errors import ErrorSubject, NotFoundError
+from machinery.errors import ConflictError, ErrorSubject, NotFoundError
 from machinery.identity import AddOnName, ClusterName
+from machinery.meta import conditions
 from machinery.meta.conditions import Condition
 from machinery.meta.objects import Key, Query, StoredObject
 from machinery.product import GROUP_SUFFIX
@@ -73,3 +75,80 @@ def update_feature_labels(tx: Transaction, cluster: ClusterName, actor: str) -> 
 
 def _of_cluster(tx: Transaction, cluster: ClusterName) -> tuple[StoredObject, ...]:
     return tx.objects.find(ADDONS, Query(namespace=cluster)).items
+
+
+def update_token(tx: Transaction, key: Key, actor: str) -> Condition | None:
+    """Update the infrastructure of one add-on to match its registrations. Returns the condition if it changed."""
+    stored = tx.objects.get(ADDONS, key)
+    if stored is None or not rules.wants_token(stored.document):
+        _remove_token(tx, key, actor)
+        if stored is not None and not doc.is_deleting(stored.document):
+            _put_changed(tx, rules.without_token_condition(stored.document), stored, actor)
+        return None
+    condition = _ensure_token(tx, key, actor)
+    new = doc.with_status_condition(stored.document, condition, tx.now)
+    return condition if _put_changed(tx, new, stored, actor) else None
+
+
+def token_account(tx: Transaction, cluster: ClusterName, addon: AddOnName) -> StoredObject:
+    """The ServiceAccount whose tokens the cluster's agent may request for this add-on.
+
+    Raises NotFoundError: no such add-on; ForbiddenError: the cluster is not accepted; ConflictError: the add-on uses another
+    driver, or its infrastructure is not ready.
+    """
+    clusters.require_accepted(clusters.find(tx, cluster))
+    stored = find(tx, cluster, addon)
+    if not rules.wants_token(stored.document):
+        raise ConflictError(f'add-on "{addon}" has no registration by token')
+    ready = conditions.find(doc.conditions(stored.document), rules.INFRASTRUCTURE_READY)
+    found = tx.objects.get(SERVICE_ACCOUNTS, rules.token_part_key(SERVICE_ACCOUNTS, stored.key))
+    if found is None or doc.is_deleting(found.document) or ready is None or ready.status != conditions.TRUE:
+        why = f": {ready.message}" if ready is not None and ready.status != conditions.TRUE else ""
+        raise ConflictError(f'the ServiceAccount of add-on "{addon}" is not ready yet{why}')
+    return found
+
+
+def _ensure_token(tx: Transaction, key: Key, actor: str) -> Condition:
+    """Create missing parts and repair changed ones."""
+    home = namespaces.get(tx, key.namespace)
+    if home is None or doc.is_deleting(home.document):
+        return rules.token_failed(f'namespace "{key.namespace}" is missing or being deleted')
+    parts = [(kind, tx.objects.get(kind, rules.token_part_key(kind, key))) for kind in rules.TOKEN_KINDS]
+    for kind, found in parts:
+        if found is not None and rules.token_owner(found.document) != key:
+            what = f"{kind.partition('.')[0]} {found.key}"
+            return rules.token_failed(f"{what} exists and is not this add-on's: delete it, or give it the labels that say so")
+    for kind, found in parts:
+        _put_token_part(tx, kind, key, found, actor)
+    account = tx.objects.get(SERVICE_ACCOUNTS, rules.token_part_key(SERVICE_ACCOUNTS, key))
+    if account is None or doc.is_deleting(account.document):
+        return rules.token_failed("the ServiceAccount is being deleted")
+    return rules.token_ready(account.key, account.uid)
+
+
+def _put_token_part(tx: Transaction, kind: Kind, key: Key, found: StoredObject | None, actor: str) -> None:
+    new = rules.token_part(kind, key, found.document if found else None)
+    if found is None or doc.differs(new, found.document):
+        objects.put(tx, kind, new, found, actor, writer=HUB_WRITER)
+
+
+def _remove_token(tx: Transaction, key: Key, actor: str) -> None:
+    """Rights are removed before the account."""
+    for kind in reversed(rules.TOKEN_KINDS):
+        found = tx.objects.get(kind, rules.token_part_key(kind, key))
+        if found is not None and rules.token_owner(found.document) == key:
+            _remove_token_part(tx, kind, found, actor)
+
+
+def _remove_token_part(tx: Transaction, kind: Kind, found: StoredObject, actor: str) -> None:
+    if kind == SERVICE_ACCOUNTS:
+        accounts.remove_account(tx, found, actor)
+    else:
+        objects.remove(tx, kind, found, actor)
+
+
+def _put_changed(tx: Transaction, new: dict[str, object], stored: StoredObject, actor: str) -> bool:
+    if not doc.differs(new, stored.document):
+        return False
+    put(tx, dict(new), stored, actor, writer=HUB_WRITER)
+    return True

@@ -31,8 +31,7 @@ from hub.api.meta.change import (
 from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER
 from hub.api.revocations import CLUSTER_DELETED, CLUSTER_REBUILT
 from hub.ports import Transaction, Written
-from hub.registry import namespaces
-from hub.registry.certificates import service as certificates
+from hub.registry import certificates, namespaces
 from hub.registry.certificatesigningrequests import credential_uses
 from hub.registry.generic.objects import store
 from machinery.errors import AlreadyExistsError, ErrorSubject, ForbiddenError, NotFoundError

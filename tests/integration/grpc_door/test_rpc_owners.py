@@ -15,11 +15,9 @@ from hub.api.managedclusters import agent_annotations as reported, cluster as ru
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS
 from hub.api.revocations import RevocationTarget
-from hub.registry import deletion as removal, revocations as revocation
-from hub.registry.certificates import service as certificates
+from hub.registry import certificates, deletion as removal, owners, revocations as revocation
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import actions, service as clusters
-from hub.registry.multihub import owners
 from machinery.client.kubeconfig import Credential
 from machinery.errors import NotFoundError
 from machinery.identity import AgentId, cluster_name

@@ -20,12 +20,12 @@ from hub.api.certificates import Profile, Purpose
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS
 from hub.ports import Transaction
+from hub.registry import recovery
 from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities.service import Made
 from hub.registry.certificatesigningrequests import issuance, service as request_objects
 from hub.registry.managedclusters import service as clusters
-from hub.registry.recovery import restore as restoring
-from hub.registry.recovery.restore import RestoreOrder
+from hub.registry.recovery import RestoreOrder
 from hub.store import schema
 from machinery import pki
 from machinery.apiserver.http.limits import BODY_LIMIT
@@ -334,7 +334,7 @@ async def restored(stage: RpcStage) -> None:
     made = await stage.store.read(lambda tx: tx.now)
     await stage.store.run(authorities.adopt, Made(stage.issuer.trust_bundle, None))
     await stage.store.run(forget)
-    await stage.store.run(restoring.restored, RestoreOrder(made))
+    await stage.store.run(recovery.restored, RestoreOrder(made))
 
 
 async def test_agent_that_a_restored_hub_has_forgotten_recovers(stage: RpcStage) -> None:

@@ -19,8 +19,7 @@ from hub.api.logins import Login
 from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS
 from hub.grpc_door.errors import REASON
 from hub.ports import Transaction
-from hub.registry import logins
-from hub.registry.certificates import service as certificates
+from hub.registry import authenticators as logins, certificates
 from machinery import pki
 from machinery.client.kubeconfig import Credential
 from machinery.identity import OPERATOR_GROUP, AddOnName, CertificateSubject, addon_subject, cluster_name

@@ -16,8 +16,8 @@ from hub.grpc_door.session import servicer as connecting
 from hub.grpc_door.session.acknowledgements import Acknowledgements, Deferred, spacing
 from hub.grpc_door.session.stream import Session
 from hub.ports import Transaction
+from hub.registry import owners
 from hub.registry.managedclusters import service as clusters
-from hub.registry.multihub import owners
 from machinery.errors import ConflictError
 from machinery.identity import cluster_name
 from machinery.meta import conditions

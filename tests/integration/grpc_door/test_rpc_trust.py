@@ -17,9 +17,8 @@ from hub.api.managedclusters.agent_annotations import LATE_RENEWAL
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.revocations import RevocationTarget
 from hub.grpc_door.session.trust_bundle_push import TrustBundlePush, fingerprints
-from hub.registry import revocations as revocation
+from hub.registry import certificates, revocations as revocation
 from hub.registry.certificateauthorities import service
-from hub.registry.certificates import service as certificates
 from hub.registry.managedclusters import actions, service as clusters
 from machinery import pki
 from machinery.client.kubeconfig import Credential

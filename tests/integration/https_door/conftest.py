@@ -24,9 +24,8 @@ from hub.composition.operators import OperatorsDoor
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.storage import ServiceStorage
 from hub.ports import Issuer, Transaction
-from hub.registry import namespaces
+from hub.registry import certificates, namespaces
 from hub.registry.bootstrapcredentials.service import CredentialTerms, create_token
-from hub.registry.certificates import service as certificates
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.managedclusters import service as clusters
 from hub.replica.admin_kubeconfig import ADMIN_FILE

@@ -20,7 +20,7 @@ from hub.extensions.kube_cert_agent.issuer import AuthorityProvider, KubernetesI
 from hub.https_door.callers.client_ca import ClientAuthorityFile
 from hub.issuer import IssuerChain
 from hub.ports import Transaction
-from hub.registry.certificates import service as certificates
+from hub.registry import certificates
 from machinery import pki
 from machinery.client.kubeconfig import Credential, read_kubeconfig
 from machinery.errors import InvalidError

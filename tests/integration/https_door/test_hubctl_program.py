@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hub.registry.certificates import service
+from hub.registry import certificates
 from hubctl.__main__ import COMMANDS
 from hubctl.errors import DONE, FAILED, INTERRUPTED, MISUSED, NOT_FOUND, NOT_WELL, UNREACHABLE
 from machinery import pki
@@ -78,7 +78,9 @@ class Site:
         """A plug-in's status with an operator's certificate."""
         key = pki.generate_key()
         lifetimes = replace(LIFETIMES, operator=life)
-        issued = await self.hub.store.run(service.admit_operator, "ann", pki.public_key_of(key), self.hub.issuer, lifetimes)
+        issued = await self.hub.store.run(
+            certificates.admit_operator, "ann", pki.public_key_of(key), self.hub.issuer, lifetimes
+        )
         ends = pki.parse_chain(issued.chain)[0].not_after
         told = {"clientCertificateData": issued.chain.decode(), "clientKeyData": key.decode()}
         return {**told, "expirationTimestamp": format_time(ends)}

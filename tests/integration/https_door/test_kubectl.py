@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from hub.api.certificates import Purpose
-from hub.registry.certificates import service
+from hub.registry import certificates
 from hubctl.errors import DONE, FAILED
 from machinery import pki
 from machinery.client import kubeconfig
@@ -346,7 +346,7 @@ async def test_every_group_and_program_uses_the_suffix_that_the_operator_chose(t
         assert stored["apiVersion"] == f"addon.{SUFFIX}/v1beta1"
 
         key = pki.generate_key()
-        issued = await hub.store.run(service.admit_operator, "admin", pki.public_key_of(key), hub.issuer, LIFETIMES)
+        issued = await hub.store.run(certificates.admit_operator, "admin", pki.public_key_of(key), hub.issuer, LIFETIMES)
         endpoint = HubEndpoint("127.0.0.1:8443", HubId("h"), group_suffix=SUFFIX)
         path = hub.kubeconfig("operator", issued, key, endpoint=endpoint)
         await hub.runs(

@@ -23,11 +23,11 @@ from hub.api.meta.change import CLUSTER_ROLES, MANAGED_CLUSTERS
 from hub.controllers.clusters.deletion import Removal
 from hub.https_door.pages import LOG_LEVEL_PATH as LOG_LEVEL
 from hub.ports import Transaction
+from hub.registry import owners
 from hub.registry.generic import objects
 from hub.registry.hubreplicas import service as orders
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import actions, service as clusters
-from hub.registry.multihub import owners
 from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND, NOT_WELL, TIMED_OUT
 from machinery.election.lock import Candidate
 from machinery.identity import AgentId, CertificateSubject, ClusterName, agent_subject

@@ -13,7 +13,7 @@ from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, SERVICE_ACCOUNTS
 from hub.ports import Transaction
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.service import CredentialTerms
-from hub.registry.managedclusteraddons import tokens as addon_tokens
+from hub.registry.managedclusteraddons import service as addons
 from machinery.identity import ClusterName, CredentialId
 from machinery.meta.objects import Key
 from machinery.pki import unverified_claims
@@ -188,7 +188,7 @@ def fill(tx: Transaction) -> None:
     for key in (EDGE1, EDGE2):
         put(tx, MANAGED_CLUSTERS, cluster(key.namespace))
         put(tx, ADDONS, addon(key.name, key.namespace, registrations=BY_TOKEN))
-        addon_tokens.settle(tx, key, "test")
+        addons.update_token(tx, key, "test")
     put(tx, SERVICE_ACCOUNTS, {"metadata": {"name": "other", "namespace": "edge1"}})
 
 
@@ -199,5 +199,5 @@ async def test_an_agent_asks_for_the_tokens_of_its_own_add_ons_alone(hub: HubUnd
     assert await asks(agent, "edge1", "other") == 403
     assert await asks(agent, "edge2", "metrics-agent") == 403
     await hub.store.run(remove, ADDONS, "metrics", "edge1")
-    await hub.store.run(addon_tokens.settle, EDGE1, "test")
+    await hub.store.run(addons.update_token, EDGE1, "test")
     await settled(agent, 403)

@@ -20,7 +20,7 @@ from hub.grpc_door.session.reports import AT_ONCE, AgentEvents
 from hub.ports import Transaction
 from hub.registry import events, namespaces
 from hub.registry.generic import objects
-from hub.registry.managedclusteraddons import service as addons, tokens as addon_tokens
+from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, UnavailableError
 from machinery.identity import AddOnName, ClusterName
@@ -163,7 +163,7 @@ async def test_token_of_an_add_on_is_issued_to_an_accepted_cluster_for_a_time_wi
 
     with_add_on(store, edge, {"type": "kubeClient", "kubeClient": {"driver": "token"}})
     await check_refusal_of(ConflictError, seconds(), match="not ready yet")
-    store.transact(addon_tokens.settle, Key(edge, LOGS), "hub")
+    store.transact(addons.update_token, Key(edge, LOGS), "hub")
     assert [await seconds(asked) for asked in (0, 7200, 10**9)] == [3600, 7200, 366 * 86400]
     await check_refusal_of(InvalidError, seconds(599), match="600 s at least")
     newcomer.accept(accepted=False)

@@ -30,7 +30,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, REQUESTS
 from hub.api.revocations import RevocationTarget
 from hub.ports import Transaction
-from hub.registry import clusterdiagnoses as diagnosing, namespaces
+from hub.registry import clusterdiagnoses as diagnosing, namespaces, owners
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.hubreplicas import service as replicas
@@ -38,7 +38,6 @@ from hub.registry.hubreplicas.service import Opened
 from hub.registry.liveness import brake, heartbeats
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clocksync, service as clusters
-from hub.registry.multihub import owners
 from hub.registry.revocations import revoke
 from hub.settings import HubSettings
 from hub.store import schema

@@ -22,7 +22,7 @@ from hub.registry.certificatesigningrequests.submission import submit
 from hub.registry.generic import objects
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
-from hub.registry.recovery.recovery import recover
+from hub.registry.recovery import recover
 from machinery import pki
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, TooManyRequestsError, UnavailableError
 from machinery.identity import (

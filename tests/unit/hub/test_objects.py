@@ -17,13 +17,12 @@ from hub.api.objects import managed_fields as ownership
 from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER, tracked
 from hub.https_door.groups import groups_of
 from hub.ports import Transaction, Written
-from hub.registry import kinds
+from hub.registry import kinds, owners
 from hub.registry.generic import objects
 from hub.registry.generic.objects import Unchanged
 from hub.registry.kinds import WRITE_PATHS
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
-from hub.registry.multihub import owners
 from machinery.apiserver.http.limits import OBJECT_CEILING, OBJECT_LIMIT
 from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
 from machinery.apiserver.resource import Resource

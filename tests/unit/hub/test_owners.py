@@ -11,13 +11,12 @@ from hub.api.managedclusters.availability import Departure
 from hub.api.managedclusters.cluster import StatusReport
 from hub.api.revocations import RevocationTarget
 from hub.grpc_door.session.orders import Moving
-from hub.registry import revocations as revocation
+from hub.registry import owners, revocations as revocation
 from hub.registry.hubreplicas import service as replicas
 from hub.registry.hubreplicas.service import Opened
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import actions, service as clusters
-from hub.registry.multihub import owners
-from hub.registry.multihub.owners import StandbyStatus
+from hub.registry.owners import StandbyStatus
 from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError, InvalidError, NotFoundError, StaleEpochError
 from machinery.identity import AgentId, ClusterName, HubId
 from machinery.runtime.clock import ManualClock

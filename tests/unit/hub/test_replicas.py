@@ -15,11 +15,10 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import EVENTS
 from hub.controllers.hub.replicas import LostReplicas
 from hub.grpc_door.session.drain import HINT, Cordon
-from hub.registry import namespaces
+from hub.registry import namespaces, owners
 from hub.registry.hubreplicas import service as draining
 from hub.registry.hubreplicas.service import Opened
 from hub.registry.managedclusters import service as clusters
-from hub.registry.multihub import owners
 from hub.replica.heartbeat import HeartbeatCallbacks, ReplicaHeartbeat, ReplicaStats, take_place
 from hub.store import schema
 from machinery.errors import AlreadyExistsError, ConflictError, MusterError, UnavailableError

@@ -20,18 +20,15 @@ from hub.api.revocations import Reason
 from hub.controllers.observers.transition_recorder import TransitionRecorder
 from hub.issuer.local import make_authority
 from hub.ports import ListSigner, Transaction
-from hub.registry import revocations as revocation
+from hub.registry import certificates, recovery, revocations as revocation
 from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities.service import Made
-from hub.registry.certificates import revocation_lists as lists, service as certificates
-from hub.registry.certificates.revocation_lists import LIFETIME, Published
+from hub.registry.certificates import LIST_LIFETIME, PublishedList
 from hub.registry.certificatesigningrequests import credential_uses as revoked
 from hub.registry.generic import objects
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
-from hub.registry.recovery import recovery, restore as restoring
-from hub.registry.recovery.recovery import Returning, readopt
-from hub.registry.recovery.restore import RestoreOrder
+from hub.registry.recovery import RestoreOrder, Returning, readopt
 from hubctl.commands.access.revocation import REASONS
 from machinery import pki
 from machinery.errors import (
@@ -320,11 +317,11 @@ def revoke_one(store: InlineStore, serial: SerialNumber, reason: str = "KeyCompr
     store.transact(lambda tx: tx.certificates.revoke([serial], tx.now, reason))
 
 
-def sign(store: InlineStore, signer: TwoSigners, authority: str = FIRST) -> Published:
-    return store.transact(lists.sign, signer, authority)
+def sign(store: InlineStore, signer: TwoSigners, authority: str = FIRST) -> PublishedList:
+    return store.transact(certificates.sign_list, signer, authority)
 
 
-def serials(published: Published) -> dict[int, str]:
+def serials(published: PublishedList) -> dict[int, str]:
     return {entry.serial: entry.reason for entry in pki.parse_list(published.der).content.entries}
 
 
@@ -341,18 +338,18 @@ def test_each_ca_lists_its_own_and_the_oldest_those_from_before_names_were_kept(
 def test_list_is_signed_anew_at_half_its_life_or_revocation(store: InlineStore, signer: TwoSigners, clock: ManualClock) -> None:
     serial = add(store, 1)
     first, count = sign(store, signer), signer.signed
-    clock.advance(LIFETIME / 2 - timedelta(seconds=1))
+    clock.advance(LIST_LIFETIME / 2 - timedelta(seconds=1))
     assert sign(store, signer) == first
-    assert store.transact(lists.standing, signer, FIRST) == first
+    assert store.transact(certificates.current_list, signer, FIRST) == first
     assert signer.signed == count
     clock.advance(timedelta(seconds=1))
     second = sign(store, signer)
     content = pki.parse_list(second.der).content
     assert second.number > first.number
-    assert content.next_update - content.this_update == LIFETIME
+    assert content.next_update - content.this_update == LIST_LIFETIME
     assert content.this_update - clock.now() < timedelta(seconds=1)
     revoke_one(store, serial, "Superseded")
-    assert store.transact(lists.standing, signer, FIRST) is None
+    assert store.transact(certificates.current_list, signer, FIRST) is None
     third = sign(store, signer)
     assert third.number > second.number
     assert serials(third) == {1: "superseded"}
@@ -363,7 +360,7 @@ def test_list_is_signed_anew_at_half_its_life_or_revocation(store: InlineStore, 
 def test_entry_outlives_its_certificate_by_one_list(store: InlineStore, signer: TwoSigners, clock: ManualClock) -> None:
     """RFC 5280 (3.3): it must have been on one list that was issued after that."""
     revoke_one(store, add(store, 1, lives=timedelta(hours=1)))
-    clock.advance(timedelta(hours=1) + LIFETIME - timedelta(seconds=1))
+    clock.advance(timedelta(hours=1) + LIST_LIFETIME - timedelta(seconds=1))
     assert serials(sign(store, signer)) == {1: "keyCompromise"}
     clock.advance(timedelta(seconds=1))
     assert serials(sign(store, signer)) == {}
@@ -461,8 +458,8 @@ class Loss:
         )
         return (issuer or self.authority).sign(plan)
 
-    def restored(self, readopts: Readopts = Readopts.AUTOMATIC, *lists: bytes) -> restoring.RestoreOutcome:
-        return self.store.transact(restoring.restored, RestoreOrder(self.made, readopts, lists))
+    def restored(self, readopts: Readopts = Readopts.AUTOMATIC, *lists: bytes) -> recovery.RestoreOutcome:
+        return self.store.transact(recovery.restored, RestoreOrder(self.made, readopts, lists))
 
     def back(self, certificate: bytes, cluster: ClusterName = EDGE, agent: AgentId = AGENT) -> CertificateRecord:
         self.store.transact(readopt, Returning(certificate, cluster, agent, "uid-1", LEASE))
@@ -583,7 +580,7 @@ def test_a_list_of_another_hub_is_refused_whole(loss: Loss) -> None:
     other, _ = make_authority(LIFETIMES, loss.made)
     with pytest.raises(InvalidError, match="not signed by any CA of this hub"):
         loss.restored(Readopts.AUTOMATIC, loss.revoked(1, by=other))
-    assert loss.store.transact(restoring.restorations) == ()
+    assert loss.store.transact(recovery.restorations) == ()
 
 
 def test_newest_restore_that_fits_decides_and_only_the_last_ones_are_kept(loss: Loss) -> None:
@@ -597,6 +594,6 @@ def test_newest_restore_that_fits_decides_and_only_the_last_ones_are_kept(loss: 
     for _ in range(KEPT + 2):
         loss.restored()
         loss.clock.advance(timedelta(minutes=1))
-    found = loss.store.transact(restoring.restorations)
+    found = loss.store.transact(recovery.restorations)
     assert len(found) == KEPT
     assert found[-1].at > found[0].at

@@ -30,9 +30,9 @@ from hub.api.bootstrapcredentials import (
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Phase
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.https_door.callers.authentication import end_with_revocations
+from hub.registry import certificates
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.service import CredentialTerms
-from hub.registry.certificates import service as certificates
 from machinery import pki
 from machinery.apiserver.access import ANONYMOUS, Attributes
 from machinery.apiserver.authn.credential_end import Presence

@@ -22,9 +22,9 @@ from hub.issuer.chain import NamedIssuer, first_of, names_of
 from hub.issuer.key_storage import SealedKeys
 from hub.issuer.local import make_authority
 from hub.issuer.rotating import RotatingIssuer
+from hub.registry import certificates
 from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities.service import Made
-from hub.registry.certificates import service
 from hub.replica.authorities import LOOK_EVERY, AuthorityFollower
 from hub.replica.serving_certificate import DoorsCertificate, Files, given_certificate, own_certificate
 from machinery import pki
@@ -309,13 +309,15 @@ def test_defect_of_a_service_or_an_unusable_key_signs_and_records_nothing(store:
     issuer, now = WordIssuer(), clock.now()
     subject = agent_subject(OTHER, AGENT)
     profile = replace(profile_of(Purpose.AGENT, subject), not_before=now - timedelta(minutes=5), not_after=END)
-    check_refusal(RuntimeError, store.transact, service.sign, issuer, profile, OF_AGENT, match="its subject is none of purpose")
+    check_refusal(
+        RuntimeError, store.transact, certificates.sign, issuer, profile, OF_AGENT, match="its subject is none of purpose"
+    )
     assert issuer.issued == []
     assert store.transact(lambda tx: tx.certificates.of_cluster(EDGE)) == []
     validity = now - timedelta(days=2), now + timedelta(days=9)
     authority = pki.create_authority(CertificateSubject("ca"), pki.generate_key(), pki.random_serial(), *validity)
     with pytest.raises(InvalidError, match="the public key cannot be read"):
-        store.transact(service.admit_operator, "ann", b"no key", LocalIssuer(authority), Lifetimes())
+        store.transact(certificates.admit_operator, "ann", b"no key", LocalIssuer(authority), Lifetimes())
 
 
 class _ShortIssuer(WordIssuer):
@@ -326,7 +328,7 @@ class _ShortIssuer(WordIssuer):
 
 
 def test_the_record_ends_where_the_certificate_does(store: InlineStore) -> None:
-    issued = store.transact(service.admit_operator, "ann", KEY, _ShortIssuer(), Lifetimes())
+    issued = store.transact(certificates.admit_operator, "ann", KEY, _ShortIssuer(), Lifetimes())
     record = present(store.transact(lambda tx: tx.certificates.by_serial(issued.serial)))
     assert record.not_after == _ShortIssuer.end
 

@@ -8,10 +8,15 @@ Readoption of agents whose certificates a restored hub has signed after its back
 Their recovery certificate is accepted for `Recover` once it has a record. It gets one if a CA of the hub signed it, it began in
 the lost interval, and no revocation list given at the restore names it. An unknown cluster is created again and needs
 acceptance, since its former acceptance is lost.
+
+Records about a restore: the restore itself, and revocations after the backup, from revocation lists.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+
+import msgspec
 
 from hub.api import restorations as restoration_rules
 from hub.api.certificateauthorities.authority import ADMITTED, AuthorityRecord
@@ -22,18 +27,17 @@ from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
-from hub.api.restorations import Restoration
+from hub.api.restorations import Readopts, Restoration
+from hub.api.revocations import Reason, recorded_reason
 from hub.ports import Transaction
-from hub.registry import events
+from hub.registry import events, owners, revocations as revocation
 from hub.registry.certificatesigningrequests import service as request_objects, submission
 from hub.registry.managedclusters import service as clusters
-from hub.registry.multihub import owners
-from hub.registry.recovery.restore import restorations
 from machinery import pki
-from machinery.errors import AlreadyExistsError, DenialCause, ForbiddenError, NotFoundError, UnauthorizedError
+from machinery.errors import AlreadyExistsError, DenialCause, ForbiddenError, InvalidError, NotFoundError, UnauthorizedError
 from machinery.identity import RECOVERY_USER_PREFIX, AgentId, ClusterName, recovery_subject
 from machinery.meta.objects import Document, Key
-from machinery.pki import CertificateFacts
+from machinery.pki import CertificateFacts, RevokedSerial
 
 ACTOR = "system:hub:recovery"
 REASON = "RecoveredByItsKey"
@@ -169,3 +173,112 @@ def _message(returning: Returning, restored: Restoration) -> str:
         f'agent "{returning.agent}" comes back: its certificate was signed after the backup of '
         f"{restored.made:%Y-%m-%dT%H:%M:%SZ}, from which the hub was restored"
     )
+
+
+RESTORE_ACTOR = "system:hub:restore"
+REVOKED_BY_LIST = "A revocation list of after the backup, from which the hub was restored, names every certificate of it."
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreOrder:
+    """`made`: time of the backup; `lists`: revocation lists (DER or PEM) of the hub before the restore."""
+
+    made: datetime
+    readopts: Readopts = Readopts.AUTOMATIC
+    lists: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Result of one list. `revoked`: certificates valid in the backup; `unknown`: certificates signed after it."""
+
+    authority: str
+    at: datetime
+    number: int
+    revoked: int
+    unknown: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreOutcome:
+    """State of the restored hub."""
+
+    agents: int
+    """Agents with a valid certificate."""
+    credentials: int
+    """Valid bootstrap credentials."""
+    lists: tuple[Taken, ...]
+    spent: tuple[ClusterName, ...]
+    """Clusters whose certificates are all revoked by the lists."""
+
+
+def restored(tx: Transaction, order: RestoreOrder) -> RestoreOutcome:
+    """Record the restore and apply the lists. Raises InvalidError if no CA of this hub signed a list."""
+    known = restorations(tx)
+    kept = (*known, Restoration(order.made, tx.now, order.readopts))[-restoration_rules.KEPT :]
+    tx.facts.set(restoration_rules.FACT, msgspec.json.encode([each.as_fact() for each in kept]).decode())
+    touched = set[ClusterName]()
+    taken = tuple(_take(tx, encoded, touched) for encoded in order.lists)
+    return RestoreOutcome(
+        agents=len(tx.authorities.held(Purpose.AGENT, tx.now)),
+        credentials=sum(1 for each in tx.credentials.all() if each.revoked_at is None and each.expires_at > tx.now),
+        lists=taken,
+        spent=tuple(_revoke_spent(tx, touched)),
+    )
+
+
+def restorations(tx: Transaction) -> tuple[Restoration, ...]:
+    """The hub's restores, oldest first."""
+    text = tx.facts.get(restoration_rules.FACT)
+    return restoration_rules.read(msgspec.json.decode(text)) if text else ()
+
+
+def _take(tx: Transaction, encoded: bytes, touched: set[ClusterName]) -> Taken:
+    content = pki.parse_list(encoded).content
+    authority = next((each for each in tx.authorities.all() if pki.is_list_of(encoded, each.certificate)), None)
+    if authority is None:
+        raise InvalidError("a revocation list was not signed by any CA of this hub: give the lists that this hub has published")
+    revoked = unknown = 0
+    for entry in content.entries:
+        record = tx.certificates.by_serial(entry.serial)
+        if record is None:
+            tx.certificates.add(_remembered(entry, authority))
+            unknown += 1
+        elif record.revoked_at is None:
+            tx.certificates.revoke([entry.serial], tx.now, recorded_reason(entry.reason))
+            touched.update((record.cluster,) if record.cluster is not None else ())
+            revoked += 1
+    return Taken(authority.signer, content.this_update, content.number, revoked, unknown)
+
+
+def _remembered(entry: RevokedSerial, authority: AuthorityRecord) -> CertificateRecord:
+    """Record of an unknown revoked certificate: it authorizes nothing and stays on the hub's own lists.
+
+    Its end is unknown, so the record lasts as long as its CA.
+    """
+    return CertificateRecord(
+        serial=entry.serial,
+        purpose=Purpose.SERVING,
+        user="",
+        groups=(),
+        not_before=entry.at,
+        not_after=pki.parse_certificate(authority.certificate).not_after,
+        key_hash="",
+        issued_at=entry.at,
+        revoked_at=entry.at,
+        revoked_reason=recorded_reason(entry.reason),
+        signed_by=authority.signer,
+    )
+
+
+def _revoke_spent(tx: Transaction, touched: set[ClusterName]) -> Iterator[ClusterName]:
+    """Create Revocations for completely revoked clusters; otherwise older bootstrap credentials could register them again."""
+    for name in sorted(cluster for cluster in touched if not _stands(tx, cluster)):
+        spec = {"cluster": name, "reason": Reason.UNSPECIFIED.value, "message": REVOKED_BY_LIST}
+        revocation.create(tx, f"{name}-restored-{tx.now:%Y%m%d%H%M%S}", spec, RESTORE_ACTOR)
+        yield name
+
+
+def _stands(tx: Transaction, cluster: ClusterName) -> bool:
+    records: Sequence[CertificateRecord] = tx.certificates.of_cluster(cluster)
+    return any(record.purpose is Purpose.AGENT and record.revoked_at is None for record in records)

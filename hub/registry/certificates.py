@@ -1,0 +1,188 @@
+"""Use cases about certificates and revocation lists.
+
+Each serial number is recorded before its certificate is returned. There is one revocation list per CA; it is renewed when its
+content has changed or half of its validity has passed. The first replica that needs a new list signs and stores it, so all
+replicas publish the same bytes. A certificate stays listed until one list validity after its own end (RFC 5280, 3.3).
+"""
+
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
+from hashlib import sha256
+from secrets import randbits
+from typing import Any
+
+import msgspec
+
+from hub.api.certificates import (
+    AGENTS_PURPOSES,
+    CertificateHolder,
+    CertificateRecord,
+    IssuedCertificate,
+    Lifetimes,
+    Profile,
+    Purpose,
+    refusals,
+)
+from hub.api.revocations import listed_reason
+from hub.ports import Issuer, ListSigner, Transaction
+from machinery import pki
+from machinery.errors import NotFoundError
+from machinery.identity import OPERATOR_GROUP, CertificateSubject, ClusterName, SerialNumber
+from machinery.pki import RevocationList, RevokedSerial
+
+
+def sign(tx: Transaction, issuer: Issuer, profile: Profile, holder: CertificateHolder) -> IssuedCertificate:
+    """Sign `profile` with a fresh serial number and record it; the certificate exists only if the transaction commits.
+
+    Raises RuntimeError for a profile that does not fit its purpose, InvalidError for an unusable key.
+    """
+    if found := refusals(profile, holder, tx.now):
+        raise RuntimeError(f"refusing to issue a certificate: {'; '.join(found)}")
+    serial = SerialNumber(randbits(158) | 1 << 158)
+    issued = issuer.issue(profile, serial, tx.now)
+    record = CertificateRecord(
+        serial=serial,
+        purpose=profile.purpose,
+        user=profile.subject.common_name,
+        groups=tuple(sorted(profile.subject.organizations)),
+        not_before=profile.not_before,
+        not_after=issued.not_after or profile.not_after,
+        key_hash=key_hash(profile.public_key),
+        issued_at=tx.now,
+        cluster=holder.cluster,
+        agent=holder.agent,
+        addon=holder.addon,
+        credential=holder.credential,
+        request_uid=holder.request_uid,
+        signed_by=issued.signed_by or None,
+    )
+    tx.certificates.add(record)
+    return issued
+
+
+@lru_cache(maxsize=1024)
+def checked_request(request: bytes) -> pki.CSRFacts:
+    """Content of a valid CSR; cached, since one CSR is read several times. Raises TooLargeError, InvalidError."""
+    return pki.check_request(request)
+
+
+def key_hash(public_key: bytes) -> str:
+    """Hex SHA-256 of a DER SubjectPublicKeyInfo."""
+    return sha256(public_key).hexdigest()
+
+
+def resolve(tx: Transaction, serial: SerialNumber) -> CertificateRecord | None:
+    """The record of a certificate; None: this hub never signed it, so it authorizes nothing."""
+    return tx.certificates.by_serial(serial)
+
+
+def has_agent(tx: Transaction, cluster: ClusterName) -> bool:
+    """Whether an agent of the cluster has a certificate that has neither expired nor been revoked."""
+    return any(record.purpose is Purpose.AGENT and record.is_open(tx.now) for record in tx.certificates.of_cluster(cluster))
+
+
+def revoke_cluster(tx: Transaction, cluster: ClusterName, reason: str) -> int:
+    """Revoke all certificates of the cluster and its add-ons and return their number. Not its bootstrap credential."""
+    records = tx.certificates.of_cluster(cluster)
+    serials = [record.serial for record in records if record.revoked_at is None and record.purpose in AGENTS_PURPOSES]
+    if serials:
+        tx.certificates.revoke(serials, tx.now, reason)
+    return len(serials)
+
+
+def admit_operator(tx: Transaction, user: str, public_key: bytes, issuer: Issuer, lifetimes: Lifetimes) -> IssuedCertificate:
+    """Record and sign an operator's client certificate over `public_key` (DER SubjectPublicKeyInfo)."""
+    profile = Profile(
+        purpose=Purpose.OPERATOR,
+        subject=CertificateSubject(user, frozenset((OPERATOR_GROUP,))),
+        public_key=public_key,
+        not_before=tx.now - lifetimes.backdate,
+        not_after=tx.now + lifetimes.operator,
+    )
+    return sign(tx, issuer, profile, CertificateHolder())
+
+
+LIST_LIFETIME = timedelta(days=1)
+"""From thisUpdate to nextUpdate."""
+_decode_list = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedList:
+    """The current list. `der`: signed."""
+
+    authority: str
+    number: int
+    signed_at: datetime
+    der: bytes
+
+
+def current_list(tx: Transaction, signer: ListSigner, authority: str) -> PublishedList | None:
+    """The list that may be published; None if `sign_list` is due. Raises NotFoundError for an unknown CA."""
+    return _current_list(tx, authority, _digest(_list_entries(tx, signer, authority)))
+
+
+def sign_list(tx: Transaction, signer: ListSigner, authority: str) -> PublishedList:
+    """The list; a new one if the current one may not be published. Raises NotFoundError."""
+    entries = _list_entries(tx, signer, authority)
+    if (found := _current_list(tx, authority, _digest(entries))) is not None:
+        return found
+    before = _stored_list(tx, authority)
+    now = tx.now.replace(microsecond=0)
+    # Higher than all earlier numbers, and different from that of a replica that signs at the same time.
+    number = max(_micros(tx.now), 1 + (before.number if before else 0))
+    der = signer.sign_list(authority, RevocationList(number, now, now + LIST_LIFETIME, entries))
+    kept = {"number": number, "signed": now.timestamp(), "entries": _digest(entries), "der": b64encode(der).decode()}
+    tx.facts.set(_list_fact(authority), msgspec.json.encode(kept).decode())
+    return PublishedList(authority, number, now, der)
+
+
+def _current_list(tx: Transaction, authority: str, entries: str) -> PublishedList | None:
+    kept = _stored_list(tx, authority)
+    if kept is None or kept.entries != entries or not timedelta() <= tx.now - kept.signed_at < LIST_LIFETIME / 2:
+        return None
+    return PublishedList(authority, kept.number, kept.signed_at, kept.der)
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredList:
+    number: int
+    signed_at: datetime
+    entries: str
+    der: bytes
+
+
+def _stored_list(tx: Transaction, authority: str) -> _StoredList | None:
+    text = tx.facts.get(_list_fact(authority))
+    if text is None:
+        return None
+    found = _decode_list(text)
+    signed_at = datetime.fromtimestamp(found["signed"], tz=tx.now.tzinfo)
+    return _StoredList(int(found["number"]), signed_at, found["entries"], b64decode(found["der"]))
+
+
+def _list_entries(tx: Transaction, signer: ListSigner, authority: str) -> tuple[RevokedSerial, ...]:
+    known = tuple(signer.authorities)
+    if authority not in known:
+        raise NotFoundError(f'the hub has no CA "{authority}" that signs lists')
+    oldest = known[0]
+    return tuple(
+        RevokedSerial(record.serial, record.revoked_at.replace(microsecond=0), listed_reason(record.revoked_reason))
+        for record in tx.certificates.revoked(tx.now - LIST_LIFETIME)
+        if record.revoked_at is not None and (record.signed_by or oldest) == authority
+    )
+
+
+def _digest(entries: tuple[RevokedSerial, ...]) -> str:
+    told = "\n".join(f"{each.serial:x} {each.at.isoformat()} {each.reason}" for each in sorted(entries))
+    return sha256(told.encode()).hexdigest()
+
+
+def _list_fact(authority: str) -> str:
+    return f"revocation-list/{authority}"
+
+
+def _micros(moment: datetime) -> int:
+    return int(moment.timestamp() * 1_000_000)

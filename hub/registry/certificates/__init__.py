@@ -1,1 +1,0 @@
-"""Certificate records, orders to renew, and revocation lists."""

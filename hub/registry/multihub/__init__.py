@@ -1,1 +1,0 @@
-"""The owner of a cluster's agent: owners, epochs, moves, leaving."""

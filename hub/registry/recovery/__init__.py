@@ -1,1 +1,0 @@
-"""Restores, readoption, and recovery of agents with an expired certificate."""
