@@ -12,7 +12,7 @@ from hollow.faults import ADMIN_PATH, Faults
 from hollow.objects import KUBERNETES_VERSION, ClusterShape
 from machinery import product
 from machinery.errors import MusterError
-from machinery.lifecycle.process import StopSignals
+from machinery.lifecycle.process import stop_signals
 
 T = TypeVar("T")
 
@@ -109,12 +109,12 @@ def exchange_ca(kubeconfig: Path) -> None:
 
 
 async def _serve(fleet: HollowFleet) -> None:
-    with StopSignals() as stop:
+    with stop_signals() as stop:
         async with serve_fleet(fleet) as clusters:
             for cluster in clusters:
                 path = fleet.kubeconfig_path(cluster.shape)
                 click.echo(f"hollow cluster {cluster.shape.name} answers at {cluster.url}, kubeconfig {path}")
-            await stop.requested.wait()
+            await stop.wait()
     click.echo("hollow clusters stopped")
 
 

@@ -14,9 +14,9 @@ from hub.composition.context import ProcessContext, ShutdownReason
 from hub.settings import HubSettings
 from machinery import product
 from machinery.errors import MusterError
-from machinery.lifecycle.debug import DebugSignal, DebugSocket, Inspection
+from machinery.lifecycle.debug import Inspection, debug_signal, debug_socket
 from machinery.lifecycle.hooks import HookError
-from machinery.lifecycle.process import LastResort, StopSignals, Verbosity, VerbositySignal
+from machinery.lifecycle.process import LastResort, Verbosity, stop_signals, verbosity_signal
 from machinery.lifecycle.server import Server
 from machinery.lifecycle.startup import StartError
 from machinery.lifecycle.usage import raise_file_limit
@@ -72,16 +72,15 @@ async def run(settings: HubSettings, resort: LastResort, assemble: Assemble) -> 
         stack.callback(log.info, "hub closed")
         try:
             resort.arm(2 * settings.start_timeout, "the start hangs: is the database there? (--start-timeout)")
-            stop = stack.enter_context(StopSignals())
-            shutdown = ShutdownReason(stop.requested)
+            shutdown = ShutdownReason(stack.enter_context(stop_signals()))
             inspection, verbosity = Inspection(asyncio.get_running_loop()), Verbosity(settings.log_level)
-            stack.enter_context(DebugSignal(inspection))
+            stack.enter_context(debug_signal(inspection))
             if settings.debug_socket is not None:
-                stack.enter_context(DebugSocket(settings.debug_socket, inspection))
-            stack.enter_context(VerbositySignal(verbosity))
+                stack.enter_context(debug_socket(settings.debug_socket, inspection))
+            stack.enter_context(verbosity_signal(verbosity))
             server = await assemble(ProcessContext(shutdown, inspection, verbosity), stack)
             resort.disarm()
-            await server.prepare().run(shutdown.wait)
+            await server.run(shutdown.wait)
         except Exception as error:
             log.error("hub ends", error=str(error))  # noqa: TRY400 - told with its stack once everything is closed, if it ever is
             raise

@@ -143,7 +143,7 @@ def _traces_of(settings: "SpokeSettings") -> "TraceExporter | None":
 async def _serve(settings: "SpokeSettings") -> None:
     import structlog  # noqa: PLC0415
 
-    from machinery.lifecycle.process import StopSignals, Verbosity, VerbositySignal  # noqa: PLC0415
+    from machinery.lifecycle.process import Verbosity, stop_signals, verbosity_signal  # noqa: PLC0415
     from spoke.app import build  # noqa: PLC0415
     from spoke.cli.network import published  # noqa: PLC0415
     from spoke.observability import probes  # noqa: PLC0415
@@ -152,12 +152,12 @@ async def _serve(settings: "SpokeSettings") -> None:
     gc.freeze()
     gc.enable()
     host, port = parse_address(settings.health_listen)
-    with ExitStack() as stack, StopSignals() as stop, VerbositySignal(Verbosity(settings.log_level)):
+    with ExitStack() as stack, stop_signals() as stop, verbosity_signal(Verbosity(settings.log_level)):
         async with build(settings) as agent, probes.serve(agent.progress, host, port) as bound:
             structlog.get_logger("spoke").info("probes.listening", address=f"{host}:{bound}")
             stack.enter_context(published(settings, f"{host}:{bound}"))
             running = asyncio.create_task(agent.run(), name="agent")
-            stopping = asyncio.create_task(stop.requested.wait(), name="signals")
+            stopping = asyncio.create_task(stop.wait(), name="signals")
             await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
             if running.done():

@@ -34,7 +34,6 @@ async def build_operators_door(core: HubCore) -> OperatorsDoor:
     context, certificates, access, resources = core.context, core.certificates, core.access, core.resources
     settings, clock, server, serving = context.settings, context.clock, context.server, certificates.doors.serving
     store, issuer, limits = resources.store, resources.issuer, access.limits
-    installed = server.paths.expect("api groups")
     draining = Draining(core.loopback.identity)
     authenticators = tuple(core.authenticators)
     if settings.client_ca_file is not None:
@@ -73,7 +72,6 @@ async def build_operators_door(core: HubCore) -> OperatorsDoor:
         pages={LOG_LEVEL_PATH: LogLevel(store, context.process.verbosity, resources.replica)},
     )
     await door.prepare()
-    installed()
     listening = settings.https_listen
     bounds = ConnectionBounds(each=settings.max_connections_per_address, proxies=tuple(map(ip_network, settings.https_proxies)))
     server.add_door(HttpsDoor(door, draining, listening.host, listening.port, serving.context, bounds=bounds))

@@ -13,9 +13,10 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any, Self
+from types import FrameType
+from typing import Any
 
 import structlog
 
@@ -45,9 +46,9 @@ class Inspection:
 
     def report(self) -> str:
         """All sections, threads and tasks as text."""
-        return "\n".join([*self._counts(), *self._threads(), *self._tasks(), ""])
+        return "\n".join([*self._lines(), ""])
 
-    def _counts(self) -> Iterator[str]:
+    def _lines(self) -> Iterator[str]:
         yield f"process {os.getpid()}"
         for name, section in self._sections.items():
             yield f"\n== {name}"
@@ -55,19 +56,15 @@ class Inspection:
                 yield from (f"{key}: {value}" for key, value in section().items())
             except Exception as error:  # noqa: BLE001 - the rest is worth telling
                 yield f"cannot be told: {type(error).__name__}"
-
-    def _threads(self) -> Iterator[str]:
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         for ident, frame in sys._current_frames().items():  # noqa: SLF001 - documented for this purpose
             yield f"\n== thread {names.get(ident, 'of a library')}"
-            yield from _lines(reversed([each for each, _ in traceback.walk_stack(frame)]))
-
-    def _tasks(self) -> Iterator[str]:
+            yield from map(_place, reversed([each for each, _ in traceback.walk_stack(frame)]))
         tasks = asyncio.all_tasks(self._loop)
         yield f"\n== {len(tasks)} tasks"
         for task in sorted(tasks, key=lambda each: each.get_name()):
             yield f"\n-- task {task.get_name()}"
-            yield from _lines(_awaiting(task.get_coro()))
+            yield from map(_place, _awaiting(task.get_coro()))
 
 
 def _awaiting(waiter: Any) -> Iterator[FrameType]:
@@ -83,97 +80,85 @@ def _awaiting(waiter: Any) -> Iterator[FrameType]:
             return
 
 
-def _lines(frames: Iterator[FrameType]) -> Iterator[str]:
-    for frame in frames:
-        yield f"  {frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}"
+def _place(frame: FrameType) -> str:
+    return f"  {frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_qualname}"
 
 
-class DebugSocket:
-    """A `with` block in which `path` answers each connection with a report, for its owner only."""
+@contextmanager
+def debug_socket(path: Path, inspection: Inspection) -> Iterator[None]:
+    """A block in which `path` answers each connection with a report, for its owner only.
 
-    def __init__(self, path: Path, inspection: Inspection) -> None:
-        self._path = path
-        self._inspection = inspection
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-
-    def __enter__(self) -> Self:
-        """Raises StartError when the path cannot be used."""
+    Raises StartError when the path cannot be used.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         try:
-            self._clear()
-            self._listener.bind(str(self._path))
-            self._path.chmod(0o600)
-            self._listener.listen()
+            _remove_left_socket(path)
+            listener.bind(str(path))
+            path.chmod(0o600)
+            listener.listen()
         except OSError as error:
-            self._listener.close()
             raise StartError(
-                f"the debug socket {self._path} cannot be made ({error.strerror or error}): "
+                f"the debug socket {path} cannot be made ({error.strerror or error}): "
                 "choose a short path in a directory of yours with --debug-socket"
             ) from error
-        threading.Thread(target=self._serve, name="debug socket", daemon=True).start()
-        log.info("debug socket open", path=str(self._path))
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread, which `close` alone would not
-        self._listener.close()
-        self._path.unlink(missing_ok=True)
-
-    def _clear(self) -> None:
-        """Remove the socket of a killed process. Raises OSError when the path is no socket, or a process listens on it."""
+        threading.Thread(target=_serve_reports, args=(listener, inspection), name="debug socket", daemon=True).start()
+        log.info("debug socket open", path=str(path))
         try:
-            if not stat.S_ISSOCK(self._path.lstat().st_mode):
-                raise FileExistsError(None, "there is a file of this name")
-        except FileNotFoundError:
-            return
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            try:
-                probe.connect(str(self._path))
-            except ConnectionRefusedError:
-                self._path.unlink()
-            else:
-                raise FileExistsError(None, "another process listens there")
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return  # closed
-            with connection:
-                connection.settimeout(PATIENCE)
-                try:
-                    connection.sendall(self._inspection.report().encode())
-                except OSError:
-                    continue  # the client has disconnected
+            yield
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)  # wakes the thread, which `close` alone would not
+            path.unlink(missing_ok=True)
 
 
-class DebugSignal:
-    """A `with` block in which SIGUSR1 logs a report.
+def _remove_left_socket(path: Path) -> None:
+    """Remove the socket of a killed process. Raises OSError when the path is no socket, or a process listens on it."""
+    try:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise FileExistsError(None, "there is a file of this name")
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+        else:
+            raise FileExistsError(None, "another process listens there")
+
+
+def _serve_reports(listener: socket.socket, inspection: Inspection) -> None:
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return  # closed
+        with connection, suppress(OSError):  # the client has disconnected
+            connection.settimeout(PATIENCE)
+            connection.sendall(inspection.report().encode())
+
+
+@contextmanager
+def debug_signal(inspection: Inspection) -> Iterator[None]:
+    """A block in which SIGUSR1 logs a report.
 
     The interpreter's C signal handler writes a byte at once (`set_wakeup_fd`); a Python handler would wait for the main thread,
     which may be blocked.
     """
+    reading, writing = socket.socketpair()
 
-    def __init__(self, inspection: Inspection) -> None:
-        self._inspection = inspection
-        self._reading, self._writing = socket.socketpair()
-        self._writing.setblocking(False)  # noqa: FBT003 - its one argument
-        self._before: Any = None
-        self._descriptor = -1
-
-    def __enter__(self) -> Self:
-        self._before = signal.signal(signal.SIGUSR1, lambda _number, _frame: None)
-        self._descriptor = signal.set_wakeup_fd(self._writing.fileno(), warn_on_full_buffer=False)
-        threading.Thread(target=self._serve, name="debug signal", daemon=True).start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        signal.set_wakeup_fd(self._descriptor)
-        signal.signal(signal.SIGUSR1, self._before)
-        self._writing.close()
-
-    def _serve(self) -> None:
-        with self._reading:
-            while numbers := self._reading.recv(64):
+    def serve() -> None:
+        with reading:
+            while numbers := reading.recv(64):
                 if signal.SIGUSR1 in numbers:
-                    log.warning("asked what it does", report=self._inspection.report())
+                    log.warning("asked what it does", report=inspection.report())
+
+    with writing:
+        writing.setblocking(False)  # noqa: FBT003 - its one argument
+        before = signal.signal(signal.SIGUSR1, lambda _number, _frame: None)
+        descriptor = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=serve, name="debug signal", daemon=True).start()
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(descriptor)
+            signal.signal(signal.SIGUSR1, before)

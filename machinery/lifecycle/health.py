@@ -1,7 +1,7 @@
 """Registry of named health checks for /livez, /readyz and /healthz. Each door formats its own response.
 
-A check is an async callable without arguments that raises when it fails. Checks run in the order of their registration. The
-registry is sealed before it is first served, because earlier responses would lack a check that is added later.
+A check is an async callable without arguments that raises when it fails. Checks run in the order of their registration,
+which is complete before the doors are built.
 """
 
 import asyncio
@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from functools import partial
-from itertools import chain
 
 import structlog
 
@@ -51,9 +49,9 @@ class HealthChecks:
     def __init__(self, clock: Clock, *, livez_grace: timedelta = timedelta()) -> None:
         self._clock = clock
         self._grace = livez_grace
-        self._probes: dict[str, tuple[Probe, ...]] = {}
-        self._sealed = False
-        self._told: dict[Endpoint, dict[str, str]] = {}
+        self._probes: list[Probe] = []
+        self._found: dict[Endpoint, dict[str, str]] = {}
+        """Failing checks at the last call of `failing`."""
         self.add("ping", _ping)
 
     def add(
@@ -66,62 +64,53 @@ class HealthChecks:
         boots: bool = False,
         timeout: timedelta = timedelta(seconds=2),
     ) -> None:
-        """`boots`: the check is part of the boot sequence. Raises ValueError for a duplicate name, RuntimeError once sealed."""
-        if name in self._probes:
+        """`boots`: the check is part of the boot sequence. Raises ValueError for a duplicate name."""
+        if any(probe.name == name for probe in self._probes):
             raise ValueError(f'a health check named "{name}" is registered already')
-        if self._sealed:
-            raise RuntimeError(f'health check "{name}" comes too late: {", ".join(sorted(endpoints))} are served already')
-        ask = partial(_answer, check, timeout.total_seconds())
-        if boots and self._grace and Endpoint.LIVEZ in endpoints:
-            lenient = partial(self._answer_after, ask, self._clock.monotonic() + self._grace.total_seconds())
-            strict = Probe(name, ask, endpoints - {Endpoint.LIVEZ}, group)
-            self._probes[name] = (strict, Probe(name, lenient, frozenset({Endpoint.LIVEZ}), group))
-        else:
-            self._probes[name] = (Probe(name, ask, endpoints, group),)
+        limit, lenient_until = timeout.total_seconds(), self._clock.monotonic() + self._grace.total_seconds()
 
-    def seal(self) -> None:
-        """Reject further checks."""
-        self._sealed = True
+        async def ask() -> None:
+            try:
+                async with asyncio.timeout(limit):
+                    await check()
+            except TimeoutError:
+                raise RuntimeError(f"no answer within {limit:g} s") from None
+
+        async def ask_leniently() -> None:
+            try:
+                await ask()
+            except Exception:
+                if self._clock.monotonic() > lenient_until:
+                    raise
+
+        lenient = endpoints & {Endpoint.LIVEZ} if boots and self._grace else frozenset[Endpoint]()
+        self._probes.append(Probe(name, ask, endpoints - lenient, group))
+        if lenient:
+            self._probes.append(Probe(name, ask_leniently, lenient, group))
 
     def probes(self) -> tuple[Probe, ...]:
         """All checks in order. A lenient check occurs twice, for livez and for the other endpoints."""
-        return tuple(chain.from_iterable(self._probes.values()))
+        return tuple(self._probes)
 
     def known(self, endpoint: Endpoint) -> dict[str, bool]:
         """Results of the endpoint's checks at the last call of `failing`; empty before the first call."""
-        told = self._told.get(endpoint)
-        names = {probe.name for probe in self.probes() if endpoint in probe.endpoints}
-        return {} if told is None else {name: name not in told for name in sorted(names)}
+        found = self._found.get(endpoint)
+        names = {probe.name for probe in self._probes if endpoint in probe.endpoints}
+        return {} if found is None else {name: name not in found for name in sorted(names)}
 
     async def failing(self, endpoint: Endpoint) -> dict[str, str]:
         """The checks of the endpoint that fail now, with reasons. Changes are logged."""
         failing: dict[str, str] = {}
-        for probe in self.probes():
+        for probe in self._probes:
             if endpoint in probe.endpoints:
                 try:
                     await probe.ask()
                 except Exception as error:  # noqa: BLE001 - whatever a check raises is its answer
                     failing[probe.name] = str(error) or type(error).__name__
-        if failing != self._told.get(endpoint, {}):
+        if failing != self._found.get(endpoint, {}):
             log.warning("health has changed", endpoint=endpoint.value, failing=failing)
-        self._told[endpoint] = failing
+        self._found[endpoint] = failing
         return failing
-
-    async def _answer_after(self, ask: Check, until: float) -> None:
-        """As `ask`, but never fails up to `until` (monotonic)."""
-        try:
-            await ask()
-        except Exception:
-            if self._clock.monotonic() > until:
-                raise
-
-
-async def _answer(check: Check, limit: float) -> None:
-    try:
-        async with asyncio.timeout(limit):
-            await check()
-    except TimeoutError:
-        raise RuntimeError(f"no answer within {limit:g} s") from None
 
 
 async def _ping() -> None:
@@ -153,15 +142,12 @@ class SharedCheck:
     async def __call__(self) -> None:
         now = self._clock.monotonic()
         if self._asking is None or (self._asking.done() and now - self._asked_at >= self._every):
-            self._asking, self._asked_at = asyncio.ensure_future(self._ask()), now
+            self._asking, self._asked_at = asyncio.ensure_future(self._check()), now
             self._asking.add_done_callback(_is_seen)
         await asyncio.wait({self._asking}, timeout=max(self._asked_at + self._timeout - now, 0))
         if not self._asking.done():
             raise RuntimeError(f"no answer for {self._clock.monotonic() - self._asked_at:.1f} s")
         self._asking.result()
-
-    async def _ask(self) -> None:
-        await self._check()
 
 
 def _is_seen(asking: asyncio.Future[None]) -> None:

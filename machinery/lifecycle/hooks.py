@@ -17,24 +17,7 @@ class HookError(Exception):
     """Hooks failed; the message names each hook with its error."""
 
 
-class _Hooks:
-    """Hooks by name, before they run."""
-
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-        self._hooks: dict[str, Hook] = {}
-        self._has_run = False
-
-    def add(self, name: str, hook: Hook) -> None:
-        """Raises ValueError for an empty or duplicate name, RuntimeError after they ran."""
-        if not name or name in self._hooks:
-            raise ValueError(f'a {self._kind} needs a name of its own, not "{name}"')
-        if self._has_run:
-            raise RuntimeError(f'{self._kind} "{name}" comes too late: they have run')
-        self._hooks[name] = hook
-
-
-class PostStartHooks(_Hooks):
+class PostStartHooks:
     """Hooks that run concurrently once the server serves. A failing hook ends the server at once.
 
     Each has a health check `poststarthook/<name>` that fails until the hook has returned. Hooks must tolerate concurrent
@@ -42,23 +25,22 @@ class PostStartHooks(_Hooks):
     """
 
     def __init__(self, health: HealthChecks) -> None:
-        super().__init__("post-start hook")
         self._health = health
+        self._hooks: dict[str, Hook] = {}
         self._finished: set[str] = set()
 
     def add(self, name: str, hook: Hook) -> None:
-        """Raises ValueError for an empty or duplicate name, RuntimeError after the launch or the sealing."""
-        super().add(name, hook)
+        """Raises ValueError for a duplicate name."""
 
         async def finished() -> None:
             if name not in self._finished:
                 raise RuntimeError("not finished")
 
         self._health.add(f"poststarthook/{name}", finished, boots=True)
+        self._hooks[name] = hook
 
     async def run(self) -> None:
         """Run all hooks. On a failure cancel the others and raise its HookError."""
-        self._has_run = True
         try:
             async with asyncio.TaskGroup() as group:
                 for name, hook in self._hooks.items():
@@ -75,12 +57,21 @@ class PostStartHooks(_Hooks):
         self._finished.add(name)
 
 
-class StoppingHooks(_Hooks):
+class StoppingHooks:
     """Hooks that run one after the other, last added first. A hook that fails or hangs does not stop the others."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._hooks: dict[str, Hook] = {}
+
+    def add(self, name: str, hook: Hook) -> None:
+        """Raises ValueError for a duplicate name."""
+        if name in self._hooks:
+            raise ValueError(f'a {self._kind} needs a name of its own, not "{name}"')
+        self._hooks[name] = hook
 
     async def run(self, limit: timedelta) -> list[Exception]:
         """Run each hook once, all of them within `limit`. Failures are logged and returned."""
-        self._has_run = True
         loop = asyncio.get_running_loop()
         end = loop.time() + limit.total_seconds()
         left = list(reversed(self._hooks.items()))

@@ -9,17 +9,18 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
-from types import FrameType, TracebackType
-from typing import Any, ClassVar, NoReturn, Self
+from itertools import count
+from types import FrameType
+from typing import NoReturn
 
 import structlog
 
 from machinery.observability import logs
 
 log = structlog.get_logger(__name__)
-
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -29,39 +30,26 @@ def _exit_at_once() -> NoReturn:
     os._exit(1)
 
 
-class StopSignals:
-    """A `with` block in which the stop signals set `requested`. Only one may be open in a process.
+@contextmanager
+def stop_signals(at_once: Callable[[], object] = _exit_at_once) -> Iterator[asyncio.Event]:
+    """A block in which the first stop signal sets the event, and the second calls `at_once`.
 
     Uses plain signal handlers instead of the event loop's: the second signal must work when the loop hangs.
     """
+    requested, loop, received = asyncio.Event(), asyncio.get_running_loop(), count(1)
 
-    _is_open: ClassVar[bool] = False
-
-    def __init__(self, at_once: Callable[[], object] = _exit_at_once) -> None:
-        self.requested = asyncio.Event()
-        self._at_once = at_once
-        self._seen = 0
-        self._before: dict[signal.Signals, Any] = {}
-        self._loop = asyncio.get_running_loop()
-
-    def __enter__(self) -> Self:
-        if StopSignals._is_open:
-            raise RuntimeError("the stop signals of this process are taken already")
-        StopSignals._is_open = True
-        self._before = {number: signal.signal(number, self._received) for number in STOP_SIGNALS}
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for number, before in self._before.items():
-            signal.signal(number, before)
-        StopSignals._is_open = False
-
-    def _received(self, _number: int, _frame: FrameType | None) -> None:
-        self._seen += 1
-        if self._seen > 1:
-            self._at_once()
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        if next(received) > 1:
+            at_once()
         else:
-            self._loop.call_soon_threadsafe(self.requested.set)
+            loop.call_soon_threadsafe(requested.set)
+
+    before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
+    try:
+        yield requested
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class LastResort:
@@ -87,27 +75,16 @@ class LastResort:
         self._at_once()
 
 
-EVERYTHING = "debug"
-
-
 class Verbosity:
     """The log level of one process. `started`: level of its settings. `apply`: sets the level."""
 
     def __init__(self, started: str, apply: Callable[[str], None] = logs.set_level) -> None:
-        self._started = started
+        self.started = started
+        self.level = started
+        """The lowest level that is logged now."""
         self._apply = apply
         self._ordered: str | None = None
-        self._everything = False
-        self._level = started
-
-    @property
-    def level(self) -> str:
-        """The lowest level that is logged now."""
-        return self._level
-
-    @property
-    def started(self) -> str:
-        return self._started
+        self._debugs = False
 
     def order(self, level: str | None) -> None:
         """Set the level that an operator orders; None: no order."""
@@ -117,34 +94,25 @@ class Verbosity:
 
     def toggle(self) -> None:
         """Switch `debug` on, whatever is ordered, or off again."""
-        self._everything = not self._everything
+        self._debugs = not self._debugs
         self._renew("SIGUSR2")
 
     def _renew(self, because: str) -> None:
-        level = EVERYTHING if self._everything else self._ordered or self._started
-        if level == self._level:
+        level = "debug" if self._debugs else self._ordered or self.started
+        if level == self.level:
             return
-        before, self._level = self._level, level
+        before, self.level = self.level, level
         self._apply(min(before, level, key=logs.LEVELS.index))
         log.warning("log level changed", log_level=level, before=before, because=because)
         self._apply(level)
 
 
-class VerbositySignal:
-    """A `with` block in which SIGUSR2 toggles `verbosity` on the event loop."""
-
-    def __init__(self, verbosity: Verbosity) -> None:
-        self._verbosity = verbosity
-        self._loop = asyncio.get_running_loop()
-        self._before: Any = None
-
-    def __enter__(self) -> Self:
-        self._before = signal.signal(signal.SIGUSR2, self._received)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        signal.signal(signal.SIGUSR2, self._before)
-
-    def _received(self, _number: int, _frame: FrameType | None) -> None:
-        """Only schedule the toggle: the signal may interrupt the writing of a log line."""
-        self._loop.call_soon_threadsafe(self._verbosity.toggle)
+@contextmanager
+def verbosity_signal(verbosity: Verbosity) -> Iterator[None]:
+    """A block in which SIGUSR2 toggles `verbosity` on the event loop, as the signal may interrupt the writing of a log line."""
+    loop = asyncio.get_running_loop()
+    before = signal.signal(signal.SIGUSR2, lambda _number, _frame: loop.call_soon_threadsafe(verbosity.toggle))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR2, before)

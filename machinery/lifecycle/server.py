@@ -16,7 +16,7 @@ is raised at its end. A failure during the stop is logged, does not shorten the 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Protocol
 
 import structlog
@@ -31,29 +31,22 @@ log = structlog.get_logger(__name__)
 
 
 class LifecycleSignal:
-    """A named one-shot latch. `signaled_at` is set before waiters wake."""
+    """A named one-shot latch, logged when it is set."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self.name = name
         self._clock = clock
         self._latch = asyncio.Event()
-        self._at: datetime | None = None
 
     def signal(self) -> None:
         """Set the latch. Idempotent: the first call counts."""
-        if self._at is not None:
-            return
-        self._at = self._clock.now()
-        log.info("lifecycle signal", signal=self.name, monotonic=round(self._clock.monotonic(), 6))
-        self._latch.set()
+        if not self.signaled:
+            log.info("lifecycle signal", signal=self.name, monotonic=round(self._clock.monotonic(), 6))
+            self._latch.set()
 
     @property
     def signaled(self) -> bool:
-        return self._at is not None
-
-    @property
-    def signaled_at(self) -> datetime | None:
-        return self._at
+        return self._latch.is_set()
 
     async def wait(self) -> None:
         """Wait until the latch is set."""
@@ -72,40 +65,6 @@ class LifecycleSignals:
         self.not_accepting_new_request = LifecycleSignal("NotAcceptingNewRequest", clock)
         self.in_flight_requests_drained = LifecycleSignal("InFlightRequestsDrained", clock)
         self.http_server_stopped_listening = LifecycleSignal("HTTPServerStoppedListening", clock)
-
-
-class PathsInstalled:
-    """Signals `complete` when it is sealed and all announced paths are installed."""
-
-    def __init__(self, complete: LifecycleSignal) -> None:
-        self._complete = complete
-        self._missing: set[str] = set()
-        self._names: set[str] = set()
-        self._sealed = False
-
-    def expect(self, name: str) -> Callable[[], None]:
-        """Announce paths; call the result when they are installed. Raises ValueError (duplicate), RuntimeError once sealed."""
-        if name in self._names:
-            raise ValueError(f'paths named "{name}" are expected already')
-        if self._sealed:
-            raise RuntimeError(f'paths named "{name}" come too late: the server is prepared')
-        self._names.add(name)
-        self._missing.add(name)
-
-        def installed() -> None:
-            self._missing.discard(name)
-            self._judge()
-
-        return installed
-
-    def seal(self) -> None:
-        """Reject further announcements."""
-        self._sealed = True
-        self._judge()
-
-    def _judge(self) -> None:
-        if self._sealed and not self._missing:
-            self._complete.signal()
 
 
 LOOK_EVERY = timedelta(seconds=1)
@@ -163,11 +122,10 @@ class StopTimes:
 
 
 class Server:
-    """A server under construction: parts are added, nothing runs."""
+    """A server. All health checks, hooks and doors are added before `run`."""
 
     def __init__(self, clock: Clock, times: StopTimes = StopTimes(), *, livez_grace: timedelta = timedelta()) -> None:
         self.signals = LifecycleSignals(clock)
-        self.paths = PathsInstalled(self.signals.mux_and_discovery_complete)
         self.health = HealthChecks(clock, livez_grace=livez_grace)
         self.health.add("shutdown", self._not_stopping, endpoints=READINESS)
         self.post_start = PostStartHooks(self.health)
@@ -176,36 +134,14 @@ class Server:
         """Flush hooks: run when the work in flight is done, before the doors close."""
         self._times = times
         self._doors: list[Door] = []
-        self._prepared = False
 
     def add_door(self, door: Door) -> None:
-        """Raises RuntimeError once prepared."""
-        if self._prepared:
-            raise RuntimeError(f'the door "{door.name}" comes too late: the server is prepared')
+        """The doors open in this order."""
         self._doors.append(door)
-
-    def prepare(self) -> "PreparedServer":
-        """Seal the parts. Raises RuntimeError on a second call."""
-        if self._prepared:
-            raise RuntimeError("a server is prepared once")
-        self._prepared = True
-        self.health.seal()
-        self.paths.seal()
-        return PreparedServer(self, tuple(self._doors), self._times)
 
     async def _not_stopping(self) -> None:
         if self.signals.shutdown_initiated.signaled:
             raise RuntimeError("process is shutting down")
-
-
-class PreparedServer:
-    """A server that can run."""
-
-    def __init__(self, server: Server, doors: tuple[Door, ...], times: StopTimes) -> None:
-        self._server = server
-        self._signals = server.signals
-        self._doors = doors
-        self._times = times
 
     async def run(self, stop: Stop) -> None:
         """Serve until `stop` returns; an error that it returns is raised after the graceful stop.
@@ -213,10 +149,14 @@ class PreparedServer:
         Raises StartError at once when a door cannot open, HookError when a post-start hook fails, and HookError at the end when
         a hook failed during the stop.
         """
+        self.signals.mux_and_discovery_complete.signal()
         await self._open()
         failure = await self._serve(stop)
         if isinstance(failure, HookError):
-            await self._abandon()
+            # Flush, and disconnect all clients without a drain.
+            self.signals.shutdown_initiated.signal()
+            await self.flush.run(AT_ONCE)
+            await self._each("close", self._times.close, lambda door: door.close(AT_ONCE))
             raise failure
         failures = await self._stop()
         if failure is not None:
@@ -232,12 +172,12 @@ class PreparedServer:
                 await door.start()
         except BaseException:
             for door in reversed(opened):
-                await self._bounded("close", door.close(AT_ONCE), self._times.close, door.name)
+                await self._bounded("close", lambda each: each.close(AT_ONCE), self._times.close, door)
             raise
 
     async def _serve(self, stop: Stop) -> BaseException | None:
         stopped = asyncio.ensure_future(stop())
-        hooks = asyncio.create_task(self._server.post_start.run(), name="post-start hooks")
+        hooks = asyncio.create_task(self.post_start.run(), name="post-start hooks")
         await asyncio.sleep(0)  # lets the hooks begin
         startup.notify_ready()
         looking = asyncio.create_task(self._look(hooks), name="readiness")
@@ -261,9 +201,9 @@ class PreparedServer:
         await asyncio.wait({hooks})
         told = False
         while True:
-            ready = not await self._server.health.failing(Endpoint.READYZ)
+            ready = not await self.health.failing(Endpoint.READYZ)
             if ready:
-                self._signals.has_been_ready.signal()
+                self.signals.has_been_ready.signal()
             if ready != told:
                 await self._set_ready(ready=ready)
                 told = ready
@@ -273,10 +213,20 @@ class PreparedServer:
         await self._each("set_ready", self._times.close, lambda door: door.set_ready(ready=ready))
 
     async def _stop(self) -> list[Exception]:
-        signals, times = self._signals, self._times
+        signals, times = self.signals, self._times
+
+        async def delay() -> None:
+            await asyncio.sleep(times.delay.total_seconds())
+            signals.after_shutdown_delay.signal()
+
+        async def run_hooks() -> list[Exception]:
+            failures = await self.pre_shutdown.run(times.hooks)
+            signals.pre_shutdown_hooks_stopped.signal()
+            return failures
+
         signals.shutdown_initiated.signal()
         await self._set_ready(ready=False)
-        _, failures = await asyncio.gather(self._delay(), self._run_hooks())
+        _, failures = await asyncio.gather(delay(), run_hooks())
         signals.not_accepting_new_request.signal()
         if times.send_retry_after:
             await self._each("refuse", times.close, lambda door: door.refuse())
@@ -285,7 +235,7 @@ class PreparedServer:
         limit = max(times.requests, times.streams) + times.close
         await self._each("drain", limit, lambda door: door.drain(times.streams))
         signals.in_flight_requests_drained.signal()
-        failures += await self._server.flush.run(times.flush)
+        failures += await self.flush.run(times.flush)
         if times.send_retry_after:
             await self._stop_listening()
         await self._each("close", 2 * times.close, lambda door: door.close(times.close))
@@ -293,31 +243,16 @@ class PreparedServer:
 
     async def _stop_listening(self) -> None:
         await self._each("stop listening", self._times.close, lambda door: door.stop_listening())
-        self._signals.http_server_stopped_listening.signal()
-
-    async def _abandon(self) -> None:
-        """End a server whose post-start hook failed: flush, and disconnect all clients without a drain."""
-        self._signals.shutdown_initiated.signal()
-        await self._server.flush.run(AT_ONCE)
-        await self._each("close", self._times.close, lambda door: door.close(AT_ONCE))
-
-    async def _delay(self) -> None:
-        await asyncio.sleep(self._times.delay.total_seconds())
-        self._signals.after_shutdown_delay.signal()
-
-    async def _run_hooks(self) -> list[Exception]:
-        failures = await self._server.pre_shutdown.run(self._times.hooks)
-        self._signals.pre_shutdown_hooks_stopped.signal()
-        return failures
+        self.signals.http_server_stopped_listening.signal()
 
     async def _each(self, step: str, limit: timedelta, work: Callable[[Door], Awaitable[None]]) -> None:
-        await asyncio.gather(*(self._bounded(step, work(door), limit, door.name) for door in self._doors))
+        await asyncio.gather(*(self._bounded(step, work, limit, door) for door in self._doors))
 
-    async def _bounded(self, step: str, work: Awaitable[None], limit: timedelta, door: str) -> None:
+    async def _bounded(self, step: str, work: Callable[[Door], Awaitable[None]], limit: timedelta, door: Door) -> None:
         try:
             async with asyncio.timeout(limit.total_seconds()):
-                await work
+                await work(door)
         except TimeoutError:
-            log.warning("door did not finish in time", door=door, step=step, limit_seconds=limit.total_seconds())
+            log.warning("door did not finish in time", door=door.name, step=step, limit_seconds=limit.total_seconds())
         except Exception:
-            log.exception("door failed while stopping", door=door, step=step)
+            log.exception("door failed while stopping", door=door.name, step=step)

@@ -5,7 +5,7 @@ import errno
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from typing import TypeVar
 
@@ -109,14 +109,11 @@ def reserved_port(host: str) -> Iterator[int]:
 
     A bound socket that does not listen holds the port, so a listener with SO_REUSEADDR can share it. Raises StartError.
     """
-    try:
-        family, kind, protocol, _name, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-        held = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise StartError(f"no port of {host} can be reserved: {error.strerror or error}") from error
-    with held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with ExitStack() as stack:
         try:
+            family, kind, protocol, _name, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+            held = stack.enter_context(socket.socket(family, kind, protocol))
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             held.bind(address)
         except OSError as error:
             raise StartError(f"no port of {host} can be reserved: {error.strerror or error}") from error

@@ -138,7 +138,7 @@ class InProcessHub:
             hub = await build(self._settings, self._clock, process, stack, leads=self._leads, extensions=self.extensions)
             self._keep_ports(hub.core.context.settings)
             built.set_result(hub)
-            await hub.core.context.server.prepare().run(shutdown.wait)
+            await hub.core.context.server.run(shutdown.wait)
 
     def _keep_ports(self, chosen: HubSettings) -> None:
         """Hold the ports also while the hub is stopped: a socket that is bound and does not listen keeps others from them."""

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hub.extensions.settings import load
 from hub.metrics.replica import open_metrics
-from machinery.lifecycle.debug import DebugSignal, DebugSocket, Inspection
+from machinery.lifecycle.debug import Inspection, debug_signal, debug_socket
 from machinery.lifecycle.startup import SOCKET, StartError, notify_ready
 from machinery.observability.metrics import gauge
 from tests.e2e.processes import free_port
@@ -48,7 +48,7 @@ async def waits_for_something(_secret: str) -> None:
 async def test_report_shows_threads_tasks_and_sections_but_no_values(tmp_path: Path) -> None:
     task = asyncio.create_task(waits_for_something("the-password"), name="the waiting one")
     await asyncio.sleep(0)
-    with DebugSocket(tmp_path / "debug", inspection()):
+    with debug_socket(tmp_path / "debug", inspection()):
         told = await asyncio.to_thread(asked, tmp_path / "debug")
     task.cancel()
     assert "== queues\nacceptance: 3" in told
@@ -66,7 +66,7 @@ async def test_report_shows_threads_tasks_and_sections_but_no_values(tmp_path: P
     subject.add("broken", broken)
     with pytest.raises(ValueError, match="there already"):
         subject.add("broken", broken)
-    with DebugSocket(tmp_path / "debug", subject):
+    with debug_socket(tmp_path / "debug", subject):
         told = await asyncio.to_thread(asked, tmp_path / "debug")
     assert "== broken\ncannot be told: RuntimeError" in told
     assert "the-password" not in told
@@ -86,14 +86,14 @@ async def test_socket_is_private_removed_and_never_taken_from_others(tmp_path: P
         stuck.wait(5)
         answers.append(asked(tmp_path / "debug"))
 
-    with DebugSocket(tmp_path / "debug", inspection()):
+    with debug_socket(tmp_path / "debug", inspection()):
         asking = threading.Thread(target=ask_meanwhile)
         asking.start()
         stuck_in_this_function(stuck, asking)
     assert "stuck_in_this_function" in answers[0]
 
     path = tmp_path / "debug"
-    with DebugSocket(path, inspection()):
+    with debug_socket(path, inspection()):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert asked(path)
         assert asked(path), "more than once"
@@ -103,16 +103,16 @@ async def test_socket_is_private_removed_and_never_taken_from_others(tmp_path: P
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
         dead.bind(str(left))
     with (
-        DebugSocket(left, inspection()),
+        debug_socket(left, inspection()),
         pytest.raises(StartError, match="another process listens there"),
-        DebugSocket(left, inspection()),
+        debug_socket(left, inspection()),
     ):
         pass
     left.write_text("precious")
-    with pytest.raises(StartError, match="there is a file of this name"), DebugSocket(left, inspection()):
+    with pytest.raises(StartError, match="there is a file of this name"), debug_socket(left, inspection()):
         pass
     assert left.read_text() == "precious"
-    with pytest.raises(StartError, match="choose a short path"), DebugSocket(tmp_path / ("x" * 200), inspection()):
+    with pytest.raises(StartError, match="choose a short path"), debug_socket(tmp_path / ("x" * 200), inspection()):
         pass
 
 
@@ -120,14 +120,14 @@ async def test_a_reader_that_does_not_read_holds_up_nobody_for_ever(tmp_path: Pa
     monkeypatch.setattr("machinery.lifecycle.debug.PATIENCE", 0.2)
     subject = inspection()
     subject.add("large", lambda: {"text": "x" * 5_000_000})
-    with DebugSocket(tmp_path / "debug", subject), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as idle:
+    with debug_socket(tmp_path / "debug", subject), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as idle:
         idle.connect(str(tmp_path / "debug"))
         assert "acceptance" in await asyncio.to_thread(asked, tmp_path / "debug")
 
 
 async def test_a_signal_writes_the_report_into_the_log_while_the_loop_stands_still() -> None:
     before = signal.getsignal(signal.SIGUSR1)
-    with structlog.testing.capture_logs() as logs, DebugSignal(inspection()):
+    with structlog.testing.capture_logs() as logs, debug_signal(inspection()):
         os.kill(os.getpid(), signal.SIGUSR1)
         deadline = time.monotonic() + 5
         while not logs and time.monotonic() < deadline:

@@ -22,7 +22,7 @@ from opentelemetry.trace import StatusCode
 from prometheus_client.parser import text_string_to_metric_families
 
 from machinery.errors import ConflictError, InvalidError
-from machinery.lifecycle.process import Verbosity, VerbositySignal
+from machinery.lifecycle.process import Verbosity, verbosity_signal
 from machinery.observability import logs, telemetry, tracing
 from machinery.observability.log_once import LogOnce
 from machinery.observability.logs import REDACTED, redacted
@@ -199,7 +199,7 @@ async def test_sigusr2_reaches_the_level_and_the_handler_before_it_comes_back(st
     del stream
     before = signal.getsignal(signal.SIGUSR2)
     applied: asyncio.Queue[str] = asyncio.Queue()
-    with VerbositySignal(Verbosity("info", applied.put_nowait)):
+    with verbosity_signal(Verbosity("info", applied.put_nowait)):
         for change in (["debug", "debug"], ["debug", "info"]):  # the more of both while the change is told, then what is asked
             os.kill(os.getpid(), signal.SIGUSR2)
             assert [await applied.get(), await applied.get()] == change

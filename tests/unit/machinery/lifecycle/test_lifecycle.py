@@ -8,7 +8,6 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from functools import partial
 
 import pytest
 import structlog.testing
@@ -16,11 +15,10 @@ import structlog.testing
 from machinery.errors import InvalidError, UnavailableError
 from machinery.lifecycle.health import LIVENESS, READINESS, Check, Endpoint, HealthChecks, LoopProgress, SharedCheck
 from machinery.lifecycle.hooks import HookError, PostStartHooks
-from machinery.lifecycle.process import LastResort, StopSignals
-from machinery.lifecycle.server import Door, LifecycleSignal, PathsInstalled, PreparedServer, Server, StopTimes
+from machinery.lifecycle.process import LastResort, stop_signals
+from machinery.lifecycle.server import Door, Server, StopTimes
 from machinery.lifecycle.startup import StartError, StartupRetry, in_time, listening_failed
 from machinery.runtime.clock import ManualClock, SystemClock
-from tests.checks import check_refusals
 
 
 def registry(**options: timedelta) -> HealthChecks:
@@ -128,7 +126,7 @@ async def test_an_answer_that_fails_when_nobody_waits_for_it_any_more_is_no_erro
     assert unseen == []
 
 
-async def test_check_names_are_unique_and_results_kept_until_the_registry_is_sealed() -> None:
+async def test_check_names_are_unique_and_results_kept() -> None:
     checks = registry()
     assert [probe.name for probe in checks.probes()] == ["ping"]
     checks.add("database", failing, endpoints=READINESS)
@@ -141,16 +139,6 @@ async def test_check_names_are_unique_and_results_kept_until_the_registry_is_sea
     assert await checks.failing(Endpoint.LIVEZ) == {"slow": "no answer within 0.005 s"}
     with pytest.raises(ValueError, match="registered already"):
         checks.add("slow", passing)
-    checks.seal()
-    with pytest.raises(RuntimeError, match="too late"):
-        checks.add("two", passing)
-    paths = PathsInstalled(LifecycleSignal("MuxAndDiscoveryComplete", ManualClock()))
-    paths.expect("objects")
-    with pytest.raises(ValueError, match="expected already"):
-        paths.expect("objects")
-    paths.seal()
-    with pytest.raises(RuntimeError, match="too late"):
-        paths.expect("console")
 
     clock = ManualClock()
     progress = LoopProgress(clock, timedelta(seconds=30))
@@ -159,24 +147,6 @@ async def test_check_names_are_unique_and_results_kept_until_the_registry_is_sea
         await progress()
     progress.beat()
     await progress()
-
-
-def test_paths_are_complete_when_the_last_expected_one_is_installed() -> None:
-    complete = LifecycleSignal("MuxAndDiscoveryComplete", ManualClock())
-    paths = PathsInstalled(complete)
-    first, second = paths.expect("objects"), paths.expect("console")
-    first()
-    assert not complete.signaled, "others may still be expected"
-    paths.seal()
-    first()
-    assert not complete.signaled
-    second()
-    assert [complete.signaled] == [True]
-    early = LifecycleSignal("MuxAndDiscoveryComplete", ManualClock())
-    paths = PathsInstalled(early)
-    paths.expect("objects")()
-    paths.seal()
-    assert early.signaled, "sealing completes what was already installed"
 
 
 async def test_post_start_hooks_have_health_checks_and_a_failure_ends_them_all() -> None:
@@ -277,7 +247,7 @@ async def stopped_when_ready(subject: Server) -> None:
     async def stop() -> None:
         await subject.signals.has_been_ready.wait()
 
-    await subject.prepare().run(stop)
+    await subject.run(stop)
 
 
 def noting(story: Story, word: str) -> Callable[[], Awaitable[None]]:
@@ -364,7 +334,7 @@ async def test_server_has_been_ready_once_its_hooks_are_done_and_its_checks_pass
 
     subject.health.add("last", check, endpoints=frozenset({Endpoint.READYZ}))
     subject.post_start.add("hook", hook)
-    await subject.prepare().run(stop)
+    await subject.run(stop)
     expected = ["door start", "door ready", "door not ready", "door ready", "door not ready"]
     assert story[:5] == expected, "doors are notified of each change while it serves, and at the stop"
 
@@ -373,7 +343,7 @@ async def test_start_that_fails_closes_what_was_opened_at_once() -> None:
     story: Story = []
     subject = server(StoryDoor(story, "first"), StoryDoor(story, "second", fails="start"))
     with pytest.raises(StartError, match="second cannot start"):
-        await subject.prepare().run(hanging)
+        await subject.run(hanging)
     assert story == ["first start", "second start", "second close at once", "first close at once"]
     story.clear()
     subject = server(StoryDoor(story), delay=timedelta(hours=1))
@@ -381,7 +351,7 @@ async def test_start_that_fails_closes_what_was_opened_at_once() -> None:
     subject.flush.add("audit", noting(story, "flush"))
     before = asyncio.get_running_loop().time()
     with structlog.testing.capture_logs() as logs, pytest.raises(HookError, match='hook "caches" failed: the database is away'):
-        await subject.prepare().run(hanging)
+        await subject.run(hanging)
     assert asyncio.get_running_loop().time() - before < 1, "whatever the delay of a stop is"
     assert story == ["door start", "flush", "door close at once"]
     assert ("critical", "caches") in [(line["log_level"], line.get("hook")) for line in logs]
@@ -393,48 +363,36 @@ async def test_errors_and_hanging_steps_do_not_cut_the_stop_short_and_are_raised
 
     story: Story = []
     with pytest.raises(RuntimeError, match="hub/flush"):
-        await server(StoryDoor(story)).prepare().run(in_trouble)
+        await server(StoryDoor(story)).run(in_trouble)
     assert story[-1] == "door close"
     subject = server(StoryDoor(story), hooks=timedelta(milliseconds=20))
     subject.pre_shutdown.add("broken", failing)
     subject.pre_shutdown.add("hanging", hanging)
     subject.flush.add("audit", noting(story, "flush"))
     with pytest.raises(HookError, match=r'"hanging" did not finish .*"broken" failed: the database is away'):
-        await subject.prepare().run(at_once)
+        await subject.run(at_once)
     assert story[-5:] == ["door refuse", "door drain", "flush", "door stop listening", "door close"]
     trimmed_event = {
         "requests": timedelta(milliseconds=20),
         "streams": timedelta(),
         "close": timedelta(seconds=1, microseconds=1),
     }
-    await server(StoryDoor(story, hangs="drain"), **trimmed_event).prepare().run(at_once)
+    await server(StoryDoor(story, hangs="drain"), **trimmed_event).run(at_once)
     assert story[-3:] == ["door drain", "door stop listening", "door close"]
-
-
-async def test_only_a_prepared_server_runs_and_it_takes_nothing_more() -> None:
-    subject = server()
-    assert not hasattr(subject, "run")
-    assert isinstance(subject.prepare(), PreparedServer)
-    late: list[Callable[[], object]] = [partial(add, "two", hanging) for add in (subject.post_start.add, subject.health.add)]
-    late += [partial(subject.add_door, StoryDoor([])), partial(subject.paths.expect, "two")]
-    check_refusals(RuntimeError, lambda call: call(), [*((call, "too late") for call in late), (subject.prepare, "once")])
 
 
 async def test_first_signal_requests_a_stop_and_the_second_ends_the_process() -> None:
     ended: list[str] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         ended.clear()
-        with StopSignals(at_once=lambda: ended.append("at once")) as stop:
+        before = signal.getsignal(number)
+        with stop_signals(at_once=lambda: ended.append("at once")) as requested:
             os.kill(os.getpid(), number)
-            await stop.requested.wait()
+            await requested.wait()
             assert ended == [], number
             os.kill(os.getpid(), number)
             assert ended == ["at once"], number
-
-    before = signal.getsignal(signal.SIGTERM)
-    with StopSignals(), pytest.raises(RuntimeError, match="taken already"), StopSignals():
-        pass
-    assert signal.getsignal(signal.SIGTERM) is before
+        assert signal.getsignal(number) is before
 
 
 def test_an_end_that_takes_too_long_is_made_and_one_in_time_is_left_alone() -> None:
