@@ -3,13 +3,15 @@
 Values and functions without state or I/O. The callers decide who gets which certificate.
 """
 
-from machinery.pki.authority import CertificateAuthority, Plan, Usage, create_authority, random_serial
+from machinery.pki.authority import CertificateAuthority, create_authority, random_serial
 from machinery.pki.certificates import (
     REASONS,
     CertificateFacts,
+    Plan,
     RevocationList,
     RevokedSerial,
     SignedList,
+    Usage,
     encode_pem,
     is_issued_by,
     is_list_of,

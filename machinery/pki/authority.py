@@ -4,9 +4,7 @@
 it raises RuntimeError, and the certificate is not returned.
 """
 
-from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from ipaddress import ip_address
 from typing import Any
 
@@ -18,30 +16,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from machinery.errors import InvalidError
 from machinery.identity import CertificateSubject, SerialNumber
 from machinery.pki import certificates, keys, names
-from machinery.pki.certificates import RevocationList, sign_list
+from machinery.pki.certificates import Plan, RevocationList, Usage, sign_list
 from machinery.pki.lint import lint_certificate, lint_plan
-
-
-class Usage(StrEnum):
-    """Extended key usage of a certificate."""
-
-    CLIENT = "client"
-    SERVER = "server"
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """All fields of a certificate to issue."""
-
-    subject: CertificateSubject
-    public_key: bytes
-    """DER SubjectPublicKeyInfo."""
-    serial: SerialNumber
-    not_before: datetime
-    not_after: datetime
-    usage: Usage = Usage.CLIENT
-    dns_names: tuple[str, ...] = ()
-    ip_addresses: tuple[str, ...] = ()
 
 
 class CertificateAuthority:
@@ -70,8 +46,7 @@ class CertificateAuthority:
 
     def sign(self, plan: Plan) -> bytes:
         """Sign a certificate; return it in PEM. Raises InvalidError for an unreadable or unusable key."""
-        serving = plan.usage is Usage.SERVER
-        _refuse(lint_plan(plan, self._facts, serving=serving))
+        _refuse(lint_plan(plan, self._facts))
         key: Any = keys.load_public_key(plan.public_key)
         builder = (
             self._begun[plan.usage]
@@ -82,10 +57,11 @@ class CertificateAuthority:
             .not_valid_after(plan.not_after)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
         )
-        if alternatives := _alternatives(plan):
+        alternatives = [*map(x509.DNSName, plan.dns_names), *(x509.IPAddress(ip_address(each)) for each in plan.ip_addresses)]
+        if alternatives:
             builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         signed = builder.sign(self._key, hashes.SHA256())
-        _refuse(lint_certificate(signed, plan, self._facts, serving=serving))
+        _refuse(lint_certificate(signed, plan, self._facts))
         return signed.public_bytes(serialization.Encoding.PEM)
 
     def cross_sign(self, other: bytes, serial: SerialNumber) -> bytes:
@@ -133,11 +109,6 @@ def _begun(issuer: x509.Name, usage: Usage, own_id: bytes | None) -> x509.Certif
         return builder
     identifier = x509.AuthorityKeyIdentifier(own_id, authority_cert_issuer=None, authority_cert_serial_number=None)
     return builder.add_extension(identifier, critical=False)
-
-
-def _alternatives(plan: Plan) -> list[x509.GeneralName]:
-    dns_names: list[x509.GeneralName] = [x509.DNSName(name) for name in plan.dns_names]
-    return [*dns_names, *(x509.IPAddress(ip_address(address)) for address in plan.ip_addresses)]
 
 
 def create_authority(

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from cryptography import x509
@@ -43,6 +44,28 @@ class CertificateFacts:
     ip_addresses: tuple[str, ...] = ()
 
 
+class Usage(StrEnum):
+    """Extended key usage of a certificate."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All fields of a certificate to issue."""
+
+    subject: CertificateSubject
+    public_key: bytes
+    """DER SubjectPublicKeyInfo."""
+    serial: SerialNumber
+    not_before: datetime
+    not_after: datetime
+    usage: Usage = Usage.CLIENT
+    dns_names: tuple[str, ...] = ()
+    ip_addresses: tuple[str, ...] = ()
+
+
 def parse_certificate(encoded: bytes) -> CertificateFacts:
     """Parse a certificate in DER, or the first one in PEM. Raises InvalidError."""
     return facts_of(load_certificate(encoded))
@@ -65,7 +88,12 @@ def key_matches(certificate: bytes, key: bytes) -> bool:
 
 def is_issued_by(certificate: bytes, authority: bytes) -> bool:
     """Whether `certificate` names `authority` as its issuer and has its signature (the first certificate of each)."""
-    return is_issued(load_certificate(certificate), load_certificate(authority))
+    issued, issuer = load_certificate(certificate), load_certificate(authority)
+    try:
+        names.verify_issuer(issued, issuer)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        return False
+    return True
 
 
 def encode_pem(der: bytes) -> bytes:
@@ -91,54 +119,41 @@ def load_chain(pem: bytes) -> list[x509.Certificate]:
         raise InvalidError("no certificate can be read: expected PEM blocks of type CERTIFICATE") from None
 
 
-def is_issued(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    """For this package."""
-    try:
-        names.verify_issuer(certificate, authority)
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
-        return False
-    return True
-
-
 def facts_of(certificate: x509.Certificate) -> CertificateFacts:
     """For this package."""
     try:
-        return _facts(certificate)
+        key = keys.encode_public_key(certificate.public_key())
+        extensions = Extensions(certificate)
+        subject, issuer = names.names_of(certificate)
+        usages, constraints = extensions.of(x509.ExtendedKeyUsage), extensions.of(x509.BasicConstraints)
+        alternatives = extensions.of(x509.SubjectAlternativeName)
+        own_id, authority_id = extensions.of(x509.SubjectKeyIdentifier), extensions.of(x509.AuthorityKeyIdentifier)
+        return CertificateFacts(
+            subject=subject,
+            issuer=issuer,
+            serial=SerialNumber(certificate.serial_number),
+            not_before=certificate.not_valid_before_utc,
+            not_after=certificate.not_valid_after_utc,
+            public_key=key,
+            key_hash=keys.key_hash(key),
+            fingerprint=certificate.fingerprint(hashes.SHA256()).hex(),
+            is_ca=constraints is not None and constraints.ca,
+            subject_key_id=own_id.digest if own_id else None,
+            authority_key_id=authority_id.key_identifier if authority_id else None,
+            client_auth=usages is not None and ExtendedKeyUsageOID.CLIENT_AUTH in usages,
+            server_auth=usages is not None and ExtendedKeyUsageOID.SERVER_AUTH in usages,
+            dns_names=tuple(alternatives.get_values_for_type(x509.DNSName)) if alternatives else (),
+            ip_addresses=tuple(str(ip) for ip in alternatives.get_values_for_type(x509.IPAddress)) if alternatives else (),
+        )
     except names.UNREADABLE:
         raise InvalidError("the certificate cannot be decoded") from None
-
-
-def _facts(certificate: x509.Certificate) -> CertificateFacts:
-    key = keys.encode_public_key(certificate.public_key())
-    extensions = extensions_of(certificate)
-    usages, constraints = extensions.of(x509.ExtendedKeyUsage), extensions.of(x509.BasicConstraints)
-    alternatives = extensions.of(x509.SubjectAlternativeName)
-    own_id, authority_id = extensions.of(x509.SubjectKeyIdentifier), extensions.of(x509.AuthorityKeyIdentifier)
-    subject, issuer = names.names_of(certificate)
-    return CertificateFacts(
-        subject=subject,
-        issuer=issuer,
-        serial=SerialNumber(certificate.serial_number),
-        not_before=certificate.not_valid_before_utc,
-        not_after=certificate.not_valid_after_utc,
-        public_key=key,
-        key_hash=keys.key_hash(key),
-        fingerprint=certificate.fingerprint(hashes.SHA256()).hex(),
-        is_ca=constraints is not None and constraints.ca,
-        subject_key_id=own_id.digest if own_id else None,
-        authority_key_id=authority_id.key_identifier if authority_id else None,
-        client_auth=usages is not None and ExtendedKeyUsageOID.CLIENT_AUTH in usages,
-        server_auth=usages is not None and ExtendedKeyUsageOID.SERVER_AUTH in usages,
-        dns_names=tuple(alternatives.get_values_for_type(x509.DNSName)) if alternatives else (),
-        ip_addresses=tuple(str(ip) for ip in alternatives.get_values_for_type(x509.IPAddress)) if alternatives else (),
-    )
 
 
 class Extensions:
     """For this package: a certificate's extensions by class. The library searches all of them on each access."""
 
-    def __init__(self, extensions: x509.Extensions) -> None:
-        self._by_class = {type(extension.value): extension for extension in extensions}
+    def __init__(self, certificate: x509.Certificate) -> None:
+        self._by_class = {type(extension.value): extension for extension in certificate.extensions}
 
     def of(self, kind: type[E]) -> E | None:
         found: x509.Extension[Any] | None = self._by_class.get(kind)
@@ -148,11 +163,6 @@ class Extensions:
         """Whether the extension is present and critical."""
         found = self._by_class.get(kind)
         return found is not None and found.critical
-
-
-def extensions_of(certificate: x509.Certificate) -> Extensions:
-    """For this package."""
-    return Extensions(certificate.extensions)
 
 
 _NO_WORDS = (x509.ReasonFlags.unspecified, x509.ReasonFlags.remove_from_crl)
@@ -204,7 +214,10 @@ def sign_list(
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own_id), critical=False)
     )
     for entry in sorted(content.entries):
-        builder = builder.add_revoked_certificate(_entry(entry))
+        revoked = x509.RevokedCertificateBuilder().serial_number(entry.serial).revocation_date(entry.at)
+        if entry.reason:
+            revoked = revoked.add_extension(x509.CRLReason(x509.ReasonFlags(entry.reason)), critical=False)
+        builder = builder.add_revoked_certificate(revoked.build())
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
 
 
@@ -238,13 +251,6 @@ def _load(encoded: bytes) -> x509.CertificateRevocationList:
         return x509.load_der_x509_crl(encoded) if encoded.startswith(DER_SEQUENCE) else x509.load_pem_x509_crl(encoded)
     except ValueError:
         raise InvalidError("the revocation list cannot be read") from None
-
-
-def _entry(entry: RevokedSerial) -> x509.RevokedCertificate:
-    builder = x509.RevokedCertificateBuilder().serial_number(entry.serial).revocation_date(entry.at)
-    if entry.reason:
-        builder = builder.add_extension(x509.CRLReason(x509.ReasonFlags(entry.reason)), critical=False)
-    return builder.build()
 
 
 def _read(found: x509.CertificateRevocationList) -> Iterable[RevokedSerial]:

@@ -11,17 +11,16 @@ and KeyUsage (digitalSignature only); exactly one extended usage; SKI of its own
 signed with SHA-256.
 """
 
-from datetime import datetime, timedelta
-from typing import Any, Protocol
+from datetime import timedelta
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID, ObjectIdentifier
 
 from machinery.errors import InvalidError
-from machinery.identity import CertificateSubject, SerialNumber
 from machinery.pki import certificates, keys, names
-from machinery.pki.certificates import CertificateFacts, Extensions
+from machinery.pki.certificates import CertificateFacts, Extensions, Plan, Usage
 
 MAX_SERIAL_BITS = 159
 MIN_SERIAL_BITS = 64
@@ -34,68 +33,46 @@ _ALWAYS = (
     ExtensionOID.AUTHORITY_KEY_IDENTIFIER,
 )
 _OTHER_USAGES = (
-    "content_commitment",
-    "key_encipherment",
-    "data_encipherment",
-    "key_agreement",
-    "key_cert_sign",
-    "crl_sign",
+    *("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "key_cert_sign", "crl_sign"),
 )
-Rules = tuple[tuple[bool, str], ...]
 
 
-class Planned(Protocol):
-    """The fields of `machinery.pki.Plan` that are checked."""
-
-    @property
-    def subject(self) -> CertificateSubject: ...
-    @property
-    def public_key(self) -> bytes: ...
-    @property
-    def serial(self) -> SerialNumber: ...
-    @property
-    def not_before(self) -> datetime: ...
-    @property
-    def not_after(self) -> datetime: ...
-    @property
-    def dns_names(self) -> tuple[str, ...]: ...
-    @property
-    def ip_addresses(self) -> tuple[str, ...]: ...
-
-
-def lint_plan(plan: Planned, authority: CertificateFacts, *, serving: bool) -> list[str]:
+def lint_plan(plan: Plan, authority: CertificateFacts) -> list[str]:
     """Findings about a planned certificate. Raises InvalidError when its key is unusable."""
     if (refusal := keys.refusal_of(keys.load_public_key(plan.public_key))) is not None:
         raise InvalidError(refusal)
+    named = plan.usage is not Usage.SERVER or bool(plan.dns_names or plan.ip_addresses)
     return _broken(
-        (
-            (bool(plan.subject.common_name), "the subject has no CN"),
-            (0 < plan.serial < 1 << MAX_SERIAL_BITS, "the serial is not a positive number of at most 20 bytes"),
-            (
-                plan.serial.bit_length() > MIN_SERIAL_BITS,
-                "the serial is so short that it can be guessed",
-            ),
-            (plan.not_before < plan.not_after, "it ends before it begins"),
-            (plan.not_after <= authority.not_after, "it outlives the CA"),
-            (plan.not_before >= authority.not_before, "it begins before the CA"),
-            (not serving or bool(plan.dns_names or plan.ip_addresses), "a serving certificate needs alternative names"),
-        )
+        (bool(plan.subject.common_name), "the subject has no CN"),
+        (0 < plan.serial < 1 << MAX_SERIAL_BITS, "the serial is not a positive number of at most 20 bytes"),
+        (plan.serial.bit_length() > MIN_SERIAL_BITS, "the serial is so short that it can be guessed"),
+        (plan.not_before < plan.not_after, "it ends before it begins"),
+        (plan.not_after <= authority.not_after, "it outlives the CA"),
+        (plan.not_before >= authority.not_before, "it begins before the CA"),
+        (named, "a serving certificate needs alternative names"),
     )
 
 
-def lint_certificate(signed: x509.Certificate, plan: Planned, authority: CertificateFacts, *, serving: bool) -> list[str]:
-    """Findings about a signed certificate. The signature is not verified: the caller has just made it with the CA's key."""
-    facts, extensions = certificates.facts_of(signed), certificates.extensions_of(signed)
-    return [
-        *_broken(_as_planned(signed, facts, plan)),
-        *_broken(_of_the_authority(signed, facts, authority)),
-        *_broken(_usage(extensions, serving=serving)),
-        *_broken(_nothing_else(signed, extensions, plan, authority)),
-    ]
+def lint_certificate(signed: x509.Certificate, plan: Plan, authority: CertificateFacts) -> list[str]:
+    """Findings about a signed certificate. The signature is not verified: the caller has just made it with the CA's key.
 
-
-def _as_planned(signed: x509.Certificate, facts: CertificateFacts, plan: Planned) -> Rules:
-    return (
+    Only the key of a request is copied; any extension or name beyond the plan is a finding.
+    """
+    facts, extensions = certificates.facts_of(signed), Extensions(signed)
+    own_id = x509.SubjectKeyIdentifier.from_public_key(signed.public_key()).digest
+    usage, extended = extensions.of(x509.KeyUsage), extensions.of(x509.ExtendedKeyUsage)
+    constraints = extensions.of(x509.BasicConstraints)
+    wanted = ExtendedKeyUsageOID.SERVER_AUTH if plan.usage is Usage.SERVER else ExtendedKeyUsageOID.CLIENT_AUTH
+    signs = usage is not None and (usage.key_cert_sign or usage.crl_sign)
+    expected: set[ObjectIdentifier] = {*_ALWAYS}
+    if authority.subject_key_id is None:
+        expected.discard(ExtensionOID.AUTHORITY_KEY_IDENTIFIER)  # an old external CA may have no key identifier
+    if plan.dns_names or plan.ip_addresses:
+        expected.add(ExtensionOID.SUBJECT_ALTERNATIVE_NAME)
+    found = {extension.oid for extension in signed.extensions}
+    alternatives: Any = extensions.of(x509.SubjectAlternativeName) or ()
+    planned_names = len(plan.dns_names) + len(plan.ip_addresses)
+    return _broken(
         (facts.subject == plan.subject, "the subject is not the planned one"),
         (names.is_exactly(signed, plan.subject), "the subject is not spelled as planned, or says more"),
         (facts.public_key == plan.public_key, "the key is not the planned one"),
@@ -104,26 +81,11 @@ def _as_planned(signed: x509.Certificate, facts: CertificateFacts, plan: Planned
         (abs(facts.not_after - plan.not_after) < _SECOND, "the end is not the planned one"),
         (facts.dns_names == plan.dns_names, "the DNS names are not the planned ones"),
         (facts.ip_addresses == plan.ip_addresses, "the IP addresses are not the planned ones"),
-    )
-
-
-def _of_the_authority(signed: x509.Certificate, facts: CertificateFacts, authority: CertificateFacts) -> Rules:
-    own_id = x509.SubjectKeyIdentifier.from_public_key(signed.public_key()).digest
-    return (
         (signed.version is x509.Version.v3, "it is not of version 3"),
         (isinstance(signed.signature_hash_algorithm, hashes.SHA256), "it is not signed with SHA-256"),
         (facts.subject_key_id == own_id, "the subject key identifier is not its own key's"),
         (facts.authority_key_id == authority.subject_key_id, "the authority key identifier is not the CA's"),
         (facts.issuer == authority.subject, "the issuer is not the CA"),
-    )
-
-
-def _usage(extensions: Extensions, *, serving: bool) -> Rules:
-    usage, extended = extensions.of(x509.KeyUsage), extensions.of(x509.ExtendedKeyUsage)
-    constraints = extensions.of(x509.BasicConstraints)
-    wanted = ExtendedKeyUsageOID.SERVER_AUTH if serving else ExtendedKeyUsageOID.CLIENT_AUTH
-    signs = usage is not None and (usage.key_cert_sign or usage.crl_sign)
-    return (
         (constraints is not None and not constraints.ca, "it is a CA, or does not say that it is none"),
         (extensions.is_critical(x509.BasicConstraints), "BasicConstraints is not critical"),
         (extensions.is_critical(x509.KeyUsage), "KeyUsage is not critical"),
@@ -131,25 +93,9 @@ def _usage(extensions: Extensions, *, serving: bool) -> Rules:
         (not signs, "KeyUsage allows signing certificates"),
         (usage is None or not any(getattr(usage, other) for other in _OTHER_USAGES), "KeyUsage allows more than signatures"),
         (extended is not None and list(extended) == [wanted], "the extended usage does not fit"),
-    )
-
-
-def _nothing_else(signed: x509.Certificate, extensions: Extensions, plan: Planned, authority: CertificateFacts) -> Rules:
-    """Only the key of a request is copied; any extension or name beyond the plan is a finding."""
-    expected: set[ObjectIdentifier] = {*_ALWAYS}
-    if authority.subject_key_id is None:
-        expected.discard(ExtensionOID.AUTHORITY_KEY_IDENTIFIER)  # an old external CA may have no key identifier
-    if plan.dns_names or plan.ip_addresses:
-        expected.add(ExtensionOID.SUBJECT_ALTERNATIVE_NAME)
-    found = {extension.oid for extension in signed.extensions}
-    alternatives: Any = extensions.of(x509.SubjectAlternativeName) or ()
-    return (
         (found <= expected, f"it has extensions that none of ours has: {_dotted(found - expected)}"),
         (expected <= found, f"it lacks extensions: {_dotted(expected - found)}"),
-        (
-            len(list(alternatives)) == len(plan.dns_names) + len(plan.ip_addresses),
-            "it has alternative names that were not planned",
-        ),
+        (len(list(alternatives)) == planned_names, "it has alternative names that were not planned"),
     )
 
 
@@ -157,5 +103,5 @@ def _dotted(identifiers: set[ObjectIdentifier]) -> str:
     return ", ".join(sorted(identifier.dotted_string for identifier in identifiers))
 
 
-def _broken(rules: Rules) -> list[str]:
+def _broken(*rules: tuple[bool, str]) -> list[str]:
     return [finding for fine, finding in rules if not fine]

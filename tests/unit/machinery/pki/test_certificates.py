@@ -67,7 +67,7 @@ def signed(
 
 
 def findings(certificate: x509.Certificate) -> list[str]:
-    return lint_certificate(certificate, PLAN, AUTHORITY.facts, serving=False)
+    return lint_certificate(certificate, PLAN, AUTHORITY.facts)
 
 
 def test_signed_certificate_that_differs_from_the_plan_is_found() -> None:
@@ -86,7 +86,7 @@ def test_signed_certificate_that_differs_from_the_plan_is_found() -> None:
     ]
     for change, finding in rows:
         plan = replace(PLAN, **change)  # type: ignore[arg-type]
-        assert finding in lint_certificate(GOOD, plan, AUTHORITY.facts, serving=False), (change, finding)
+        assert finding in lint_certificate(GOOD, plan, AUTHORITY.facts), (change, finding)
 
 
 def named(name: x509.GeneralName) -> x509.Certificate:
@@ -125,12 +125,12 @@ ROGUES = {
 
 def test_weak_serials_and_keys_are_refused_before_the_signature(subtests: pytest.Subtests) -> None:
     for bits in (1, 8, 64):
-        found = lint_plan(replace(PLAN, serial=SerialNumber(1 << (bits - 1))), AUTHORITY.facts, serving=False)
+        found = lint_plan(replace(PLAN, serial=SerialNumber(1 << (bits - 1))), AUTHORITY.facts)
         assert found == ["the serial is so short that it can be guessed"], bits
     for key, _ in UNUSABLE:
         public_key = key.public_key().public_bytes(DER, SPKI)
         with subtests.test(key=key), pytest.raises(InvalidError, match=r"keys: use ECDSA|an RSA key must have"):
-            lint_plan(replace(PLAN, public_key=public_key), AUTHORITY.facts, serving=False)
+            lint_plan(replace(PLAN, public_key=public_key), AUTHORITY.facts)
     with pytest.raises(InvalidError, match="the public key cannot be read"):
         AUTHORITY.sign(replace(PLAN, public_key=b"no key"))
 
