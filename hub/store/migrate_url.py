@@ -10,8 +10,7 @@ from pathlib import Path
 import structlog
 from sqlalchemy import URL
 
-from hub.store.engine.engine import database_file, migrating_engine, reading_engine
-from hub.store.engine.errors import translated
+from hub.store.engine.engine import database_file, migrating_engine, reading_engine, translating
 from hub.store.engine.timeouts import DEFAULT, DatabaseTimeouts
 from hub.store.migrate import PATIENCE, Schema, schema_of, upgrade
 from machinery.errors import UnavailableError
@@ -66,12 +65,8 @@ def migrate_database(url: URL, bounds: DatabaseTimeouts = DEFAULT, *, patience: 
     engine = migrating_engine(url, bounds)
     file = database_file(url)
     prepare = None if file is None else partial(copy_before_migration, file, now=SystemClock().now())
-    try:
+    with translating(engine):
         upgrade(engine, prepare=prepare, patience=patience)
-    except Exception as error:
-        raise translated(error) from error
-    finally:
-        engine.dispose()
 
 
 def schema_at(url: URL, bounds: DatabaseTimeouts = DEFAULT) -> Schema:
@@ -80,10 +75,5 @@ def schema_at(url: URL, bounds: DatabaseTimeouts = DEFAULT) -> Schema:
     if file is not None and not file.exists():
         return Schema(None)
     engine = reading_engine(url, bounds, connections=1)
-    try:
-        with engine.connect() as connection:
-            return schema_of(connection)
-    except Exception as error:
-        raise translated(error) from error
-    finally:
-        engine.dispose()
+    with translating(engine), engine.connect() as connection:
+        return schema_of(connection)

@@ -3,6 +3,8 @@
 Instants are microseconds since 1970 in UTC. Keys compare by their bytes on every engine, as in Kubernetes.
 """
 
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -16,6 +18,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
 )
+from sqlalchemy.types import TypeEngine
 
 metadata = MetaData(
     naming_convention={
@@ -29,15 +32,17 @@ metadata = MetaData(
 KeyText = Text().with_variant(Text(collation="C"), "postgresql")
 Counter = BigInteger().with_variant(Integer(), "sqlite")
 
+
+def columns(kind: type[TypeEngine[Any]] | TypeEngine[Any], *names: str, **options: Any) -> list[Column[Any]]:
+    return [Column(name, kind, **options) for name in names]
+
+
 objects = Table(
     "objects",
     metadata,
-    Column("kind", KeyText, primary_key=True),
-    Column("namespace", KeyText, primary_key=True),
-    Column("name", KeyText, primary_key=True),
+    *columns(KeyText, "kind", "namespace", "name", primary_key=True),
     Column("uid", Text, nullable=False, unique=True),
-    Column("revision", Counter, nullable=False),
-    Column("created_at", Counter, nullable=False),
+    *columns(Counter, "revision", "created_at", nullable=False),
     Column("document", LargeBinary, nullable=False),
 )
 
@@ -65,8 +70,7 @@ revision = Table(
     "revision",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("value", Counter, nullable=False),
-    Column("compacted", Counter, nullable=False),
+    *columns(Counter, "value", "compacted", nullable=False),
 )
 
 changes = Table(
@@ -75,13 +79,10 @@ changes = Table(
     Column("revision", Counter, primary_key=True, autoincrement=False),
     Column("at", Counter, nullable=False, index=True),
     Column("actor", Text, nullable=False),
-    Column("kind", KeyText, nullable=False),
-    Column("namespace", KeyText, nullable=False),
-    Column("name", KeyText, nullable=False),
+    *columns(KeyText, "kind", "namespace", "name", nullable=False),
     Column("type", Text, nullable=False),
     Column("document", LargeBinary, nullable=False),
-    Column("labels_before", Text, nullable=False),
-    Column("fields_before", Text, nullable=False),
+    *columns(Text, "labels_before", "fields_before", nullable=False),
     Index(None, "kind", "namespace", "name", "revision"),
 )
 
@@ -89,10 +90,7 @@ history = Table(
     "history",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("floor", Counter, nullable=False),
-    Column("compacted", Counter, nullable=False),
-    Column("measured", Counter, nullable=False),
-    Column("bytes", Counter, nullable=False),
+    *columns(Counter, "floor", "compacted", "measured", "bytes", nullable=False),
 )
 """At most one row.
 
@@ -104,21 +102,16 @@ certificates = Table(
     "certificates",
     metadata,
     Column("serial", Text, primary_key=True),
-    Column("purpose", Text, nullable=False),
-    Column("user", Text, nullable=False),
-    Column("groups", Text, nullable=False),
-    Column("not_before", Counter, nullable=False),
-    Column("not_after", Counter, nullable=False),
+    *columns(Text, "purpose", "user", "groups", nullable=False),
+    *columns(Counter, "not_before", "not_after", nullable=False),
     Column("key_hash", Text, nullable=False, index=True),
     Column("issued_at", Counter, nullable=False),
     Column("cluster", Text, index=True),
-    Column("agent", Text),
-    Column("addon", Text),
+    *columns(Text, "agent", "addon"),
     Column("credential", Text, index=True),
     Column("request_uid", Text),
     Column("revoked_at", Counter, index=True),
-    Column("revoked_reason", Text),
-    Column("signed_by", Text),
+    *columns(Text, "revoked_reason", "signed_by"),
     UniqueConstraint("request_uid", "purpose"),
     Index(None, "purpose", "not_after"),
 )
@@ -129,22 +122,17 @@ credentials = Table(
     Column("id", Text, primary_key=True),
     Column("cluster", Text),
     Column("uses", Integer),
-    Column("created_at", Counter, nullable=False),
-    Column("expires_at", Counter, nullable=False),
+    *columns(Counter, "created_at", "expires_at", nullable=False),
     Column("created_by", Text, nullable=False),
     Column("revoked_at", Counter),
-    Column("token_hash", Text),
-    Column("bounds", Text),
-    Column("revoked_by", Text),
-    Column("revoked_reason", Text),
+    *columns(Text, "token_hash", "bounds", "revoked_by", "revoked_reason"),
 )
 
 credential_uses = Table(
     "credential_uses",
     metadata,
     Column("credential", Text, ForeignKey("credentials.id", ondelete="CASCADE"), primary_key=True),
-    Column("cluster", Text, primary_key=True),
-    Column("agent", Text, primary_key=True),
+    *columns(Text, "cluster", "agent", primary_key=True),
     Column("request", Text, nullable=False),
     Column("held_at", Counter, nullable=False),
     Column("issued_at", Counter),
@@ -155,9 +143,7 @@ attestations = Table(
     "attestations",
     metadata,
     Column("cluster", Text, primary_key=True),
-    Column("issuer", Text, nullable=False),
-    Column("subject", Text, nullable=False),
-    Column("key", Text, nullable=False),
+    *columns(Text, "issuer", "subject", "key", nullable=False),
     Column("bound_at", Counter, nullable=False),
 )
 
@@ -175,8 +161,7 @@ heartbeats = Table(
     Column("cluster", Text, primary_key=True),
     Column("at", Counter),
     Column("available", Boolean),
-    Column("session", Text),
-    Column("agent_version", Text),
+    *columns(Text, "session", "agent_version"),
     Column("epoch", Counter),
     Column("owner", Text),
 )
@@ -186,28 +171,19 @@ replicas = Table(
     "replicas",
     metadata,
     Column("name", KeyText, primary_key=True),
-    Column("home", Text, nullable=False),
-    Column("instance", Text, nullable=False),
-    Column("version", Text, nullable=False),
-    Column("grpc", Text, nullable=False),
-    Column("https", Text, nullable=False),
-    Column("started_at", Counter, nullable=False),
-    Column("seen_at", Counter, nullable=False),
+    *columns(Text, "home", "instance", "version", "grpc", "https", nullable=False),
+    *columns(Counter, "started_at", "seen_at", nullable=False),
     Column("sessions", Integer, nullable=False),
-    Column("ready", Boolean, nullable=False),
-    Column("draining", Boolean, nullable=False),
+    *columns(Boolean, "ready", "draining", nullable=False),
     Column("drained", Boolean),
-    Column("watches", Integer),
-    Column("cpu_ms", Integer),
-    Column("memory", Counter),
-    Column("ahead_us", Counter),
+    *columns(Integer, "watches", "cpu_ms"),
+    *columns(Counter, "memory", "ahead_us"),
 )
 
 sessions = Table(
     "sessions",
     metadata,
-    Column("cluster", Text, primary_key=True),
-    Column("agent", Text, primary_key=True),
+    *columns(Text, "cluster", "agent", primary_key=True),
     Column("session", Text, nullable=False),
     Column("replica", Text, nullable=False, index=True),
     Column("opened_at", Counter, nullable=False, index=True),
@@ -216,12 +192,10 @@ sessions = Table(
 trusts = Table(
     "trusts",
     metadata,
-    Column("cluster", KeyText, primary_key=True),
-    Column("agent", KeyText, primary_key=True),
+    *columns(KeyText, "cluster", "agent", primary_key=True),
     Column("trusted", Text),
     Column("serial", Text, nullable=False),
-    Column("issued_at", Counter, nullable=False),
-    Column("not_after", Counter, nullable=False),
+    *columns(Counter, "issued_at", "not_after", nullable=False),
     Column("signed_by", Text),
     Column("since", Counter, nullable=False),
 )
@@ -242,11 +216,7 @@ audit = Table(
     Column("replica", Text, primary_key=True),
     Column("sequence", Counter, primary_key=True, autoincrement=False),
     Column("at", Counter, nullable=False),
-    Column("user", Text, nullable=False),
-    Column("verb", Text, nullable=False),
-    Column("resource", Text, nullable=False),
-    Column("namespace", Text, nullable=False),
-    Column("name", Text, nullable=False),
+    *columns(Text, "user", "verb", "resource", "namespace", "name", nullable=False),
     Column("document", LargeBinary, nullable=False),
     Index(None, "at", "replica", "sequence"),
 )
@@ -255,13 +225,9 @@ transitions = Table(
     "transitions",
     metadata,
     Column("id", Counter, primary_key=True, autoincrement=True),
-    Column("cluster", Text, nullable=False),
-    Column("uid", Text, nullable=False),
+    *columns(Text, "cluster", "uid", nullable=False),
     Column("at", Counter, nullable=False, index=True),
-    Column("before", Text, nullable=False),
-    Column("status", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("actor", Text, nullable=False),
+    *columns(Text, "before", "status", "reason", "actor", nullable=False),
     Index(None, "cluster", "id"),
 )
 
@@ -269,22 +235,15 @@ hearing = Table(
     "hearing",
     metadata,
     Column("replica", Text, primary_key=True),
-    Column("since", Counter, nullable=False),
-    Column("at", Counter, nullable=False),
+    *columns(Counter, "since", "at", nullable=False),
 )
 
 leaders = Table(
     "leaders",
     metadata,
     Column("lock", Text, primary_key=True),
-    Column("holder", Text, nullable=False),
-    Column("incarnation", Text, nullable=False),
-    Column("term", Counter, nullable=False),
-    Column("transitions", Counter, nullable=False),
-    Column("lease_ms", Counter, nullable=False),
-    Column("acquired_at", Counter, nullable=False),
-    Column("renewed_at", Counter, nullable=False),
-    Column("version", Counter, nullable=False),
+    *columns(Text, "holder", "incarnation", nullable=False),
+    *columns(Counter, "term", "transitions", "lease_ms", "acquired_at", "renewed_at", "version", nullable=False),
 )
 
 terms = Table(
@@ -301,12 +260,10 @@ authorities = Table(
     Column("id", Text, primary_key=True),
     Column("certificate", LargeBinary, nullable=False),
     Column("phase", Text, nullable=False),
-    Column("created_at", Counter, nullable=False),
-    Column("since", Counter, nullable=False),
+    *columns(Counter, "created_at", "since", nullable=False),
     Column("cross_signed", LargeBinary),
     Column("ends_at", Counter),
-    Column("wish", Text),
-    Column("wished_by", Text),
+    *columns(Text, "wish", "wished_by"),
     Column("compromised", Boolean, nullable=False),
     Column("sealed_key", LargeBinary),
     Column("within_us", Counter),
@@ -316,8 +273,7 @@ authorities = Table(
 authority_followers = Table(
     "authority_followers",
     metadata,
-    Column("replica", Text, primary_key=True),
-    Column("authority", Text, primary_key=True),
+    *columns(Text, "replica", "authority", primary_key=True),
     Column("phase", Text, nullable=False),
     Column("has_key", Boolean, nullable=False),
 )

@@ -16,8 +16,7 @@ from hub.api.meta.change import Change, Kind
 from hub.ports import RECORDING, Store, Transaction
 from hub.store.changelog.tail import Tail
 from hub.store.engine.encoding import RowForm
-from hub.store.engine.engine import READERS, Engines, is_sqlite, parse_url, store_engines
-from hub.store.engine.errors import translated
+from hub.store.engine.engine import READERS, Engines, database_time, is_sqlite, parse_url, store_engines, translating
 from hub.store.engine.notify import CHANGES, REVOCATIONS, SESSIONS, Topic, Wake, WakeCallbacks
 from hub.store.engine.timeouts import BUSY_TIMEOUT_MS, DatabaseTimeouts, SessionLimits
 from hub.store.migrate_url import migrate_database
@@ -29,7 +28,7 @@ from hub.store.writer.write_queue import CLOSED, WriteQueue
 from machinery.errors import UnavailableError
 from machinery.pki.encryption import Seal
 from machinery.product import GROUP_SUFFIX
-from machinery.runtime.clock import Clock, SystemClock
+from machinery.runtime.clock import Clock
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -71,7 +70,7 @@ class SqlStore(Store):
         self._url = parse_url(url)
         self._form = RowForm(seal, group_suffix)
         self._is_sqlite = is_sqlite(self._url)
-        self._clock = clock if clock is not None or not self._is_sqlite else SystemClock()
+        self._clock = clock
         self._poll = poll
         self._bounds = DatabaseTimeouts(busy_timeout_ms, session or SessionLimits())
         self._ringer = uuid4().hex[:12]
@@ -99,10 +98,8 @@ class SqlStore(Store):
         await loop.run_in_executor(self._checker, self._migrate)
         newest = await self._on(self._readers, self._query, _newest)
         tail = Tail(self._fetch, self._mend, newest, self._poll, self._is_told)
-        committed = partial(self._committed, loop, tail)
         at_most = SHARED_ON_SQLITE if self._is_sqlite else SHARED_ON_POSTGRES
-        callback = committed, partial(self._rung, loop)
-        self._writer = WriteQueue(self._writing, self._start, self._begun, callback, at_most=at_most)
+        self._writer = WriteQueue(self._writing, self._begin, partial(self._committed, loop, tail), at_most=at_most)
         self._writer.start()
         self._tail = tail
         self._following = asyncio.create_task(self._follow_others(tail), name="store-tail")
@@ -127,42 +124,33 @@ class SqlStore(Store):
 
     def _migrate(self) -> None:
         migrate_database(self._url, self._bounds)
-        try:
+        with translating():
             with self._writing.begin() as connection:
                 self._form.renew(connection)
             reindex(self._writing)
-        except Exception as error:
-            raise translated(error) from error
 
-    def _committed(self, loop: asyncio.AbstractEventLoop, tail: Tail, changes: Sequence[Change]) -> None:
+    def _committed(
+        self, loop: asyncio.AbstractEventLoop, tail: Tail, changes: Sequence[Change], topics: Collection[Topic]
+    ) -> None:
+        """Pass on the changes, and the topics that the database does not notify."""
         with suppress(RuntimeError):  # the loop has ended: there are no followers
-            loop.call_soon_threadsafe(tail.offer, changes)
-
-    def _rung(self, loop: asyncio.AbstractEventLoop, topics: Collection[Topic]) -> None:
-        """Wake the topics that have no notification by the database."""
-        if REVOCATIONS in topics:
-            with suppress(RuntimeError):  # see `_committed`
+            if changes:
+                loop.call_soon_threadsafe(tail.offer, changes)
+            if REVOCATIONS in topics:
                 loop.call_soon_threadsafe(self._revocations.wake)
 
-    def _start(self, connection: Connection) -> datetime:
+    def _begin(self, connection: Connection) -> Callable[[], SqlTransaction]:
         """Lock the revision counter, so that PostgreSQL runs one writing transaction at a time, as SQLite does.
 
         Without this, transactions lock rows in different orders and the counter last, which caused deadlocks of one second
         between replicas (measured).
         """
         if self._is_sqlite:
-            return self._now(connection)
-        now: datetime = connection.execute(_LOCK).scalar_one()
-        return self._clock.now() if self._clock is not None else now.astimezone(UTC)
-
-    def _begun(self, connection: Connection, now: datetime) -> SqlTransaction:
-        return SqlTransaction(connection, now, form=self._form, ringer=self._ringer, writable=True)
-
-    def _now(self, connection: Connection) -> datetime:
-        if self._clock is not None:
-            return self._clock.now()
-        now: datetime = connection.execute(text("SELECT now()")).scalar_one()
-        return now.astimezone(UTC)
+            now = database_time(connection, self._clock)
+        else:
+            locked: datetime = connection.execute(_LOCK).scalar_one()
+            now = self._clock.now() if self._clock is not None else locked.astimezone(UTC)
+        return partial(SqlTransaction, connection, now, form=self._form, ringer=self._ringer, writable=True)
 
     @property
     def newest(self) -> int:
@@ -191,13 +179,9 @@ class SqlStore(Store):
         return await asyncio.get_running_loop().run_in_executor(threads, partial(function, *args))
 
     def _query(self, work: Callable[[SqlTransaction], T]) -> T:
-        try:
-            with self._reading.connect() as connection, connection.begin():
-                return work(
-                    SqlTransaction(connection, self._now(connection), form=self._form, ringer=self._ringer, writable=False)
-                )
-        except Exception as error:
-            raise translated(error) from error
+        with translating(), self._reading.connect() as connection, connection.begin():
+            now = database_time(connection, self._clock)
+            return work(SqlTransaction(connection, now, form=self._form, ringer=self._ringer, writable=False))
 
     async def _fetch(self, after: int) -> tuple[Sequence[Change] | None, int]:
         return await self.read(_changes_from, after)

@@ -68,14 +68,11 @@ class InlineStore(SqlStore):
         self.revocations = 0
         self._database = connection
         self._tail = self._followed_from(0)
-        self._writer = self._inline = InlineWriter(
-            engines.writing, self._start, self._begun, (self._offer, self._ring), at_most=1
-        )
+        self._writer = self._inline = InlineWriter(engines.writing, self._begin, self._pass_on, at_most=1)
 
-    def _offer(self, changes: Sequence[Change]) -> None:
-        self._followed.offer(changes)
-
-    def _ring(self, topics: Collection[Topic]) -> None:
+    def _pass_on(self, changes: Sequence[Change], topics: Collection[Topic]) -> None:
+        if changes:
+            self._followed.offer(changes)
         if REVOCATIONS in topics:
             self.revocations += 1
             self._revocations.wake()

@@ -3,32 +3,28 @@
 SQLite keeps the snapshot in its write-ahead log, PostgreSQL in a REPEATABLE READ transaction.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
 
 import structlog
-from sqlalchemy import Connection, Engine, LargeBinary, MetaData, Table, inspect, select, text
+from sqlalchemy import Connection, LargeBinary, MetaData, Table, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
 from hub.store import schema
 from hub.store.backup.archive import ArchiveWriter
-from hub.store.engine.engine import is_sqlite, migrating_engine, parse_url, reading_engine
+from hub.store.engine.engine import database_time, is_sqlite, migrating_engine, parse_url, reading_engine, translating
 from hub.store.engine.errors import translated
 from hub.store.migrate import schema_of
 from hub.store.query.inventory import inventory
 from hub.store.tables.leaders import SqlFacts
 from machinery.errors import InvalidError
 from machinery.meta.timestamps import format_micro_time
-from machinery.runtime.clock import SystemClock
 
 BACKUP_MADE = "backup-made"
 """Fact: the time of the newest backup, as in its manifest."""
 PORTION = 500
 """Rows in memory at once."""
 log = structlog.get_logger(__name__)
-PATIENT = ("SET LOCAL statement_timeout = 0", "SET LOCAL idle_in_transaction_session_timeout = 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +39,19 @@ class Snapshot:
 
 def write_tables(url: str, writer: ArchiveWriter) -> Snapshot:
     """Write every table of the database to `writer`. Raises InvalidError (no database, or a newer schema), UnavailableError."""
-    engine = _engine(url)
-    try:
-        with engine.connect() as connection, connection.begin():
-            snapshot = _snapshot(connection)
-            for table in tables_of(connection):
-                columns = [str(column.name) for column in table.columns]
-                binary = [str(column.name) for column in table.columns if isinstance(column.type, LargeBinary)]
-                writer.table(table.name, columns, binary, _rows(connection, table))
-            return snapshot
-    except Exception as error:
-        raise translated(error) from error
-    finally:
-        engine.dispose()
+    place = parse_url(url)
+    if is_sqlite(place):
+        engine = reading_engine(place, connections=1)
+    else:  # without a time-out of statements
+        engine = migrating_engine(place).execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+    with translating(engine), engine.connect() as connection, connection.begin():
+        snapshot = _snapshot(connection)
+        for table in tables_of(connection):
+            columns = [str(column.name) for column in table.columns]
+            binary = [str(column.name) for column in table.columns if isinstance(column.type, LargeBinary)]
+            rows = connection.execution_options(yield_per=PORTION).execute(select(table))
+            writer.table(table.name, columns, binary, rows)
+        return snapshot
 
 
 def note_backup(url: str, made: str) -> None:
@@ -70,6 +66,12 @@ def note_backup(url: str, made: str) -> None:
         engine.dispose()
 
 
+def set_patient(connection: Connection) -> None:
+    """Let the statements of a transaction on PostgreSQL, and the pauses between them, take any time."""
+    connection.execute(text("SET LOCAL statement_timeout = 0"))
+    connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+
+
 def tables_of(connection: Connection) -> Sequence[Table]:
     """Existing tables of any release, each after the tables that it references; without the inventory, which triggers fill."""
     there = set(inspect(connection).get_table_names()) - {inventory.name}
@@ -78,16 +80,10 @@ def tables_of(connection: Connection) -> Sequence[Table]:
     return found.sorted_tables
 
 
-def _engine(url: str) -> Engine:
-    place = parse_url(url)
-    if is_sqlite(place):
-        return reading_engine(place, connections=1)
-    engine = migrating_engine(place)  # no statement time-out
-    return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-
-
 def _snapshot(connection: Connection) -> Snapshot:
-    made = _now(connection)  # the transaction sees what was committed before its first statement
+    if connection.dialect.name == "postgresql":
+        set_patient(connection)
+    made = database_time(connection)  # the transaction sees what was committed before its first statement
     found = schema_of(connection)
     found.check()
     if found.version is None:
@@ -97,18 +93,3 @@ def _snapshot(connection: Connection) -> Snapshot:
     facts = {row.name: row.value for row in connection.execute(select(schema.facts))}
     revision: int = connection.execute(select(schema.revision.c.value)).scalar_one()
     return Snapshot(format_micro_time(made), found.version, revision, facts)
-
-
-def _now(connection: Connection) -> datetime:
-    if connection.dialect.name == "sqlite":
-        return SystemClock().now()
-    for setting in PATIENT:
-        connection.execute(text(setting))
-    now: datetime = connection.execute(text("SELECT now()")).scalar_one()
-    return now.astimezone(UTC)
-
-
-def _rows(connection: Connection, table: Table) -> Iterator[Sequence[Any]]:
-    found = connection.execution_options(yield_per=PORTION).execute(select(table))
-    for portion in found.partitions():
-        yield from portion

@@ -14,7 +14,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,11 +25,10 @@ from sqlalchemy import URL, Connection, Table, delete, func, insert, select, tex
 from hub.ports import Transaction
 from hub.store import schema
 from hub.store.backup.archive import Archive
-from hub.store.backup.backup import PATIENT, tables_of
+from hub.store.backup.backup import set_patient, tables_of
 from hub.store.changelog.retention import ChangeLogRetention
 from hub.store.engine.encoding import RowForm, from_micros
-from hub.store.engine.engine import database_file, migrating_engine, parse_url
-from hub.store.engine.errors import translated
+from hub.store.engine.engine import database_file, database_time, migrating_engine, parse_url, translating
 from hub.store.engine.timeouts import DEFAULT
 from hub.store.migrate import HEAD, migration_lock, raise_to, raise_to_head, schema_of
 from hub.store.query.inventory import inventory
@@ -85,10 +84,8 @@ def restore_tables(archive: Archive, target: RestoreTarget, change: Callable[[Tr
         )
     url = parse_url(target.url)
     file = database_file(url)
-    try:
+    with translating():
         return _beside(archive, target, file, change) if file is not None else _within(archive, target, url, change)
-    except Exception as error:
-        raise translated(error) from error
 
 
 def _beside(archive: Archive, target: RestoreTarget, file: Path, change: Callable[[Transaction], T]) -> tuple[Restored, T]:
@@ -120,8 +117,7 @@ def _within(archive: Archive, target: RestoreTarget, url: URL, change: Callable[
     engine = migrating_engine(url, DEFAULT)
     try:
         with migration_lock(engine) as connection:
-            for setting in PATIENT:
-                connection.execute(text(setting))
+            set_patient(connection)
             above = target.above
             if schema_of(connection).version is not None:
                 _check_replaced(target, "the database")
@@ -143,10 +139,10 @@ def _check_replaced(target: RestoreTarget, what: str) -> None:
 
 def _check_left(connection: Connection) -> None:
     """Raises UnavailableError if a replica was seen within ALIVE."""
-    now: datetime = connection.execute(text("SELECT now()")).scalar_one()
+    now = database_time(connection)
     seen = schema.replicas.c.seen_at
     for name, moment in connection.execute(select(schema.replicas.c.name, seen).order_by(seen.desc()).limit(1)):
-        if now.astimezone(UTC) - from_micros(moment) < ALIVE:
+        if now - from_micros(moment) < ALIVE:
             raise UnavailableError(
                 f'replica "{name}" of a hub runs on this database: stop all replicas, wait {ALIVE.seconds} s, and restore again'
             )
@@ -166,7 +162,7 @@ def _fill(connection: Connection, archive: Archive, above: int, change: Callable
     raise_to(connection, archive.manifest.schema)
     _insert(connection, archive)
     raise_to_head(connection)
-    now = _now(connection)
+    now = database_time(connection)
     revision = _go_on(connection, archive, above, now)
     form = RowForm(None, archive.manifest.group_suffix)
     transaction = SqlTransaction(connection, now, form=form, ringer="restore", writable=True)
@@ -216,13 +212,6 @@ def _go_on(connection: Connection, archive: Archive, above: int, now: datetime) 
     connection.execute(update(schema.terms).values(term=term + TERMS))
     connection.execute(update(schema.leaders).values(holder="", version=schema.leaders.c.version + 1))
     return far
-
-
-def _now(connection: Connection) -> datetime:
-    if connection.dialect.name == "sqlite":
-        return SystemClock().now()
-    now: datetime = connection.execute(text("SELECT now()")).scalar_one()
-    return now.astimezone(UTC)
 
 
 def _revision_of_file(file: Path) -> int:

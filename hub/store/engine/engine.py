@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,11 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, Table, bindparam, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 
-from hub.store.engine.errors import sqlstate
+from hub.store.engine.errors import sqlstate, translated
 from hub.store.engine.statements import Statement
 from hub.store.engine.timeouts import DEFAULT, DatabaseTimeouts
 from machinery.errors import InvalidError, UnavailableError
+from machinery.runtime.clock import Clock, SystemClock
 
 WAL_RETRY_SECONDS = 0.02
 PRIMARY = 0xFF
@@ -200,6 +202,28 @@ ONE_SERVER_ONLY = (
 )
 _ENDED_BY_SERVER = frozenset(("57P01", "57P02", "57P03"))
 """The server ended the session; the error does not show whether this was before or after the commit."""
+
+
+def database_time(connection: Connection, clock: Clock | None = None) -> datetime:
+    """The clock's time; without one, PostgreSQL's at the begin of the transaction, or on SQLite the machine's."""
+    if clock is None and connection.dialect.name == "sqlite":
+        clock = SystemClock()
+    if clock is not None:
+        return clock.now()
+    now: datetime = connection.execute(text("SELECT now()")).scalar_one()
+    return now.astimezone(UTC)
+
+
+@contextmanager
+def translating(engine: Engine | None = None) -> Iterator[None]:
+    """Raises errors of the database as domain errors, and disposes of the engine at the end."""
+    try:
+        yield
+    except Exception as error:
+        raise translated(error) from error
+    finally:
+        if engine is not None:
+            engine.dispose()
 
 
 class UnknownOutcomeError(UnavailableError):

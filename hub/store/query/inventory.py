@@ -16,28 +16,17 @@ from hub.api.managedclustersets import LABEL as SET_LABEL
 from hub.api.query.expressions import FieldSource, ValueSource
 from hub.api.query.selection import AGENT_VERSION, CAPACITY, CLUSTER_ALIASES, HUB_ACCEPTS, VERSION
 from hub.store import schema
-from hub.store.schema import Counter, KeyText, metadata
+from hub.store.schema import Counter, KeyText, columns, metadata
 from machinery.expression import Type
 
 inventory = Table(
     "inventory",
     metadata,
     Column("uid", Text, primary_key=True),
-    Column("namespace", KeyText, nullable=False),
-    Column("name", KeyText, nullable=False),
+    *columns(KeyText, "namespace", "name", nullable=False),
     Column("created_at", Counter, nullable=False),
-    Column("cluster_set", KeyText),
-    Column("version", KeyText),
-    Column("version_order", KeyText),
-    Column("agent_version", KeyText),
-    Column("agent_order", KeyText),
-    Column("accepted", KeyText),
-    Column("joined", KeyText),
-    Column("available", KeyText),
-    Column("clock_synced", KeyText),
-    Column("cpu", KeyText),
-    Column("memory", KeyText),
-    Column("nodes", KeyText),
+    *columns(KeyText, "cluster_set", "version", "version_order", "agent_version", "agent_order"),
+    *columns(KeyText, "accepted", "joined", "available", "clock_synced", "cpu", "memory", "nodes"),
     sqlite_with_rowid=False,
 )
 

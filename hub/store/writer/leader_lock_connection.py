@@ -9,18 +9,18 @@ import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, event, text
+from sqlalchemy import event
 
 from hub.ports import LeaderLockConnection, Leaders
-from hub.store.engine.engine import is_sqlite, parse_url, transaction, writing_engine
+from hub.store.engine.engine import database_time, parse_url, transaction, writing_engine
 from hub.store.engine.errors import is_read_only, translated
 from hub.store.engine.timeouts import DatabaseTimeouts, SessionLimits
 from hub.store.tables.leaders import SqlLeaders
 from machinery.errors import UnavailableError
-from machinery.runtime.clock import Clock, SystemClock
+from machinery.runtime.clock import Clock
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ class SqlLeaderLockConnection(LeaderLockConnection):
     def __init__(self, url: str, *, lease: timedelta, clock: Clock | None = None) -> None:
         """Raises InvalidError when the URL is malformed."""
         parsed = parse_url(url)
-        self._clock = clock or (SystemClock() if is_sqlite(parsed) else None)
+        self._clock = clock
         self._engine = writing_engine(parsed, DatabaseTimeouts(session=SessionLimits.of_lease(lease)))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lifeline")
         self._connection: Any = None
@@ -60,17 +60,11 @@ class SqlLeaderLockConnection(LeaderLockConnection):
     def _asked(self, use_case: Callable[[Leaders], T]) -> T:
         try:
             with transaction(self._engine) as connection:
-                return use_case(SqlLeaders(connection, lambda: self._now(connection)))
+                return use_case(SqlLeaders(connection, lambda: database_time(connection, self._clock)))
         except Exception as error:
             if is_read_only(error):
                 self._engine.dispose()  # the server accepts no writes now: another server may have the leader's record
             raise translated(error) from error
-
-    def _now(self, connection: Connection) -> datetime:
-        if self._clock is not None:
-            return self._clock.now()
-        now: datetime = connection.execute(text("SELECT now()")).scalar_one()
-        return now.astimezone(UTC)
 
     def _cut(self) -> None:
         """Shut down the socket. The thread that waits on it fails, and the next query opens a new connection."""

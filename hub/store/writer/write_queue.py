@@ -8,8 +8,6 @@ cancelled caller runs completely or not at all.
 
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from datetime import datetime
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any
@@ -28,11 +26,10 @@ from hub.store.writer.transaction import SqlTransaction
 from machinery.errors import MusterError, UnavailableError
 
 UseCase = Callable[[SqlTransaction], Any]
-Start = Callable[[Connection], datetime]
-"""Runs the first statement of every transaction and returns the transaction's time."""
-Begun = Callable[[Connection, datetime], SqlTransaction]
-Committed = Callable[[Sequence[Change]], None]
-Rung = Callable[[Collection[Topic]], None]
+Begin = Callable[[Connection], Callable[[], SqlTransaction]]
+"""Runs the first statement of every transaction, and returns what makes the view of each use case on it."""
+Committed = Callable[[Sequence[Change], Collection[Topic]], None]
+"""Called on the writer thread with the changes of a transaction and the topics to pass on in this process."""
 
 ATTEMPTS = 3
 LOCKED_OUT = 2
@@ -43,13 +40,6 @@ _SAVE, _TAKE_BACK, _RELEASE = (
 CLOSED = "the store is closed"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Fault:
-    """A failed write. Compared by identity."""
-
-    message: str
-
-
 class WriteTask:
     """A use case and the future of its caller. `recording`: the audit recording of the request that it belongs to."""
 
@@ -58,42 +48,34 @@ class WriteTask:
         self._recording = recording
         self.future: Future[Any] = Future()
         self.changes: Sequence[Change] = ()
-        self._refused = False
-        self._outcome: Callable[[], None] = lambda: None
+        self.refusal: Exception | None = None
+        """Why the use case refused: the outcome also if the transaction fails later, as its writes are already rolled back."""
+        self._error: Exception | None = None
+        self._result: Any = None
+        self._entry: AuditEntry | None = None
 
     def run(self, transaction: SqlTransaction) -> None:
         transaction.reset_writes()
-        result = self.use_case(transaction)
+        self._result = self.use_case(transaction)
         self.changes = transaction.flush()
         recorded = self._recording if self._recording and transaction.has_written else None
-        entry = recorded.entry(self.changes) if recorded is not None else None
-        if entry is not None:
-            transaction.audit.add((entry,))
-        self._outcome = lambda: self._succeed(result, entry)
-
-    def _succeed(self, result: Any, entry: AuditEntry | None) -> None:
-        if self._recording is not None and entry is not None:
-            self._recording.committed(entry)
-        self.future.set_result(result)
-
-    def refuse(self, error: Exception) -> None:
-        """Fail with this error, also when the transaction fails later: the task's own writes are already rolled back."""
-        self.fail(error)
-        self._refused = True
-
-    def forget(self) -> None:
-        """Clear the refusal before the task runs again."""
-        self._refused = False
+        self._entry = recorded.entry(self.changes) if recorded is not None else None
+        if self._entry is not None:
+            transaction.audit.add((self._entry,))
+        self._error = None
 
     def fail(self, error: Exception) -> None:
-        if self._refused:
-            return
         self.changes = ()
-        self._outcome = lambda: self.future.set_exception(translated(error))
+        self._error = self.refusal or error
 
     def finish(self) -> None:
         """Resolve the caller's future. Call it after the end of the transaction."""
-        self._outcome()
+        if self._error is not None:
+            self.future.set_exception(translated(self._error))
+            return
+        if self._recording is not None and self._entry is not None:
+            self._recording.committed(self._entry)
+        self.future.set_result(self._result)
 
 
 def _note_write(connection: Connection, _cursor: Any, sql: str, *_: Any) -> None:
@@ -103,20 +85,16 @@ def _note_write(connection: Connection, _cursor: Any, sql: str, *_: Any) -> None
 class WriteQueue:
     """The writer thread and its connection."""
 
-    def __init__(self, engine: Engine, start: Start, begun: Begun, callbacks: tuple[Committed, Rung], *, at_most: int) -> None:
-        """`callbacks`: callbacks for committed changes and for rung topics; both run on the writer thread.
-
-        `at_most`: use cases per transaction.
-        """
+    def __init__(self, engine: Engine, begin: Begin, committed: Committed, *, at_most: int) -> None:
+        """`at_most`: use cases per transaction."""
         self._engine = engine
-        self._start = start
-        self._begun = begun
-        self._committed, self._rung = callbacks
+        self._begin = begin
+        self._committed = committed
         self._at_most = at_most
         event.listen(engine, "after_cursor_execute", _note_write)
         self._jobs: SimpleQueue[WriteTask | None] = SimpleQueue()
         self._closed = False
-        self._fault: Fault | None = None
+        self._fault: Exception | None = None
         self._noting = Lock()
         self._locked_out = 0
         self._thread = Thread(target=self._work, name="store-writer", daemon=True)
@@ -125,14 +103,14 @@ class WriteQueue:
         self._thread.start()
 
     @property
-    def fault(self) -> Fault | None:
-        """The newest failed write that `proven` has not cleared; None: the database accepts writes.
+    def fault(self) -> Exception | None:
+        """The error of the newest failed write that `proven` has not cleared; None: the database accepts writes.
 
         A successful write does not clear it: on a full disk, writes that need no new room (beats) succeed while others fail.
         """
         return self._fault
 
-    def proven(self, fault: Fault) -> None:
+    def proven(self, fault: Exception) -> None:
         """Clear `fault` after a write that needed new room. A newer fault stays."""
         with self._noting:
             if self._fault is fault:
@@ -179,13 +157,13 @@ class WriteQueue:
         begun = False
         try:
             with transaction(self._engine) as connection:
-                now = self._start(connection)
+                view = self._begin(connection)
                 begun = True
                 for job in batch:
                     if len(batch) > 1:
-                        self._run_apart(connection, now, job)
+                        self._run_apart(connection, view(), job)
                     else:
-                        job.run(self._begun(connection, now))
+                        job.run(view())
                 topics = take_notifications(connection)
         except Exception as error:  # noqa: BLE001 - the thread outlives every failure; each caller is told
             self._note(error)
@@ -194,10 +172,11 @@ class WriteQueue:
             for job in batch:
                 job.fail(error)
         else:
-            self._done(topics)
+            self._locked_out = 0
+            changes = [change for job in batch for change in job.changes]
+            if changes or topics:
+                self._committed(changes, topics)
         for job in batch:
-            if job.changes:
-                self._committed(job.changes)
             job.finish()
 
     def _has_run_again(self, batch: Sequence[WriteTask], error: Exception, attempts: int, *, begun: bool) -> bool:
@@ -209,7 +188,7 @@ class WriteQueue:
             if not begun or isinstance(error, UnknownOutcomeError) or is_lost(error):
                 return False
             for job in batch:
-                job.forget()
+                job.refusal = None
                 self._run((job,))
             return True
         if not is_race(error) or attempts == 1:
@@ -217,21 +196,16 @@ class WriteQueue:
         self._run(batch, attempts - 1)
         return True
 
-    def _run_apart(self, connection: Connection, now: datetime, job: WriteTask) -> None:
+    def _run_apart(self, connection: Connection, view: SqlTransaction, job: WriteTask) -> None:
         """Run one task behind a savepoint. A refusal rolls back only its own writes."""
         _SAVE.run(connection, {})
         try:
-            job.run(self._begun(connection, now))
+            job.run(view)
         except (MusterError, DataError) as error:
             _TAKE_BACK.run(connection, {})
-            job.refuse(error)
+            job.refusal = error
+            job.fail(error)
         _RELEASE.run(connection, {})
-
-    def _done(self, topics: Collection[Topic]) -> None:
-        """Note that the database accepted a write, and pass on the rung topics."""
-        self._locked_out = 0
-        if topics:
-            self._rung(topics)
 
     def _note(self, error: Exception) -> None:
         """Remember why the database did not accept a write, and disconnect from a server that has become read-only."""
@@ -241,6 +215,6 @@ class WriteQueue:
         self._locked_out = self._locked_out + 1 if is_locked(error) else 0
         if isinstance(meaning, UnavailableError) and self._locked_out not in range(1, LOCKED_OUT):
             with self._noting:
-                self._fault = Fault(meaning.message)
+                self._fault = meaning
         if is_read_only(error):
             self._engine.dispose()
