@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from hub.access.attestations import Attestor
 from hub.composition.core import HubCore
-from hub.grpc_door.calls import QUIET, Gate
+from hub.grpc_door.calls import QUIET, CallAttributes, Gate
 from hub.grpc_door.server import RpcDoor
 from hub.grpc_door.session.acknowledgements import BeatRate
 from hub.grpc_door.session.changes import ChangeSubscriptions
 from hub.grpc_door.session.clock_reports import Clocks
-from hub.grpc_door.session.context import DoorContext, HubIdentity
+from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.drain import Age, Cordon
 from hub.grpc_door.session.sessions import Sessions
 from hub.grpc_door.session.trust_bundle_push import TrustBundlePush
@@ -18,7 +18,6 @@ from hub.https_door.callers.authentication import account_tokens
 from hub.metrics.doors import add_agents
 from machinery.apiserver.authn.issuer_keys import HttpsDocuments
 from machinery.lifecycle.health import READINESS
-from machinery.product import version
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +44,11 @@ async def build_agents_door(core: HubCore) -> AgentsDoor:
     sessions = Sessions(store, resources.replica)
     cordon = Cordon(settings.connection_age_grace, sessions.all)
     clocks = Clocks(store, settings.clock_skew_limit)
-    trusting = TrustBundlePush(store, lambda: issuer.trust_bundle, standing=lambda: issuer.standing.authorities)
+    trust_push = TrustBundlePush(store, lambda: issuer.trust_bundle, standing=lambda: issuer.standing.authorities)
     feed = ChangeSubscriptions(store)
     parts = DoorContext(
-        hub=HubIdentity(hub_id, version(), issuer),
+        hub_id=hub_id,
+        issuer=issuer,
         store=store,
         clock=clock,
         peers=access.peers,
@@ -60,16 +60,16 @@ async def build_agents_door(core: HubCore) -> AgentsDoor:
         gate=Gate(clock, min(QUIET, settings.shutdown_grace)),
         auditor=access.auditor,
         limits=access.limits,
-        tempo=BeatRate(settings.beat_interval, settings.beats_per_second, sessions.__len__),
+        beat_rate=BeatRate(settings.beat_interval, settings.beats_per_second, sessions.__len__),
         default_lease_duration=settings.default_lease_duration,
         join_labels=settings.join_labels,
         standby_interval=settings.standby_interval,
         age=Age(settings.connection_age, settings.connection_age_grace),
-        group_suffix=settings.api_group_suffix,
+        attributes=CallAttributes(settings.api_group_suffix),
         tokens=account_tokens(hub_id, resources.token_keys),
         unattended_recovery=settings.recovery == "automatic",
         authorities=lambda: issuer.standing.authorities,
-        trusting=trusting,
+        trust_push=trust_push,
         attestor=Attestor(store, hub_id, HttpsDocuments.with_authorities, clock, core.attestation),
     )
     door = RpcDoor(settings.grpc_listen.host, settings.grpc_listen.port, core.certificates.doors.serving, parts)
@@ -80,7 +80,7 @@ async def build_agents_door(core: HubCore) -> AgentsDoor:
     context.add_task("hearing", hearing.run)
     context.add_task("clocks", clocks.run)
     context.add_task("streams", feed.run)
-    context.add_task("trust", trusting.run)
+    context.add_task("trust", trust_push.run)
     context.add_task("sessions", sessions.run)
     context.add_task("cordon", cordon.run)
     if not settings.is_alone:

@@ -102,11 +102,9 @@ class CallCounts:
     def ended(self, method: str, error: BaseException | None) -> None:
         self.handled[method, _outcome(error)] += 1
 
-    def took(self, method: str, time: timedelta) -> None:
+    def observe(self, method: str, duration: timedelta) -> None:
         """Records the duration of a successful call."""
-        if method not in self.seconds:
-            self.seconds[method] = Distribution()
-        self.seconds[method].observe(time.total_seconds())
+        self.seconds.setdefault(method, Distribution()).observe(duration.total_seconds())
 
 
 def _outcome(error: BaseException | None) -> str:

@@ -11,7 +11,7 @@ beats of others. When a fleet returns at once, some silences end, then all other
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
@@ -46,19 +46,17 @@ class BeatSink(Protocol):
     epoch: int = 0
 
     def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
-        """The beat is stored. Returns at once, never raises; the session may have ended.
-
-        `ended_silence`: the beat was held with `ends_silence` and has ended a silence.
-        """
+        """The beat is stored, and has ended a silence if it was held for that. Never raises; the session may have ended."""
 
     def refuse(self, error: StaleEpochError) -> None:
-        """The beat will never be stored. Returns at once, never raises; the session may have ended."""
+        """The beat will never be stored. Never raises; the session may have ended."""
 
 
 @dataclass(slots=True)
 class PendingBeat:
     """A received beat. `received`: seconds of the monotonic clock."""
 
+    cluster: ClusterName
     received: float
     available: bool | None
     sink: BeatSink
@@ -66,6 +64,10 @@ class PendingBeat:
     ends_silence: bool
     entries: tuple[AuditEntry, ...] = ()
     """Audit records to be stored with it: its own, and those of beats that it replaced."""
+
+    def aged(self, now: float) -> Beat:
+        """Returns the beat as it is stored at `now`."""
+        return Beat(self.cluster, timedelta(seconds=now - self.received), self.available, self.sink.epoch)
 
 
 @dataclass(slots=True)
@@ -99,14 +101,15 @@ class BeatBuffer:
         self._filled = asyncio.Event()
         self._urgent = asyncio.Event()
         self._failure = LogOnce(log)
-        self._in_hand = 0
-        self._stuck: set[ClusterName] = set()
+        self._in_flight = 0
+        self._logged: set[ClusterName] = set()
+        """Clusters with a permanent error that is logged."""
         self.counts = BeatCounts()
 
     @property
     def storing(self) -> bool:
         """Whether beats can be stored: False from a failure until beats are stored again or none waits."""
-        return not self._failure.text or not (self._held or self._in_hand)
+        return not self._failure.text or not (self._held or self._in_flight)
 
     def __len__(self) -> int:
         """Number of beats that are not stored yet."""
@@ -123,25 +126,26 @@ class BeatBuffer:
         entry: AuditEntry | None = None,
     ) -> PendingBeat:
         """Takes a beat received now. A beat with an outdated epoch is refused and does not replace its successor's."""
-        held = PendingBeat(self._clock.monotonic(), available, sink, sequence, ends_silence, () if entry is None else (entry,))
+        entries = () if entry is None else (entry,)
+        beat = PendingBeat(cluster, self._clock.monotonic(), available, sink, sequence, ends_silence, entries)
         known = self._held.get(cluster)
-        if known is not None and 0 < sink.epoch < known.sink.epoch:
-            sink.refuse(heartbeats.outdated(known.sink.epoch))
-            return held
         if known is not None:
-            held.entries = (*known.entries, *held.entries)
-        self._held[cluster] = held
+            if 0 < sink.epoch < known.sink.epoch:
+                sink.refuse(heartbeats.outdated(known.sink.epoch))
+                return beat
+            beat.entries = (*known.entries, *entries)
+        self._held[cluster] = beat
         self._filled.set()
         if ends_silence:
             self._urgent.set()
-        return held
+        return beat
 
-    def hold_again(self, cluster: ClusterName, held: PendingBeat) -> None:
+    def hold_again(self, beat: PendingBeat) -> None:
         """Marks the newest beat as one that ends a silence, because the cluster was set to Unknown when this beat arrived."""
-        newest = self._held.setdefault(cluster, held)
-        if newest.received < held.received:
-            held.entries = (*newest.entries, *held.entries)
-            newest = self._held[cluster] = held
+        newest = self._held.setdefault(beat.cluster, beat)
+        if newest.received < beat.received:
+            beat.entries = (*newest.entries, *beat.entries)
+            newest = self._held[beat.cluster] = beat
         newest.ends_silence = True
         self._filled.set()
         self._urgent.set()
@@ -169,117 +173,98 @@ class BeatBuffer:
             return False  # when many clusters return together there is always one more, and other beats have waited long enough
         try:
             async with asyncio.timeout_at(end):
-                await self._urgent.wait()
+                return await self._urgent.wait()
         except TimeoutError:
             return False
-        return True
 
     async def flush(self) -> None:
         """Stores and acknowledges the waiting beats. If the database is unavailable, they stay in the buffer."""
         tried = await self._revive()
         # New beats that end a silence wait for their own transaction: stored with the others they would not end it.
-        waiting = {cluster: held for cluster, held in self._held.items() if held.ends_silence and cluster not in tried}
-        taken = {cluster: held for cluster, held in self._held.items() if cluster not in waiting}
-        self._held = waiting
-        if not waiting:
+        taken = {cluster: beat for cluster, beat in self._held.items() if not beat.ends_silence or cluster in tried}
+        self._held = {cluster: beat for cluster, beat in self._held.items() if cluster not in taken}
+        if not self._held:
             self._filled.clear()
         if not taken:
             return
-        began = self._clock.monotonic()
-        self._in_hand += len(taken)
+        began, counts = self._clock.monotonic(), self.counts
+        beats = [beat.aged(began) for beat in taken.values()]
+        entries = [entry for beat in taken.values() for entry in beat.entries]
+        self._in_flight += len(taken)
         try:
-            refused = await self._store.run(heartbeats.flush, self._beats(taken.items()), _entries(taken.values()))
+            refused = await self._store.run(heartbeats.flush, beats, entries)
         except MusterError as error:
-            self._keep(taken, error)
+            self._failure.warning("heartbeats cannot be stored and are not acknowledged", error.message, held=len(taken))
+            self._put_back(taken.values())
             return
         finally:
-            self._in_hand -= len(taken)
-        self._stored()
-        for cluster, known in refused.items():
-            taken.pop(cluster).sink.refuse(heartbeats.outdated(known))
-        self._count(taken.values(), len(refused), began)
-        for held in taken.values():
-            held.sink.acknowledge(held.sequence, ended_silence=False)
-
-    def _count(self, stored: Collection[PendingBeat], refused: int, began: float) -> None:
-        """Counts a flush that has just ended. `began`: seconds of the monotonic clock."""
-        now, counts = self._clock.monotonic(), self.counts
+            self._in_flight -= len(taken)
+        self._recovered()
+        for cluster, epoch in refused.items():
+            taken.pop(cluster).sink.refuse(heartbeats.outdated(epoch))
+        now, observe = self._clock.monotonic(), counts.lag.observe
         counts.flush.observe(now - began)
-        counts.rows.observe(len(stored))
-        counts.stored += len(stored)
-        counts.refused += refused
-        observe = counts.lag.observe
-        for held in stored:
-            observe(now - held.received)
+        counts.rows.observe(len(taken))
+        counts.stored += len(taken)
+        counts.refused += len(refused)
+        for beat in taken.values():
+            observe(now - beat.received)
+            beat.sink.acknowledge(beat.sequence, ended_silence=False)
 
     async def _revive(self) -> Collection[ClusterName]:
         """Stores up to `TOGETHER` beats that end a silence. Returns their clusters, stored or not."""
         self._urgent.clear()
-        names = [cluster for cluster, held in self._held.items() if held.ends_silence]
-        urgent = {cluster: self._held.pop(cluster) for cluster in names[:TOGETHER]}
-        if not urgent:
+        names = [cluster for cluster, beat in self._held.items() if beat.ends_silence]
+        taken = names[:TOGETHER]
+        if not taken:
             return ()
-        self._in_hand += len(urgent)
+        self._in_flight += len(taken)
         try:
-            done = await asyncio.gather(*(self._revive_one(cluster, held) for cluster, held in urgent.items()))
+            done = await asyncio.gather(*(self._revive_one(self._held.pop(cluster)) for cluster in taken))
         finally:
-            self._in_hand -= len(urgent)
+            self._in_flight -= len(taken)
         if all(done):
-            self._stored()
+            self._recovered()
         if len(names) > TOGETHER and any(done):  # else the database is unavailable, and the next window tries again
             self._urgent.set()
-        return urgent.keys()
+        return taken
 
-    async def _revive_one(self, cluster: ClusterName, held: PendingBeat) -> bool:
+    async def _revive_one(self, beat: PendingBeat) -> bool:
         """Returns False if the beat was put back."""
-        (beat,) = self._beats([(cluster, held)])
+        cluster = beat.cluster
         try:
-            is_over = await self._store.run(heartbeats.revive, beat, ACTOR, held.entries)
+            is_over = await self._store.run(heartbeats.revive, beat.aged(self._clock.monotonic()), ACTOR, beat.entries)
         except StaleEpochError as error:
             self.counts.refused += 1
-            held.sink.refuse(error)
+            beat.sink.refuse(error)
             return True
         except Exception as error:  # noqa: BLE001 - one cluster's trouble must not end the beats of all
-            self._hold_again(cluster, held, error)
+            self._put_back([beat])
+            self._log_permanent(error, cluster)
             return False
-        self._stuck.discard(cluster)
+        self._logged.discard(cluster)
         self.counts.stored += 1
         self.counts.revived += is_over
-        self.counts.lag.observe(self._clock.monotonic() - held.received)
-        held.sink.acknowledge(held.sequence, ended_silence=is_over)
+        self.counts.lag.observe(self._clock.monotonic() - beat.received)
+        beat.sink.acknowledge(beat.sequence, ended_silence=is_over)
         return True
 
-    def _hold_again(self, cluster: ClusterName, held: PendingBeat, error: Exception) -> None:
-        """Puts the beat back for the next flush. A permanent error is logged once, until the cluster's silence has ended."""
-        self.counts.failures += 1
-        self._put_back(cluster, held)
-        self._filled.set()
-        if cluster not in self._stuck and not isinstance(error, PASSING):
-            self._stuck.add(cluster)
+    def _log_permanent(self, error: Exception, cluster: ClusterName) -> None:
+        """Logs an error that a later attempt will meet again, once until the cluster's silence has ended."""
+        if cluster not in self._logged and not isinstance(error, PASSING):
+            self._logged.add(cluster)
             expected = isinstance(error, MusterError)
             log.error("a silence cannot be ended", cluster=cluster, error=str(error), exc_info=None if expected else error)
 
-    def _beats(self, held: Iterable[tuple[ClusterName, PendingBeat]]) -> Sequence[Beat]:
-        now = self._clock.monotonic()
-        return [Beat(cluster, timedelta(seconds=now - one.received), one.available, one.sink.epoch) for cluster, one in held]
-
-    def _keep(self, taken: dict[ClusterName, PendingBeat], error: MusterError) -> None:
-        """Puts beats back into the buffer, except where a newer one has arrived."""
-        self._failure.warning("heartbeats cannot be stored and are not acknowledged", error.message, held=len(taken))
+    def _put_back(self, beats: Iterable[PendingBeat]) -> None:
+        """Puts beats back into the buffer after a failure, except where a newer one has arrived."""
         self.counts.failures += 1
-        for cluster, held in taken.items():
-            self._put_back(cluster, held)
+        for beat in beats:
+            newer = self._held.setdefault(beat.cluster, beat)
+            if newer is not beat:
+                newer.entries = (*beat.entries, *newer.entries)
         self._filled.set()
 
-    def _put_back(self, cluster: ClusterName, held: PendingBeat) -> None:
-        newer = self._held.setdefault(cluster, held)
-        if newer is not held and held.entries:
-            newer.entries = (*held.entries, *newer.entries)
-
-    def _stored(self) -> None:
+    def _recovered(self) -> None:
         if self._failure.reset():
             log.info("heartbeats are stored again")
-
-
-def _entries(held: Iterable[PendingBeat]) -> Sequence[AuditEntry]:
-    return [entry for one in held for entry in one.entries]

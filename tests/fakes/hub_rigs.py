@@ -150,7 +150,7 @@ class HubRig:
 
     @property
     def hub_id(self) -> HubId:
-        return self.stage.parts.hub.hub_id
+        return self.stage.parts.hub_id
 
     @property
     def trust(self) -> bytes:

@@ -10,7 +10,6 @@ from hub.grpc_door.errors import Context
 from hub.grpc_door.messages import decoded_duration
 from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.interceptor import RpcCall
-from hub.grpc_door.session.orders import asked as asked_renewal
 from hub.registry import deletion, owners
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import actions
@@ -29,13 +28,13 @@ async def stand_by(parts: DoorContext, request: wire.StandByRequest, record: Cer
     cluster = check_own(record, request.cluster_name, request.agent_id)
     trusted = told(request.trusted_authorities)
     departure = Departure(cluster, HubId(request.owner_hub_id), request.epoch, record.agent)
-    standing = await parts.store.run(owners.stand_by, departure, request.cluster_uid, parts.hub.hub_id, record.user)
-    parts.trusting.note(record, trusted)
-    answer = wire.StandByResponse(accepted=standing.accepted, epoch=standing.epoch, trust_bundle=parts.hub.trust_bundle)
+    standing = await parts.store.run(owners.stand_by, departure, request.cluster_uid, parts.hub_id, record.user)
+    parts.trust_push.note(record, trusted)
+    answer = wire.StandByResponse(accepted=standing.accepted, epoch=standing.epoch, trust_bundle=parts.issuer.trust_bundle)
     answer.hub_time.FromDatetime(parts.clock.now())
     answer.again_after.FromTimedelta(parts.standby_interval)
     order, now = await parts.store.read(actions.wanted_renewal, cluster)
-    if (within := asked_renewal(parts, record, order, now)) is not None:
+    if (within := parts.renew_within(record, order, now)) is not None:
         answer.renew_within.FromTimedelta(within)
     return answer
 

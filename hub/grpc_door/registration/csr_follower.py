@@ -16,7 +16,7 @@ from hub.grpc_door.session.interceptor import RpcCall
 from hub.ports import Transaction
 from hub.registry.certificatesigningrequests import service as requests
 from machinery.errors import ForbiddenError, TooManyRequestsError, UnavailableError
-from machinery.identity import CLUSTER_LABEL
+from machinery.identity import CLUSTER_LABEL, SerialNumber
 from machinery.meta.objects import ChangeType, Document
 from machinery.wire.registration.v1 import registration_pb2 as wire
 
@@ -49,20 +49,20 @@ class CSRFollower:
         self._parts = parts
         self._following: set[Followed] = set()
         self._places = Counter[tuple[str, bytes]]()
-        parts.peers.listen(lambda _serial: self._look_again())
+        parts.peers.listen(self._recheck)
 
     def following(self) -> Sequence[Callable[[], None]]:
         """Returns functions that end the streams with UNAVAILABLE once the gate is closed."""
         return [followed.wake for followed in self._following]
 
-    def _look_again(self) -> None:
+    def _recheck(self, _revoked: SerialNumber | None) -> None:
         """Wakes all streams to check their certificates, after a revocation or while revocations cannot be read."""
         for followed in tuple(self._following):
             followed.wake()
 
     async def follow(self, name: str, call: RpcCall, check: Check) -> AsyncIterator[wire.FollowRequestResponse]:
         """Yields the state of a request, at once and after each change, until it is final. `check`: is the caller permitted."""
-        told = None
+        sent = None
         with self._place(name, call.shown or self._parts.shown(call.context)), self._parts.feed.followed(name) as followed:
             self._following.add(followed)
             try:
@@ -71,17 +71,26 @@ class CSRFollower:
                     if self._parts.gate.closed:
                         raise UnavailableError("this hub is shutting down: follow the request again")
                     record = await call.identify()
-                    async with nullcontext() if told else call.seat(name):
+                    async with nullcontext() if sent else call.seat(name):
                         if change is None or change.type is ChangeType.DELETED:
                             revision, state = await self._parts.store.read(_state, name, record, check)
                             followed.read(revision)
                         else:
                             state = _state_of(change.document, record, check)
-                    if told is None:
+                    if sent is None:
                         call.opened()
-                    if state != told:
-                        yield self._encoded(name, state)
-                    told = state
+                    if state != sent:
+                        answer = wire.FollowRequestResponse(
+                            name=name,
+                            state=_STATES[state.phase],
+                            reason=state.reason,
+                            message=state.message,
+                            certificate=state.certificate,
+                            recovery_certificate=state.recovery_certificate,
+                        )
+                        answer.hub_time.FromDatetime(self._parts.clock.now().astimezone(UTC))
+                        yield answer
+                    sent = state
                     if state.is_final:
                         return
                     await followed.wait(min(RECHECK, max(record.not_after - self._parts.clock.now(), timedelta()) + SOON))
@@ -102,18 +111,6 @@ class CSRFollower:
             self._places[name, certificate] -= 1
             if not self._places[name, certificate]:
                 del self._places[name, certificate]
-
-    def _encoded(self, name: str, state: RequestState) -> wire.FollowRequestResponse:
-        answer = wire.FollowRequestResponse(
-            name=name,
-            state=_STATES[state.phase],
-            reason=state.reason,
-            message=state.message,
-            certificate=state.certificate,
-            recovery_certificate=state.recovery_certificate,
-        )
-        answer.hub_time.FromDatetime(self._parts.clock.now().astimezone(UTC))
-        return answer
 
 
 def _state(tx: Transaction, name: str, record: CertificateRecord, check: Check) -> tuple[int, RequestState]:

@@ -1,32 +1,30 @@
 """The Registration service: registers clusters and issues their certificates."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from hub.access import check_hub_reader, check_recovery_view, check_registration, check_request_view, recovering_agent
-from hub.api.bootstrapcredentials import Attested
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests.request import AddOnRequest, Submission
 from hub.api.managedclusters import admission as joinlabels
 from hub.api.managedclusters.cluster import Acceptance, ClientConfig, JoinRequest
-from hub.grpc_door.calls import CallAttributes
-from hub.grpc_door.errors import Context, aborting
+from hub.grpc_door.errors import aborting
 from hub.grpc_door.messages import decoded_duration
 from hub.grpc_door.registration.agent_calls import check_gone, issue_addon_token, leave, returning_holder, stand_by
 from hub.grpc_door.registration.csr_follower import CSRFollower
 from hub.grpc_door.session.context import DoorContext
-from hub.grpc_door.session.interceptor import RpcCall, stream, unary
+from hub.grpc_door.session.interceptor import stream, unary
 from hub.registry import recovery
 from hub.registry.certificatesigningrequests.submission import submit
 from hub.registry.managedclusters import service as clusters
-from machinery.apiserver.access import Attributes
 from machinery.errors import AlreadyExistsError, UnauthorizedError
-from machinery.identity import AddOnName, ClusterName, agent_id, cluster_name
+from machinery.identity import AddOnName, agent_id, cluster_name
+from machinery.product import version
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationServicer
 
-T = TypeVar("T")
 _ACCEPTANCES = {
     Acceptance.ABSENT: wire.GetHubResponse.ACCEPTANCE_UNSPECIFIED,
     Acceptance.WAITING: wire.GetHubResponse.ACCEPTANCE_WAITING,
@@ -40,95 +38,79 @@ class RegistrationService(RegistrationServicer):
 
     def __init__(self, parts: DoorContext) -> None:
         self._parts = parts
-        self._asking = CallAttributes(parts.group_suffix)
-        self._decisions = CSRFollower(parts)
+        self._attributes = parts.attributes
+        self._follower = CSRFollower(parts)
 
     def following(self) -> Sequence[Callable[[], None]]:
         """Returns functions that end the waiting streams with UNAVAILABLE once the gate is closed."""
-        return self._decisions.following()
+        return self._follower.following()
 
     async def GetHub(self, request: wire.GetHubRequest, context: Any) -> wire.GetHubResponse:  # noqa: N802 - the method's name
-        return await self._answered(context, self._asking.hub(), self._get_hub, request, flow=context.peer())
+        async with aborting(context):
+            work = partial(self._get_hub, request)
+            return await unary(self._parts, context, self._attributes.hub(), work, flow=context.peer())
 
     async def EnsureCluster(  # noqa: N802 - the method's name
         self, request: wire.EnsureClusterRequest, context: Any
     ) -> wire.EnsureClusterResponse:
-        asked, flow = self._asking.cluster(request.cluster_name), request.cluster_name
-        return await self._answered(context, asked, self._ensure_cluster, request, flow=flow)
+        name, work = request.cluster_name, partial(self._ensure_cluster, request)
+        async with aborting(context):
+            return await unary(self._parts, context, self._attributes.cluster(name), work, flow=name)
 
     async def SubmitRequest(  # noqa: N802 - the method's name
         self, request: wire.SubmitRequestRequest, context: Any
     ) -> wire.SubmitRequestResponse:
-        return await self._answered(context, self._asking.request(), self._submit_request, request, flow=request.cluster_name)
+        work = partial(self._submit_request, request)
+        async with aborting(context):
+            return await unary(self._parts, context, self._attributes.request(), work, flow=request.cluster_name)
 
     async def FollowRequest(  # noqa: N802 - the method's name
         self, request: wire.FollowRequestRequest, context: Any
     ) -> AsyncIterator[wire.FollowRequestResponse]:
-        async with aborting(context), stream(self._parts, context, self._asking.following(request.name)) as call:
-            async for answer in self._decisions.follow(request.name, call, check_request_view):
+        async with aborting(context), stream(self._parts, context, self._attributes.following(request.name)) as call:
+            async for answer in self._follower.follow(request.name, call, check_request_view):
                 yield answer
 
     async def Recover(  # noqa: N802 - the method's name
         self, request: wire.RecoverRequest, context: Any
     ) -> AsyncIterator[wire.FollowRequestResponse]:
-        async with aborting(context), stream(self._parts, context, self._asking.recovery()) as call:
+        async with aborting(context), stream(self._parts, context, self._attributes.recovery()) as call:
             recovering_agent(await returning_holder(self._parts, request, call))
             async with call.seat(request.cluster_name):
                 call.made = await self._recover(request, await call.identify())
-            async for answer in self._decisions.follow(call.made, call, check_recovery_view):
+            async for answer in self._follower.follow(call.made, call, check_recovery_view):
                 yield answer
 
     async def StandBy(self, request: wire.StandByRequest, context: Any) -> wire.StandByResponse:  # noqa: N802 - as above
-        asked, method = self._asking.standby(request.cluster_name), partial(stand_by, self._parts)
-        return await self._answered(context, asked, method, request, flow=request.cluster_name)
+        name, work = request.cluster_name, partial(stand_by, self._parts, request)
+        async with aborting(context):
+            return await unary(self._parts, context, self._attributes.standby(name), work, flow=name)
 
     async def Leave(self, request: wire.LeaveRequest, context: Any) -> wire.LeaveResponse:  # noqa: N802 - as above
-        async def left(_call: RpcCall, record: CertificateRecord) -> wire.LeaveResponse:
-            return await leave(self._parts, request, record)
-
-        name = request.cluster_name
+        name, work = request.cluster_name, partial(leave, self._parts, request)
         async with aborting(context):
             try:
-                return await unary(self._parts, context, self._asking.leaving(name), left, flow=name)
+                return await unary(self._parts, context, self._attributes.leaving(name), work, flow=name)
             except UnauthorizedError as error:
                 return await check_gone(self._parts, context, request, error)
 
     async def IssueAddOnToken(  # noqa: N802 - the method's name
         self, request: wire.IssueAddOnTokenRequest, context: Any
     ) -> wire.IssueAddOnTokenResponse:
-        asked = self._asking.addon_token(request.cluster_name, f"{request.addon_name}-agent")
-        return await self._answered(context, asked, partial(issue_addon_token, self._parts), request, flow=request.cluster_name)
-
-    async def _answered(
-        self,
-        context: Context,
-        asked: Attributes,
-        method: Callable[[Any, CertificateRecord], Awaitable[T]],
-        request: object,
-        *,
-        flow: str,
-    ) -> T:
-        async def answer(call: RpcCall, record: CertificateRecord) -> T:
-            made = await method(request, record)
-            call.made = getattr(made, "name", "")
-            call.created = getattr(made, "created", bool(call.made))
-            return made
-
+        name, work = request.cluster_name, partial(issue_addon_token, self._parts, request)
         async with aborting(context):
-            return await unary(self._parts, context, asked, answer, flow=flow)
+            asked = self._attributes.addon_token(name, f"{request.addon_name}-agent")
+            return await unary(self._parts, context, asked, work, flow=name)
 
     async def _get_hub(self, request: wire.GetHubRequest, record: CertificateRecord) -> wire.GetHubResponse:
         check_hub_reader(record)
-        hub = self._parts.hub
-        answer = wire.GetHubResponse(hub_id=hub.hub_id, version=hub.version, trust_bundle=hub.trust_bundle)
-        answer.hub_time.FromDatetime(self._parts.clock.now())
-        answer.attestation_audience = await self._parts.attestor.audience(record)
+        parts = self._parts
+        answer = wire.GetHubResponse(hub_id=parts.hub_id, version=version(), trust_bundle=parts.issuer.trust_bundle)
+        answer.hub_time.FromDatetime(parts.clock.now())
+        answer.attestation_audience = await parts.attestor.audience(record)
         if request.with_acceptance and record.purpose is Purpose.AGENT and record.cluster is not None:
-            answer.acceptance = _ACCEPTANCES[await self._parts.store.read(clusters.acceptance, record.cluster)]
+            answer.acceptance = _ACCEPTANCES[await parts.store.read(clusters.acceptance, record.cluster)]
         return answer
-
-    async def _attested(self, record: CertificateRecord, cluster: ClusterName, token: str) -> Attested | None:
-        return await self._parts.attestor.attested(record, cluster, token)
 
     async def _ensure_cluster(
         self, request: wire.EnsureClusterRequest, record: CertificateRecord
@@ -143,7 +125,7 @@ class RegistrationService(RegistrationServicer):
             annotations=dict(request.annotations),
             labels=joinlabels.permitted_join_labels(request.labels, self._parts.join_labels),
             credential=record.credential if record.purpose is Purpose.BOOTSTRAP else None,
-            attested=await self._attested(record, name, request.attestation),
+            attested=await self._parts.attestor.attested(record, name, request.attestation),
         )
         try:
             joined = await self._parts.store.run(
@@ -159,7 +141,6 @@ class RegistrationService(RegistrationServicer):
     ) -> wire.SubmitRequestResponse:
         name = cluster_name(request.cluster_name)
         check_registration(record, name)
-        duration = decoded_duration(request.requested_duration) if request.HasField("requested_duration") else None
         addon = request.addon
         submission = Submission(
             cluster=name,
@@ -167,9 +148,9 @@ class RegistrationService(RegistrationServicer):
             request=request.request,
             requester=record,
             cluster_uid=request.cluster_uid,
-            requested_duration=duration,
+            requested_duration=_requested_duration(request),
             addon=AddOnRequest(AddOnName(addon.addon_name), addon.signer_name) if request.HasField("addon") else None,
-            attested=await self._attested(record, name, request.attestation),
+            attested=await self._parts.attestor.attested(record, name, request.attestation),
         )
         return wire.SubmitRequestResponse(name=await self._parts.store.run(submit, submission))
 
@@ -180,6 +161,10 @@ class RegistrationService(RegistrationServicer):
             request=request.request,
             requester=record,
             cluster_uid=request.cluster_uid,
-            requested_duration=decoded_duration(request.requested_duration) if request.HasField("requested_duration") else None,
+            requested_duration=_requested_duration(request),
         )
         return await self._parts.store.run(recovery.recover, asked, unattended=self._parts.unattended_recovery)
+
+
+def _requested_duration(request: wire.SubmitRequestRequest | wire.RecoverRequest) -> timedelta | None:
+    return decoded_duration(request.requested_duration) if request.HasField("requested_duration") else None

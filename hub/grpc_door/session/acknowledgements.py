@@ -34,20 +34,17 @@ class BeatRate:
 
     def of(self, lease_duration: timedelta) -> timedelta:
         """Returns the current interval for a cluster with this lease duration; never longer than the lease."""
-        if not self.beats_per_second:
-            return min(self.interval, lease_duration)
-        return _interval(self.interval, lease_duration, self.sessions() / self.beats_per_second)
+        needed = self.sessions() / self.beats_per_second if self.beats_per_second else 0.0
+        return _interval(self.interval, lease_duration, needed)
 
 
 @lru_cache(maxsize=64)
-def _interval(interval: timedelta, lease_duration: timedelta, wanted: float) -> timedelta:
-    """Cached, because it is called for each acknowledgement with few different values. `wanted`: seconds."""
-    shortest, steps = min(interval, lease_duration), ceil(wanted / INTERVAL_STEP.total_seconds())
-    return (
-        max(shortest, min(steps * INTERVAL_STEP, lease_duration / INTERVALS_PER_LEASE))
-        if wanted > shortest.total_seconds()
-        else shortest
-    )
+def _interval(interval: timedelta, lease_duration: timedelta, needed: float) -> timedelta:
+    """Cached, because it is called for each acknowledgement with few different values. `needed`: seconds."""
+    shortest, steps = min(interval, lease_duration), ceil(needed / INTERVAL_STEP.total_seconds())
+    if needed <= shortest.total_seconds():
+        return shortest
+    return max(shortest, min(steps * INTERVAL_STEP, lease_duration / INTERVALS_PER_LEASE))
 
 
 PATIENCE, MOST_PATIENT = timedelta(seconds=5), timedelta(seconds=10)
@@ -57,23 +54,11 @@ SLACK = timedelta(seconds=0.5)
 PER_LEASE = 4
 """An agent is ready while a beat was acknowledged within its lease, so it gets several acknowledgements per lease."""
 TICK = 0.25
-MAX_ACKS = 10_000
-_ACKS: dict[int, bytes] = {}
 
 
+@lru_cache(maxsize=10_000)
 def encoded_ack(sequence: int, next_interval: timedelta | None = None) -> bytes:
     """Returns the encoded message, cached for all sessions. `next_interval`: the agent's beat interval from now on."""
-    if next_interval is not None:
-        return _encoded(sequence, next_interval)
-    raw = _ACKS.get(sequence)
-    if raw is None:
-        if len(_ACKS) >= MAX_ACKS:
-            _ACKS.clear()
-        raw = _ACKS[sequence] = _encoded(sequence)
-    return raw
-
-
-def _encoded(sequence: int, next_interval: timedelta | None = None) -> bytes:
     ack = wire.BeatAck(sequence=sequence)
     if next_interval is not None:
         ack.next_interval.FromTimedelta(next_interval)
@@ -90,89 +75,70 @@ def spacing(lease_duration: timedelta, interval: timedelta, ack_timeout: timedel
 
 
 class Deferred:
-    """Delayed calls. Calls within one tick share a timer, because there are thousands of them."""
+    """Delayed calls. Calls within one tick share a timer, because there are thousands of them; equal ones are made once."""
 
     def __init__(self) -> None:
-        self._due: dict[int, list[Callable[[], None]]] = {}
+        self._due: dict[int, dict[Callable[[], None], None]] = {}
 
-    def call_at(self, when: float, tell: Callable[[], None]) -> None:
-        """Calls `tell` at `when` by the event loop's clock, or up to a tick later."""
+    def call_at(self, when: float, call: Callable[[], None]) -> None:
+        """Makes the call at `when` by the event loop's clock, or up to a tick later."""
         tick = ceil(when / TICK)
-        waiting = self._due.get(tick)
-        if waiting is None:
-            waiting = self._due[tick] = []
+        if tick not in self._due:
+            self._due[tick] = {}
             asyncio.get_running_loop().call_at(tick * TICK, self._sweep, tick)
-        waiting.append(tell)
+        self._due[tick][call] = None
 
     def _sweep(self, tick: int) -> None:
-        for tell in self._due.pop(tick):
-            tell()
+        for call in self._due.pop(tick):
+            call()
 
 
 class Acknowledgements:
-    """Acknowledgements of one session. `now`: the event loop's time; `write_soon`: schedules a write of `due_ack`."""
+    """Acknowledgements of one session. `patience`: how long the agent says that it waits for one, if it beats often."""
 
-    def __init__(self, tempo: BeatRate, deferred: Deferred, now: Callable[[], float], write_soon: Callable[[], None]) -> None:
-        self._tempo = tempo
-        self._deferred = deferred
-        self._now = now
-        self._write_soon = write_soon
-        self._stored = self._told = 0
-        self._told_at = -inf
-        self._waits = False
-        self._lease = self._interval = self._patience = timedelta()
-        self._spacing = 0.0
-
-    def begin(self, patience: timedelta) -> None:
-        """`patience`: how long the agent says that it waits for an acknowledgement, if it beats often."""
-        self._patience = patience
-
-    def lease(self, lease_duration: timedelta) -> bool:
-        """Sets the cluster's lease duration. Returns whether the agent's beat interval has changed."""
-        self._lease, before = lease_duration, self._interval
-        self._beats_every(self._tempo.of(lease_duration))
-        return self._interval != before
-
-    @property
-    def interval(self) -> timedelta:
+    def __init__(self, rate: BeatRate, patience: timedelta) -> None:
+        self.interval = timedelta()
         """The agent's beat interval."""
-        return self._interval
+        self._rate = rate
+        self._patience = patience
+        self._lease = timedelta()
+        self._spacing = 0.0
+        self._stored = self._sent = 0
+        self._sent_at = -inf
 
-    def again(self) -> bytes:
-        """Returns the newest acknowledgement again, with the interval."""
-        return encoded_ack(self._told, self._interval)
+    def set_lease(self, lease_duration: timedelta) -> bool:
+        """Sets the cluster's lease duration. Returns whether the agent's beat interval has changed."""
+        self._lease, before = lease_duration, self.interval
+        self._set_interval(self._rate.of(lease_duration))
+        return self.interval != before
 
-    def stored(self, sequence: int, *, at_once: bool) -> None:
-        """Records that this beat and all before it are durable."""
+    def stored(self, sequence: int) -> float | None:
+        """Records that this beat and all before it are durable. Returns when the acknowledgement is due; None: it was sent.
+
+        Times are those of the event loop.
+        """
         if sequence <= self._stored:
-            return
-        self._stored = sequence
-        due = self._told_at + self._spacing
-        if at_once or self._now() >= due:
-            self._write_soon()
-        elif not self._waits:
-            self._waits = True
-            self._deferred.call_at(due, self.flush)
-
-    def flush(self) -> None:
-        """Schedules an acknowledgement of beats that are stored and not acknowledged."""
-        self._waits = False
-        if self._told < self._stored:
-            self._write_soon()
-
-    def due_ack(self) -> bytes | None:
-        """Returns the acknowledgement that is due, or None; with the interval if the number of agents has changed it."""
-        if self._told >= self._stored:
             return None
-        self._told, self._told_at = self._stored, self._now()
-        interval = self._tempo.of(self._lease)
-        if interval == self._interval:
-            return encoded_ack(self._told, None)
-        self._beats_every(interval)
-        return encoded_ack(self._told, interval)
+        self._stored = sequence
+        return self._sent_at + self._spacing
 
-    def _beats_every(self, interval: timedelta) -> None:
-        self._interval = interval
+    def due_ack(self, now: float) -> bytes | None:
+        """Returns the acknowledgement that is due, or None; with the interval if the number of agents has changed it."""
+        if self._sent >= self._stored:
+            return None
+        self._sent, self._sent_at = self._stored, now
+        interval = self._rate.of(self._lease)
+        if interval == self.interval:
+            return encoded_ack(self._sent)
+        self._set_interval(interval)
+        return self.last_ack()
+
+    def last_ack(self) -> bytes:
+        """Returns the newest acknowledgement again, with the interval."""
+        return encoded_ack(self._sent, self.interval)
+
+    def _set_interval(self, interval: timedelta) -> None:
+        self.interval = interval
         if interval >= PATIENCE:
             self._patience = PATIENCE  # permanently: the agent may have chosen how long it waits by this interval
         self._spacing = spacing(self._lease, interval, self._patience)

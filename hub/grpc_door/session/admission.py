@@ -10,6 +10,7 @@ from hub.registry.hubreplicas.service import ACTOR
 from hub.registry.owners import SecondAgentError
 from machinery.errors import AlreadyExistsError
 from machinery.identity import AgentId, ClusterName
+from machinery.product import version
 from machinery.wire.session.v1 import session_pb2 as wire
 
 PROTOCOL = "v1"
@@ -35,8 +36,8 @@ async def admit(parts: DoorContext, cluster: ClusterName, agent: AgentId, hello:
 def welcome(parts: DoorContext, session: str, interval: timedelta) -> bytes:
     """Returns the encoded message Welcome, the first one from the hub."""
     message = wire.Welcome(
-        hub_id=parts.hub.hub_id,
-        hub_version=parts.hub.version,
+        hub_id=parts.hub_id,
+        hub_version=version(),
         protocol_version=PROTOCOL,
         capabilities=CAPABILITIES,
         session_id=session,

@@ -7,12 +7,14 @@ hundreds of clusters that join at once would read each of their requests three t
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
+from itertools import chain
+from typing import TypeVar
 
-from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Change, Kind
-from hub.ports import Store, Transaction
+from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Change
+from hub.ports import Store
 from machinery.identity import ClusterName
 from machinery.meta.objects import ChangeType
 from machinery.runtime.informer import Informer
@@ -20,8 +22,7 @@ from machinery.runtime.informer import Informer
 REMEMBERED = 500
 """Requests whose newest change is kept, because agents usually follow a request right after they have submitted it."""
 Wake = Callable[[], None]
-Topic = tuple[Kind, str]
-"""MANAGED_CLUSTERS and a cluster's name; changes of its add-ons are included."""
+T = TypeVar("T")
 
 
 class Followed:
@@ -71,24 +72,17 @@ class ChangeSubscriptions:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiting: dict[Topic, set[Wake]] = {}
-        self._following: dict[str, set[Followed]] = {}
+        self._sessions: dict[str, set[Wake]] = {}
+        """By cluster."""
+        self._followers: dict[str, set[Followed]] = {}
+        """By certificate request."""
         self._recent: dict[str, Change] = {}
 
     @contextmanager
-    def told(self, kind: Kind, name: str, wake: Wake) -> Iterator[None]:
-        """Calls `wake` after every change of the object while the block runs. Read the object after entering the block."""
-        listeners = self._waiting.setdefault((kind, name), set())
-        listeners.add(wake)
-        try:
+    def subscribe_to_cluster(self, cluster: ClusterName, wake: Wake) -> Iterator[None]:
+        """Calls `wake` after every change of the cluster or its add-ons in the block. Read the cluster after entering it."""
+        with _added(self._sessions, cluster, wake):
             yield
-        finally:
-            listeners.discard(wake)
-            if not listeners and self._waiting.get((kind, name)) is listeners:
-                del self._waiting[kind, name]
-
-    def subscribe_to_cluster(self, cluster: ClusterName, wake: Wake) -> AbstractContextManager[None]:
-        return self.told(MANAGED_CLUSTERS, cluster, wake)
 
     @contextmanager
     def followed(self, request: str) -> Iterator[Followed]:
@@ -99,14 +93,8 @@ class ChangeSubscriptions:
         followed = Followed()
         if recent := self._recent.get(request):
             followed.changed(recent)
-        followers = self._following.setdefault(request, set())
-        followers.add(followed)
-        try:
+        with _added(self._followers, request, followed):
             yield followed
-        finally:
-            followers.discard(followed)
-            if not followers and self._following.get(request) is followers:
-                del self._following[request]
 
     async def run(self) -> None:
         """Follows the change log until cancelled."""
@@ -114,40 +102,37 @@ class ChangeSubscriptions:
         await Informer("sessions", follow, self._sync, self._take).run()
 
     async def _sync(self) -> int:
-        newest = await self._store.read(_newest)
-        self._wake_all()
+        newest = await self._store.read(lambda tx: tx.changes.newest())
+        self._recent.clear()
+        wakes = [each.wake for followers in self._followers.values() for each in followers]
+        for wake in (*wakes, *chain.from_iterable(self._sessions.values())):
+            wake()
         return newest
 
     async def _take(self, changes: Sequence[Change]) -> None:
         for change in changes:
-            self._wake(change)
-
-    def _wake(self, change: Change) -> None:
-        if change.kind == REQUESTS:
-            self._remember(change)
-            for followed in self._following.get(change.key.name, ()):
+            name = change.key.namespace if change.kind == ADDONS else change.key.name
+            if change.kind != REQUESTS:
+                for wake in tuple(self._sessions.get(name, ())):
+                    wake()
+                continue
+            self._recent.pop(name, None)
+            if change.type is not ChangeType.DELETED:
+                self._recent[name] = change
+                if len(self._recent) > REMEMBERED:
+                    del self._recent[next(iter(self._recent))]
+            for followed in self._followers.get(name, ()):
                 followed.changed(change)
-            return
-        topic = (MANAGED_CLUSTERS, change.key.namespace) if change.kind == ADDONS else (change.kind, change.key.name)
-        for wake in tuple(self._waiting.get(topic, ())):
-            wake()
-
-    def _remember(self, change: Change) -> None:
-        self._recent.pop(change.key.name, None)
-        if change.type is not ChangeType.DELETED:
-            self._recent[change.key.name] = change
-            if len(self._recent) > REMEMBERED:
-                del self._recent[next(iter(self._recent))]
-
-    def _wake_all(self) -> None:
-        self._recent.clear()
-        for followers in self._following.values():
-            for followed in followers:
-                followed.wake()
-        for listeners in tuple(self._waiting.values()):
-            for wake in tuple(listeners):
-                wake()
 
 
-def _newest(tx: Transaction) -> int:
-    return tx.changes.newest()
+@contextmanager
+def _added(sets: dict[str, set[T]], key: str, member: T) -> Iterator[None]:
+    """Adds a member to the key's set while the block runs."""
+    members = sets.setdefault(key, set())
+    members.add(member)
+    try:
+        yield
+    finally:
+        members.discard(member)
+        if not members and sets.get(key) is members:
+            del sets[key]

@@ -35,11 +35,11 @@ class Clocks:
         self._limit = limit
         self._skews: dict[ClusterName, timedelta] = {}
         self._before: dict[ClusterName, timedelta] = {}
-        self._told = asyncio.Event()
+        self._waiting = asyncio.Event()
         self._pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=5))
         self._failure = LogOnce(log)
 
-    def told(self, cluster: ClusterName, skew: timedelta, *, again: bool = False) -> None:
+    def note(self, cluster: ClusterName, skew: timedelta, *, again: bool = False) -> None:
         """Queues the skew: how far the agent's clock was ahead of the hub's at receipt. Returns at once.
 
         `again`: it is not the first one of its session, so that only a change counts.
@@ -50,13 +50,13 @@ class Clocks:
         if len(self._before) >= MAX_KEPT:
             self._before.clear()
         self._before[cluster] = self._skews[cluster] = skew
-        self._told.set()
+        self._waiting.set()
 
     async def run(self) -> None:
         """Writes until cancelled. Failures are retried after a pause."""
         while True:
-            await self._told.wait()
-            self._told.clear()
+            await self._waiting.wait()
+            self._waiting.clear()
             await self.write()
 
     async def write(self) -> None:
@@ -70,7 +70,7 @@ class Clocks:
             self._failure.warning("what agents' clocks say cannot be written down", error.message)
             self._skews = skews | self._skews
             await asyncio.sleep(self._pauses.next().total_seconds())
-            self._told.set()
+            self._waiting.set()
 
 
 def _note(tx: Transaction, skews: Mapping[ClusterName, timedelta], limit: timedelta) -> None:

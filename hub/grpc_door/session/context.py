@@ -7,9 +7,11 @@ from typing import Protocol
 
 from hub.access import AccessLimits, Peers
 from hub.access.attestations import Attestor
-from hub.api.certificateauthorities.authority import AuthorityRecord
+from hub.api.certificateauthorities.authority import AuthorityRecord, Phase, signer_of
+from hub.api.certificates import CertificateRecord
+from hub.api.managedclusters.agent_annotations import RenewalOrder
 from hub.audit import Auditor
-from hub.grpc_door.calls import CallCounts, Gate
+from hub.grpc_door.calls import CallAttributes, CallCounts, Gate
 from hub.grpc_door.errors import Context
 from hub.grpc_door.session.acknowledgements import BeatRate, Deferred
 from hub.grpc_door.session.changes import ChangeSubscriptions
@@ -24,6 +26,9 @@ from machinery.identity import HubId
 from machinery.runtime.clock import Clock
 
 CERTIFICATE = "x509_pem_cert"
+RENEWALS_PER_SECOND = 20
+"""Renewals of one replica's agents while a CA is Outgoing."""
+SOONEST_RENEWAL = timedelta(seconds=10)
 
 
 class AccountToken(Protocol):
@@ -33,24 +38,12 @@ class AccountToken(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class HubIdentity:
-    """The hub's identity, as peers receive it."""
-
-    hub_id: HubId
-    version: str
-    issuer: Issuer
-
-    @property
-    def trust_bundle(self) -> bytes:
-        """The current CA bundle for peers, in PEM; it changes during a CA rotation."""
-        return self.issuer.trust_bundle
-
-
-@dataclass(frozen=True, slots=True)
 class DoorContext:
     """The parts of the door; one of each per process."""
 
-    hub: HubIdentity
+    hub_id: HubId
+    issuer: Issuer
+    """Its trust bundle changes during a CA rotation."""
     store: Store
     clock: Clock
     peers: Peers
@@ -60,13 +53,13 @@ class DoorContext:
     gate: Gate
     auditor: Auditor
     limits: AccessLimits
-    tempo: BeatRate
+    beat_rate: BeatRate
     default_lease_duration: timedelta
     clocks: Clocks
     cordon: Cordon
     """Whether this replica takes sessions."""
     age: Age
-    group_suffix: str
+    attributes: CallAttributes
     tokens: AccountToken
     """Makes add-on tokens."""
     unattended_recovery: bool
@@ -79,10 +72,25 @@ class DoorContext:
     """Returns the hub's CAs in their current phases."""
     attestor: Attestor
     """Verifies attestation tokens."""
-    trusting: TrustBundlePush
+    trust_push: TrustBundlePush
     """Records which CAs agents trust, and pushes the trust bundle."""
     calls: CallCounts = field(default_factory=CallCounts)
     deferred: Deferred = field(default_factory=Deferred)
+
+    def is_outgoing(self, record: CertificateRecord) -> bool:
+        """Whether the CA that signed the certificate is Outgoing: it signs nothing more and waits until it is not needed."""
+        signer = signer_of(record.signed_by, self.authorities())
+        return signer is not None and signer.phase is Phase.OUTGOING
+
+    def renew_within(self, record: CertificateRecord, order: RenewalOrder | None, now: datetime) -> timedelta | None:
+        """Returns the time within which the certificate has to be renewed early; None: no renewal is requested.
+
+        An operator can order it, and the CA of the certificate can be Outgoing.
+        """
+        limits = [order.left(now)] if order is not None and order.asks(record.issued_at) else []
+        if self.is_outgoing(record):
+            limits.append(max(SOONEST_RENEWAL, timedelta(seconds=len(self.sessions) / RENEWALS_PER_SECOND)))
+        return min(limits, default=None)
 
     @staticmethod
     def shown(context: Context) -> bytes:

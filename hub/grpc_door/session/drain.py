@@ -12,6 +12,7 @@ then, whatever it is used for.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
@@ -77,23 +78,16 @@ class Cordon:
             if not self._closed:
                 return
             session.drain(HINT, "this replica of the hub is drained: open the next session elsewhere")
-        if await self._told_otherwise_within(self._grace):
-            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._grace.total_seconds()):
+                await self._changed.wait()
+                return  # the order has changed; a cordon that begins again at once starts over
         left = [session for session in sessions if session in self._sessions()]
         log.info("sessions that did not leave are ended", count=len(left))
         async for session in paced(left, LEAST_RATE):
             if not self._closed:
                 return
             session.end(UnavailableError("this replica of the hub is drained", retry_after=RETRY))
-
-    async def _told_otherwise_within(self, time: timedelta) -> bool:
-        """Waits for this time. Returns True at once if the order changes; a cordon that begins again at once starts over."""
-        try:
-            async with asyncio.timeout(time.total_seconds()):
-                await self._changed.wait()
-        except TimeoutError:
-            return False
-        return True
 
 
 JITTER = 0.2
@@ -115,10 +109,10 @@ class Age:
         """Options of the gRPC server."""
         if not self.limit:
             return ()
-        connection = self.limit * BACKSTOP + self.grace
+        connection, millisecond = self.limit * BACKSTOP + self.grace, timedelta(milliseconds=1)
         return (
-            ("grpc.max_connection_age_ms", _milliseconds(connection)),
-            ("grpc.max_connection_age_grace_ms", _milliseconds(self.grace)),
+            ("grpc.max_connection_age_ms", connection // millisecond),
+            ("grpc.max_connection_age_grace_ms", self.grace // millisecond),
         )
 
     def drawn(self, random: Random) -> timedelta:
@@ -127,31 +121,28 @@ class Age:
 
 
 class Aging:
-    """The timers of one session; made when it begins, cancelled when it ends."""
+    """The timer of one session; made when it begins, cancelled when it ends."""
 
-    def __init__(self, age: Age, session: OpenSession, random: Random | None = None) -> None:
+    def __init__(self, age: Age, session: OpenSession) -> None:
         self._age = age
         self._session = session
-        self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         if age.limit:
-            drawn = age.drawn(random or _RANDOM)
-            self._timer = self._loop.call_later(drawn.total_seconds(), self._ask)
+            self._call_after(age.drawn(_RANDOM), self._ask)
 
     def cancel(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
+    def _call_after(self, delay: timedelta, call: Callable[[], None]) -> None:
+        self._timer = asyncio.get_running_loop().call_later(delay.total_seconds(), call)
+
     def _ask(self) -> None:
         self._session.drain(min(self._age.grace / 2, LONGEST_HINT), "this session is old: open the next one")
-        self._timer = self._loop.call_later(self._age.grace.total_seconds(), self._end)
+        self._call_after(self._age.grace, self._end)
 
     def _end(self) -> None:
         self._session.end(UnavailableError("this session has become too old", retry_after=timedelta(seconds=1)))
 
 
 _RANDOM = Random()  # noqa: S311 - spreads load, guards nothing
-
-
-def _milliseconds(duration: timedelta) -> int:
-    return duration // timedelta(milliseconds=1)

@@ -4,8 +4,8 @@ Calls that the gate refuses are not audited. A unary call leaves one audit recor
 one when it has opened and one when it has ended, if the policy requires them.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -21,7 +21,6 @@ from hub.api.certificates import CertificateRecord
 from hub.api.meta.change import Change
 from hub.audit.auditor import reference_of, short, user_of
 from hub.audit.recording import change_of, recording
-from hub.grpc_door.calls import CallAttributes
 from hub.grpc_door.errors import Context
 from hub.grpc_door.session.context import DoorContext
 from machinery.apiserver.access import ANONYMOUS, Attributes
@@ -214,43 +213,43 @@ class SessionAudit:
     `beats`: whether `beat` must be called, so that a beat costs nothing otherwise.
     """
 
-    def __init__(self, call: RpcCall, cluster: ClusterName, asking: CallAttributes) -> None:
+    def __init__(self, call: RpcCall, cluster: ClusterName) -> None:
         self._call = call
         self._cluster = cluster
-        self._asking = asking
-        self.beats = self._wanted(asking.beat(cluster))
-        self._statuses = self._wanted(asking.status(cluster))
+        self._beat, self._status = call.parts.attributes.beat(cluster), call.parts.attributes.status(cluster)
+        self.beats = self._is_required(self._beat)
+        self._statuses = self._is_required(self._status)
 
-    def beat(self) -> AuditEntry | None:
-        """Returns the record of a beat, for the batch that stores the beat."""
-        return self._call_about(self._asking.beat(self._cluster)).stored_with()
-
-    def unstored_beat(self) -> None:
-        """Audits a beat that is not stored because its cluster is not accepted."""
-        self._call_about(self._asking.beat(self._cluster)).ended(None)
-
-    async def status(self, store: Callable[[], Awaitable[int]]) -> int:
-        """Stores a status report and returns its revision. Raises the errors of `store`."""
-        return await (self._recorded(self._asking.status(self._cluster), store) if self._statuses else store())
-
-    async def addon(self, name: str, store: Callable[[], Awaitable[int]]) -> int:
-        """Stores an add-on's report and returns its revision. Raises the errors of `store`."""
-        return await self._recorded(self._asking.addon(self._cluster, name), store)
-
-    def _wanted(self, asked: Attributes) -> bool:
+    def _is_required(self, asked: Attributes) -> bool:
         verdict = self._call.parts.auditor.verdict(self._call.actor, asked)
         return verdict.level is not AuditLevel.NONE and verdict.remembers(Stage.RESPONSE_COMPLETE)
 
-    async def _recorded(self, asked: Attributes, store: Callable[[], Awaitable[int]]) -> int:
+    def beat(self) -> AuditEntry | None:
+        """Returns the record of a beat, for the batch that stores the beat."""
+        return self._call_about(self._beat).stored_with()
+
+    def unstored_beat(self) -> None:
+        """Audits a beat that is not stored because its cluster is not accepted."""
+        self._call_about(self._beat).ended(None)
+
+    def status(self) -> AbstractContextManager[None]:
+        """Audits the status report that the block stores."""
+        return self._recorded(self._status) if self._statuses else nullcontext()
+
+    def addon(self, name: str) -> AbstractContextManager[None]:
+        """Audits an add-on's report that the block stores."""
+        return self._recorded(self._call.parts.attributes.addon(self._cluster, name))
+
+    @contextmanager
+    def _recorded(self, asked: Attributes) -> Iterator[None]:
         call = self._call_about(asked)
         with recording(call.parts.auditor, call.changed) as written:
             try:
-                revision = await store()
+                yield
             except MusterError as error:
                 call.ended(error)
                 raise
         call.ended(None, stored=written.stored)
-        return revision
 
     def _call_about(self, asked: Attributes) -> RpcCall:
         """Returns a call with its own attributes, under the session's audit id."""
@@ -258,12 +257,7 @@ class SessionAudit:
 
 
 async def unary(
-    parts: DoorContext,
-    context: Context,
-    asked: Attributes,
-    work: Callable[[RpcCall, CertificateRecord], Awaitable[T]],
-    *,
-    flow: str,
+    parts: DoorContext, context: Context, asked: Attributes, work: Callable[[CertificateRecord], Awaitable[T]], *, flow: str
 ) -> T:
     """Runs `work` within the limits and audits it. Raises its errors, and UnavailableError at a closed gate."""
     skip_pauses()
@@ -275,12 +269,14 @@ async def unary(
                 record = await call.identify()
                 with recording(parts.auditor, call.changed) as written:
                     async with call.seat(flow):
-                        answer = await work(call, record)
+                        answer = await work(record)
+            call.made = getattr(answer, "name", "")
+            call.created = getattr(answer, "created", bool(call.made))
         except BaseException as error:
             call.ended(error)
             raise
         call.ended(None, stored=written.stored)
-        parts.calls.took(call.method, parts.auditor.clock.now() - call.received)
+        parts.calls.observe(call.method, parts.auditor.clock.now() - call.received)
         return answer
 
 

@@ -7,7 +7,7 @@ at a limited rate and without an answer; the ones above the rate are dropped, wi
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -15,9 +15,7 @@ from typing import Any
 import structlog
 
 from hub.api import events as rules
-from hub.api.certificates import CertificateRecord
 from hub.api.managedclusters.availability import Departure
-from hub.grpc_door.calls import CallAttributes
 from hub.grpc_door.messages import conditions_of, hubs_of, report_of
 from hub.grpc_door.session.interceptor import RpcCall, SessionAudit
 from hub.heartbeat import BeatSink
@@ -48,7 +46,6 @@ MAX_QUEUED_BYTES = 1024 * 1024
 log = structlog.get_logger(__name__)
 
 Work = Callable[[], Coroutine[Any, Any, None]]
-Write = Callable[[Transaction], Any]
 
 
 class ReportQueue:
@@ -59,7 +56,7 @@ class ReportQueue:
         self._fail = fail
         self._waiting: list[tuple[Work, int]] = []
         self._worker: asyncio.Task[None] | None = None
-        self._room: asyncio.Future[None] | None = None
+        self._space = asyncio.Event()
 
     def __len__(self) -> int:
         """Number of items that wait or are in progress."""
@@ -67,9 +64,11 @@ class ReportQueue:
 
     async def put(self, work: Work, size: int) -> None:
         """Adds work; waits while the queue is full. `size`: its bytes."""
-        while self._is_full(size):
-            self._room = asyncio.get_running_loop().create_future()
-            await self._room
+        while self._waiting and (
+            len(self._waiting) >= MAX_QUEUED or sum(each for _, each in self._waiting) + size > MAX_QUEUED_BYTES
+        ):
+            self._space.clear()
+            await self._space.wait()
         self._waiting.append((work, size))
         if self._worker is None:
             self._worker = asyncio.create_task(self._work(), name=self._name)
@@ -84,26 +83,17 @@ class ReportQueue:
         if self._worker is not None:
             self._worker.cancel()
 
-    def _is_full(self, size: int) -> bool:
-        waiting = len(self._waiting)
-        return bool(waiting) and (waiting >= MAX_QUEUED or sum(each for _, each in self._waiting) + size > MAX_QUEUED_BYTES)
-
     async def _work(self) -> None:
         try:
             while self._waiting:
-                work, _ = self._waiting[0]
-                await work()
+                await self._waiting[0][0]()
                 del self._waiting[0]
-                self._make_room()
-        except Exception as error:  # noqa: BLE001 - whoever has it is told, whatever it is
+                self._space.set()
+        except Exception as error:  # noqa: BLE001 - it becomes the stream's status
             self._waiting.clear()
             self._fail(error)
         finally:
             self._worker = None
-
-    def _make_room(self) -> None:
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
 
 
 class AgentEvents:
@@ -113,144 +103,119 @@ class AgentEvents:
         self._store = store
         self._cluster = cluster
         self._actor = actor
-        self._left = float(AT_ONCE)
-        self._looked = asyncio.get_running_loop().time()
+        self._tokens = float(AT_ONCE)
+        self._refilled_at = asyncio.get_running_loop().time()
         self._dropped = 0
 
     async def take(self, message: wire.Event) -> None:
         """Stores a valid event within the rate. If the store cannot be written, the event is lost: it is not a report."""
-        if message.type not in _TYPES or _REASON.fullmatch(message.reason) is None or not self._room():
+        if message.type not in _TYPES or _REASON.fullmatch(message.reason) is None or not self._take_token():
             self._dropped += 1
             if self._dropped == 1:
                 log.warning("an agent's event is dropped", cluster=self._cluster, reason=message.reason[:80])
             return
         self._dropped = 0
-        said = message.message[:MAX_MESSAGE]
+        content = message.type, message.reason, message.message[:MAX_MESSAGE]
         try:
-            await self._store.run(
-                events.record_agent_event, self._cluster, message.addon_name, (message.type, message.reason, said), self._actor
-            )
+            await self._store.run(events.record_agent_event, self._cluster, message.addon_name, content, self._actor)
         except MusterError as error:
             log.info("an agent's event is lost", cluster=self._cluster, reason=message.reason, error=error.message)
 
-    def _room(self) -> bool:
+    def _take_token(self) -> bool:
         now = asyncio.get_running_loop().time()
-        self._left = min(self._left + (now - self._looked) / EVERY, AT_ONCE)
-        self._looked = now
-        if self._left < 1:
+        self._tokens = min(self._tokens + (now - self._refilled_at) / EVERY, AT_ONCE)
+        self._refilled_at = now
+        if self._tokens < 1:
             return False
-        self._left -= 1
+        self._tokens -= 1
         return True
 
 
 class SessionReports:
-    """Reports of one session. `send` sends a message to the agent; `fail` ends the session with an error."""
+    """Stores the reports of one session."""
 
-    def __init__(
-        self,
-        call: RpcCall,
-        record: CertificateRecord,
-        cluster: ClusterName,
-        audit: SessionAudit,
-        *,
-        send: Callable[[wire.HubMessage], None],
-        fail: Callable[[Exception], None],
-    ) -> None:
+    def __init__(self, call: RpcCall, audit: SessionAudit, cluster: ClusterName, epoch: int, agent_version: str) -> None:
         self._parts = call.parts
-        self._actor = record.user
         self._caller = call.actor
-        self._cluster = cluster
+        self._actor = call.actor.user
         self._audit = audit
-        self._send = send
-        self._asked = CallAttributes(call.parts.group_suffix).status(cluster)
-        self._events = AgentEvents(call.parts.store, cluster, record.user)
-        self.queue = ReportQueue(f"session {cluster} reports", fail)
-        self.epoch = 0
-        self.agent_version = ""
+        self._cluster = cluster
+        self._epoch = epoch
+        self._agent_version = agent_version
+        self._attributes = call.parts.attributes.status(cluster)
+        self._events = AgentEvents(call.parts.store, cluster, self._actor)
         self.known_hubs = ""
         """The agent's hub list as the store has it."""
         self.leaving: asyncio.Task[None] | None = None
         """Records where the agent goes; None: it has not said that it leaves."""
-        self._handlers: Mapping[str, Callable[[Any], Coroutine[Any, Any, None]]] = {
-            "status": self._status,
-            "addon": self._addon,
-            "hubs": self._hubs,
-            "event": self._events.take,
-        }
 
-    async def put(self, kind: str | None, message: Any, size: int) -> None:
-        """Queue a message of `size` bytes; wait while the queue is full. Unknown kinds are ignored."""
-        handler = self._handlers.get(kind or "")
-        if handler is not None:
-            await self.queue.put(partial(handler, message), size)
+    async def store(self, kind: str, message: Any) -> wire.ReportAck | None:
+        """Stores a report, within the agent's trace if it carries one. Returns the acknowledgement if it gets one.
 
-    async def _status(self, message: wire.StatusReport) -> None:
-        async def store() -> int:
-            report = report_of(message, self.agent_version)
-            return await self._written(lambda tx: clusters.report_status(tx, self._cluster, report, self._actor))
-
-        await self._acknowledge("report status", message, partial(self._audit.status, store))
-
-    async def _addon(self, message: wire.AddOnReport) -> None:
-        async def store() -> int:
-            name, found = AddOnName(message.addon_name), conditions_of(message.conditions)
-            report = partial(addons.report, driver=message.kube_client_driver)
-            return await self._written(lambda tx: report(tx, self._cluster, name, found, self._actor))
-
-        await self._acknowledge("report addon", message, partial(self._audit.addon, message.addon_name, store))
-
-    async def _acknowledge(
-        self, name: str, message: wire.StatusReport | wire.AddOnReport, store: Callable[[], Awaitable[int]]
-    ) -> None:
-        """Store a report within the agent's trace, if it carries one, and acknowledge it. Raises transient errors."""
+        Raises transient errors and StaleEpochError.
+        """
+        if kind == "event":
+            await self._events.take(message)
+            return None
+        if kind == "hubs":
+            await self._hubs(message)
+            return None
         ack = wire.ReportAck(sequence=message.sequence)
+        trace = {tracing.TRACEPARENT: message.traceparent}
         try:
-            with tracing.serving(name, {tracing.TRACEPARENT: message.traceparent}.get, {"muster.cluster": self._cluster}):
-                ack.revision = await store()
+            with tracing.serving(f"report {kind}", trace.get, {"muster.cluster": self._cluster}):
+                ack.revision = await (self._status(message) if kind == "status" else self._addon(message))
         except MusterError as error:
             if isinstance(error, (*TRANSIENT, StaleEpochError)):
                 raise
             ack.reason, ack.message = error.reason, error.message
-        self._send(wire.HubMessage(report_ack=ack))
+        return ack
+
+    async def _status(self, message: wire.StatusReport) -> int:
+        with self._audit.status():
+            return await self._written(clusters.report_status, report_of(message, self._agent_version))
+
+    async def _addon(self, message: wire.AddOnReport) -> int:
+        report = partial(addons.report, driver=message.kube_client_driver)
+        with self._audit.addon(message.addon_name):
+            return await self._written(report, AddOnName(message.addon_name), conditions_of(message.conditions))
 
     async def _hubs(self, message: wire.Hubs) -> None:
-        """Store the agent's hub list if it has changed. It is informational: a failure does not end the session."""
+        """Stores the agent's hub list if it has changed. It is informational: a failure does not end the session."""
         hubs = hubs_of(message)
         if hubs == self.known_hubs:
             return
         try:
-            await self._retried(lambda: self._parts.store.run(owners.report_hubs, self._cluster, self.epoch, hubs, self._actor))
+            await self._retried(owners.report_hubs, self._cluster, self._epoch, hubs, self._actor)
         except (*TRANSIENT, TooManyRequestsError) as error:
             log.info("an agent's list of hubs is not kept", cluster=self._cluster, error=error.message)
 
     async def farewell(self, message: wire.Farewell, session: BeatSink) -> None:
-        """Record where the agent goes and drop its waiting beat. The write continues even if the agent does not wait."""
-        await self.queue.done()
-        if not message.hub_id or message.hub_id == self._parts.hub.hub_id:
+        """Records where the agent goes and drops its waiting beat. The write continues even if the agent does not wait."""
+        if not message.hub_id or message.hub_id == self._parts.hub_id:
             return
         self._parts.beats.drop(self._cluster, session)
         departure = Departure(self._cluster, HubId(message.hub_id), message.epoch)
-        leave = partial(owners.record_handover, actor=self._actor)
-        writing = self._retried(lambda: self._parts.store.run(leave, departure, session.epoch))
+        writing = self._retried(partial(owners.record_handover, actor=self._actor), departure, session.epoch)
         self.leaving = asyncio.create_task(writing, name=f"farewell {self._cluster}")
         await asyncio.shield(self.leaving)
 
-    async def _written(self, write: Write) -> int:
-        """Write within the epoch. Returns the revision."""
+    async def _written(self, report: Callable[..., Any], *content: Any) -> int:
+        """Writes a report within the epoch. Returns the revision."""
 
         def fenced(tx: Transaction) -> Any:
-            owners.check(tx, self._cluster, self.epoch)
-            return write(tx)
+            owners.check(tx, self._cluster, self._epoch)
+            return report(tx, self._cluster, *content, self._actor)
 
-        written = await self._retried(lambda: self._parts.store.run(fenced))
+        written = await self._retried(fenced)
         return int(getattr(written, "stored", written).revision)
 
-    async def _retried(self, run: Callable[[], Awaitable[Any]]) -> Any:
+    async def _retried(self, use_case: Callable[..., Any], *args: Any) -> Any:
         pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
         while True:
             try:
-                async with self._parts.limits.seat(self._caller, self._asked, has=REPORT_HAS):
-                    return await run()
+                async with self._parts.limits.seat(self._caller, self._attributes, has=REPORT_HAS):
+                    return await self._parts.store.run(use_case, *args)
             except (*TRANSIENT, TooManyRequestsError):
                 if pauses.failures >= RETRIES:
                     raise

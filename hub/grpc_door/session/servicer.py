@@ -9,7 +9,6 @@ from google.protobuf.message import DecodeError
 from grpc import aio
 
 from hub.access import session_holder
-from hub.grpc_door.calls import CallAttributes
 from hub.grpc_door.errors import Context, abort
 from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.interceptor import stream
@@ -30,28 +29,27 @@ class Connecting:
     def __init__(self, parts: DoorContext) -> None:
         self._parts = parts
         self._waiting: set[asyncio.Timeout] = set()
-        self._asking = CallAttributes(parts.group_suffix)
         parts.peers.listen(self._revoked)
 
     def service(self) -> grpc.GenericRpcHandler:
         return grpc.method_handlers_generic_handler(SERVICE, {"Connect": grpc.stream_stream_rpc_method_handler(self.connect)})
 
     async def connect(self, _messages: object, context: Context) -> None:
-        heard = False
+        is_read = False
         try:
-            async with stream(self._parts, context, self._asking.session(None)) as call:
+            async with stream(self._parts, context, self._parts.attributes.session(None)) as call:
                 record = await call.identify()
-                call.asked = self._asking.session(record.cluster)
+                call.asked = self._parts.attributes.session(record.cluster)
                 self._parts.cordon.check()
-                cluster, agent = session_holder(record)
+                cluster, _ = session_holder(record)
                 with self._parts.limits.session(cluster):
-                    heard, hello = True, await self._hello(context)
-                    await Session(self._parts, call, record, cluster, agent).serve(hello)
+                    is_read, hello = True, await self._hello(context)
+                    await Session(call, record, hello).serve()
         except aio.AbortError:
             raise
         except Exception as error:  # noqa: BLE001 - every failure becomes the stream's status
-            if not heard:
-                await _hear_out(context)
+            if not is_read:
+                await _read_hello(context)
             await abort(context, error)
 
     def stop_waiting(self) -> None:
@@ -62,24 +60,20 @@ class Connecting:
 
     async def _hello(self, context: Context) -> wire.Hello:
         try:
-            raw = await self._first(context)
+            async with asyncio.timeout(HELLO_WITHIN.total_seconds()) as waiting:
+                self._waiting.add(waiting)
+                raw = await context.read()
             message = wire.AgentMessage.FromString(raw) if isinstance(raw, bytes) else wire.AgentMessage()
         except TimeoutError:
             self._parts.gate.check()
             raise DeadlineError("no Hello came") from None
         except DecodeError:
             raise BadRequestError("the first message cannot be decoded") from None
+        finally:
+            self._waiting.discard(waiting)
         if message.WhichOneof("message") != "hello":
             raise BadRequestError("the first message of a session must be Hello")
         return message.hello
-
-    async def _first(self, context: Context) -> object:
-        async with asyncio.timeout(HELLO_WITHIN.total_seconds()) as waiting:
-            self._waiting.add(waiting)
-            try:
-                return await context.read()
-            finally:
-                self._waiting.discard(waiting)
 
     def _revoked(self, serial: SerialNumber | None) -> None:
         for session in self._parts.sessions.all():
@@ -94,7 +88,7 @@ def revocations_unreadable() -> UnavailableError:
     return UnavailableError("the hub cannot tell any more which certificates are revoked: try again, or elsewhere")
 
 
-async def _hear_out(context: Context) -> None:
+async def _read_hello(context: Context) -> None:
     """Reads the Hello of a refused peer: a peer that still writes when its stream ends gets INTERNAL instead of the status."""
     with suppress(TimeoutError):
         async with asyncio.timeout(REFUSED_WITHIN.total_seconds()):

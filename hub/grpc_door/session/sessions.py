@@ -39,18 +39,12 @@ log = structlog.get_logger(__name__)
 class OpenSession(Protocol):
     """A session, as other parts use it."""
 
-    @property
-    def id(self) -> str: ...
-    @property
-    def cluster(self) -> ClusterName: ...
-    @property
-    def agent(self) -> AgentId: ...
-    @property
-    def agent_version(self) -> str: ...
-    @property
-    def serial(self) -> SerialNumber: ...
-    @property
-    def epoch(self) -> int: ...
+    id: str
+    cluster: ClusterName
+    agent: AgentId
+    agent_version: str
+    serial: SerialNumber
+    epoch: int
 
     def end(self, error: MusterError) -> None:
         """Ends the session with this error's status."""

@@ -9,34 +9,34 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from google.protobuf.message import DecodeError
 from grpc import aio
 
+from hub.access import session_holder
 from hub.api.certificateauthorities.authority import told
 from hub.api.certificates import CertificateRecord
-from hub.api.managedclusters.agent_annotations import sound_version
-from hub.grpc_door.calls import CallAttributes
+from hub.api.managedclusters.agent_annotations import RenewalOrder, sound_version
 from hub.grpc_door.messages import SessionClusterView, available_of, instant_of, read_view
 from hub.grpc_door.session.acknowledgements import Acknowledgements
 from hub.grpc_door.session.admission import admit, welcome
-from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.drain import Aging
 from hub.grpc_door.session.interceptor import RpcCall, SessionAudit
-from hub.grpc_door.session.orders import Moving, Renewing
-from hub.grpc_door.session.reports import TRANSIENT, SessionReports
+from hub.grpc_door.session.reports import TRANSIENT, ReportQueue, SessionReports
 from hub.grpc_door.session.trust_bundle_push import TrustBundleReceiver
 from hub.heartbeat import BeatSink, PendingBeat
 from hub.registry import owners
 from machinery.errors import BadRequestError, DenialCause, StaleEpochError, TooManyRequestsError, UnauthorizedError
-from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.runtime.backoff import Backoff
 from machinery.wire.session.v1 import session_pb2 as wire
 
 MAX_UNSENT = 1_000
-LAST_WORDS = timedelta(seconds=1)
+LAST_MESSAGES = timedelta(seconds=1)
+"""How long an ended session waits for its unsent messages."""
+MOVE_REASON = "an operator moves this cluster to another hub"
 
 
 def expired() -> UnauthorizedError:
@@ -46,22 +46,22 @@ def expired() -> UnauthorizedError:
 
 
 class Session(BeatSink, TrustBundleReceiver):
-    """An agent's session. `serve` runs it until it ends."""
+    """The session of an agent that has sent `hello`. `serve` runs it until it ends."""
 
-    def __init__(
-        self, parts: DoorContext, call: RpcCall, record: CertificateRecord, cluster: ClusterName, agent: AgentId
-    ) -> None:
+    def __init__(self, call: RpcCall, record: CertificateRecord, hello: wire.Hello) -> None:
         self.id = uuid4().hex
-        self.cluster = cluster
-        self.agent = agent
-        self.agent_version = ""
-        self._parts = parts
+        self.cluster, self.agent = session_holder(record)
+        self.serial = record.serial
+        self.hello = hello
+        self.agent_version, self.epoch = sound_version(hello.agent_version), hello.epoch
+        self.trusted: frozenset[str] | None = None
+        self._parts = call.parts
         self._call = call
         self._context = call.context
         self._record = record
         self._view: SessionClusterView | None = None
         self._silent = False
-        self._heard: PendingBeat | None = None
+        self._last_beat: PendingBeat | None = None
         self._handler: asyncio.Task[Any] | None = None
         self._ending: Exception | None = None
         self._unsent: deque[bytes] = deque()
@@ -69,40 +69,39 @@ class Session(BeatSink, TrustBundleReceiver):
         self._refresher: asyncio.Task[None] | None = None
         self._stale = False
         self._loop = asyncio.get_running_loop()
-        self._told = Acknowledgements(parts.tempo, parts.deferred, self._loop.time, self._write_soon)
-        self._audit = SessionAudit(call, cluster, CallAttributes(parts.group_suffix))
-        self._reports = SessionReports(call, record, cluster, self._audit, send=self._send_message, fail=self.end)
-        self._moving = Moving(self._send_message)
-        self._renewing = Renewing(parts, record)
-        self.trusted: frozenset[str] | None = None
+        self._now = self._loop.time
+        self._acks = Acknowledgements(self._parts.beat_rate, timedelta(seconds=hello.patience_seconds))
+        self._audit = SessionAudit(call, self.cluster)
+        self._reports = SessionReports(call, self._audit, self.cluster, self.epoch, self.agent_version)
+        self._queue = ReportQueue(f"session {self.cluster} reports", self.end)
+        self._renewal: tuple[RenewalOrder | None, bool] = (None, False)
+        """The operator's order, and whether the certificate's CA is Outgoing, as last sent to the agent."""
+        self._ready_hubs: frozenset[str] = frozenset()
+        self._moves_to = ""
 
-    @property
-    def serial(self) -> SerialNumber:
-        return self._record.serial
-
-    async def serve(self, hello: wire.Hello) -> None:
+    async def serve(self) -> None:
         """Sends Welcome, then reads until the agent leaves. Raises the error that ends the session."""
+        parts, hello, received = self._parts, self.hello, self._parts.clock.now()
         self._handler = asyncio.current_task()
-        self.agent_version, self.epoch = sound_version(hello.agent_version), hello.epoch
-        self._reports.agent_version, self._reports.epoch = self.agent_version, self.epoch
-        self._told.begin(timedelta(seconds=hello.patience_seconds))
-        received = self._parts.clock.now()
-        left = self._record.not_after - self._parts.clock.now()
-        expiry = self._loop.call_later(left.total_seconds(), self.end, expired())
-        aging = Aging(self._parts.age, self)
+        expiry = self._loop.call_later((self._record.not_after - received).total_seconds(), self.end, expired())
+        aging = Aging(parts.age, self)
         try:
-            with self._parts.feed.subscribe_to_cluster(self.cluster, self.reconsider):
+            with parts.feed.subscribe_to_cluster(self.cluster, self.reconsider):
                 async with self._call.seat():
-                    view = await admit(self._parts, self.cluster, self.agent, hello)
+                    view = await admit(parts, self.cluster, self.agent, hello)
                 await self._call.confirm()  # revocations end only sessions that were added; no await between this and `add`
-                self._apply(view, hello)
+                self._acks.set_lease(view.lease_duration)
+                parts.gate.check()  # a drain that has begun does not include this session
+                parts.cordon.check()
+                parts.sessions.add(self)
+                self._send(welcome(parts, self.id, self._acks.interval))
+                self._apply(view)
                 if self._stale:
                     self.reconsider()
                 if (entry := self._call.opened()) is not None:
-                    self._parts.sessions.write_with(entry)
+                    parts.sessions.write_with(entry)
                 if hello.HasField("hubs"):
-                    self._moving.listed(hello.hubs)
-                    await self._reports.put("hubs", hello.hubs, hello.ByteSize())
+                    await self._take_report("hubs", hello.hubs, hello.ByteSize())
                 self._compare_clocks(hello, received)
                 self._note_trust(hello.trusted_authorities)
                 await self._read()
@@ -115,14 +114,20 @@ class Session(BeatSink, TrustBundleReceiver):
             self._handler = None
             expiry.cancel()
             aging.cancel()
-            self._parts.trusting.leave(self)
-            self._parts.sessions.remove(self)
-            await self._last_words()
+            parts.trust_push.leave(self)
+            parts.sessions.remove(self)
+            await self._close()
 
-    def _compare_clocks(self, message: wire.Hello | wire.StatusReport, received: datetime) -> None:
-        if message.HasField("agent_time"):
-            again = isinstance(message, wire.StatusReport)
-            self._parts.clocks.told(self.cluster, instant_of(message.agent_time, "agent_time") - received, again=again)
+    async def _close(self) -> None:
+        """Waits briefly until unsent messages are written, and ends the tasks of this session."""
+        if self._refresher is not None:
+            self._refresher.cancel()
+        self._queue.end()
+        self._write_soon()
+        last = {task for task in (self._writer, self._reports.leaving) if task is not None}
+        await asyncio.wait(last, timeout=LAST_MESSAGES.total_seconds())
+        if self._writer is not None:
+            self._writer.cancel()
 
     def end(self, error: Exception) -> None:
         """Ends the session with an error. Errors other than MusterError are reported as internal errors."""
@@ -131,90 +136,115 @@ class Session(BeatSink, TrustBundleReceiver):
             if self._handler is not None:
                 self._handler.cancel()
 
+    async def _read(self) -> None:
+        read, end = self._context.read, aio.EOF
+        while (raw := await read()) is not end:
+            try:
+                message = wire.AgentMessage.FromString(raw)
+            except DecodeError:
+                raise BadRequestError("a message on the session stream cannot be decoded") from None
+            match kind := message.WhichOneof("message"):
+                case "beat" if self._view is not None and self._view.accepted:
+                    beat, entry = message.beat, self._audit.beat() if self._audit.beats else None
+                    self._last_beat = self._parts.beats.hold(
+                        self.cluster,
+                        beat.sequence,
+                        self,
+                        available=available_of(beat.verdict),
+                        ends_silence=self._silent,
+                        entry=entry,
+                    )
+                case "beat":
+                    if self._audit.beats:
+                        self._audit.unstored_beat()
+                case "farewell":
+                    await self._queue.done()
+                    await self._reports.farewell(message.farewell, self)
+                    return
+                case "trust_installed":
+                    self._note_trust(message.trust_installed.trusted_authorities)
+                case "status" | "addon" | "hubs" | "event":  # a kind of a newer agent is ignored
+                    if kind == "status":
+                        self._compare_clocks(message.status, self._parts.clock.now())
+                    await self._take_report(kind, getattr(message, kind), len(raw))
+        await self._queue.done()
+
+    async def _take_report(self, kind: str, message: Any, size: int) -> None:
+        """Queues a report of `size` bytes; waits while the queue is full."""
+        if kind == "hubs":
+            self._ready_hubs = frozenset(hub.hub_id for hub in message.hubs if hub.state == wire.Hub.STATE_READY and hub.hub_id)
+            self._order_move()
+        await self._queue.put(partial(self._store_report, kind, message), size)
+
+    async def _store_report(self, kind: str, message: Any) -> None:
+        if (ack := await self._reports.store(kind, message)) is not None:
+            self._send_message(wire.HubMessage(report_ack=ack))
+
+    def _compare_clocks(self, message: wire.Hello | wire.StatusReport, received: datetime) -> None:
+        if message.HasField("agent_time"):
+            again = isinstance(message, wire.StatusReport)
+            self._parts.clocks.note(self.cluster, instant_of(message.agent_time, "agent_time") - received, again=again)
+
+    def _note_trust(self, fingerprints: Iterable[str]) -> None:
+        """Records the CAs that the agent reports in Hello and TrustInstalled. Raises BadRequestError."""
+        self.trusted = told(fingerprints)
+        self._parts.trust_push.note(self._record, self.trusted)
+        self._parts.trust_push.look(self)
+
+    def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
+        if ended_silence:
+            self._silent = False
+        due = self._acks.stored(sequence)
+        if due is None:
+            return
+        if ended_silence or self._now() >= due:
+            self._write_soon()
+        else:
+            self._parts.deferred.call_at(due, self._write_soon)
+
+    def refuse(self, error: StaleEpochError) -> None:
+        if self._reports.leaving is None:
+            self.end(error)
+
     def drain(self, reconnect_after: timedelta, reason: str = "the hub is shutting down") -> None:
         self._parts.sessions.drained += 1
         message = wire.Drain(reason=reason)
         message.reconnect_after.FromTimedelta(reconnect_after)
         self._send_message(wire.HubMessage(drain=message))
 
-    def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
-        if ended_silence:
-            self._silent = False
-        self._told.stored(sequence, at_once=ended_silence)
+    def push(self, bundle: bytes) -> None:
+        self._send_message(wire.HubMessage(trust_bundle=wire.TrustBundle(certificates=bundle)))
 
-    def refuse(self, error: StaleEpochError) -> None:
-        if self._reports.leaving is None:
-            self.end(error)
-
-    def _apply(self, view: SessionClusterView, hello: wire.Hello | None = None) -> None:
+    def _apply(self, view: SessionClusterView) -> None:
         """Applies a view of the cluster and sends the agent what has changed. Ends the session of a denied cluster."""
         if view.denied:
             self.end(owners.denied(self.cluster))
         before, was_silent = self._view, self._silent
         self._view, self._silent, self._reports.known_hubs = view, view.silent, view.hubs
         is_new_silence = view.accepted and view.silent and not was_silent
-        if self._heard is not None and is_new_silence and self._reports.leaving is None:  # no beat undoes a farewell
-            self._parts.beats.hold_again(self.cluster, self._heard)
-        is_new_pace = self._told.lease(view.lease_duration)
-        if hello is not None:
-            self._parts.gate.check()  # a drain that has begun does not include this session
-            self._parts.cordon.check()
-            self._parts.sessions.add(self)
-            self._send(welcome(self._parts, self.id, self._told.interval))
-        elif is_new_pace:
-            self._send(self._told.again())
-        self._moving.wanted(view.move_to)
-        if before is None or before.desired != view.desired or self._renewing.is_news(view.renewal):
+        if self._last_beat is not None and is_new_silence and self._reports.leaving is None:  # no beat undoes a farewell
+            self._parts.beats.hold_again(self._last_beat)
+        if before is not None and self._acks.set_lease(view.lease_duration):
+            self._send(self._acks.last_ack())
+        self._order_move()
+        renewal = view.renewal, self._parts.is_outgoing(self._record)
+        if before is None or before.desired != view.desired or self._renewal != renewal:
+            self._renewal = renewal
             desired = wire.Desired.FromString(view.desired)
-            self._renewing.into(desired, view.renewal)
             desired.revision = view.revision
+            within = self._parts.renew_within(self._record, view.renewal, self._parts.clock.now())
+            if within is not None:
+                desired.renew_within.FromTimedelta(within)
+            if view.renewal is not None:
+                desired.renew_addons_before.FromDatetime(view.renewal.before)
             self._send_message(wire.HubMessage(desired=desired))
 
-    async def _read(self) -> None:
-        read, end = self._context.read, aio.EOF
-        while True:
-            raw = await read()
-            if raw is end:
-                await self._reports.queue.done()
-                return
-            try:
-                message = wire.AgentMessage.FromString(raw)
-            except DecodeError:
-                raise BadRequestError("a message on the session stream cannot be decoded") from None
-            match kind := message.WhichOneof("message"):
-                case "beat":
-                    self._beat(message.beat)
-                    continue
-                case "farewell":
-                    await self._reports.farewell(message.farewell, self)
-                    return
-                case "trust_installed":
-                    self._note_trust(message.trust_installed.trusted_authorities)
-                case "status":
-                    self._compare_clocks(message.status, self._parts.clock.now())
-                case "hubs":
-                    self._moving.listed(message.hubs)
-            if kind is not None:  # a kind of a newer agent is ignored
-                await self._reports.put(kind, getattr(message, kind), len(raw))
-
-    def _note_trust(self, fingerprints: Iterable[str]) -> None:
-        """Records the CAs that the agent reports in Hello and TrustInstalled. Raises BadRequestError."""
-        self.trusted = told(fingerprints)
-        self._parts.trusting.note(self._record, self.trusted)
-        self._parts.trusting.look(self)
-
-    def push(self, bundle: bytes) -> None:
-        self._send_message(wire.HubMessage(trust_bundle=wire.TrustBundle(certificates=bundle)))
-
-    def _beat(self, beat: wire.Beat) -> None:
-        if self._view is None or not self._view.accepted:
-            if self._audit.beats:
-                self._audit.unstored_beat()
-            return
-        entry = self._audit.beat() if self._audit.beats else None
-        self._heard = self._parts.beats.hold(
-            self.cluster, beat.sequence, self, available=available_of(beat.verdict), ends_silence=self._silent, entry=entry
-        )
+    def _order_move(self) -> None:
+        """Orders a move once the agent lists the target hub as ready; before that it could not follow the order."""
+        target = self._view.move_to if self._view is not None and self._view.move_to in self._ready_hubs else ""
+        if target and target != self._moves_to:
+            self._send_message(wire.HubMessage(drain=wire.Drain(reason=MOVE_REASON, target_hub_id=target)))
+        self._moves_to = target
 
     def reconsider(self) -> None:
         """Schedules a refresh; during admission it is postponed, because the admission's view may be older than the change."""
@@ -256,7 +286,7 @@ class Session(BeatSink, TrustBundleReceiver):
     async def _write(self) -> None:
         """Writes until nothing is left. It stops when the stream is over; the handler notices that itself."""
         try:
-            while (raw := self._unsent.popleft() if self._unsent else self._told.due_ack()) is not None:
+            while (raw := self._unsent.popleft() if self._unsent else self._acks.due_ack(self._now())) is not None:
                 await self._context.write(raw)
         except (aio.BaseError, aio.AioRpcError, asyncio.InvalidStateError):
             pass
@@ -264,15 +294,3 @@ class Session(BeatSink, TrustBundleReceiver):
             self.end(error)
         finally:
             self._writer = None
-
-    async def _last_words(self) -> None:
-        """Waits briefly until unsent messages are written, and ends the tasks of this session."""
-        if self._refresher is not None:
-            self._refresher.cancel()
-        self._reports.queue.end()
-        self._told.flush()
-        last = {task for task in (self._writer, self._reports.leaving) if task is not None}
-        if last:
-            await asyncio.wait(last, timeout=LAST_WORDS.total_seconds())
-        if self._writer is not None:
-            self._writer.cancel()

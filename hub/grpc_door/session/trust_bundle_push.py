@@ -36,7 +36,7 @@ GATHER = timedelta(milliseconds=200)
 """Reports within this time are written together."""
 MOST = 500
 """Reports in one transaction."""
-_Place = tuple[ClusterName | None, AgentId | None]
+_Agent = tuple[ClusterName | None, AgentId | None]
 
 log = structlog.get_logger(__name__)
 
@@ -76,47 +76,47 @@ class TrustBundlePush:
         self._rate = rate
         self._standing = standing
         self._open: dict[TrustBundleReceiver, tuple[float, bytes]] = {}
-        self._line: dict[TrustBundleReceiver, None] = {}
-        self._words: dict[_Place, TrustReport] = {}
+        self._queue: dict[TrustBundleReceiver, None] = {}
+        self._reports: dict[_Agent, TrustReport] = {}
         self._waiting = asyncio.Event()
-        self._spoken = asyncio.Event()
+        self._reported = asyncio.Event()
         self.pushed = 0
         """Number of bundles sent."""
 
     def __len__(self) -> int:
         """Number of sessions that wait for the bundle."""
-        return len(self._line)
+        return len(self._queue)
 
     def note(self, record: CertificateRecord, trusted: frozenset[str] | None) -> None:
         """Queues a report of an agent with this certificate, to be written soon."""
-        self._words[record.cluster, record.agent] = TrustReport(record, trusted)
-        self._spoken.set()
+        self._reports[record.cluster, record.agent] = TrustReport(record, trusted)
+        self._reported.set()
 
     def look(self, session: TrustBundleReceiver) -> None:
         """Adds a session to the queue if its agent trusts other CAs than the hub's bundle has."""
         self._open.setdefault(session, (0.0, b""))
         if self._needs(session):
-            self._line[session] = None
+            self._queue[session] = None
             self._waiting.set()
 
     def leave(self, session: TrustBundleReceiver) -> None:
         self._open.pop(session, None)
-        self._line.pop(session, None)
+        self._queue.pop(session, None)
 
     async def run(self) -> None:
         """Runs the loops until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._push(), name="trust/push")
             group.create_task(self._follow(), name="trust/bundle")
-            group.create_task(self._keep(), name="trust/words")
+            group.create_task(self._write_reports(), name="trust/reports")
 
     async def _push(self) -> None:
         while True:
             await self._waiting.wait()
             self._waiting.clear()
-            while self._line:
-                session = next(iter(self._line))
-                del self._line[session]
+            while self._queue:
+                session = next(iter(self._queue))
+                del self._queue[session]
                 if self._needs(session):
                     bundle = self._bundle()
                     self._open[session] = asyncio.get_running_loop().time(), bundle
@@ -148,12 +148,12 @@ class TrustBundlePush:
         is_fresh = bundle == present and asyncio.get_running_loop().time() - at < AGAIN.total_seconds()
         return not is_fresh and session.trusted != fingerprints(present)
 
-    async def _keep(self) -> None:
+    async def _write_reports(self) -> None:
         pauses, failure = Backoff(GATHER, timedelta(seconds=5)), LogOnce(log)
         while True:
-            await self._spoken.wait()
+            await self._reported.wait()
             await asyncio.sleep(GATHER.total_seconds())
-            self._spoken.clear()
+            self._reported.clear()
             try:
                 await self.write()
                 pauses.reset()
@@ -161,16 +161,15 @@ class TrustBundlePush:
             except MusterError as error:
                 failure.warning("what agents trust cannot be kept now", error.message)
                 await asyncio.sleep(pauses.next().total_seconds())
-                self._spoken.set()
+                self._reported.set()
 
     async def write(self) -> None:
         """Writes the waiting reports; a transaction only if one is news. Raises MusterError; the reports then still wait."""
-        while self._words:
-            places = list(self._words)[:MOST]
-            words = {place: self._words.pop(place) for place in places}
+        while self._reports:
+            reports = {agent: self._reports.pop(agent) for agent in list(self._reports)[:MOST]}
             try:
-                if await self._store.read(service.trust_news, words.values()):
-                    await self._store.run(service.note_trust, words.values())
+                if await self._store.read(service.trust_news, reports.values()):
+                    await self._store.run(service.note_trust, reports.values())
             except BaseException:
-                self._words = words | self._words
+                self._reports = reports | self._reports
                 raise

@@ -294,6 +294,17 @@ def listing(state: wire.Hub.State.ValueType = wire.Hub.STATE_READY) -> wire.Hubs
     return wire.Hubs(hubs=[wire.Hub(hub_id=hub_id, name=name, state=state) for hub_id, name in names])
 
 
+async def kinds_before_ack(stream: Stream, sequence: int, *states: wire.Hub.State.ValueType) -> list[str | None]:
+    """Lists the hubs in each of these states, then reports; returns the kinds of messages before the acknowledgement."""
+    for state in states:
+        await stream.send(hubs=listing(state))
+    await stream.send(status=wire.StatusReport(sequence=sequence))
+    seen: list[str | None] = []
+    while isinstance(message := await stream.call.read(), wire.HubMessage) and message.WhichOneof("message") != "report_ack":
+        seen.append(message.WhichOneof("message"))
+    return seen
+
+
 async def test_hubs_of_an_agent_are_recorded_and_it_is_asked_to_move_until_it_has_gone(stage: RpcStage) -> None:
     credential = await judged(stage)
     await stage.store.run(lambda tx: tx.facts.set(actions.HUB_ID, str(HUB)))
@@ -305,17 +316,16 @@ async def test_hubs_of_an_agent_are_recorded_and_it_is_asked_to_move_until_it_ha
 
     await stage.store.run(actions.order_move, EDGE, "there", ADMIN)
     assert (await stream.expect("drain")).target_hub_id == OTHER
+    # It is asked once per order, and again when the hub is ready again.
+    assert await kinds_before_ack(stream, 2, wire.Hub.STATE_READY) == []
+    assert await kinds_before_ack(stream, 3, wire.Hub.STATE_UNREACHABLE, wire.Hub.STATE_READY) == ["drain"]
     await stream.close()
     again = await Stream.open(stage, credential, epoch=EPOCH, hubs=listing())
     assert (await again.expect("drain")).target_hub_id == OTHER
     await farewell(again)
     assert reported.move_to(await stage.cluster("edge1")) == ""
     back = await Stream.open(stage, credential, epoch=EPOCH + 2, hubs=listing())
-    await back.send(status=wire.StatusReport(sequence=1))
-    seen: list[str | None] = []
-    while "report_ack" not in seen and isinstance(message := await back.call.read(), wire.HubMessage):
-        seen.append(message.WhichOneof("message"))
-    assert seen == ["welcome", "desired", "report_ack"]
+    assert await kinds_before_ack(back, 1) == ["welcome", "desired"]
 
 
 async def test_rebuilt_cluster_takes_its_name_with_an_operators_consent_and_the_old_one_loses_it(stage: RpcStage) -> None:

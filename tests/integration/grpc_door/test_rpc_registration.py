@@ -77,7 +77,7 @@ async def test_request_is_followed_from_pending_to_issued_and_renewed(stage: Rpc
     key = pki.generate_key()
     stub = stage.stub(await stage.bootstrap("edge1"))
     hub = await stub.GetHub(GET_HUB)
-    assert (hub.hub_id, hub.trust_bundle) == (stage.parts.hub.hub_id, stage.issuer.trust_bundle)
+    assert (hub.hub_id, hub.trust_bundle) == (stage.parts.hub_id, stage.issuer.trust_bundle)
     assert hub.HasField("hub_time")
 
     await stage.join(stub, "edge1")

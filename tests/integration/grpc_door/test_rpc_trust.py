@@ -66,8 +66,7 @@ def own(stage: RpcStage) -> frozenset[str]:
 
 
 def trusting_of(stage: RpcStage) -> TrustBundlePush:
-    assert stage.parts.trusting is not None
-    return stage.parts.trusting
+    return stage.parts.trust_push
 
 
 async def test_trust_of_an_agent_is_recorded_once(stage: RpcStage) -> None:

@@ -331,16 +331,16 @@ def test_only_news_of_accepted_clusters_is_written_beside_the_status(store: Inli
 
 async def test_a_clock_that_goes_as_before_is_told_once_in_a_session_and_anew_in_the_next(accepted: InlineStore) -> None:
     clocks = Clocks(accepted, NONE)
-    clocks.told(EDGE, 2 * GRACE)
+    clocks.note(EDGE, 2 * GRACE)
     await clocks.write()
     accepted.transact(service.set_condition, EDGE, clocksync.SYNCED, "test")
-    clocks.told(EDGE, 2 * GRACE + SAME - MICRO, again=True)
+    clocks.note(EDGE, 2 * GRACE + SAME - MICRO, again=True)
     await clocks.write()
     assert shown(accepted) == SYNCED, "nothing was written"
-    clocks.told(EDGE, 2 * GRACE)
+    clocks.note(EDGE, 2 * GRACE)
     await clocks.write()
     assert shown(accepted) == OUT
-    clocks.told(EDGE, NONE, again=True)
+    clocks.note(EDGE, NONE, again=True)
     await clocks.write()
     assert shown(accepted) == SYNCED
 
@@ -348,7 +348,7 @@ async def test_a_clock_that_goes_as_before_is_told_once_in_a_session_and_anew_in
 async def test_what_cannot_be_written_now_is_written_later(accepted: InlineStore) -> None:
     clocks = Clocks(accepted, NONE)
     accepted.failure = UnavailableError("away")
-    clocks.told(EDGE, 2 * GRACE)
+    clocks.note(EDGE, 2 * GRACE)
     await clocks.write()
     accepted.failure = None
     assert shown(accepted) is None

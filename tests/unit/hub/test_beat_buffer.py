@@ -179,14 +179,14 @@ async def test_silence_that_is_noticed_after_a_beat_was_stored_ends_with_that_be
     await world.beats.flush()
     assert world.acks.seen == [(1, False)]
     world.clock.advance(GRACE)
-    world.beats.hold_again(C1, heard)
+    world.beats.hold_again(heard)
     await world.beats.flush()
     assert (world.status(C1), world.acks.seen[-1]) == (UNKNOWN, (1, False)), "the beat is older than the grace"
     heard = world.beats.hold(C1, 2, world.acks, available=True)
     await world.beats.flush()
     world.set(C1, rules.SILENT)
     world.clock.advance(3 * SECOND)
-    world.beats.hold_again(C1, heard)
+    world.beats.hold_again(heard)
     await world.beats.flush()
     assert (world.status(C1), world.acks.seen[-1]) == (TRUE, (2, True))
     assert world.store.state.beats[C1].at == world.clock.now() - 3 * SECOND, "as old as it is"
@@ -194,7 +194,7 @@ async def test_silence_that_is_noticed_after_a_beat_was_stored_ends_with_that_be
     heard = world.beats.hold(C1, 3, world.acks, available=True)
     world.clock.advance(SECOND)
     world.beats.hold(C1, 4, world.acks, available=False)
-    world.beats.hold_again(C1, heard)
+    world.beats.hold_again(heard)
     await world.beats.flush()
     assert (world.status(C1), world.acks.seen[-1]) == ("False", (4, True))
 

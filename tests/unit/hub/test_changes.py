@@ -209,15 +209,15 @@ async def test_change_that_is_old_deleted_or_in_doubt_is_not_recent(store: Inlin
             newcomer.approve(name)
             seen = await told(before)
     assert seen is not None
-    feed._wake(replace(seen, revision=seen.revision + 1, type=ChangeType.DELETED))
+    await feed._take([replace(seen, revision=seen.revision + 1, type=ChangeType.DELETED)])
     with feed.followed(name) as gone:
         assert gone.take() is None
-    feed._wake(replace(seen, revision=seen.revision + 2))
-    feed._wake_all()
+    await feed._take([replace(seen, revision=seen.revision + 2)])
+    await feed._sync()
     with feed.followed(name) as in_doubt:
         assert in_doubt.take() is None
     for number in range(REMEMBERED + 1):
-        feed._wake(replace(seen, revision=seen.revision + 3 + number, key=Key("", f"request-{number}")))
+        await feed._take([replace(seen, revision=seen.revision + 3 + number, key=Key("", f"request-{number}"))])
     with feed.followed("request-0") as oldest, feed.followed("request-1") as next_one:
         assert oldest.take() is None
         assert next_one.take() is not None

@@ -10,7 +10,6 @@ from hub.api.managedclusters.agent_annotations import AgentHubState, ReportedHub
 from hub.api.managedclusters.availability import Departure
 from hub.api.managedclusters.cluster import StatusReport
 from hub.api.revocations import RevocationTarget
-from hub.grpc_door.session.orders import Moving
 from hub.registry import owners, revocations as revocation
 from hub.registry.hubreplicas import service as replicas
 from hub.registry.hubreplicas.service import Opened
@@ -20,7 +19,6 @@ from hub.registry.owners import StandbyStatus
 from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError, InvalidError, NotFoundError, StaleEpochError
 from machinery.identity import AgentId, ClusterName, HubId
 from machinery.runtime.clock import ManualClock
-from machinery.wire.session.v1 import session_pb2 as wire
 from tests.checks import check_refusal, check_refusals
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer
@@ -208,29 +206,6 @@ def test_what_an_agent_lists_is_bounded_and_fit_to_be_shown() -> None:
     assert [hub["id"] for hub in kept] == [f"h{n}" for n in range(reported.MAX_HUBS)]
     spoilt = ("{", "7", '["a", 1]', '{"a": 1}')
     assert [reported.hubs_of(reported.with_hubs({}, annotation)) for annotation in spoilt] == [[]] * 4
-
-
-def test_an_agent_is_asked_once_per_order_and_again_when_the_hub_is_ready_again() -> None:
-    sent: list[wire.HubMessage] = []
-    moving = Moving(sent.append)
-
-    def listed(state: wire.Hub.State.ValueType) -> None:
-        moving.listed(wire.Hubs(hubs=[wire.Hub(hub_id="b", state=state)]))
-
-    moving.wanted("b")
-    assert sent == []  # an agent that lists no hubs would take it for an ordinary drain
-    listed(wire.Hub.STATE_UNREACHABLE)
-    assert sent == []
-    for _ in range(2):
-        listed(wire.Hub.STATE_READY)
-        moving.wanted("b")
-    assert [message.drain.target_hub_id for message in sent] == ["b"]
-    listed(wire.Hub.STATE_UNREACHABLE)
-    listed(wire.Hub.STATE_READY)
-    assert len(sent) == 2
-    moving.wanted("")
-    moving.wanted("b")
-    assert len(sent) == 3
 
 
 def test_epoch_too_far_ahead_is_refused_and_a_stored_one_is_lowered(accepted: InlineStore, clock: ManualClock) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
@@ -319,30 +320,18 @@ def test_acknowledgements_come_in_time_for_every_lease_and_patience() -> None:
             assert SILENCE <= patience(between) <= PATIENCE, interval
 
 
-class _Noted(Deferred):
-    def __init__(self, due: list[float]) -> None:
-        super().__init__()
-        self._noted = due
-
-    def call_at(self, when: float, tell: Callable[[], None]) -> None:
-        del tell
-        self._noted.append(when)
-
-
 def acknowledged(intervals: list[float]) -> float:
     """Seconds between two acknowledgements in a session whose interval took these values."""
-    sessions, deferred = [0.0], list[float]()
-    tempo = BeatRate(seconds(2), 1, lambda: int(sessions[0]))
-    subject = Acknowledgements(tempo, _Noted(deferred), lambda: 0.0, lambda: None)
-    subject.begin(PATIENCE)
+    sessions = [0.0]
+    subject = Acknowledgements(BeatRate(seconds(2), 1, lambda: int(sessions[0])), PATIENCE)
     for interval in intervals:
         sessions[0] = interval
-        subject.lease(seconds(60))
+        subject.set_lease(seconds(60))
         assert subject.interval == seconds(interval)
-    subject.stored(1, at_once=True)
-    assert subject.due_ack() is not None
-    subject.stored(2, at_once=False)
-    (due,) = deferred
+    subject.stored(1)
+    assert subject.due_ack(0.0) is not None
+    due = subject.stored(2)
+    assert due is not None
     return due
 
 
@@ -360,7 +349,9 @@ async def test_calls_due_within_a_tick_share_a_timer(monkeypatch: pytest.MonkeyP
     called: list[int] = []
     for number in range(1000):
         deferred.call_at(3 * ACK_TICK - number / 1e6, lambda number=number: called.append(number))  # type: ignore[misc]
-    deferred.call_at(3 * ACK_TICK + 0.001, lambda: called.append(-1))
+    once = partial(called.append, -1)
+    for _ in range(2):
+        deferred.call_at(3 * ACK_TICK + 0.001, once)
     assert [when for when, _, _ in timers] == [3 * ACK_TICK, 4 * ACK_TICK]
     for _, call, tick in timers:
         call(tick)

@@ -110,7 +110,7 @@ def presence(store: InlineStore, clock: ManualClock) -> Case:
 def clocks(store: InlineStore, _clock: ManualClock) -> Case:
     subject = Clocks(store, timedelta())
     told = "what agents' clocks say cannot be written down"
-    return Case(subject.run(), told, wanted=lambda: subject.told(EDGE, timedelta()))
+    return Case(subject.run(), told, wanted=lambda: subject.note(EDGE, timedelta()))
 
 
 def beats(store: InlineStore, clock: ManualClock) -> Case:
