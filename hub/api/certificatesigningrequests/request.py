@@ -232,6 +232,15 @@ def labelled(request: Document, cluster: ClusterName) -> dict[str, Any]:
     return doc.with_metadata(request, labels={**doc.labels(request), CLUSTER_LABEL: cluster})
 
 
+def with_requester(request: Document, requester: Requester) -> dict[str, Any]:
+    """A new request: without status, with the requester's identity in the spec."""
+    extra = {name: list(values) for name, values in requester.extra.items()}
+    identity = {"username": requester.user, "uid": requester.uid, "groups": list(requester.groups), "extra": extra}
+    spec = {name: value for name, value in doc.mapping(request, "spec").items() if name not in identity}
+    given = {name: value for name, value in identity.items() if value or name == "groups"}
+    return {**request, "spec": {**spec, **given}, "status": {}}
+
+
 def counted_with(request: Document) -> tuple[str, bool]:
     """Key under which undecided requests are counted: the requester, and whether it is for an add-on."""
     return str(doc.mapping(request, "spec").get("username") or ""), ADDON_LABEL in doc.labels(request)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from hub.api.certificatesigningrequests import admission, request as rules
+from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import (
     APPROVED,
     DENIED,
@@ -31,20 +31,18 @@ RESOURCE = "certificatesigningrequests.certificates.k8s.io"
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, requester: Requester) -> Written:
-    """Write from the Kubernetes API: the requester's identity is set by the hub, spec and decisions are final.
+    """Write from the Kubernetes API, validated by `machinery.apiserver.kinds.certificates`. The hub sets the requester.
 
     With a bootstrap credential only agents of clusters that it admits can be requested. Raises InvalidError, ForbiddenError,
     AlreadyExistsError, ConflictError, TooManyRequestsError.
     """
     if old is None:
-        document = admission.created(new, requester)
-        pki.parse_request(rules.pem(document))
-        if (cluster := _cluster_of_requester(tx, document)) is not None:
-            document = rules.labelled(document, cluster)
-            check_room(document, of_cluster(tx, cluster))
-    else:
-        document = admission.updated(new, old.document, tx.now)
-    return write(tx, REQUESTS, document, old, requester.user)
+        new = rules.with_requester(new, requester)
+        pki.parse_request(rules.pem(new))
+        if (cluster := _cluster_of_requester(tx, new)) is not None:
+            new = rules.labelled(new, cluster)
+            check_room(new, of_cluster(tx, cluster))
+    return write(tx, REQUESTS, new, old, requester.user)
 
 
 def _cluster_of_requester(tx: Transaction, document: dict[str, Any]) -> ClusterName | None:

@@ -295,6 +295,10 @@ def test_request_that_breaks_a_rule_is_refused_by_its_field() -> None:
         ({"request": encoded(PEM.replace(b"\nMI", b"\nMX"))}, "spec.request"),
         ({"request": encoded(PEM + PEM)}, "spec.request"),
         ({"signerName": None}, "spec.signerName"),
+        ({"signerName": "nosignature"}, "spec.signerName"),
+        ({"usages": []}, "spec.usages"),
+        ({"usages": ["fly", "client auth"]}, "spec.usages[0]"),
+        ({"expirationSeconds": 10}, "spec.expirationSeconds"),
         ({"signerName": "kubernetes.io/legacy-unknown"}, "spec.signerName"),
         ({"usages": ["client auth", "client auth"]}, "spec.usages[1]"),
     ]
@@ -318,6 +322,9 @@ def test_decision_is_final_and_carries_its_times() -> None:
     assert again["status"]["conditions"][0]["lastUpdateTime"] == "2026-01-01T00:01:00Z"
     denied = stored(conditions=[DENIED])
     assert broken("approval", denied, conditions=[DENIED, APPROVED]) == [("FieldValueInvalid", "status.conditions")]
+    approved = stored(conditions=[APPROVED])
+    for conditions in ([DENIED], [], None):
+        assert broken("approval", approved, conditions=conditions) == [("FieldValueForbidden", "status.conditions")]
     told = broken("approval", stored(), conditions=[{**APPROVED, "status": "False"}])
     assert told == [("FieldValueNotSupported", "status.conditions[0].status")]
 
@@ -328,6 +335,8 @@ def test_server_sets_the_requester_and_each_subresource_writes_only_its_own_part
     assert found == {"username": "alice", "uid": "u1", "groups": ["team"], "extra": None}
     new = csr_write().created({**request(), "status": {"conditions": [APPROVED], "certificate": encoded(PEM)}})
     assert new["status"] == {}
+    old = stored()
+    assert csr_write().changed({**old, "spec": {**old["spec"], "usages": ["any"], "username": "bob"}}, old) is old
 
     after = changed("status", stored(), conditions=[APPROVED, {"type": "Failed", "status": "True"}])
     assert [condition["type"] for condition in after["status"]["conditions"]] == ["Failed"]
