@@ -28,12 +28,12 @@ from hub.https_door.callers.authentication import (
     takes_no_part,
 )
 from hub.https_door.callers.authorization import HubAuthorizer, OwnRoles, named_actor
-from hub.https_door.groups import groups_of, roles_in, with_lease, with_others
-from hub.https_door.storage.admission import HubAdmission, JoinLabels, JoinLabelStorage
+from hub.https_door.groups import groups_of
+from hub.https_door.storage.admission import HubAdmission
 from hub.https_door.storage.events import EventStorage
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.leases import LeaseStorage
-from hub.https_door.storage.past import PastObjects
+from hub.https_door.storage.past import with_past
 from hub.https_door.storage.storage import ServiceStorage
 from hub.ports import Issuer, Store
 from hub.registry import namespaces
@@ -43,19 +43,19 @@ from hub.registry.clusterroles import reconcile
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.authn.chain import TokenAuthenticator, TokenChecks
 from machinery.apiserver.authn.impersonation import Impersonation
-from machinery.apiserver.authz.escalation import rbac_storage
+from machinery.apiserver.authz.escalation import EscalationCheck, wait_until_seen
 from machinery.apiserver.http.connections import ConnectionBounds
 from machinery.apiserver.http.draining import Draining
 from machinery.apiserver.http.filters import Filters, Incoming, Inner
 from machinery.apiserver.http.health import HealthCheck
 from machinery.apiserver.http.listener import DEFAULT_BOUNDS, Listening, serve
 from machinery.apiserver.http.loopback import Loopback, LoopbackAuthenticator
+from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
 from machinery.apiserver.kinds.reviews import Reviewer, access_reviews
 from machinery.apiserver.resource import Resource
 from machinery.apiserver.routes import Scrape
 from machinery.apiserver.server import ApiServer, NamespaceLookup, Page, RequestBounds
-from machinery.apiserver.storage import GroupResource
-from machinery.apiserver.storages.layers import Admit, AdmittedStorage
+from machinery.apiserver.storage import Admit
 from machinery.lifecycle.server import Door
 from machinery.lifecycle.startup import listening_failed
 from machinery.meta.urls import AllowedUrls
@@ -151,29 +151,34 @@ def build_door(
     authorizer: Reviewer = HubAuthorizer(store, rbac, standings, own)
     for external in external_authenticators:
         authorizer = external.authorizer(authorizer)
-    permissions = (*roles_in(rbac_storage(objects, rbac, roles)), *access_reviews(authorizer, named_actor))
-    grounds = Dependencies(store, objects, feed, clock)
     entrance = AuthenticatorChain(
-        grounds,
+        Dependencies(store, objects, feed, clock),
         issuer_of(address.hub_id, token_keys),
         identify,
         revocations,
         external_authenticators,
         token_checks=token_checks,
     )
-    admission = HubAdmission(rbac.decide, own, attests=attests)
-    added_resources = [make(entrance.accounts, admission) for make in api_resources]
     standings.end_with(entrance.presence.end_under)
-    leases, events = LeaseStorage(store, feed, objects, clock, clock_skew_limit), EventStorage(store, feed, group_suffix, clock)
-    groups = groups_of(store, group_suffix, AdmittedStorage(credentials, admission), leases, events)
+    admission = HubAdmission(rbac.decide, own, attests=attests, join_labels=join_labels)
+    escalation, seen = EscalationCheck(rbac), wait_until_seen(roles)
+    groups = groups_of(
+        store,
+        group_suffix,
+        credentials,
+        LeaseStorage(store, feed, objects, clock, clock_skew_limit),
+        EventStorage(store, feed, group_suffix, clock),
+        *entrance.resources,
+        *(replace(resource, admit=escalation, written=seen) for resource in ROLES_AND_BINDINGS),
+        *access_reviews(authorizer, named_actor),
+        *(make(entrance.accounts, admission) for make in api_resources),
+        *others,
+        admit=admission,
+        lease_duration=default_lease_duration,
+    )
     server = ApiServer(
-        PastObjects(store, group_suffix).remembered(
-            with_others(
-                with_lease(groups, default_lease_duration), *entrance.resources, *permissions, *added_resources, *others
-            ),
-            clock,
-        ),
-        JoinLabelStorage(objects, admission, JoinLabels(GroupResource(own.clusters, "managedclusters"), join_labels)),
+        with_past(groups, store, group_suffix, clock),
+        objects,
         authenticator=entrance.authenticator if loopback is None else LoopbackAuthenticator(loopback, entrance.authenticator),
         authorizer=authorizer,
         clock=clock,

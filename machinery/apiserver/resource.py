@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from machinery.apiserver.storage import Actor, GroupResource, Past, Storage
+from machinery.apiserver.storage import Actor, Admit, GroupResource, Storage
 from machinery.durations import human_duration
 from machinery.errors import Cause
 from machinery.meta.managedfields.structure import LEAF, FieldForm, Structure, keyed_lists, structure
@@ -45,6 +45,11 @@ Counts = Callable[[str, Query], Awaitable[tuple[Sequence[str], Groups, int]]]
 
 "" counts all objects. Raises BadRequestError.
 """
+
+Past = Callable[[datetime | int], Awaitable[tuple[Storage, datetime]]]
+"""Returns the storage as of an instant or a revision, and the instant. Raises ExpiredError if that is no longer kept."""
+
+Written = Callable[[GroupResource, int], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +196,10 @@ class Resource:
     storage: Storage | None = None
     """Storage of the objects, if not the server's."""
     past: Past | None = None
-    """Storage for reads with `at`; None: no past revisions are kept."""
+    """For reads with `at`; None: no past revisions are kept."""
+    admit: Admit | None = None
+    written: Written | None = None
+    """Awaited with the revision of each write before the response."""
     answers: Answers | None = None
     """Computes the response to a create of a kind that is never stored. `verbs` is ("create",), with `list` if there is a
     `storage`, whose list is empty."""

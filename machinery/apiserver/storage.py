@@ -9,9 +9,9 @@ are integers that increase over all resources of one storage.
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Protocol
 
+from machinery.errors import MethodNotAllowedError
 from machinery.meta.objects import Document, Key, Page, Query, StoredObject, WatchEvent
 
 
@@ -45,8 +45,26 @@ transaction, may run again, does no I/O, and raises a MusterError to refuse. The
 and `creationTimestamp` and overrides the returned values."""
 
 
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A create (no `old`) or update before it happens. Deletes are not checked."""
+
+    resource: GroupResource
+    key: Key
+    new: Document
+    old: Document | None
+    actor: Actor
+
+
+Admit = Callable[[Admission], Document]
+"""Returns the object to store. Raises a MusterError to refuse. Runs with the UpdateFunc, possibly on a thread; does no I/O."""
+
+
 class Storage(Protocol):
-    """Objects of several resources under one revision. All methods raise errors of `machinery.errors`."""
+    """Objects of several resources under one revision. All methods raise errors of `machinery.errors`.
+
+    A storage without `create`, `update` or `watch` refuses them with MethodNotAllowedError.
+    """
 
     @property
     def portion(self) -> int | None:
@@ -63,6 +81,8 @@ class Storage(Protocol):
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
     ) -> StoredObject:
         """Store a new object with uid, creationTimestamp and resourceVersion. Raises AlreadyExistsError."""
+        del key, document, actor, dry_run
+        raise MethodNotAllowedError(f"{resource} cannot be written")
 
     async def update(
         self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
@@ -71,6 +91,8 @@ class Storage(Protocol):
 
         Raises NotFoundError.
         """
+        del key, change, actor, dry_run
+        raise MethodNotAllowedError(f"{resource} cannot be written")
 
     def watch(
         self, resource: GroupResource, query: Query, *, after: int
@@ -79,30 +101,11 @@ class Storage(Protocol):
 
         Entering raises ExpiredError when `after` is compacted; the iterator raises it for a watcher that is too slow.
         """
+        del query, after
+        raise MethodNotAllowedError(f"{resource} cannot be watched")
 
     async def revision(self) -> int:
         """Newest visible revision."""
 
     async def wait_for(self, revision: int) -> None:
         """Wait until `revision` is visible. The caller bounds the wait."""
-
-
-@dataclass(frozen=True, slots=True)
-class PastRevision:
-    """A past revision and the instant at which it was the newest."""
-
-    revision: int
-    moment: datetime
-
-
-class Past(Protocol):
-    """Earlier states of some resources. All methods raise ExpiredError for states that are no longer kept."""
-
-    async def place(self, asked: datetime | int) -> PastRevision:
-        """Newest revision at an instant, or the instant of a revision."""
-
-    async def get_at(self, resource: GroupResource, key: Key, at: int) -> StoredObject:
-        """Object as of that revision. Raises NotFoundError."""
-
-    async def list_at(self, resource: GroupResource, query: Query) -> Page:
-        """Page as of the revision `query.at`."""

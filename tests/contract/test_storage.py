@@ -1,4 +1,4 @@
-"""What every Storage behind the generic API server promises: in memory, behind an admission, and over the hub's services."""
+"""What every Storage behind the generic API server promises: in memory, and over the hub's services."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -13,7 +13,6 @@ import pytest
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.storage import ServiceStorage
 from machinery.apiserver.storage import Actor, GroupResource, Storage
-from machinery.apiserver.storages.layers import AdmittedStorage
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import AlreadyExistsError, ConflictError, NotFoundError
 from machinery.meta.objects import Document, Key, Query, StoredObject, WatchEvent
@@ -29,13 +28,10 @@ QUIET = timedelta(milliseconds=50)
 EAST = Key("", "east")
 
 
-@pytest.fixture(params=["memory", "admitted", "services"])
+@pytest.fixture(params=["memory", "services"])
 async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Storage]:
     if request.param == "memory":
         yield MemoryStorage(bookmark_every=QUIET)
-        return
-    if request.param == "admitted":
-        yield AdmittedStorage(MemoryStorage(bookmark_every=QUIET), lambda _write: None)
         return
     async with sqlite_database(tmp_path).opened(None) as store:
         feed = ChangeFeed(store)

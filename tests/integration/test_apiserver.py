@@ -22,10 +22,10 @@ from machinery.apiserver.http.responses import LONG, PIECE
 from machinery.apiserver.kinds.core import CONFIG_MAP, COORDINATION, NAMESPACE
 from machinery.apiserver.resource import ApiGroup, Column, Resource, ServedVersion, TableRow, selectable_fields
 from machinery.apiserver.server import ApiServer, RequestBounds
-from machinery.apiserver.storage import Actor, GroupResource, Storage
+from machinery.apiserver.storage import Actor, Admission, GroupResource, Storage
 from machinery.apiserver.storages.memory import MemoryStorage
-from machinery.errors import UnavailableError
-from machinery.meta.objects import Key, Query, WatchEvent
+from machinery.errors import ForbiddenError, UnavailableError
+from machinery.meta.objects import Document, Key, Query, WatchEvent
 from machinery.runtime.clock import SystemClock
 from tests.fakes.open_access import AllowEverything, EveryoneIsAdmin
 from tests.fakes.stage import until
@@ -347,6 +347,48 @@ async def test_table_cells_can_come_from_beside_the_documents() -> None:
 
     assert [row["cells"] for row in table["rows"]] == [["a", 5], ["b", None]]
     assert asked == [["a", "b"]], "one look-up per table"
+
+
+async def test_admission_sees_every_write_and_refused_writes_change_nothing() -> None:
+    asked: list[tuple[int | None, int]] = []
+    told: list[int] = []
+
+    def admit(write: Admission) -> Document:
+        size = write.new["spec"]["size"]
+        asked.append((write.old["spec"]["size"] if write.old else None, size))
+        if size == 9:
+            raise ForbiddenError("not nine")
+        return {**write.new, "spec": {"size": size + 1}} if write.old is None else write.new
+
+    async def written(resource: GroupResource, revision: int) -> None:
+        assert resource == THING.key
+        told.append(revision)
+
+    groups = (ApiGroup("example.com", (replace(THING, admit=admit, written=written, unconditional_update=True),)),)
+    async with running(groups=groups) as client:
+
+        async def write(method: str, size: int, query: str = "") -> int:
+            path = f"{THINGS}/a" if method == "PUT" else THINGS
+            return (await client(method, path + query, thing("a", size=size), Content_Type="application/json"))[0]
+
+        assert await write("POST", 9) == 403
+        assert await write("POST", 9, "?dryRun=All") == 403
+        assert (await client("GET", f"{THINGS}/a"))[0] == 404
+        assert await write("POST", 1, "?dryRun=All") == 201
+        assert told == []
+        asked.clear()
+        assert [await write("POST", 1), await write("PUT", 9), await write("PUT", 3), await write("PUT", 3)] == [
+            201,
+            403,
+            200,
+            200,
+        ]
+        assert (await client("GET", f"{THINGS}/a"))[1]["spec"] == {"size": 3}
+        assert (await client("DELETE", f"{THINGS}/a"))[0] == 200
+
+    assert asked == [(None, 1), (2, 9), (2, 3)], "neither what changes nothing nor a deletion"
+    assert told == sorted(told)
+    assert len(set(told)) == 3
 
 
 async def test_discovery_is_not_sent_twice_and_the_audit_id_of_the_caller_is_kept(client: Client) -> None:

@@ -12,7 +12,7 @@ from machinery.apiserver.authn.chain import TokenAuthenticator
 from machinery.apiserver.authn.issuer_keys import HttpsDocuments
 from machinery.apiserver.http.limits import Rates
 from machinery.apiserver.resource import Resource
-from machinery.apiserver.storages.layers import Admit
+from machinery.apiserver.storage import Admit
 
 
 async def install(core: HubCore) -> None:

@@ -28,8 +28,7 @@ from hub.registry.generic.schemas import MOMENT, TEXT, Schema, described, record
 from machinery import pki
 from machinery.apiserver.http.limits import Rates, origin
 from machinery.apiserver.resource import Answers, Question, Resource
-from machinery.apiserver.storage import GroupResource
-from machinery.apiserver.storages.layers import Admission, Admit
+from machinery.apiserver.storage import Admission, Admit, GroupResource
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import (
     Cause,

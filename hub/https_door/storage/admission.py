@@ -21,7 +21,6 @@ credential that is bound to one
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from hub.access.rights import caller_record_of
@@ -35,11 +34,10 @@ from hub.api.managedclusters.duplicates import given_to, is_rebuilt
 from hub.api.managedclustersets import DEFAULT, LABEL
 from hub.api.meta import document as doc
 from machinery.apiserver.access import Attributes, Decision
-from machinery.apiserver.storage import Actor, GroupResource, Storage
-from machinery.apiserver.storages.layers import Admission, Admit, AdmittedStorage
+from machinery.apiserver.storage import Actor, Admission
 from machinery.errors import ErrorSubject, ForbiddenError
 from machinery.identity import CLUSTER_LABEL, SIGNER, parse_bootstrap_user
-from machinery.meta.objects import Document, Key, StoredObject
+from machinery.meta.objects import Document
 
 DECISIONS = ("Approved", "Denied")
 
@@ -49,12 +47,14 @@ Decide = Callable[[Actor, Attributes], Decision]
 class HubAdmission:
     """Admission for the kinds with such rules; other kinds pass.
 
-    `attests`: first registrations must be attested, which this door does not support.
+    `attests`: first registrations must be attested, which this door does not support. `join_labels`: keys of labels that a
+    bootstrap credential may give to its new cluster, or prefix/* for all keys with a prefix; others are removed.
     """
 
-    def __init__(self, decide: Decide, groups: Groups, *, attests: bool = False) -> None:
+    def __init__(self, decide: Decide, groups: Groups, *, attests: bool = False, join_labels: tuple[str, ...] = ()) -> None:
         self._decide = decide
         self._attests = attests
+        self._join_labels = join_labels
         self._groups = groups
         self._rules: Mapping[tuple[str, str], Callable[[Admission], None]] = {
             (groups.clusters, "managedclusters"): self._cluster,
@@ -67,13 +67,17 @@ class HubAdmission:
             (groups.login, "webhookauthenticators"): self._authenticator,
         }
 
-    def __call__(self, write: Admission) -> None:
+    def __call__(self, write: Admission) -> Document:
         """Raises ForbiddenError."""
         if _is_agents(write):
             _check_holds(write)
         rule = self._rules.get((write.resource.group, write.resource.resource))
         if rule is not None:
             rule(write)
+        labels, is_join = doc.labels(write.new), write.old is None and parse_bootstrap_user(write.actor.user) is not None
+        if rule != self._cluster or not is_join or not labels:
+            return write.new
+        return doc.with_metadata(write.new, labels=permitted_join_labels(labels, self._join_labels))
 
     def _cluster(self, write: Admission) -> None:
         if write.old is None:
@@ -211,29 +215,3 @@ def _refuse(write: Admission, why: str) -> NoReturn:
     resource, name = write.resource, write.key.name
     subject = ErrorSubject(name=name, group=resource.group, kind=resource.resource)
     raise ForbiddenError(f'{resource} "{name}" is forbidden: {why}', subject=subject)
-
-
-@dataclass(frozen=True, slots=True)
-class JoinLabels:
-    """`listed`: keys, or prefix/* for all keys with a prefix. `clusters`: the resource to which it applies."""
-
-    clusters: GroupResource
-    listed: tuple[str, ...] = ()
-
-
-class JoinLabelStorage(AdmittedStorage):
-    """Removes labels that are not listed from clusters that a bootstrap credential creates."""
-
-    def __init__(self, inner: Storage, admit: Admit, labels: JoinLabels) -> None:
-        super().__init__(inner, admit)
-        self._judge = admit
-        self._labels = labels
-
-    async def create(
-        self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
-    ) -> StoredObject:
-        is_newcomer = resource == self._labels.clusters and parse_bootstrap_user(actor.user) is not None
-        if is_newcomer and doc.labels(document):
-            self._judge(Admission(resource, key, document, None, actor))  # forbidden labels are refused, not removed
-            document = doc.with_metadata(document, labels=permitted_join_labels(doc.labels(document), self._labels.listed))
-        return await super().create(resource, key, document, actor, dry_run=dry_run)

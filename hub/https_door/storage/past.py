@@ -14,6 +14,7 @@ from typing import Any
 
 from hub.api.meta.change import Change, Kind
 from hub.api.objects.history import has_history
+from hub.https_door.storage.storage import find
 from hub.ports import Store, Transaction
 from hub.registry.generic.definition import WritePath
 from hub.registry.generic.schemas import MOMENT, OPEN, TEXT, Schema, described, listing, record
@@ -21,7 +22,7 @@ from hub.registry.generic.virtual import not_found
 from hub.registry.kinds import write_paths
 from machinery.apiserver.read.past import parse_at
 from machinery.apiserver.resource import ApiGroup, Resource, Subresource
-from machinery.apiserver.storage import GroupResource, Past, PastRevision
+from machinery.apiserver.storage import GroupResource, Storage
 from machinery.errors import BadRequestError
 from machinery.meta.differences import differences
 from machinery.meta.objects import ChangeType, Document, Key, Page, Query, StoredObject
@@ -29,48 +30,54 @@ from machinery.meta.timestamps import format_micro_time, format_time
 from machinery.runtime.clock import Clock
 
 
-class PastObjects(Past):
-    """Past revisions of objects, from the change log."""
+class PastStorage(Storage):
+    """The objects as of one revision, from the change log."""
 
-    def __init__(self, store: Store, group_suffix: str) -> None:
+    def __init__(self, store: Store, paths: Mapping[GroupResource, WritePath], revision: int) -> None:
         self._store = store
-        self._suffix = group_suffix
-        self._paths = {resource: path for resource, path in write_paths(group_suffix).items() if has_history(path.kind)}
+        self._paths = paths
+        self._revision = revision
 
-    async def place(self, asked: datetime | int) -> PastRevision:
-        return await self._store.read(_place, asked)
+    async def get(self, resource: GroupResource, key: Key) -> StoredObject:
+        return await self._store.read(_get, self._paths[resource].kind, resource, key, self._revision)
 
-    async def get_at(self, resource: GroupResource, key: Key, at: int) -> StoredObject:
-        return await self._store.read(_get, self._paths[resource], resource, key, at)
+    async def list(self, resource: GroupResource, query: Query) -> Page:
+        """`query.at` is the revision of the first page, from a continue token."""
+        at = self._revision if query.at is None else query.at
+        return await self._store.read(find, self._paths[resource].kind, replace(query, at=at, past=True))
 
-    async def list_at(self, resource: GroupResource, query: Query) -> Page:
-        return await self._store.read(_find, self._paths[resource], query)
+    async def revision(self) -> int:
+        return self._revision
 
-    def remembered(self, groups: Iterable[ApiGroup], clock: Clock) -> list[ApiGroup]:
-        """Adds reads of the past to resources that the log keeps, and the subresource `history` to custom resources."""
-        return [replace(group, resources=tuple(self._remembered(each, clock) for each in group.resources)) for group in groups]
+    async def wait_for(self, revision: int) -> None:
+        """A past revision is always visible."""
 
-    def _remembered(self, resource: Resource, clock: Clock) -> Resource:
-        path = self._paths.get(resource.key)
-        if path is None:
+
+def with_past(groups: Iterable[ApiGroup], store: Store, group_suffix: str, clock: Clock) -> list[ApiGroup]:
+    """Adds reads of the past to resources that the log keeps, and the subresource `history` to custom resources."""
+    paths = {resource: path for resource, path in write_paths(group_suffix).items() if has_history(path.kind)}
+
+    async def past(asked: datetime | int) -> tuple[Storage, datetime]:
+        revision, moment = await store.read(_place, asked)
+        return PastStorage(store, paths, revision), moment
+
+    def readable(resource: Resource) -> Resource:
+        if resource.key not in paths:
             return resource
-        told = (object_history(self._store, clock, self._suffix, path.kind),) if resource.custom else ()
-        return replace(resource, past=self, subresources=(*resource.subresources, *told))
+        history = (object_history(store, clock, group_suffix, paths[resource.key].kind),) if resource.custom else ()
+        return replace(resource, past=past, subresources=(*resource.subresources, *history))
+
+    return [replace(group, resources=tuple(map(readable, group.resources))) for group in groups]
 
 
-def _place(tx: Transaction, asked: datetime | int) -> PastRevision:
+def _place(tx: Transaction, asked: datetime | int) -> tuple[int, datetime]:
     if isinstance(asked, datetime):
-        return PastRevision(tx.changes.position(asked), asked)
-    return PastRevision(asked, tx.changes.instant(asked) or tx.now)
+        return tx.changes.position(asked), asked
+    return asked, tx.changes.instant(asked) or tx.now
 
 
-def _get(tx: Transaction, path: WritePath, resource: GroupResource, key: Key, at: int) -> StoredObject:
-    found = tx.changes.one_at(path.kind, key, at)
-    return found or not_found(resource, key)
-
-
-def _find(tx: Transaction, path: WritePath, query: Query) -> Page:
-    return tx.objects.find(path.kind, query)
+def _get(tx: Transaction, kind: Kind, resource: GroupResource, key: Key, at: int) -> StoredObject:
+    return tx.changes.one_at(kind, key, at) or not_found(resource, key)
 
 
 MOST, USUAL = 500, 100

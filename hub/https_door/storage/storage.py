@@ -14,33 +14,32 @@ import msgspec
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests.request import SERIAL_EXTRA, Requester
 from hub.api.meta import document as doc
-from hub.api.meta.change import MANAGED_CLUSTERS
+from hub.api.meta.change import MANAGED_CLUSTERS, Kind
 from hub.api.query.expressions import FieldReference
 from hub.api.query.parsing import groups_of
 from hub.https_door.storage.feed import ChangeFeed
 from hub.ports import Store, Transaction, Written
 from hub.registry import namespaces
 from hub.registry.generic.definition import WritePath
-from hub.registry.generic.virtual import DryRun, not_found
+from hub.registry.generic.virtual import DryRun, StoreRevision, not_found
 from hub.registry.kinds import write_paths
 from machinery.apiserver.resource import Counts, Groups
-from machinery.apiserver.storage import Actor, GroupResource, Storage, UpdateFunc
+from machinery.apiserver.storage import Actor, GroupResource, UpdateFunc
 from machinery.errors import AlreadyExistsError, ErrorSubject
 from machinery.meta.objects import Document, Key, Page, Query, StoredObject, WatchEvent
 
 QUIET = timedelta(seconds=10)
-FOREVER = timedelta(days=1)
 PORTION = 500
 """Objects of a long list that are in memory at once."""
 
 _encode = msgspec.json.Encoder().encode
 
 
-class ServiceStorage(Storage):
+class ServiceStorage(StoreRevision):
     """Storage of resources that are documents in the store. Watches need the feed's `run`."""
 
     def __init__(self, store: Store, feed: ChangeFeed, group_suffix: str, *, quiet: timedelta = QUIET) -> None:
-        self._store = store
+        super().__init__(store)
         self._feed = feed
         self._paths = write_paths(group_suffix)
         self._quiet = quiet
@@ -50,10 +49,10 @@ class ServiceStorage(Storage):
         return PORTION
 
     async def get(self, resource: GroupResource, key: Key) -> StoredObject:
-        return await self._store.read(_get, self._paths[resource], resource, key)
+        return await self._store.read(_get, self._paths[resource].kind, resource, key)
 
     async def list(self, resource: GroupResource, query: Query) -> Page:
-        return await self._store.read(_find, self._paths[resource], query)
+        return await self._store.read(find, self._paths[resource].kind, query)
 
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
@@ -87,13 +86,6 @@ class ServiceStorage(Storage):
             first = await anext(events)
             yield _moving(first, events)
 
-    async def revision(self) -> int:
-        return await self._store.read(_newest)
-
-    async def wait_for(self, revision: int) -> None:
-        while await self._store.wait_for_change(revision - 1, FOREVER) < revision:
-            pass
-
 
 async def _moving(first: WatchEvent | int, events: AsyncGenerator[WatchEvent | int]) -> AsyncGenerator[WatchEvent | int]:
     """Yields the events, without bookmarks that do not advance."""
@@ -113,17 +105,12 @@ def already_exists(resource: GroupResource, key: Key) -> NoReturn:
     raise AlreadyExistsError(f'{resource} "{key.name}" already exists', subject=subject)
 
 
-def _newest(tx: Transaction) -> int:
-    return tx.changes.newest()
+def _get(tx: Transaction, kind: Kind, resource: GroupResource, key: Key) -> StoredObject:
+    return tx.objects.get(kind, key) or not_found(resource, key)
 
 
-def _get(tx: Transaction, path: WritePath, resource: GroupResource, key: Key) -> StoredObject:
-    found = tx.objects.get(path.kind, key)
-    return found or not_found(resource, key)
-
-
-def _find(tx: Transaction, path: WritePath, query: Query) -> Page:
-    return tx.objects.find(path.kind, query)
+def find(tx: Transaction, kind: Kind, query: Query) -> Page:
+    return tx.objects.find(kind, query)
 
 
 def _create(
@@ -142,7 +129,7 @@ def _create(
 def _update(
     tx: Transaction, path: WritePath, key: Key, change: UpdateFunc, actor: Actor, *, resource: GroupResource, dry_run: bool
 ) -> Written | StoredObject:
-    old = _get(tx, path, resource, key)
+    old = _get(tx, path.kind, resource, key)
     new = change(old.document)
     if new == old.document:
         return old

@@ -3,8 +3,7 @@
 Their resourceVersion is the store's revision. They cannot be watched or written unless a kind overrides that.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
@@ -14,41 +13,19 @@ import msgspec
 
 from hub.ports import Store, Transaction
 from machinery.apiserver.resource import Resource
-from machinery.apiserver.storage import Actor, GroupResource, Storage, UpdateFunc
-from machinery.errors import ErrorSubject, MethodNotAllowedError, NotFoundError
-from machinery.meta.objects import Document, Key, Page, Query, StoredObject, WatchEvent
+from machinery.apiserver.storage import GroupResource, Storage
+from machinery.errors import ErrorSubject, NotFoundError
+from machinery.meta.objects import Document, Key, Page, Query, StoredObject
 from machinery.meta.timestamps import format_time
 
 FOREVER = timedelta(days=1)
 
 
-class VirtualStorage(Storage):
-    """Common part of such storages; each implements `get` and `list`."""
+class StoreRevision(Storage):
+    """Base of all storages over the hub's store, whose revision is the store's."""
 
-    def __init__(self, store: Store, api_version: str) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._api_version = api_version
-
-    async def create(
-        self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
-    ) -> StoredObject:
-        """Raises MethodNotAllowedError."""
-        del key, document, actor, dry_run
-        raise MethodNotAllowedError(f"{resource} are written by the hub alone")
-
-    async def update(
-        self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
-    ) -> StoredObject:
-        """Raises MethodNotAllowedError."""
-        del key, change, actor, dry_run
-        raise MethodNotAllowedError(f"{resource} are written by the hub alone")
-
-    def watch(
-        self, resource: GroupResource, query: Query, *, after: int
-    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent | int]]:
-        """Raises MethodNotAllowedError."""
-        del query, after
-        raise MethodNotAllowedError(f"{resource} cannot be watched")
 
     async def revision(self) -> int:
         return await self._store.read(_newest)
@@ -56,6 +33,14 @@ class VirtualStorage(Storage):
     async def wait_for(self, revision: int) -> None:
         while await self._store.wait_for_change(revision - 1, FOREVER) < revision:
             pass
+
+
+class VirtualStorage(StoreRevision):
+    """Common part of such storages; each implements `get` and `list`."""
+
+    def __init__(self, store: Store, api_version: str) -> None:
+        super().__init__(store)
+        self._api_version = api_version
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ from machinery.apiserver.authz.rbac import (
     missing,
     rules_of,
 )
-from machinery.apiserver.storage import GroupResource, Storage
-from machinery.apiserver.storages.layers import Admission, AdmittedStorage
+from machinery.apiserver.resource import Written
+from machinery.apiserver.storage import Admission, GroupResource
 from machinery.errors import ErrorSubject, ForbiddenError, NotFoundError
 from machinery.identity import OPERATOR_GROUP
 from machinery.meta.objects import Document, Key
@@ -38,15 +38,15 @@ LET_GO = ("finalizers", "ownerReferences", "resourceVersion", "managedFields")
 """Metadata fields that a garbage collector may change without holding the permissions."""
 
 
-def rbac_storage(inner: Storage, authorizer: RbacAuthorizer, roles: Roles) -> Storage:
-    """`inner` with escalation checks. A write is answered after the authorizer has seen it, at most SEEN_WITHIN later."""
+def wait_until_seen(roles: Roles) -> Written:
+    """A write of a role is answered after the authorizer has seen it, at most SEEN_WITHIN later."""
 
-    async def wait_seen(resource: GroupResource, revision: int) -> None:
+    async def wait(resource: GroupResource, revision: int) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(SEEN_WITHIN.total_seconds()):
                 await roles.seen(resource, revision)
 
-    return AdmittedStorage(inner, EscalationCheck(authorizer), wait_seen)
+    return wait
 
 
 class EscalationCheck:
@@ -55,14 +55,15 @@ class EscalationCheck:
     def __init__(self, authorizer: RbacAuthorizer) -> None:
         self._authorizer = authorizer
 
-    def __call__(self, write: Admission) -> None:
+    def __call__(self, write: Admission) -> Document:
         """Raises ForbiddenError; NotFoundError for a binding to a missing role."""
         if OPERATOR_GROUP in write.actor.groups or _lets_go(write):
-            return
+            return write.new
         if write.resource.resource in ROLES:
             self._check_role(write)
         else:
             self._check_binding(write)
+        return write.new
 
     def _check_role(self, write: Admission) -> None:
         name = write.key.name if write.old is not None else ""

@@ -6,7 +6,7 @@ from typing import Any
 
 from machinery.apiserver.kinds.declaration import INT32, MICRO_TIME, OPEN, TEXT, TIME, Schema, builtin, record
 from machinery.apiserver.resource import ApiGroup, Column, TableRow, age_of
-from machinery.apiserver.storages.layers import Conversion
+from machinery.apiserver.storages.conversion import Conversion
 from machinery.errors import Cause, invalid_value, not_supported, required, too_long
 from machinery.meta.objects import Document
 

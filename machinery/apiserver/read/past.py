@@ -4,17 +4,13 @@ Such a request uses the same code as other reads, over a read-only storage fixed
 versions and tables are those of that time, and ages are relative to it.
 """
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import NoReturn
 
 from machinery.apiserver.read.reads import ResourceCall
-from machinery.apiserver.storage import Actor, GroupResource, Past, PastRevision, Storage, UpdateFunc
 from machinery.durations import parse_duration
-from machinery.errors import BadRequestError, MethodNotAllowedError
-from machinery.meta.objects import Document, Key, Page, Query, StoredObject, WatchEvent
+from machinery.errors import BadRequestError
 from machinery.meta.timestamps import parse_time
 from machinery.runtime.clock import Clock
 
@@ -55,9 +51,9 @@ async def resolve_call(call: ResourceCall) -> ResourceCall:
         raise BadRequestError("the past does not change: list with at, and watch from a resourceVersion")
     if query.get("resourceVersion"):
         raise BadRequestError("at and resourceVersion exclude each other: give one of them")
-    place = await past.place(parse_at(query[PARAMETER], call.clock.now()))
+    storage, moment = await past(parse_at(query[PARAMETER], call.clock.now()))
     resource = replace(call.resource, extras=None)  # extras exist only for the current state
-    return replace(call, resource=resource, clock=_Stopped(place.moment, call.clock), storage=_PastStorage(past, place))
+    return replace(call, resource=resource, clock=_Stopped(moment, call.clock), storage=storage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,50 +68,3 @@ class _Stopped(Clock):
 
     def monotonic(self) -> float:
         return self.clock.monotonic()
-
-
-class _PastStorage(Storage):
-    """A read-only storage at one revision."""
-
-    def __init__(self, past: Past, place: PastRevision) -> None:
-        self._past = past
-        self._place = place
-
-    async def get(self, resource: GroupResource, key: Key) -> StoredObject:
-        return await self._past.get_at(resource, key, self._place.revision)
-
-    async def list(self, resource: GroupResource, query: Query) -> Page:
-        """`query.at` is the revision of the first page, from a continue token."""
-        at = self._place.revision if query.at is None else query.at
-        return await self._past.list_at(resource, replace(query, at=at, past=True))
-
-    async def create(
-        self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
-    ) -> StoredObject:
-        """Raises MethodNotAllowedError."""
-        del resource, key, document, actor, dry_run
-        _read_only()
-
-    async def update(
-        self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
-    ) -> StoredObject:
-        """Raises MethodNotAllowedError."""
-        del resource, key, change, actor, dry_run
-        _read_only()
-
-    def watch(
-        self, resource: GroupResource, query: Query, *, after: int
-    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent | int]]:
-        """Raises MethodNotAllowedError."""
-        del resource, query, after
-        _read_only()
-
-    async def revision(self) -> int:
-        return self._place.revision
-
-    async def wait_for(self, revision: int) -> None:
-        """A past revision is always visible."""
-
-
-def _read_only() -> NoReturn:
-    raise MethodNotAllowedError("the past cannot be changed, and does not change")

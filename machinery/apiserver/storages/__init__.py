@@ -1,1 +1,1 @@
-"""Storages: in memory, converted between versions, with admission."""
+"""Storages: in memory, and converted to another group."""

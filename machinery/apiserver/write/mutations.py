@@ -151,6 +151,7 @@ class Mutations:
         with errors_about(call.resource, call.key.name):
             change = _deletion(write, asked)
             stored = await call.storage.update(call.resource.key, call.key, change, actor, dry_run=options.dry_run)
+        await _wait_written(call, stored, options)
         metadata = stored.document["metadata"]
         if not write.removed or ("deletionTimestamp" in metadata and metadata.get("finalizers")):  # the storage keeps it
             return await write_answer(call, write, stored)
@@ -169,6 +170,7 @@ class Mutations:
             change = _deletion(_write(call, actor, options), asked)
             try:
                 gone.append(await call.storage.update(call.resource.key, item.key, change, actor, dry_run=options.dry_run))
+                await _wait_written(call, gone[-1], options)
             except NotFoundError:
                 continue
         metadata = {"resourceVersion": str(page.revision)}
@@ -221,18 +223,23 @@ class Mutations:
             key = Key(call.namespace, str(new["metadata"]["name"]))
             try:
                 with errors_about(call.resource, key.name):
-                    return await call.storage.create(call.resource.key, key, new, write.actor, dry_run=options.dry_run)
+                    stored = await call.storage.create(call.resource.key, key, new, write.actor, dry_run=options.dry_run)
             except AlreadyExistsError:
                 if not drawn or attempt == TRIES - 1:
                     raise
+            else:
+                await _wait_written(call, stored, options)
+                return stored
         raise AssertionError
 
     async def _change(self, call: ResourceCall, actor: Actor, options: WriteOptions, change: UpdateFunc) -> StoredObject:
         size, resource = await _size(call), call.resource
         with errors_about(resource, call.key.name):
-            return await self._changing.change(
+            stored = await self._changing.change(
                 call.storage, resource.key, call.key, change, actor, size=size, dry_run=options.dry_run
             )
+        await _wait_written(call, stored, options)
+        return stored
 
     async def _body(self, call: ResourceCall, actor: Actor) -> dict[str, Any]:
         """Body as a document of the call's kind. Raises BadRequestError, TooLargeError, UnsupportedMediaTypeError."""
@@ -293,6 +300,11 @@ def _deletion(write: Write, asked: Mapping[str, Any]) -> Callable[[Document], Do
         return write.deleted(old)
 
     return change
+
+
+async def _wait_written(call: ResourceCall, stored: StoredObject, options: WriteOptions) -> None:
+    if call.resource.written is not None and not options.dry_run:
+        await call.resource.written(call.resource.key, stored.revision)
 
 
 async def _size(call: ResourceCall) -> int:

@@ -15,7 +15,7 @@ import msgspec
 from machinery.apiserver.http.limits import OBJECT_CEILING, OBJECT_LIMIT
 from machinery.apiserver.http.status_errors import conflict, invalid, undecodable
 from machinery.apiserver.resource import Resource, Schema, ServedVersion, Subresource, Validation
-from machinery.apiserver.storage import Actor
+from machinery.apiserver.storage import Actor, Admission
 from machinery.apiserver.write import metadata as rules
 from machinery.apiserver.write.metadata import FieldOwnership, with_managed_fields
 from machinery.apiserver.write.schema import WRONG_TYPE, added, defaulted, pruned, violations
@@ -83,8 +83,8 @@ class Write:
         version = self.resource.api_version(self.version_name)
         return FieldOwnership(self.resource, self.manager, version, part, format_time(self.now))
 
-    def created(self, document: Mapping[str, Any], holdings: Holdings | None = None) -> dict[str, Any]:
-        """The new object to store; `holdings`: owners from an apply. Raises InvalidError, BadRequestError."""
+    def created(self, document: Mapping[str, Any], holdings: Holdings | None = None) -> Document:
+        """The new object to store; `holdings`: owners from an apply. Raises InvalidError, BadRequestError, and by admission."""
         new = self.known(document)
         new["metadata"] = rules.of_new(new.get("metadata") or {})
         if self.resource.has_status and self.resource.custom:
@@ -99,7 +99,7 @@ class Write:
             new["metadata"] = {**new["metadata"], "generation": 1}
         self._validate(new, None, causes)
         check_size(new)
-        return new
+        return self._admitted(new, None)
 
     def changed(self, document: Mapping[str, Any], old: Document, holdings: Holdings | None = None) -> Document | None:
         """New state of `old` after a write of `document`; None: removed. `holdings`: owners from an apply.
@@ -125,7 +125,7 @@ class Write:
         self.last = new if self.removed else None
         if self.removed:
             return None
-        return old if is_same(new, old) else new
+        return old if is_same(new, old) else self._admitted(new, old)
 
     def applied(self, config: Mapping[str, Any], old: Document, *, force: bool) -> Document | None:
         """New state of `old` after an apply. Raises ConflictError, BadRequestError, InvalidError."""
@@ -144,8 +144,17 @@ class Write:
         stamped = {**metadata, "deletionTimestamp": format_time(self.now), "deletionGracePeriodSeconds": 0}
         if self.resource.counts_generations:
             stamped["generation"] = metadata.get("generation", 0) + 1
-        new = {**old, "metadata": stamped}
-        return self.resource.prepare_delete(new, self.now) if self.resource.prepare_delete is not None else new
+        new: Document = {**old, "metadata": stamped}
+        if self.resource.prepare_delete is not None:
+            new = self.resource.prepare_delete(new, self.now)
+        return self._admitted(new, old)
+
+    def _admitted(self, new: Document, old: Document | None) -> Document:
+        if self.resource.admit is None:
+            return new
+        metadata = new["metadata"]
+        key = Key(metadata.get("namespace", ""), metadata["name"])
+        return self.resource.admit(Admission(self.resource.key, key, new, old, self.actor))
 
     def _completed(self, new: dict[str, Any]) -> dict[str, Any]:
         whole = defaulted(self.resource.schema, new)

@@ -46,8 +46,7 @@ from machinery.apiserver.authn.chain import Identity, TokenAuthenticator
 from machinery.apiserver.authn.issuer_keys import JsonDocuments
 from machinery.apiserver.http.limits import Rates
 from machinery.apiserver.resource import Question
-from machinery.apiserver.storage import Actor
-from machinery.apiserver.storages.layers import Admission
+from machinery.apiserver.storage import Actor, Admission
 from machinery.errors import ForbiddenError, InvalidError, TooManyRequestsError, UnauthorizedError, UnavailableError
 from machinery.identity import CLUSTER_LABEL, OPERATOR_GROUP, CertificateSubject, ClusterName, SerialNumber
 from machinery.meta.objects import Document, Key, StoredObject
@@ -448,13 +447,14 @@ class Stage:
         old = self.store.transact(lambda tx: tx.objects.get(WEBHOOK_AUTHENTICATORS, Key("", "hook")))
         self.store.transact(objects.put, WEBHOOK_AUTHENTICATORS, document, old, "test", generations=True)
 
-    def _admit(self, write: Admission) -> None:
+    def _admit(self, write: Admission) -> Document:
         self.admissions.append(repr(write))
         if isinstance(write.new, dict):  # no validation can change what is done
             write.new["spec"]["authenticator"]["name"] = "changed"
             write.new["spec"] = {"token": "changed", "authenticator": {}}
         if self.refusal is not None:
             raise self.refusal
+        return write.new
 
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)

@@ -8,7 +8,7 @@ from hub.api.certificatesigningrequests.request import Requester
 from hub.api.clusterroles import AUTOUPDATE, Groups, cluster_role, rule, settled
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Kind
-from hub.https_door.groups import groups_of, with_others
+from hub.https_door.groups import groups_of
 from hub.ports import Transaction
 from hub.registry import clusterroles, kinds
 from hub.registry.generic import objects
@@ -134,7 +134,7 @@ WITHHELD = {
 
 def test_view_shows_every_resource_that_is_not_withheld(store: InlineStore) -> None:
     memory = MemoryStorage()
-    groups = with_others(groups_of(store, GROUP_SUFFIX, memory, memory, memory), *ROLES_AND_BINDINGS)
+    groups = groups_of(store, GROUP_SUFFIX, memory, memory, memory, *ROLES_AND_BINDINGS)
     shown = {
         (group, resource) for one in role(store, "view")["rules"] for group in one["apiGroups"] for resource in one["resources"]
     }

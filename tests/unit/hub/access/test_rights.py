@@ -41,8 +41,7 @@ from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
 from machinery.apiserver.access import ANONYMOUS, Attributes, Decision
 from machinery.apiserver.authz.rbac import RbacAuthorizer
-from machinery.apiserver.storage import Actor, GroupResource
-from machinery.apiserver.storages.layers import Admission
+from machinery.apiserver.storage import Actor, Admission, GroupResource
 from machinery.errors import ForbiddenError, UnauthorizedError, UnavailableError
 from machinery.identity import CLUSTER_LABEL, AddOnName, AgentId, ClusterName, CredentialId, SerialNumber
 from machinery.meta.objects import Key

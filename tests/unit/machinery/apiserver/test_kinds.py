@@ -203,7 +203,7 @@ REFERENCE = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "na
 BOB = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "bob"}
 
 
-def rbac_object(resource: Resource, document: Mapping[str, Any], name: str = "x") -> dict[str, Any]:
+def rbac_object(resource: Resource, document: Mapping[str, Any], name: str = "x") -> Document:
     namespace = {"namespace": "home"} if resource.namespaced else {}
     return writing(resource).created({"metadata": {"name": name, **namespace}, **document})
 

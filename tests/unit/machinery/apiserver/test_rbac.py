@@ -23,8 +23,7 @@ from machinery.apiserver.authz.rbac import (
 from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
 from machinery.apiserver.kinds.reviews import Reviewer, access_reviews
 from machinery.apiserver.resource import Question, Resource
-from machinery.apiserver.storage import Actor, GroupResource
-from machinery.apiserver.storages.layers import Admission
+from machinery.apiserver.storage import Actor, Admission, GroupResource
 from machinery.errors import BadRequestError, ForbiddenError, InvalidError, NotFoundError
 from machinery.meta.objects import Document, Key
 from tests.checks import check_refusals, within_steps

@@ -1,4 +1,4 @@
-"""Storages around another storage: admission, changes of large objects, both API versions of Event."""
+"""Changes of large objects, and both API versions of Event over one storage."""
 
 import asyncio
 import threading
@@ -9,62 +9,15 @@ import pytest
 
 from machinery.apiserver.kinds.events import CONVERSION, EVENT, EVENTS_V1
 from machinery.apiserver.storage import Actor, GroupResource
-from machinery.apiserver.storages.layers import Admission, AdmittedStorage, ConvertedStorage
+from machinery.apiserver.storages.conversion import ConvertedStorage
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.apiserver.write.changes import PLACES, SMALL, TRIES, Changing
-from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError, NotFoundError, TooManyRequestsError
+from machinery.errors import AlreadyExistsError, BadRequestError, NotFoundError, TooManyRequestsError
 from machinery.meta.objects import Document, Key, Query, WatchEvent
 from machinery.meta.selectors import parse_field_selector
 from machinery.runtime.clock import ManualClock
 
 THINGS, ONE, BOB = GroupResource("example.com", "things"), Key("", "one"), Actor("bob")
-
-
-class Door:
-    """A storage whose admission remembers what it was asked and lets nothing red in."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str]] = []
-        self.told: list[int] = []
-        self.storage = AdmittedStorage(MemoryStorage(), self._admit, self._written)
-
-    def _admit(self, write: Admission) -> None:
-        self.asked.append((write.old["colour"] if write.old else "", write.new["colour"]))
-        if write.new["colour"] == "red":
-            raise ForbiddenError("not red")
-
-    async def _written(self, resource: GroupResource, revision: int) -> None:
-        assert resource == THINGS
-        self.told.append(revision)
-
-    async def create(self, colour: str, *, dry_run: bool = False) -> None:
-        await self.storage.create(THINGS, ONE, {"metadata": {"name": "one"}, "colour": colour}, BOB, dry_run=dry_run)
-
-    async def paint(self, colour: str | None) -> None:
-        def change(old: Document) -> Document | None:
-            return old if colour == old["colour"] else None if colour is None else {**old, "colour": colour}
-
-        await self.storage.update(THINGS, ONE, change, BOB)
-
-
-async def test_admission_sees_every_write_and_refused_writes_change_nothing() -> None:
-    door = Door()
-    await door.create("green", dry_run=True)
-    for dry_run in (True, False):
-        with pytest.raises(ForbiddenError):
-            await door.create("red", dry_run=dry_run)
-    with pytest.raises(NotFoundError):
-        await door.storage.get(THINGS, ONE)
-    assert door.told == []
-    door.asked.clear()
-    await door.create("green")
-    with pytest.raises(ForbiddenError):
-        await door.paint("red")
-    assert b"green" in (await door.storage.get(THINGS, ONE)).encoded
-    for colour in ("blue", "blue", None):
-        await door.paint(colour)
-    assert door.asked == [("", "green"), ("green", "red"), ("green", "blue")], "neither what changes nothing nor a deletion"
-    assert door.told[:2] == [2, 3]
 
 
 class LargeObject:
