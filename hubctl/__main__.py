@@ -137,8 +137,7 @@ def _complete_context(context: click.Context, parameter: click.Parameter, incomp
     help="The context of the kubeconfig. Default: the current context.",
 )
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version.")
-@click.pass_context
-def hubctl(context: click.Context, kubeconfig: str | None, context_name: str | None) -> None:
+def hubctl(kubeconfig: str | None, context_name: str | None) -> None:
     """Manage a fleet of Kubernetes clusters: registration, state, certificates.
 
     \b
@@ -149,8 +148,7 @@ def hubctl(context: click.Context, kubeconfig: str | None, context_name: str | N
       hubctl accept edge1
       hubctl certificate approve edge1
     """
-    del context_name  # connection.py reads it when needed
-    context.obj = kubeconfig
+    del kubeconfig, context_name  # option_of reads them when needed
 
 
 def _check_text(arguments: Sequence[str]) -> None:

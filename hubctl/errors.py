@@ -1,6 +1,8 @@
 """Errors of hubctl: one sentence with what to do, a suggestion for a mistyped word, and the exit code."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 DONE, FAILED, MISUSED, NOT_FOUND, TIMED_OUT, UNREACHABLE, NOT_WELL, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
 """Exit codes: done; refused or failed; wrong usage, or an unusable kubeconfig; an object does not exist; the time is over
@@ -34,12 +36,30 @@ class RejectedCredentialError(CommandError):
         self.had_no_effect = had_no_effect
 
 
-ALIKE = 0.6
-
-
 def closest(word: str, known: Iterable[str]) -> str:
     """`: did you mean "x"?`, or empty when nothing is similar."""
     from difflib import get_close_matches  # noqa: PLC0415 - only after a mistake
 
-    found = get_close_matches(word.lower(), list(known), n=1, cutoff=ALIKE)
+    found = get_close_matches(word.lower(), list(known), n=1)
     return f': did you mean "{found[0]}"?' if found else ""
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Turns an InvalidError of the block into a CommandError for wrong usage."""
+    from machinery.errors import InvalidError  # noqa: PLC0415 - not for `hubctl --help`
+
+    try:
+        yield
+    except InvalidError as error:
+        raise CommandError(error.message, code=MISUSED) from None
+
+
+def read_text(name: str | Path) -> str:
+    """The text of a file that the user names. Raises CommandError for wrong usage."""
+    try:
+        return Path(name).read_text()
+    except OSError as error:
+        raise CommandError(f"{name} cannot be read: {error.strerror or error}", code=MISUSED) from None
+    except UnicodeDecodeError:
+        raise CommandError(f"{name} cannot be read: it is no text", code=MISUSED) from None

@@ -1,6 +1,7 @@
 """Options shared by several commands, and their types."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import Any, TypeVar
@@ -52,24 +53,29 @@ def dry_run_query(dry_run: Any) -> dict[str, str]:
     return {"dryRun": "All"} if dry_run else {}
 
 
+def read_key_values(option: str, noun: str, texts: Iterable[str]) -> dict[str, str]:
+    """The pairs KEY=VALUE given to an option. Raises CommandError."""
+    pairs = {}
+    for text in texts:
+        key, equals, pairs[key] = text.partition("=")
+        if not key or not equals:
+            raise CommandError(f'{option} "{text}" is no {noun}: write KEY=VALUE', code=2)
+    return pairs
+
+
 TIME_FORMS = "write a time such as 2026-11-01T12:00Z or 2026-11-01 12:00 (here), how long ago such as 2h, or a revision"
 
 
 def moment(text: str) -> str:
     """The time in the hub's format; empty: now. A time without zone is local. Raises CommandError."""
-    asked = text.strip()
-    if asked in ("", "now"):
+    text = text.strip()
+    if text in ("", "now"):
         return ""
-    if asked.isascii() and asked.isdecimal():
-        return asked
-    try:
-        parse_duration(asked.removeprefix("-"))
-    except ValueError:
-        return _instant(asked)
-    return f"-{asked.removeprefix('-')}"
-
-
-def _instant(text: str) -> str:
+    if text.isascii() and text.isdecimal():
+        return text
+    with suppress(ValueError):
+        parse_duration(text.removeprefix("-"))
+        return f"-{text.removeprefix('-')}"
     try:
         return format_micro_time(datetime.fromisoformat(text).astimezone(UTC))
     except (ValueError, OverflowError):

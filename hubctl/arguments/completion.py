@@ -1,22 +1,17 @@
 """Shell completion of kinds, and of names from the hub. Errors offer no completion and print nothing."""
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
 
-from hubctl.auth.kubeconfig import complete_words, option_of
-
-if TYPE_CHECKING:
-    from hubctl.client.http import ApiClient
-    from hubctl.client.resources import ResourceKind
+from hubctl.auth.kubeconfig import complete_words
 
 Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 PATIENCE = 2.0
 """Seconds for an answer of the hub, because the user waits for the shell."""
-MOST = 1000
+LARGEST_OFFER = 1000
 """Largest number of offered names."""
 
 
@@ -54,42 +49,27 @@ def kinds(context: click.Context, parameter: click.Parameter, incomplete: str) -
 
 
 def _kinds(context: click.Context, incomplete: str) -> list[CompletionItem]:
-    from hubctl.client.resources import ALL  # noqa: PLC0415 - only when a key was pressed
-
-    known = [resource.words[0] for resource in ALL]
+    from hubctl.client.connection import chosen_client  # noqa: PLC0415 - only when a key was pressed
+    from hubctl.client.resources import ALL, Catalogue  # noqa: PLC0415 - likewise
 
     def served() -> Iterable[str]:
-        from hubctl.client.resources import Catalogue  # noqa: PLC0415 - likewise
+        known = {resource.plural for resource in ALL}
+        found = Catalogue(chosen_client(context, patience=PATIENCE, unseen=True)).served
+        return (each.resource.plural for each in found if each.resource.plural not in known and "list" in each.verbs)
 
-        plurals = {resource.plural for resource in ALL}
-        catalogue = Catalogue(_client(context))
-        return (
-            each.resource.plural for each in catalogue.served if each.resource.plural not in plurals and "list" in each.verbs
-        )
-
-    offered = [word for word in known if word.startswith(incomplete)]
+    offered = [word for word in (resource.words[0] for resource in ALL) if word.startswith(incomplete)]
     return [*map(CompletionItem, offered), *(item for item in complete_words(served, incomplete) if item.value not in offered)]
 
 
 def _names(context: click.Context, kind: str, incomplete: str) -> list[CompletionItem]:
     def found() -> Iterable[str]:
-        from hubctl.client.resources import Catalogue  # noqa: PLC0415 - only when a key was pressed
+        from hubctl.client.connection import chosen_client  # noqa: PLC0415 - only when a key was pressed
+        from hubctl.client.http import PARTIAL  # noqa: PLC0415 - likewise
+        from hubctl.client.resources import Catalogue  # noqa: PLC0415 - likewise
 
-        client = _client(context)
-        return _listed(client, Catalogue(client).named(kind), str(context.params.get("namespace") or ""))
+        client = chosen_client(context, patience=PATIENCE, unseen=True)
+        path = Catalogue(client).named(kind).within(str(context.params.get("namespace") or ""))
+        answer = client.get(path, accept=PARTIAL, limit=str(LARGEST_OFFER))
+        return sorted({str(item["metadata"]["name"]) for item in answer.get("items") or ()})
 
     return complete_words(found, incomplete)
-
-
-def _listed(client: "ApiClient", resource: "ResourceKind", namespace: str) -> list[str]:
-    from hubctl.client.http import PARTIAL  # noqa: PLC0415 - only when a key was pressed
-
-    answer = client.get(resource.within(namespace), accept=PARTIAL, limit=str(MOST))
-    return sorted({str(item["metadata"]["name"]) for item in answer.get("items") or ()})
-
-
-def _client(context: click.Context) -> "ApiClient":
-    from hubctl.client.connection import client_of  # noqa: PLC0415 - only when a key was pressed
-
-    given = option_of(context, "kubeconfig"), option_of(context, "context_name")
-    return client_of(*given, patience=PATIENCE, unseen=True)

@@ -1,4 +1,4 @@
-"""Parses the objects that a command names: KIND NAME..., KIND/NAME..., KIND,KIND, a kind and a selector, or manifests."""
+"""The objects that a command acts on: KIND NAME..., KIND/NAME..., KIND,KIND, a kind and a selector, or manifests."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ import click
 
 from hubctl.client.http import ApiClient, items
 from hubctl.client.resources import Catalogue, ResourceKind
-from hubctl.errors import FAILED, CommandError
+from hubctl.errors import FAILED, CommandError, read_text
 
 T = TypeVar("T")
 ATTEMPTS = 5
@@ -34,24 +34,40 @@ class TargetScope:
     fields: str = ""
     everything: bool = False
 
+    @classmethod
+    def of(cls, chosen: Mapping[str, Any]) -> "TargetScope":
+        """The scope in the options of a command; it need not have all of them."""
+        fields = chosen.get("field_selector", "")
+        return cls(chosen.get("namespace", ""), chosen.get("selector", ""), fields, chosen.get("everything", False))
+
     @property
     def query(self) -> dict[str, str]:
         return {"labelSelector": self.selector, "fieldSelector": self.fields}
 
+    def check(self, target: Target) -> None:
+        """Raises CommandError for names together with selectors, and for a name without its namespace."""
+        if target.names and (self.selector or self.fields or self.everything):
+            raise CommandError("give names, or --selector, --field-selector or --all, not both", code=2)
+        if target.names and target.resource.namespaced and not self.namespace:
+            noun = target.resource.noun
+            article = "an" if noun[:1] in "aeiou" else "a"
+            raise CommandError(f"{article} {noun} is found by its cluster too: give -n CLUSTER", code=2)
+
 
 @dataclass(frozen=True, slots=True)
 class One:
+    """One object; as text, it is named as in messages."""
+
     resource: ResourceKind
     name: str
     namespace: str = ""
 
+    def __str__(self) -> str:
+        return f'{self.resource.noun} "{self.name}"'
+
     @property
     def path(self) -> str:
         return self.resource.of(self.name, self.namespace)
-
-    @property
-    def called(self) -> str:
-        return self.resource.called(self.name)
 
 
 def read_targets(catalogue: Catalogue, words: Sequence[str]) -> list[Target]:
@@ -59,7 +75,13 @@ def read_targets(catalogue: Catalogue, words: Sequence[str]) -> list[Target]:
     if not words:
         raise CommandError("say what: a kind, as in `clusters`, or KIND/NAME", code=2)
     if "/" in words[0]:
-        return _slashed(catalogue, words)
+        named: dict[ResourceKind, dict[str, None]] = {}
+        for word in words:
+            kind, slash, name = word.partition("/")
+            if not (kind and slash and name) or "/" in name:
+                raise CommandError(f'"{word}" is not KIND/NAME, as the words before it are', code=2)
+            named.setdefault(catalogue.named(kind), {})[name] = None
+        return [Target(resource, tuple(names)) for resource, names in named.items()]
     if any("/" in word for word in words):
         raise CommandError("write KIND NAME... or KIND/NAME..., not both", code=2)
     kinds = [word for word in words[0].split(",") if word]
@@ -68,52 +90,21 @@ def read_targets(catalogue: Catalogue, words: Sequence[str]) -> list[Target]:
     return [Target(catalogue.named(kind), tuple(dict.fromkeys(words[1:]))) for kind in kinds]
 
 
-def objects(client: ApiClient, words: Sequence[str], place: TargetScope) -> tuple[One, ...]:
+def objects(client: ApiClient, words: Sequence[str], scope: TargetScope) -> tuple[One, ...]:
     """The chosen objects. Raises CommandError when there is no choice, or none is found."""
-    return tuple(dict.fromkeys(_objects(client, words, place)))
-
-
-def _objects(client: ApiClient, words: Sequence[str], place: TargetScope) -> Iterator[One]:
+    found: list[One] = []
     for target in read_targets(Catalogue(client), words):
-        check(target, place)
+        scope.check(target)
         if target.names:
-            yield from (One(target.resource, name, place.namespace) for name in target.names)
-        elif place.selector or place.fields or place.everything:
-            yield from _listed(client, target.resource, place)
+            found += [One(target.resource, name, scope.namespace) for name in target.names]
+        elif scope.selector or scope.fields or scope.everything:
+            listed = [item["metadata"] for item in items(client, target.resource.within(scope.namespace), scope.query)]
+            if not listed:
+                raise CommandError(f"there is no {target.resource.noun} like that", reason="NotFound")
+            found += [One(target.resource, str(each["name"]), str(each.get("namespace") or "")) for each in listed]
         else:
             raise CommandError(f"say which {target.resource.words[0]}: names, a --selector, or --all", code=2)
-
-
-def check(target: Target, place: TargetScope) -> None:
-    """Raises CommandError for names together with selectors, and for a name without its namespace."""
-    if target.names and (place.selector or place.fields or place.everything):
-        raise CommandError("give names, or --selector, --field-selector or --all, not both", code=2)
-    if target.names and target.resource.namespaced and not place.namespace:
-        noun = target.resource.noun
-        article = "an" if noun[:1] in "aeiou" else "a"
-        raise CommandError(f"{article} {noun} is found by its cluster too: give -n CLUSTER", code=2)
-
-
-def _listed(client: ApiClient, resource: ResourceKind, place: TargetScope) -> Iterator[One]:
-    found = False
-    for item in items(client, resource.within(place.namespace), place.query):
-        found = True
-        metadata = item["metadata"]
-        yield One(resource, str(metadata["name"]), str(metadata.get("namespace") or ""))
-    if not found:
-        raise CommandError(f"there is no {resource.noun} like that", reason="NotFound")
-
-
-def _slashed(catalogue: Catalogue, words: Sequence[str]) -> list[Target]:
-    found: dict[ResourceKind, list[str]] = {}
-    for word in words:
-        kind, slash, name = word.partition("/")
-        if not (kind and slash and name) or "/" in name:
-            raise CommandError(f'"{word}" is not KIND/NAME, as the words before it are', code=2)
-        names = found.setdefault(catalogue.named(kind), [])
-        if name not in names:
-            names.append(name)
-    return [Target(resource, tuple(names)) for resource, names in found.items()]
+    return tuple(dict.fromkeys(found))
 
 
 def each(items: Sequence[T], act: Callable[[T], object]) -> None:
@@ -133,15 +124,20 @@ def each(items: Sequence[T], act: Callable[[T], object]) -> None:
         raise failed[0]
 
 
+def act_on(client: ApiClient, words: Sequence[str], chosen: Mapping[str, Any], act: Callable[[One], object]) -> None:
+    """Call `act` for each object that the words and options of a command select, as `each` does. Raises CommandError."""
+    each(objects(client, words, TargetScope.of(chosen)), act)
+
+
 def retried(change: Callable[[], T]) -> T:
     """Call `change`, which reads an object and writes it, again after conflicts with others. Raises CommandError."""
-    for left in reversed(range(ATTEMPTS)):
+    for _ in range(ATTEMPTS - 1):
         try:
             return change()
         except CommandError as error:
-            if error.reason != "Conflict" or not left:
+            if error.reason != "Conflict":
                 raise
-    raise AssertionError
+    return change()
 
 
 ENDINGS = (".yaml", ".yml", ".json")
@@ -150,11 +146,21 @@ Manifest = dict[str, Any]
 
 def read_manifests(files: Sequence[str], *, recursive: bool = False) -> list[Manifest]:
     """The objects of all files in order, lists expanded. Raises CommandError with the invalid file."""
-    return [each for name in files for source, text in _texts(name, recursive) for each in _manifests(source, text)]
+    from machinery.meta import bounded_yaml  # noqa: PLC0415 - only for manifests
+
+    found: list[Manifest] = []
+    for name in files:
+        for source in _sources(name, recursive=recursive):
+            try:
+                documents = bounded_yaml.load_all(sys.stdin.read() if source == "-" else read_text(Path(source)))
+            except bounded_yaml.YamlError as error:
+                raise CommandError(f"{_called(source)} is not YAML: {error}", code=2) from None
+            found += [each for document in documents if document is not None for each in _checked(_called(source), document)]
+    return found
 
 
 def located(catalogue: Catalogue, manifest: Mapping[str, Any], namespace: str) -> One:
-    """The location of an object. Raises CommandError."""
+    """The object that a manifest is of. Raises CommandError."""
     metadata = manifest["metadata"]
     resource = catalogue.of_kind(manifest["apiVersion"], manifest["kind"])
     own = str(metadata.get("namespace") or "")
@@ -165,47 +171,19 @@ def located(catalogue: Catalogue, manifest: Mapping[str, Any], namespace: str) -
     return One(resource, str(metadata["name"]), (own or namespace) if resource.namespaced else "")
 
 
-def named_in(client: ApiClient, files: Sequence[str], namespace: str) -> list[One]:
-    """The objects in the files, in reverse order. Raises CommandError."""
-    catalogue = Catalogue(client)
-    return [located(catalogue, manifest, namespace) for manifest in reversed(read_manifests(files))]
-
-
-def _texts(name: str, recursive: bool) -> Iterator[tuple[str, str]]:  # noqa: FBT001 - an option, passed on
-    if name == "-":
-        yield "standard input", sys.stdin.read()
-        return
-    path = Path(name)
-    if not path.is_dir():
-        yield name, _text(path)
-        return
-    inside = path.rglob("*") if recursive else path.glob("*")
+def _sources(name: str, *, recursive: bool) -> list[str]:
+    """The file, or the manifests in the directory."""
+    if name == "-" or not Path(name).is_dir():
+        return [name]
+    inside = Path(name).rglob("*") if recursive else Path(name).glob("*")
     found = sorted(each for each in inside if each.suffix in ENDINGS and each.is_file())
     if not found:
         raise CommandError(f"{name} has no file that ends in {', '.join(ENDINGS)}", code=2)
-    for each in found:
-        yield str(each), _text(each)
+    return [str(each) for each in found]
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError as error:
-        raise CommandError(f"{path} cannot be read: {error.strerror or error}", code=2) from None
-    except UnicodeDecodeError:
-        raise CommandError(f"{path} cannot be read: it is no text", code=2) from None
-
-
-def _manifests(source: str, text: str) -> Iterator[Manifest]:
-    from machinery.meta import bounded_yaml as boundedyaml  # noqa: PLC0415 - only for manifests
-
-    try:
-        documents = boundedyaml.load_all(text)
-    except boundedyaml.YamlError as error:
-        raise CommandError(f"{source} is not YAML: {error}", code=2) from None
-    for document in documents:
-        if document is not None:
-            yield from _checked(source, document)
+def _called(source: str) -> str:
+    return "standard input" if source == "-" else source
 
 
 def _checked(source: str, document: Any) -> Iterator[Manifest]:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from hubctl.errors import CommandError
-from machinery.errors import InvalidError
+from hubctl.errors import CommandError, usage_errors
 from machinery.runtime.directory import default_data_dir
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ VARIABLES = ("HUBCTL_KUBECONFIG", "KUBECONFIG")
 
 @dataclass(frozen=True)
 class KubeconfigFiles:
-    """The files in order."""
+    """The files in order; `there` has those that exist."""
 
     paths: tuple[Path, ...]
 
@@ -53,11 +52,6 @@ class KubeconfigFiles:
         return cls((path,))
 
     @property
-    def first(self) -> Path:
-        """The first that exists, else the first."""
-        return next((path for path in self.paths if path.exists()), self.paths[0])
-
-    @property
     def there(self) -> tuple[Path, ...]:
         """The files that exist; if none does, the first, so that reading it fails."""
         return tuple(path for path in self.paths if path.exists()) or (self.paths[0],)
@@ -74,12 +68,10 @@ class KubeconfigFiles:
         if context and context not in self.contexts:
             known = ", ".join(self.contexts) or "none"
             raise CommandError(f'kubeconfig {self.source} has no context "{context}": it has {known}', code=2)
-        try:
+        with usage_errors():
             if len(self.there) == 1:
                 return read_kubeconfig(self.there[0], context=context)
             return parsed(self.merged, source=self.source, folder=Path(), context=context)
-        except InvalidError as error:
-            raise CommandError(error.message, code=2) from None
 
     @property
     def current(self) -> str:
@@ -101,30 +93,23 @@ class KubeconfigFiles:
         """All files merged. Raises CommandError."""
         from machinery.client import kubeconfig_documents  # noqa: PLC0415 - as above
 
-        try:
+        with usage_errors():
             return kubeconfig_documents.merged(self.documents)
-        except InvalidError as error:
-            raise CommandError(error.message, code=2) from None
 
 
 def load(path: Path) -> dict[str, Any]:
     """Parse one file. Raises CommandError."""
     from machinery.client import kubeconfig_documents  # noqa: PLC0415 - as above
 
-    try:
+    with usage_errors():
         return kubeconfig_documents.read_document(path)
-    except InvalidError as error:
-        raise CommandError(error.message, code=2) from None
 
 
 def context_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Contexts of the kubeconfig in use."""
     del parameter
 
-    def found() -> Iterable[str]:
-        return KubeconfigFiles.chosen(option_of(context, "kubeconfig")).contexts
-
-    return complete_words(found, incomplete)
+    return complete_words(lambda: KubeconfigFiles.chosen(option_of(context, "kubeconfig")).contexts, incomplete)
 
 
 def option_of(context: click.Context, name: str) -> str | None:

@@ -9,15 +9,15 @@ import hmac
 import json
 import secrets
 import ssl
+import time
 import urllib.error
 import urllib.request
 import webbrowser
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from hubctl.errors import CommandError
@@ -30,39 +30,26 @@ DONE = b"<!doctype html><title>hubctl</title><p>You may close this window: hubct
 REFUSED = b"<!doctype html><title>hubctl</title><p>This is not the answer that hubctl waits for."
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
-    """An issuer, and hubctl's registration as its client."""
-
-    issuer: str
-    client_id: str
-    secret_file: str | None = None
-    ca_file: str | None = None
-    scopes: tuple[str, ...] = ("openid",)
-
-    def secret(self) -> str | None:
-        if self.secret_file is None:
-            return None
-        try:
-            return Path(self.secret_file).expanduser().read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise CommandError(f"the client secret in {self.secret_file} cannot be read: {error}") from None
-
-
 class OidcIssuer:
-    """Client of an issuer. Every failure is a CommandError that contains no token or secret."""
+    """An issuer, with hubctl as its registered client. Every failure is a CommandError that contains no token or secret."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(
+        self, issuer: str, client_id: str, scopes: Iterable[str] = (), *, secret_file: str | None, ca_file: str | None
+    ) -> None:
+        """`scopes`: requested in addition to openid."""
+        self._issuer = issuer
+        self._client_id = client_id
+        self._scopes = " ".join(dict.fromkeys(("openid", *scopes)))
+        self._secret_file = secret_file
         try:
-            self._context = ssl.create_default_context(cafile=client.ca_file)
+            self._context = ssl.create_default_context(cafile=ca_file)
         except (OSError, ssl.SSLError):
-            raise CommandError(f"--oidc-ca {client.ca_file} cannot be read: expected CAs in PEM", code=2) from None
-        self._found: Mapping[str, Any] = {}
+            raise CommandError(f"--oidc-ca {ca_file} cannot be read: expected CAs in PEM", code=2) from None
+        self._configuration: Mapping[str, Any] = {}
 
     def by_client_credentials(self) -> dict[str, Any]:
         """Tokens for the client itself."""
-        return self._tokens({"grant_type": "client_credentials", "scope": " ".join(self._client.scopes)})
+        return self._tokens({"grant_type": "client_credentials", "scope": self._scopes})
 
     def by_refresh(self, token: str) -> dict[str, Any]:
         """Tokens for the identity of an earlier one; the issuer may have replaced the refresh token."""
@@ -73,18 +60,18 @@ class OidcIssuer:
         verifier, state, nonce = (secrets.token_urlsafe(48) for _ in range(3))
         challenge = base64.urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()
         with _Redirect(state) as redirect:
-            asked = {
+            query = {
                 "response_type": "code",
-                "client_id": self._client.client_id,
+                "client_id": self._client_id,
                 "redirect_uri": redirect.uri,
-                "scope": " ".join(self._client.scopes),
+                "scope": self._scopes,
                 "state": state,
                 "nonce": nonce,
                 "code_challenge": challenge,
                 "code_challenge_method": "S256",
             }
             address = self._endpoint("authorization_endpoint")
-            address += ("&" if urlsplit(address).query else "?") + urlencode(asked)
+            address += ("&" if urlsplit(address).query else "?") + urlencode(query)
             show(address)
             if browser:
                 webbrowser.open(address)
@@ -93,31 +80,33 @@ class OidcIssuer:
             return self._tokens(form)
 
     def _tokens(self, form: Mapping[str, str]) -> dict[str, Any]:
-        client, secret = self._client, self._client.secret()
         headers = {}
-        if secret is None:
-            form = {**form, "client_id": client.client_id}
+        if self._secret_file is None:
+            form = {**form, "client_id": self._client_id}
         else:
-            pair = f"{quote(client.client_id, safe='')}:{quote(secret, safe='')}"
+            try:
+                secret = Path(self._secret_file).expanduser().read_text("utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise CommandError(f"the client secret in {self._secret_file} cannot be read: {error}") from None
+            pair = f"{quote(self._client_id, safe='')}:{quote(secret, safe='')}"
             headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
-        answer = self._ask(self._endpoint("token_endpoint"), urlencode(form).encode(), headers)
+        answer = self._request(self._endpoint("token_endpoint"), urlencode(form).encode(), headers)
         if not isinstance(answer.get("id_token") or answer.get("access_token"), str):
-            raise CommandError(f"the issuer {client.issuer} answers without a token: is openid among --oidc-scope?")
+            raise CommandError(f"the issuer {self._issuer} answers without a token: is openid among --oidc-scope?")
         return answer
 
     def _endpoint(self, name: str) -> str:
-        if not self._found:
-            self._found = self._ask(self._client.issuer.rstrip("/") + "/.well-known/openid-configuration")
-            if self._found.get("issuer") != self._client.issuer:
-                raise CommandError(
-                    f"--oidc-issuer {self._client.issuer} says that it is {str(self._found.get('issuer'))[:200]!r}"
-                )
-        endpoint = self._found.get(name)
+        if not self._configuration:
+            self._configuration = self._request(self._issuer.rstrip("/") + "/.well-known/openid-configuration")
+            named = self._configuration.get("issuer")
+            if named != self._issuer:
+                raise CommandError(f"--oidc-issuer {self._issuer} says that it is {str(named)[:200]!r}")
+        endpoint = self._configuration.get(name)
         if not isinstance(endpoint, str) or not endpoint.startswith("https://"):
-            raise CommandError(f"the issuer {self._client.issuer} names no {name} with https://")
+            raise CommandError(f"the issuer {self._issuer} names no {name} with https://")
         return endpoint
 
-    def _ask(self, url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+    def _request(self, url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
         if not url.startswith("https://"):
             raise CommandError(f"the issuer {url} is no https:// address", code=2)
         request = urllib.request.Request(url, body, {"Accept": "application/json", **(headers or {})})  # noqa: S310 - https alone
@@ -159,54 +148,42 @@ def _why(reason: object) -> str:
     return str(getattr(reason, "strerror", None) or type(reason).__name__)
 
 
-class _Redirect:
+class _Redirect(HTTPServer):
     """The target of the browser's redirect: a port of the loopback address that accepts one answer with the right state."""
 
     def __init__(self, state: str) -> None:
-        self._state = state
-        self._code: str | None = None
-        self._failure: str | None = None
-
-    def __enter__(self) -> Self:
-        redirect = self
-
-        class Page(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                good = redirect.take(self.path)
-                self.send_response(200 if good else 400)
-                self.send_header("Content-Type", "text/html; charset=utf-8")
-                self.end_headers()
-                self.wfile.write(DONE if good else REFUSED)
-
-            def log_message(self, *_args: Any) -> None:
-                """Does nothing, because the path holds the code."""
-
-        self._server = HTTPServer(("127.0.0.1", 0), Page)
-        self.uri = f"http://127.0.0.1:{self._server.server_port}/callback"
-        return self
-
-    def __exit__(self, *_told: object) -> None:
-        self._server.server_close()
-
-    def take(self, path: str) -> bool:
-        """Handle a request; return whether it is the expected answer."""
-        parts = urlsplit(path)
-        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        if parts.path != "/callback" or not hmac.compare_digest(query.get("state", "").encode(), self._state.encode()):
-            return False
-        self._code, self._failure = query.get("code"), query.get("error", "no code")
-        return True
+        super().__init__(("127.0.0.1", 0), _Page)
+        self.uri = f"http://127.0.0.1:{self.server_port}/callback"
+        self.state = state
+        self.answer: Mapping[str, str] = {}
 
     def code(self) -> str:
         """Wait for the code. Raises CommandError."""
-        from time import monotonic  # noqa: PLC0415 - only here
-
-        ends = monotonic() + WAIT
-        while self._code is None and self._failure is None:
-            self._server.timeout = ends - monotonic()
-            if self._server.timeout <= 0:
+        ends = time.monotonic() + WAIT
+        while not self.answer:
+            self.timeout = ends - time.monotonic()
+            if self.timeout <= 0:
                 raise CommandError(f"nobody has logged in at the browser within {WAIT:g} s")
-            self._server.handle_request()
-        if self._code is None:
-            raise CommandError(f"the issuer refuses: {str(self._failure)[:100]}")
-        return self._code
+            self.handle_request()
+        if "code" not in self.answer:
+            raise CommandError(f"the issuer refuses: {self.answer.get('error', 'no code')[:100]}")
+        return self.answer["code"]
+
+
+class _Page(BaseHTTPRequestHandler):
+    server: _Redirect
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        state = query.get("state", "").encode()
+        good = parts.path == "/callback" and hmac.compare_digest(state, self.server.state.encode())
+        if good:
+            self.server.answer = query
+        self.send_response(200 if good else 400)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.end_headers()
+        self.wfile.write(DONE if good else REFUSED)
+
+    def log_message(self, *_args: Any) -> None:
+        """Does nothing, because the path holds the code."""

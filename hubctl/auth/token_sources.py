@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,6 +22,9 @@ from hubctl.errors import CommandError
 from hubctl.options import with_options
 from machinery.product import NAME
 from machinery.runtime.directory import PRIVATE_DIRECTORY
+
+if TYPE_CHECKING:
+    from hubctl.auth.oidc import OidcIssuer
 
 CERTIFICATE, TOKENS = "certificate", "tokens"
 _OTHERS = 0o077
@@ -44,29 +47,23 @@ class LoginCache:
     def of(cls, *parts: str) -> "LoginCache":
         return cls(login_folder(), sha256(json.dumps(parts).encode()).hexdigest()[:32])
 
-    def path(self, what: str) -> Path:
-        return self.folder / f"{self.key}.{what}.json"
+    def _path(self, part: str) -> Path:
+        return self.folder / f"{self.key}.{part}.json"
 
-    def read(self, what: str) -> Mapping[str, Any]:
+    def read(self, part: str) -> Mapping[str, Any]:
         """The document; empty when there is none or it cannot be trusted."""
-        path = self.path(what)
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return {}
-        with os.fdopen(descriptor, "rb") as file:
-            known = os.fstat(descriptor)
-            if known.st_mode & _OTHERS or known.st_uid != os.geteuid():
-                return {}
-            try:
-                document = json.load(file)
-            except (OSError, ValueError):
-                return {}
-        return document if isinstance(document, dict) else {}
+        with suppress(OSError, ValueError):
+            descriptor = os.open(self._path(part), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "rb") as file:
+                status = os.fstat(descriptor)
+                if not status.st_mode & _OTHERS and status.st_uid == os.geteuid():
+                    document = json.load(file)
+                    return document if isinstance(document, dict) else {}
+        return {}
 
-    def write(self, what: str, document: Mapping[str, Any]) -> Path:
+    def write(self, part: str, document: Mapping[str, Any]) -> Path:
         """Store a document; return its path. Raises CommandError."""
-        path = self.path(what)
+        path = self._path(part)
         try:
             self.folder.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
             descriptor, name = tempfile.mkstemp(dir=self.folder, prefix=f".{path.name}.")  # 0600 from the first byte on
@@ -83,10 +80,9 @@ class LoginCache:
 
     def forget(self) -> bool:
         """Delete the files; return whether there were any."""
-        found = [path for path in (self.path(CERTIFICATE), self.path(TOKENS)) if path.exists()]
+        found = [path for path in (self._path(CERTIFICATE), self._path(TOKENS)) if path.exists()]
         for path in found:
-            with suppress(FileNotFoundError):
-                path.unlink()
+            path.unlink(missing_ok=True)
         return bool(found)
 
 
@@ -183,40 +179,34 @@ def current_token(source: TokenSource, cache: LoginCache, now: float) -> str:
     """A token to exchange, without interaction. Raises CommandError with what to do."""
     if source.file is not None:
         return token_in(Path(source.file))
+    kept = cache.read(TOKENS)
+    token = kept.get("token")
     if source.issuer is None:
-        token = cache.read(TOKENS).get("token")
         if not isinstance(token, str) or not token:
             raise CommandError("the token of this login is gone: run `hubctl login` again with a new one")
         return token
-    from hubctl.auth.oidc import OidcIssuer  # noqa: PLC0415 - only for such logins
-
-    kept = cache.read(TOKENS)
-    token = kept.get("token")
     if isinstance(token, str) and float(kept.get("ends") or 0) > now + SOON:
         return token
     if source.flow == PROGRAM:
-        return keep(OidcIssuer(_client(source)).by_client_credentials(), cache)
+        return keep(_issuer(source).by_client_credentials(), cache)
     if isinstance(refresh := kept.get("refresh_token"), str):
-        return keep(OidcIssuer(_client(source)).by_refresh(refresh), cache)
+        return keep(_issuer(source).by_refresh(refresh), cache)
     raise CommandError("nobody is logged in at the issuer any more: run `hubctl login` again")
 
 
 def new_token(source: TokenSource, cache: LoginCache, show: Callable[[str], None], *, browser: bool) -> str:
-    """A token for `hubctl login`, which may interact with a person. Raises CommandError."""
+    """A token for `hubctl login`, which may interact with a person: `show` gets the URL to open. Raises CommandError."""
     if source.issuer is None:
         return current_token(source, cache, 0.0)
+    issuer = _issuer(source)
+    return keep(issuer.by_client_credentials() if source.flow == PROGRAM else issuer.by_browser(show, browser=browser), cache)
+
+
+def _issuer(source: TokenSource) -> "OidcIssuer":
     from hubctl.auth.oidc import OidcIssuer  # noqa: PLC0415 - only for such logins
 
-    issuer = OidcIssuer(_client(source))
-    answer = issuer.by_client_credentials() if source.flow == PROGRAM else issuer.by_browser(show, browser=browser)
-    return keep(answer, cache)
-
-
-def _client(source: TokenSource) -> Any:
-    from hubctl.auth.oidc import Client  # noqa: PLC0415 - only for such logins
-
-    scopes = tuple(dict.fromkeys(("openid", *source.scopes)))
-    return Client(source.issuer or "", source.client_id or "", source.secret_file, source.ca_file, scopes)
+    names = source.issuer or "", source.client_id or ""
+    return OidcIssuer(*names, source.scopes, secret_file=source.secret_file, ca_file=source.ca_file)
 
 
 def keep(answer: Mapping[str, Any], cache: LoginCache) -> str:

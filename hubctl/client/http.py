@@ -4,10 +4,9 @@ import http.client
 import json
 import ssl
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any
 from urllib.parse import SplitResult, unquote, urlencode, urlsplit
 
 from hubctl.auth.identity import Shown, identity_of
@@ -19,21 +18,6 @@ from machinery.product import GROUP_SUFFIX, suffixed
 from machinery.runtime.tls import client_context
 
 HTTPS_PORT, HTTP_PORT = 443, 80
-
-
-class HubHTTPSConnection(http.client.HTTPSConnection):
-    """Verifies the server under the kubeconfig's `tls-server-name`, if it has one."""
-
-    def __init__(self, host: str, port: int, context: ssl.SSLContext, server_name: str | None, patience: float) -> None:
-        super().__init__(host, port, timeout=patience, context=context)
-        self._tls = context
-        self._server_name = server_name
-
-    def connect(self) -> None:
-        http.client.HTTPConnection.connect(self)
-        # The tunnel's inner host is a private attribute of this class; without a tunnel it is the host itself.
-        name = self._server_name or getattr(self, "_tunnel_host", None) or self.host
-        self.sock = self._tls.wrap_socket(self.sock, server_hostname=name)
 
 
 def proxy_of(entry: ClusterEntry, source: str) -> SplitResult | None:
@@ -54,27 +38,25 @@ def proxy_of(entry: ClusterEntry, source: str) -> SplitResult | None:
     return parts
 
 
-def connection_to(
-    entry: ClusterEntry, proxy: SplitResult | None, context: ssl.SSLContext, patience: float
-) -> http.client.HTTPSConnection:
-    """A connection that is not open yet."""
-    server = urlsplit(entry.server)
-    host, port = server.hostname or "", server.port or HTTPS_PORT
-    if proxy is None:
-        return HubHTTPSConnection(host, port, context, entry.tls_server_name, patience)
-    connection = HubHTTPSConnection(proxy.hostname or "", proxy.port or HTTP_PORT, context, entry.tls_server_name, patience)
-    connection.set_tunnel(host, port, _proxy_login(proxy))
-    return connection
+class HubHTTPSConnection(http.client.HTTPSConnection):
+    """A connection to a kubeconfig's server, verified under its `tls-server-name` if it has one."""
 
+    def __init__(self, entry: ClusterEntry, proxy: SplitResult | None, context: ssl.SSLContext, patience: float) -> None:
+        server = urlsplit(entry.server)
+        host, port = server.hostname or "", server.port or HTTPS_PORT
+        first = (host, port) if proxy is None else (proxy.hostname or "", proxy.port or HTTP_PORT)
+        super().__init__(*first, timeout=patience, context=context)
+        if proxy is not None:
+            login = f"{unquote(proxy.username or '')}:{unquote(proxy.password or '')}".encode()
+            basic = {"Proxy-Authorization": f"Basic {b64encode(login).decode('ascii')}"}
+            self.set_tunnel(host, port, {} if proxy.username is None else basic)
+        self._tls = context
+        self._server_name = entry.tls_server_name or host
 
-def _proxy_login(proxy: SplitResult) -> dict[str, str]:
-    if proxy.username is None:
-        return {}
-    login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-    return {"Proxy-Authorization": f"Basic {b64encode(login.encode()).decode('ascii')}"}
+    def connect(self) -> None:
+        http.client.HTTPConnection.connect(self)
+        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._server_name)
 
-
-T = TypeVar("T")
 
 JSON = "application/json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -86,16 +68,6 @@ REQUEST_TIMEOUT, SILENCE = 30.0, 75.0
 APIS = "/apis/"
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A request, without its identity."""
-
-    method: str
-    target: str
-    headers: Mapping[str, str]
-    content: bytes | None = None
-
-
 class ApiClient:
     """Client of one hub with one identity. Every failure is a CommandError."""
 
@@ -103,19 +75,13 @@ class ApiClient:
         """`patience`: seconds until an answer must begin. `unseen`: plug-ins must not prompt the user."""
         self._kubeconfig = kubeconfig
         self._patience = patience
-        self._server = urlsplit(kubeconfig.cluster.server)
         endpoint = kubeconfig.cluster.endpoint
         self.group_suffix = endpoint.group_suffix if endpoint else GROUP_SUFFIX
         """Suffix of the hub's API groups. Paths use the default suffix, which is replaced in requests."""
         self._proxy = proxy_of(kubeconfig.cluster, kubeconfig.source)
         self._identity = identity_of(kubeconfig, unseen=unseen)
-        self._refusals = ErrorTranslator(kubeconfig, self._identity)
-        self._trusting: tuple[Credential | None, ssl.SSLContext] | None = None
-
-    @property
-    def source(self) -> str:
-        """The kubeconfig's path."""
-        return self._kubeconfig.source
+        self._errors = ErrorTranslator(kubeconfig, self._identity)
+        self._tls: tuple[Credential | None, ssl.SSLContext] | None = None
 
     def certificate_ends(self) -> str | None:
         """Expiry of the client certificate; None: there is none."""
@@ -130,6 +96,19 @@ class ApiClient:
     def get(self, path: str, *, accept: str = JSON, **query: str) -> dict[str, Any]:
         return self.request("GET", path, accept=accept, query=query)
 
+    def find(self, path: str, *, accept: str = JSON, **query: str) -> dict[str, Any] | None:
+        """The object; None if it does not exist. Raises CommandError."""
+        try:
+            return self.get(path, accept=accept, **query)
+        except CommandError as error:
+            if error.reason != "NotFound":
+                raise
+            return None
+
+    def patch(self, path: str, patch: Mapping[str, Any], query: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Send a merge patch; return the object after it. Raises CommandError."""
+        return self.request("PATCH", path, patch, content_type=MERGE_PATCH, query=query)
+
     def request(
         self,
         method: str,
@@ -141,70 +120,31 @@ class ApiClient:
         query: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         """Send a request; return the document of the answer. Raises CommandError with the hub's reason."""
-        content = None if body is None else json.dumps(self._grouped(body)).encode()
+        if body is not None and isinstance(body.get("apiVersion"), str):
+            body = {**body, "apiVersion": self.served_version(body["apiVersion"])}
+        content = None if body is None else json.dumps(body).encode()
         headers = {"Accept": accept, **({"Content-Type": content_type} if content else {})}
-        return document_of(self._answer(Request(method, self._target(path, query), headers, content)))
+        return document_of(self._read(method, self._target(path, query), headers, content))
 
     def raw(self, path: str) -> bytes:
         """The body at a path that is no object's. Raises CommandError."""
-        return self._answer(Request("GET", path, {"Accept": "*/*"}))
+        return self._read("GET", path, {"Accept": "*/*"})
 
     def stream(
         self, path: str, query: Mapping[str, str], *, accept: str = JSON, silence: float = SILENCE
     ) -> Iterator[dict[str, Any]]:
         """Yield the events of a watch until the hub ends it. Raises ConnectionLostError after a break, or `silence` seconds."""
-        connection, response, _ = self._begun(Request("GET", self._target(path, query), {"Accept": accept}))
-        with closing(connection):
+        connection, response, _ = self._open("GET", self._target(path, query), {"Accept": accept})
+        # The next connection finds out whether it broke because the credential has expired; it may use a newer one.
+        with closing(connection), self._translated(Shown()):
             connection.sock.settimeout(silence)
-            # The next connection finds out whether it broke because the credential has expired; it may use a newer one.
-            while line := self._guarded(response.readline, Shown()):
+            while line := response.readline():
                 if line.strip():
                     yield document_of(line)
 
-    def _answer(self, asked: Request) -> bytes:
-        """The whole body. Raises CommandError."""
-        connection, response, shown = self._begun(asked)
-        with closing(connection):
-            return self._guarded(response.read, shown)
-
-    def _begun(self, asked: Request) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse, Shown]:
-        """A successful answer with its connection and the credential used for it. Raises CommandError.
-
-        It retries once with another credential if the hub rejects the first one and the request cannot have had an effect.
-        """
-        shown = self._identity.shown()
-        try:
-            return *self._asked(asked, shown), shown
-        except RejectedCredentialError as error:
-            safe = error.had_no_effect or asked.method == "GET"
-            if not safe or not self._identity.renewed(shown):
-                raise
-        shown = self._identity.shown()
-        return *self._asked(asked, shown), shown
-
-    def _asked(self, asked: Request, shown: Shown) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        connection = connection_to(self._kubeconfig.cluster, self._proxy, self._context(shown.credential), self._patience)
-        with ExitStack() as unless_answered:
-            unless_answered.callback(connection.close)
-            response = self._exchange(connection, asked, shown)
-            self._check(response, shown)
-            unless_answered.pop_all()
-        return connection, response
-
-    def _check(self, response: http.client.HTTPResponse, shown: Shown) -> None:
-        """Raises CommandError for an error status."""
-        if response.status >= http.client.BAD_REQUEST:
-            raise self._refusals.of_answer(response.status, self._guarded(response.read, shown), shown)
-
-    def _context(self, credential: Credential | None) -> ssl.SSLContext:
-        if self._trusting is None or self._trusting[0] != credential:
-            chain, key = (credential.chain, credential.key) if credential else (None, None)
-            try:
-                context = client_context(self._kubeconfig.cluster.certificate_authority, chain, key)
-            except InvalidError as error:
-                raise CommandError(f"kubeconfig {self._kubeconfig.source}: {error.message}", code=2) from None
-            self._trusting = credential, context
-        return self._trusting[1]
+    def served_version(self, api_version: str) -> str:
+        """A group and version with the suffix of this hub's groups."""
+        return suffixed(api_version, self.group_suffix)
 
     def _target(self, path: str, query: Mapping[str, str] | None) -> str:
         chosen = {name: value for name, value in (query or {}).items() if value}
@@ -213,32 +153,62 @@ class ApiClient:
             path = f"{APIS}{suffixed(group, self.group_suffix)}{slash}{rest}"
         return f"{path}?{urlencode(chosen)}" if chosen else path
 
-    def served_version(self, api_version: str) -> str:
-        """A group and version with the suffix of this hub's groups."""
-        return suffixed(api_version, self.group_suffix)
+    def _read(self, method: str, target: str, headers: Mapping[str, str], content: bytes | None = None) -> bytes:
+        """The whole body. Raises CommandError."""
+        connection, response, shown = self._open(method, target, headers, content)
+        with closing(connection), self._translated(shown):
+            return response.read()
 
-    def _grouped(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        version = body.get("apiVersion")
-        return {**body, "apiVersion": self.served_version(version)} if isinstance(version, str) else body
+    def _open(
+        self, method: str, target: str, headers: Mapping[str, str], content: bytes | None = None
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse, Shown]:
+        """A successful answer with its connection and the credential used for it. Raises CommandError.
 
-    def _exchange(self, connection: http.client.HTTPConnection, asked: Request, shown: Shown) -> http.client.HTTPResponse:
-        headers = {"User-Agent": "hubctl", **asked.headers}
-        if shown.token:
-            headers["Authorization"] = f"Bearer {shown.token}"
-        path = self._server.path.rstrip("/") + asked.target
-
-        def ask() -> http.client.HTTPResponse:
-            connection.request(asked.method, path, asked.content, headers)
-            return connection.getresponse()
-
-        return self._guarded(ask, shown)
-
-    def _guarded(self, step: Callable[[], T], shown: Shown) -> T:
-        """Run a step; turn its failure into a CommandError."""
+        It retries once with another credential if the hub rejects the first one and the request cannot have had an effect.
+        """
+        shown = self._identity.shown()
         try:
-            return step()
+            return *self._send(shown, method, target, headers, content), shown
+        except RejectedCredentialError as error:
+            safe = error.had_no_effect or method == "GET"
+            if not safe or not self._identity.renewed(shown):
+                raise
+        shown = self._identity.shown()
+        return *self._send(shown, method, target, headers, content), shown
+
+    def _send(
+        self, shown: Shown, method: str, target: str, headers: Mapping[str, str], content: bytes | None
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        """Raises CommandError, also for an error status."""
+        cluster = self._kubeconfig.cluster
+        connection = HubHTTPSConnection(cluster, self._proxy, self._context(shown.credential), self._patience)
+        headers = {"User-Agent": "hubctl", **headers, **({"Authorization": f"Bearer {shown.token}"} if shown.token else {})}
+        with ExitStack() as unless_answered, self._translated(shown):
+            unless_answered.callback(connection.close)
+            connection.request(method, urlsplit(cluster.server).path.rstrip("/") + target, content, headers)
+            response = connection.getresponse()
+            if response.status >= http.client.BAD_REQUEST:
+                raise self._errors.of_answer(response.status, response.read(), shown)
+            unless_answered.pop_all()
+        return connection, response
+
+    def _context(self, credential: Credential | None) -> ssl.SSLContext:
+        if self._tls is None or self._tls[0] != credential:
+            chain, key = (credential.chain, credential.key) if credential else (None, None)
+            try:
+                context = client_context(self._kubeconfig.cluster.certificate_authority, chain, key)
+            except InvalidError as error:
+                raise CommandError(f"kubeconfig {self._kubeconfig.source}: {error.message}", code=2) from None
+            self._tls = credential, context
+        return self._tls[1]
+
+    @contextmanager
+    def _translated(self, shown: Shown) -> Iterator[None]:
+        """Turns a failure of the block into a CommandError."""
+        try:
+            yield
         except (OSError, http.client.HTTPException) as error:
-            raise self._refusals.of_failure(error, shown) from None
+            raise self._errors.of_failure(error, shown) from None
 
 
 PAGE = 500
@@ -269,15 +239,12 @@ def items(client: ApiClient, path: str, query: Mapping[str, str]) -> Iterator[di
         yield from page.get("items") or ()
 
 
-def fetch_all_pages(
-    client: ApiClient, path: str, query: Mapping[str, str], *, accept: str = JSON, limit: int | None = None
-) -> dict[str, Any]:
+def join_pages(answers: Iterator[dict[str, Any]]) -> dict[str, Any]:
     """All pages as one answer, with the revision of the first. Raises CommandError."""
-    found: dict[str, Any] = {}
-    for answer in pages(client, path, query, accept=accept, limit=limit):
+    found = next(answers)
+    for answer in answers:
         for part in ("items", "rows"):
-            if found and answer.get(part):
+            if answer.get(part):
                 found[part] = [*(found.get(part) or ()), *answer[part]]
-        found = found or answer
     metadata = {name: value for name, value in (found.get("metadata") or {}).items() if name not in PAGING}
     return {**found, "metadata": metadata} if "metadata" in found else found

@@ -41,18 +41,12 @@ class ResourceKind:
         """Kind and group as in `-o name`: `managedcluster.cluster.open-cluster-management.io`."""
         return f"{self.kind.lower()}.{self.group}" if self.group else self.kind.lower()
 
-    def called(self, name: str) -> str:
-        """An object's name as in `-o name`."""
-        return f"{self.singular}/{name}"
-
     @property
     def _root(self) -> str:
         return f"/apis/{self.group_version}" if self.group else f"/api/{self.group_version}"
 
     def of(self, name: str, namespace: str = "") -> str:
         """The path of one object."""
-        if not self.namespaced:
-            return f"{self.path}/{quote(name, safe='')}"
         return f"{self.within(namespace)}/{quote(name, safe='')}"
 
     def within(self, namespace: str) -> str:
@@ -113,6 +107,13 @@ ALL = (
 """Kinds that a command uses, or that have a word, noun or width of hubctl's own. All others come from discovery."""
 
 
+def post_action(
+    client: ApiClient, path: str, kind: str, spec: Mapping[str, Any], query: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Post an order of the hub's API, such as a ClusterMove, to a subresource; return its status. Raises CommandError."""
+    return client.request("POST", path, {"apiVersion": HUB, "kind": kind, "spec": spec}, query=query).get("status") or {}
+
+
 def known_resource(word: str) -> ResourceKind | None:
     """The kind for this word; None if only the hub may know it."""
     return next((resource for resource in ALL if word.lower() in resource.words), None)
@@ -134,11 +135,9 @@ class ServedKind:
     def answers_to(self, word: str) -> bool:
         """Whether `word` names it: `crt`, `certs.example.org`, `certs.v1.example.org`."""
         name, _, rest = word.partition(".")
-        if not rest:
-            return self.preferred and name in self.resource.words
-        _, _, version = self.resource.group_version.rpartition("/")
-        spelled = ((self.resource.group,) if self.preferred else ()) + (f"{version}.{self.resource.group}",)
-        return name in self.resource.words and rest in spelled
+        group, version = self.resource.group, self.resource.group_version.rpartition("/")[2]
+        allowed = ("", group, f"{version}.{group}") if self.preferred else (f"{version}.{group}",)
+        return name in self.resource.words and rest in allowed
 
 
 class Catalogue:
@@ -151,8 +150,7 @@ class Catalogue:
         """The kind for a word. Raises CommandError with a suggestion."""
         known = known_resource(word)
         if known is not None:
-            asked = self._client.served_version(known.group_version)
-            return known if asked == known.group_version else replace(known, group_version=asked)
+            return replace(known, group_version=self._client.served_version(known.group_version))
         found = next((served.resource for served in self.served if served.answers_to(word.lower())), None)
         if found is None:
             raise CommandError(f'there is no kind "{word}"{self._meant(word)}', code=2)
@@ -160,11 +158,11 @@ class Catalogue:
 
     def of_kind(self, api_version: str, kind: str) -> ResourceKind:
         """The kind that a manifest names. Raises CommandError."""
-        asked = self._client.served_version(api_version)
+        served_version = self._client.served_version(api_version)
         for served in self.served:
-            if (served.resource.group_version, served.resource.kind) == (asked, kind):
+            if (served.resource.group_version, served.resource.kind) == (served_version, kind):
                 return served.resource
-        kinds = [served.resource.kind for served in self.served if served.resource.group_version == asked]
+        kinds = [served.resource.kind for served in self.served if served.resource.group_version == served_version]
         meant = closest(kind, kinds) or (f": it serves {', '.join(kinds)}" if kinds else "")
         raise CommandError(f"the hub does not serve {kind} in {api_version}{meant}", reason="NotFound")
 
@@ -175,12 +173,9 @@ class Catalogue:
         return tuple(served for page in pages for served in _read(page.get("items") or ()))
 
     def _meant(self, word: str) -> str:
-        plain = word.lower().partition(".")[0]
-        words = [
-            *(word for resource in ALL for word in resource.words),
-            *(s.resource.plural for s in self.served if s.preferred),
-        ]
-        return closest(plain, words) or ": `hubctl api-resources` lists what there is"
+        known = [word for resource in ALL for word in resource.words]
+        served = [each.resource.plural for each in self.served if each.preferred]
+        return closest(word.lower().partition(".")[0], [*known, *served]) or ": `hubctl api-resources` lists what there is"
 
 
 def _read(groups: Iterable[Mapping[str, Any]]) -> Iterator[ServedKind]:
@@ -189,32 +184,20 @@ def _read(groups: Iterable[Mapping[str, Any]]) -> Iterator[ServedKind]:
         seen: set[str] = set()
         for version in group.get("versions") or ():
             for entry in version.get("resources") or ():
-                yield _served(f"{name}/{version['version']}" if name else version["version"], entry, seen)
-
-
-def _served(group_version: str, entry: Mapping[str, Any], seen: set[str]) -> ServedKind:
-    plural, kind = str(entry["resource"]), str(entry["responseKind"]["kind"])
-    preferred = plural not in seen
-    seen.add(plural)
-    short = tuple(entry.get("shortNames") or ())
-    singular = str(entry.get("singularResource") or kind.lower())
-    verbs = frozenset(entry.get("verbs") or ())
-    resource = ResourceKind(
-        tuple(dict.fromkeys((plural, singular, kind.lower(), *short))),
-        group_version,
-        plural,
-        kind,
-        singular,
-        namespaced=entry.get("scope") == "Namespaced",
-        watchable="watch" in verbs,
-    )
-    return ServedKind(_dressed(resource), verbs, short, preferred)
-
-
-def _dressed(resource: ResourceKind) -> ResourceKind:
-    """The kind with the noun and width that hubctl has for known kinds."""
-    for known in ALL:
-        # Group suffixes differ between hubs; the first label of a group and the plural do not.
-        if (known.plural, known.group.partition(".")[0]) == (resource.plural, resource.group.partition(".")[0]):
-            return replace(resource, noun=known.noun, wide=known.wide)
-    return resource
+                plural, kind, verbs = entry["resource"], entry["responseKind"]["kind"], frozenset(entry.get("verbs") or ())
+                singular, short = entry.get("singularResource") or kind.lower(), tuple(entry.get("shortNames") or ())
+                resource = ResourceKind(
+                    tuple(dict.fromkeys((plural, singular, kind.lower(), *short))),
+                    f"{name}/{version['version']}" if name else version["version"],
+                    plural,
+                    kind,
+                    singular,
+                    namespaced=entry.get("scope") == "Namespaced",
+                    watchable="watch" in verbs,
+                )
+                for known in ALL:
+                    # Group suffixes differ between hubs; the first label of a group and the plural do not.
+                    if (known.plural, known.group.partition(".")[0]) == (plural, name.partition(".")[0]):
+                        resource = replace(resource, noun=known.noun, wide=known.wide)
+                yield ServedKind(resource, verbs, short, plural not in seen)
+                seen.add(plural)

@@ -5,7 +5,7 @@ order of the document (kubectl's order is random), integers and floats can be co
 without a backslash. A `{range}` without `{end}`, and a template without any expression, are refused.
 """
 
-from hubctl.jsonpath.evaluation import as_json, rendered, results, text_of
-from hubctl.jsonpath.parsing import Path, Template, parse_path, parse_template
+from hubctl.jsonpath.evaluation import Path, Template, as_json, find, rendered, text_of
+from hubctl.jsonpath.parsing import parse_action, parse_path, parse_template
 
-__all__ = ["Path", "Template", "as_json", "parse_path", "parse_template", "rendered", "results", "text_of"]
+__all__ = ["Path", "Template", "as_json", "find", "parse_action", "parse_path", "parse_template", "rendered", "text_of"]

@@ -1,29 +1,104 @@
-"""Evaluates templates on a document and prints the results as kubectl does, with Go's format of numbers and JSON.
+"""The steps of a JSONPath as functions, and templates printed as by kubectl, with Go's format of numbers and JSON.
 
 A missing value yields nothing; an operation on the wrong type is an error.
 """
 
 import json
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from hubctl.errors import CommandError
-from hubctl.jsonpath.parsing import (
-    FieldStep,
-    Filter,
-    KeyStep,
-    LiteralStep,
-    Path,
-    Range,
-    RecursiveDescent,
-    Slice,
-    Step,
-    Template,
-    Union,
-    Wildcard,
-)
+
+Step = Callable[[list[Any]], Iterable[Any]]
+"""Maps the values so far to those after the step. Raises CommandError."""
+Path = tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The part between `{range PATH}` and `{end}`, repeated for each value found."""
+
+    path: Path
+    body: "Template"
+
+
+Template = tuple[Path | Range, ...]
+
+
+def find(path: Path, document: Any) -> list[Any]:
+    """The values at a path. Raises CommandError."""
+    values = [document]
+    for step in path:
+        values = list(step(values))
+    return values
+
+
+def literal(value: str | float) -> Step:
+    """Text, a number or a truth value, independent of the input."""
+    return lambda _values: [value]
+
+
+def field(name: str) -> Step:
+    """The value of a key. `.name`."""
+    return lambda values: [value[name] for value in values if isinstance(value, Mapping) and name in value]
+
+
+def key_path(name: str, path: Path) -> Step:
+    """The value of a key that contains dots; without such a key, the value at the path that it reads as. `['a.b']`."""
+
+    def step(values: list[Any]) -> Iterator[Any]:
+        for value in values:
+            yield from [value[name]] if isinstance(value, Mapping) and name in value else find(path, value)
+
+    return step
+
+
+def wildcard(values: list[Any]) -> Iterator[Any]:
+    """All values of a map or list. `.*`."""
+    for value in values:
+        if isinstance(value, Mapping | list):
+            yield from value.values() if isinstance(value, Mapping) else value
+
+
+def recursive_descent(values: list[Any]) -> Iterator[Any]:
+    """The value and all maps and lists within it that are not empty, each before its contents. `..`."""
+    for value in values:
+        inner = list(wildcard([value]))
+        if inner:
+            yield value
+            yield from recursive_descent(inner)
+
+
+def union(paths: tuple[Path, ...]) -> Step:
+    """The results of several paths, one after the other. `['a','b']`."""
+    return lambda values: [found for path in paths for value in values for found in find(path, value)]
+
+
+def slice_of(start: int | None = None, stop: int | None = None, step: int | None = None, *, single: bool = False) -> Step:
+    """Entries of a list. `[start:stop:step]`, all of them optional; `single`: `[start]` alone."""
+    parts = ["" if part is None else str(part) for part in (start, stop, step)]
+    text = parts[0] if single else ":".join(parts if parts[2] else parts[:2])
+
+    def entries(values: list[Any]) -> Iterator[Any]:
+        for value in values:
+            if value is None:
+                continue
+            length = len(_list(value))
+            first = (start or 0) + (length if (start or 0) < 0 else 0)
+            last = first + 1 if single else length if stop is None else stop + (length if stop < 0 else 0)
+            if first == last:
+                continue
+            if not 0 <= first < last <= length:
+                raise CommandError(f"jsonpath: there is no [{text}] in a list of {length}")
+            if step is not None and step <= 0:
+                raise CommandError(f"jsonpath: the step of [{text}] is not above 0")
+            yield from value[first : last : step or 1]
+
+    return entries
+
 
 COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
@@ -36,90 +111,19 @@ COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 EQUALITIES = ("==", "!=")
 
 
-def results(template: Template, document: Any) -> Iterator[list[Any]]:
-    """The results of each expression in the order of printing. Raises CommandError."""
-    for part in template:
-        if isinstance(part, Range):
-            for value in find(part.path, document):
-                yield from results(part.body, value)
-        else:
-            yield find(part, document)
+def filter_of(left: Path, sign: str = "", right: Path = ()) -> Step:
+    """The entries of a list that match. `[?(@.a == "b")]`; without an operator: those that have the value."""
 
+    def matches(entry: Any) -> bool:
+        lefts = find(left, entry)
+        if not sign:
+            return bool(lefts)
+        rights = find(right, entry)
+        if len(lefts) > 1 or len(rights) > 1:
+            raise CommandError("jsonpath: a filter compares one value with one, and a side of it has several")
+        return bool(lefts and rights) and _compare(lefts[0], sign, rights[0])
 
-def find(path: Path, document: Any) -> list[Any]:
-    """The values at a path. Raises CommandError."""
-    values = [document]
-    for step in path:
-        values = list(_stepped(step, values))
-    return values
-
-
-def _stepped(step: Step, values: list[Any]) -> Iterator[Any]:
-    match step:
-        case LiteralStep(value):
-            yield value
-        case Union(paths):
-            for path in paths:
-                for value in values:
-                    yield from find(path, value)
-        case _:
-            for value in values:
-                yield from _within(step, value)
-
-
-def _within(step: Step, value: Any) -> Iterator[Any]:
-    match step:
-        case FieldStep(name):
-            if isinstance(value, Mapping) and name in value:
-                yield value[name]
-        case KeyStep(name, path):
-            yield from [value[name]] if isinstance(value, Mapping) and name in value else find(path, value)
-        case Wildcard():
-            yield from _held(value)
-        case RecursiveDescent():
-            yield from _descended(value)
-        case Slice():
-            yield from _sliced(step, value)
-        case Filter():
-            yield from _filtered(step, value)
-
-
-def _held(value: Any) -> list[Any]:
-    if isinstance(value, Mapping):
-        return list(value.values())
-    return value if isinstance(value, list) else []
-
-
-def _descended(value: Any) -> Iterator[Any]:
-    held = _held(value)
-    if held:
-        yield value
-    for inner in held:
-        yield from _descended(inner)
-
-
-def _sliced(step: Slice, value: Any) -> list[Any]:
-    if value is None:
-        return []
-    entries = _list(value)
-    start = _from_end(step.start or 0, len(entries))
-    stop = start + 1 if step.single else _from_end(len(entries) if step.stop is None else step.stop, len(entries))
-    if start == stop:
-        return []
-    if not 0 <= start < len(entries) or not start < stop <= len(entries):
-        raise CommandError(f"jsonpath: there is no [{_written(step)}] in a list of {len(entries)}")
-    if step.step is not None and step.step <= 0:
-        raise CommandError(f"jsonpath: the step of [{_written(step)}] is not above 0")
-    return entries[start : stop : step.step or 1]
-
-
-def _from_end(index: int, length: int) -> int:
-    return index + length if index < 0 else index
-
-
-def _written(step: Slice) -> str:
-    parts = ["" if part is None else str(part) for part in (step.start, step.stop, step.step)]
-    return parts[0] if step.single else ":".join(parts if parts[2] else parts[:2])
+    return lambda values: (entry for value in values for entry in _list(value) if matches(entry))
 
 
 def _list(value: Any) -> list[Any]:
@@ -128,39 +132,17 @@ def _list(value: Any) -> list[Any]:
     return value
 
 
-def _filtered(step: Filter, value: Any) -> Iterator[Any]:
-    for entry in _list(value):
-        left = find(step.left, entry)
-        if not step.operator:
-            if left:
-                yield entry
-            continue
-        right = find(step.right, entry)
-        if len(left) > 1 or len(right) > 1:
-            raise CommandError("jsonpath: a filter compares one value with one, and a side of it has several")
-        if left and right and _passes(step.operator, left[0], right[0]):
-            yield entry
-
-
-def _passes(sign: str, left: Any, right: Any) -> bool:
-    if _sort(left) != _sort(right) or (isinstance(left, bool) and sign not in EQUALITIES):
+def _compare(left: Any, sign: str, right: Any) -> bool:
+    kinds = [next((kind for kind in (bool, int | float, str) if isinstance(side, kind)), None) for side in (left, right)]
+    same = kinds[0] == kinds[1] and (kinds[0] is not None or _named(left) == _named(right))
+    if not same or (kinds[0] is bool and sign not in EQUALITIES):
         raise CommandError(f"jsonpath: a filter cannot compare {_named(left)} {sign} {_named(right)}")
     return COMPARE[sign](left, right)
 
 
-def _sort(value: Any) -> str:
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int | float):
-        return "number"
-    return "text" if isinstance(value, str) else f"none: {_named(value)}"
-
-
 def _named(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "a map"
-    if isinstance(value, list):
-        return "a list"
+    if isinstance(value, Mapping | list):
+        return "a map" if isinstance(value, Mapping) else "a list"
     return "null" if value is None else repr(value)
 
 
@@ -171,43 +153,48 @@ PLAIN_BELOW, PLAIN_FROM = 1e21, 1e-4
 
 def rendered(template: Template, document: Any) -> str:
     """The template with its results; several values of one expression are separated by spaces. Raises CommandError."""
-    return "".join(" ".join(map(text_of, found)) for found in results(template, document))
+    return "".join(" ".join(map(text_of, found)) for found in _results(template, document))
 
 
 def as_json(template: Template, document: Any) -> str:
     """The results of each expression as a JSON array. Raises CommandError."""
-    return "".join(f"{_json(found, indent=4)}\n" for found in results(template, document))
+    return "".join(f"{_json(found, indent=4)}\n" for found in _results(template, document))
+
+
+def _results(template: Template, document: Any) -> Iterator[list[Any]]:
+    """The results of each expression in the order of printing."""
+    for part in template:
+        if isinstance(part, Range):
+            for value in find(part.path, document):
+                yield from _results(part.body, value)
+        else:
+            yield find(part, document)
 
 
 def text_of(value: Any) -> str:
     """Text unchanged; maps and lists as JSON on one line."""
     if isinstance(value, str):
         return value
-    if isinstance(value, float):
-        return _number(value)
-    return _json(value)
+    return _number(value) if isinstance(value, float) else _json(value)
 
 
 def _json(value: Any, indent: int | None = None) -> str:
     separators = (",", ": " if indent else ":")
-    text = json.dumps(_plain(value), sort_keys=True, ensure_ascii=False, indent=indent, separators=separators)
+    text = json.dumps(_with_integers(value), sort_keys=True, ensure_ascii=False, indent=indent, separators=separators)
     return "".join(ESCAPED.get(character, character) for character in text)
 
 
-def _plain(value: Any) -> Any:
+def _with_integers(value: Any) -> Any:
     """Convert floats with integer values to integers."""
     if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: _with_integers(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [_with_integers(each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < PLAIN_BELOW else value
 
 
 def _number(value: float) -> str:
-    shortest = Decimal(repr(value))
-    if value == 0 or PLAIN_FROM <= abs(value) < PLAIN_BELOW:
-        text = f"{shortest:f}"
-        return text.rstrip("0").rstrip(".") if "." in text else text
-    mantissa, _, exponent = f"{shortest:e}".partition("e")
+    plain = value == 0 or PLAIN_FROM <= abs(value) < PLAIN_BELOW
+    mantissa, _, exponent = f"{Decimal(repr(value)):{'f' if plain else 'e'}}".partition("e")
     digits = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
-    return f"{digits}e{'-' if int(exponent) < 0 else '+'}{abs(int(exponent)):02d}"
+    return digits if plain else f"{digits}e{'-' if int(exponent) < 0 else '+'}{abs(int(exponent)):02d}"

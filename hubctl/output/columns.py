@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hubctl.errors import CommandError
-from hubctl.jsonpath import parse_path, text_of
-from hubctl.jsonpath.evaluation import find
-from hubctl.jsonpath.parsing import Path
+from hubctl.jsonpath import Path, find, parse_path, text_of
 
 FORMULA = re.compile(r"[\t\r\n]|\s*[=+@\uff1d\uff0b\uff20\uff0d]|\s*-(?!(?:\d+\.?\d*|\.\d+)\Z)")
 """Matches what spreadsheets evaluate as a formula, full-width signs included; negative numbers do not match."""
@@ -19,12 +17,8 @@ FORMULA = re.compile(r"[\t\r\n]|\s*[=+@\uff1d\uff0b\uff20\uff0d]|\s*-(?!(?:\d+\.
 def format_csv(rows: Iterable[Sequence[str]]) -> str:
     """Lines that end in CRLF. Agents report cell contents, so a cell that looks like a formula gets an apostrophe."""
     text = io.StringIO()
-    csv.writer(text).writerows([_plain(cell) for cell in row] for row in rows)
+    csv.writer(text).writerows([f"'{cell}" if FORMULA.match(cell) else cell for cell in row] for row in rows)
     return text.getvalue()
-
-
-def _plain(cell: str) -> str:
-    return f"'{cell}" if FORMULA.match(cell) else cell
 
 
 NONE = "<none>"
@@ -45,11 +39,11 @@ class CustomColumn:
 
 def columns_of(spec: str) -> tuple[CustomColumn, ...]:
     """Parse `NAME:.metadata.name,VERSION:.status.version.kubernetes`. Raises CommandError."""
-    pairs = [part.partition(":") for part in spec.split(",")]
-    wrong = [title for title, colon, path in pairs if not (title and colon and path)]
+    pairs = [part.partition(":")[::2] for part in spec.split(",")]
+    wrong = [title for title, path in pairs if not (title and path)]
     if wrong:
         raise CommandError(f'"{wrong[0]}" is no column: write TITLE:.path, as in NAME:.metadata.name', code=2)
-    return tuple(CustomColumn(title, parse_path(path)) for title, _, path in pairs)
+    return tuple(CustomColumn(title, parse_path(path)) for title, path in pairs)
 
 
 def columns_in(text: str) -> tuple[CustomColumn, ...]:

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-from hubctl.errors import CommandError, closest
+from hubctl.errors import closest, read_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -20,7 +19,11 @@ FORMS = (*TABLES, *DOCUMENTS, *TEMPLATES, *COLUMNS, "csv")
 CRL_FORMS = ("pem", "der", "text")
 """Of revocation lists alone."""
 WITH_ARGUMENT = frozenset((*TEMPLATES, *COLUMNS))
-METAVAR = "FORM"
+EXAMPLES = {
+    "jsonpath": "'{.metadata.name}'",
+    "jsonpath-as-json": "'{.status}'",
+    "custom-columns": "NAME:.metadata.name",
+}
 HELP = "wide, json, yaml, name, csv, jsonpath=TEMPLATE, custom-columns=TITLE:.path,...; see `hubctl get --help`."
 
 
@@ -55,7 +58,7 @@ class FormType(click.ParamType[OutputFormat]):
             meant = closest(name, self._known)
             self.fail(f'there is no form "{name}"{meant or ": use one of " + ", ".join(self._known)}', param, ctx)
         if name in WITH_ARGUMENT and not argument:
-            self.fail(f"{name} needs what to show, as in -o {_example(name)}", param, ctx)
+            self.fail(f"{name} needs what to show, as in -o {name}={EXAMPLES.get(name, 'FILE')}", param, ctx)
         if equals and name not in WITH_ARGUMENT and name != "csv":
             self.fail(f"{name} takes nothing after an equals sign", param, ctx)
         return OutputFormat(name, argument, given=True)
@@ -70,24 +73,10 @@ def output_option(*more: str, note: str = "") -> Callable[[F], F]:
     """Add -o to a command as its argument `output`, an OutputFormat."""
     help_text = f"{note} {HELP}" if note else f"Output format: {HELP}"
     return click.option(
-        "-o", "--output", type=FormType(*more), default=OutputFormat(), show_default=False, metavar=METAVAR, help=help_text
+        "-o", "--output", type=FormType(*more), default=OutputFormat(), show_default=False, metavar="FORM", help=help_text
     )
 
 
 def argument_of(form: OutputFormat) -> str:
     """The template or the columns, read from the named file if the format has one. Raises CommandError."""
-    if not form.name.endswith("-file"):
-        return form.argument
-    try:
-        return Path(form.argument).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise CommandError(f"{form.argument} cannot be read: {why}", code=2) from None
-
-
-def _example(name: str) -> str:
-    return {
-        "jsonpath": "jsonpath='{.metadata.name}'",
-        "jsonpath-as-json": "jsonpath-as-json='{.status}'",
-        "custom-columns": "custom-columns=NAME:.metadata.name",
-    }.get(name, f"{name}=FILE")
+    return read_text(form.argument) if form.name.endswith("-file") else form.argument

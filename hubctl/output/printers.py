@@ -2,22 +2,25 @@
 
 import json
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from textwrap import indent
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import click
 
-from hubctl.client.http import JSON, PAGING, TABLE, ApiClient, fetch_all_pages
+from hubctl.client.http import JSON, PAGING, TABLE, ApiClient, join_pages, pages
 from hubctl.client.resources import ResourceKind
 from hubctl.output.formats import COLUMNS, TEMPLATES, OutputFormat, argument_of
-from hubctl.output.tables import Layout, printable, shown, wants_color
+from hubctl.output.tables import Layout, print_lines, printable, shown, wants_color
 
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
+    """What a printer shows of the objects of one kind, and in which format."""
+
     resource: ResourceKind
     form: OutputFormat = field(default_factory=OutputFormat)
     watch: bool = False
@@ -35,79 +38,74 @@ class TableLayout:
         return self.form.name in ("wide", "csv") or (not self.form.given and self.resource.wide)
 
 
-class Printer(Protocol):
-    """Prints objects."""
+class Printer(ABC):
+    """Prints objects in one output format."""
 
-    @property
-    def accept(self) -> str:
-        """The media type in which the hub is to send them."""
-        ...
+    accept = JSON
+    """The media type in which the hub is to send them."""
 
+    @abstractmethod
     def first(self, answer: dict[str, Any]) -> None:
         """Print all objects; called again after a gap in a watch."""
 
+    @abstractmethod
     def event(self, kind: str, answer: dict[str, Any]) -> None:
         """Print one change."""
 
-
-@runtime_checkable
-class PagePrinter(Printer, Protocol):
-    """A printer that handles a long list page by page."""
-
     def pages(self, answers: Iterator[dict[str, Any]]) -> None:
-        """Print all pages."""
+        """Print the pages of a list; where the format permits it, each as it arrives."""
+        self.first(join_pages(answers))
 
 
 def printer_of(look: TableLayout) -> Printer:
     """The printer of an output format. Raises CommandError for an invalid template or invalid columns."""
-    if look.form.name in TEMPLATES:
+    name = look.form.name
+    if name in TEMPLATES:
         return TemplatePrinter(look)
-    if look.form.name in COLUMNS or (look.form.name == "csv" and look.form.argument):
+    if name in COLUMNS or (name == "csv" and look.form.argument):
         return ColumnPrinter(look)
-    if look.form.name == "csv":
-        return CsvPrinter(look)
     if look.form.is_table:
         return TablePrinter(look)
-    return {"json": Json, "name": NamePrinter}.get(look.form.name, DocumentPrinter)(look)
+    return NamePrinter(look) if name == "name" else DocumentPrinter(look)
 
 
-class _Lines:
+class RowPrinter(Printer):
     """Prints rows of cells, in columns with blanks between, or as CSV."""
 
     def __init__(self, look: TableLayout) -> None:
         self._look = look
         self._layout: Layout | None = None
 
-    def put(self, titles: Sequence[str], rows: Sequence[Sequence[str]], *, upper: bool) -> None:
+    def _put(self, titles: Sequence[str], rows: Sequence[Sequence[str]], *, upper: bool = True) -> None:
+        """Print rows; before the first ones, the titles."""
+        has_header = self._layout is None and self._look.headers
+        if self._layout is None:
+            self._layout = Layout(titles, rows, color=wants_color(), upper=upper, heads=self._look.headers)
         if self._look.form.name == "csv":
             from hubctl.output.columns import format_csv  # noqa: PLC0415 - the other forms do not wait for it
 
-            heads = [titles] if self._layout is None and self._look.headers else []
-            self._layout = self._layout or Layout(titles, [])
-            click.echo(format_csv([*heads, *rows]), nl=False)
-            return
-        if self._layout is None:
-            self._layout = Layout(titles, rows, color=wants_color(), upper=upper, heads=self._look.headers)
-            if self._look.headers:
-                click.echo(self._layout.header)
-        for row in rows:
-            click.echo(self._layout.row(row))
-
-    def deleted(self, row: Sequence[str]) -> None:
-        if self._layout is not None and self._look.form.name != "csv":
-            click.echo(f"{self._layout.row(row)}   (deleted)")
+            click.echo(format_csv([*([titles] if has_header else []), *rows]), nl=False)
+        else:
+            print_lines([*([self._layout.header] if has_header else []), *map(self._layout.row, rows)])
 
 
-class TablePrinter:
+class TablePrinter(RowPrinter):
     """Prints the tables that the hub creates."""
 
     accept = TABLE
 
     def __init__(self, look: TableLayout) -> None:
-        self._look = look
+        super().__init__(look)
         self._columns: list[Mapping[str, Any]] = []
         self._chosen: list[int] = []
-        self._lines = _Lines(look)
+
+    def pages(self, answers: Iterator[dict[str, Any]]) -> None:
+        if self._look.form.name != "csv":  # the widths of a table depend on all rows
+            super().pages(answers)
+            return
+        for index, answer in enumerate(answers):
+            if answer.get("rows") or not index:
+                self.first(answer)
 
     def first(self, answer: dict[str, Any]) -> None:
         rows = answer.get("rows") or []
@@ -116,15 +114,15 @@ class TablePrinter:
             return
         self._columns = list(answer.get("columnDefinitions") or self._columns)
         self._chosen = [index for index, column in enumerate(self._columns) if self._look.wide or not column.get("priority")]
-        self._lines.put(self._titles(), [self._cells(row, "ADDED") for row in rows], upper=True)
+        self._put(self._titles(), [self._cells(row, "ADDED") for row in rows])
 
     def event(self, kind: str, answer: dict[str, Any]) -> None:
         for row in answer.get("rows") or []:
             cells = self._cells(row, kind)
-            if kind == "DELETED" and not self._look.events:
-                self._lines.deleted(cells)
-            else:
-                self._lines.put(self._titles(), [cells], upper=True)
+            if kind != "DELETED" or self._look.events:
+                self._put(self._titles(), [cells])
+            elif self._layout is not None and self._look.form.name != "csv":
+                click.echo(f"{self._layout.row(cells)}   (deleted)")
 
     def _titles(self) -> list[str]:
         look = self._look
@@ -153,52 +151,39 @@ class TablePrinter:
         ]
 
 
-class CsvPrinter(TablePrinter):
-    """Prints the tables that the hub creates as CSV."""
-
-    def pages(self, answers: Iterator[dict[str, Any]]) -> None:
-        for index, answer in enumerate(answers):
-            if answer.get("rows") or not index:
-                self.first(answer)
-
-
-class ColumnPrinter:
+class ColumnPrinter(RowPrinter):
     """Prints user-defined columns, as a table or as CSV."""
-
-    accept = JSON
 
     def __init__(self, look: TableLayout) -> None:
         from hubctl.output.columns import columns_in, columns_of  # noqa: PLC0415 - the other forms do not wait for it
 
+        super().__init__(look)
         read = columns_in if look.form.name == "custom-columns-file" else columns_of
         self._columns = read(argument_of(look.form))
-        self._lines = _Lines(look)
 
     def first(self, answer: dict[str, Any]) -> None:
         rows = [[shown(column.cell(item)) for column in self._columns] for item in items_of(answer)]
-        self._lines.put([column.title for column in self._columns], rows, upper=False)
+        self._put([column.title for column in self._columns], rows, upper=False)
 
     def event(self, kind: str, answer: dict[str, Any]) -> None:
         if kind != "DELETED":
             self.first(answer)
 
 
-class TemplatePrinter:
+class TemplatePrinter(Printer):
     """Prints the results of JSONPath templates on an object or a list."""
-
-    accept = JSON
 
     def __init__(self, look: TableLayout) -> None:
         from hubctl.jsonpath import as_json, parse_template, rendered  # noqa: PLC0415 - the other forms do not wait for it
 
-        self._look = look
+        self._watch = look.watch
         self._template = parse_template(argument_of(look.form))
         self._render = as_json if look.form.name == "jsonpath-as-json" else rendered
 
     def first(self, answer: dict[str, Any]) -> None:
-        for document in items_of(answer) if self._look.watch else [answer]:
+        for document in items_of(answer) if self._watch else [answer]:
             # As in kubectl: one answer ends without a line break, and each of several has its own line.
-            click.echo(self._text(document), nl=self._look.watch)
+            click.echo(self._text(document), nl=self._watch)
 
     def event(self, kind: str, answer: dict[str, Any]) -> None:
         del kind
@@ -207,52 +192,57 @@ class TemplatePrinter:
     def _text(self, document: dict[str, Any]) -> str:
         """Remove control characters, which agents could have reported, if the output is a terminal."""
         text = self._render(self._template, document)
-        return "".join(map(_harmless, text)) if sys.stdout.isatty() else text
+        if not sys.stdout.isatty():
+            return text
+        return "".join(character if character in "\n\t" else printable(character) for character in text)
 
 
-def _harmless(character: str) -> str:
-    return character if character in "\n\t" else printable(character)
-
-
-class DocumentPrinter:
-    accept = JSON
+class NamePrinter(Printer):
+    """Prints KIND/NAME."""
 
     def __init__(self, look: TableLayout) -> None:
-        self._look = look
+        self._kind = look.resource.singular
 
     def first(self, answer: dict[str, Any]) -> None:
-        whole = self._look.form.name != "name" and not self._look.watch
-        for document in [answer] if whole else items_of(answer):
-            self._print(document, "ADDED")
+        for document in items_of(answer):
+            self.event("ADDED", document)
 
     def event(self, kind: str, answer: dict[str, Any]) -> None:
-        self._print(answer, kind)
+        del kind
+        click.echo(f"{self._kind}/{answer['metadata']['name']}")
 
-    def _print(self, document: dict[str, Any], kind: str) -> None:
-        if self._look.form.name == "name":
-            click.echo(self._look.resource.called(str(document["metadata"]["name"])))
-            return
-        shown = {"type": kind, "object": document} if self._look.events else document
-        print_document(shown, self._look.form.name, apart=self._look.watch)
-
-
-class NamePrinter(DocumentPrinter):
     def pages(self, answers: Iterator[dict[str, Any]]) -> None:
         for answer in answers:
             self.first(answer)
 
 
-class Json(DocumentPrinter):
+class DocumentPrinter(Printer):
+    """Prints documents as JSON or YAML."""
+
+    def __init__(self, look: TableLayout) -> None:
+        self._look = look
+
+    def first(self, answer: dict[str, Any]) -> None:
+        for document in items_of(answer) if self._look.watch else [answer]:
+            self.event("ADDED", document)
+
+    def event(self, kind: str, answer: dict[str, Any]) -> None:
+        document = {"type": kind, "object": answer} if self._look.events else answer
+        print_document(document, self._look.form.name, apart=self._look.watch)
+
     def pages(self, answers: Iterator[dict[str, Any]]) -> None:
-        """Print one list, each object as it arrives."""
+        """Print one list; as JSON, each object as it arrives."""
+        if self._look.form.name != "json":
+            super().pages(answers)
+            return
         head = next(answers)
         metadata = {name: value for name, value in (head.get("metadata") or {}).items() if name not in PAGING}
         around = {**{name: value for name, value in head.items() if name != "items"}, "metadata": metadata}
-        apart = json.dumps(around, indent=4).removesuffix("\n}") + ',\n    "items": ['
+        before = json.dumps(around, indent=4).removesuffix("\n}") + ',\n    "items": ['
         for item in (item for answer in chain((head,), answers) for item in answer.get("items") or ()):
-            click.echo(f"{apart}\n{indent(json.dumps(item, indent=4), ' ' * 8)}", nl=False)
-            apart = ","
-        click.echo("\n    ]\n}" if apart == "," else f"{apart}]\n}}")
+            click.echo(f"{before}\n{indent(json.dumps(item, indent=4), ' ' * 8)}", nl=False)
+            before = ","
+        click.echo("\n    ]\n}" if before == "," else f"{before}]\n}}")
 
 
 def print_document(document: Mapping[str, Any], form: str, *, apart: bool = False) -> None:
@@ -280,4 +270,4 @@ def items_of(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def show_all(client: ApiClient, resource: ResourceKind) -> None:
     """Print all objects of a kind once, as a table. Raises CommandError."""
     printer = printer_of(TableLayout(resource))
-    printer.first(fetch_all_pages(client, resource.path, {}, accept=printer.accept))
+    printer.pages(pages(client, resource.path, {}, accept=printer.accept))

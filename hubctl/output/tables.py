@@ -2,8 +2,10 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+import click
 
 GAP = "   "
 COLORS = {"true": "32", "false": "31", "unknown": "33", "(no session)": "31"}
@@ -22,6 +24,11 @@ def shown(cell: Any) -> str:
     if isinstance(cell, bool):
         return "true" if cell else "false"
     return printable(str(cell))
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line)
 
 
 def wants_color() -> bool:
@@ -49,17 +56,13 @@ class Layout:
 
     @property
     def header(self) -> str:
-        return self._line(self._titles, color=False)
+        return self.row(self._titles)
 
     def row(self, cells: Sequence[str]) -> str:
-        return self._line(cells, color=self._color)
-
-    def _line(self, cells: Sequence[str], *, color: bool) -> str:
-        last = len(cells) - 1
         parts = []
         for index, cell in enumerate(cells):
-            text = cell if index == last else cell.ljust(self._widths[index])
-            code = COLORS.get(cell.lower()) if color and self._titles[index] in COLORED else None
+            text = cell if index == len(cells) - 1 else cell.ljust(self._widths[index])
+            code = COLORS.get(cell.lower()) if self._color and self._titles[index] in COLORED else None
             parts.append(f"\x1b[{code}m{text}\x1b[0m" if code else text)
         return GAP.join(parts).rstrip()
 

@@ -1,5 +1,6 @@
 """hubctl certificate approve and deny, accept and deny: decisions about certificate requests and clusters."""
 
+from functools import partial
 from typing import Any
 
 import click
@@ -7,7 +8,7 @@ import click
 from hubctl.arguments.completion import names_of
 from hubctl.arguments.targets import each, retried
 from hubctl.client.connection import connected
-from hubctl.client.http import MERGE_PATCH, ApiClient
+from hubctl.client.http import ApiClient
 from hubctl.client.resources import CLUSTER_LABEL, CLUSTERS, REQUESTS
 from hubctl.errors import CommandError
 
@@ -35,7 +36,7 @@ def approve_requests(client: ApiClient, names: tuple[str, ...]) -> None:
       hubctl certificate approve edge1-x7k2p
       hubctl certificate approve edge1
     """
-    _decide_all(client, names, "Approved")
+    _decide_all(client, names, "Approved", "approve")
 
 
 @certificate.command("deny", short_help="Deny requests.")
@@ -48,7 +49,7 @@ def deny_requests(client: ApiClient, names: tuple[str, ...]) -> None:
     Examples:
       hubctl certificate deny edge1-x7k2p
     """
-    _decide_all(client, names, "Denied")
+    _decide_all(client, names, "Denied", "deny")
 
 
 def pending_requests(client: ApiClient, cluster: str) -> list[str]:
@@ -57,34 +58,8 @@ def pending_requests(client: ApiClient, cluster: str) -> list[str]:
     return [item["metadata"]["name"] for item in found if not _decisions(item)]
 
 
-def _decide_all(client: ApiClient, names: tuple[str, ...], decision: str) -> None:
-    def act(name: str) -> None:
-        for request in _meant(client, name):
-            _decide(client, request, decision, of="" if request == name else f' of cluster "{name}"')
-
-    each(names, act)
-
-
-def _meant(client: ApiClient, name: str) -> list[str]:
-    """The request of this name, else the pending requests of the cluster of this name."""
-    try:
-        client.get(REQUESTS.of(name))
-    except CommandError as error:
-        if error.reason != "NotFound":
-            raise
-    else:
-        return [name]
-    waiting = pending_requests(client, name)
-    if not waiting:
-        raise CommandError(
-            f'there is no certificate request "{name}", and no cluster "{name}" has one that waits: see `hubctl get csr`',
-            reason="NotFound",
-        )
-    return waiting
-
-
-def _decide(client: ApiClient, name: str, decision: str, *, of: str) -> None:
-    word, verb = decision.lower(), "approve" if decision == "Approved" else "deny"
+def _decide_all(client: ApiClient, names: tuple[str, ...], decision: str, verb: str) -> None:
+    word = decision.lower()
     condition = {
         "type": decision,
         "status": "True",
@@ -92,7 +67,7 @@ def _decide(client: ApiClient, name: str, decision: str, *, of: str) -> None:
         "message": f"This certificate request was {word} by hubctl certificate {verb}.",
     }
 
-    def decide() -> str:
+    def decide(name: str) -> str:
         request = client.get(REQUESTS.of(name))
         decided = _decisions(request)
         if decision in decided:
@@ -104,7 +79,21 @@ def _decide(client: ApiClient, name: str, decision: str, *, of: str) -> None:
         client.request("PUT", f"{REQUESTS.of(name)}/approval", {**request, "status": status})
         return word
 
-    click.echo(f'certificate request "{name}"{of} {retried(decide)}')
+    def act(name: str) -> None:
+        """Decide the request of this name, else the pending requests of the cluster of this name."""
+        if client.find(REQUESTS.of(name)) is not None:
+            click.echo(f'certificate request "{name}" {retried(lambda: decide(name))}')
+            return
+        pending = pending_requests(client, name)
+        if not pending:
+            raise CommandError(
+                f'there is no certificate request "{name}", and no cluster "{name}" has one that waits: see `hubctl get csr`',
+                reason="NotFound",
+            )
+        for request in pending:
+            click.echo(f'certificate request "{request}" of cluster "{name}" {retried(partial(decide, request))}')
+
+    each(names, act)
 
 
 def _decisions(request: dict[str, Any]) -> list[str]:
@@ -145,15 +134,14 @@ def accept(client: ApiClient, names: tuple[str, ...], *, rebuilt: bool, agent: s
 
     def act(name: str) -> None:
         if agent is not None:
-            given = {"metadata": {"annotations": {GIVEN_TO: agent}}}
-            client.request("PATCH", CLUSTERS.of(name), given, content_type=MERGE_PATCH)
+            client.patch(CLUSTERS.of(name), {"metadata": {"annotations": {GIVEN_TO: agent}}})
             click.echo(f'cluster "{name}" is given to agent "{agent}"; its other agents are revoked')
         if rebuilt:
             _hand_over(client, name)
         _set_accepted(client, name, accepted=True)
-        waiting = pending_requests(client, name)
-        if waiting:
-            click.echo(f'its certificate request {waiting[0]} waits: "hubctl certificate approve {name}"')
+        pending = pending_requests(client, name)
+        if pending:
+            click.echo(f'its certificate request {pending[0]} waits: "hubctl certificate approve {name}"')
 
     each(names, act)
 
@@ -179,21 +167,18 @@ def _hand_over(client: ApiClient, name: str) -> None:
     if not uid:
         raise CommandError(f'no other cluster has asked for the name "{name}": let its agent register first')
     handed = {"metadata": {"annotations": {CLUSTER_UID: uid}, "resourceVersion": cluster["metadata"]["resourceVersion"]}}
-    client.request("PATCH", CLUSTERS.of(name), handed, content_type=MERGE_PATCH)
+    client.patch(CLUSTERS.of(name), handed)
     click.echo(f'the name "{name}" passes from the cluster with uid {notes.get(CLUSTER_UID)} to the one with uid {uid}')
 
 
 def _set_accepted(client: ApiClient, name: str, *, accepted: bool) -> None:
     before = client.get(CLUSTERS.of(name))
     word = "accepted" if accepted else "denied"
-    if (before.get("spec") or {}).get("hubAcceptsClient") is accepted and (accepted or _was_judged(before)):
+    conditions = (before.get("status") or {}).get("conditions") or []
+    # A new cluster is not accepted and has no such condition; only one with it was denied.
+    was_decided = accepted or any(condition.get("type") == "HubAcceptedManagedCluster" for condition in conditions)
+    if (before.get("spec") or {}).get("hubAcceptsClient") is accepted and was_decided:
         click.echo(f'cluster "{name}" is {word} already')
         return
-    client.request("PATCH", CLUSTERS.of(name), {"spec": {"hubAcceptsClient": accepted}}, content_type=MERGE_PATCH)
+    client.patch(CLUSTERS.of(name), {"spec": {"hubAcceptsClient": accepted}})
     click.echo(f'cluster "{name}" {word}')
-
-
-def _was_judged(cluster: dict[str, Any]) -> bool:
-    """Whether there was a decision: a new cluster has no such condition, and only one with it was denied."""
-    conditions = (cluster.get("status") or {}).get("conditions") or []
-    return any(condition.get("type") == "HubAcceptedManagedCluster" for condition in conditions)

@@ -1,20 +1,21 @@
 """hubctl ca: the hub's certificate authorities, the progress of a change of CA, and the commands for it."""
 
 import time
+from datetime import timedelta
 from typing import Any
 
 import click
 
-from hubctl.client.connection import client_of, connected, root_option
+from hubctl.client.connection import chosen_client, connected
 from hubctl.client.http import ApiClient
-from hubctl.client.resources import AUTHORITIES
+from hubctl.client.resources import AUTHORITIES, post_action
 from hubctl.errors import CommandError
+from hubctl.options import DURATION, dry_run_query
 from hubctl.output.printers import show_all
-from machinery.durations import parse_duration
 
 POLL_SECONDS = 2.0
 RESTING = ("Issuing", "Retiring", "Retired")
-ENOUGH = 20
+LISTED_CLUSTERS = 20
 """Number of cluster names listed before the rest is only counted."""
 
 
@@ -45,13 +46,11 @@ def status(client: ApiClient) -> None:
       hubctl ca status
     """
     show_all(client, AUTHORITIES)
-    for each in _all(client):
-        for words in (each.get("status") or {}).get("waitsFor") or ():
-            click.echo(f"{each['metadata']['name']} waits for {words}")
-        if left := (each.get("status") or {}).get("clustersLeftBehind"):
-            _list(
-                f"agents have had no credential since {each['metadata']['name']} was given up", left, each["metadata"]["name"]
-            )
+    for name, found in _statuses(client).items():
+        for words in found.get("waitsFor") or ():
+            click.echo(f"{name} waits for {words}")
+        if left := found.get("clustersLeftBehind"):
+            _list(f"agents have had no credential since {name} was given up", left, name)
 
 
 @ca.command()
@@ -62,13 +61,14 @@ def status(client: ApiClient) -> None:
 @click.option("--ca", "name", default="", metavar="ID", help="With --compromised: id of the CA. Default: the issuing CA.")
 @click.option(
     "--within",
+    type=DURATION,
     default="60s",
     metavar="DURATION",
     help="With --compromised: time for connected agents to trust the new CA, and again to renew.",
 )
 @click.option("--yes", is_flag=True, help="With --compromised: do not ask for confirmation.")
 @connected
-def rotate(client: ApiClient, *, wait: bool, compromised: bool, name: str, within: str, yes: bool) -> None:
+def rotate(client: ApiClient, *, wait: bool, compromised: bool, name: str, within: timedelta, yes: bool) -> None:
     """Rotate the hub's CA: replace the issuing CA by a new one.
 
     With --compromised the command first lists the agents that will need a new bootstrap credential: agents with a
@@ -86,7 +86,7 @@ def rotate(client: ApiClient, *, wait: bool, compromised: bool, name: str, withi
     """
     one = name or _issuing(client)
     if compromised:
-        _give_up(client, one, round(parse_duration(within).total_seconds()), asked=not yes)
+        _retire_compromised(client, one, round(within.total_seconds()), confirmed=yes)
     else:
         if name:
             raise CommandError("--ca goes with --compromised", code=2)
@@ -114,9 +114,8 @@ def proceed(client: ApiClient, name: str) -> None:
     click.echo(f"the CA {name}, {answer.get('phase')} now, goes on without those that have not moved")
 
 
-def _give_up(client: ApiClient, name: str, seconds: int, *, asked: bool) -> None:
+def _retire_compromised(client: ApiClient, name: str, seconds: int, *, confirmed: bool) -> None:
     plan = _post(client, name, "compromised", {"withinSeconds": seconds}, dry_run=True)
-    stranded_agents = plan.get("strandedClusters") or []
     click.echo(
         f"{plan.get('moving', 0)} agents are connected: they have {seconds} s to trust the new CA, and {seconds} s to renew."
     )
@@ -125,8 +124,8 @@ def _give_up(client: ApiClient, name: str, seconds: int, *, asked: bool) -> None
         plan.get("silentClusters") or [],
         name,
     )
-    _list("agents will need a new bootstrap credential", stranded_agents, name)
-    if asked and not click.confirm(f"Retire the CA {name} for good?", default=False):
+    _list("agents will need a new bootstrap credential", plan.get("strandedClusters") or [], name)
+    if not confirmed and not click.confirm(f"Retire the CA {name} for good?", default=False):
         raise CommandError("nothing was done")
     _post(client, name, "compromised", {"withinSeconds": seconds})
     click.echo(f"the CA {name} goes: `hubctl ca status` shows how far it is, and then which agents were left behind")
@@ -134,30 +133,32 @@ def _give_up(client: ApiClient, name: str, seconds: int, *, asked: bool) -> None
 
 def _list(about: str, clusters: list[str], name: str) -> None:
     click.echo(f"{len(clusters)} {about}{':' if clusters else '.'}")
-    for cluster in clusters[:ENOUGH]:
+    for cluster in clusters[:LISTED_CLUSTERS]:
         click.echo(f"  {cluster}")
-    if len(clusters) > ENOUGH:
-        click.echo(f"  and {len(clusters) - ENOUGH} more: `hubctl get ca {name} -o yaml`")
+    if len(clusters) > LISTED_CLUSTERS:
+        click.echo(f"  and {len(clusters) - LISTED_CLUSTERS} more: `hubctl get ca {name} -o yaml`")
 
 
 def _watch(client: ApiClient, name: str) -> None:
-    """Print changes until the CA is retiring. That may invalidate the credential in use, which is then reloaded."""
+    """Print changes until the CA is retiring.
+
+    That may invalidate the credential in use. The kubeconfig is then read again: the hub rewrites the administrator's.
+    """
     before: tuple[Any, ...] = ()
     while True:
         try:
-            found = _all(client)
+            found = _statuses(client)
         except CommandError as error:
             if error.reason != "Unauthorized":
                 raise
-            client = _with_the_new_credential()
-            found = _all(client)
-        everyone = {each["metadata"]["name"]: each.get("status") or {} for each in found}
-        now = tuple((one, status.get("phase"), *(status.get("waitsFor") or ())) for one, status in everyone.items())
+            client = chosen_client(click.get_current_context())
+            found = _statuses(client)
+        now = tuple((one, status.get("phase"), *(status.get("waitsFor") or ())) for one, status in found.items())
         if now != before:
             for one, phase, *waits in now:
                 click.echo(f"{one} {phase}{': waits for ' + '; '.join(waits) if waits else ''}")
         before = now
-        one = everyone.get(name, {})
+        one = found.get(name, {})
         if one.get("phase") in RESTING[1:]:
             if one.get("compromised"):
                 _list("agents did not move and need a new bootstrap credential", one.get("clustersLeftBehind") or [], name)
@@ -165,27 +166,19 @@ def _watch(client: ApiClient, name: str) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _with_the_new_credential() -> ApiClient:
-    """Load the kubeconfig again; the hub has rewritten it if it is the administrator's."""
-    context = click.get_current_context()
-    file, name = (context.params.get(option) or root_option(context, option) for option in ("kubeconfig", "context_name"))
-    return client_of(file, name)
-
-
 def _issuing(client: ApiClient) -> str:
-    found = [each["metadata"]["name"] for each in _all(client) if (each.get("status") or {}).get("phase") == RESTING[0]]
-    if not found:
-        raise CommandError("the hub has no CA that issues")
-    return str(found[0])
+    for name, status in _statuses(client).items():
+        if status.get("phase") == RESTING[0]:
+            return name
+    raise CommandError("the hub has no CA that issues")
 
 
-def _all(client: ApiClient) -> list[dict[str, Any]]:
-    return list(client.get(AUTHORITIES.path).get("items") or [])
+def _statuses(client: ApiClient) -> dict[str, dict[str, Any]]:
+    return {each["metadata"]["name"]: each.get("status") or {} for each in client.get(AUTHORITIES.path).get("items") or ()}
 
 
 def _post(
     client: ApiClient, name: str, action: str, spec: dict[str, Any] | None = None, *, dry_run: bool = False
 ) -> dict[str, Any]:
-    asked = {"apiVersion": AUTHORITIES.group_version, "kind": "CertificateAuthorityAction", "spec": spec or {}}
-    query = {"dryRun": "All"} if dry_run else {}
-    return dict(client.request("POST", f"{AUTHORITIES.of(name)}/{action}", asked, query=query).get("status") or {})
+    path, query = f"{AUTHORITIES.of(name)}/{action}", dry_run_query(dry_run)
+    return post_action(client, path, "CertificateAuthorityAction", spec or {}, query)

@@ -6,83 +6,25 @@ Each change goes into the file that holds the entry, as in kubectl, and atomical
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import update_wrapper
 from pathlib import Path
 from typing import Any
 
 import click
 
-from hubctl.auth.kubeconfig import KubeconfigFiles, context_names, load
-from hubctl.client.connection import root_option
+from hubctl.auth.kubeconfig import KubeconfigFiles, context_names, load, option_of
 from hubctl.errors import CommandError
 from hubctl.output.files import PrivateFile
 from hubctl.output.formats import OutputFormat, output_option
-from hubctl.output.tables import table
+from hubctl.output.tables import print_lines, table
 
 Document = dict[str, Any]
-
-
-def choose_context(files: KubeconfigFiles, name: str) -> None:
-    """Set the current context. Raises CommandError."""
-    _check_known(files, name)
-    holder = next((path for path, document in files.documents.items() if document.get("current-context")), files.first)
-    _edit(holder, lambda document: {**document, "current-context": name})
-
-
-def put_context(files: KubeconfigFiles, name: str, changes: dict[str, str]) -> bool:
-    """Create a context, or change it in its file; return whether it is new. Raises CommandError."""
-    is_new = _holder(files, name) is None
-
-    def change(contexts: list[Document]) -> list[Document]:
-        if is_new:
-            return [*contexts, {"name": name, "context": _changed({}, changes)}]
-        return [
-            {**each, "context": _changed(each.get("context") or {}, changes)} if each.get("name") == name else each
-            for each in contexts
-        ]
-
-    _edit_contexts(files, name, change)
-    return is_new
-
-
-def move_context(files: KubeconfigFiles, name: str, new: str) -> None:
-    """Rename a context; it stays the current one if it is. Raises CommandError."""
-    _check_known(files, name)
-    if new in files.contexts:
-        raise CommandError(f'there is a context "{new}" already', code=2)
-    was_current = files.current == name
-    _edit_contexts(files, name, lambda all_: [{**each, "name": new} if each.get("name") == name else each for each in all_])
-    if was_current:
-        choose_context(KubeconfigFiles(files.paths), new)
-
-
-def remove_context(files: KubeconfigFiles, name: str) -> None:
-    """Delete a context; its cluster and user stay. Raises CommandError."""
-    _check_known(files, name)
-    _edit_contexts(files, name, lambda contexts: [each for each in contexts if each.get("name") != name])
-
-
-def _edit_contexts(files: KubeconfigFiles, name: str, change: Callable[[list[Document]], list[Document]]) -> None:
-    """Change the contexts of the file that has this one, or of the first file."""
-    holder = _holder(files, name) or files.first
-    _edit(holder, lambda document: {**document, "contexts": change(list(document.get("contexts") or ()))})
-
-
-def _changed(context: Document, changes: dict[str, str]) -> Document:
-    return {key: value for key, value in {**context, **changes}.items() if value != ""}
 
 
 def _check_known(files: KubeconfigFiles, name: str) -> None:
     if name not in files.contexts:
         known = ", ".join(files.contexts) or "none"
         raise CommandError(f'there is no context "{name}": there is {known}', reason="NotFound")
-
-
-def _holder(files: KubeconfigFiles, name: str) -> Path | None:
-    """The first file with the context."""
-    for path, document in files.documents.items():
-        if any(entry.get("name") == name for entry in document.get("contexts") or ()):
-            return path
-    return None
 
 
 def _edit(path: Path, change: Callable[[Document], Document]) -> None:
@@ -96,6 +38,25 @@ def _edit(path: Path, change: Callable[[Document], Document]) -> None:
         with PrivateFile(target) as file:
             file.write(content.encode())
         target.chmod(mode)
+
+
+def _edit_contexts(files: KubeconfigFiles, name: str, change: Callable[[list[Document]], list[Document]]) -> None:
+    """Change the contexts of the first file that has this one, or of the first file."""
+    has_it = (path for path, document in files.documents.items() if any(_is(name, each) for each in _contexts(document)))
+    _edit(next(has_it, files.there[0]), lambda document: {**document, "contexts": change(_contexts(document))})
+
+
+def _set_current(files: KubeconfigFiles, name: str) -> None:
+    holder = next((path for path, document in files.documents.items() if document.get("current-context")), files.there[0])
+    _edit(holder, lambda document: {**document, "current-context": name})
+
+
+def _contexts(document: Document) -> list[Document]:
+    return list(document.get("contexts") or ())
+
+
+def _is(name: str, entry: Document) -> bool:
+    return bool(entry.get("name") == name)
 
 
 @contextmanager
@@ -118,11 +79,18 @@ SECRET = frozenset(("client-key-data", "token", "password", "client-certificate-
 PARTS_SHOWN = ("cluster", "user", "namespace")
 REDACTED, OMITTED = "REDACTED", "DATA+OMITTED"
 
-_FILE = click.option("--kubeconfig", metavar="FILE", help="The kubeconfig file to read and change. Default: the current ones.")
 
+def _on_files(command: Callable[..., None]) -> Callable[..., None]:
+    """Add --kubeconfig to a command and pass it the kubeconfig files as its first argument."""
 
-def _files(context: click.Context, kubeconfig: str | None) -> KubeconfigFiles:
-    return KubeconfigFiles.chosen(kubeconfig or root_option(context, "kubeconfig"))
+    @click.option("--kubeconfig", metavar="FILE", help="The kubeconfig file to read and change. Default: the current ones.")
+    @click.pass_context
+    def with_files(context: click.Context, /, kubeconfig: str | None, **arguments: Any) -> None:
+        del kubeconfig  # option_of reads it, or the one before the command
+        command(KubeconfigFiles.chosen(option_of(context, "kubeconfig")), **arguments)
+
+    update_wrapper(with_files, command)  # click reads name, help and parameters from here
+    return with_files
 
 
 @click.group()
@@ -146,9 +114,8 @@ def config() -> None:
     "-o", "--output", type=click.Choice(("table", "name")), default="table", help="Output format; name prints only names."
 )
 @click.option("--no-headers", is_flag=True, help="Omit the column headers.")
-@_FILE
-@click.pass_context
-def get_contexts(context: click.Context, names: tuple[str, ...], output: str, kubeconfig: str, *, no_headers: bool) -> None:
+@_on_files
+def get_contexts(files: KubeconfigFiles, names: tuple[str, ...], output: str, *, no_headers: bool) -> None:
     """List the contexts; * marks the current one.
 
     \b
@@ -156,35 +123,31 @@ def get_contexts(context: click.Context, names: tuple[str, ...], output: str, ku
       hubctl config get-contexts
       hubctl config get-contexts -o name
     """
-    files = _files(context, kubeconfig)
     missing = [name for name in names if name not in files.contexts]
     found = {name: entry for name, entry in sorted(files.contexts.items()) if not names or name in names}
     if output == "name":
-        for name in found:
-            click.echo(name)
+        print_lines(found)
     else:
         rows = [
             ["*" if name == files.current else "", name, *(str(entry.get(part) or "") for part in PARTS_SHOWN)]
             for name, entry in found.items()
         ]
         lines = table(("Current", "Name", "Cluster", "AuthInfo", "Namespace"), rows)
-        for line in lines[1:] if no_headers else lines:
-            click.echo(line)
+        print_lines(lines[1:] if no_headers else lines)
     if missing:
         raise CommandError(f'there is no context "{missing[0]}"', reason="NotFound")
 
 
 @config.command("current-context")
-@_FILE
-@click.pass_context
-def current_context(context: click.Context, kubeconfig: str | None) -> None:
+@_on_files
+def current_context(files: KubeconfigFiles) -> None:
     """Show the current context.
 
     \b
     Examples:
       hubctl config current-context
     """
-    current = _files(context, kubeconfig).current
+    current = files.current
     if not current:
         raise CommandError("no context is the current one: choose one with `hubctl config use-context NAME`")
     click.echo(current)
@@ -192,16 +155,16 @@ def current_context(context: click.Context, kubeconfig: str | None) -> None:
 
 @config.command("use-context")
 @click.argument("name", shell_complete=context_names)
-@_FILE
-@click.pass_context
-def use_context(context: click.Context, name: str, kubeconfig: str | None) -> None:
+@_on_files
+def use_context(files: KubeconfigFiles, name: str) -> None:
     """Set the current context.
 
     \b
     Examples:
       hubctl config use-context berlin
     """
-    choose_context(_files(context, kubeconfig), name)
+    _check_known(files, name)
+    _set_current(files, name)
     click.echo(f'switched to context "{name}"')
 
 
@@ -211,9 +174,8 @@ def use_context(context: click.Context, name: str, kubeconfig: str | None) -> No
 @click.option("--cluster", metavar="NAME", help="Cluster of the context: an entry of `clusters`.")
 @click.option("--user", metavar="NAME", help="User of the context: an entry of `users`.")
 @click.option("--namespace", metavar="NAME", help='Namespace of the context; "" removes it.')
-@_FILE
-@click.pass_context
-def set_context(context: click.Context, /, name: str, kubeconfig: str, *, current: bool, **changes: str | None) -> None:
+@_on_files
+def set_context(files: KubeconfigFiles, name: str | None, *, current: bool, **changes: str | None) -> None:
     """Create or change a context.
 
     \b
@@ -221,45 +183,59 @@ def set_context(context: click.Context, /, name: str, kubeconfig: str, *, curren
       hubctl config set-context berlin --cluster berlin --user admin
       hubctl config set-context --current --user ann
     """
-    files = _files(context, kubeconfig)
     if bool(name) == current:
         raise CommandError("give a NAME or --current", code=2)
     chosen = name or files.current
     if not chosen:
         raise CommandError("no context is the current one", code=2)
-    new = put_context(files, chosen, {key: value for key, value in changes.items() if value is not None})
-    click.echo(f'context "{chosen}" {"created" if new else "modified"}')
+    is_new = chosen not in files.contexts
+
+    def changed(entry: Document) -> Document:
+        given = {key: value for key, value in changes.items() if value is not None}
+        context = {key: value for key, value in {**(entry.get("context") or {}), **given}.items() if value != ""}
+        return {**entry, "context": context}
+
+    def change(contexts: list[Document]) -> list[Document]:
+        known = [changed(each) if _is(chosen, each) else each for each in contexts]
+        return [*known, changed({"name": chosen})] if is_new else known
+
+    _edit_contexts(files, chosen, change)
+    click.echo(f'context "{chosen}" {"created" if is_new else "modified"}')
 
 
 @config.command("rename-context")
 @click.argument("name", shell_complete=context_names)
 @click.argument("new")
-@_FILE
-@click.pass_context
-def rename_context(context: click.Context, name: str, new: str, kubeconfig: str | None) -> None:
+@_on_files
+def rename_context(files: KubeconfigFiles, name: str, new: str) -> None:
     """Rename a context.
 
     \b
     Examples:
       hubctl config rename-context muster berlin
     """
-    move_context(_files(context, kubeconfig), name, new)
+    _check_known(files, name)
+    if new in files.contexts:
+        raise CommandError(f'there is a context "{new}" already', code=2)
+    is_current = files.current == name
+    _edit_contexts(files, name, lambda contexts: [{**each, "name": new} if _is(name, each) else each for each in contexts])
+    if is_current:
+        _set_current(KubeconfigFiles(files.paths), new)
     click.echo(f'context "{name}" renamed to "{new}"')
 
 
 @config.command("delete-context")
 @click.argument("name", shell_complete=context_names)
-@_FILE
-@click.pass_context
-def delete_context(context: click.Context, name: str, kubeconfig: str | None) -> None:
+@_on_files
+def delete_context(files: KubeconfigFiles, name: str) -> None:
     """Delete a context. Its cluster and its user stay in the file.
 
     \b
     Examples:
       hubctl config delete-context berlin
     """
-    files = _files(context, kubeconfig)
-    remove_context(files, name)
+    _check_known(files, name)
+    _edit_contexts(files, name, lambda contexts: [each for each in contexts if not _is(name, each)])
     click.echo(f'context "{name}" deleted')
     if name == files.current:
         click.echo("warning: it was the current one: `hubctl config use-context NAME` chooses another", err=True)
@@ -269,9 +245,8 @@ def delete_context(context: click.Context, name: str, kubeconfig: str | None) ->
 @click.option("--minify", is_flag=True, help="Only the current context (or --context), with its cluster and user.")
 @click.option("--raw", is_flag=True, help="Also show keys and certificates.")
 @output_option(note="Output format (default: YAML):")
-@_FILE
-@click.pass_context
-def view(context: click.Context, *, minify: bool, raw: bool, output: OutputFormat, kubeconfig: str | None) -> None:
+@_on_files
+def view(files: KubeconfigFiles, output: OutputFormat, *, minify: bool, raw: bool) -> None:
     """Show the merged kubeconfig. Keys, tokens and certificates are omitted unless you set --raw.
 
     \b
@@ -283,35 +258,31 @@ def view(context: click.Context, *, minify: bool, raw: bool, output: OutputForma
     from hubctl.client.resources import ResourceKind  # noqa: PLC0415 - likewise
     from hubctl.output.printers import TableLayout, printer_of  # noqa: PLC0415 - the other commands do not wait for it
 
-    files = _files(context, kubeconfig)
-    whole = _minified(files, root_option(context, "context_name")) if minify else files.merged
+    document = files.merged
+    if minify:
+        name = option_of(click.get_current_context(), "context_name") or files.current
+        context = files.contexts.get(name)
+        if context is None:
+            raise CommandError(f'there is no context "{name}"', reason="NotFound")
+        wanted = {"contexts": name, "clusters": context.get("cluster"), "users": context.get("user")}
+        parts = {part: [entry for entry in document[part] if entry["name"] == only] for part, only in wanted.items()}
+        document = {**document, **parts, "current-context": name}
     if output.is_table and output.given:
         raise CommandError("a kubeconfig has no table: -o yaml, json or jsonpath=...", code=2)
     form = output if output.given else OutputFormat("yaml", given=True)
     look = TableLayout(ResourceKind((), "v1", "configs", "Config", "kubeconfig"), form)
-    printer_of(look).first(whole if raw else {**whole, **_redacted(whole)})
+    if not raw:
+        for part, inner in (("clusters", "cluster"), ("users", "user")):
+            document = {**document, part: [{**entry, inner: _redacted(entry[inner])} for entry in document[part]]}
+    printer_of(look).first(document)
 
 
-def _minified(files: KubeconfigFiles, chosen: str | None) -> dict[str, Any]:
-    name = chosen or files.current
-    context = files.contexts.get(name)
-    if context is None:
-        raise CommandError(f'there is no context "{name}"', reason="NotFound")
-    wanted = {"contexts": name, "clusters": context.get("cluster"), "users": context.get("user")}
-    parts = {part: [entry for entry in files.merged[part] if entry["name"] == only] for part, only in wanted.items()}
-    return {**files.merged, **parts, "current-context": name}
-
-
-def _redacted(whole: dict[str, Any]) -> dict[str, Any]:
-    return {
-        part: [{**entry, inner: {key: _shown(key, value) for key, value in entry[inner].items()}} for entry in whole[part]]
-        for part, inner in (("clusters", "cluster"), ("users", "user"))
-    }
-
-
-def _shown(key: str, value: Any) -> Any:
-    if key in SECRET:
-        return OMITTED if key.endswith("-data") and key != "client-key-data" else REDACTED
-    if key == "exec" and isinstance(value, dict) and value.get("env"):
-        return {**value, "env": [{**pair, "value": REDACTED} for pair in value["env"]]}
-    return REDACTED if key == "auth-provider" else value
+def _redacted(entry: Document) -> Document:
+    """A cluster or user without secrets."""
+    redacted = dict(entry)
+    for key, value in entry.items():
+        if key in SECRET or key == "auth-provider":
+            redacted[key] = OMITTED if key.endswith("-data") and key != "client-key-data" else REDACTED
+        elif key == "exec" and isinstance(value, dict) and value.get("env"):
+            redacted[key] = {**value, "env": [{**pair, "value": REDACTED} for pair in value["env"]]}
+    return redacted

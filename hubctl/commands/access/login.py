@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from hubctl.auth.identity import exec_cluster
+from hubctl.auth.kubeconfig import KubeconfigFiles, option_of
 from hubctl.auth.token_sources import (
     TOKENS,
-    LoginCache,
     TokenSource,
     current_token,
     forget_all,
@@ -21,32 +21,28 @@ from hubctl.auth.token_sources import (
     source_options,
     token_piped,
 )
-from hubctl.client.connection import kubeconfig_path, load_kubeconfig, root_option
 from hubctl.client.token_exchange import AuthenticatorReference, LoginKey, exchanged, load_credential
-from hubctl.errors import CommandError
+from hubctl.errors import CommandError, usage_errors
+from hubctl.options import with_options
 from hubctl.output.files import OVERWRITE, only_user, output_file
-from machinery.client.exec_credential import (
-    EXEC_INFO,
-    ExecCluster,
-    ExecCredential,
-    ExecUser,
-    read_exec_info,
-    written_credential,
-)
+from machinery.client.exec_credential import EXEC_INFO, ExecCluster, ExecUser, read_exec_info, written_credential
 from machinery.client.kubeconfig import ClusterEntry, Kubeconfig, read_kubeconfig, write_exec_kubeconfig
-from machinery.errors import InvalidError
 from machinery.product import GROUP_SUFFIX, NAME
 from machinery.runtime.clock import SystemClock
 
+SOURCE = with_options(
+    click.option(
+        "--authenticator",
+        required=True,
+        metavar="KIND/NAME",
+        help="Authenticator of the token: jwt/NAME, webhook/NAME or serviceaccount.",
+    ),
+    source_options,
+)
+
 
 @click.command("credential")
-@click.option(
-    "--authenticator",
-    required=True,
-    metavar="KIND/NAME",
-    help="Authenticator of the token: jwt/NAME, webhook/NAME or serviceaccount.",
-)
-@source_options
+@SOURCE
 @click.option("--token-kept", is_flag=True, help="Use the token that `hubctl login` stored.")
 @click.option("--server", metavar="URL", help="HTTPS address of the hub, if the kubeconfig does not pass it to the plug-in.")
 @click.option(
@@ -77,40 +73,27 @@ def credential(authenticator: str, group_suffix: str, **chosen: Any) -> None:
             interactiveMode: Never
             provideClusterInfo: true
     """
-    login = LoginKey(_cluster(chosen), AuthenticatorReference.parse(authenticator), group_suffix)
-    source = source_of(chosen, kept=bool(chosen["token_kept"]))
-    click.echo(json.dumps(written_credential(obtained(login, source))))
-
-
-def obtained(login: LoginKey, source: TokenSource) -> ExecCredential:
-    """The cached certificate, or a new one. Raises CommandError."""
-    now, cache = SystemClock().now(), cache_of(login, source)
-    token = current_token(source, cache, now.timestamp()) if source.file is not None else None
-    found = load_credential(cache, now, token)
-    return found or exchanged(login, token or current_token(source, cache, now.timestamp()), cache)
-
-
-def cache_of(login: LoginKey, source: TokenSource) -> LoginCache:
-    return login.cache(*source.flags())
-
-
-def _cluster(chosen: dict[str, Any]) -> ExecCluster:
-    server, authority = chosen["server"], chosen["certificate_authority"]
-    if bool(server) != bool(authority):
+    if bool(chosen["server"]) != bool(chosen["certificate_authority"]):
         raise CommandError("--server and --certificate-authority belong together", code=2)
-    if server:
-        return ExecCluster(server, authority_in(authority))
-    told = os.environ.get(EXEC_INFO)
-    if not told:
+    if chosen["server"]:
+        cluster = ExecCluster(chosen["server"], authority_in(chosen["certificate_authority"]))
+    elif not os.environ.get(EXEC_INFO):
         raise CommandError(
             f"kubectl asks this plug-in, and says in {EXEC_INFO} for which cluster: run `hubctl login` to make a kubeconfig "
             "for it, or give --server and --certificate-authority",
             code=2,
         )
-    try:
-        return read_exec_info(told)
-    except InvalidError as error:
-        raise CommandError(error.message, code=2) from None
+    else:
+        with usage_errors():
+            cluster = read_exec_info(os.environ[EXEC_INFO])
+    login = LoginKey(cluster, AuthenticatorReference.parse(authenticator), group_suffix)
+    source = source_of(chosen, kept=chosen["token_kept"])
+    now, cache = SystemClock().now(), login.cache(*source.flags())
+    token = current_token(source, cache, now.timestamp()) if source.file is not None else None
+    found = load_credential(cache, now, token)
+    if found is None:
+        found = exchanged(login, token or current_token(source, cache, now.timestamp()), cache)
+    click.echo(json.dumps(written_credential(found)))
 
 
 def authority_in(path: str) -> bytes:
@@ -125,13 +108,7 @@ HINT = "hubctl is the plug-in that logs in to the hub: install it, and put it on
 
 
 @click.command("login")
-@click.option(
-    "--authenticator",
-    required=True,
-    metavar="KIND/NAME",
-    help="Authenticator of the token: jwt/NAME, webhook/NAME or serviceaccount.",
-)
-@source_options
+@SOURCE
 @click.option(
     "--token-stdin", is_flag=True, help="Read the token from standard input and store it (mode 0600) until `hubctl logout`."
 )
@@ -157,13 +134,23 @@ def login(context: click.Context, /, authenticator: str, output: str, **chosen: 
       hubctl login --authenticator serviceaccount --token-file /run/secrets/token -o robot.kubeconfig \\
           --server https://hub.example.org:6443 --certificate-authority hub.crt
     """
+    from machinery import pki  # noqa: PLC0415 - slow to import
+
     file = output_file(output, is_login, overwrite=chosen["overwrite"])
-    entry = _entry(chosen, chosen["kubeconfig"] or context.obj, root_option(context, "context_name"))
+    entry = _cluster(context, chosen["server"], chosen["certificate_authority"])
     suffix = entry.endpoint.group_suffix if entry.endpoint else chosen["group_suffix"] or GROUP_SUFFIX
     known = LoginKey(exec_cluster(entry), AuthenticatorReference.parse(authenticator), suffix)
     source = source_of(chosen, kept=chosen["token_stdin"])
-    told = _logged_in(known, source, browser=not chosen["no_browser"])
-    user = _user(told)
+    cache = known.cache(*source.flags())
+    cache.forget()
+    if source.kept:
+        cache.write(TOKENS, {"token": token_piped()})
+    try:
+        told = exchanged(known, new_token(source, cache, _show, browser=not chosen["no_browser"]), cache)
+    except CommandError:
+        cache.forget()
+        raise
+    user = pki.parse_certificate(told.chain.encode()).subject.common_name
     with file:
         file.write(write_exec_kubeconfig(entry, plugin_of(known, source), user=user))
     click.echo(f'logged in as "{user}"; the certificate is good until {told.expires}, and is renewed from then on')
@@ -174,7 +161,7 @@ def login(context: click.Context, /, authenticator: str, output: str, **chosen: 
 @click.option("--kubeconfig", metavar="FILE", help="The kubeconfig that `hubctl login` wrote.")
 @click.option("--all", "everything", is_flag=True, help="Delete all logins of this user on this machine.")
 @click.pass_context
-def logout(context: click.Context, kubeconfig: str | None, *, everything: bool) -> None:
+def logout(context: click.Context, /, *, everything: bool, **_kubeconfig: str | None) -> None:
     """Delete the certificate and tokens of a login. The certificate expires within five minutes.
 
     \b
@@ -185,13 +172,9 @@ def logout(context: click.Context, kubeconfig: str | None, *, everything: bool) 
     if everything:
         click.echo(f"forgot {forget_all()} files")
         return
-    path = kubeconfig_path(kubeconfig or context.obj)
-    try:
-        found = read_kubeconfig(path)
-    except InvalidError as error:
-        raise CommandError(error.message, code=2) from None
-    known, source = login_of(found)
-    click.echo("logged out" if cache_of(known, source).forget() else "nobody was logged in")
+    with usage_errors():
+        known, source = login_of(read_kubeconfig(KubeconfigFiles.chosen(option_of(context, "kubeconfig")).there[0]))
+    click.echo("logged out" if known.cache(*source.flags()).forget() else "nobody was logged in")
 
 
 def plugin_of(known: LoginKey, source: TokenSource) -> ExecUser:
@@ -209,16 +192,16 @@ def login_of(found: Kubeconfig) -> tuple[LoginKey, TokenSource]:
     arguments = found.plugin.arguments if found.plugin is not None else ()
     if "credential" not in arguments:
         raise CommandError(f"kubeconfig {found.source} is none that `hubctl login` wrote", code=2)
-    told = arguments[arguments.index("credential") + 1 :]
-    chosen = credential.make_context("credential", list(told), resilient_parsing=False).params
+    chosen = credential.make_context("credential", [*arguments[arguments.index("credential") + 1 :]]).params
     known = LoginKey(exec_cluster(found.cluster), AuthenticatorReference.parse(chosen["authenticator"]), chosen["group_suffix"])
-    return known, source_of(chosen, kept=bool(chosen["token_kept"]))
+    return known, source_of(chosen, kept=chosen["token_kept"])
 
 
-def _entry(chosen: dict[str, Any], kubeconfig: str | None, context_name: str | None) -> ClusterEntry:
-    server, authority = chosen["server"], chosen["certificate_authority"]
+def _cluster(context: click.Context, server: str | None, authority: str | None) -> ClusterEntry:
+    """The hub that the options name, else that of the kubeconfig. Raises CommandError."""
     if not server:
-        return load_kubeconfig(kubeconfig, context_name).cluster
+        files = KubeconfigFiles.chosen(option_of(context, "kubeconfig"))
+        return files.read(option_of(context, "context_name")).cluster
     if not server.startswith("https://"):
         raise CommandError(f'--server "{server}" is not an address: write https://HOST:PORT', code=2)
     if not authority:
@@ -226,30 +209,8 @@ def _entry(chosen: dict[str, Any], kubeconfig: str | None, context_name: str | N
     return ClusterEntry(NAME, server.rstrip("/"), authority_in(authority))
 
 
-def _logged_in(known: LoginKey, source: TokenSource, *, browser: bool) -> ExecCredential:
-    cache = cache_of(known, source)
-    cache.forget()
-    if source.kept:
-        cache.write(TOKENS, {"token": token_piped()})
-    try:
-        if source.kept or source.file is not None:
-            token = current_token(source, cache, 0.0)
-        else:
-            token = new_token(source, cache, _show, browser=browser)
-        return exchanged(known, token, cache)
-    except CommandError:
-        cache.forget()
-        raise
-
-
 def _show(address: str) -> None:
     click.echo(f"log in at: {address}", err=True)
-
-
-def _user(told: ExecCredential) -> str:
-    from machinery import pki  # noqa: PLC0415 - slow to import
-
-    return pki.parse_certificate(told.chain.encode()).subject.common_name
 
 
 def is_login(documents: list[Any]) -> bool:

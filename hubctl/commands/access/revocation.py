@@ -1,6 +1,7 @@
 """hubctl revoke and get crl: permanent revocation of credentials, and the hub's revocation lists."""
 
 import json
+from collections.abc import Mapping
 from datetime import UTC
 from typing import Any
 
@@ -13,11 +14,12 @@ from hubctl.client.resources import REVOCATIONS
 from hubctl.errors import CommandError
 from hubctl.options import with_options
 from hubctl.output.formats import CRL_FORMS
+from hubctl.output.tables import print_lines
 
-REASONS = (*("Unspecified", "KeyCompromise", "AffiliationChanged", "Superseded", "CessationOfOperation", "PrivilegeWithdrawn"),)
+REASONS = ("Unspecified", "KeyCompromise", "AffiliationChanged", "Superseded", "CessationOfOperation", "PrivilegeWithdrawn")
 
 
-_why = with_options(
+_REASON = with_options(
     click.option(
         "--reason",
         type=click.Choice(REASONS, case_sensitive=False),
@@ -47,7 +49,7 @@ def revoke() -> None:
 
 @revoke.command("cluster")
 @click.argument("name", shell_complete=names_of("clusters"))
-@_why
+@_REASON
 @connected
 def cluster(client: ApiClient, name: str, *, reason: str, message: str) -> None:
     """Revoke all certificates of a cluster and its add-ons, and the bootstrap credentials that are bound to it.
@@ -67,7 +69,7 @@ def cluster(client: ApiClient, name: str, *, reason: str, message: str) -> None:
 @revoke.command("agent")
 @click.argument("cluster_name", metavar="CLUSTER", shell_complete=names_of("clusters"))
 @click.argument("agent_id", metavar="AGENT")
-@_why
+@_REASON
 @connected
 def agent(client: ApiClient, cluster_name: str, agent_id: str, *, reason: str, message: str) -> None:
     """Revoke the certificates of one agent of a cluster. Those of add-ons and other agents stay valid.
@@ -81,7 +83,7 @@ def agent(client: ApiClient, cluster_name: str, agent_id: str, *, reason: str, m
 
 @revoke.command("serial")
 @click.argument("serial", metavar="HEX")
-@_why
+@_REASON
 @connected
 def serial(client: ApiClient, serial: str, *, reason: str, message: str) -> None:
     """Revoke a certificate by its serial number, and all certificates with the same key, such as its recovery certificate.
@@ -99,7 +101,7 @@ def serial(client: ApiClient, serial: str, *, reason: str, message: str) -> None
 
 @revoke.command("bootstrap-credential")
 @click.argument("credential", metavar="ID", shell_complete=names_of("bootstrap-credentials"))
-@_why
+@_REASON
 @connected
 def bootstrap_credential(client: ApiClient, credential: str, *, reason: str, message: str) -> None:
     """Revoke a bootstrap credential. No cluster can register with it any more; registered clusters are not affected.
@@ -114,26 +116,17 @@ def bootstrap_credential(client: ApiClient, credential: str, *, reason: str, mes
 def _revoke(client: ApiClient, subject: dict[str, str], reason: str, message: str) -> None:
     prefix = f"{subject.get('cluster') or subject.get('bootstrapCredential') or subject.get('serial', '')[:16]}-"
     spec = {**subject, "reason": reason, **({"message": message} if message else {})}
-    asked = {
-        "apiVersion": REVOCATIONS.group_version,
-        "kind": REVOCATIONS.kind,
-        "metadata": {"generateName": prefix},
-        "spec": spec,
+    kind = {"apiVersion": REVOCATIONS.group_version, "kind": REVOCATIONS.kind}
+    made = client.request("POST", REVOCATIONS.path, {**kind, "metadata": {"generateName": prefix}, "spec": spec})
+    status = made.get("status") or {}
+    counts = {
+        "certificate": int(status.get("certificatesRevoked") or 0),
+        "bootstrap credential": len(status.get("bootstrapCredentials") or ()),
+        "certificate request": len(status.get("requestsRefused") or ()),
+        "ServiceAccount": int(status.get("serviceAccountsEnded") or 0),
     }
-    made = client.request("POST", REVOCATIONS.path, asked)
-    name, status = made["metadata"]["name"], made.get("status") or {}
-    click.echo(f"revoked: {_ended(status)} (revocation {name})")
-
-
-def _ended(status: dict[str, Any]) -> str:
-    counted = (
-        ("certificate", int(status.get("certificatesRevoked") or 0)),
-        ("bootstrap credential", len(status.get("bootstrapCredentials") or ())),
-        ("certificate request", len(status.get("requestsRefused") or ())),
-        ("ServiceAccount", int(status.get("serviceAccountsEnded") or 0)),
-    )
-    what = [f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counted if count]
-    return ", ".join(what) or "nothing of it was good any more"
+    ended = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items() if count)
+    click.echo(f"revoked: {ended or 'nothing of it was good any more'} (revocation {made['metadata']['name']})")
 
 
 INDEX = "/crl"
@@ -141,38 +134,33 @@ INDEX = "/crl"
 
 def show_lists(client: ApiClient, name: str | None, form: str | None) -> None:
     """Print the lists of all CAs, or of the one whose id begins with `name`. Raises CommandError."""
-    chosen = form or "text"
-    if chosen not in CRL_FORMS:
+    form = form or "text"
+    if form not in CRL_FORMS:
         raise CommandError(f"a revocation list comes as one of {', '.join(CRL_FORMS)}", code=2)
-    lists = json.loads(client.raw(INDEX))["lists"]
-    found = [each for each in lists if _id(each).startswith(name or "")]
+    lists = {str(entry["authority"]).rpartition("/")[2]: entry for entry in json.loads(client.raw(INDEX))["lists"]}
+    found = [one for one in lists if one.startswith(name or "")]
     if not found:
-        raise CommandError(f'the hub has no CA "{name}": {", ".join(map(_id, lists))}')
-    if chosen == "der" and len(found) > 1:
-        raise CommandError(f"say which CA's: {', '.join(map(_id, found))}", code=2)
-    for each in found:
-        if chosen == "text":
-            click.echo(_text(each, client.raw(each["der"])))
+        raise CommandError(f'the hub has no CA "{name}": {", ".join(lists)}')
+    if form == "der" and len(found) > 1:
+        raise CommandError(f"say which CA's: {', '.join(found)}", code=2)
+    for one in found:
+        if form == "text":
+            print_lines(_lines(lists[one], client.raw(lists[one]["der"])))
         else:
-            click.echo(client.raw(each[chosen]), nl=False)
+            click.echo(client.raw(lists[one][form]), nl=False)
 
 
-def _id(entry: dict[str, Any]) -> str:
-    return str(entry["authority"]).rpartition("/")[2]
-
-
-def _text(entry: dict[str, Any], der: bytes) -> str:
+def _lines(entry: Mapping[str, Any], der: bytes) -> list[str]:
     from machinery import pki  # noqa: PLC0415 - slow to load
 
     signed = pki.parse_list(der)
     content = signed.content
-    lines = [
+    return [
         f"Revocation list of {entry['authority']}",
         f"  Issuer:      {signed.issuer}",
         f"  Number:      {content.number}",
         f"  This update: {content.this_update.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
         f"  Next update: {content.next_update.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
         f"  Revoked:     {len(content.entries)}",
+        *(f"    {each.serial:x}  {each.at:%Y-%m-%dT%H:%M:%SZ}  {each.reason or '-'}" for each in content.entries),
     ]
-    lines += [f"    {each.serial:x}  {each.at:%Y-%m-%dT%H:%M:%SZ}  {each.reason or '-'}" for each in content.entries]
-    return "\n".join(lines)

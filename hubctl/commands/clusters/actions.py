@@ -1,5 +1,6 @@
 """hubctl move, rotate, release-brake, drain and uncordon: orders to agents and replicas, and their progress."""
 
+import math
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -9,8 +10,8 @@ import click
 
 from hubctl.arguments.completion import names_of
 from hubctl.client.connection import connected
-from hubctl.client.http import MERGE_PATCH, ApiClient, items
-from hubctl.client.resources import CLUSTERS, CREDENTIALS, FLEET, REPLICAS
+from hubctl.client.http import ApiClient, items
+from hubctl.client.resources import CLUSTERS, FLEET, REPLICAS, post_action
 from hubctl.errors import TIMED_OUT, CommandError
 from hubctl.options import DURATION
 from machinery.durations import format_duration
@@ -49,26 +50,20 @@ def move_cluster(client: ApiClient, name: str, to: str, *, cancel: bool) -> None
     """
     if bool(to) is cancel:
         raise CommandError("give --to HUB, or --cancel", code=2)
-    spec = {"cancel": True} if cancel else {"to": to}
-    asked = {"apiVersion": CREDENTIALS.group_version, "kind": "ClusterMove", "spec": spec}
-    answer = client.request("POST", f"{CLUSTERS.of(name)}/move", asked)
-    click.echo(_outcome(name, answer.get("status") or {}, cancel=cancel))
-
-
-def _outcome(name: str, status: dict[str, Any], *, cancel: bool) -> str:
+    status = post_action(client, f"{CLUSTERS.of(name)}/move", "ClusterMove", {"cancel": True} if cancel else {"to": to})
     hub = status.get("hubID") or ""
     if cancel:
-        return f'cluster "{name}" stays' if hub else f'cluster "{name}" was not asked to move'
+        click.echo(f'cluster "{name}" stays' if hub else f'cluster "{name}" was not asked to move')
+        return
     called = f"{status.get('hubName')} ({hub})" if status.get("hubName") else hub
-    return f'cluster "{name}" is asked to move to the hub {called}: see `hubctl describe cluster {name}`'
+    click.echo(f'cluster "{name}" is asked to move to the hub {called}: see `hubctl describe cluster {name}`')
 
 
 PAGE = 500
 PER_SECOND = 20
 """Renewals per second when all agents are asked without --within."""
-LEAST = timedelta(minutes=1)
-LOOK = 1.0
-"""Poll interval in seconds while waiting for renewals."""
+SHORTEST_SPREAD = timedelta(minutes=1)
+POLL_SECONDS, REPLICA_POLL_SECONDS = 1.0, 0.5
 
 
 @click.group()
@@ -106,56 +101,57 @@ def rotate_cluster(
     if bool(name) is everybody:
         raise CommandError("name one cluster, or give --all", code=2)
     names = [str(item["metadata"]["name"]) for item in items(client, CLUSTERS.path, {})] if everybody else [name]
-    spread = within if within is not None else _spread(len(names), everybody=everybody)
-    asked = []
+    spread = within
+    if spread is None:
+        spread = max(SHORTEST_SPREAD, timedelta(seconds=len(names) / PER_SECOND)) if everybody else timedelta()
+    ordered = []
     for done, each in enumerate(names, start=1):
-        answer = _post_rotation(client, each, {"withinSeconds": int(spread.total_seconds())})
-        if (answer.get("status") or {}).get("agents"):
-            asked.append(each)
+        if _post_rotation(client, each, {"withinSeconds": int(spread.total_seconds())}):
+            ordered.append(each)
         if everybody and done % PAGE == 0:
             click.echo(f"{done} of {len(names)} clusters are asked", err=True)
-    what = f"{len(asked)} clusters are" if everybody else f'cluster "{name}" is'
+    what = f"{len(ordered)} clusters are" if everybody else f'cluster "{name}" is'
     click.echo(f"{what} asked to renew within {format_duration(spread)}")
-    if everybody and len(asked) < len(names):
-        click.echo(f"{len(names) - len(asked)} have no agent with a certificate: nothing of them is to be renewed")
+    if everybody and len(ordered) < len(names):
+        click.echo(f"{len(names) - len(ordered)} have no agent with a certificate: nothing of them is to be renewed")
     if wait:
-        _wait_for_renewals(client, asked if everybody else names, timeout)
-
-
-def _spread(count: int, *, everybody: bool) -> timedelta:
-    return max(LEAST, timedelta(seconds=count / PER_SECOND)) if everybody else timedelta()
+        _wait_for_renewals(client, ordered if everybody else names, timeout)
 
 
 def _wait_for_renewals(client: ApiClient, names: Sequence[str], timeout: timedelta | None) -> None:
-    until = None if timeout is None else time.monotonic() + timeout.total_seconds()
+    """Raises CommandError when it takes too long. A cluster without a certificate, or deleted meanwhile, counts as renewed."""
+    until = _deadline(timeout)
     waiting, shown = list(names), -1
-    while waiting:
-        waiting = [each for each in waiting if not _has_renewed(client, each)]
+    while True:
+        waiting = [each for each in waiting if not all(agent.get("renewed") for agent in _rotating_agents(client, each))]
         done = len(names) - len(waiting)
-        if done != shown:
+        if names and done != shown:
             shown = done
             click.echo(f"{done} of {len(names)} renewed")
-        if waiting and until is not None and time.monotonic() > until:
+        if not waiting:
+            return
+        if time.monotonic() > until:
             some = ", ".join(waiting[:10]) + (" ..." if waiting[10:] else "")
             raise CommandError(f"{len(waiting)} have not renewed in time; they do when they come back: {some}", code=TIMED_OUT)
-        if waiting:
-            time.sleep(LOOK)
+        time.sleep(POLL_SECONDS)
 
 
-def _has_renewed(client: ApiClient, name: str) -> bool:
-    """Whether nothing is left to renew; also true for a cluster without a certificate, or deleted meanwhile."""
+def _rotating_agents(client: ApiClient, name: str) -> list[dict[str, Any]]:
     try:
-        status = _post_rotation(client, name, {"show": True}).get("status") or {}
+        return _post_rotation(client, name, {"show": True})
     except CommandError as error:
-        if error.reason == "NotFound":
-            return True
-        raise
-    return all(agent.get("renewed") for agent in status.get("agents") or ())
+        if error.reason != "NotFound":
+            raise
+        return []
 
 
-def _post_rotation(client: ApiClient, name: str, spec: dict[str, Any]) -> dict[str, Any]:
-    asked = {"apiVersion": CREDENTIALS.group_version, "kind": "ClusterRotation", "spec": spec}
-    return client.request("POST", f"{CLUSTERS.of(name)}/rotate", asked)
+def _post_rotation(client: ApiClient, name: str, spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """The agents of the cluster that have a certificate."""
+    return post_action(client, f"{CLUSTERS.of(name)}/rotate", "ClusterRotation", spec).get("agents") or []
+
+
+def _deadline(timeout: timedelta | None) -> float:
+    return math.inf if timeout is None else time.monotonic() + timeout.total_seconds()
 
 
 @click.command("release-brake")
@@ -176,12 +172,10 @@ def release_brake(client: ApiClient) -> None:
     if not brake.get("holds"):
         click.echo("the brake does not hold")
         return
-    client.request("PATCH", path, {"spec": {"releaseBrake": True}}, content_type=MERGE_PATCH)
+    client.patch(path, {"spec": {"releaseBrake": True}})
     click.echo(f"the brake is released; it held since {brake.get('since')}")
 
 
-LOOK_AT_REPLICA = 0.5
-"""Poll interval in seconds."""
 BEATS = 2
 """More reports than this must show no session; the replica knew the order at the latest when it sent the second one."""
 
@@ -249,13 +243,12 @@ def uncordon_replica(client: ApiClient, name: str) -> None:
 
 
 def _post_drain(client: ApiClient, name: str, spec: dict[str, Any]) -> None:
-    asked = {"apiVersion": REPLICAS.group_version, "kind": "ReplicaDrain", "spec": spec}
-    client.request("POST", f"{REPLICAS.of(name)}/drain", asked)
+    post_action(client, f"{REPLICAS.of(name)}/drain", "ReplicaDrain", spec)
 
 
 def _wait_until_empty(client: ApiClient, name: str, timeout: timedelta | None) -> None:
     """Raises CommandError when it takes too long, or the order is cancelled."""
-    until = None if timeout is None else time.monotonic() + timeout.total_seconds()
+    until = _deadline(timeout)
     empty: set[str] = set()
     shown = -1
     while len(empty) <= BEATS:
@@ -267,7 +260,7 @@ def _wait_until_empty(client: ApiClient, name: str, timeout: timedelta | None) -
             shown = left
             click.echo(f"{left} sessions are left")
         empty = {*empty, seen} if not left else set()
-        if until is not None and time.monotonic() > until and len(empty) <= BEATS:
+        if time.monotonic() > until and len(empty) <= BEATS:
             late = f"still has {left} sessions; they go on leaving" if left else "has not told yet that it heard of it"
             raise CommandError(f'replica "{name}" {late}', code=TIMED_OUT)
-        time.sleep(LOOK_AT_REPLICA)
+        time.sleep(REPLICA_POLL_SECONDS)

@@ -6,17 +6,17 @@ import click
 
 from hubctl.arguments.targets import each
 from hubctl.client.connection import connected
-from hubctl.client.http import MERGE_PATCH, ApiClient, items
+from hubctl.client.http import ApiClient, items
 from hubctl.client.resources import ADDON_DEFINITIONS, ADDONS, CLUSTERS
 from hubctl.errors import CommandError
-from hubctl.options import with_options
+from hubctl.options import read_key_values, with_options
 
 V1ALPHA1 = ADDONS.group_version.replace("v1beta1", "v1alpha1")
 """The API version whose spec has the install namespace."""
 DEFAULT_NAMESPACE = "open-cluster-management-agent-addon"
 
 
-_choosing = with_options(
+_CHOICE = with_options(
     click.option("--clusters", default="", metavar="NAME,NAME", help="Names of the clusters."),
     click.option("-l", "--selector", default="", metavar="SELECTOR", help="Clusters with these labels."),
     click.option("--all", "everything", is_flag=True, help="All clusters."),
@@ -52,7 +52,7 @@ def addon() -> None:
 
 @addon.command("enable")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@_choosing
+@_CHOICE
 @click.option(
     "--install-namespace",
     default="",
@@ -76,16 +76,21 @@ def enable(
       hubctl addon enable cluster-proxy --clusters edge1,edge2
       hubctl addon enable managed-serviceaccount -l region=eu --install-namespace msa
     """
-    wanted = _wanted(install_namespace, annotations)
+    notes = read_key_values("--annotate", "annotation", annotations)
+    wanted = {
+        **({"metadata": {"annotations": notes}} if notes else {}),
+        **({"spec": {"installNamespace": install_namespace}} if install_namespace else {}),
+    }
     clusters = _chosen_clusters(client, **chosen)
-    for name in names:
-        _warn_of_unknown(client, name)
+    for name in names:  # an add-on without definition may be a mistake, or need no definition
+        if client.find(ADDON_DEFINITIONS.of(name)) is None:
+            click.echo(f'warning: there is no ClusterManagementAddOn "{name}": does anybody install it?', err=True)
     each([(cluster, name) for name in names for cluster in clusters], lambda pair: _enable(client, *pair, wanted))
 
 
 @addon.command("disable")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@_choosing
+@_CHOICE
 @connected
 def disable(client: ApiClient, names: tuple[str, ...], **chosen: Any) -> None:
     """Disable add-ons on clusters: delete their ManagedClusterAddOns, which are removed after cleanup by their managers.
@@ -97,29 +102,6 @@ def disable(client: ApiClient, names: tuple[str, ...], **chosen: Any) -> None:
     """
     clusters = _chosen_clusters(client, **chosen)
     each([(cluster, name) for name in names for cluster in clusters], lambda pair: _disable(client, *pair))
-
-
-def _wanted(install_namespace: str, annotations: tuple[str, ...]) -> dict[str, Any]:
-    notes = {}
-    for note in annotations:
-        key, equals, value = note.partition("=")
-        if not key or not equals:
-            raise CommandError(f'--annotate "{note}" is no annotation: write KEY=VALUE', code=2)
-        notes[key] = value
-    return {
-        **({"metadata": {"annotations": notes}} if notes else {}),
-        **({"spec": {"installNamespace": install_namespace}} if install_namespace else {}),
-    }
-
-
-def _warn_of_unknown(client: ApiClient, name: str) -> None:
-    """Print a warning: an add-on without definition may be a mistake, or need no definition."""
-    try:
-        client.get(ADDON_DEFINITIONS.of(name))
-    except CommandError as error:
-        if error.reason != "NotFound":
-            raise
-        click.echo(f'warning: there is no ClusterManagementAddOn "{name}": does anybody install it?', err=True)
 
 
 def _path(cluster: str, name: str = "") -> str:
@@ -139,7 +121,7 @@ def _enable(client: ApiClient, cluster: str, name: str, wanted: dict[str, Any]) 
         click.echo(f'add-on "{name}" enabled on cluster "{cluster}"')
         return
     if wanted:
-        client.request("PATCH", _path(cluster, name), wanted, content_type=MERGE_PATCH)
+        client.patch(_path(cluster, name), wanted)
     click.echo(f'add-on "{name}" is enabled on cluster "{cluster}" already{": configured" if wanted else ""}')
 
 

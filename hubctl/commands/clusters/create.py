@@ -2,30 +2,36 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import CREDENTIALS
-from hubctl.commands.clusters.credential_options import credential_spec, grpc_address, https_address, split_host, unreachable
+from hubctl.commands.clusters.credential_options import check_endpoints, credential_spec, grpc_address, https_address
 from hubctl.errors import CommandError
+from hubctl.options import with_options
 from hubctl.output.files import OVERWRITE, only_user, output_file
+from machinery.product import NAME
 
 FILE = click.Path(dir_okay=False)
 BOOTSTRAP = "bootstrap-"
 """Prefix of the user names in such files."""
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoints:
-    """The addresses for the file."""
-
-    server: str
-    grpc_server: str
+ENDPOINTS = with_options(
+    click.option(
+        "--server", metavar="URL", help="HTTPS address at which the cluster reaches the hub. Default: the advertised address."
+    ),
+    click.option(
+        "--grpc-server",
+        metavar="HOST:PORT",
+        help="gRPC address at which the cluster reaches the hub. Default: the advertised address.",
+    ),
+    click.option(
+        "--expires", default="", metavar="DURATION", help="Validity of the bootstrap credential. Default: set by the hub (1h)."
+    ),
+)
+"""The options of `endpoints_of`, and the validity of the credential."""
 
 
 @click.group()
@@ -51,17 +57,7 @@ def create() -> None:
 )
 @click.option("--cluster-set", default="", metavar="SET", help="ManagedClusterSet to which clusters are added.")
 @click.option("-o", "--output", required=True, metavar="FILE", type=click.Path(dir_okay=False), help="The file to write.")
-@click.option(
-    "--server", metavar="URL", help="HTTPS address at which the cluster reaches the hub. Default: the advertised address."
-)
-@click.option(
-    "--grpc-server",
-    metavar="HOST:PORT",
-    help="gRPC address at which the cluster reaches the hub. Default: the advertised address.",
-)
-@click.option(
-    "--expires", default="", metavar="DURATION", help="Validity of the bootstrap credential. Default: set by the hub (1h)."
-)
+@ENDPOINTS
 @click.option(
     "--uses",
     default="1",
@@ -113,59 +109,30 @@ def bootstrap_kubeconfig(client: ApiClient, output: str, **chosen: Any) -> None:
           --attest-keys edge1-jwks.json -o edge1.kubeconfig
       hubctl create bootstrap-kubeconfig --cluster-set lab --uses unlimited --token -o lab.kubeconfig
     """
-    wanted = NewCredential.of(chosen)
-    if not (wanted.cluster or wanted.spec.get("clusterNames") or wanted.spec.get("clusterSet")):
+    spec = credential_spec(chosen)
+    if not (spec.get("clusterName") or spec.get("clusterNames") or spec.get("clusterSet")):
         raise CommandError("say who may join: --cluster NAME, --cluster-pattern GLOB or --cluster-set SET", code=2)
-    if wanted.cluster and chosen["patterns"]:
+    if spec.get("clusterName") and chosen["patterns"]:
         raise CommandError("give --cluster or --cluster-pattern, not both", code=2)
-    wanted.check(wanted.endpoints)
+    endpoints = endpoints_of(chosen)
     with output_file(output, is_bootstrap, overwrite=chosen["overwrite"]) as file:
-        content, until = create_kubeconfig(client, wanted)
+        content, until = create_kubeconfig(client, spec, endpoints, allow_loopback=chosen["allow_loopback"])
         file.write(content)
-    click.echo(f"{output} lets {wanted.whom} join until {until}")
+    click.echo(f"{output} lets {_admitted(spec)} join until {until}")
     if chosen["token"]:
         click.echo("on the cluster: make it the key kubeconfig of the agent's secret bootstrap-hub-kubeconfig")
     else:
         click.echo(f"on the cluster: spoke run --bootstrap-kubeconfig {output}")
 
 
-@dataclass(frozen=True, slots=True)
-class NewCredential:
-    """The credential to create. Empty endpoints: the ones that the hub advertises."""
-
-    spec: Mapping[str, Any]
-    endpoints: Endpoints
-    allow_loopback: bool
-
-    @classmethod
-    def of(cls, chosen: Mapping[str, Any]) -> "NewCredential":
-        """Validate the options of the command line. Raises CommandError."""
-        endpoints = Endpoints(https_address(chosen["server"]), grpc_address(chosen["grpc_server"]))
-        return cls(credential_spec(chosen), endpoints, chosen["allow_loopback"])
-
-    @property
-    def cluster(self) -> str:
-        return str(self.spec.get("clusterName") or "")
-
-    @property
-    def title(self) -> str:
-        """The name of the user in the file, without its prefix."""
-        return self.cluster or str(self.spec.get("clusterSet") or "clusters")
-
-    @property
-    def whom(self) -> str:
-        """The clusters or agents that may join, as text."""
-        if self.cluster:
-            return f'cluster "{self.cluster}"'
-        uses = self.spec.get("uses")
-        count = "any number of agents" if uses is None else f"{uses} agent{'s' if uses > 1 else ''}"
-        names = f" of clusters {', '.join(self.spec['clusterNames'])}" if self.spec.get("clusterNames") else ""
-        return f"{count}{names}" + (f' of the set "{self.spec["clusterSet"]}"' if self.spec.get("clusterSet") else "")
-
-    def check(self, endpoints: Endpoints) -> None:
-        """Raises CommandError for an address that other machines cannot reach, unless loopback is allowed."""
-        if not self.allow_loopback:
-            check_endpoints(endpoints)
+def _admitted(spec: Mapping[str, Any]) -> str:
+    """The clusters or agents that may join, as text."""
+    if "clusterName" in spec:
+        return f'cluster "{spec["clusterName"]}"'
+    uses = spec.get("uses")
+    count = "any number of agents" if uses is None else f"{uses} agent{'s' if uses > 1 else ''}"
+    names = f" of clusters {', '.join(spec['clusterNames'])}" if "clusterNames" in spec else ""
+    return f"{count}{names}" + (f' of the set "{spec["clusterSet"]}"' if "clusterSet" in spec else "")
 
 
 def is_bootstrap(documents: list[Any]) -> bool:
@@ -174,59 +141,54 @@ def is_bootstrap(documents: list[Any]) -> bool:
     return not documents or (user is not None and str(user.get("name")).startswith(BOOTSTRAP))
 
 
-def create_kubeconfig(client: ApiClient, wanted: NewCredential) -> tuple[bytes, str]:
-    """Create a credential; return it as a kubeconfig with its expiry. Raises CommandError and then deletes the credential."""
+def endpoints_of(chosen: Mapping[str, Any]) -> tuple[str, str]:
+    """The HTTPS and gRPC addresses in the options; empty: the hub's. Raises CommandError for wrong or unreachable ones."""
+    endpoints = https_address(chosen["server"]), grpc_address(chosen["grpc_server"])
+    if not chosen["allow_loopback"]:
+        check_endpoints(*endpoints)
+    return endpoints
+
+
+def create_kubeconfig(
+    client: ApiClient, spec: Mapping[str, Any], endpoints: tuple[str, str], *, allow_loopback: bool
+) -> tuple[bytes, str]:
+    """Create a credential; return it as a kubeconfig with its expiry. Raises CommandError and then deletes the credential.
+
+    `endpoints`: as from `endpoints_of`.
+    """
     from machinery import pki  # noqa: PLC0415 - slow to import, and only needed here
     from machinery.client import kubeconfig  # noqa: PLC0415 - the same
     from machinery.identity import CertificateSubject, HubId  # noqa: PLC0415 - the same
-    from machinery.product import NAME  # noqa: PLC0415 - the same
 
-    by_token = bool(wanted.spec.get("token"))
+    cluster, by_token = spec.get("clusterName"), bool(spec.get("token"))
+    title = str(cluster or spec.get("clusterSet") or "clusters")
     key = b"" if by_token else pki.generate_key()
-    subject = CertificateSubject(common_name=f"bootstrap:{wanted.title}")
-    asked = {} if by_token else {"request": pki.build_request(subject, key).decode("ascii")}
+    if not by_token:
+        subject = CertificateSubject(common_name=f"bootstrap:{title}")
+        spec = {"request": pki.build_request(subject, key).decode("ascii"), **spec}
     kind = {"apiVersion": CREDENTIALS.group_version, "kind": CREDENTIALS.kind}
-    document = {**kind, "metadata": {"generateName": "bootstrap-"}, "spec": {**asked, **wanted.spec}}
-    made = client.request("POST", CREDENTIALS.path, document)
+    made = client.request("POST", CREDENTIALS.path, {**kind, "metadata": {"generateName": "bootstrap-"}, "spec": spec})
     status = made["status"]
-    endpoints = Endpoints(wanted.endpoints.server or status["server"], wanted.endpoints.grpc_server or status["grpcServer"])
+    server, grpc_server = endpoints[0] or status["server"], endpoints[1] or status["grpcServer"]
     try:
-        wanted.check(replace(endpoints, grpc_server="") if by_token else endpoints)
+        if not allow_loopback:
+            check_endpoints(server, "" if by_token else grpc_server)
     except CommandError:
         with suppress(CommandError):
             client.request("DELETE", CREDENTIALS.of(made["metadata"]["name"]))
         raise
-    cluster, user = wanted.cluster or None, BOOTSTRAP + wanted.title
-    endpoint = kubeconfig.HubEndpoint(
-        endpoints.grpc_server, HubId(status["hubID"]), cluster_name=cluster, group_suffix=client.group_suffix
-    )
+    hub = HubId(status["hubID"])
+    endpoint = kubeconfig.HubEndpoint(grpc_server, hub, cluster_name=cluster, group_suffix=client.group_suffix)
     entry = kubeconfig.ClusterEntry(
         name=NAME,
-        server=endpoints.server,
+        server=server,
         certificate_authority=status["certificateAuthority"].encode("ascii"),
         endpoint=None if by_token else endpoint,
         cluster_name=cluster,
     )
     if by_token:
-        content = kubeconfig.write_token_kubeconfig(entry, status["token"], user=user)
+        content = kubeconfig.write_token_kubeconfig(entry, status["token"], user=BOOTSTRAP + title)
     else:
         credential = kubeconfig.Credential(chain=status["certificate"].encode("ascii"), key=key)
-        content = kubeconfig.write_kubeconfig(entry, credential, user=user)
+        content = kubeconfig.write_kubeconfig(entry, credential, user=BOOTSTRAP + title)
     return content, status["expirationTimestamp"]
-
-
-def check_endpoints(endpoints: Endpoints) -> None:
-    """Raises CommandError for an address that is not reachable from everywhere. Empty ones are not checked."""
-    grpc_host = split_host(endpoints.grpc_server)[0] if endpoints.grpc_server else ""
-    checks = (
-        (urlsplit(endpoints.server).hostname or "", "https_advertised", "--server https://HOST:PORT"),
-        (grpc_host, "grpc_advertised", "--grpc-server HOST:PORT"),
-    )
-    for host, setting, flag in checks:
-        why = unreachable(host) if host else None
-        if why:
-            raise CommandError(
-                f"{host} is {why}, so it cannot stand in a file for another machine: set the hub's {setting} "
-                f"(--{setting.replace('_', '-')}) to the address that clusters reach, or give {flag} here; "
-                "for an agent on this machine give --allow-loopback"
-            )

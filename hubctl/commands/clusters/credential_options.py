@@ -5,61 +5,70 @@ Each function of an option raises CommandError with what to write.
 
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from hubctl.errors import CommandError
+from hubctl.errors import CommandError, read_text, usage_errors
+from hubctl.options import read_key_values
+from machinery.durations import parse_duration
 
 USUAL_POD_NETWORKS = (IPv4Network("10.244.0.0/16"), IPv4Network("10.42.0.0/16"))
 """Default pod networks of flannel, kubeadm's examples and k3s."""
 INSIDE_NAMES = (".svc", ".cluster.local", ".pod")
+LOOPBACK = "a loopback address, which every machine takes for itself"
+
+
+def check_endpoints(server: str, grpc_server: str) -> None:
+    """Raises CommandError for an address that is not reachable from everywhere. Empty ones are not checked."""
+    checks = (
+        (urlsplit(server).hostname or "", "https_advertised", "--server https://HOST:PORT"),
+        (split_host(grpc_server)[0] if grpc_server else "", "grpc_advertised", "--grpc-server HOST:PORT"),
+    )
+    for host, setting, flag in checks:
+        why = unreachable(host) if host else None
+        if why:
+            raise CommandError(
+                f"{host} is {why}, so it cannot stand in a file for another machine: set the hub's {setting} "
+                f"(--{setting.replace('_', '-')}) to the address that clusters reach, or give {flag} here; "
+                "for an agent on this machine give --allow-loopback"
+            )
 
 
 def unreachable(host: str) -> str | None:
     """Why `host` is no address for another machine, as in "is ..."; None if nothing is known against it."""
     name = host.strip("[]").rstrip(".").lower()
     address = _address(name)
-    if address is None:
-        return _unreachable_name(name)
     if isinstance(address, IPv6Address) and address.ipv4_mapped:
         address = address.ipv4_mapped
-    kinds = (
-        ("a loopback address, which every machine takes for itself", address.is_loopback),
-        ("the unspecified address, which one listens on and nobody can connect to", address.is_unspecified),
-        ("a link-local address, which is valid on one network segment only", address.is_link_local),
-        ("a multicast address, which belongs to no single machine", address.is_multicast),
-        ("an address of a usual pod network, valid inside one Kubernetes cluster only", _is_pod(address)),
-    )
-    return next((kind for kind, applies in kinds if applies), None)
-
-
-def _is_pod(address: IPv4Address | IPv6Address) -> bool:
-    return any(address in network for network in USUAL_POD_NETWORKS)
-
-
-def _unreachable_name(name: str) -> str | None:
-    if not name:
-        return "empty"
-    if name == "localhost" or name.endswith(".localhost"):
-        return "a loopback address, which every machine takes for itself"
-    if name.endswith(INSIDE_NAMES):
-        return "a name that only resolves inside one Kubernetes cluster"
-    return None
+    if address is None:
+        kinds = {
+            "empty": not name,
+            LOOPBACK: name == "localhost" or name.endswith(".localhost"),
+            "a name that only resolves inside one Kubernetes cluster": name.endswith(INSIDE_NAMES),
+        }
+    else:
+        kinds = {
+            LOOPBACK: address.is_loopback,
+            "the unspecified address, which one listens on and nobody can connect to": address.is_unspecified,
+            "a link-local address, which is valid on one network segment only": address.is_link_local,
+            "a multicast address, which belongs to no single machine": address.is_multicast,
+            "an address of a usual pod network, valid inside one Kubernetes cluster only": any(
+                address in network for network in USUAL_POD_NETWORKS
+            ),
+        }
+    return next((kind for kind, applies in kinds.items() if applies), None)
 
 
 def _address(name: str) -> IPv4Address | IPv6Address | None:
     """The address in `name`, in any notation that the C library accepts (`127.1`, `0x7f000001`)."""
-    try:
+    with suppress(ValueError):
         return ip_address(name.partition("%")[0])
-    except ValueError:
-        pass
-    try:
+    with suppress(OSError):
         return ip_address(socket.inet_aton(name))
-    except OSError:
-        return None
+    return None
 
 
 def split_host(address: str) -> tuple[str, int | None]:
@@ -77,61 +86,33 @@ def split_host(address: str) -> tuple[str, int | None]:
 
 def credential_spec(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """The spec of a BootstrapCredential, without its certificate request. Options that are missing are not used."""
-    from machinery.errors import InvalidError  # noqa: PLC0415 - start-up time
-    from machinery.identity import cluster_name  # noqa: PLC0415 - the same
+    from machinery.identity import cluster_name  # noqa: PLC0415 - start-up time
 
-    try:
+    with usage_errors():
         cluster = cluster_name(chosen["cluster"]) if chosen["cluster"] else ""
-    except InvalidError as error:
-        raise CommandError(error.message, code=2) from None
-    lifetime = _lifetime(chosen["expires"])
+    uses = chosen.get("uses", "1")
+    if uses != "unlimited" and (not uses.isdecimal() or not 0 < int(uses) < 2**31):
+        raise CommandError(f'--uses "{uses}" is not a number: give 1 or more, or unlimited', code=2)
+    attestation = {
+        "issuer": chosen.get("attest_issuer"),
+        "keys": read_text(chosen["attest_keys"]) if chosen.get("attest_keys") else "",
+        "certificateAuthority": read_text(chosen["attest_ca"]) if chosen.get("attest_ca") else "",
+        "audience": chosen.get("attest_audience"),
+        "subject": chosen.get("attest_subject"),
+    }
+    if any(attestation.values()) and not attestation["issuer"]:
+        raise CommandError("the other --attest options need --attest-issuer URL", code=2)
     spec = {
         "token": chosen.get("token"),
         "clusterName": cluster,
         "clusterNames": list(chosen.get("patterns") or ()),
         "clusterSet": chosen["cluster_set"],
-        "labels": dict(map(_label, chosen["labels"])),
-        "attestation": _attestation(chosen),
-        "uses": _uses(chosen.get("uses", "1")),
-        "expirationSeconds": round(lifetime.total_seconds()) if lifetime is not None else None,
+        "labels": read_key_values("--label", "label", chosen["labels"]),
+        "attestation": {field: text for field, text in attestation.items() if text},
+        "uses": None if uses == "unlimited" else int(uses),
+        "expirationSeconds": _lifetime_seconds(chosen["expires"]),
     }
     return {name: value for name, value in spec.items() if value}
-
-
-def _attestation(chosen: Mapping[str, Any]) -> dict[str, str]:
-    said = {
-        "issuer": chosen.get("attest_issuer"),
-        "keys": _content(chosen.get("attest_keys")),
-        "certificateAuthority": _content(chosen.get("attest_ca")),
-        "audience": chosen.get("attest_audience"),
-        "subject": chosen.get("attest_subject"),
-    }
-    given = {field: text for field, text in said.items() if text}
-    if given and not said["issuer"]:
-        raise CommandError("the other --attest options need --attest-issuer URL", code=2)
-    return given
-
-
-def _content(name: str | None) -> str:
-    try:
-        return Path(name).read_text() if name else ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"{name} cannot be read: {getattr(error, 'strerror', '') or 'it is no text'}", code=2) from None
-
-
-def _uses(text: str) -> int | None:
-    if text == "unlimited":
-        return None
-    if not text.isdecimal() or not 0 < int(text) < 2**31:
-        raise CommandError(f'--uses "{text}" is not a number: give 1 or more, or unlimited', code=2)
-    return int(text)
-
-
-def _label(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise CommandError(f'--label "{text}" is no label: write KEY=VALUE', code=2)
-    return key, value
 
 
 def https_address(server: str | None) -> str:
@@ -150,25 +131,20 @@ def https_address(server: str | None) -> str:
 def grpc_address(address: str | None) -> str:
     if not address:
         return ""
-    try:
-        host, port = split_host(address)
-    except ValueError:
-        host, port = "", None
-    if not host or port is None:
-        raise CommandError(f'--grpc-server "{address}" is not an address: write HOST:PORT', code=2)
-    return address
+    with suppress(ValueError):
+        if all(split_host(address)):
+            return address
+    raise CommandError(f'--grpc-server "{address}" is not an address: write HOST:PORT', code=2)
 
 
-def _lifetime(text: str) -> timedelta | None:
+def _lifetime_seconds(text: str) -> int | None:
     """None: the hub's default."""
     if not text:
         return None
-    from machinery.durations import parse_duration  # noqa: PLC0415 - only needed here
-
     try:
         lifetime = parse_duration(text)
     except ValueError as error:
         raise CommandError(f"--expires {error}", code=2) from None
     if lifetime < timedelta(seconds=1):
         raise CommandError(f'--expires "{text}" is over before it begins: give at least 1s', code=2)
-    return lifetime
+    return round(lifetime.total_seconds())

@@ -1,7 +1,7 @@
 """hubctl diagnose cluster: why a cluster is not Available, and what to do."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -12,7 +12,7 @@ from hubctl.client.http import ApiClient
 from hubctl.client.resources import DIAGNOSES
 from hubctl.errors import NOT_WELL, CommandError
 from hubctl.output.printers import print_document
-from hubctl.output.tables import printable, wants_color
+from hubctl.output.tables import print_lines, printable, wants_color
 
 MARKS = {"Ok": ("ok", "32"), "Waiting": ("waits", "33"), "Warning": ("warning", "33"), "Broken": ("broken", "31")}
 WIDTH = max(len(mark) for mark, _ in MARKS.values())
@@ -50,7 +50,10 @@ def cluster(client: ApiClient, names: tuple[str, ...], output: str | None) -> No
     """
     found = [client.get(DIAGNOSES.of(name)) for name in names]
     for document in found:
-        _show(document, output)
+        if output is not None:
+            print_document(document, output, apart=True)
+        else:
+            print_lines(lines(document, color=wants_color()))
     ill = [document["metadata"]["name"] for document in found if not (document.get("status") or {}).get("well")]
     if ill and output is None:
         raise CommandError(f"not well: {', '.join(ill)}", code=NOT_WELL)
@@ -58,31 +61,15 @@ def cluster(client: ApiClient, names: tuple[str, ...], output: str | None) -> No
         sys.exit(NOT_WELL)
 
 
-def _show(document: Mapping[str, Any], output: str | None) -> None:
-    if output is not None:
-        print_document(document, output, apart=True)
-    else:
-        for line in lines(document, color=wants_color()):
-            click.echo(line)
-
-
-def lines(document: Mapping[str, Any], *, color: bool = False) -> list[str]:
-    """The diagnosis as lines: one for each step, with advice below those that failed."""
-    name, status = document["metadata"]["name"], document.get("status") or {}
+def lines(document: Mapping[str, Any], *, color: bool) -> Iterator[str]:
+    """The diagnosis: a line for each step, with advice below those that failed."""
+    status = document.get("status") or {}
     steps: Sequence[Mapping[str, str]] = status.get("steps") or ()
     width = max((len(step["step"]) for step in steps), default=0)
-    shown = [f"cluster {name}: Available is {status.get('available')}"]
+    yield f"cluster {document['metadata']['name']}: Available is {status.get('available')}"
     for step in steps:
         mark, code = MARKS.get(step["state"], (step["state"], "0"))
-        told = f"{mark:<{WIDTH}}"
-        shown.append(f"  {f'{_ESCAPE}[{code}m{told}{_ESCAPE}[0m' if color else told}  {step['step']:<{width}}  {_line(step)}")
+        mark = f"\x1b[{code}m{mark:<{WIDTH}}\x1b[0m" if color else f"{mark:<{WIDTH}}"
+        yield f"  {mark}  {step['step']:<{width}}  {printable(step['message'])}"
         if step["state"] != "Ok" and step.get("advice"):
-            shown.append(f"  {'':<{WIDTH}}  {'':<{width}}  -> {printable(step['advice'])}")
-    return shown
-
-
-_ESCAPE = "\x1b"
-
-
-def _line(step: Mapping[str, str]) -> str:
-    return printable(step["message"])
+            yield f"  {'':<{WIDTH}}  {'':<{width}}  -> {printable(step['advice'])}"

@@ -3,18 +3,20 @@
 `agent.yaml` is the agent's chart as rendered by Helm, with placeholders; `make charts` writes it, and a test compares both.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
+from hubctl.arguments.targets import Manifest
 from hubctl.client.connection import client_of, connected
 from hubctl.client.http import ApiClient
-from hubctl.commands.clusters.create import NewCredential, create_kubeconfig
-from hubctl.commands.objects.apply import Applying
+from hubctl.commands.clusters.create import ENDPOINTS, create_kubeconfig, endpoints_of
+from hubctl.commands.clusters.credential_options import credential_spec
+from hubctl.commands.objects.apply import apply_manifests
 from hubctl.errors import CommandError
-from hubctl.output.files import OVERWRITE, PrivateFile, output_file
+from hubctl.output.files import OVERWRITE, output_file
+from machinery.product import version
 
 MANIFESTS = Path(__file__).with_name("agent.yaml")
 NAMESPACE, IMAGE = "the-agents-namespace", "the-agents-image:tag"
@@ -24,16 +26,6 @@ DEFAULT_NAMESPACE = "open-cluster-management-agent"
 DEFAULT_IMAGE = "muster/spoke"
 STANDARD_OUTPUT = "-"
 FILE = click.Path(dir_okay=False)
-
-Manifest = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class AgentDeployment:
-    """Namespace and image of the agent."""
-
-    namespace: str
-    image: str
 
 
 @click.command()
@@ -46,17 +38,7 @@ class AgentDeployment:
 @OVERWRITE
 @click.option("--apply", "at", metavar="KUBECONFIG", type=FILE, help="Apply the manifests to the cluster of this kubeconfig.")
 @click.option("--apply-context", metavar="NAME", help="Context of the kubeconfig. Default: the current context.")
-@click.option(
-    "--server", metavar="URL", help="HTTPS address at which the cluster reaches the hub. Default: the advertised address."
-)
-@click.option(
-    "--grpc-server",
-    metavar="HOST:PORT",
-    help="gRPC address at which the cluster reaches the hub. Default: the advertised address.",
-)
-@click.option(
-    "--expires", default="", metavar="DURATION", help="Validity of the bootstrap credential. Default: set by the hub (1h)."
-)
+@ENDPOINTS
 @click.option("--cluster-set", default="", metavar="SET", help="ManagedClusterSet to which the cluster is added.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Label of the cluster. May be repeated.")
 @click.option("--allow-loopback", is_flag=True, help="Allow addresses that are reachable only from this machine.")
@@ -81,14 +63,15 @@ def join(client: ApiClient, cluster: str, at: str | None, apply_context: str | N
     if at is not None and chosen["output"] is not None:
         raise CommandError("give --apply or --output, not both", code=2)
     # Fail for an unreachable cluster before a credential is created for it.
-    there = _reached(at, apply_context) if at is not None else None
-    file = None if chosen["output"] in (None, STANDARD_OUTPUT) else _file(chosen["output"], overwrite=chosen["overwrite"])
-    wanted = NewCredential.of({**chosen, "cluster": cluster})
-    wanted.check(wanted.endpoints)
-    content, until = create_kubeconfig(client, wanted)
-    manifests = manifests_of(AgentDeployment(chosen["namespace"], chosen["image"] or default_image()), content)
-    if there is not None:
-        there.all_of(manifests)
+    target = _reachable_cluster(at, apply_context) if at is not None else None
+    to_file = chosen["output"] not in (None, STANDARD_OUTPUT)
+    file = output_file(chosen["output"], is_join, overwrite=chosen["overwrite"]) if to_file else None
+    options = {**chosen, "cluster": cluster}
+    endpoints = endpoints_of(options)
+    content, until = create_kubeconfig(client, credential_spec(options), endpoints, allow_loopback=chosen["allow_loopback"])
+    manifests = manifests_of(chosen["namespace"], chosen["image"] or default_image(), content)
+    if target is not None:
+        apply_manifests(target, manifests, force=True)
     elif file is None:
         click.echo(_written(manifests), nl=False)
     else:
@@ -98,18 +81,14 @@ def join(client: ApiClient, cluster: str, at: str | None, apply_context: str | N
     click.echo(f'cluster "{cluster}" may join until {until}; then: hubctl accept {cluster}', err=True)
 
 
-def _file(name: str, *, overwrite: bool) -> PrivateFile:
-    """The output file. Raises CommandError when it exists with other content."""
-
-    def is_own(documents: list[Any]) -> bool:
-        secrets = [each for each in documents if isinstance(each, dict) and each.get("kind") == "Secret"]
-        return not documents or [(each.get("metadata") or {}).get("name") for each in secrets] == [SECRET]
-
-    return output_file(name, is_own, overwrite=overwrite)
+def is_join(documents: list[Any]) -> bool:
+    """Whether the documents are a file that this command wrote, or empty."""
+    secrets = [each for each in documents if isinstance(each, dict) and each.get("kind") == "Secret"]
+    return not documents or [(each.get("metadata") or {}).get("name") for each in secrets] == [SECRET]
 
 
-def _reached(kubeconfig: str, context: str | None) -> Applying:
-    """The cluster, which has answered a request. Raises CommandError."""
+def _reachable_cluster(kubeconfig: str, context: str | None) -> ApiClient:
+    """A client of the cluster, which has answered a request. Raises CommandError."""
     client = client_of(kubeconfig, context)
     try:
         client.get("/version")
@@ -117,31 +96,27 @@ def _reached(kubeconfig: str, context: str | None) -> Applying:
         cluster = f"the cluster that {kubeconfig} leads to"
         sentence = f"{cluster} does not let hubctl in or does not answer; try `kubectl --kubeconfig {kubeconfig} version`"
         raise CommandError(sentence, reason=error.reason, code=error.code) from None
-    return Applying(client, force=True)
+    return client
 
 
-def manifests_of(place: AgentDeployment, kubeconfig: bytes) -> list[Manifest]:
-    """The agent's objects in order of creation, with its namespace and its bootstrap kubeconfig."""
-    from machinery.meta import bounded_yaml as boundedyaml  # noqa: PLC0415 - only for manifests
+def manifests_of(namespace: str, image: str, kubeconfig: bytes) -> list[Manifest]:
+    """The agent's objects in order of creation, with its namespace, image and bootstrap kubeconfig."""
+    from machinery.meta import bounded_yaml  # noqa: PLC0415 - only for manifests
 
-    text = MANIFESTS.read_text().replace(IMAGE, place.image).replace(NAMESPACE, place.namespace)
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": place.namespace}}
+    text = MANIFESTS.read_text().replace(IMAGE, image).replace(NAMESPACE, namespace)
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": SECRET, "namespace": place.namespace},
+        "metadata": {"name": SECRET, "namespace": namespace},
         "type": "Opaque",
         "stringData": {KEY: kubeconfig.decode("ascii")},
     }
-    return [namespace, secret, *boundedyaml.load_all(text)]
+    return [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}, secret, *bounded_yaml.load_all(text)]
 
 
 def default_image() -> str:
     """The image with hubctl's own version; `latest` for a source tree."""
-    from machinery.product import version  # noqa: PLC0415 - only needed here
-
-    own = version()
-    return f"{DEFAULT_IMAGE}:{'latest' if '+' in own else own}"
+    return f"{DEFAULT_IMAGE}:{'latest' if '+' in version() else version()}"
 
 
 def _written(manifests: list[Manifest]) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from hubctl.arguments.targets import Manifest, One, each, located, read_manifests
+from hubctl.arguments.targets import Manifest, each, located, read_manifests
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import Catalogue
@@ -52,50 +52,42 @@ def apply(client: ApiClient, files: tuple[str, ...], *, recursive: bool, namespa
     manifests = read_manifests(files, recursive=recursive)
     if not manifests:
         raise CommandError("there is no object in it", code=2)
-    theirs = Applying(client, chosen["field_manager"], force=chosen["force_conflicts"], dry_run=chosen["dry_run"])
-    theirs.all_of(manifests, namespace)
+    options = {"manager": chosen["field_manager"], "force": chosen["force_conflicts"], "dry_run": chosen["dry_run"]}
+    apply_manifests(client, manifests, namespace, **options)
 
 
-class Applying:
-    """Server-side apply to one API server with one field manager."""
+def apply_manifests(
+    client: ApiClient,
+    manifests: Sequence[Manifest],
+    namespace: str = "",
+    *,
+    manager: str = MANAGER,
+    force: bool,
+    dry_run: bool = False,
+) -> None:
+    """Apply all in order, also after a failure; print the result of each. Raises CommandError.
 
-    def __init__(self, client: ApiClient, manager: str = MANAGER, *, force: bool, dry_run: Any = None) -> None:
-        self._client = client
-        self._catalogue = Catalogue(client)
-        self._dry_run = dry_run
-        self._query = {
-            "fieldManager": manager,
-            "force": "true" if force else "false",
-            "fieldValidation": "Strict",
-            **dry_run_query(dry_run),
-        }
+    `namespace`: for objects without one. `manager`: the field manager; `force`: it takes over the fields of others.
+    """
+    catalogue = Catalogue(client)
+    query = {"fieldManager": manager, "force": "true" if force else "false", "fieldValidation": "Strict"}
+    query |= dry_run_query(dry_run)
 
-    def all_of(self, manifests: Sequence[Manifest], namespace: str = "") -> None:
-        """Apply all in order, also after a failure; print the result of each. Raises CommandError.
-
-        `namespace`: for objects without one.
-        """
-        each(manifests, lambda manifest: self._apply(manifest, namespace))
-
-    def _apply(self, manifest: Manifest, namespace: str) -> None:
-        one = located(self._catalogue, manifest, namespace)
-        before = self._revision(one)
+    def act(manifest: Manifest) -> None:
+        one = located(catalogue, manifest, namespace)
+        before = client.find(one.path)
         metadata = {name: value for name, value in manifest["metadata"].items() if name != "managedFields"}
         wanted = {**manifest, "metadata": metadata}
         try:
-            after = self._client.request("PATCH", one.path, wanted, content_type=APPLY_PATCH, query=self._query)
+            after = client.request("PATCH", one.path, wanted, content_type=APPLY_PATCH, query=query)
         except CommandError as error:
             more = "; --force-conflicts takes them over" if error.reason == "Conflict" else ""
-            sentence = f'{one.resource.noun} "{one.name}": {error.sentence}{more}'
-            raise CommandError(sentence, reason=error.reason, code=error.code) from None
-        word = "created" if before is None else "unchanged" if after["metadata"]["resourceVersion"] == before else "configured"
-        click.echo(f'{one.resource.noun} "{one.name}" {word}{" (dry run)" if self._dry_run else ""}')
+            raise CommandError(f"{one}: {error.sentence}{more}", reason=error.reason, code=error.code) from None
+        if before is None:
+            word = "created"
+        else:
+            revisions = {document["metadata"]["resourceVersion"] for document in (before, after)}
+            word = "unchanged" if len(revisions) == 1 else "configured"
+        click.echo(f"{one} {word}{' (dry run)' if dry_run else ''}")
 
-    def _revision(self, one: One) -> str | None:
-        """The resourceVersion; None when the object does not exist."""
-        try:
-            return str(self._client.get(one.path)["metadata"]["resourceVersion"])
-        except CommandError as error:
-            if error.reason != "NotFound":
-                raise
-            return None
+    each(manifests, act)

@@ -6,10 +6,10 @@ from typing import Any
 import click
 
 from hubctl.arguments.completion import target_words
-from hubctl.arguments.targets import One, TargetScope, each, objects
+from hubctl.arguments.targets import One, TargetScope, each, located, objects, read_manifests
 from hubctl.client.connection import connected
-from hubctl.client.http import MERGE_PATCH, ApiClient
-from hubctl.client.resources import ADDONS, CLUSTERS
+from hubctl.client.http import ApiClient
+from hubctl.client.resources import ADDONS, CLUSTERS, Catalogue
 from hubctl.commands.objects.wait import GONE, time_left, wait_for
 from hubctl.errors import CommandError
 from hubctl.options import DRY_RUN, EVERYTHING, NAMESPACE, SELECTOR, dry_run_query, with_options
@@ -52,8 +52,14 @@ def delete(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
       hubctl delete addon work-manager -n edge1
       hubctl delete -f rules.yaml
     """
-    place = TargetScope(chosen["namespace"], chosen["selector"], everything=chosen["everything"])
-    found = _meant(client, words, place, chosen["files"])
+    if words and chosen["files"]:
+        raise CommandError("give a kind and names, or --filename, not both", code=2)
+    found: Sequence[One]
+    if chosen["files"]:
+        catalogue = Catalogue(client)
+        found = [located(catalogue, manifest, chosen["namespace"]) for manifest in reversed(read_manifests(chosen["files"]))]
+    else:
+        found = objects(client, words, TargetScope.of(chosen))
     if chosen["force"] and any(one.resource.plural != CLUSTERS.plural for one in found):
         raise CommandError("--force is for clusters alone", code=2)
     each(found, lambda one: _delete(client, one, chosen))
@@ -62,18 +68,8 @@ def delete(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
         each(found, lambda one: wait_for(client, one, GONE, left, OutputFormat()))
 
 
-def _meant(client: ApiClient, words: tuple[str, ...], place: TargetScope, files: tuple[str, ...]) -> Sequence[One]:
-    if words and files:
-        raise CommandError("give a kind and names, or --filename, not both", code=2)
-    if not files:
-        return objects(client, words, place)
-    from hubctl.arguments.targets import named_in  # noqa: PLC0415 - only with --filename
-
-    return named_in(client, files, place.namespace)
-
-
 def _delete(client: ApiClient, one: One, chosen: dict[str, Any]) -> None:
-    noun, name, suffix = one.resource.noun, one.name, " (dry run)" if chosen["dry_run"] else ""
+    suffix = " (dry run)" if chosen["dry_run"] else ""
     query = dry_run_query(chosen["dry_run"])
     try:
         answer = _forced(client, one, query) if chosen["force"] else client.request("DELETE", one.path, query=query)
@@ -82,14 +78,14 @@ def _delete(client: ApiClient, one: One, chosen: dict[str, Any]) -> None:
             return
         raise
     metadata: Any = answer.get("metadata") or {}
-    held = metadata.get("finalizers")
-    if held and (chosen["force"] or _is_forced(metadata)):
-        click.echo(f'{noun} "{name}" is being deleted by force{suffix}')
+    held, is_forced = metadata.get("finalizers"), FORCE_DELETION in (metadata.get("annotations") or {})
+    if held and (chosen["force"] or is_forced):
+        click.echo(f"{one} is being deleted by force{suffix}")
     elif held:
-        click.echo(f'{noun} "{name}" is being deleted; it goes when {", ".join(map(str, held))} let go{suffix}')
+        click.echo(f"{one} is being deleted; it goes when {', '.join(map(str, held))} let go{suffix}")
     else:
-        click.echo(f'{noun} "{name}" deleted{suffix}')
-    if held and _is_forced(metadata) and not chosen["force"]:
+        click.echo(f"{one} deleted{suffix}")
+    if held and is_forced and not chosen["force"]:
         click.echo(f"warning: nothing is waited for: it bears the annotation {FORCE_DELETION}", err=True)
 
 
@@ -109,12 +105,8 @@ def _forced(client: ApiClient, one: One, query: dict[str, str]) -> dict[str, Any
         return answer
     patch = {"metadata": {"uid": uid, "annotations": {FORCE_DELETION: "true"}}}
     try:
-        return client.request("PATCH", one.path, patch, content_type=MERGE_PATCH, query=query)
+        return client.patch(one.path, patch, query)
     except CommandError as error:
         if error.reason == "NotFound":  # it was deleted meanwhile
             return {}
         raise
-
-
-def _is_forced(metadata: dict[str, Any]) -> bool:
-    return FORCE_DELETION in (metadata.get("annotations") or {})

@@ -1,7 +1,8 @@
 """hubctl describe: details of one cluster, bootstrap credential or other object."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from base64 import b64decode
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -14,7 +15,7 @@ from hubctl.client.resources import CLUSTER_LABEL, CLUSTERS, CREDENTIALS, REQUES
 from hubctl.commands.objects.events import last_seen
 from hubctl.errors import CommandError
 from hubctl.options import EVERYTHING, NAMESPACE, SELECTOR, with_options
-from hubctl.output.tables import printable, shown, table, wants_color
+from hubctl.output.tables import print_lines, printable, shown, table, wants_color
 
 NO_SESSION = "(no session)"
 INDENT = "  "
@@ -71,12 +72,16 @@ def cluster(client: ApiClient, name: str) -> None:
       hubctl describe cluster edge1
     """
     document = client.get(CLUSTERS.of(name))
-    row = _named_cells(client.get(CLUSTERS.of(name), accept=TABLE))
+    answer = client.get(CLUSTERS.of(name), accept=TABLE)
+    rows = answer.get("rows") or [{"cells": []}]
+    row = dict(zip(_columns(answer), map(shown, rows[0]["cells"]), strict=False))
     requests = client.get(REQUESTS.path, accept=TABLE, labelSelector=f"{CLUSTER_LABEL}={name}")
-    for line in lines(document, row, requests, color=wants_color()):
-        click.echo(line)
-    for line in history(document, client.get(TRANSITIONS.within(name), limit=str(LAST))):
-        click.echo(line)
+    print_lines(lines(document, row, requests, color=wants_color()))
+    # without those of earlier clusters of this name
+    answer = client.get(TRANSITIONS.within(name), limit=str(LAST))
+    kept = [item for item in answer.get("items") or [] if item.get("clusterUID") == document["metadata"].get("uid")]
+    titles = {"Time": "time", "From": "from", "To": "to", "Reason": "reason", "By": "actor"}
+    print_lines(_entries("Availability Changes", titles, kept, missing=NONE))
 
 
 @describe.command("bootstrap-credential")
@@ -89,8 +94,7 @@ def bootstrap_credential(client: ApiClient, name: str) -> None:
     Examples:
       hubctl describe bootstrap-credential 0123456789abcdef
     """
-    for line in credential_lines(client.get(CREDENTIALS.of(name))):
-        click.echo(line)
+    print_lines(credential_lines(client.get(CREDENTIALS.of(name))))
 
 
 def lines(
@@ -98,67 +102,52 @@ def lines(
 ) -> list[str]:
     """The description. `row` holds the cluster's table cells by column name."""
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
-    agent = row.get("Agent", "")
+    annotations, agent, age = metadata.get("annotations") or {}, row.get("Agent", ""), row.get("Last Beat", "")
     facts = [
         ("Name", metadata["name"]),
         ("Labels", _pairs(metadata.get("labels"))),
-        ("Annotations", _pairs({name: text for name, text in (metadata.get("annotations") or {}).items() if name != HUBS})),
+        ("Annotations", _pairs({name: text for name, text in annotations.items() if name != HUBS})),
         ("Created", f"{metadata.get('creationTimestamp', '')} ({row.get('Age', '')} ago)"),
         ("Accepted", shown(spec.get("hubAcceptsClient", False))),
         ("Joined", row.get("Joined") or "False"),
         ("Available", row.get("Available") or "not known yet"),
-        ("Last Beat", _last_beat(row.get("Last Beat", ""))),
+        ("Last Beat", "none yet" if age in ("", NONE) else f"{age} ago"),
         ("Session", "none is open" if NO_SESSION in agent or not agent else "open"),
         ("Agent", agent.replace(NO_SESSION, "").strip() or "not known yet"),
-        *([("Moves To", moves_to)] if (moves_to := (metadata.get("annotations") or {}).get(MOVE_TO)) else []),
+        *([("Moves To", annotations[MOVE_TO])] if annotations.get(MOVE_TO) else []),
         ("Flaps", f"{row.get('Flaps') or 0} within a day"),
         ("Lease Duration", f"{spec.get('leaseDurationSeconds', 60)}s"),
         ("Version", (status.get("version") or {}).get("kubernetes") or "not known yet"),
         ("API Servers", ", ".join(config.get("url", "") for config in spec.get("managedClusterClientConfigs") or []) or NONE),
     ]
-    described = _facts(facts)
-    described += _hubs((metadata.get("annotations") or {}).get(HUBS) or "[]", color=color)
-    described += _taints(spec.get("taints") or [])
-    described += _conditions(status.get("conditions") or [], color=color)
-    described += _resources(status.get("capacity") or {}, status.get("allocatable") or {})
-    described += _claims(status.get("clusterClaims") or [])
-    return described + _requests(requests)
+    capacity, allocatable = status.get("capacity") or {}, status.get("allocatable") or {}
+    resources = [
+        {"name": name, "capacity": capacity.get(name), "allocatable": allocatable.get(name)}
+        for name in sorted({*capacity, *allocatable})
+    ]
+    columns = _columns(requests)
+    chosen: dict[str, str] = {name: name for name in ("Name", "Age", "Condition") if name in columns}
+    found = [dict(zip(columns, row["cells"], strict=False)) for row in requests.get("rows") or []]
+    return [
+        *_facts(facts),
+        *_hubs(annotations.get(HUBS) or "[]", color=color),
+        *_entries("Taints", TAINT_TITLES, spec.get("taints") or []),
+        *_entries("Conditions", CONDITION_TITLES, status.get("conditions") or [], color=color),
+        *_entries("Resources", {"Name": "name", "Capacity": "capacity", "Allocatable": "allocatable"}, resources),
+        *_entries("Claims", {"Name": "name", "Value": "value"}, status.get("clusterClaims") or []),
+        *_entries("Certificate Requests", chosen, found),
+    ]
 
 
-def _facts(facts: Sequence[tuple[str, Any]]) -> list[str]:
-    width = max(len(name) for name, _ in facts) + 2
-    return [f"{name + ':':<{width}}{printable(str(value))}" for name, value in facts]
-
-
-def history(document: Mapping[str, Any], answer: Mapping[str, Any]) -> list[str]:
-    """The last changes of availability of this cluster, newest first, without those of earlier clusters of this name."""
-    uid = document["metadata"].get("uid")
-    kept = [item for item in answer.get("items") or [] if item.get("clusterUID") == uid]
-    cells = [[shown(item.get(part) or NONE) for part in ("time", "from", "to", "reason", "actor")] for item in kept]
-    return _rows("Availability Changes", ("Time", "From", "To", "Reason", "By"), cells)
-
-
-def _last_beat(age: str) -> str:
-    return "none yet" if age in ("", NONE) else f"{age} ago"
-
-
-def _named_cells(answer: Mapping[str, Any]) -> dict[str, str]:
-    names = [column["name"] for column in answer.get("columnDefinitions") or []]
-    rows = answer.get("rows") or [{"cells": []}]
-    return dict(zip(names, map(shown, rows[0]["cells"]), strict=False))
-
-
-def _pairs(values: Mapping[str, str] | None) -> str:
-    return ", ".join(f"{name}={value}" for name, value in sorted((values or {}).items())) or NONE
-
-
-def _section(title: str, body: Iterable[str]) -> list[str]:
-    found = list(body)
-    return [f"{title}:", *found] if found else [f"{title}: {NONE}"]
-
-
-def _rows(title: str, titles: tuple[str, ...], rows: list[list[str]], *, color: bool = False) -> list[str]:
-    return _section(title, table(titles, rows, indent=INDENT, color=color) if rows else ())
+TAINT_TITLES = {"Key": "key", "Value": "value", "Effect": "effect", "Added": "timeAdded"}
+CONDITION_TITLES = {
+    "Type": "type",
+    "Status": "status",
+    "Since": "lastTransitionTime",
+    "Reason": "reason",
+    "Message": "message",
+}
+HUB_TITLES = {"Name": "name", "State": "state", "ID": "id", "URL": "url", "Credential Ends": "credentialEndsAt"}
 
 
 def _hubs(annotation: str, *, color: bool) -> list[str]:
@@ -167,86 +156,73 @@ def _hubs(annotation: str, *, color: bool) -> list[str]:
         found = json.loads(annotation)
     except ValueError:
         return ["Hubs: (not to be read)"]
-    parts = ("name", "state", "id", "url", "credentialEndsAt")
     hubs = [hub for hub in found if isinstance(hub, Mapping)] if isinstance(found, list) else []
-    cells = [[shown(hub.get(part) or NONE) for part in parts] for hub in hubs]
-    return _rows("Hubs", ("Name", "State", "ID", "URL", "Credential Ends"), cells, color=color) if cells else []
+    return _entries("Hubs", HUB_TITLES, hubs, missing=NONE, color=color) if hubs else []
 
 
-def _taints(taints: list[Mapping[str, Any]]) -> list[str]:
-    cells = [[shown(taint.get(part)) for part in ("key", "value", "effect", "timeAdded")] for taint in taints]
-    return _rows("Taints", ("Key", "Value", "Effect", "Added"), cells)
+def _facts(facts: Sequence[tuple[str, Any]]) -> list[str]:
+    width = max(len(name) for name, _ in facts) + 2
+    return [f"{name + ':':<{width}}{printable(str(value))}" for name, value in facts]
 
 
-def _conditions(conditions: list[Mapping[str, Any]], *, color: bool) -> list[str]:
-    parts = ("type", "status", "lastTransitionTime", "reason", "message")
-    cells = [[shown(condition.get(part)) for part in parts] for condition in conditions]
-    return _rows("Conditions", ("Type", "Status", "Since", "Reason", "Message"), cells, color=color)
+def _columns(answer: Mapping[str, Any]) -> list[str]:
+    return [column["name"] for column in answer.get("columnDefinitions") or []]
 
 
-def _resources(capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) -> list[str]:
-    names = sorted({*capacity, *allocatable})
-    cells = [[printable(name), shown(capacity.get(name)), shown(allocatable.get(name))] for name in names]
-    return _rows("Resources", ("Name", "Capacity", "Allocatable"), cells)
+def _pairs(values: Mapping[str, str] | None) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted((values or {}).items())) or NONE
 
 
-def _claims(claims: list[Mapping[str, Any]]) -> list[str]:
-    return _rows("Claims", ("Name", "Value"), [[shown(claim.get("name")), shown(claim.get("value"))] for claim in claims])
+def _entries(
+    title: str,
+    titles: Mapping[str, str],
+    entries: Sequence[Mapping[str, Any]],
+    *,
+    missing: str | None = None,
+    color: bool = False,
+) -> list[str]:
+    """A section with a row for each entry. `titles`: the key of each column; `missing`: the text for empty values."""
+    rows = [
+        [shown(entry.get(key) if missing is None else entry.get(key) or missing) for key in titles.values()]
+        for entry in entries
+    ]
+    return [f"{title}:", *table(tuple(titles), rows, indent=INDENT, color=color)] if rows else [f"{title}: {NONE}"]
 
 
-def _requests(answer: Mapping[str, Any]) -> list[str]:
-    columns = [column["name"] for column in answer.get("columnDefinitions") or []]
-    chosen = [columns.index(name) for name in ("Name", "Age", "Condition") if name in columns]
-    cells = [[shown(row["cells"][index]) for index in chosen] for row in answer.get("rows") or []]
-    return _rows("Certificate Requests", tuple(columns[index] for index in chosen), cells)
-
-
-USE_TITLES = ("Cluster", "Agent", "Held Since", "Issued", "Serial Number", "Request")
-USE_PARTS = ("clusterName", "agent", "heldSince", "issuedAt", "serialNumber", "requestName")
+USE_TITLES = {
+    "Cluster": "clusterName",
+    "Agent": "agent",
+    "Held Since": "heldSince",
+    "Issued": "issuedAt",
+    "Serial Number": "serialNumber",
+    "Request": "requestName",
+}
 
 
 def credential_lines(document: Mapping[str, Any]) -> list[str]:
-    """The credential_lines of the description."""
+    """The description."""
     spec, status = document.get("spec") or {}, document.get("status") or {}
+    names = f"clusters {', '.join(spec['clusterNames'])}" if spec.get("clusterNames") else "clusters of any name"
+    attestation = spec.get("attestation") or {}
+    how = "with the keys given" if attestation.get("keys") else "with the keys that it publishes"
+    subject = f", for {attestation['subject']}" if attestation.get("subject") else ""
+    why = f" ({status['revocationReason']})" if status.get("revocationReason") else ""
+    revoked = f"{status.get('revocationTimestamp')} by {status.get('revokedBy') or 'somebody'}{why}"
     facts = [
         ("ID", document["metadata"]["name"]),
         ("Kind", "bearer token, for the HTTPS address" if spec.get("token") else "client certificate"),
-        ("For", _whom(spec)),
+        ("For", f"cluster {spec['clusterName']}" if spec.get("clusterName") else names),
         ("Cluster Set", spec.get("clusterSet") or NONE),
         ("Labels", _pairs(spec.get("labels"))),
-        ("Attested By", _issuer(spec.get("attestation") or {})),
+        ("Attested By", f"{attestation.get('issuer', '')}, {how}{subject}" if attestation else NONE),
         ("Created", f"{document['metadata'].get('creationTimestamp', '')} by {status.get('createdBy', '')}"),
         ("Expires", status.get("expirationTimestamp", "")),
         ("Phase", status.get("phase", "")),
-        *_revoked(status),
+        *([("Revoked", revoked)] if "revocationTimestamp" in status else []),
         ("Uses", f"{status.get('usesSpent', 0)} spent, {status.get('usesHeld', 0)} held, of {spec.get('uses', 'any number')}"),
         ("Let In", ", ".join(status.get("admittedClusters") or []) or NONE),
     ]
-    described = _facts(facts)
-    cells = [[shown(use.get(part) or NONE) for part in USE_PARTS] for use in status.get("uses") or []]
-    return [*described, *(["Agents:", *table(USE_TITLES, cells, indent="  ")] if cells else [f"Agents: {NONE}"])]
-
-
-def _whom(spec: Mapping[str, Any]) -> str:
-    if spec.get("clusterName"):
-        return f"cluster {spec['clusterName']}"
-    patterns = spec.get("clusterNames") or []
-    return f"clusters {', '.join(patterns)}" if patterns else "clusters of any name"
-
-
-def _issuer(attestation: Mapping[str, Any]) -> str:
-    if not attestation:
-        return NONE
-    how = "with the keys given" if attestation.get("keys") else "with the keys that it publishes"
-    subject = f", for {attestation['subject']}" if attestation.get("subject") else ""
-    return f"{attestation.get('issuer', '')}, {how}{subject}"
-
-
-def _revoked(status: Mapping[str, Any]) -> list[tuple[str, str]]:
-    if "revocationTimestamp" not in status:
-        return []
-    why = f" ({status['revocationReason']})" if status.get("revocationReason") else ""
-    return [("Revoked", f"{status['revocationTimestamp']} by {status.get('revokedBy') or 'somebody'}{why}")]
+    return [*_facts(facts), *_entries("Agents", USE_TITLES, status.get("uses") or [], missing=NONE)]
 
 
 EVENTS = "/api/v1/events"
@@ -258,7 +234,7 @@ LEFT_OUT = frozenset(("managedFields", "name", "namespace", "labels", "annotatio
 @click.argument("words", nargs=-1, required=True, metavar="KIND NAME...", shell_complete=target_words)
 @with_options(SELECTOR, EVERYTHING, NAMESPACE)
 @connected
-def anything(client: ApiClient, words: tuple[str, ...], namespace: str, selector: str, *, everything: bool) -> None:
+def anything(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     """Show objects of any kind completely, with their Events. For Secrets only the size of each value is shown.
 
     \b
@@ -267,20 +243,19 @@ def anything(client: ApiClient, words: tuple[str, ...], namespace: str, selector
       hubctl describe addon/work-manager -n edge1
       hubctl describe clustersets --all
     """
-    found = objects(client, words, TargetScope(namespace, selector, everything=everything))
+    found = objects(client, words, TargetScope.of(chosen))
 
     def show(one: One) -> None:
         document = client.get(one.path)
         if one is not found[0]:
             click.echo("\n")
-        for line in (*object_lines(one, document), *happened(client, one)):
-            click.echo(line)
+        print_lines([*object_lines(one, document), *_events(client, one)])
 
     each(found, show)
 
 
 def object_lines(one: One, document: Mapping[str, Any]) -> Iterator[str]:
-    """The object_lines of the object's description."""
+    """The object completely; for a Secret, only the size of each value."""
     metadata = document["metadata"]
     yield f"Name:         {metadata['name']}"
     yield from ([f"Namespace:    {metadata['namespace']}"] if metadata.get("namespace") else [])
@@ -291,23 +266,23 @@ def object_lines(one: One, document: Mapping[str, Any]) -> Iterator[str]:
     yield f"Kind:         {one.resource.kind}"
     yield from _tree({"metadata": {name: value for name, value in metadata.items() if name not in LEFT_OUT}})
     rest = {name: value for name, value in document.items() if name not in APART}
-    yield from _tree(_without_secrets(rest) if one.resource.kind == "Secret" else rest)
+    if one.resource.kind == "Secret":
+        sizes = {name: f"{len(b64decode(value or ''))} bytes" for name, value in (document.get("data") or {}).items()}
+        rest = {**rest, "data": sizes}
+    yield from _tree(rest)
 
 
-def happened(client: ApiClient, one: One) -> list[str]:
+def _events(client: ApiClient, one: One) -> list[str]:
     """The Events about the object, the newest last."""
-    asked = {"involvedObject.kind": one.resource.kind, "involvedObject.name": one.name}
+    selector = f"involvedObject.kind={one.resource.kind},involvedObject.name={one.name}"
     try:
-        answer = client.get(EVENTS, fieldSelector=",".join(f"{name}={value}" for name, value in asked.items()))
+        found = client.get(EVENTS, fieldSelector=selector).get("items") or ()
     except CommandError as error:
         if error.reason != "Forbidden":
             raise
         return ["Events: (you may not see them)"]
-    found = sorted(answer.get("items") or (), key=last_seen)
-    if not found:
-        return [f"Events: {NONE}"]
-    rows = [[last_seen(event), *(shown(event.get(part)) for part in ("type", "reason", "message"))] for event in found]
-    return ["Events:", *table(("Last Seen", "Type", "Reason", "Message"), rows, indent=INDENT)]
+    events = [{**event, "seen": last_seen(event)} for event in sorted(found, key=last_seen)]
+    return _entries("Events", {"Last Seen": "seen", "Type": "type", "Reason": "reason", "Message": "message"}, events)
 
 
 def _tree(value: Mapping[str, Any], indent: str = "") -> Iterator[str]:
@@ -330,10 +305,3 @@ def _branch(title: str, part: Any, indent: str) -> Iterator[str]:
                 yield f"{indent}- {shown(entry)}"
     else:
         yield f"{title} {NONE if part in ({}, [], None) else shown(part)}"
-
-
-def _without_secrets(document: Mapping[str, Any]) -> dict[str, Any]:
-    from base64 import b64decode  # noqa: PLC0415 - only for Secrets
-
-    data = {name: f"{len(b64decode(value or ''))} bytes" for name, value in (document.get("data") or {}).items()}
-    return {**document, "data": data}

@@ -1,6 +1,6 @@
 """hubctl events and audit: Events in the order of time, and the hub's audit records."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -8,12 +8,13 @@ from urllib.parse import quote
 import click
 
 from hubctl.client.connection import connected
-from hubctl.client.http import JSON, ApiClient, fetch_all_pages
+from hubctl.client.http import ApiClient, join_pages, pages
 from hubctl.client.resources import AUDIT, Catalogue
 from hubctl.errors import CommandError
 from hubctl.output.formats import OutputFormat, output_option
-from hubctl.output.printers import TableLayout, print_document, printer_of
-from hubctl.output.tables import Layout, shown, wants_color
+from hubctl.output.printers import Printer, TableLayout, print_document, printer_of
+from hubctl.output.tables import Layout, print_lines, shown, wants_color
+from machinery.meta.timestamps import format_micro_time
 
 PATH = "/api/v1/{}events"
 TITLES = ("Last Seen", "Type", "Reason", "Object", "Message")
@@ -47,14 +48,14 @@ def events(client: ApiClient, namespace: str, about: str, types: str, output: st
     """
     query = {"fieldSelector": _selector(client, about, types)}
     path = PATH.format(f"namespaces/{quote(namespace, safe='')}/" if namespace else "")
-    answer = fetch_all_pages(client, path, query)
+    answer = join_pages(pages(client, path, query))
     answer["items"] = sorted(answer.get("items") or [], key=last_seen)
-    printer: EventDocuments | Lines = EventDocuments(output) if output else Lines()
+    printer = EventDocuments(output) if output else EventRows()
     printer.first(answer)
     if watch:
-        from hubctl.output.watch import Watched, follow  # noqa: PLC0415 - start-up time
+        from hubctl.output.watch import follow  # noqa: PLC0415 - start-up time
 
-        follow(client, Watched(path, query, answer), printer)
+        follow(client, printer, path, query, str(answer["metadata"]["resourceVersion"]))
 
 
 def _selector(client: ApiClient, about: str, types: str) -> str:
@@ -79,52 +80,45 @@ def last_seen(event: Mapping[str, Any]) -> str:
     return f"{found[:19]}Z"
 
 
-class Lines:
-    """Prints Events as a table; later ones are appended."""
-
-    accept = JSON
+class EventRows(Printer):
+    """Prints Events as a table; later ones are appended. The deletion of old ones is ignored."""
 
     def __init__(self) -> None:
         self._layout: Layout | None = None
 
-    def first(self, answer: Mapping[str, Any]) -> None:
+    def first(self, answer: dict[str, Any]) -> None:
         rows = [_cells(event) for event in answer.get("items") or ()]
         if not rows:
             click.echo("there is no event to show", err=True)
         self._layout = Layout(TITLES, [*rows, *USUAL], color=wants_color())
-        click.echo(self._layout.header)
-        for row in rows:
-            click.echo(self._layout.row(row))
+        print_lines([self._layout.header, *map(self._layout.row, rows)])
 
-    def event(self, kind: str, answer: Mapping[str, Any]) -> None:
-        """Print a new or repeated Event; the deletion of old ones is ignored."""
+    def event(self, kind: str, answer: dict[str, Any]) -> None:
         if kind != "DELETED" and self._layout is not None:
             click.echo(self._layout.row(_cells(answer)))
 
 
-class EventDocuments:
+class EventDocuments(Printer):
     """Prints each Event as a document."""
-
-    accept = JSON
 
     def __init__(self, form: str) -> None:
         self._form = form
 
-    def first(self, answer: Mapping[str, Any]) -> None:
+    def first(self, answer: dict[str, Any]) -> None:
         for event in answer.get("items") or ():
-            print_document({"apiVersion": "v1", "kind": "Event", **event}, self._form, apart=True)
+            self.event("ADDED", {"apiVersion": "v1", "kind": "Event", **event})
 
-    def event(self, kind: str, answer: Mapping[str, Any]) -> None:
+    def event(self, kind: str, answer: dict[str, Any]) -> None:
         if kind != "DELETED":
             print_document(answer, self._form, apart=True)
 
 
-def _cells(event: Mapping[str, Any]) -> Sequence[str]:
+def _cells(event: Mapping[str, Any]) -> list[str]:
     about = event.get("involvedObject") or {}
-    whom = f"{str(about.get('kind') or '').lower()}/{about.get('name') or ''}"
+    name = f"{str(about.get('kind') or '').lower()}/{about.get('name') or ''}"
     count = int(event.get("count") or 1)
     message = f"{event.get('message') or ''}{f' (x{count})' if count > 1 else ''}"
-    return [shown(cell) for cell in (last_seen(event), event.get("type"), event.get("reason"), whom, message)]
+    return [shown(cell) for cell in (last_seen(event), event.get("type"), event.get("reason"), name, message)]
 
 
 ROOMY = ("Name", "Age")
@@ -158,7 +152,8 @@ def audit(client: ApiClient, output: OutputFormat, limit: int | None, **chosen: 
       hubctl audit --since 2026-11-21T08:00:00Z --until 2026-11-21T09:00:00Z -o json
     """
     printer = printer_of(TableLayout(AUDIT, output))
-    found = fetch_all_pages(client, AUDIT.path, {"fieldSelector": _audit_selector(chosen)}, accept=printer.accept, limit=limit)
+    query = {"fieldSelector": _audit_selector(chosen)}
+    found = join_pages(pages(client, AUDIT.path, query, accept=printer.accept, limit=limit))
     if not output.given:
         for column in found.get("columnDefinitions") or ():
             column["priority"] = 1 if column["name"] in ROOMY else column["priority"]
@@ -177,17 +172,15 @@ def _instant(name: str, text: str) -> str:
     """The instant in the hub's format. Raises CommandError."""
     if not text:
         return ""
-    from machinery.durations import parse_duration  # noqa: PLC0415 - likewise
-    from machinery.runtime.clock import SystemClock  # noqa: PLC0415 - start-up time
+    from machinery.durations import parse_duration  # noqa: PLC0415 - start-up time
+    from machinery.runtime.clock import SystemClock  # noqa: PLC0415 - likewise
 
     try:
-        return f"{SystemClock().now() - parse_duration(text):%Y-%m-%dT%H:%M:%S.%fZ}"
+        instant = SystemClock().now() - parse_duration(text)
     except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise CommandError(
-            f'--{name}: "{text}" is neither a duration such as 2h nor an instant as in ISO 8601', code=2
-        ) from None
-    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+        try:
+            instant = datetime.fromisoformat(text).astimezone(UTC)
+        except ValueError:
+            why = "is neither a duration such as 2h nor an instant as in ISO 8601"
+            raise CommandError(f'--{name}: "{text}" {why}', code=2) from None
+    return format_micro_time(instant)

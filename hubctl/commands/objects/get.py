@@ -1,49 +1,25 @@
 """hubctl get: tables from the hub, objects, counts, and changes."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from hubctl.arguments.completion import target_words
-from hubctl.arguments.targets import Target, TargetScope, check, each, read_targets
+from hubctl.arguments.targets import Target, TargetScope, each, read_targets
 from hubctl.client.connection import connected
-from hubctl.client.http import TABLE, ApiClient, fetch_all_pages, pages
-from hubctl.client.resources import Catalogue, ResourceKind
+from hubctl.client.http import TABLE, ApiClient, join_pages, pages
+from hubctl.client.resources import Catalogue
 from hubctl.errors import CommandError
 from hubctl.options import moment, with_options
 from hubctl.output.formats import CRL_FORMS, OutputFormat, output_option
-from hubctl.output.printers import PagePrinter, Printer, TableLayout, items_of, printer_of
+from hubctl.output.printers import Printer, TableLayout, items_of, printer_of
 
 ALL = "*"
 """Groups all objects together."""
 NONE = "<none>"
-
-
-@dataclass(frozen=True, slots=True)
-class CountQuery:
-    """The objects to count; `words` to group by, or `ALL`."""
-
-    resource: ResourceKind
-    path: str
-    query: Mapping[str, str]
-    words: str = ALL
-
-
-def show_counts(client: ApiClient, counted: CountQuery, form: OutputFormat) -> None:
-    """Print a row per group, or a single number. Raises CommandError."""
-    answer = client.get(counted.path, accept=TABLE, **counted.query, groupBy=counted.words)
-    rows: list[dict[str, Any]] = answer.get("rows") or []
-    if form.is_table:
-        if counted.words == ALL and form.name != "csv":
-            click.echo(rows[0]["cells"][0])
-            return
-        rows = [{**row, "cells": [NONE if cell is None else cell for cell in row["cells"]]} for row in rows]
-    elif form.name not in ("json", "yaml"):
-        raise CommandError(f"-o {form.name} shows objects, and counts are none: leave it out, or use json, yaml or csv", code=2)
-    layout = TableLayout(replace(counted.resource, namespaced=False), form)
-    printer_of(layout).first({**answer, "rows": rows})
+LIST = {"apiVersion": "v1", "kind": "List", "metadata": {}}
 
 
 CRL_WORDS = ("crl", "crls", "revocation-lists")
@@ -158,175 +134,148 @@ def get(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     if form.name in CRL_FORMS:
         raise CommandError(f"-o {form.name} is for revocation lists: hubctl get crl", code=2)
     targets = read_targets(Catalogue(client), words)
+    query = _query(chosen)
     if chosen["group_by"] or chosen["count"]:
-        _show_counts(client, targets, _options(chosen), chosen)
+        _show_counts(client, targets, query, chosen)
         return
-    _show_all(client, targets, _options(chosen))
+    for target in targets:
+        TargetScope.of(chosen).check(target)
+        if target.names and (chosen["where"] or chosen["sort_by"]):
+            raise CommandError("give names, or --where and --sort-by, not both", code=2)
+    watch = chosen["watch"] or chosen["watch_only"]
+    if len(targets) > 1 and watch:
+        raise CommandError("one kind at a time can be watched", code=2)
+    if len(targets) > 1:
+        _show_kinds(client, targets, query, chosen)
+    elif watch:
+        _watch(client, targets[0], query, chosen)
+    else:
+        _show(client, targets[0], query, chosen, printer_of(_layout(targets[0], chosen)))
 
 
-@dataclass(frozen=True, slots=True)
-class GetOptions:
-    """The options of the command line, for any kind."""
-
-    place: TargetScope
-    table_layout: Callable[[Target], TableLayout]
-    where: str = ""
-    sort_by: str = ""
-    limit: int | None = None
-    watch: bool = False
-    only_changes: bool = False
-    ignores_missing: bool = False
-    at: str = ""
-    """In the hub's format; empty: now."""
-
-    @property
-    def query(self) -> dict[str, str]:
-        return {**self.place.query, "where": self.where, "at": self.at}
-
-    @property
-    def listed(self) -> dict[str, str]:
-        """The query of a list. A watch sends changes unsorted."""
-        return {**self.query, "sortBy": self.sort_by}
-
-
-def _options(chosen: dict[str, Any]) -> GetOptions:
+def _query(chosen: Mapping[str, Any]) -> dict[str, str]:
+    """What the options ask of the hub. Raises CommandError for options that exclude each other."""
+    watch = chosen["watch"] or chosen["watch_only"]
     if chosen["all_namespaces"] and chosen["namespace"]:
         raise CommandError("give -n or -A, not both", code=2)
-    watch = chosen["watch"] or chosen["watch_only"]
     if watch and chosen["limit"]:
         raise CommandError("a watch shows all of them: leave out --limit", code=2)
     if watch and chosen["at"]:
         raise CommandError("the past does not change: leave out -w, or --at", code=2)
-    labels = tuple(label for label in chosen["label_columns"].split(",") if label)
+    return {**TargetScope.of(chosen).query, "where": chosen["where"], "at": moment(chosen["at"])}
 
-    def table_layout(target: Target) -> TableLayout:
-        return TableLayout(
-            target.resource,
-            chosen["output"],
-            watch=watch,
-            headers=not chosen["no_headers"],
-            labels=labels,
-            all_labels=chosen["show_labels"],
-            kinds=chosen["show_kind"],
-            events=chosen["events"],
-        )
 
-    return GetOptions(
-        TargetScope(chosen["namespace"], chosen["selector"], chosen["field_selector"]),
-        table_layout,
-        chosen["where"],
-        chosen["sort_by"],
-        chosen["limit"],
-        watch,
-        chosen["watch_only"],
-        chosen["ignore_not_found"],
-        moment(chosen["at"]),
+def _layout(target: Target, chosen: Mapping[str, Any]) -> TableLayout:
+    return TableLayout(
+        target.resource,
+        chosen["output"],
+        watch=chosen["watch"] or chosen["watch_only"],
+        headers=not chosen["no_headers"],
+        labels=tuple(label for label in chosen["label_columns"].split(",") if label),
+        all_labels=chosen["show_labels"],
+        kinds=chosen["show_kind"],
+        events=chosen["events"],
     )
 
 
-def _show_counts(client: ApiClient, targets: list[Target], options: GetOptions, chosen: dict[str, Any]) -> None:
+def _show_counts(client: ApiClient, targets: list[Target], query: Mapping[str, str], chosen: Mapping[str, Any]) -> None:
+    """Print a row per group, or a single number. Raises CommandError."""
     if chosen["group_by"] and chosen["count"]:
         raise CommandError("give --group-by or --count, not both: groups are counted", code=2)
-    if len(targets) != 1 or targets[0].names or options.watch or options.sort_by or options.limit:
+    left_out = ("watch", "watch_only", "sort_by", "limit")
+    if len(targets) != 1 or targets[0].names or any(chosen[option] for option in left_out):
         raise CommandError("one kind is counted at a time, all of it: leave out names, -w, --sort-by and --limit", code=2)
-    check(targets[0], options.place)
-    resource = targets[0].resource
-    counted = CountQuery(resource, resource.within(options.place.namespace), options.query, chosen["group_by"] or ALL)
-    show_counts(client, counted, chosen["output"])
+    resource, form, group_by = targets[0].resource, chosen["output"], chosen["group_by"] or ALL
+    answer = client.get(resource.within(chosen["namespace"]), accept=TABLE, **query, groupBy=group_by)
+    rows: list[dict[str, Any]] = answer.get("rows") or []
+    if form.is_table:
+        if group_by == ALL and form.name != "csv":
+            click.echo(rows[0]["cells"][0])
+            return
+        rows = [{**row, "cells": [NONE if cell is None else cell for cell in row["cells"]]} for row in rows]
+    elif form.name not in ("json", "yaml"):
+        raise CommandError(f"-o {form.name} shows objects, and counts are none: leave it out, or use json, yaml or csv", code=2)
+    printer_of(TableLayout(replace(resource, namespaced=False), form)).first({**answer, "rows": rows})
 
 
-def _show_all(client: ApiClient, targets: list[Target], options: GetOptions) -> None:
-    for target in targets:
-        check(target, options.place)
-        if target.names and (options.where or options.sort_by):
-            raise CommandError("give names, or --where and --sort-by, not both", code=2)
-    if len(targets) == 1:
-        _show(client, targets[0], options)
-        return
-    if options.watch:
-        raise CommandError("one kind at a time can be watched", code=2)
-    _show_kinds(client, targets, options)
-
-
-def _show_kinds(client: ApiClient, targets: list[Target], options: GetOptions) -> None:
-    """Show several kinds: tables one after the other, documents as one list."""
-    layouts = [replace(options.table_layout(target), kinds=True) for target in targets]
-    if layouts[0].form.is_table or layouts[0].form.name == "name":
-        for index, (target, layout) in enumerate(zip(targets, layouts, strict=True)):
-            if index and layout.form.name != "name":
+def _show_kinds(client: ApiClient, targets: list[Target], query: Mapping[str, str], chosen: Mapping[str, Any]) -> None:
+    """Print several kinds: tables one after the other, documents as one list."""
+    printers = [printer_of(replace(_layout(target, chosen), kinds=True)) for target in targets]
+    form: OutputFormat = chosen["output"]
+    if form.is_table or form.name == "name":
+        for index, (target, printer) in enumerate(zip(targets, printers, strict=True)):
+            if index and form.name != "name":
                 click.echo()
-            _show_once(client, target, options, printer_of(layout))
+            _show(client, target, query, chosen, printer)
         return
-    printer = printer_of(layouts[0])
     found: list[dict[str, Any]] = []
     for target in targets:
-        _collect(client, target, options, printer.accept, found)
-    printer.first(_together([item for answer in found for item in items_of(answer)], several=True))
-
-
-def _show(client: ApiClient, target: Target, options: GetOptions) -> None:
-    """Print the objects once, and with a watch every change. Raises CommandError."""
-    printer = printer_of(options.table_layout(target))
-    if not options.watch:
-        if target.names or not isinstance(printer, PagePrinter):
-            _show_once(client, target, options, printer)
+        if target.names:
+            _fetch(client, target, query, chosen, found, accept=printers[0].accept)
         else:
-            path = target.resource.within(options.place.namespace)
-            printer.pages(pages(client, path, options.listed, accept=printer.accept, limit=options.limit))
-        return
-    if not target.resource.watchable:
-        raise CommandError(f"{target.resource.words[0]} cannot be watched: leave out -w", code=2)
-    if len(target.names) > 1:
-        raise CommandError("one name, or all, can be watched", code=2)
-    from hubctl.output.watch import Watched, follow  # noqa: PLC0415 - start-up time
-
-    path, query = _watched(target, options)
-    answer = fetch_all_pages(client, path, {**query, "sortBy": options.sort_by}, accept=printer.accept)
-    if not options.only_changes:
-        printer.first(answer)
-    elif answer.get("columnDefinitions"):
-        printer.first({**answer, "rows": []})
-    follow(client, Watched(path, query, answer), printer)
+            found.append(join_pages(_pages(client, target, query, chosen, printers[0].accept)))
+    printers[0].first({**LIST, "items": [item for answer in found for item in items_of(answer)]})
 
 
-def _watched(target: Target, options: GetOptions) -> tuple[str, dict[str, str]]:
-    """A watch always has the path of the collection; a name becomes a field selector."""
-    query = options.query
-    if target.names:
-        query = {**query, "fieldSelector": f"metadata.name={target.names[0]}"}
-    return target.resource.within(options.place.namespace), query
-
-
-def _show_once(client: ApiClient, target: Target, options: GetOptions, printer: Printer) -> None:
+def _show(client: ApiClient, target: Target, query: Mapping[str, str], chosen: Mapping[str, Any], printer: Printer) -> None:
     """Print the objects that exist, even if others of the named ones do not. Raises CommandError."""
+    if not target.names:
+        printer.pages(_pages(client, target, query, chosen, printer.accept))
+        return
     found: list[dict[str, Any]] = []
     try:
-        _collect(client, target, options, printer.accept, found)
+        _fetch(client, target, query, chosen, found, accept=printer.accept)
     finally:
-        if found:
-            printer.first(_together(found))
+        if len(found) == 1:
+            printer.first(found[0])
+        elif found and "columnDefinitions" in found[0]:
+            printer.first({**found[0], "rows": [row for answer in found for row in answer.get("rows") or ()]})
+        elif found:
+            printer.first({**LIST, "items": found})
 
 
-def _collect(client: ApiClient, target: Target, options: GetOptions, accept: str, found: list[dict[str, Any]]) -> None:
-    """Append the list of all chosen objects, or each named object, to `found`. Raises CommandError for a missing one."""
-    resource, namespace = target.resource, options.place.namespace
-    if not target.names:
-        found.append(fetch_all_pages(client, resource.within(namespace), options.listed, accept=accept, limit=options.limit))
-        return
+def _pages(
+    client: ApiClient, target: Target, query: Mapping[str, str], chosen: Mapping[str, Any], accept: str
+) -> Iterator[dict[str, Any]]:
+    path, query = target.resource.within(chosen["namespace"]), {**query, "sortBy": chosen["sort_by"]}
+    return pages(client, path, query, accept=accept, limit=chosen["limit"])
+
+
+def _fetch(
+    client: ApiClient,
+    target: Target,
+    query: Mapping[str, str],
+    chosen: Mapping[str, Any],
+    found: list[dict[str, Any]],
+    *,
+    accept: str,
+) -> None:
+    """Append each named object to `found`, also after failures. Raises CommandError for a missing one."""
 
     def fetch(name: str) -> None:
-        try:
-            found.append(client.get(resource.of(name, namespace), accept=accept, at=options.at))
-        except CommandError as error:
-            if error.reason != "NotFound" or not options.ignores_missing:
-                raise
+        path = target.resource.of(name, chosen["namespace"])
+        get = client.find if chosen["ignore_not_found"] else client.get
+        answer = get(path, accept=accept, at=query["at"])
+        if answer is not None:
+            found.append(answer)
 
     each(target.names, fetch)
 
 
-def _together(found: list[dict[str, Any]], *, several: bool = False) -> dict[str, Any]:
-    if len(found) == 1 and not several:
-        return found[0]
-    if any("columnDefinitions" in answer for answer in found):
-        return {**found[0], "rows": [row for answer in found for row in answer.get("rows") or ()]}
-    return {"apiVersion": "v1", "kind": "List", "items": found, "metadata": {}}
+def _watch(client: ApiClient, target: Target, query: Mapping[str, str], chosen: Mapping[str, Any]) -> None:
+    """Print the objects, then every change. The hub sends changes unsorted. Raises CommandError."""
+    printer = printer_of(_layout(target, chosen))
+    if not target.resource.watchable:
+        raise CommandError(f"{target.resource.words[0]} cannot be watched: leave out -w", code=2)
+    if len(target.names) > 1:
+        raise CommandError("one name, or all, can be watched", code=2)
+    from hubctl.output.watch import follow  # noqa: PLC0415 - start-up time
+
+    if target.names:
+        query = {**query, "fieldSelector": f"metadata.name={target.names[0]}"}
+    answer = join_pages(_pages(client, target, query, chosen, printer.accept))
+    if not chosen["watch_only"]:
+        printer.first(answer)
+    elif answer.get("columnDefinitions"):
+        printer.first({**answer, "rows": []})
+    follow(client, printer, target.resource.within(chosen["namespace"]), query, str(answer["metadata"]["resourceVersion"]))

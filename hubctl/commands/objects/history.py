@@ -3,18 +3,18 @@
 import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from hubctl.client.connection import connected
-from hubctl.client.http import JSON, ApiClient, items
+from hubctl.client.http import ApiClient, items
 from hubctl.client.resources import Catalogue, ResourceKind
 from hubctl.errors import CommandError
 from hubctl.options import moment
-from hubctl.output.printers import print_document
-from hubctl.output.tables import Layout, printable, table, wants_color
+from hubctl.output.printers import Printer, print_document
+from hubctl.output.tables import Layout, print_lines, printable, table, wants_color
 from machinery.meta.differences import differences, readable
 
 TITLES = ("Time", "Revision", "By", "What")
@@ -23,7 +23,6 @@ QUIET = ("lastTransitionTime", "message")
 LONGEST = 60
 """Largest number of characters of a shown value."""
 SECONDS = len("2026-11-01T12:00:00")
-DID = {"ADDED": "added", "DELETED": "deleted"}
 
 
 @click.command()
@@ -58,135 +57,99 @@ def history(client: ApiClient, words: Sequence[str], namespace: str, **chosen: A
         raise CommandError("give one name, or a kind and one name: hubctl history edge1", code=2)
     kind, name = ("cluster", words[0]) if len(words) == 1 else words
     bounds = {name: moment(chosen[name]) for name in ("since", "until")}
-    asked = HistoryQuestion(Catalogue(client).named(kind), name, namespace, bounds, chosen["limit"])
-    if asked.resource.namespaced and not namespace:
-        raise CommandError(f"an {asked.resource.noun} is found by its cluster too: give -n CLUSTER", code=2)
+    resource = Catalogue(client).named(kind)
+    if resource.namespaced and not namespace:
+        raise CommandError(f"an {resource.noun} is found by its cluster too: give -n CLUSTER", code=2)
     if chosen["watch"] and chosen["output"] in ("json", "yaml"):
         raise CommandError("-w shows a table: leave out -o, or give -o wide", code=2)
-    show(client, asked, watch=chosen["watch"], output=chosen["output"])
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryQuestion:
-    """The object and the part of its history."""
-
-    resource: ResourceKind
-    name: str
-    namespace: str = ""
-    bounds: Mapping[str, str] = field(default_factory=dict)
-    limit: int = 100
-
-    def of(self, client: ApiClient, *, after: str = "") -> dict[str, Any]:
-        """Fetch the history from the hub and join the pages. Raises CommandError."""
-        path = f"{self.resource.of(self.name, self.namespace)}/history"
-        changes: list[dict[str, Any]] = []
-        before, left = "", self.limit
-        while True:
-            answer = client.get(path, limit=str(left), before=before, after=after, **self.bounds)
-            changes += answer.get("changes") or []
-            before, left = str(answer["metadata"].get("continue") or ""), self.limit - len(changes)
-            if not before or left <= 0:
-                return {**answer, "changes": changes}
-
-
-def show(client: ApiClient, asked: HistoryQuestion, *, watch: bool, output: str | None) -> None:
-    """Print the history once, and with `watch` every further change. Raises CommandError."""
-    answer = asked.of(client)
-    if output in ("json", "yaml"):
-        print_document(answer, output)
+    path = f"{resource.of(name, namespace)}/history"
+    answer = _changes(client, path, {**bounds, "limit": str(chosen["limit"])})
+    if chosen["output"] in ("json", "yaml"):
+        print_document(answer, chosen["output"])
         return
-    if not answer["changes"] and not watch:
+    if not answer["changes"] and not chosen["watch"]:
         since = f" since {answer['began']}" if answer.get("began") else ""
-        raise CommandError(f'nothing is known of the {asked.resource.noun} "{asked.name}"{since}', reason="NotFound")
-    rows = HistoryRows(wide=output == "wide")
-    rows.show(answer["changes"])
-    if watch:
-        from hubctl.output.watch import Watched, follow  # noqa: PLC0415 - start-up time
+        raise CommandError(f'nothing is known of the {resource.noun} "{name}"{since}', reason="NotFound")
+    printer = HistoryPrinter(client, path, bounds, chosen)
+    printer.show(answer)
+    if chosen["watch"]:
+        from hubctl.output.watch import follow  # noqa: PLC0415 - start-up time
 
-        query = {"fieldSelector": f"metadata.name={asked.name}"}
-        place = {"metadata": {"resourceVersion": answer["metadata"]["resourceVersion"]}}
-        follow(client, Watched(asked.resource.within(asked.namespace), query, place), _Following(client, asked, rows, place))
+        query = {"fieldSelector": f"metadata.name={name}"}
+        follow(client, printer, resource.within(namespace), query, answer["metadata"]["resourceVersion"])
 
 
-class _Following:
-    """Fetches the new changes whenever the watch reports one."""
+def _changes(client: ApiClient, path: str, query: Mapping[str, str]) -> dict[str, Any]:
+    """Fetch the newest changes, up to the query's limit, and join the pages. Raises CommandError."""
+    changes: list[dict[str, Any]] = []
+    before, left = "", int(query["limit"])
+    while True:
+        answer = client.get(path, **{**query, "limit": str(left), "before": before})
+        changes += answer.get("changes") or []
+        before, left = str(answer["metadata"].get("continue") or ""), int(query["limit"]) - len(changes)
+        if not before or left <= 0:
+            return {**answer, "changes": changes}
 
-    accept = JSON
 
-    def __init__(self, client: ApiClient, asked: HistoryQuestion, rows: "HistoryRows", place: Mapping[str, Any]) -> None:
+class HistoryPrinter(Printer):
+    """Prints a line for every field of every change, the oldest first; fetches new ones whenever the watch reports one."""
+
+    def __init__(self, client: ApiClient, path: str, bounds: Mapping[str, str], chosen: Mapping[str, Any]) -> None:
         self._client = client
-        self._asked = asked
-        self._rows = rows
-        self._seen = str(place["metadata"]["resourceVersion"])
+        self._path = path
+        self._query = {**bounds, "limit": str(chosen["limit"])}
+        self._wide = chosen["output"] == "wide"
+        self._layout: Layout | None = None
 
     def first(self, answer: dict[str, Any]) -> None:
         """Called after a gap in the watch; the history has no gap."""
         del answer
-        self._look()
+        self.show(_changes(self._client, self._path, self._query))
 
     def event(self, kind: str, answer: dict[str, Any]) -> None:
-        del kind, answer
-        self._look()
+        del kind
+        self.first(answer)
 
-    def _look(self) -> None:
-        answer = self._asked.of(self._client, after=self._seen)
-        self._seen = str(answer["metadata"]["resourceVersion"])
-        self._rows.show(answer["changes"])
-
-
-class HistoryRows:
-    """Prints a line for every field of every change, the oldest change first."""
-
-    def __init__(self, *, wide: bool) -> None:
-        self._wide = wide
-        self._layout: Layout | None = None
-
-    def show(self, changes: Sequence[Mapping[str, Any]]) -> None:
-        rows = [row for change in reversed(changes) for row in lines(change, wide=self._wide)]
+    def show(self, answer: Mapping[str, Any]) -> None:
+        """Print the changes of an answer of the hub, which `first` then continues."""
+        self._query = {**self._query, "after": str(answer["metadata"]["resourceVersion"])}
+        rows = [row for change in reversed(answer["changes"]) for row in lines(change, wide=self._wide)]
         if self._layout is None:
             self._layout = Layout(TITLES, rows, color=wants_color())
             click.echo(self._layout.header)
-        for row in rows:
-            click.echo(self._layout.row(row))
+        print_lines(map(self._layout.row, rows))
 
 
 def lines(change: Mapping[str, Any], *, wide: bool) -> Iterator[tuple[str, str, str, str]]:
     """The rows of one change; only the first has time, revision and user."""
     time = str(change["time"])
-    shown = time if wide else f"{time[:SECONDS]}Z"
-    head = (shown, str(change["revision"]), printable(str(change["actor"])))
-    for what in _told(change, wide=wide):
+    head = (time if wide else f"{time[:SECONDS]}Z", str(change["revision"]), printable(str(change["actor"])))
+    kind = {"ADDED": "added", "DELETED": "deleted"}.get(change["type"])
+    fields = [each for each in change.get("fields") or [] if wide or not str(each["path"]).endswith(QUIET)]
+    described = [] if kind is None else [kind]
+    if kind is None or wide:
+        described += map(field_line, fields)
+        described += [f"... and {change['more']} more fields"] if change.get("more") else []
+    if not fields and kind is None:
+        described.append("(messages)" if change.get("fields") else "(written again)")
+    for what in described:
         yield (*head, what)
         head = ("", "", "")
-
-
-def _told(change: Mapping[str, Any], *, wide: bool) -> Iterator[str]:
-    did = DID.get(str(change["type"]))
-    if did is not None:
-        yield did
-        if not wide:
-            return
-    fields = [each for each in change.get("fields") or [] if wide or not str(each["path"]).endswith(QUIET)]
-    yield from map(field_line, fields)
-    if change.get("more"):
-        yield f"... and {change['more']} more fields"
-    if not fields and did is None:
-        yield "(written again)" if not change.get("fields") else "(messages)"
 
 
 def field_line(field: Mapping[str, Any]) -> str:
     """`path: before -> after`, or with + or - for an added or removed value."""
     path = printable(str(field["path"]))
     if field.get("before") is None:
-        return f"{path}: + {value(field.get('after'))}"
+        return f"{path}: + {_short(field.get('after'))}"
     if field.get("after") is None:
-        return f"{path}: - {value(field['before'])}"
-    return f"{path}: {value(field['before'])} -> {value(field['after'])}"
+        return f"{path}: - {_short(field['before'])}"
+    return f"{path}: {_short(field['before'])} -> {_short(field['after'])}"
 
 
-def value(found: Any) -> str:
+def _short(value: Any) -> str:
     """The value on one line, shortened."""
-    text = printable(found if isinstance(found, str) else json.dumps(found, ensure_ascii=False))
+    text = printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
@@ -241,9 +204,12 @@ class ObjectPair:
 
     @property
     def what(self) -> str:
-        if self.before is None:
-            return "added"
-        return "deleted" if self.after is None else "changed"
+        return "added" if self.before is None else "deleted" if self.after is None else "changed"
+
+    @property
+    def is_unchanged(self) -> bool:
+        before, after = (None if document is None else readable(document) for document in (self.before, self.after))
+        return before == after
 
     @property
     def fields(self) -> list[dict[str, Any]]:
@@ -254,83 +220,56 @@ class ObjectPair:
 def _show_differences(client: ApiClient, kind: str, name: str | None, chosen: Mapping[str, Any]) -> bool:
     """Print the differences; return whether there are any."""
     resource = Catalogue(client).named(kind)
-    moments = moment(chosen["since"]), moment(chosen["until"])
+    times = moment(chosen["since"]), moment(chosen["until"])
     if name and (chosen["selector"] or chosen["where"]):
         raise CommandError("give a name, or --selector and --where, not both")
     if name and resource.namespaced and not chosen["namespace"]:
         raise CommandError(f"an {resource.noun} is found by its cluster too: give -n CLUSTER")
     if name:
-        before, after = (_one(client, resource.of(name, chosen["namespace"]), at) for at in moments)
+        before, after = (client.find(resource.of(name, chosen["namespace"]), at=at) for at in times)
         if before is None and after is None:
             raise CommandError(f'there is no {resource.noun} "{name}" at either moment')
         pairs = [ObjectPair(name, before, after)]
     else:
-        pairs = _pairs(client, resource, moments, chosen)
-    different = [pair for pair in pairs if _same(pair.before) != _same(pair.after)]
-    _print(different, chosen["output"] or ("unified" if name else "fields"), (chosen["since"], chosen["until"]))
+        pairs = _pairs(client, resource, times, chosen)
+    different = [pair for pair in pairs if not pair.is_unchanged]
+    output = chosen["output"] or ("unified" if name else "fields")
+    if output == "json":
+        click.echo(json.dumps([{"name": pair.name, "what": pair.what, "fields": pair.fields} for pair in different], indent=4))
+    elif output == "unified":
+        for pair in different:
+            then, later = (f"{pair.name} ({at})" for at in (chosen["since"], chosen["until"]))
+            unified = difflib.unified_diff(_yaml(pair.before), _yaml(pair.after), then, later, lineterm="")
+            print_lines(printable(line) if line.strip() else line for line in unified)
+    elif different:
+        print_lines(table(("Name", "What", "Field"), [row for pair in different for row in _rows(pair)]))
     return bool(different)
 
 
-def _same(document: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    return None if document is None else readable(document)
-
-
-def _one(client: ApiClient, path: str, at: str) -> dict[str, Any] | None:
-    try:
-        return client.get(path, at=at)
-    except CommandError as error:
-        if error.reason == "NotFound":
-            return None
-        raise
-
-
-def _pairs(client: ApiClient, resource: ResourceKind, moments: tuple[str, str], chosen: Mapping[str, Any]) -> list[ObjectPair]:
+def _pairs(client: ApiClient, resource: ResourceKind, times: tuple[str, str], chosen: Mapping[str, Any]) -> list[ObjectPair]:
     """The objects that match at either time, each at both times."""
     query = {"labelSelector": chosen["selector"], "where": chosen["where"]}
-    path = resource.within(chosen["namespace"])
-    before, after = (dict(_all(client, path, query, at)) for at in moments)
+    found: list[dict[str, dict[str, Any]]] = []
+    for at in times:
+        documents = items(client, resource.within(chosen["namespace"]), {**query, "at": at})
+        named = ((document["metadata"], document) for document in documents)
+        found.append({"/".join(filter(None, (each.get("namespace"), each["name"]))): document for each, document in named})
     pairs = []
-    for key in sorted({*before, *after}):
-        old, new = before.get(key), after.get(key)
+    for key in sorted({*found[0], *found[1]}):
+        old, new = (documents.get(key) for documents in found)
         if (old is None or new is None) and any(query.values()):
             namespace, _, name = key.rpartition("/")
-            place = resource.of(name, namespace)
-            old, new = old or _one(client, place, moments[0]), new or _one(client, place, moments[1])
+            path = resource.of(name, namespace)
+            old, new = old or client.find(path, at=times[0]), new or client.find(path, at=times[1])
         pairs.append(ObjectPair(key, old, new))
     return pairs
 
 
-def _all(client: ApiClient, path: str, query: Mapping[str, str], at: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    for item in items(client, path, {**query, "at": at}):
-        metadata = item["metadata"]
-        yield "/".join(filter(None, (metadata.get("namespace"), metadata["name"]))), item
-
-
-def _print(pairs: list[ObjectPair], output: str, moments: tuple[str, str]) -> None:
-    if output == "json":
-        click.echo(json.dumps([{"name": pair.name, "what": pair.what, "fields": pair.fields} for pair in pairs], indent=4))
-    elif output == "unified":
-        for pair in pairs:
-            for line in _unified(pair, moments):
-                click.echo(line)
-    elif pairs:
-        rows = [row for pair in pairs for row in _rows(pair)]
-        for line in table(("Name", "What", "Field"), rows):
-            click.echo(line)
-
-
 def _rows(pair: ObjectPair) -> Iterator[tuple[str, str, str]]:
-    shown = [field for field in pair.fields if not str(field["path"]).endswith(QUIET)] if pair.what == "changed" else []
-    yield printable(pair.name), pair.what, field_line(shown[0]) if shown else ""
-    for each in shown[1:]:
+    fields = [field for field in pair.fields if not str(field["path"]).endswith(QUIET)] if pair.what == "changed" else []
+    yield printable(pair.name), pair.what, field_line(fields[0]) if fields else ""
+    for each in fields[1:]:
         yield "", "", field_line(each)
-
-
-def _unified(pair: ObjectPair, moments: tuple[str, str]) -> Iterator[str]:
-    old, new = _yaml(pair.before), _yaml(pair.after)
-    then, later = (f"{pair.name} ({at})" for at in moments)
-    for line in difflib.unified_diff(old, new, then, later, lineterm=""):
-        yield printable(line) if line.strip() else line
 
 
 def _yaml(document: Mapping[str, Any] | None) -> list[str]:

@@ -7,8 +7,8 @@ from click.shell_completion import get_completion_class
 
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
-from hubctl.client.resources import Catalogue, ServedKind, known_resource
-from hubctl.output.tables import table
+from hubctl.client.resources import Catalogue, known_resource
+from hubctl.output.tables import print_lines, table
 from machinery.product import TITLE, version as own_version
 
 
@@ -52,9 +52,6 @@ def whoami(client: ApiClient, output: str) -> None:
         click.echo(f"until:   {known['until']}")
 
 
-TITLES = ("Name", "Words", "APIVersion", "Namespaced", "Kind", "Verbs")
-
-
 @click.command("api-resources")
 @click.option("--all-versions", is_flag=True, help="Also list versions that are not the preferred one.")
 @click.option("--no-headers", is_flag=True, help="Omit the column headers.")
@@ -67,24 +64,17 @@ def api_resources(client: ApiClient, *, all_versions: bool, no_headers: bool) ->
       hubctl api-resources
       hubctl api-resources --no-headers
     """
-    found = [each for each in Catalogue(client).served if each.preferred or all_versions]
-    lines = table(TITLES, [_row(each) for each in found])
-    for line in lines[1:] if no_headers else lines:
-        click.echo(line)
-
-
-def _row(served: ServedKind) -> list[str]:
-    resource = served.resource
-    known = known_resource(resource.plural)
-    words = [*(known.words[:2] if known is not None else ()), *served.short_names]
-    return [
-        resource.plural,
-        ",".join(word for word in dict.fromkeys(words) if word != resource.plural),
-        resource.group_version,
-        "true" if resource.namespaced else "false",
-        resource.kind,
-        ",".join(sorted(served.verbs)),
-    ]
+    rows = []
+    for served in Catalogue(client).served:
+        if served.preferred or all_versions:
+            resource, known = served.resource, known_resource(served.resource.plural)
+            words = dict.fromkeys((*(known.words[:2] if known is not None else ()), *served.short_names))
+            words.pop(resource.plural, None)
+            is_namespaced = "true" if resource.namespaced else "false"
+            verbs = ",".join(sorted(served.verbs))
+            rows.append([resource.plural, ",".join(words), resource.group_version, is_namespaced, resource.kind, verbs])
+    lines = table(("Name", "Words", "APIVersion", "Namespaced", "Kind", "Verbs"), rows)
+    print_lines(lines[1:] if no_headers else lines)
 
 
 LOG_LEVEL = "/debug/flags/v"
@@ -112,13 +102,11 @@ def log_level(client: ApiClient, level: str | None, lasts: str | None) -> None:
         answer = client.request("DELETE", LOG_LEVEL)
     else:
         answer = client.request("PUT", LOG_LEVEL, {"level": level, **({"for": lasts} if lasts else {})})
-    click.echo(_sentence(answer))
-
-
-def _sentence(answer: dict[str, str]) -> str:
-    if not answer.get("ordered"):
-        return f"{answer['started']}, as it was started"
-    return f"{answer['ordered']} until {answer['until']}, ordered by {answer['by']}; started with {answer['started']}"
+    if answer.get("ordered"):
+        until = f"until {answer['until']}, ordered by {answer['by']}"
+        click.echo(f"{answer['ordered']} {until}; started with {answer['started']}")
+    else:
+        click.echo(f"{answer['started']}, as it was started")
 
 
 SHELLS = ("bash", "zsh", "fish", "powershell")

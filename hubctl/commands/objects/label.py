@@ -7,37 +7,16 @@ from typing import Any
 import click
 
 from hubctl.arguments.completion import names_of, target_words
-from hubctl.arguments.targets import One, TargetScope, each, objects, retried
+from hubctl.arguments.targets import One, act_on, retried
 from hubctl.client.connection import connected
-from hubctl.client.http import MERGE_PATCH, ApiClient
+from hubctl.client.http import ApiClient
 from hubctl.client.resources import CLUSTERS
 from hubctl.errors import CommandError, closest
 from hubctl.options import DRY_RUN, EVERYTHING, FIELDS, NAMESPACE, SELECTOR, dry_run_query, with_options
+from hubctl.output.tables import print_lines
 
-
-@dataclass(frozen=True, slots=True)
-class LabelChanges:
-    """Pairs to set and keys to remove, of labels or annotations."""
-
-    part: str
-    values: Mapping[str, str]
-    removed: tuple[str, ...]
-
-    @property
-    def patch(self) -> dict[str, str | None]:
-        return {**self.values, **dict.fromkeys(self.removed)}
-
-    def check(self, before: Mapping[str, str]) -> None:
-        """Raises CommandError when a key already has another value."""
-        for key, value in self.values.items():
-            if before.get(key, value) != value:
-                raise CommandError(f'"{key}" is "{before[key]}" already: --overwrite changes it')
-
-    def changes(self, before: Mapping[str, str]) -> bool:
-        return any(before.get(key) != value for key, value in self.values.items()) or any(key in before for key in self.removed)
-
-
-_options = with_options(
+DONE = {"labels": "labeled", "annotations": "annotated"}
+_OPTIONS = with_options(
     click.argument("words", nargs=-1, required=True, metavar="KIND NAME... KEY=VALUE... KEY-...", shell_complete=target_words),
     click.option("--overwrite", is_flag=True, help="Also change keys that have another value."),
     click.option("--list", "lists", is_flag=True, help="List the current values."),
@@ -47,7 +26,7 @@ _options = with_options(
 
 
 @click.command()
-@_options
+@_OPTIONS
 def label(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     """Set labels of clusters or other objects, or remove them: KEY- removes one.
 
@@ -62,7 +41,7 @@ def label(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
 
 
 @click.command()
-@_options
+@_OPTIONS
 def annotate(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     """Set annotations of clusters or other objects, or remove them: KEY- removes one.
 
@@ -84,8 +63,8 @@ def split(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(words[:first]), tuple(words[first:])
 
 
-def read_changes(part: str, pairs: Sequence[str]) -> LabelChanges:
-    """Parse the changes. Raises CommandError for a key that is both set and removed, or set twice."""
+def read_changes(pairs: Sequence[str]) -> dict[str, str | None]:
+    """The values to set; None: to remove. Raises CommandError for a key that is both set and removed, or set twice."""
     values: dict[str, str] = {}
     removed = []
     for pair in pairs:
@@ -97,7 +76,7 @@ def read_changes(part: str, pairs: Sequence[str]) -> LabelChanges:
     both = sorted(set(values) & set(removed))
     if both:
         raise CommandError(f'"{both[0]}" cannot be both set and removed', code=2)
-    return LabelChanges(part, values, tuple(removed))
+    return {**values, **dict.fromkeys(removed)}
 
 
 def _is_pair(word: str) -> bool:
@@ -105,38 +84,37 @@ def _is_pair(word: str) -> bool:
 
 
 def _change(client: ApiClient, words: tuple[str, ...], part: str, chosen: dict[str, Any]) -> None:
+    """Change the metadata's `part`, or list it."""
     targets, pairs = split(words)
-    changes = read_changes(part, pairs)
+    changes = read_changes(pairs)
     if not pairs and not chosen["lists"]:
         raise CommandError(f"say what to change: KEY=VALUE or KEY-, or --list to see the {part}", code=2)
-    place = TargetScope(chosen["namespace"], chosen["selector"], chosen["field_selector"], everything=chosen["everything"])
-    each(objects(client, targets, place), lambda one: _apply(client, one, changes, chosen))
+    word = DONE[part] if any(value is not None for value in changes.values()) else f"un{DONE[part]}"
+
+    def act(one: One) -> None:
+        changed, after = retried(lambda: _patched(client, one, part, changes, chosen))
+        if changes:
+            click.echo(f"{one} {'' if changed else 'not '}{word}{' (dry run)' if chosen['dry_run'] else ''}")
+        if chosen["lists"]:
+            print_lines([f"{part} of {one}:", *(f"  {key}={value}" for key, value in sorted(after.items()))])
+
+    act_on(client, targets, chosen, act)
 
 
-def _apply(client: ApiClient, one: One, changes: LabelChanges, chosen: dict[str, Any]) -> None:
-    def change() -> tuple[bool, Mapping[str, str]]:
-        """Whether there was something to change, and the pairs afterwards."""
-        document = client.get(one.path)
-        before = document["metadata"].get(changes.part) or {}
-        if not chosen["overwrite"]:
-            changes.check(before)
-        if not changes.changes(before):
-            return False, before
-        # The patch fails if the object has changed since it was read.
-        patch = {"metadata": {"resourceVersion": document["metadata"]["resourceVersion"], changes.part: changes.patch}}
-        after = client.request("PATCH", one.path, patch, content_type=MERGE_PATCH, query=dry_run_query(chosen["dry_run"]))
-        return True, after["metadata"].get(changes.part) or {}
-
-    changed, after = retried(change)
-    if changes.patch:
-        done = {"labels": "labeled", "annotations": "annotated"}[changes.part]
-        word = f"un{done}" if changes.removed and not changes.values else done
-        suffix = " (dry run)" if chosen["dry_run"] else ""
-        click.echo(f'{one.resource.noun} "{one.name}" {"" if changed else "not "}{word}{suffix}')
-    if chosen["lists"]:
-        click.echo(f'{changes.part} of {one.resource.noun} "{one.name}":')
-        for key, value in sorted(after.items()):
-            click.echo(f"  {key}={value}")
+def _patched(
+    client: ApiClient, one: One, part: str, changes: Mapping[str, str | None], chosen: Mapping[str, Any]
+) -> tuple[bool, Mapping[str, str]]:
+    """Whether there was something to change, and the values afterwards. Raises CommandError."""
+    metadata = client.get(one.path)["metadata"]
+    before = metadata.get(part) or {}
+    for key, value in changes.items():
+        if value is not None and before.get(key, value) != value and not chosen["overwrite"]:
+            raise CommandError(f'"{key}" is "{before[key]}" already: --overwrite changes it')
+    if all(before.get(key) == value for key, value in changes.items()):
+        return False, before
+    # The patch fails if the object has changed since it was read.
+    patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], part: changes}}
+    return True, client.patch(one.path, patch, dry_run_query(chosen["dry_run"]))["metadata"].get(part) or {}
 
 
 EFFECTS = ("NoSelect", "PreferNoSelect", "NoSelectIfNew")
@@ -164,7 +142,7 @@ class Taint:
 @click.option("--overwrite", is_flag=True, help="Also change a taint that has another value.")
 @with_options(SELECTOR, EVERYTHING, DRY_RUN)
 @connected
-def taint(client: ApiClient, words: tuple[str, ...], selector: str, **chosen: Any) -> None:
+def taint(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     """Add taints to clusters, or remove them. Placements do not select clusters whose taints they do not tolerate.
 
     A TAINT is KEY=VALUE:EFFECT or KEY:EFFECT. A trailing - removes it: KEY:EFFECT-, or KEY- for all taints of that key.
@@ -176,14 +154,29 @@ def taint(client: ApiClient, words: tuple[str, ...], selector: str, **chosen: An
       hubctl taint clusters edge1 edge2 maintenance-
       hubctl taint clusters -l region=eu gpu=none:PreferNoSelect --overwrite
     """
-    first = next((index for index, word in enumerate(words) if _is_taint(word)), len(words))
+    first = next((index for index, word in enumerate(words) if ":" in word or _is_pair(word)), len(words))
     names, specs = words[:first], words[first:]
     if not specs:
         raise CommandError("say which taint: KEY=VALUE:EFFECT, KEY:EFFECT, or with - at the end to take it off", code=2)
     added, removed = read_taints(specs)
     named = names[1:] if names and names[0].lower() in CLUSTERS.words else names
-    place = TargetScope(selector=selector, everything=chosen["everything"])
-    each(objects(client, ("clusters", *named), place), lambda one: _apply_taints(client, one, (added, removed), chosen))
+    word, suffix = "tainted" if added else "untainted", " (dry run)" if chosen["dry_run"] else ""
+
+    def act(one: One) -> None:
+        def change() -> bool:
+            document = client.get(one.path)
+            before = (document.get("spec") or {}).get("taints") or []
+            after = tainted(before, added, removed, overwrite=chosen["overwrite"])
+            if after == before:
+                return False
+            # The patch replaces the whole list, so the list must still be at the revision that was read.
+            patch = {"metadata": {"resourceVersion": document["metadata"]["resourceVersion"]}, "spec": {"taints": after}}
+            client.patch(one.path, patch, dry_run_query(chosen["dry_run"]))
+            return True
+
+        click.echo(f"{one} {word}{suffix}" if retried(change) else f"{one} is {word} so already")
+
+    act_on(client, ("clusters", *named), chosen, act)
 
 
 def read_taints(specs: Sequence[str]) -> tuple[list[Taint], list[Taint]]:
@@ -191,11 +184,17 @@ def read_taints(specs: Sequence[str]) -> tuple[list[Taint], list[Taint]]:
     added: list[Taint] = []
     removed: list[Taint] = []
     for spec in specs:
-        gone = spec.endswith("-")
-        read = _read_taint(spec.removesuffix("-"), spec)
-        if not gone and not read.effect:
+        is_removal = spec.endswith("-")
+        pair, colon, effect = spec.removesuffix("-").partition(":")
+        key, _, value = pair.partition("=")
+        if not key or "=" in value or ":" in effect or (value and not colon):
+            raise CommandError(f'"{spec}" is no taint: write KEY=VALUE:EFFECT, KEY:EFFECT, KEY:EFFECT- or KEY-', code=2)
+        if colon and effect not in EFFECTS:
+            meant = closest(effect, EFFECTS) or f": there are {', '.join(EFFECTS)}"
+            raise CommandError(f'there is no effect "{effect}"{meant}', code=2)
+        if not is_removal and not effect:
             raise CommandError(f'the taint "{spec}" lacks its effect: {", ".join(EFFECTS)}', code=2)
-        (removed if gone else added).append(read)
+        (removed if is_removal else added).append(Taint(key, effect, value))
     pairs = [(each.key, each.effect) for each in added]
     if len(pairs) != len(set(pairs)):
         raise CommandError("a key has one taint of an effect, and one is given twice", code=2)
@@ -219,36 +218,3 @@ def tainted(
     fresh = [new for new in added if not any(new.is_like(taint) and (taint.get("value") or "") == new.value for taint in old)]
     kept = [taint for taint in old if not any(gone.is_like(taint) for gone in (*removed, *fresh))]
     return [*kept, *(new.document for new in fresh)]
-
-
-def _is_taint(word: str) -> bool:
-    return ":" in word or "=" in word or (word.endswith("-") and len(word) > 1)
-
-
-def _read_taint(text: str, spec: str) -> Taint:
-    pair, colon, effect = text.partition(":")
-    key, _, value = pair.partition("=")
-    if not key or "=" in value or ":" in effect or (value and not colon):
-        raise CommandError(f'"{spec}" is no taint: write KEY=VALUE:EFFECT, KEY:EFFECT, KEY:EFFECT- or KEY-', code=2)
-    if colon and effect not in EFFECTS:
-        meant = closest(effect, EFFECTS) or f": there are {', '.join(EFFECTS)}"
-        raise CommandError(f'there is no effect "{effect}"{meant}', code=2)
-    return Taint(key, effect, value)
-
-
-def _apply_taints(client: ApiClient, one: One, changes: tuple[list[Taint], list[Taint]], chosen: dict[str, Any]) -> None:
-    added, removed = changes
-    word, suffix = ("untainted" if not added else "tainted"), " (dry run)" if chosen["dry_run"] else ""
-
-    def change() -> bool:
-        document = client.get(one.path)
-        before = (document.get("spec") or {}).get("taints") or []
-        after = tainted(before, added, removed, overwrite=chosen["overwrite"])
-        if after == before:
-            return False
-        # The patch replaces the whole list, so the list must still be at the revision that was read.
-        patch = {"metadata": {"resourceVersion": document["metadata"]["resourceVersion"]}, "spec": {"taints": after}}
-        client.request("PATCH", one.path, patch, content_type=MERGE_PATCH, query=dry_run_query(suffix))
-        return True
-
-    click.echo(f'cluster "{one.name}" {word}{suffix}' if retried(change) else f'cluster "{one.name}" is {word} so already')

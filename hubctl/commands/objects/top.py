@@ -1,15 +1,15 @@
 """hubctl top: resources of clusters, and state of the hub's replicas."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 import click
 
 from hubctl.client.connection import connected
-from hubctl.client.http import TABLE, ApiClient, fetch_all_pages
+from hubctl.client.http import TABLE, ApiClient, join_pages, pages
 from hubctl.client.resources import CLUSTERS, REPLICAS
-from hubctl.output.tables import shown, table, wants_color
+from hubctl.output.tables import print_lines, shown, table, wants_color
 
 GIBIBYTE = 2**30
 NONE = "-"
@@ -56,14 +56,17 @@ def clusters(client: ApiClient, names: tuple[str, ...], selector: str, where: st
       hubctl top clusters edge1 edge2
     """
     query = {"labelSelector": selector, "where": where, "includeObject": "Object"}
-    answer = fetch_all_pages(client, CLUSTERS.path, query, accept=TABLE)
+    answer = join_pages(pages(client, CLUSTERS.path, query, accept=TABLE))
     columns = [str(column["name"]) for column in answer.get("columnDefinitions") or []]
-    found = [_Cluster(columns, row) for row in answer.get("rows") or [] if not names or _name(row) in names]
+    found = [ClusterRow(columns, row) for row in answer.get("rows") or []]
+    found = [each for each in found if not names or each.name in names]
     missing = sorted({*names} - {each.name for each in found})
     if sort_by != "name":
         found.sort(key=lambda each: each.amount(sort_by), reverse=True)
-    for line in _cluster_lines(found):
-        click.echo(line)
+    rows = [
+        [each.name, *_amounts([each]), shown(each.cells.get("Last Beat")), shown(each.cells.get("Flaps"))] for each in found
+    ]
+    print_lines(table(CLUSTER_TITLES, [*rows, [f"{len(found)} clusters", *_amounts(found), "", ""]]))
     for name in missing:
         click.echo(f'there is no cluster "{name}" like that', err=True)
 
@@ -78,17 +81,30 @@ def replicas(client: ApiClient) -> None:
       hubctl top replicas
     """
     items = client.get(REPLICAS.path).get("items") or []
-    rows = [_replica(item) for item in items]
-    total = ["", f"{len(items)} replicas", "", *(_sum(items, field) for field in ("sessions", "watches"))]
-    for line in table(REPLICA_TITLES, [*rows, [*total, *[""] * (len(REPLICA_TITLES) - len(total))]], color=wants_color()):
-        click.echo(line)
+    rows = []
+    for item in items:
+        status = item.get("status") or {}
+        ahead = status.get("clockAheadSeconds")
+        cells = (
+            item["metadata"]["name"],
+            status.get("state"),
+            "*" if status.get("leader") else "",
+            status.get("sessions"),
+            *(status.get(part, NONE) for part in ("watches", "cpu", "memory")),
+            NONE if ahead is None else f"{ahead:+.1f}s",
+            status.get("lastSeenTime"),
+        )
+        rows.append([shown(cell) for cell in cells])
+    sums = [sum(int((item.get("status") or {}).get(part) or 0) for item in items) for part in ("sessions", "watches")]
+    total = ["", f"{len(items)} replicas", "", *map(str, sums), "", "", "", ""]
+    print_lines(table(REPLICA_TITLES, [*rows, total], color=wants_color()))
 
 
-class _Cluster:
+class ClusterRow:
     """A row of the hub's table with its object."""
 
     def __init__(self, columns: Sequence[str], row: Mapping[str, Any]) -> None:
-        self.name = _name(row)
+        self.name = str(row["object"]["metadata"]["name"])
         self.cells = dict(zip(columns, row["cells"], strict=False))
         status = row["object"].get("status") or {}
         self._capacity, self._allocatable = status.get("capacity") or {}, status.get("allocatable") or {}
@@ -101,20 +117,13 @@ class _Cluster:
         return _quantity(self._capacity.get(of))
 
 
-def _cluster_lines(found: Sequence[_Cluster]) -> list[str]:
-    rows = [[each.name, *_amounts([each]), *(shown(each.cells.get(name)) for name in ("Last Beat", "Flaps"))] for each in found]
-    total = [f"{len(found)} clusters", *_amounts(found), "", ""]
-    return table(CLUSTER_TITLES, [*rows, total])
-
-
-def _amounts(of: Iterable[_Cluster]) -> list[str]:
+def _amounts(clusters: Sequence[ClusterRow]) -> list[str]:
     """Nodes, CPU and memory of all of them."""
-    some = list(of)
-    cells = [_number(sum((each.capacity("nodes") for each in some), Fraction()), 1)]
+    cells = [_number(sum((each.capacity("nodes") for each in clusters), Fraction()), 1)]
     for resource, unit in (("cpu", 1), ("memory", GIBIBYTE)):
-        left = sum((each.amount(resource) for each in some), Fraction())
-        all_of_it = sum((each.capacity(resource) for each in some), Fraction())
-        cells += [_number(left, unit), _number(all_of_it, unit), f"{float(left / all_of_it):.0%}" if all_of_it else NONE]
+        left = sum((each.amount(resource) for each in clusters), Fraction())
+        total = sum((each.capacity(resource) for each in clusters), Fraction())
+        cells += [_number(left, unit), _number(total, unit), f"{float(left / total):.0%}" if total else NONE]
     return cells
 
 
@@ -131,27 +140,3 @@ def _quantity(text: Any) -> Fraction:
 def _number(amount: Fraction, unit: int) -> str:
     scaled = amount / unit
     return str(int(scaled)) if scaled == int(scaled) else f"{float(scaled):.1f}"
-
-
-def _name(row: Mapping[str, Any]) -> str:
-    return str(row["object"]["metadata"]["name"])
-
-
-def _replica(item: Mapping[str, Any]) -> list[str]:
-    status = item.get("status") or {}
-    ahead = status.get("clockAheadSeconds")
-    cells = (
-        status.get("state"),
-        "*" if status.get("leader") else "",
-        status.get("sessions"),
-        status.get("watches", NONE),
-        status.get("cpu", NONE),
-        status.get("memory", NONE),
-        NONE if ahead is None else f"{ahead:+.1f}s",
-        status.get("lastSeenTime"),
-    )
-    return [shown(item["metadata"]["name"]), *map(shown, cells)]
-
-
-def _sum(items: Iterable[Mapping[str, Any]], field: str) -> str:
-    return str(sum(int((item.get("status") or {}).get(field) or 0) for item in items))

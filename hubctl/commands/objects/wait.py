@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from math import ceil
-from typing import Any, Protocol
+from typing import Any
 
 import click
 
 from hubctl.arguments.completion import target_words
-from hubctl.arguments.targets import One, TargetScope, each, objects
+from hubctl.arguments.targets import One, act_on
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.errors import MISUSED, TIMED_OUT, CommandError, ConnectionLostError
@@ -30,82 +30,60 @@ TimeLeft = Callable[[], float]
 """Returns the seconds left; below 0 when the time is over."""
 
 
-class WaitCondition(Protocol):
+@dataclass(frozen=True, slots=True)
+class WaitCondition:
     """The condition to wait for."""
 
-    @property
-    def words(self) -> str:
-        """The text after a name in messages, as in `is gone`."""
-        ...
-
-    def met(self, document: Mapping[str, Any] | None) -> bool:
-        """Whether it is met; `document` None: the object does not exist. Raises CommandError if it can never be met."""
-        ...
+    words: str
+    """The text after a name in messages, as in `is gone`."""
+    met: Callable[[Mapping[str, Any] | None], bool]
+    """Whether an object meets it; None: the object does not exist. Raises CommandError if it can never be met."""
 
 
-@dataclass(frozen=True, slots=True)
-class Existence:
-    """The object exists, or it does not."""
-
-    exists: bool
-
-    @property
-    def words(self) -> str:
-        return "is there" if self.exists else "is gone"
-
-    def met(self, document: Mapping[str, Any] | None) -> bool:
-        return (document is not None) is self.exists
+GONE = WaitCondition("is gone", lambda document: document is None)
+CREATED = WaitCondition("is there", lambda document: document is not None)
 
 
-GONE = Existence(exists=False)
-
-
-@dataclass(frozen=True, slots=True)
-class ConditionIs:
+def condition_is(kind: str, status: str) -> WaitCondition:
     """A condition has a status; conditions observed at an older generation do not count."""
+    wanted = kind.lower()
+    accepted = "hubacceptedmanagedcluster" if wanted in ("accepted", "hubaccepted") else wanted
+    types = (accepted, *(f"{prefix}{wanted}" for prefix in SHORT))
 
-    type: str
-    status: str = "True"
-
-    @property
-    def words(self) -> str:
-        return f"has condition {self.type}={self.status}"
-
-    def met(self, document: Mapping[str, Any] | None) -> bool:
-        found = _there(document)
+    def met(document: Mapping[str, Any] | None) -> bool:
+        found = _existing(document)
         generation = found["metadata"].get("generation") or 0
         for condition in (found.get("status") or {}).get("conditions") or ():
-            if self._is_meant(str(condition.get("type"))):
+            if str(condition.get("type")).lower() in types:
                 seen = condition.get("observedGeneration") or generation
-                return seen >= generation and str(condition.get("status")).lower() == self.status.lower()
+                return seen >= generation and str(condition.get("status")).lower() == status.lower()
         return False
 
-    def _is_meant(self, known: str) -> bool:
-        asked = self.type.lower()
-        accepted = "hubacceptedmanagedcluster" if asked in ("accepted", "hubaccepted") else asked
-        return known.lower() in (accepted, *(f"{prefix}{asked}" for prefix in SHORT))
+    return WaitCondition(f"has condition {kind}={status}", met)
 
 
-@dataclass(frozen=True, slots=True)
-class PathIs:
-    """A path has this value, or with None any value."""
+def path_is(text: str) -> WaitCondition:
+    """`PATH` has any value, or with `PATH=VALUE` this one. Raises CommandError."""
+    from hubctl.jsonpath import find, parse_action, parse_path, text_of  # noqa: PLC0415 - only with a path
 
-    path: Any
-    value: str | None
-    text: str
+    braced = text.startswith("{")
+    end = text.rfind("}=") + 1 or len(text) if braced else (text + "=").index("=")
+    shown, value = text[:end], text[end + 1 :].strip("'\"") if end < len(text) else None
+    path = parse_action(shown.removeprefix("{").removesuffix("}")) if braced else parse_path(shown)
 
-    @property
-    def words(self) -> str:
-        return f"has {self.text}" + ("" if self.value is None else f"={self.value}")
-
-    def met(self, document: Mapping[str, Any] | None) -> bool:
-        from hubctl.jsonpath import text_of  # noqa: PLC0415 - only with a path
-        from hubctl.jsonpath.evaluation import find  # noqa: PLC0415 - likewise
-
-        found = find(self.path, _there(document))
+    def met(document: Mapping[str, Any] | None) -> bool:
+        found = find(path, _existing(document))
         if len(found) > 1:
-            raise CommandError(f"{self.text} finds {len(found)} values: a wait is for one", code=MISUSED)
-        return bool(found) and (self.value is None or text_of(found[0]).strip() == self.value.strip())
+            raise CommandError(f"{shown} finds {len(found)} values: a wait is for one", code=MISUSED)
+        return bool(found) and (value is None or text_of(found[0]).strip() == value.strip())
+
+    return WaitCondition(f"has {shown}" + ("" if value is None else f"={value}"), met)
+
+
+def _existing(document: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if document is None:
+        raise CommandError("it is not there", reason="NotFound")
+    return document
 
 
 @click.command()
@@ -142,18 +120,22 @@ def wait(client: ApiClient, words: tuple[str, ...], wanted: str, timeout: str, o
       hubctl wait addon work-manager -n edge1 --for=condition=Available
     """
     goal, left = read_wanted(wanted), time_left(timeout)
-    place = TargetScope(chosen["namespace"], chosen["selector"], chosen["field_selector"], everything=chosen["everything"])
-    each(objects(client, words, place), lambda one: wait_for(client, one, goal, left, output))
+    act_on(client, words, chosen, lambda one: wait_for(client, one, goal, left, output))
 
 
 def wait_for(client: ApiClient, one: One, wanted: WaitCondition, left: TimeLeft, form: OutputFormat) -> None:
     """Wait, and print the result. Raises CommandError, with a separate exit code when the time is over."""
-    looks = _watched(client, one, left) if one.resource.watchable else _polled(client, one, left)
-    for document in looks:
-        if wanted.met(document):
-            _show(one, wanted, document, form)
-            return
-    raise CommandError(f'{one.resource.noun} "{one.name}": the time is over before it {wanted.words}', code=TIMED_OUT)
+    for document in _watched(client, one, left) if one.resource.watchable else _polled(client, one, left):
+        if not wanted.met(document):
+            continue
+        if document is not None and form.given:
+            from hubctl.output.printers import TableLayout, printer_of  # noqa: PLC0415 - only with -o
+
+            printer_of(TableLayout(one.resource, form)).first(dict(document))
+        else:
+            click.echo(f"{one} {wanted.words}")
+        return
+    raise CommandError(f"{one}: the time is over before it {wanted.words}", code=TIMED_OUT)
 
 
 def read_wanted(text: str) -> WaitCondition:
@@ -161,13 +143,13 @@ def read_wanted(text: str) -> WaitCondition:
     word, _, rest = text.partition("=")
     if word.lower() == "condition" and rest:
         kind, _, status = rest.partition("=")
-        return ConditionIs(kind, status or "True")
+        return condition_is(kind, status or "True")
     if text.lower() == "delete":
         return GONE
     if text.lower() == "create":
-        return Existence(exists=True)
+        return CREATED
     if word.lower() == "jsonpath" and rest:
-        return _path_wanted(rest)
+        return path_is(rest)
     raise CommandError(
         f"--for {text}: write condition=TYPE, condition=TYPE=STATUS, delete, create or jsonpath='{{PATH}}'=VALUE", code=MISUSED
     )
@@ -183,40 +165,9 @@ def time_left(text: str) -> TimeLeft:
     return lambda: ends - time.monotonic()
 
 
-def _path_wanted(text: str) -> PathIs:
-    from hubctl.jsonpath import parse_path  # noqa: PLC0415 - only with a path
-    from hubctl.jsonpath.parsing import parse_action  # noqa: PLC0415 - likewise
-
-    braced = text.startswith("{")
-    end = text.rfind("}=") + 1 or len(text) if braced else (text + "=").index("=")
-    shown, value = text[:end], text[end + 1 :].strip("'\"") if end < len(text) else None
-    path = parse_action(shown.removeprefix("{").removesuffix("}")) if braced else parse_path(shown)
-    return PathIs(path, value, shown)
-
-
-def _there(document: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    if document is None:
-        raise CommandError("it is not there", reason="NotFound")
-    return document
-
-
-def _show(one: One, wanted: WaitCondition, document: Mapping[str, Any] | None, form: OutputFormat) -> None:
-    if document is not None and form.given:
-        from hubctl.output.printers import TableLayout, printer_of  # noqa: PLC0415 - only with -o
-
-        printer_of(TableLayout(one.resource, form)).first(dict(document))
-        return
-    click.echo(f'{one.resource.noun} "{one.name}" {wanted.words}')
-
-
 def _polled(client: ApiClient, one: One, left: TimeLeft) -> Iterator[Mapping[str, Any] | None]:
     while True:
-        try:
-            yield client.get(one.path)
-        except CommandError as error:
-            if error.reason != "NotFound":
-                raise
-            yield None
+        yield client.find(one.path)
         if left() <= 0:
             return
         time.sleep(min(POLL_SECONDS, left()))
@@ -233,8 +184,8 @@ def _watched(client: ApiClient, one: One, left: TimeLeft) -> Iterator[Mapping[st
             yield next(iter(answer.get("items") or ()), None)
             if left() <= 0:
                 return
-            asked = {**query, "watch": "1", "resourceVersion": str(answer["metadata"]["resourceVersion"])}
-            for change in client.stream(path, {**asked, "timeoutSeconds": str(ceil(left()))}, silence=left() + 1):
+            watch = {**query, "watch": "1", "resourceVersion": str(answer["metadata"]["resourceVersion"])}
+            for change in client.stream(path, {**watch, "timeoutSeconds": str(ceil(left()))}, silence=left() + 1):
                 pauses.reset()
                 if change.get("type") == "ERROR":
                     break

@@ -9,9 +9,7 @@ import pytest
 import yaml
 
 from hubctl.auth.kubeconfig import KubeconfigFiles
-from hubctl.client.connection import kubeconfig_path, load_kubeconfig
-from hubctl.commands.clusters.create import Endpoints, check_endpoints
-from hubctl.commands.clusters.credential_options import split_host, unreachable
+from hubctl.commands.clusters.credential_options import check_endpoints, split_host, unreachable
 from hubctl.errors import CommandError
 from tests.checks import refusal
 from tests.fakes.hubctl import hubctl
@@ -32,14 +30,14 @@ def test_only_addresses_that_other_machines_reach_are_accepted() -> None:
     found = {word: tuple(host for host in hosts if word in (unreachable(host) or "")) for word, hosts in UNREACHABLE.items()}
     assert found == UNREACHABLE
     assert [host for host in REACHABLE if unreachable(host) is not None] == []
-    check_endpoints(Endpoints("https://hub.example.org:6443", "hub.example.org:8443"))
-    check_endpoints(Endpoints("", ""))
+    check_endpoints("https://hub.example.org:6443", "hub.example.org:8443")
+    check_endpoints("", "")
     for endpoints, words in (
-        (Endpoints("https://127.0.0.1:6443", "hub:8443"), ("https_advertised", "--https-advertised", "--server")),
-        (Endpoints("https://hub:6443", "[::]:8443"), ("grpc_advertised", "--grpc-advertised", "--grpc-server")),
+        (("https://127.0.0.1:6443", "hub:8443"), ("https_advertised", "--https-advertised", "--server")),
+        (("https://hub:6443", "[::]:8443"), ("grpc_advertised", "--grpc-advertised", "--grpc-server")),
     ):
         with pytest.raises(CommandError) as refused:
-            check_endpoints(endpoints)
+            check_endpoints(*endpoints)
         assert all(word in refused.value.sentence for word in (*words, "--allow-loopback")), refused.value.sentence
     read = {"hub:8443": ("hub", 8443), "[::1]:8443": ("::1", 8443), "hub": ("hub", None), "[::1]": ("::1", None)}
     assert {address: split_host(address) for address in read} == read
@@ -47,26 +45,30 @@ def test_only_addresses_that_other_machines_reach_are_accepted() -> None:
     assert [address for address in wrong if "host:port" not in str(refusal(ValueError, split_host, address))] == []
 
 
+def file_of(flag: str | None = None) -> Path:
+    return KubeconfigFiles.chosen(flag).there[0]
+
+
 def test_flag_own_variable_kubectls_and_local_hub_are_tried_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HUBCTL_KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     with pytest.raises(CommandError, match="HUBCTL_KUBECONFIG") as missing:
-        kubeconfig_path(None)
+        file_of()
     with pytest.raises(CommandError, match="absent cannot be read") as refused:
-        load_kubeconfig(str(tmp_path / "absent"))
+        KubeconfigFiles.chosen(str(tmp_path / "absent")).read()
     assert (missing.value.code, refused.value.code) == (2, 2)
     admin = tmp_path / "muster" / "admin.kubeconfig"
     admin.parent.mkdir()
     admin.touch()
-    assert kubeconfig_path(None) == admin
+    assert file_of() == admin
     monkeypatch.setenv("KUBECONFIG", "/kubectl")
-    assert kubeconfig_path(None) == Path("/kubectl")
+    assert file_of() == Path("/kubectl")
     monkeypatch.setenv("KUBECONFIG", f"/absent:{admin}")
-    assert kubeconfig_path(None) == admin, "the first of a list that exists"
+    assert file_of() == admin, "the first of a list that exists"
     monkeypatch.setenv("HUBCTL_KUBECONFIG", "/hubctl")
-    assert kubeconfig_path(None) == Path("/hubctl")
-    assert kubeconfig_path("/flag") == Path("/flag")
+    assert file_of() == Path("/hubctl")
+    assert file_of("/flag") == Path("/flag")
 
 
 KEY = "LS0tc2VjcmV0"

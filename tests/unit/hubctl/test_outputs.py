@@ -17,12 +17,12 @@ from hubctl.client.errors import document_of
 from hubctl.client.resources import ADDONS, CLUSTERS, ResourceKind
 from hubctl.commands.objects import history
 from hubctl.commands.objects.describe import lines
-from hubctl.commands.objects.events import EventDocuments, Lines
+from hubctl.commands.objects.events import EventDocuments, EventRows
 from hubctl.errors import CommandError
 from hubctl.options import moment
 from hubctl.output.columns import columns_in, columns_of, format_csv
 from hubctl.output.formats import FormType, OutputFormat, argument_of
-from hubctl.output.printers import PagePrinter, TableLayout, printer_of
+from hubctl.output.printers import Printer, TableLayout, printer_of
 from hubctl.output.tables import Layout, printable, shown, table, wants_color
 from tests.checks import refusal
 
@@ -122,10 +122,8 @@ def test_a_template_moves_no_cursor_of_a_terminal_and_leaves_a_pipe_its_bytes(mo
         assert stream.getvalue() == expected
 
 
-def pages_of(form: str) -> PagePrinter:
-    printer = printer_of(TableLayout(CLUSTERS, OutputFormat(form, given=True)))
-    assert isinstance(printer, PagePrinter)
-    return printer
+def pages_of(form: str) -> Printer:
+    return printer_of(TableLayout(CLUSTERS, OutputFormat(form, given=True)))
 
 
 def test_a_list_in_pages_is_printed_page_by_page_as_a_whole_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,7 +211,7 @@ AGAIN = {**EVENT, "count": 3, "series": {"lastObservedTime": "2026-01-01T00:00:0
 
 
 def test_events_are_aligned_lines_or_whole_documents_and_deletions_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = Lines()
+    rows = EventRows()
     rows.first({"items": [EVENT]})
     rows.event("MODIFIED", AGAIN)
     rows.event("DELETED", EVENT)
