@@ -104,9 +104,7 @@ def _check(groups: Sequence[ApiGroup]) -> None:
 
 def served(group: ApiGroup, version: str) -> Iterator[Resource]:
     """Resources of a group that are served in `version`."""
-    for resource in group.resources:
-        if version == resource.version or any(other.name == version for other in resource.versions):
-            yield resource
+    return (resource for resource in group.resources if version in resource.served_versions)
 
 
 def _group(group: ApiGroup) -> dict[str, Any]:

@@ -19,10 +19,8 @@ from machinery.apiserver.http.responses import JSON, clauses, etag_matches, take
 from machinery.apiserver.openapi.discovery import served
 from machinery.apiserver.openapi.operations import ALWAYS, content, paths_of, refusals
 from machinery.apiserver.openapi.schemas import (
-    DISCOVERY_SCHEMAS,
-    OBJECT_SCHEMAS,
     VERSION_INFO,
-    VERSION_SCHEMAS,
+    components,
     kind_schemas,
     meta,
     reference,
@@ -40,23 +38,24 @@ def documents_of(groups: Sequence[ApiGroup], title: str, release: str) -> Iterat
         info = {"title": title, "version": version}
         return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": dict(schemas)}}
 
-    if any(not group.name for group in groups):
-        page = _page_operation("/api/", meta("APIVersions"), "get available versions of the legacy group")
-        yield "api", document(page, DISCOVERY_SCHEMAS)
-    yield "apis", document(_page_operation("/apis/", meta("APIGroupList"), "get available groups"), DISCOVERY_SCHEMAS)
-    yield "version", document(_page_operation("/version/", VERSION_INFO, "get the version of this server"), VERSION_SCHEMAS)
-    for name in (group.name for group in groups if group.name):
-        page = _page_operation(f"/apis/{name}/", meta("APIGroup"), f"get versions of {name}")
-        yield f"apis/{name}", document(page, DISCOVERY_SCHEMAS)
+    core = ("api", meta("APIVersions"), "get available versions of the legacy group", "discovery")
+    pages = (
+        *((core,) if any(not group.name for group in groups) else ()),
+        ("apis", meta("APIGroupList"), "get available groups", "discovery"),
+        ("version", VERSION_INFO, "get the version of this server", "version"),
+        *((f"apis/{each.name}", meta("APIGroup"), f"get versions of {each.name}", "discovery") for each in groups if each.name),
+    )
+    for path, schema, description, part in pages:
+        yield path, document(_page_operation(f"/{path}/", schema, description), components()[part])
     for group in groups:
         for version in group.versions:
             path = f"apis/{group.name}/{version}" if group.name else f"api/{version}"
-            schemas: dict[str, Any] = dict(OBJECT_SCHEMAS)
+            schemas: dict[str, Any] = dict(components()["objects"])
             paths: dict[str, Any] = {}
             resources = list(served(group, version))
             if not all(resource.custom for resource in resources):
                 paths |= _page_operation(f"/{path}/", meta("APIResourceList"), "get available resources")
-                schemas |= DISCOVERY_SCHEMAS
+                schemas |= components()["discovery"]
             for resource in resources:
                 schemas |= kind_schemas(resource, version)
                 paths |= paths_of(resource, version, f"/{path}")
