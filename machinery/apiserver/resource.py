@@ -205,10 +205,15 @@ class Resource:
     `storage`, whose list is empty."""
 
     @cached_property
+    def served_versions(self) -> Mapping[str, ServedVersion | None]:
+        """By name; None is the stored version, which needs no conversion."""
+        return {self.version: None, **{version.name: version for version in self.versions}}
+
+    @cached_property
     def structures(self) -> Mapping[str, Structure]:
         """Division of an object into owned fields, by apiVersion of each served version."""
-        schemas = {self.version: self.schema, **{version.name: version.schema for version in self.versions}}
-        return {self.api_version(name): structure(schema) for name, schema in schemas.items()}
+        versions = self.served_versions.items()
+        return {self.api_version(name): structure(version.schema if version else self.schema) for name, version in versions}
 
     @cached_property
     def merge_keys(self) -> Mapping[str, str]:

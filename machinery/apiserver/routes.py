@@ -1,6 +1,7 @@
 """Routes of a request: objects and collections by verb and subresource, and the paths that do not name objects."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +15,7 @@ from machinery.apiserver.openapi.documents import OpenApi
 from machinery.apiserver.read import past, reads
 from machinery.apiserver.read.reads import ResourceCall
 from machinery.apiserver.read.watches import Watches
-from machinery.apiserver.resource import ApiGroup, Resource, ServedVersion
+from machinery.apiserver.resource import ApiGroup, Resource
 from machinery.apiserver.storage import Actor, Storage
 from machinery.apiserver.write.mutations import Mutations
 from machinery.errors import BadRequestError, ErrorSubject, MethodNotAllowedError, NotFoundError
@@ -24,7 +25,6 @@ from machinery.runtime.clock import Clock
 
 Scrape = Callable[[], Awaitable[str]]
 """All metrics in Prometheus' text format."""
-Read = Callable[[ResourceCall], Awaitable[web.StreamResponse]]
 NO_SUCH_RESOURCE = "the server could not find the requested resource"
 NO_SUCH_METHOD = "the server does not allow this method on the requested resource"
 
@@ -127,67 +127,58 @@ class ObjectRoutes:
         self._storage = storage
         self._clock = clock
         self._patience = patience
-        self._reads: Mapping[str, Read] = {"get": reads.get, "list": reads.list_, "watch": watches.answer}
-        self._writes: Mapping[str, Callable[[ResourceCall, Actor], Awaitable[web.StreamResponse]]] = {
+        self._mutations = mutations
+        self._handlers: Mapping[str, Callable[[ResourceCall], Awaitable[web.StreamResponse]]] = {
+            "get": reads.get,
+            "list": reads.list_,
+            "watch": watches.answer,
             "create": mutations.create,
+            "update": mutations.update,
+            "patch": mutations.patch,
             "delete": mutations.delete,
             "deletecollection": mutations.delete_collection,
         }
-        self._changes = {"update": mutations.update, "patch": mutations.patch}
-        self._answer_question = mutations.answer_question
 
     async def answer(self, request: web.Request, asked: Attributes, actor: Actor) -> web.StreamResponse:
         """Answer one request for an object or a collection. Raises MusterError."""
         resource = self._resources.get((asked.group, asked.resource))
-        if resource is None or asked.version not in _versions(resource):
+        if resource is None or asked.version not in resource.served_versions:
             return self._unknown(asked)
         if not resource.namespaced and asked.namespace and asked.resource != "namespaces":
             return no_such_page()
         pretty = is_pretty(request.query.get("pretty"), request.headers.get("User-Agent", ""))
         form = negotiate(request.headers.get("Accept", ""), pretty=pretty)
-        storage, version = resource.storage or self._storage, _versions(resource)[asked.version]
-        call = ResourceCall(request, asked, resource, storage, self._clock, form, version, self._patience)
+        storage, version = resource.storage or self._storage, resource.served_versions[asked.version]
+        call = ResourceCall(request, asked, actor, resource, storage, self._clock, form, version, self._patience)
         if past.is_requested(request.query):
             call = await past.resolve_call(call)
-        return await (self._part(call, actor) if asked.subresource else self._whole(call, actor))
+        if asked.subresource:
+            return await self._answer_part(call)
+        _check_verb(resource, asked, resource.verbs)
+        if asked.verb == "create" and resource.answers is not None:
+            return await self._mutations.answer_question(call, resource)
+        return await self._handlers[asked.verb](call)
 
-    async def _whole(self, call: ResourceCall, actor: Actor) -> web.StreamResponse:
-        verb = call.attributes.verb
-        _check_verb(call.resource, call.attributes, call.resource.verbs)
-        if verb in self._reads:
-            return await self._reads[verb](call)
-        if verb in self._changes:
-            return await self._changes[verb](call, actor, None)
-        if verb == "create" and call.resource.answers is not None:
-            return await self._answer_question(call, actor, call.resource)
-        return await self._writes[verb](call, actor)
-
-    async def _part(self, call: ResourceCall, actor: Actor) -> web.StreamResponse:
+    async def _answer_part(self, call: ResourceCall) -> web.StreamResponse:
         part, verb = call.resource.subresource(call.attributes.subresource), call.attributes.verb
         if part is None:
             await reads.get(call)
             raise NotFoundError(NO_SUCH_RESOURCE)
         _check_verb(call.resource, call.attributes, part.verbs)
-        if verb in self._changes:
-            return await self._changes[verb](call, actor, part)
+        if verb in ("update", "patch"):
+            return await self._handlers[verb](replace(call, part=part))
         if (kind := part.question) is None:
             return await reads.get(call)
         if part.shows is None:
-            return await self._answer_question(call, actor, kind)
+            return await self._mutations.answer_question(call, kind)
         shown = {"apiVersion": kind.api_version(), "kind": kind.kind, **await part.shows(call.key, call.request.query)}
         return await value_answer(call.request, shown, call.form)
 
     def _unknown(self, asked: Attributes) -> web.StreamResponse:
         group = self._groups.get(asked.group)
-        builtin = group is not None and asked.version in group.versions and not any(each.custom for each in group.resources)
-        if builtin:
+        if group is not None and asked.version in group.versions and not any(each.custom for each in group.resources):
             raise NotFoundError(NO_SUCH_RESOURCE)
         return no_such_page()
-
-
-def _versions(resource: Resource) -> dict[str, ServedVersion | None]:
-    """Served versions by name; None is the stored version, which needs no conversion."""
-    return {resource.version: None, **{version.name: version for version in resource.versions}}
 
 
 def _check_verb(resource: Resource, asked: Attributes, verbs: tuple[str, ...]) -> None:

@@ -24,7 +24,6 @@ from machinery.apiserver.read.watches import Watches
 from machinery.apiserver.resource import ApiGroup
 from machinery.apiserver.routes import ObjectRoutes, Scrape, Site
 from machinery.apiserver.storage import Actor, Storage
-from machinery.apiserver.write.changes import Changing
 from machinery.apiserver.write.mutations import Mutations
 from machinery.errors import (
     BadRequestError,
@@ -94,9 +93,7 @@ class ApiServer:
         self.watches = Watches(longest=self._limits.watch, bookmark=self._limits.bookmark)
         """Open watches."""
         known = namespaces or _namespace_objects(groups, storage)
-        mutations = Mutations(
-            body_limit=self._limits.body, namespaces=known, allowed=self._check_allowed, changing=Changing(clock)
-        )
+        mutations = Mutations(clock, body_limit=self._limits.body, namespaces=known, allowed=self._check_allowed)
         self._objects = ObjectRoutes(
             groups, storage, clock, mutations=mutations, watches=self.watches, patience=self._limits.fresh
         )

@@ -24,8 +24,8 @@ from machinery.apiserver.http.responses import (
     value_answer,
 )
 from machinery.apiserver.http.status_errors import PageExpiredError, errors_about, too_new
-from machinery.apiserver.resource import AGE, Column, Groups, Resource, ServedVersion, TableRow
-from machinery.apiserver.storage import Storage
+from machinery.apiserver.resource import AGE, Column, Groups, Resource, ServedVersion, Subresource, TableRow
+from machinery.apiserver.storage import Actor, Storage
 from machinery.errors import BadRequestError, ExpiredError
 from machinery.meta.objects import Document, Key, Page, Query, StoredObject
 from machinery.runtime.clock import Clock
@@ -40,8 +40,7 @@ NAME_DESCRIPTION = (
 
 def partial(document: Document, version: str) -> dict[str, Any]:
     """The object as PartialObjectMetadata."""
-    kind, api_version = "PartialObjectMetadata", f"meta.k8s.io/{version}"
-    return {"kind": kind, "apiVersion": api_version, "metadata": document["metadata"]}
+    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": document["metadata"]}
 
 
 INCLUDED = ("", "Metadata", "Object", "None")
@@ -50,31 +49,23 @@ INCLUDED = ("", "Metadata", "Object", "None")
 class TableWriter:
     """Tables of one resource. `include` is the request's includeObject: Metadata, Object or None."""
 
-    def __init__(
-        self, resource: Resource, clock: Clock, form: ResponseForm, include: str = "", convert: Convert | None = None
-    ) -> None:
+    def __init__(self, resource: Resource, clock: Clock, form: ResponseForm, include: str, convert: Convert | None) -> None:
         if include not in INCLUDED:
             raise BadRequestError(f'unrecognized includeObject value: "{include[:40]}"')
         self._convert = convert
-        self._resource = resource
+        self._extras = resource.extras
         self._clock = clock
         self._form = form
         self._include = include or "Metadata"
-
-    @property
-    def _columns(self) -> tuple[Column, ...]:
-        return (AGE,) if self._resource.columns is None else self._resource.columns
-
-    @property
-    def _named_by_itself(self) -> bool:
-        """Whether a column has the format `name`, as for Events, so that no Name column is added."""
-        return any(column.format == "name" for column in self._columns)
+        self._columns = (AGE,) if resource.columns is None else resource.columns
+        self._adds_name = all(column.format != "name" for column in self._columns)
+        """False if a column has the format `name`, as for Events."""
 
     async def table(
         self, items: Sequence[StoredObject], metadata: Mapping[str, Any], *, defined: bool = True
     ) -> dict[str, Any]:
         """The table. `defined` False omits the column definitions, as after the first event of a watch."""
-        extras = await self._resource.extras([item.key for item in items]) if self._resource.extras is not None else {}
+        extras = await self._extras([item.key for item in items]) if self._extras is not None else {}
         now = self._clock.now()
         return {
             "kind": "Table",
@@ -94,22 +85,19 @@ class TableWriter:
                 "description": column.description,
                 "priority": column.priority,
             }
-            for column in (*(() if self._named_by_itself else (name,)), *self._columns)
+            for column in (*((name,) if self._adds_name else ()), *self._columns)
         ]
 
     def _row(self, item: StoredObject, extras: Mapping[str, Any], now: datetime) -> dict[str, Any]:
         document = msgspec.json.decode(item.encoded)
         row = TableRow(document, now, extras)
-        named = () if self._named_by_itself else (item.key.name,)
-        cells = [*named, *(column.cell(row) for column in self._columns)]
-        shown: dict[str, Any] = {"cells": cells}
+        named = (item.key.name,) if self._adds_name else ()
+        shown: Any = None
         if self._include == "Object":
-            shown["object"] = msgspec.Raw(item_bytes(item, self._convert))
+            shown = msgspec.Raw(item_bytes(item, self._convert))
         elif self._include == "Metadata":
-            shown["object"] = partial(document, self._form.version)
-        else:
-            shown["object"] = None
-        return shown
+            shown = partial(document, self._form.version)
+        return {"cells": [*named, *(column.cell(row) for column in self._columns)], "object": shown}
 
 
 GROUP_BY = "groupBy"
@@ -134,13 +122,17 @@ class ResourceCall:
 
     request: web.Request
     attributes: Attributes
+    actor: Actor
     resource: Resource
     storage: Storage
     clock: Clock
     form: ResponseForm
-    version: ServedVersion | None = None
-    patience: timedelta = timedelta(seconds=3)
+    version: ServedVersion | None
+    """None: the stored version, which needs no conversion."""
+    patience: timedelta
     """How long a read waits for a revision that is not visible yet."""
+    part: Subresource | None = None
+    """The subresource that is written."""
 
     @property
     def key(self) -> Key:
@@ -162,14 +154,11 @@ class ResourceCall:
             return None
         return lambda document: {**version.from_stored(document), "apiVersion": api_version}
 
-    def _in_columns(self) -> Resource:
-        """The resource with the table columns of the requested version."""
-        columns = self.version.columns if self.version is not None else None
-        return self.resource if columns is None else replace(self.resource, columns=columns)
-
     def tables(self) -> TableWriter:
         """Raises BadRequestError for an unknown includeObject."""
-        return TableWriter(self._in_columns(), self.clock, self.form, self.request.query.get("includeObject", ""), self.convert)
+        columns = self.version.columns if self.version is not None else None
+        resource = self.resource if columns is None else replace(self.resource, columns=columns)
+        return TableWriter(resource, self.clock, self.form, self.request.query.get("includeObject", ""), self.convert)
 
 
 async def fresh(call: ResourceCall, wanted: int | None) -> None:
@@ -204,27 +193,21 @@ async def object_answer(call: ResourceCall, stored: StoredObject, status: int = 
 
 async def list_(call: ResourceCall) -> web.StreamResponse:
     """Respond with a collection or a page of it, spliced from stored bytes, or with counts for `groupBy`."""
-    options = list_options(call.resource, call.namespace, call.request.query, call.clock.now())
-    if GROUP_BY in call.request.query:
-        return await value_answer(call.request, await counted(call, options.query), call.form)
-    if _goes_in_portions(call, options):
-        first = await list_page(call, replace(options, query=replace(options.query, limit=call.storage.portion)))
+    request, form, portion = call.request, call.form, call.storage.portion
+    options = list_options(call.resource, call.namespace, request.query, call.clock.now())
+    if GROUP_BY in request.query:
+        return await value_answer(request, await counted(call, options.query), form)
+    is_plain = form.shape is not ResponseShape.TABLE and form.media == JSON and not form.pretty and request.method != "HEAD"
+    if portion is not None and is_plain and options.query.limit is None and options.query.order is None:
+        first = await list_page(call, replace(options, query=replace(options.query, limit=portion)))
         if first.after is not None and not first.moves:
             envelope = _envelope(call, {"resourceVersion": str(first.revision)})
-            return await portions_answer(call.request, envelope, _portions(call, options.query, first))
+            return await portions_answer(request, envelope, _portions(call, options.query, first))
     page = await list_page(call, options)
-    metadata = _list_metadata(page, options, call.request.query.get("sortBy", "").strip())
-    if call.form.shape is ResponseShape.TABLE:
-        return await value_answer(call.request, await call.tables().table(page.items, metadata), call.form)
-    return await list_answer(call.request, _envelope(call, metadata), _shaped(call, page.items), call.form)
-
-
-def _goes_in_portions(call: ResourceCall, options: ListOptions) -> bool:
-    """Whether to stream in portions: an unlimited list of JSON documents in key order."""
-    if call.storage.portion is None or options.query.limit is not None or options.query.order is not None:
-        return False
-    form = call.form
-    return form.shape is not ResponseShape.TABLE and form.media == JSON and not form.pretty and call.request.method != "HEAD"
+    metadata = _list_metadata(page, options, request.query.get("sortBy", "").strip())
+    if form.shape is ResponseShape.TABLE:
+        return await value_answer(request, await call.tables().table(page.items, metadata), form)
+    return await list_answer(request, _envelope(call, metadata), _shaped(call, page.items), form)
 
 
 async def _portions(call: ResourceCall, query: Query, first: Page) -> AsyncIterator[Sequence[bytes]]:

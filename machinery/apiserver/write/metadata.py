@@ -7,6 +7,7 @@ have no owner, as in Kubernetes. An object without managedFields is not tracked 
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from machinery.apiserver.http.status_errors import conflict
 from machinery.apiserver.resource import Resource, ServedVersion
 from machinery.errors import BadRequestError, Cause, forbidden, invalid_type, invalid_value, required
 from machinery.meta.managedfields import configurations, ownership as held
-from machinery.meta.managedfields.applying import Application, Applied, conflict_error
+from machinery.meta.managedfields.applying import Application, conflict_error
 from machinery.meta.managedfields.comparing import compare
 from machinery.meta.managedfields.fieldset import Fields, common, field, minus, of_paths
 from machinery.meta.managedfields.ownership import (
@@ -154,8 +155,7 @@ class ServedVersions(Versions):
 
     def _version(self, api_version: str) -> ServedVersion | None:
         """None: the stored version."""
-        versions = self._resource.versions
-        return next((version for version in versions if self._resource.api_version(version.name) == api_version), None)
+        return self._resource.served_versions.get(api_version.rpartition("/")[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +173,17 @@ class FieldOwnership:
         return self._updated(sent, {}, new, {})
 
     def of_changed(self, sent: Document, old: Document, new: Document) -> Holdings:
-        """Owners after an update or patch: the writer owns what it changed; removed fields have no owner."""
-        before = self._before(old, sent["metadata"].get("managedFields"))
+        """Owners after an update or patch: the writer owns what it changed; removed fields have no owner.
+
+        The owners before are those that a write of the whole object sends, unless they are unreadable or empty.
+        """
+        asked = sent["metadata"].get("managedFields")
+        given: Holdings = {}
+        if not self.subresource and held.is_reset(asked):
+            return {}
+        with suppress(held.UnreadableError):
+            given = held.read(asked) if asked and not self.subresource else given
+        before = current(ServedVersions(self.resource), given or held.of_object(old))
         return self._updated(sent, old, new, before) if before else {}
 
     def applied(self, config: Mapping[str, Any], old: Document | None, *, force: bool) -> tuple[Document, Holdings]:
@@ -183,91 +192,53 @@ class FieldOwnership:
         Raises ConflictError with a cause per field, BadRequestError when the configuration does not fit the schema.
         """
         self._check(config)
-        live = {} if old is None else self._versions.converted(old, self.api_version)
+        versions, structure = ServedVersions(self.resource), self.resource.structures[self.api_version]
+        live, before = ({}, {}) if old is None else (versions.converted(old, self.api_version), held.of_object(old))
         if old is None and (uid := config["metadata"].get("uid")):
             why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise conflict(self.resource, str(config["metadata"].get("name", "")), why)
-        result = self._application(config, live, self._tracked(old)).result()
-        found = result.conflicts if not force else []
-        if found and self.manager == configurations.KUBECTL:
-            found = configurations.real_conflicts(self._structure, live, found)
+        if old is not None and not before:
+            first, changed = updater(BEFORE_FIRST_APPLY, self.api_version, self.subresource), Comparisons(versions, {}, old)
+            before = held.updated(changed, {}, {first: _written(changed, first)}, self.time)
+        writer: FieldWriter = applier(self.manager, self.subresource)
+        parts = configurations.configuration(config, tuple(filter(self._is_writable, config)))
+        result = Application(versions, live, parts, before, writer, self.time).result()
+        found, is_kubectl = [] if force else result.conflicts, self.manager == configurations.KUBECTL
+        if found and is_kubectl:
+            found = configurations.real_conflicts(structure, live, found)
         if found:
             raise conflict_error(found)
-        return self._with_note(result, config), result.holdings
-
-    @property
-    def _versions(self) -> ServedVersions:
-        return ServedVersions(self.resource)
-
-    @property
-    def _structure(self) -> Structure:
-        return self.resource.structures[self.api_version]
+        document = configurations.with_note(result.document, config, MAX_ANNOTATIONS) if is_kubectl else result.document
+        return document, result.holdings
 
     def _updated(self, sent: Document, old: Document, new: Document, before: Holdings) -> Holdings:
-        asked = compare(self._structure, self._shown(old) if old else {}, self._shown(sent))
+        versions, structure = ServedVersions(self.resource), self.resource.structures[self.api_version]
+        shown = versions.converted(old, self.api_version) if old else {}
+        asked = compare(structure, shown, versions.converted(sent, self.api_version))
         meant = {element: below for element, below in asked.written.items() if element not in _parts(self.resource.fixed)}
-        writer, changed = self._updater(self.manager), Comparisons(self._versions, old, new)
-        return held.updated(
-            changed, before, {writer: common(_written(changed, writer), minus(meant, self._always_there))}, self.time
-        )
+        writer = updater(self.manager, self.api_version, self.subresource)
+        changed = Comparisons(versions, old, new)
+        always: Fields = {}
+        if not self.resource.custom:  # parts that an object of a built-in kind always has, even empty
+            fields = structure.fields.items()
+            always = _parts(name for name, part in fields if part.fields and part.form is FieldForm.MAP)
+        return held.updated(changed, before, {writer: common(_written(changed, writer), minus(meant, always))}, self.time)
 
-    def _updater(self, manager: str) -> FieldWriter:
-        return updater(manager, self.api_version, self.subresource)
-
-    def _shown(self, document: Document) -> Document:
-        return self._versions.converted(document, self.api_version)
-
-    @property
-    def _always_there(self) -> Fields:
-        """Parts that an object of a built-in kind always has, even empty."""
-        if self.resource.custom:
-            return {}
-        return _parts(name for name, part in self._structure.fields.items() if part.fields and part.form is FieldForm.MAP)
-
-    def _before(self, old: Document, asked: Any) -> Holdings:
-        """Owners before the write, or as sent in a write of the whole object unless unreadable or empty."""
-        if not self.subresource and held.is_reset(asked):
-            return {}
-        try:
-            told = held.read(asked) if asked and not self.subresource else {}
-        except held.UnreadableError:
-            told = {}
-        return current(self._versions, told or held.of_object(old))
-
-    def _tracked(self, old: Document | None) -> Holdings:
-        if old is None:
-            return {}
-        before = held.of_object(old)
-        if before:
-            return before
-        first, changed = self._updater(BEFORE_FIRST_APPLY), Comparisons(self._versions, {}, old)
-        return held.updated(changed, {}, {first: _written(changed, first)}, self.time)
-
-    def _application(self, config: Mapping[str, Any], live: Document, before: Holdings) -> Application:
-        writer: FieldWriter = applier(self.manager, self.subresource)
-        parts = tuple(name for name in config if self._changes(name))
-        return Application(self._versions, live, configurations.configuration(config, parts), before, writer, self.time)
-
-    def _changes(self, part: str) -> bool:
+    def _is_writable(self, part: str) -> bool:
         """Whether a write on this path can change a top-level part of the object."""
         if self.subresource:
             return part == "status"
         return part not in self.resource.fixed and (part != "status" or not self.resource.has_status)
 
     def _check(self, config: Mapping[str, Any]) -> None:
-        if config["metadata"].get("managedFields") is not None:
+        metadata = config["metadata"]
+        if metadata.get("managedFields") is not None:
             raise BadRequestError("metadata.managedFields must be nil")
-        if wrong := configurations.type_errors(self._structure, config):
-            metadata = config["metadata"]
+        if wrong := configurations.type_errors(self.resource.structures[self.api_version], config):
             place = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
             about = f"{place}; {self.api_version}, Kind={self.resource.kind}"
             text = wrong[0] if len(wrong) == 1 else "errors:\n" + "\n".join(f"  {each}" for each in wrong)
             raise BadRequestError(f"failed to create typed patch object ({about}): {text}")
-
-    def _with_note(self, result: Applied, config: Mapping[str, Any]) -> Document:
-        if self.manager != configurations.KUBECTL:
-            return result.document
-        return configurations.with_note(result.document, config, MAX_ANNOTATIONS)
 
 
 def _parts(names: Iterable[str]) -> Fields:

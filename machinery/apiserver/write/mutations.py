@@ -4,6 +4,7 @@ A create of a kind that is never stored (reviews, tokens) is answered with a com
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,7 +25,7 @@ from machinery.apiserver.http.options import (
 from machinery.apiserver.http.responses import add_warnings, encode_list, item_bytes, json_answer, value_answer
 from machinery.apiserver.http.status_errors import errors_about, invalid, success_document
 from machinery.apiserver.read.reads import ResourceCall, list_page, object_answer
-from machinery.apiserver.resource import Question, Resource, Subresource
+from machinery.apiserver.resource import Question, Resource
 from machinery.apiserver.storage import Actor, UpdateFunc
 from machinery.apiserver.write import bodies, patches
 from machinery.apiserver.write.changes import Changing
@@ -49,6 +50,7 @@ from machinery.errors import (
 )
 from machinery.meta.managedfields.ownership import Holdings
 from machinery.meta.objects import Document, Key, StoredObject
+from machinery.runtime.clock import Clock
 
 TRIES = 8
 """Attempts to find a free generated name, and attempts of an apply that races with creates and deletes."""
@@ -62,61 +64,68 @@ class Mutations:
     """
 
     def __init__(
-        self, *, body_limit: int, namespaces: Callable[[str], Awaitable[bool]], allowed: Allowed, changing: Changing
+        self, clock: Clock, *, body_limit: int, namespaces: Callable[[str], Awaitable[bool]], allowed: Allowed
     ) -> None:
         self._limit = body_limit
-        self._changing = changing
+        self._changing = Changing(clock)
         self._namespaces = namespaces
         self._allowed = allowed
 
-    async def create(self, call: ResourceCall, actor: Actor) -> web.Response:
-        options = _options(call, "CreateOptions")
-        write = _write(call, actor, options)
-        document = check_envelope(write, await self._body(call, actor), call.namespace)
+    async def create(self, call: ResourceCall) -> web.Response:
+        write = _write(call, _options(call, "CreateOptions"))
+        document = await self._document(call, write)
         metadata = document["metadata"]
         if metadata.get("resourceVersion"):
             raise BadRequestError("resourceVersion should not be set on objects to be created")
         if call.attributes.name and metadata.get("name", "") != call.attributes.name:
             raise other_name(metadata.get("name", ""), call.attributes.name)
         await self._check_namespace(call)
-        stored = await self._create(call, write, document, options)
-        return await write_answer(call, write, stored, 201)
+        return await write_answer(call, write, await self._create(call, write, document), 201)
 
-    async def update(self, call: ResourceCall, actor: Actor, part: Subresource | None) -> web.Response:
-        options = _options(call, "UpdateOptions")
-        write = _write(call, actor, options, part)
-        document = check_envelope(write, await self._body(call, actor), call.namespace)
+    async def update(self, call: ResourceCall) -> web.Response:
+        write = _write(call, _options(call, "UpdateOptions"))
+        document = await self._document(call, write)
         name = document["metadata"].get("name") or call.attributes.name
         if name != call.attributes.name:
             raise other_name(name, call.attributes.name)
-        stored = await self._change(call, actor, options, lambda old: write.changed(document, old))
-        return await write_answer(call, write, stored)
+        return await write_answer(call, write, await self._change(call, write, lambda old: write.changed(document, old)))
 
-    async def patch(self, call: ResourceCall, actor: Actor, part: Subresource | None) -> web.Response:
-        applies = _patch_type(call) == patches.APPLY_PATCH
-        options = _options(call, "PatchOptions")
-        check_patch_options(options, applies=applies)
-        write = _write(call, actor, options, part)
-        if applies:
-            return await self._apply(call, write, options)
-        patched = await self._patched(call, actor)
+    async def patch(self, call: ResourceCall) -> web.Response:
+        media, options = _patch_type(call), _options(call, "PatchOptions")
+        check_patch_options(options, applies=media == patches.APPLY_PATCH)
+        write = _write(call, options)
+        if media == patches.APPLY_PATCH:
+            return await self._apply(call, write, force=bool(options.force))
+        try:
+            patch = bodies.decode_json(await self._read(call), call.resource.kind)
+        except BadRequestError as error:
+            raise BadRequestError(f"error decoding patch: {error.message.partition('; ')[2]}") from None
 
         def change(old: Document) -> Document | None:
             shown = write.shown(old)
-            document = check_envelope(write, patched(shown), call.namespace)
+            if media == patches.JSON_PATCH:
+                patched = patches.apply_json_patch(shown, patch)
+            elif media == patches.MERGE_PATCH:
+                patched = patches.apply_merge_patch(shown, patch)
+            else:
+                patched = apply_strategic_patch(shown, patch, call.resource.merge_keys)
+            document = check_envelope(write, patched, call.namespace)
             if document["metadata"].get("name") != call.attributes.name:
                 raise other_name(document["metadata"].get("name", ""), call.attributes.name)
             return write.changed(document, old)
 
-        stored = await self._change(call, actor, options, change)
-        return await write_answer(call, write, stored)
+        return await write_answer(call, write, await self._change(call, write, change))
 
-    async def _apply(self, call: ResourceCall, write: Write, options: WriteOptions) -> web.Response:
+    async def _apply(self, call: ResourceCall, write: Write, *, force: bool) -> web.Response:
         """Server-side apply. It creates a missing object if the caller has the verb create."""
-        config, force = await self._configuration(call, write), bool(options.force)
+        config, twice = await bodies.decode_configuration(await self._read(call))
+        if twice and write.validation == "Strict":
+            raise BadRequestError(f"error strict decoding patch: {', '.join(twice)}")
+        write.noted = twice if write.validation == "Warn" else []
+        config = check_configuration(write, config, call.key)
         for attempt in range(TRIES):
             try:
-                stored = await self._change(call, write.actor, options, lambda old: write.applied(config, old, force=force))
+                stored = await self._change(call, write, lambda old: write.applied(config, old, force=force))
                 return await write_answer(call, write, stored)
             except NotFoundError:
                 if write.part is not None or "create" not in call.resource.verbs:
@@ -126,75 +135,71 @@ class Mutations:
             made = partial(write.ownership.applied, config, None, force=False)
             document, holdings = await self._changing.made(made, write.actor, size=await _size(call))
             try:
-                return await write_answer(call, write, await self._create(call, write, document, options, holdings), 201)
+                return await write_answer(call, write, await self._create(call, write, document, holdings), 201)
             except AlreadyExistsError:  # another request created the object first
                 if attempt == TRIES - 1:
                     raise
         raise AssertionError
-
-    async def _configuration(self, call: ResourceCall, write: Write) -> dict[str, Any]:
-        body = await self._read(call, write.actor)
-        config, twice = await bodies.decode_configuration(body)
-        if twice and write.validation == "Strict":
-            raise BadRequestError(f"error strict decoding patch: {', '.join(twice)}")
-        write.noted = twice if write.validation == "Warn" else []
-        return check_configuration(write, config, call.key)
 
     async def _check_namespace(self, call: ResourceCall) -> None:
         if call.namespace and not await self._namespaces(call.namespace):
             subject = ErrorSubject(name=call.namespace, kind="namespaces")
             raise NotFoundError(f'namespaces "{call.namespace}" not found', subject=subject)
 
-    async def delete(self, call: ResourceCall, actor: Actor) -> web.Response:
-        asked, options = await self._delete_options(call, actor)
-        write = _write(call, actor, options)
+    async def delete(self, call: ResourceCall) -> web.Response:
+        asked, options = await self._delete_options(call)
+        write = _write(call, options)
         with errors_about(call.resource, call.key.name):
-            change = _deletion(write, asked)
-            stored = await call.storage.update(call.resource.key, call.key, change, actor, dry_run=options.dry_run)
-        await _wait_written(call, stored, options)
+            stored = await self._delete(call, write, call.key, asked)
         metadata = stored.document["metadata"]
         if not write.removed or ("deletionTimestamp" in metadata and metadata.get("finalizers")):  # the storage keeps it
             return await write_answer(call, write, stored)
         uid = metadata.get("uid", "")
         return await value_answer(call.request, success_document(call.resource, call.key.name, uid), call.form)
 
-    async def delete_collection(self, call: ResourceCall, actor: Actor) -> web.Response:
+    async def delete_collection(self, call: ResourceCall) -> web.Response:
         """Delete the selected objects one at a time and return those that were deleted.
 
         The first object that fails a precondition ends the request; earlier ones stay deleted.
         """
-        asked, options = await self._delete_options(call, actor)
+        asked, options = await self._delete_options(call)
         page = await list_page(call, list_options(call.resource, call.namespace, call.request.query, call.clock.now()))
         gone = []
         for item in page.items:
-            change = _deletion(_write(call, actor, options), asked)
-            try:
-                gone.append(await call.storage.update(call.resource.key, item.key, change, actor, dry_run=options.dry_run))
-                await _wait_written(call, gone[-1], options)
-            except NotFoundError:
-                continue
+            with suppress(NotFoundError):
+                gone.append(await self._delete(call, _write(call, options), item.key, asked))
         metadata = {"resourceVersion": str(page.revision)}
         envelope = {"kind": call.resource.list_kind, "apiVersion": call.api_version, "metadata": metadata}
         items = [item_bytes(item, call.convert) for item in gone]
         return await json_answer(call.request, encode_list(envelope, items), call.form)
 
-    async def answer_question(self, call: ResourceCall, actor: Actor, kind: Resource) -> web.Response:
+    async def _delete(self, call: ResourceCall, write: Write, key: Key, asked: Mapping[str, Any]) -> StoredObject:
+        """Delete an object if it meets the preconditions in `asked`."""
+
+        def change(old: Document) -> Document | None:
+            check_preconditions(write, asked.get("preconditions") or {}, old)
+            return write.deleted(old)
+
+        stored = await call.storage.update(call.resource.key, key, change, write.actor, dry_run=write.dry_run)
+        return await _written(call, write, stored)
+
+    async def answer_question(self, call: ResourceCall, kind: Resource) -> web.Response:
         """Respond to a create whose result is computed. Raises BadRequestError, InvalidError, and what `answers` raises."""
         if kind.answers is None:
             raise MethodNotAllowedError(f"{kind.name} cannot be asked")
         call = replace(call, resource=kind)
         options = _options(call, "CreateOptions")
-        write = Write(kind, actor, call.clock.now(), options.validation)
-        body = check_envelope(write, await self._body(call, actor), call.namespace)
-        document = defaulted(kind.schema, write.known(body))
+        write = Write(kind, call.actor, call.clock.now(), options.validation)
+        document = defaulted(kind.schema, write.known(await self._document(call, write)))
         causes = violations(kind.schema, document)
         check_types(kind, causes)
         causes.extend(kind.validate(document, None) if kind.validate is not None else ())
+        name = str(document["metadata"].get("name", ""))
         if causes:
-            raise invalid(kind, str(document["metadata"].get("name", "")), causes)
+            raise invalid(kind, name, causes)
         question = Question(
             document,
-            actor,
+            call.actor,
             write.now,
             call.namespace,
             call.attributes.name,
@@ -203,16 +208,11 @@ class Mutations:
             annotations=call.request[INCOMING].annotations,
         )
         answered = {**await kind.answers(question), "apiVersion": kind.api_version(), "kind": kind.kind}
-        stored = StoredObject(Key(call.namespace, str(document["metadata"].get("name", ""))), 0, msgspec.json.encode(answered))
+        stored = StoredObject(Key(call.namespace, name), 0, msgspec.json.encode(answered))
         return await write_answer(call, write, stored, 201)
 
     async def _create(
-        self,
-        call: ResourceCall,
-        write: Write,
-        document: Mapping[str, Any],
-        options: WriteOptions,
-        holdings: Holdings | None = None,
+        self, call: ResourceCall, write: Write, document: Mapping[str, Any], holdings: Holdings | None = None
     ) -> StoredObject:
         metadata, size = document["metadata"], await _size(call)
         drawn = not metadata.get("name") and isinstance(metadata.get("generateName"), str) and metadata["generateName"]
@@ -223,51 +223,38 @@ class Mutations:
             key = Key(call.namespace, str(new["metadata"]["name"]))
             try:
                 with errors_about(call.resource, key.name):
-                    stored = await call.storage.create(call.resource.key, key, new, write.actor, dry_run=options.dry_run)
+                    stored = await call.storage.create(call.resource.key, key, new, write.actor, dry_run=write.dry_run)
             except AlreadyExistsError:
                 if not drawn or attempt == TRIES - 1:
                     raise
             else:
-                await _wait_written(call, stored, options)
-                return stored
+                return await _written(call, write, stored)
         raise AssertionError
 
-    async def _change(self, call: ResourceCall, actor: Actor, options: WriteOptions, change: UpdateFunc) -> StoredObject:
-        size, resource = await _size(call), call.resource
-        with errors_about(resource, call.key.name):
+    async def _change(self, call: ResourceCall, write: Write, change: UpdateFunc) -> StoredObject:
+        size, key = await _size(call), call.resource.key
+        with errors_about(call.resource, call.key.name):
             stored = await self._changing.change(
-                call.storage, resource.key, call.key, change, actor, size=size, dry_run=options.dry_run
+                call.storage, key, call.key, change, write.actor, size=size, dry_run=write.dry_run
             )
-        await _wait_written(call, stored, options)
-        return stored
+        return await _written(call, write, stored)
 
-    async def _body(self, call: ResourceCall, actor: Actor) -> dict[str, Any]:
-        """Body as a document of the call's kind. Raises BadRequestError, TooLargeError, UnsupportedMediaTypeError."""
-        return await bodies.decode(await self._read(call, actor), bodies.media_type(call.request), call.resource.kind)
+    async def _document(self, call: ResourceCall, write: Write) -> dict[str, Any]:
+        """The object in the body. Raises BadRequestError, TooLargeError, UnsupportedMediaTypeError."""
+        body = await bodies.decode(await self._read(call), bodies.media_type(call.request), call.resource.kind)
+        return check_envelope(write, body, call.namespace)
 
-    async def _read(self, call: ResourceCall, actor: Actor) -> bytes:
-        return await bodies.read(call.request, self._limit, anonymous=actor.user == ANONYMOUS.user)
+    async def _read(self, call: ResourceCall) -> bytes:
+        return await bodies.read(call.request, self._limit, anonymous=call.actor.user == ANONYMOUS.user)
 
-    async def _delete_options(self, call: ResourceCall, actor: Actor) -> tuple[Mapping[str, Any], WriteOptions]:
+    async def _delete_options(self, call: ResourceCall) -> tuple[Mapping[str, Any], WriteOptions]:
         """DeleteOptions in the body, with the options of the query and of the body together."""
-        body = await self._read(call, actor)
+        body = await self._read(call)
         asked: Mapping[str, Any] = {}
         if body.strip():
             asked = delete_options(await bodies.decode(body, bodies.media_type(call.request), "DeleteOptions"))
         dry_runs = (*call.request.query.getall("dryRun", []), *(asked.get("dryRun") or ()))
         return asked, write_options("DeleteOptions", {}, list(dict.fromkeys(dry_runs)))
-
-    async def _patched(self, call: ResourceCall, actor: Actor) -> Callable[[Document], dict[str, Any]]:
-        media = _patch_type(call)
-        try:
-            patch = bodies.decode_json(await self._read(call, actor), call.resource.kind)
-        except BadRequestError as error:
-            raise BadRequestError(f"error decoding patch: {error.message.partition('; ')[2]}") from None
-        if media == patches.JSON_PATCH:
-            return lambda old: patches.apply_json_patch(old, patch)
-        if media == patches.MERGE_PATCH:
-            return lambda old: patches.apply_merge_patch(old, patch)
-        return lambda old: apply_strategic_patch(old, patch, call.resource.merge_keys)
 
 
 def _patch_type(call: ResourceCall) -> str:
@@ -286,30 +273,21 @@ def _options(call: ResourceCall, kind: str) -> WriteOptions:
     return write_options(kind, call.request.query, call.request.query.getall("dryRun", []))
 
 
-def _write(call: ResourceCall, actor: Actor, options: WriteOptions, part: Subresource | None = None) -> Write:
+def _write(call: ResourceCall, options: WriteOptions) -> Write:
     manager = options.manager or agent_manager(call.request.headers.get("User-Agent", ""))
-    return Write(call.resource, actor, call.clock.now(), options.validation, call.version, part, manager)
-
-
-def _deletion(write: Write, asked: Mapping[str, Any]) -> Callable[[Document], Document | None]:
-    """Change that deletes an object if it meets the preconditions."""
-    preconditions = asked.get("preconditions") or {}
-
-    def change(old: Document) -> Document | None:
-        check_preconditions(write, preconditions, old)
-        return write.deleted(old)
-
-    return change
-
-
-async def _wait_written(call: ResourceCall, stored: StoredObject, options: WriteOptions) -> None:
-    if call.resource.written is not None and not options.dry_run:
-        await call.resource.written(call.resource.key, stored.revision)
+    now, validation, dry_run = call.clock.now(), options.validation, options.dry_run
+    return Write(call.resource, call.actor, now, validation, call.version, call.part, manager, dry_run)
 
 
 async def _size(call: ResourceCall) -> int:
     """Size of the body in bytes. aiohttp has cached the body by then."""
     return len(await call.request.read())
+
+
+async def _written(call: ResourceCall, write: Write, stored: StoredObject) -> StoredObject:
+    if call.resource.written is not None and not write.dry_run:
+        await call.resource.written(call.resource.key, stored.revision)
+    return stored
 
 
 async def write_answer(call: ResourceCall, write: Write, stored: StoredObject, status: int = 200) -> web.Response:

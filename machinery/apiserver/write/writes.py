@@ -40,6 +40,7 @@ class Write:
     part: Subresource | None = None
     manager: str = ""
     """Field manager of the writer."""
+    dry_run: bool = False
     warnings: list[str] = field(default_factory=list)
     noted: list[str] = field(default_factory=list)
     """Warnings about the body as sent."""
