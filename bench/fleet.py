@@ -106,7 +106,8 @@ class Fleet:
         """Switch the fault on or off; the cluster may need several attempts."""
 
         async def accepted() -> bool:
-            answer = await ask(_hollow("fault", f"--kubeconfig={self._kubeconfigs[name]}", fault))
+            command = (sys.executable, "-m", "hollow", "fault", f"--kubeconfig={self._kubeconfigs[name]}", fault)
+            answer = await ask(command)
             return answer.code == 0
 
         await self._stage.until(accepted, f"{name} takes {fault}", every=0.5)
@@ -130,10 +131,6 @@ class Fleet:
         renewed = lease["spec"].get("renewTime")
         beats = bool(renewed) and parse_time(renewed) > since
         return beats and is_available(await client.get(f"{CLUSTERS}/{name}"))
-
-
-def _hollow(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "hollow", *arguments]
 
 
 async def run(clusters: int, minutes: float, seed: int) -> dict[str, object]:

@@ -12,7 +12,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -34,7 +34,7 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 
 from bench import wirefuzz
 from bench.stage import staged
-from bench.wirefuzz import Bounds, Part
+from bench.wirefuzz import Part
 from machinery.client import kubeconfig
 from machinery.runtime.clock import SystemClock
 
@@ -61,80 +61,67 @@ class Findings:
     seconds: float = 0.0
 
 
-class Fuzzer:
-    """Sends generated requests to the server at `url` with the credentials of `session`."""
+def fuzzed(path: Path, *, examples: int, number: int, most: int | None = None) -> Findings:
+    """Run all operations, or at most that many, in an order drawn by the seed, with the credentials of a kubeconfig."""
+    findings, began = Findings(), time.monotonic()
+    with session_of(path) as (url, session):
 
-    def __init__(self, url: str, session: requests.Session, *, examples: int, number: int = 1) -> None:
-        self._url = url
-        self._session = session
-        self._examples = examples
-        self._number = number
-        self._findings = Findings()
+        def send(operation: Operation, case: Case) -> None:
+            try:
+                answer = case.call(base_url=url, session=session, verify=session.verify, cert=session.cert)
+            except requests.ConnectionError as error:
+                shown = f"{case.as_curl_command()}\n{error}"[:SHOWN]
+                findings.failures.setdefault(f"{operation.label}: no answer", shown)
+                return
+            findings.answers[answer.status_code] += 1
+            try:
+                case.validate_response(answer, checks=list(CHECKS))
+                wrong = ["Internal error"] if answer.status_code == INTERNAL_ERROR else []
+            except FailureGroup as group:
+                wrong = [f"{type(each).__name__}: {each}" for each in group.exceptions]
+            except Failure as failure:
+                wrong = [f"{type(failure).__name__}: {failure}"]
+            for text in wrong:
+                shown = f"{case.as_curl_command()}\n{answer.status_code} {answer.text}\n{text}"
+                findings.failures.setdefault(f"{operation.label}: {text.splitlines()[0]}", shown[:SHOWN])
 
-    def run(self, most: int | None = None) -> Findings:
-        """All operations, or at most that many, in an order drawn by the seed."""
-        began = time.monotonic()
-        operations = list(self._operations())
-        random.Random(self._number).shuffle(operations)  # noqa: S311 - to repeat it
+        operations = list(_operations(url, session))
+        random.Random(number).shuffle(operations)  # noqa: S311 - to repeat it
         for kind, operation in operations[:most]:
-            self._findings.operations += 1
-            self._tried(kind, operation)
-        self._findings.seconds = time.monotonic() - began
-        return self._findings
-
-    def _operations(self) -> Iterator[tuple[Mapping[str, str], Operation]]:
-        index = self._session.get(f"{self._url}/openapi/v3").json()["paths"]
-        for entry in index.values():
-            document = self._session.get(self._url + entry["serverRelativeURL"]).json()
-            schema = schemathesis.openapi.from_dict(document, config=SchemathesisConfig())
-            for found in schema.get_all_operations():
-                if isinstance(found, Err):
-                    raise found.err()
-                operation = found.ok()
-                raw = document["paths"][operation.path][operation.method]
-                yield raw.get("x-kubernetes-group-version-kind", {}), operation
-
-    def _tried(self, kind: Mapping[str, str], operation: Operation) -> None:
-        cases = operation.as_strategy(generation_mode=GenerationMode.POSITIVE)
-        if operation.body or operation.query:
-            cases = st.one_of(cases, cases, operation.as_strategy(generation_mode=GenerationMode.NEGATIVE))
-
-        @seed(self._number)
-        @settings(
-            max_examples=self._examples,
-            deadline=None,
-            database=None,
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )
-        @given(case=cases, draw=st.randoms(use_true_random=False))
-        def asked(case: Case, draw: random.Random) -> None:
-            _make_plausible(case, kind, draw)
-            self._asked(operation.label, case)
-
-        asked()
-
-    def _asked(self, label: str, case: Case) -> None:
-        try:
-            answer = case.call(base_url=self._url, session=self._session, verify=self._session.verify, cert=self._session.cert)
-        except requests.ConnectionError as error:
-            self._findings.failures.setdefault(f"{label}: no answer", f"{case.as_curl_command()}\n{error}"[:SHOWN])
-            return
-        self._findings.answers[answer.status_code] += 1
-        try:
-            case.validate_response(answer, checks=list(CHECKS))
-            wrong = ["Internal error"] if answer.status_code == INTERNAL_ERROR else []
-        except FailureGroup as group:
-            wrong = [_told(each) for each in group.exceptions]
-        except Failure as failure:
-            wrong = [_told(failure)]
-        for told in wrong:
-            shown = f"{case.as_curl_command()}\n{answer.status_code} {answer.text}\n{told}"
-            self._findings.failures.setdefault(f"{label}: {told.splitlines()[0]}", shown[:SHOWN])
+            findings.operations += 1
+            _send_examples(kind, operation, send, examples, number)
+    findings.seconds = time.monotonic() - began
+    return findings
 
 
-def _told(failure: BaseException) -> str:
-    return f"{type(failure).__name__}: {failure}"
+def _operations(url: str, session: requests.Session) -> Iterator[tuple[Mapping[str, str], Operation]]:
+    """All operations of all documents, each with its group, version and kind."""
+    for entry in session.get(f"{url}/openapi/v3").json()["paths"].values():
+        document = session.get(url + entry["serverRelativeURL"]).json()
+        for found in schemathesis.openapi.from_dict(document, config=SchemathesisConfig()).get_all_operations():
+            if isinstance(found, Err):
+                raise found.err()
+            operation = found.ok()
+            raw = document["paths"][operation.path][operation.method]
+            yield raw.get("x-kubernetes-group-version-kind", {}), operation
+
+
+def _send_examples(
+    kind: Mapping[str, str], operation: Operation, send: Callable[[Operation, Case], None], examples: int, number: int
+) -> None:
+    cases = operation.as_strategy(generation_mode=GenerationMode.POSITIVE)
+    if operation.body or operation.query:
+        cases = st.one_of(cases, cases, operation.as_strategy(generation_mode=GenerationMode.NEGATIVE))
+    health = list(HealthCheck)
+
+    @seed(number)
+    @settings(max_examples=examples, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=health)
+    @given(case=cases, draw=st.randoms(use_true_random=False))
+    def sent(case: Case, draw: random.Random) -> None:
+        _make_plausible(case, kind, draw)
+        send(operation, case)
+
+    sent()
 
 
 def _make_plausible(case: Case, kind: Mapping[str, str], draw: random.Random) -> None:
@@ -171,22 +158,13 @@ def session_of(path: Path) -> Iterator[tuple[str, requests.Session]]:
     credential = read.require_credential()
     with TemporaryDirectory() as folder, requests.Session() as session:
         authority, chain, key = (Path(folder, name) for name in ("ca.pem", "chain.pem", "key.pem"))
-        for file, content in (
-            (authority, read.cluster.certificate_authority),
-            (chain, credential.chain),
-            (key, credential.key),
-        ):
+        contents = (read.cluster.certificate_authority, credential.chain, credential.key)
+        for file, content in zip((authority, chain, key), contents, strict=True):
             file.touch(mode=0o600)
-            file.write_bytes(content or b"")
+            file.write_bytes(content)
         session.trust_env = False  # the environment may name another CA
         session.verify, session.cert = str(authority), (str(chain), str(key))
         yield read.cluster.server, session
-
-
-def fuzzed(path: Path, *, examples: int, number: int, most: int | None = None) -> Findings:
-    """Run with the credentials of a kubeconfig."""
-    with session_of(path) as (url, session):
-        return Fuzzer(url, session, examples=examples, number=number).run(most)
 
 
 def written(findings: Findings, parts: Sequence[Part], examples: int, number: int, began: datetime) -> str:
@@ -219,11 +197,11 @@ def written(findings: Findings, parts: Sequence[Part], examples: int, number: in
     return "\n".join(lines) + "\n"
 
 
-async def _run(examples: int, number: int, bounds: Bounds) -> int:
+async def _run(examples: int, number: int, cases: int, seconds: float) -> int:
     began = SystemClock().now()
     async with staged() as stage:
         await stage.start_hub("--auto-approve=fuzz-*")
-        parts = await wirefuzz.fuzzed(stage, random.Random(number), bounds)  # noqa: S311 - to repeat it
+        parts = await wirefuzz.fuzzed(stage, random.Random(number), cases=cases, seconds=seconds)  # noqa: S311 - to repeat it
         findings = await asyncio.to_thread(fuzzed, stage.admin, examples=examples, number=number)
     NOTES.write_text(written(findings, parts, examples, number, began))
     failures = [*findings.failures.values(), *(shown for part in parts for shown in part.failures.values())]
@@ -237,7 +215,7 @@ async def _run(examples: int, number: int, bounds: Bounds) -> int:
 @click.option("--seconds", default=120.0, show_default=True, help="At most for each of these.")
 @click.option("--seed", type=int, default=lambda: random.randrange(10**6), help="Repeats a run.")  # noqa: S311 - no secret
 def main(examples: int, cases: int, seconds: float, seed: int) -> None:
-    sys.exit(asyncio.run(_run(examples, seed, Bounds(cases, seconds))))
+    sys.exit(asyncio.run(_run(examples, seed, cases, seconds)))
 
 
 if __name__ == "__main__":

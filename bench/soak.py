@@ -8,8 +8,8 @@ With arguments (some tests) the result is printed, and bench/soak.md stays as it
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -25,7 +25,7 @@ TIMEOUT = 1800
 """Seconds of one test, with all its trials."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
     """The result of one test function, all its cases together."""
 
@@ -56,39 +56,33 @@ class Tally:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         name = report.nodeid.partition("[")[0]
-        was = self.outcomes.get(name, Outcome())
-        now = replace(was, seconds=was.seconds + report.duration)
-        called = report.when == "call"
+        outcome = self.outcomes.setdefault(name, Outcome())
+        outcome.seconds += report.duration
         if report.failed:
-            now = replace(now, failed=was.failed + 1)
+            outcome.failed += 1
         elif report.skipped:
-            now = replace(now, skipped=was.skipped + 1)
-        elif called:
-            now = replace(now, passed=was.passed + 1)
-        if called and not report.skipped:
-            now = replace(now, trials=was.trials + self._trials.get(report.nodeid, 0))
-        self.outcomes[name] = now
+            outcome.skipped += 1
+        elif report.when == "call":
+            outcome.passed += 1
+        if report.when == "call" and not report.skipped:
+            outcome.trials += self._trials.get(report.nodeid, 0)
 
 
 def written(outcomes: Mapping[str, Outcome], began: datetime, seconds: float) -> str:
     """The result of one run as Markdown."""
-    return "\n".join(_lines(outcomes, began, seconds)) + "\n"
-
-
-def _lines(outcomes: Mapping[str, Outcome], began: datetime, seconds: float) -> Iterator[str]:
-    failed = sum(outcome.failed for outcome in outcomes.values())
-    trials = sum(outcome.trials for outcome in outcomes.values())
-    yield "# Repeated trials: the last run"
-    yield ""
-    result = f"{failed} cases failed." if failed else "All passed."
-    yield f"Written by `make soak` on {began:%Y-%m-%d}: {trials} trials of {len(outcomes)} tests in {seconds / 60:.1f} minutes."
-    yield result
-    yield ""
-    yield "| test | trials | seconds | outcome |"
-    yield "|---|---|---|---|"
-    for name, outcome in sorted(outcomes.items()):
-        file, _, function = name.partition("::")
-        yield f"| `{file}` {function} | {outcome.trials} | {outcome.seconds:.0f} | {outcome.verdict} |"
+    failed, trials = (sum(getattr(outcome, name) for outcome in outcomes.values()) for name in ("failed", "trials"))
+    names = [(name.partition("::"), outcome) for name, outcome in sorted(outcomes.items())]
+    lines = [
+        "# Repeated trials: the last run",
+        "",
+        f"Written by `make soak` on {began:%Y-%m-%d}: {trials} trials of {len(outcomes)} tests in {seconds / 60:.1f} minutes.",
+        f"{failed} cases failed." if failed else "All passed.",
+        "",
+        "| test | trials | seconds | outcome |",
+        "|---|---|---|---|",
+        *(f"| `{file}` {name} | {each.trials} | {each.seconds:.0f} | {each.verdict} |" for (file, _, name), each in names),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def renewed(notes: str, run: str) -> str:

@@ -10,7 +10,7 @@ import gzip
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -98,17 +98,21 @@ class Part:
             self.failures.setdefault(f"{self.name}: {wrong[:SHOWN]}", f"{sent!r}"[:2000])
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Limits of a part."""
+async def fuzzed(stage: Stage, random: Random, *, cases: int, seconds: float) -> list[Part]:
+    """Run all parts, each of at most so many cases and seconds. The hub must approve `fuzz-*` by rule."""
 
-    cases: int = 2_000
-    seconds: float = 60.0
+    async def until_done(part: Part, case: Callable[[], Awaitable[None]]) -> None:
+        began, left = time.monotonic(), iter(range(cases))
 
+        async def one_after_another() -> None:
+            for _ in left:
+                if time.monotonic() - began < seconds:
+                    await case()
 
-async def fuzzed(stage: Stage, random: Random, bounds: Bounds) -> list[Part]:
-    """Run all parts. The hub must approve `fuzz-*` by rule."""
-    parts = [Part("bodies"), Part("tokens"), Part("messages")]
+        await asyncio.gather(*(one_after_another() for _ in range(AT_ONCE)))
+        part.seconds = time.monotonic() - began
+
+    bodies, tokens, messages = Part("bodies"), Part("tokens"), Part("messages")
     kubeconfig = read_kubeconfig(stage.admin)
     credential = kubeconfig.require_credential()
     context = client_context(kubeconfig.cluster.certificate_authority, credential.chain, credential.key)
@@ -116,27 +120,13 @@ async def fuzzed(stage: Stage, random: Random, bounds: Bounds) -> list[Part]:
     unknown = aiohttp.TCPConnector(ssl=client_context(kubeconfig.cluster.certificate_authority))
     async with aiohttp.ClientSession(connector=known) as admin, aiohttp.ClientSession(connector=unknown) as stranger:
         ask = _Ask(kubeconfig.cluster.server, admin, stranger)
-        await _until_done(parts[0], bounds, lambda: ask.body(parts[0], random))
-        await _until_done(parts[1], bounds, lambda: ask.token(parts[1], random))
+        await until_done(bodies, lambda: ask.body(bodies, random))
+        await until_done(tokens, lambda: ask.token(tokens, random))
     target, credential = await bootstrap(stage)
     agents = await register_many(target, credential, ["fuzz-a"])
     async with target.channel(credential) as first, target.channel(agents[0].credential) as second:
-        await _until_done(parts[2], bounds, lambda: message(parts[2], random.choice((first, second)), random))
-    return parts
-
-
-async def _until_done(part: Part, bounds: Bounds, case: Callable[[], Awaitable[None]]) -> None:
-    began = time.monotonic()
-    left = bounds.cases
-
-    async def one_after_another() -> None:
-        nonlocal left
-        while left > 0 and time.monotonic() - began < bounds.seconds:
-            left -= 1
-            await case()
-
-    await asyncio.gather(*(one_after_another() for _ in range(AT_ONCE)))
-    part.seconds = time.monotonic() - began
+        await until_done(messages, lambda: message(messages, random.choice((first, second)), random))
+    return [bodies, tokens, messages]
 
 
 def mutated(content: bytes, random: Random) -> bytes:
@@ -321,7 +311,7 @@ async def _session(part: Part, channel: aio.Channel, random: Random, metadata: t
                     raw = each.SerializeToString()
                     await call.write(mutated(raw, random) if random.random() < 0.4 else raw)
                 await call.done_writing()
-                async for _ in _answers(call):
+                while await call.read() is not aio.EOF:
                     pass
         call.cancel()
         part.note("OK")
@@ -329,11 +319,6 @@ async def _session(part: Part, channel: aio.Channel, random: Random, metadata: t
         _note(part, error, ("Connect", sent, metadata))
     except (asyncio.CancelledError, asyncio.InvalidStateError):
         part.note("ended")
-
-
-async def _answers(call: Any) -> AsyncIterator[bytes]:
-    while (answer := await call.read()) is not aio.EOF:
-        yield answer
 
 
 def _note(part: Part, error: aio.AioRpcError, sent: object) -> None:

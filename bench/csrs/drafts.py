@@ -1,7 +1,8 @@
 """Certificate signing requests before encoding: DER that can be encoded wrongly, keys of all kinds, and the draft."""
 
-from base64 import b64encode
+import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -32,9 +33,6 @@ class Node:
     def encoded(self) -> bytes:
         body = self.content + b"".join(part.encoded() for part in self.parts)
         return bytes([self.tag & 0xFF]) + (length_of(len(body)) if self.length is None else self.length) + body
-
-    def copied(self) -> "Node":
-        return Node(self.tag, self.content, [part.copied() for part in self.parts], self.length)
 
     def walk(self) -> Iterator["Node"]:
         yield self
@@ -109,9 +107,7 @@ def dns_names(*values: str) -> Node:
 
 
 def pem_of(raw: bytes) -> bytes:
-    encoded = b64encode(raw)
-    lines = [encoded[at : at + 64] for at in range(0, len(encoded), 64)]
-    return b"\n".join((b"-----BEGIN CERTIFICATE REQUEST-----", *lines, b"-----END CERTIFICATE REQUEST-----", b""))
+    return ssl.DER_cert_to_PEM_cert(raw).replace("CERTIFICATE-----", "CERTIFICATE REQUEST-----").encode()
 
 
 class Pair:
@@ -192,7 +188,7 @@ class Draft:
     on_pem: list[Callable[[bytes], bytes]] = field(default_factory=list)
 
     def pem(self) -> bytes:
-        attributes = [node.copied() for node in self.attributes]
+        attributes = deepcopy(self.attributes)
         if self.extensions:
             attributes.append(seq(oid("1.2.840.113549.1.9.14"), sets(seq(*self.extensions))))
         name = seq(*(sets(*(seq(oid(kind), value) for kind, value in rdn)) for rdn in self.rdns))

@@ -4,6 +4,7 @@ Some leave a valid request on purpose, so that a rule that refuses too much is f
 """
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from datetime import timedelta
 from random import Random
 
@@ -42,21 +43,8 @@ ATTRIBUTE_OIDS = (COMMON_NAME, ORGANIZATION, UNIT, "2.5.4.6", "2.5.4.5", "1.2.84
 EXTENSION_OIDS = (*(f"2.5.29.{each}" for each in (15, 19, 37, 14, 35, 30, 32, 31)), "1.3.6.1.5.5.7.1.1", "1.3.6.1.4.1.99999.8")
 EC_KEY, RSA_KEY, P256 = "1.2.840.10045.2.1", "1.2.840.113549.1.1.1", "1.2.840.10045.3.1.7"
 TEXTS = (
-    "",
-    " ",
-    "\0",
-    "a\0b",
-    "é",
-    "😀",
-    "\u202e",
-    "A" * 65,
-    "x" * 2000,
-    "system:masters",
-    "*",
-    "%s%n",
-    "../..",
-    "\n",
-    "e\u0301",
+    *("", " ", "\0", "a\0b", "é", "😀", "\u202e", "A" * 65, "x" * 2000),
+    *("system:masters", "*", "%s%n", "../..", "\n", "e\u0301"),
 )
 
 
@@ -136,7 +124,7 @@ def mutate_extensions(draft: Draft) -> None:
         case 3:
             draft.extensions.append(extension("2.5.29.17", seq(other_name).encoded()))
         case _:
-            draft.extensions += [node.copied() for node in draft.extensions or [dns_names("a.example")] * 2]
+            draft.extensions += deepcopy(draft.extensions or [dns_names("a.example")] * 2)
 
 
 def mutate_attributes(draft: Draft) -> None:
@@ -199,12 +187,12 @@ def mutate_tree(draft: Draft) -> None:
         random = draft.random
         for _ in range(random.randint(1, 3)):
             nodes = list(tree.walk())
-            node, other = random.choice(nodes), random.choice(nodes).copied()
+            node, other = random.choice(nodes), deepcopy(random.choice(nodes))
             match random.randrange(8):
                 case 0 if node.parts:
                     node.parts.pop(random.randrange(len(node.parts)))
                 case 1 | 2 if node.parts:
-                    node.parts.insert(random.randrange(len(node.parts)), random.choice(node.parts).copied())
+                    node.parts.insert(random.randrange(len(node.parts)), deepcopy(random.choice(node.parts)))
                 case 3:
                     node.tag = random.choice((random.randrange(256), SEQUENCE, SET, NULL, OID, 0x1F, 0xFF))
                 case 4:
@@ -249,29 +237,16 @@ def mutate_pem(draft: Draft) -> None:
     deep = b""
     for _ in range(3000):
         deep = bytes([SEQUENCE]) + length_of(len(deep)) + deep
-    label = b"CERTIFICATE REQUEST"
-    draft.on_pem.append(
-        draft.random.choice(
-            (
-                *(
-                    lambda pem: pem * 2,
-                    lambda pem: b"junk\n" + pem,
-                    lambda pem: pem + b"junk",
-                    lambda pem: pem[: len(pem) // 2],
-                ),
-                *(
-                    lambda pem: pem.replace(b"\n", b"\r\n"),
-                    lambda pem: pem.replace(b"\n", b""),
-                    lambda pem: b" \n\t" + pem + b"\n",
-                ),
-                *(lambda pem: pem.replace(label, b"NEW " + label), lambda pem: pem.replace(label, b"CERTIFICATE")),
-                *(lambda pem: pem.replace(b"-----\n", b"-----\nProc-Type: 4,ENCRYPTED\n\n", 1), lambda _: b""),
-                *(lambda pem: pem.replace(b"\n", b"\n" * 500), lambda pem: pem.decode("latin-1").encode("utf-16")),
-                *(lambda pem: b"\xef\xbb\xbf" + pem, lambda pem: pem.replace(b"=", b"")),
-                *(lambda _: pem_of(deep), lambda _: pem_of(b"\x30\x80" * 4000)),
-            )
-        )
+    label, end = b"CERTIFICATE REQUEST", b"-----\n"
+    changes: tuple[Callable[[bytes], bytes], ...] = (
+        *(lambda pem: pem * 2, lambda pem: b"junk\n" + pem, lambda pem: pem + b"junk", lambda pem: pem[: len(pem) // 2]),
+        *(lambda pem: pem.replace(b"\n", b"\r\n"), lambda pem: pem.replace(b"\n", b""), lambda pem: b" \n\t" + pem + b"\n"),
+        *(lambda pem: pem.replace(label, b"NEW " + label), lambda pem: pem.replace(label, b"CERTIFICATE"), lambda _: b""),
+        *(lambda pem: pem.replace(end, end + b"Proc-Type: 4,ENCRYPTED\n\n", 1), lambda pem: pem.replace(b"\n", b"\n" * 500)),
+        *(lambda pem: pem.decode("latin-1").encode("utf-16"), lambda pem: b"\xef\xbb\xbf" + pem),
+        *(lambda pem: pem.replace(b"=", b""), lambda _: pem_of(deep), lambda _: pem_of(b"\x30\x80" * 4000)),
     )
+    draft.on_pem.append(draft.random.choice(changes))
 
 
 def requested_duration(random: Random) -> timedelta:
@@ -279,12 +254,6 @@ def requested_duration(random: Random) -> timedelta:
 
 
 MUTATIONS: Sequence[Callable[[Draft], None]] = (
-    mutate_subject,
-    mutate_extensions,
-    mutate_attributes,
-    mutate_key,
-    mutate_signature,
-    mutate_tree,
-    mutate_bytes,
-    mutate_pem,
+    *(mutate_subject, mutate_extensions, mutate_attributes, mutate_key, mutate_signature),
+    *(mutate_tree, mutate_bytes, mutate_pem),
 )

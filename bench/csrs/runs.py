@@ -49,9 +49,12 @@ def run_cases(seed: int, first: int, count: int) -> Tally:
     warnings.simplefilter("ignore")
     tally, stage, began = Tally(cases=count), world(), time.process_time()
     for number in range(first, first + count):
-        attempt, case_began = None, time.process_time()
+        finding: dict[str, Any] = {"seed": seed, "case": number}
+        case_began = time.process_time()
         try:
             attempt, made = drafted(Random(f"{seed}/{number}"), stage)  # noqa: S311 - to repeat it
+            pem = b64encode(attempt.pem).decode()
+            finding |= {"asker": attempt.asker.name, "attempt": repr(attempt)[:2000], "pem": pem}
             tally.mutations.update(made or ["none"])
             case_began = time.process_time()
             outcome = stage.tried(attempt)
@@ -65,13 +68,6 @@ def run_cases(seed: int, first: int, count: int) -> Tally:
         if took > SLOW_SECONDS:
             wrong.append(f"it took {took:.1f} s")
         if wrong:
-            finding: dict[str, Any] = {"seed": seed, "case": number, "wrong": wrong}
-            if attempt is not None:
-                finding |= {
-                    "asker": attempt.asker.name,
-                    "attempt": repr(attempt)[:2000],
-                    "pem": b64encode(attempt.pem).decode(),
-                }
-            tally.findings.append(finding)
+            tally.findings.append({**finding, "wrong": wrong})
     tally.seconds = time.process_time() - began
     return tally

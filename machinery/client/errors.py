@@ -63,22 +63,11 @@ def from_status(document: Mapping[str, Any], *, code: int | None = None, retry_a
     details = document.get("details") or {}
     code = code or int(document.get("code") or 0)
     error = _BY_REASON.get(str(document.get("reason") or ""), _BY_CODE.get(code, UnavailableError))
+    causes = details.get("causes") or ()
     return error(
         str(document.get("message") or f"the API server answered {code}"),
-        subject=ErrorSubject(
-            name=str(details.get("name") or ""),
-            group=str(details.get("group") or ""),
-            kind=str(details.get("kind") or ""),
-            uid=str(details.get("uid") or ""),
-        ),
-        causes=[
-            Cause(
-                reason=str(cause.get("reason") or ""),
-                message=str(cause.get("message") or ""),
-                field=str(cause.get("field") or ""),
-            )
-            for cause in details.get("causes") or ()
-        ],
+        subject=ErrorSubject(*(str(details.get(key) or "") for key in ("name", "group", "kind", "uid"))),
+        causes=[Cause(*(str(cause.get(key) or "") for key in ("reason", "message", "field"))) for cause in causes],
         retry_after=_seconds(details.get("retryAfterSeconds") or retry_after),
     )
 

@@ -7,8 +7,9 @@ logs, except for the standard error of a failed command. Nothing is written to t
 
 import asyncio
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
 import aiohttp
@@ -33,26 +34,6 @@ class Container:
     name: str
 
 
-@dataclass(slots=True)
-class _Heard:
-    """Received bytes per stream."""
-
-    limit: int
-    streams: dict[int, bytearray] = field(default_factory=dict, repr=False)
-
-    def take(self, message: bytes) -> None:
-        """Raises InvalidError above the limit."""
-        if not message:
-            return
-        stream = self.streams.setdefault(message[0], bytearray())
-        stream += message[1:]
-        if len(stream) > self.limit:
-            raise InvalidError("the command wrote more than is taken")
-
-    def of(self, stream: int) -> bytes:
-        return bytes(self.streams.get(stream, b""))
-
-
 async def execute(
     client: KubeClient, container: Container, command: Sequence[str], *, within: timedelta, limit: int = 1 << 20
 ) -> bytes:
@@ -61,33 +42,32 @@ async def execute(
     Raises the server's refusal, UnavailableError (not reached, or the command failed), DeadlineError, InvalidError (output
     above `limit` bytes).
     """
-    heard, seconds = _Heard(limit), within.total_seconds()
+    seconds = within.total_seconds()
+    received: defaultdict[int, bytearray] = defaultdict(bytearray)
+    path = _PODS.path(container.pod, namespace=container.namespace, subresource="exec")
+    query = [*(("command", word) for word in command), ("container", container.name), ("stdout", "true"), ("stderr", "true")]
     try:
-        async with asyncio.timeout(seconds):
-            await _listen(client, container, command, heard)
+        async with asyncio.timeout(seconds), client.websocket(path, query, PROTOCOLS) as messages:
+            async for message in messages:
+                if message:
+                    received[message[0]] += message[1:]
+                    if len(received[message[0]]) > limit:
+                        raise InvalidError("the command wrote more than is taken")
     except aiohttp.WSServerHandshakeError as error:
         raise from_answer(error.status, b"") from None
     except TimeoutError:
         raise DeadlineError(f"the command in pod {container.pod} did not end within {seconds:g} s") from None
     except (aiohttp.ClientError, OSError) as error:
         raise from_transport(client.server, error) from error
-    if (failure := _failure(heard, container.pod)) is not None:
+    if (failure := _failure(received, container.pod)) is not None:
         raise failure
-    return heard.of(STDOUT)
+    return bytes(received[STDOUT])
 
 
-async def _listen(client: KubeClient, container: Container, command: Sequence[str], heard: _Heard) -> None:
-    path = _PODS.path(container.pod, namespace=container.namespace, subresource="exec")
-    asked = (("container", container.name), ("stdout", "true"), ("stderr", "true"))
-    async with client.websocket(path, [*(("command", word) for word in command), *asked], PROTOCOLS) as messages:
-        async for message in messages:
-            heard.take(message)
-
-
-def _failure(heard: _Heard, pod: str) -> MusterError | None:
+def _failure(received: Mapping[int, bytearray], pod: str) -> MusterError | None:
     """The error from the Status on the error stream, with the standard error of a failed command; None: success."""
     try:
-        status = json.loads(heard.of(ERROR))
+        status = json.loads(received[ERROR])
         ended = str(status.get("status"))
     except (ValueError, AttributeError):
         return UnavailableError(f"the connection to pod {pod} ended before the command")
@@ -97,5 +77,5 @@ def _failure(heard: _Heard, pod: str) -> MusterError | None:
         return from_status(status)
     causes = (status.get("details") or {}).get("causes") or ()
     code = next((cause.get("message") for cause in causes if cause.get("reason") == "ExitCode"), "?")
-    said = " ".join(heard.of(STDERR).decode(errors="replace").split())[:SHOWN]
+    said = " ".join(received[STDERR].decode(errors="replace").split())[:SHOWN]
     return UnavailableError(f"the command in pod {pod} ended with exit code {code}: {said}")

@@ -173,22 +173,16 @@ class _Reader:
             )
         if authority is None:
             raise self._wrong(f'lacks certificate-authority-data (the CA) of cluster "{name}"')
-        return ClusterEntry(
-            name=name,
-            server=server,
-            certificate_authority=authority,
-            endpoint=self._endpoint(name, entry),
-            proxy_url=self._text(entry, "proxy-url", f'for cluster "{name}"'),
-            tls_server_name=self._text(entry, "tls-server-name", f'for cluster "{name}"'),
-            cluster_name=self._bound(name, entry),
+        bound = _extension(entry, KUBECONFIG_NAME_EXTENSION)
+        cluster_name = bound.get("clusterName") if isinstance(bound, dict) else None
+        if bound is not None and not isinstance(cluster_name, str):
+            raise self._wrong(f"has a clusterName in {_what(KUBECONFIG_NAME_EXTENSION, name)} that is no text")
+        proxy_url, tls_server_name = (
+            self._text(entry, key, f'for cluster "{name}"') for key in ("proxy-url", "tls-server-name")
         )
-
-    def _bound(self, cluster: str, entry: Document) -> str | None:
-        extension, what = _extension(entry, KUBECONFIG_NAME_EXTENSION), _what(KUBECONFIG_NAME_EXTENSION, cluster)
-        bound = extension.get("clusterName") if isinstance(extension, dict) else None
-        if extension is not None and not isinstance(bound, str):
-            raise self._wrong(f"has a clusterName in {what} that is no text")
-        return bound
+        return ClusterEntry(
+            name, server, authority, self._endpoint(name, entry), proxy_url, tls_server_name, cluster_name=cluster_name
+        )
 
     def _text(self, entry: Document, key: str, where: str) -> str | None:
         text = entry.get(key)
@@ -209,7 +203,9 @@ class _Reader:
         if not port.isdigit() or not _is_place(f"//{extension['grpcServer']}"):
             raise self._wrong(f'has a grpcServer in {what} that is not "host:port"')
         inline = extension.get("certificateAuthorityData")
-        authority = None if inline is None else self._decoded(inline, f"certificateAuthorityData in {what}")
+        authority = (
+            None if inline is None else decoded(inline, f"kubeconfig {self._source}: certificateAuthorityData in {what}")
+        )
         group, _, _ = str(extension.get("apiVersion") or "").partition("/")
         suffix = group.removeprefix("hub.") if group.startswith("hub.") else GROUP_SUFFIX
         bound = self._text(extension, "clusterName", f"in {what}")
@@ -236,7 +232,7 @@ class _Reader:
     def _bytes(self, entry: Document, name: str, owner: str) -> bytes | None:
         """Inline data, or the content of the named file; inline data wins, as in kubectl."""
         if entry.get(f"{name}-data"):
-            return self._decoded(entry[f"{name}-data"], f"{name}-data of {owner}")
+            return decoded(entry[f"{name}-data"], f"kubeconfig {self._source}: {name}-data of {owner}")
         path = entry.get(name)
         if not path:
             return None
@@ -249,9 +245,6 @@ class _Reader:
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else "no file has such a name"
             raise self._wrong(f"names {path} as {name} of {owner}, which cannot be read: {why}") from None
-
-    def _decoded(self, inline: Any, what: str) -> bytes:
-        return decoded(inline, f"kubeconfig {self._source}: {what}")
 
     def _wrong(self, what: str) -> InvalidError:
         return InvalidError(f"kubeconfig {self._source} {what}")
@@ -288,42 +281,27 @@ def _unusable(entry: Mapping[str, Any]) -> str:
     return exec_error(entry)
 
 
-def _endpoint_extension(endpoint: HubEndpoint) -> Document:
-    authority = endpoint.certificate_authority
-    extension = {
-        "apiVersion": f"hub.{endpoint.group_suffix}/v1alpha1",
-        "kind": ENDPOINT_KIND,
-        "grpcServer": endpoint.grpc_server,
-        "hubID": endpoint.hub_id,
-        **({"certificateAuthorityData": _encode(authority)} if authority is not None else {}),
-        **({"clusterName": endpoint.cluster_name} if endpoint.cluster_name is not None else {}),
-    }
-    return {"name": KUBECONFIG_EXTENSION, "extension": extension}
+def write_kubeconfig(cluster: ClusterEntry, identity: Credential | ExecUser | str, *, user: str) -> bytes:
+    """A kubeconfig whose user has inline data: a client certificate, a credential plugin, or a bearer token (the string).
 
-
-def write_kubeconfig(
-    cluster: ClusterEntry, credential: Credential, *, user: str, context: str | None = None, namespace: str | None = None
-) -> bytes:
-    """A bootstrap or admin kubeconfig with inline data. It contains a private key: write it with mode 0600."""
-    auth = {"client-certificate-data": _encode(credential.chain), "client-key-data": _encode(credential.key)}
-    return _write(cluster, user=user, auth=auth, context=context or cluster.name, namespace=namespace)
-
-
-def write_token_kubeconfig(cluster: ClusterEntry, token: str, *, user: str) -> bytes:
-    """A bootstrap kubeconfig with a bearer token, for agents with the csr driver. It is a secret: write it with mode 0600."""
-    return _write(cluster, user=user, auth={"token": token}, context=cluster.name, namespace=None)
-
-
-def write_exec_kubeconfig(cluster: ClusterEntry, plugin: ExecUser, *, user: str) -> bytes:
-    """A kubeconfig whose user has a credential plugin. It contains no secret."""
-    return _write(cluster, user=user, auth={"exec": written_exec(plugin)}, context=cluster.name, namespace=None)
+    Unless it has a plugin it contains a secret: write it with mode 0600.
+    """
+    auth: Document
+    match identity:
+        case Credential(chain, key):
+            auth = {"client-certificate-data": _encode(chain), "client-key-data": _encode(key)}
+        case ExecUser():
+            auth = {"exec": written_exec(identity)}
+        case token:
+            auth = {"token": token}
+    return _write(cluster, user, auth, cluster.name)
 
 
 @lru_cache(maxsize=64)
 def write_hub_kubeconfig(cluster: ClusterEntry) -> bytes:
     """The hub kubeconfig beside tls.crt and tls.key, as OCM's agents and add-ons expect it. It contains no key."""
     auth = {"client-certificate": HUB_KUBECONFIG_CERTIFICATE, "client-key": HUB_KUBECONFIG_KEY}
-    return _write(cluster, user=HUB_USER, auth=auth, context=HUB_CONTEXT, namespace=HUB_NAMESPACE)
+    return _write(cluster, HUB_USER, auth, HUB_CONTEXT, {"namespace": HUB_NAMESPACE})
 
 
 def by_token_file(kubeconfig: bytes) -> bytes:
@@ -360,26 +338,35 @@ def is_same_but_for_trust(one: bytes, other: bytes) -> bool:
         return False
 
 
-def _write(cluster: ClusterEntry, *, user: str, auth: Mapping[str, Any], context: str, namespace: str | None) -> bytes:
+def _write(cluster: ClusterEntry, user: str, auth: Document, context: str, more: Mapping[str, str] | None = None) -> bytes:
+    """`more`: further fields of the context."""
+    named = {"proxy-url": cluster.proxy_url, "tls-server-name": cluster.tls_server_name}
     entry: Document = {
         "server": cluster.server,
         "certificate-authority-data": _encode(cluster.certificate_authority),
+        **{name: value for name, value in named.items() if value},
     }
-    named = {"proxy-url": cluster.proxy_url, "tls-server-name": cluster.tls_server_name}
-    entry.update({name: value for name, value in named.items() if value})
-    if cluster.endpoint:
-        entry["extensions"] = [_endpoint_extension(cluster.endpoint)]
+    if cluster.endpoint is not None:
+        endpoint, authority = cluster.endpoint, cluster.endpoint.certificate_authority
+        extension = {
+            "apiVersion": f"hub.{endpoint.group_suffix}/v1alpha1",
+            "kind": ENDPOINT_KIND,
+            "grpcServer": endpoint.grpc_server,
+            "hubID": endpoint.hub_id,
+            **({"certificateAuthorityData": _encode(authority)} if authority is not None else {}),
+            **({"clusterName": endpoint.cluster_name} if endpoint.cluster_name is not None else {}),
+        }
+        entry["extensions"] = [{"name": KUBECONFIG_EXTENSION, "extension": extension}]
     elif cluster.cluster_name is not None:
-        named_for = {"apiVersion": f"hub.{GROUP_SUFFIX}/v1alpha1", "kind": NAME_KIND, "clusterName": cluster.cluster_name}
-        entry["extensions"] = [{"name": KUBECONFIG_NAME_EXTENSION, "extension": named_for}]
-    chosen = {"cluster": cluster.name, "user": user} | ({"namespace": namespace} if namespace else {})
+        extension = {"apiVersion": f"hub.{GROUP_SUFFIX}/v1alpha1", "kind": NAME_KIND, "clusterName": cluster.cluster_name}
+        entry["extensions"] = [{"name": KUBECONFIG_NAME_EXTENSION, "extension": extension}]
     document = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": cluster.name, "cluster": entry}],
-        "contexts": [{"name": context, "context": chosen}],
+        "contexts": [{"name": context, "context": {"cluster": cluster.name, "user": user, **(more or {})}}],
         "current-context": context,
-        "users": [{"name": user, "user": dict(auth)}],
+        "users": [{"name": user, "user": auth}],
     }
     return yaml.safe_dump(document, sort_keys=False).encode()
 

@@ -38,34 +38,6 @@ class WatchEvent:
     object: dict[str, Any]
 
 
-async def watch_events(server: str, response: aiohttp.ClientResponse) -> AsyncIterator[WatchEvent]:
-    """The events of a watch response until it ends. `server` names it in errors. Raises the error of an ERROR event."""
-    try:
-        async for line in _lines(response):
-            event = json.loads(line)
-            if event["type"] == "ERROR":
-                raise from_status(event["object"])
-            if not isinstance(event["object"]["metadata"], dict):
-                raise TypeError("an object without metadata")  # noqa: TRY301 - one answer to all malformed events
-            yield WatchEvent(event["type"], event["object"])
-    except (aiohttp.ClientError, OSError) as error:
-        raise from_transport(server, error) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise UnavailableError(f"{server} sent something else than watch events") from error
-
-
-async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Complete lines; an incomplete last line is not an event."""
-    rest = b""
-    async for chunk in response.content.iter_any():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            if line.strip():
-                yield line
-        if len(rest) > LONGEST_EVENT:
-            raise ValueError("an event is too long")
-
-
 Object = dict[str, Any]
 Query = Mapping[str, str | int | bool]
 
@@ -89,12 +61,8 @@ class RestResource:
     def path(self, name: str = "", *, namespace: str = "", subresource: str = "") -> str:
         """Path of the collection, or of the object `name`. Without `namespace`: all namespaces, or cluster-scoped."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        parts = (("namespaces", namespace) if namespace else ()) + (self.plural,)
-        if name:
-            parts += (name,)
-        if subresource:
-            parts += (subresource,)
-        return root + "".join(f"/{quote(part, safe='')}" for part in parts)
+        parts = ("namespaces" if namespace else "", namespace, self.plural, name, subresource)
+        return root + "".join(f"/{quote(part, safe='')}" for part in parts if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +211,21 @@ class KubeClient:
         async with response:
             if response.status not in _OK:
                 raise from_answer(response.status, await response.read(), retry_after=response.headers.get("Retry-After"))
-            yield watch_events(self.server, response)
+            yield self._events(response)
+
+    async def _events(self, response: aiohttp.ClientResponse) -> AsyncIterator[WatchEvent]:
+        try:
+            async for line in _lines(response):
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    raise from_status(event["object"])
+                if not isinstance(event["object"]["metadata"], dict):
+                    raise TypeError("an object without metadata")  # noqa: TRY301 - one answer to all malformed events
+                yield WatchEvent(event["type"], event["object"])
+        except (aiohttp.ClientError, OSError) as error:
+            raise from_transport(self.server, error) from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise UnavailableError(f"{self.server} sent something else than watch events") from error
 
     @asynccontextmanager
     async def websocket(
@@ -326,3 +308,15 @@ class KubeClient:
         except (aiohttp.ClientError, OSError) as error:
             raise from_transport(self.server, error) from error
         return cast("aiohttp.ClientResponse", answered.response)
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Complete lines; an incomplete last line is not an event."""
+    rest = b""
+    async for chunk in response.content.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line.strip():
+                yield line
+        if len(rest) > LONGEST_EVENT:
+            raise ValueError("an event is too long")

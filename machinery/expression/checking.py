@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import takewhile
 from typing import cast, get_args
 
 from machinery.expression import syntax, tree
@@ -54,11 +55,11 @@ class _Checker:
                 return self._call(parsed)
             case syntax.ListLiteral(column=column):
                 raise ExpressionError(column, "a list is no condition: write FIELD in [...]")
-            case syntax.Path() | syntax.LiteralValue():
+            case syntax.Path() | syntax.Token():
                 return self._truth(parsed)
 
-    def _truth(self, parsed: syntax.Path | syntax.LiteralValue) -> tree.Condition:
-        if isinstance(parsed, syntax.LiteralValue):
+    def _truth(self, parsed: syntax.Path | syntax.Token) -> tree.Condition:
+        if isinstance(parsed, syntax.Token):
             if parsed.sort is Sort.NAME:
                 return tree.IsTrue(tree.Value(Type.BOOLEAN, value=parsed.text == "true"))
             raise ExpressionError(parsed.column, "a value is no condition: compare a field with it")
@@ -108,29 +109,30 @@ class _Checker:
         return tree.In(found, collection)
 
     def _call(self, call: syntax.FunctionCall) -> tree.Condition:
+        if call.function not in (FUNCTIONS if call.subject else ("has",)):
+            near = _nearest(call.function, (*FUNCTIONS, "has"))
+            meant = f"did you mean {near}? " if near else ""
+            known = f'there are {", ".join(FUNCTIONS)}, as in name.startsWith("edge-"), and has(FIELD)'
+            raise ExpressionError(call.column, f'there is no function "{call.function}": {meant}{known}')
         if call.subject is None:
-            if call.function != "has":
-                raise ExpressionError(call.column, f'there is no function "{call.function}": {_instead(call.function)}')
             if not isinstance(call.argument, syntax.Path):
                 raise ExpressionError(call.argument.column, "has() asks for a field, as in has(labels.tier)")
             return tree.Has(self._found(call.argument))
-        if call.function not in FUNCTIONS:
-            raise ExpressionError(call.column, f'there is no function "{call.function}": {_instead(call.function)}')
         operand = self.single(call.subject)
         if operand.type is not Type.TEXT:
             raise ExpressionError(call.column, f"{call.function} is for text, and {_shown(call.subject)} is a {operand.type}")
-        if not isinstance(call.argument, syntax.LiteralValue) or call.argument.sort is not Sort.TEXT:
+        if not isinstance(call.argument, syntax.Token) or call.argument.sort is not Sort.TEXT:
             raise ExpressionError(call.argument.column, f"{call.function} needs a text in quotes")
         return tree.Match(cast("tree.TextFunction", call.function), operand, call.argument.text)
 
     def _operand(self, parsed: syntax.Parsed, wanted: Type) -> tree.Operand:
         if isinstance(parsed, syntax.Path):
             return self.single(parsed)
-        if isinstance(parsed, syntax.LiteralValue):
+        if isinstance(parsed, syntax.Token):
             return tree.Value(wanted, self._value(parsed, wanted))
         raise ExpressionError(parsed.column, "expected a field or a value here")
 
-    def _value(self, literal: syntax.LiteralValue, wanted: Type) -> Scalar:
+    def _value(self, literal: syntax.Token, wanted: Type) -> Scalar:
         if literal.sort is Sort.NAME:
             if wanted is not Type.BOOLEAN:
                 raise ExpressionError(literal.column, f"{literal.text} cannot be compared with a {wanted}")
@@ -151,34 +153,22 @@ class _Checker:
 
     def _found(self, path: syntax.Path) -> tree.Field | tree.MapEntry | tree.CollectionField:
         """Resolve the longest declared name at the start of the path, with at most one key after it."""
-        names = [step.name for step in path.steps]
-        plain = next((at for at, step in enumerate(path.steps) if step.indexed), len(names))
-        for length in range(plain, 0, -1):
+        names = [step.text for step in takewhile(lambda step: step.sort is Sort.NAME, path.steps)]
+        for length in range(len(names), 0, -1):
             name = ".".join(names[:length])
-            if (known := self._fields.types.get(name)) is not None:
-                return self._reached(path, name, known, length)
-        raise ExpressionError(path.column, self._unknown(".".join(names[:plain])))
-
-    def _reached(
-        self, path: syntax.Path, name: str, known: FieldType, length: int
-    ) -> tree.Field | tree.MapEntry | tree.CollectionField:
-        rest = path.steps[length:]
-        if isinstance(known, MapOf) and len(rest) == 1:
-            return tree.MapEntry(name, rest[0].name, known.of)
-        if rest:
-            raise ExpressionError(rest[0].column, f'{name} is a {known} and has no "{rest[0].name}"')
-        return tree.Field(name, known) if isinstance(known, Type) else tree.CollectionField(name, known)
-
-    def _unknown(self, name: str) -> str:
+            known = self._fields.types.get(name)
+            if known is None:
+                continue
+            rest = path.steps[length:]
+            if isinstance(known, MapOf) and len(rest) == 1:
+                return tree.MapEntry(name, rest[0].text, known.of)
+            if rest:
+                raise ExpressionError(rest[0].column, f'{name} is a {known} and has no "{rest[0].text}"')
+            return tree.Field(name, known) if isinstance(known, Type) else tree.CollectionField(name, known)
+        name = ".".join(names)
         near = _nearest(name, self._fields.types)
         meant = f'did you mean "{near}"? ' if near else ""
-        return f'there is no field "{name[:80]}": {meant}fields are {self._fields.described()}'
-
-
-def _instead(function: str) -> str:
-    near = _nearest(function, (*FUNCTIONS, "has"))
-    meant = f"did you mean {near}? " if near else ""
-    return f'{meant}there are {", ".join(FUNCTIONS)}, as in name.startsWith("edge-"), and has(FIELD)'
+        raise ExpressionError(path.column, f'there is no field "{name[:80]}": {meant}fields are {self._fields.described()}')
 
 
 def _nearest(word: str, known: Iterable[str]) -> str | None:
@@ -188,6 +178,5 @@ def _nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def _shown(path: syntax.Path) -> str:
-    return "".join(
-        f'["{step.name}"]' if step.indexed else f"{'.' if at else ''}{step.name}" for at, step in enumerate(path.steps)
-    )
+    shown = (f'["{step.text}"]' if step.sort is Sort.TEXT else f".{step.text}" for step in path.steps)
+    return "".join(shown).removeprefix(".")

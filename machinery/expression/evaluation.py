@@ -63,7 +63,7 @@ def _condition(node: tree.Condition, values: Values) -> bool | None:  # noqa: PL
         case tree.Not(operand):
             return _not(_condition(operand, values))
         case tree.Has(what):
-            return _is_there(what, values)
+            return bool(values.get(what.name)) if isinstance(what, tree.CollectionField) else _value(what, values) is not None
         case tree.IsTrue(operand):
             value = _value(operand, values)
             return None if value is None else bool(value)
@@ -102,12 +102,6 @@ def _value(operand: tree.Operand, values: Values) -> Scalar | None:
             return MapOf(kind).read(values.get(name), key)
 
 
-def _is_there(what: tree.Field | tree.MapEntry | tree.CollectionField, values: Values) -> bool:
-    if isinstance(what, tree.CollectionField):
-        return bool(values.get(what.name))
-    return _value(what, values) is not None
-
-
 def _is_in(value: Scalar | None, collection: tree.CollectionField, values: Values) -> bool | None:
     raw = values.get(collection.name)
     if value is None:
@@ -132,12 +126,8 @@ def _matches(text: str, pattern: str) -> bool:
         if found is None:
             return False
         at = found.end()
-    return _ends(others[-1], text, at)
-
-
-def _ends(last: re.Pattern[str], text: str, at: int) -> bool:
-    start = len(text) - _length(last)
-    return start >= at and last.fullmatch(text, start) is not None
+    start = len(text) - _length(others[-1])
+    return start >= at and others[-1].fullmatch(text, start) is not None
 
 
 @lru_cache(maxsize=1024)

@@ -115,33 +115,17 @@ RELATIONS = ("==", "!=", "<", "<=", ">", ">=", "in")
 
 
 @dataclass(frozen=True, slots=True)
-class LiteralValue:
-    """A numeral, a quoted text, or true or false."""
-
-    column: int
-    sort: Sort
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class ListLiteral:
     column: int
-    items: tuple[LiteralValue, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PathStep:
-    """One part of a path; `indexed`: written in brackets."""
-
-    column: int
-    name: str
-    indexed: bool
+    items: tuple[Token, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
+    """A name, then names after dots and quoted texts in brackets."""
+
     column: int
-    steps: tuple[PathStep, ...]
+    steps: tuple[Token, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +161,8 @@ class LogicalOperation:
     operands: tuple["Parsed", ...]
 
 
-Parsed = LiteralValue | ListLiteral | Path | FunctionCall | Relation | Negation | LogicalOperation
+Parsed = Token | ListLiteral | Path | FunctionCall | Relation | Negation | LogicalOperation
+"""A token is a literal: a numeral, a quoted text, or true or false."""
 
 
 def read(text: str) -> Parsed:
@@ -269,7 +254,14 @@ class _Reader:
         if token.is_sign("("):
             return self._deeper(token.column, self._parenthesized)
         if token.is_sign("["):
-            return self._listing()
+            items = []
+            self._take()
+            while not self._next.is_sign("]"):
+                items.append(self._literal())
+                if not self._next.is_sign("]"):
+                    self._expect(",", "or ] in the list")
+            self._take()
+            return ListLiteral(token.column, tuple(items))
         if token.sort is Sort.NAME and token.text not in ("true", "false", "in"):
             return self._named()
         return self._literal()
@@ -280,52 +272,27 @@ class _Reader:
         self._expect(")", "to close the parenthesis")
         return parsed
 
-    def _literal(self) -> LiteralValue:
+    def _literal(self) -> Token:
         token = self._next
         is_truth = token.sort is Sort.NAME and token.text in ("true", "false")
         if token.sort not in (Sort.NUMERAL, Sort.TEXT) and not is_truth:
             raise ExpressionError(token.column, f"found {token.shown}, expected a field or a value")
-        self._take()
-        return LiteralValue(token.column, token.sort, token.text)
-
-    def _listing(self) -> ListLiteral:
-        column, items = self._take().column, []
-        while not self._next.is_sign("]"):
-            items.append(self._literal())
-            if not self._next.is_sign("]"):
-                self._expect(",", "or ] in the list")
-        self._take()
-        return ListLiteral(column, tuple(items))
+        return self._take()
 
     def _named(self) -> Parsed:
-        first = self._take()
-        steps = [PathStep(first.column, first.text, indexed=False)]
+        steps = [self._take()]
         while self._next.is_sign(".", "["):
-            if self._take().text == "[":
-                steps.append(PathStep(self._next.column, self._key(), indexed=True))
+            indexed = self._take().text == "["
+            if self._next.sort is not (Sort.TEXT if indexed else Sort.NAME):
+                wanted = 'a text in quotes, as in labels["tier"]' if indexed else 'a name after "."'
+                raise ExpressionError(self._next.column, f"found {self._next.shown}, expected {wanted}")
+            steps.append(self._take())
+            if indexed:
                 self._expect("]", "after the name in brackets")
-            else:
-                steps.append(PathStep(self._next.column, self._name(), indexed=False))
-        if self._next.is_sign("("):
-            return self._call(steps)
-        return Path(first.column, tuple(steps))
-
-    def _name(self) -> str:
-        if self._next.sort is not Sort.NAME:
-            raise ExpressionError(self._next.column, f'found {self._next.shown}, expected a name after "."')
-        return self._take().text
-
-    def _key(self) -> str:
-        if self._next.sort is not Sort.TEXT:
-            raise ExpressionError(
-                self._next.column, f'found {self._next.shown}, expected a text in quotes, as in labels["tier"]'
-            )
-        return self._take().text
-
-    def _call(self, steps: list[PathStep]) -> FunctionCall:
+        if not self._next.is_sign("("):
+            return Path(steps[0].column, tuple(steps))
         self._take()
-        function = steps.pop()
-        argument = self._operand()
-        self._expect(")", f"after the argument of {function.name}")
+        function, argument = steps.pop(), self._operand()
+        self._expect(")", f"after the argument of {function.text}")
         subject = Path(steps[0].column, tuple(steps)) if steps else None
-        return FunctionCall(function.column, function.name, subject, argument)
+        return FunctionCall(function.column, function.text, subject, argument)

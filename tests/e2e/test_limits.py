@@ -29,6 +29,6 @@ async def test_no_request_is_answered_by_500_or_by_what_is_not_documented(bench:
 async def test_no_mutated_body_token_or_message_is_an_internal_error_or_answered_in_the_terms_of_python() -> None:
     async with staged() as stage:
         await stage.start_hub("--auto-approve=fuzz-*")
-        parts = await wirefuzz.fuzzed(stage, Random(SEED), wirefuzz.Bounds(cases=200, seconds=20))
+        parts = await wirefuzz.fuzzed(stage, Random(SEED), cases=200, seconds=20)
     assert {name: sent for part in parts for name, sent in part.failures.items()} == {}
     assert all(len(part.outcomes) > FEWEST for part in parts), parts

@@ -24,7 +24,7 @@ from machinery.apiserver.resource import ApiGroup, Resource, selectable_fields
 from machinery.apiserver.server import ApiServer
 from machinery.apiserver.storage import Actor
 from machinery.apiserver.storages.memory import MemoryStorage
-from machinery.client.kubeconfig import ClusterEntry, write_token_kubeconfig
+from machinery.client.kubeconfig import ClusterEntry, write_kubeconfig
 from machinery.errors import NotFoundError, UnauthorizedError
 from machinery.identity import CertificateSubject, parse_agent_user
 from machinery.meta.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, TRUE, UNKNOWN, Condition, with_condition
@@ -75,7 +75,7 @@ class OcmHub(Authenticator, Authorizer):
 
     def bootstrap_kubeconfig(self) -> bytes:
         entry = ClusterEntry("ocm", f"https://127.0.0.1:{self.port}", self.authority.certificate)
-        return write_token_kubeconfig(entry, TOKEN, user="bootstrap")
+        return write_kubeconfig(entry, TOKEN, user="bootstrap")
 
     async def authenticate(self, request: web.Request) -> Actor:
         if (certificate := peer_certificate(request.transport)) is not None:

@@ -26,7 +26,7 @@ from hubctl.errors import CommandError, usage_errors
 from hubctl.options import with_options
 from hubctl.output.files import OVERWRITE, only_user, output_file
 from machinery.client.exec_credential import EXEC_INFO, ExecCluster, ExecUser, read_exec_info, written_credential
-from machinery.client.kubeconfig import ClusterEntry, Kubeconfig, read_kubeconfig, write_exec_kubeconfig
+from machinery.client.kubeconfig import ClusterEntry, Kubeconfig, read_kubeconfig, write_kubeconfig
 from machinery.product import GROUP_SUFFIX, NAME
 from machinery.runtime.clock import SystemClock
 
@@ -152,7 +152,7 @@ def login(context: click.Context, /, authenticator: str, output: str, **chosen: 
         raise
     user = pki.parse_certificate(told.chain.encode()).subject.common_name
     with file:
-        file.write(write_exec_kubeconfig(entry, plugin_of(known, source), user=user))
+        file.write(write_kubeconfig(entry, plugin_of(known, source), user=user))
     click.echo(f'logged in as "{user}"; the certificate is good until {told.expires}, and is renewed from then on')
     click.echo(f"kubectl --kubeconfig {output} get managedclusters")
 

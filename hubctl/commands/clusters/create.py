@@ -186,9 +186,5 @@ def create_kubeconfig(
         endpoint=None if by_token else endpoint,
         cluster_name=cluster,
     )
-    if by_token:
-        content = kubeconfig.write_token_kubeconfig(entry, status["token"], user=BOOTSTRAP + title)
-    else:
-        credential = kubeconfig.Credential(chain=status["certificate"].encode("ascii"), key=key)
-        content = kubeconfig.write_kubeconfig(entry, credential, user=BOOTSTRAP + title)
-    return content, status["expirationTimestamp"]
+    identity = status["token"] if by_token else kubeconfig.Credential(status["certificate"].encode("ascii"), key)
+    return kubeconfig.write_kubeconfig(entry, identity, user=BOOTSTRAP + title), status["expirationTimestamp"]

@@ -130,7 +130,7 @@ class HubUnderTest(InProcessHub):
     def token_kubeconfig(self, name: str, token: str) -> Path:
         entry = kubeconfig.ClusterEntry("muster", self.server, self.issuer.trust_bundle)
         path = self.folder / f"{name}-token.kubeconfig"
-        path.write_bytes(kubeconfig.write_token_kubeconfig(entry, token, user=name))
+        path.write_bytes(kubeconfig.write_kubeconfig(entry, token, user=name))
         return path
 
     async def admin(self) -> Path:

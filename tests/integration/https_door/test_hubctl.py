@@ -21,7 +21,7 @@ from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND, UNREACHABLE
 from machinery import pki
 from machinery.client import kubeconfig
 from machinery.client.exec_credential import ExecUser
-from machinery.client.kubeconfig import ClusterEntry, write_exec_kubeconfig
+from machinery.client.kubeconfig import ClusterEntry, write_kubeconfig
 from machinery.identity import AgentId, ClusterName
 from tests.checks import PYTHON, WRONG_TEXTS, check_each
 from tests.fakes.authority import OtherCA
@@ -312,7 +312,7 @@ async def test_what_the_command_wrote_itself_is_replaced_also_behind_a_link(hub:
 
 def test_a_login_is_replaced_by_the_next() -> None:
     entry, plugin = ClusterEntry("muster", "https://hub:6443", b"ca"), ExecUser("hubctl", ("credential", "--token-kept"))
-    (written,) = yaml.safe_load_all(write_exec_kubeconfig(entry, plugin, user="ann"))
+    (written,) = yaml.safe_load_all(write_kubeconfig(entry, plugin, user="ann"))
     assert is_login([written])
     assert is_login([])
     assert not is_bootstrap([written])
@@ -327,7 +327,7 @@ def test_no_wrong_value_of_a_flag_is_answered_in_the_terms_of_python(tmp_path: P
     monkeypatch.setenv("HOME", str(tmp_path))
     file = tmp_path / "hub.kubeconfig"
     hub = kubeconfig.ClusterEntry("hub", "https://127.0.0.1:1", OtherCA("any").certificate)
-    file.write_bytes(kubeconfig.write_token_kubeconfig(hub, "a.b.c", user="somebody"))
+    file.write_bytes(kubeconfig.write_kubeconfig(hub, "a.b.c", user="somebody"))
 
     def check(words: str, flag: str, value: str) -> None:
         arguments = ["x"] if any(isinstance(each, click.Argument) for each in dict(LEAVES)[words].params) else []

@@ -251,7 +251,7 @@ def test_exec_info_and_credential_round_trip_or_are_refused() -> None:
     assert "key" not in repr(told).replace("key=", "")
     plugin = ExecUser("hubctl", ("credential", "--x"), {"A": "b"}, install_hint="install it")
     entry = ClusterEntry("hub", "https://hub:6443", b"ca")
-    found = parse_kubeconfig(hubs.write_exec_kubeconfig(entry, plugin, user="ann"), source="here")
+    found = parse_kubeconfig(hubs.write_kubeconfig(entry, plugin, user="ann"), source="here")
     assert (found.plugin, found.user, found.credential) == (plugin, "ann", None)
     asked = json.loads(exec_info(ASKED, config={"since": date(2026, 1, 2)}))
     assert asked["spec"]["cluster"]["config"] == {"since": "2026-01-02"}
