@@ -64,7 +64,7 @@ class Question:
     def query(self, now: datetime) -> Query:
         return Query(
             labels=parse_label_selector(self.labels).requirements,
-            fields=parse_field_selector(self.fields).requirements,
+            fields=parse_field_selector(self.fields),
             where=where_of(self.where, now) if self.where else None,
             order=sort_of(self.sort_by) if self.sort_by else None,
         )

@@ -97,8 +97,7 @@ class MusterError(Exception):
     @property
     def verdict(self) -> DenialCause | None:
         """The DenialCause that the first cause names; None: the first cause is something else or missing."""
-        said = self.causes[0].reason if self.causes else ""
-        return _VERDICTS.get(said)
+        return _VERDICTS.get(self.causes[0].reason) if self.causes else None
 
 
 class BadRequestError(MusterError):
@@ -182,24 +181,7 @@ class UnsupportedMediaTypeError(MusterError):
 _VERDICTS = {verdict.value: verdict for verdict in DenialCause}
 
 BY_REASON: dict[str, type[MusterError]] = {
-    error.reason: error
-    for error in (
-        BadRequestError,
-        UnauthorizedError,
-        ForbiddenError,
-        NotFoundError,
-        AlreadyExistsError,
-        ConflictError,
-        InvalidError,
-        ExpiredError,
-        TooLargeError,
-        TooManyRequestsError,
-        DeadlineError,
-        UnavailableError,
-        MethodNotAllowedError,
-        NotAcceptableError,
-        UnsupportedMediaTypeError,
-    )
+    error.reason: error for error in MusterError.__subclasses__() if error is not StaleEpochError
 }
 """Class for each reason on the wire. A reason that is missing here is an internal error of the peer."""
 

@@ -111,7 +111,7 @@ def _selected_name(field_selector: str) -> str:
     Uses the parser that also selects, so that authorization and selection agree on the name.
     """
     try:
-        requirements = parse_field_selector(field_selector).requirements
+        requirements = parse_field_selector(field_selector)
     except BadRequestError:
         return ""
     named = [term.values[0] for term in requirements if (term.name, term.operator) == ("metadata.name", Operator.EQUALS)]

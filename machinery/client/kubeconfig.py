@@ -10,24 +10,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import yaml
 
-from machinery.client.exec_credential import CLUSTER_EXTENSION, ExecUser, exec_error, read_exec, written_exec
-from machinery.client.kubeconfig_documents import Document, choose, decoded, entries_of, parse_document, read_document
+from machinery.client.exec_credential import CLUSTER_EXTENSION, ExecUser, read_exec, written_exec
+from machinery.client.kubeconfig_documents import (
+    Document,
+    choose,
+    credential_error,
+    decoded,
+    entries_of,
+    extension_of,
+    is_host,
+    parse_document,
+    read_document,
+)
 from machinery.errors import InvalidError
 from machinery.identity import HubId
 from machinery.product import GROUP_SUFFIX, KUBECONFIG_EXTENSION, KUBECONFIG_NAME_EXTENSION
 
 ENDPOINT_KIND, NAME_KIND = "HubEndpoint", "ClusterName"
-HUB_CONTEXT = "default-context"
-HUB_NAMESPACE = "configuration"
 HUB_USER = "default-auth"
-HUB_KUBECONFIG_CERTIFICATE = "tls.crt"
-HUB_KUBECONFIG_TOKEN = "token"  # noqa: S105 - the name of a file
-HUB_KUBECONFIG_KEY = "tls.key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +148,8 @@ def parsed(
         credential=reader.credential(chosen.user_name, chosen.user),
         namespace=chosen.namespace,
         token=reader.token(chosen.user),
-        plugin=read_exec(chosen.user, _extension(chosen.cluster, CLUSTER_EXTENSION)),
-        unusable=_unusable(chosen.user),
+        plugin=read_exec(chosen.user, extension_of(chosen.cluster, CLUSTER_EXTENSION)),
+        unusable=credential_error(chosen.user),
     )
 
 
@@ -163,7 +166,7 @@ class _Reader:
             raise self._wrong(f'lacks the server of cluster "{name}"')
         if not server.startswith("https://"):
             raise self._wrong(f'has a server for cluster "{name}" that is no https:// address: {server[:100]}')
-        if not _is_place(server):
+        if not is_host(server):
             raise self._wrong(f'has a server for cluster "{name}" whose host or port cannot be: {server[:100]}')
         authority = self._bytes(entry, "certificate-authority", f'cluster "{name}"')
         if authority is None and entry.get("insecure-skip-tls-verify"):
@@ -173,10 +176,12 @@ class _Reader:
             )
         if authority is None:
             raise self._wrong(f'lacks certificate-authority-data (the CA) of cluster "{name}"')
-        bound = _extension(entry, KUBECONFIG_NAME_EXTENSION)
+        bound = extension_of(entry, KUBECONFIG_NAME_EXTENSION)
         cluster_name = bound.get("clusterName") if isinstance(bound, dict) else None
         if bound is not None and not isinstance(cluster_name, str):
-            raise self._wrong(f"has a clusterName in {_what(KUBECONFIG_NAME_EXTENSION, name)} that is no text")
+            raise self._wrong(
+                f'has a clusterName in the extension "{KUBECONFIG_NAME_EXTENSION}" of cluster "{name}" that is no text'
+            )
         proxy_url, tls_server_name = (
             self._text(entry, key, f'for cluster "{name}"') for key in ("proxy-url", "tls-server-name")
         )
@@ -193,14 +198,17 @@ class _Reader:
     def _endpoint(self, cluster: str, entry: Document) -> HubEndpoint | None:
         if not any(each.get("name") == KUBECONFIG_EXTENSION for each in entries_of(entry, "extensions")):
             return None
-        extension, what = _extension(entry, KUBECONFIG_EXTENSION), _what(KUBECONFIG_EXTENSION, cluster)
+        extension, what = (
+            extension_of(entry, KUBECONFIG_EXTENSION),
+            f'the extension "{KUBECONFIG_EXTENSION}" of cluster "{cluster}"',
+        )
         if not isinstance(extension, dict) or extension.get("kind") != ENDPOINT_KIND:
             raise self._wrong(f"has another kind than {ENDPOINT_KIND} in {what}")
         missing = [key for key in ("grpcServer", "hubID") if not isinstance(extension.get(key), str) or not extension[key]]
         if missing:
             raise self._wrong(f"lacks {' and '.join(missing)} in {what}")
         _host, _, port = extension["grpcServer"].rpartition(":")
-        if not port.isdigit() or not _is_place(f"//{extension['grpcServer']}"):
+        if not port.isdigit() or not is_host(f"//{extension['grpcServer']}"):
             raise self._wrong(f'has a grpcServer in {what} that is not "host:port"')
         inline = extension.get("certificateAuthorityData")
         authority = (
@@ -250,37 +258,6 @@ class _Reader:
         return InvalidError(f"kubeconfig {self._source} {what}")
 
 
-def _what(extension: str, cluster: str) -> str:
-    return f'the extension "{extension}" of cluster "{cluster}"'
-
-
-def _is_place(address: str) -> bool:
-    """Whether the URL has a host and, if given, a valid port."""
-    try:
-        parts = urlsplit(address)
-        host, _port = parts.hostname, parts.port
-    except ValueError:
-        return False
-    return bool(host)
-
-
-def _extension(entry: Mapping[str, Any], name: str) -> Any:
-    """Extension of that name; None: absent."""
-    found = (each for each in entries_of(entry, "extensions") if each.get("name") == name)
-    return next(found, {}).get("extension")
-
-
-def _unusable(entry: Mapping[str, Any]) -> str:
-    """See `Kubeconfig.unusable`."""
-    if entry.get("username") or entry.get("password"):
-        return "has a username or a password, which a hub does not know: use a token, an exec plug-in or `hubctl login`"
-    if entry.get("auth-provider"):
-        return "has an auth-provider, which Kubernetes knows no more: use an exec plug-in, or `hubctl login`"
-    if any(entry.get(name) for name in ("as", "as-uid", "as-groups", "as-user-extra")):
-        return 'acts as another ("as"), which hubctl does not do: use a user of your own, or kubectl'
-    return exec_error(entry)
-
-
 def write_kubeconfig(cluster: ClusterEntry, identity: Credential | ExecUser | str, *, user: str) -> bytes:
     """A kubeconfig whose user has inline data: a client certificate, a credential plugin, or a bearer token (the string).
 
@@ -300,14 +277,14 @@ def write_kubeconfig(cluster: ClusterEntry, identity: Credential | ExecUser | st
 @lru_cache(maxsize=64)
 def write_hub_kubeconfig(cluster: ClusterEntry) -> bytes:
     """The hub kubeconfig beside tls.crt and tls.key, as OCM's agents and add-ons expect it. It contains no key."""
-    auth = {"client-certificate": HUB_KUBECONFIG_CERTIFICATE, "client-key": HUB_KUBECONFIG_KEY}
-    return _write(cluster, HUB_USER, auth, HUB_CONTEXT, {"namespace": HUB_NAMESPACE})
+    auth = {"client-certificate": "tls.crt", "client-key": "tls.key"}
+    return _write(cluster, HUB_USER, auth, "default-context", {"namespace": "configuration"})
 
 
 def by_token_file(kubeconfig: bytes) -> bytes:
     """A kubeconfig of `write_hub_kubeconfig` whose user has the token file `token` beside it (OCM's token driver)."""
     document = parse_document(kubeconfig, "that is to have a token")
-    document["users"] = [{"name": HUB_USER, "user": {"tokenFile": HUB_KUBECONFIG_TOKEN}}]
+    document["users"] = [{"name": HUB_USER, "user": {"tokenFile": "token"}}]
     return yaml.safe_dump(document, sort_keys=False).encode()
 
 

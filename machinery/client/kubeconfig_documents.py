@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from machinery.client.exec_credential import exec_error
 from machinery.errors import InvalidError
 from machinery.meta import bounded_yaml as boundedyaml
 
@@ -121,3 +123,30 @@ def decoded(inline: object, what: str) -> bytes:
         return base64.b64decode(str(inline), validate=True)
     except (binascii.Error, ValueError):
         raise InvalidError(f"{what} is not base64") from None
+
+
+def extension_of(entry: Mapping[str, Any], name: str) -> Any:
+    """Extension of that name; None: absent."""
+    found = (each for each in entries_of(entry, "extensions") if each.get("name") == name)
+    return next(found, {}).get("extension")
+
+
+def credential_error(entry: Mapping[str, Any]) -> str:
+    """Unsupported credential of a user and its replacement, as the continuation of a sentence; empty: none."""
+    if entry.get("username") or entry.get("password"):
+        return "has a username or a password, which a hub does not know: use a token, an exec plug-in or `hubctl login`"
+    if entry.get("auth-provider"):
+        return "has an auth-provider, which Kubernetes knows no more: use an exec plug-in, or `hubctl login`"
+    if any(entry.get(name) for name in ("as", "as-uid", "as-groups", "as-user-extra")):
+        return 'acts as another ("as"), which hubctl does not do: use a user of your own, or kubectl'
+    return exec_error(entry)
+
+
+def is_host(address: str) -> bool:
+    """Whether the URL has a host and, if given, a valid port."""
+    try:
+        parts = urlsplit(address)
+        host, _port = parts.hostname, parts.port
+    except ValueError:
+        return False
+    return bool(host)

@@ -50,19 +50,6 @@ class LabelSelector:
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
-@dataclass(frozen=True, slots=True)
-class FieldSelector:
-    """A conjunction of EQUALS and NOT_EQUALS. A field that an object lacks is the empty string."""
-
-    requirements: tuple[Requirement, ...] = ()
-
-    def matches(self, fields: Mapping[str, str]) -> bool:
-        return all(
-            (fields.get(requirement.name, "") in requirement.values) == (requirement.operator is Operator.EQUALS)
-            for requirement in self.requirements
-        )
-
-
 _TOKEN = re.compile(r"\s*(?:(==|!=|[=!(),<>])|([^\s=!(),<>]+))")
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
@@ -106,17 +93,19 @@ class _LabelParser:
         self._at = 0
 
     def requirements(self) -> Iterator[Requirement]:
-        while self._peek() != END:
+        if self._peek() == END:
+            return
+        expected = "!, identifier, or 'end of string'"
+        while True:
             if self._peek() != "!" and not _is_word(self._peek()):
-                raise BadRequestError(f"found '{self._peek()[:_SHOWN]}', expected: !, identifier, or 'end of string'")
+                raise BadRequestError(f"found '{self._peek()[:_SHOWN]}', expected: {expected}")
             yield self._requirement()
-            if self._peek() == END:
+            separator = self._take()
+            if separator == END:
                 return
-            if self._peek() != ",":
-                raise BadRequestError(f"found '{self._peek()[:_SHOWN]}', expected: ',' or 'end of string'")
-            self._take()
-            if self._peek() != "!" and not _is_word(self._peek()):
-                raise BadRequestError(f"found '{self._peek()[:_SHOWN]}', expected: identifier after ','")
+            if separator != ",":
+                raise BadRequestError(f"found '{separator[:_SHOWN]}', expected: ',' or 'end of string'")
+            expected = "identifier after ','"
 
     def _requirement(self) -> Requirement:
         if self._peek() == "!":
@@ -238,11 +227,11 @@ def _checked(value: str) -> str:
     return value
 
 
-def parse_field_selector(text: str) -> FieldSelector:
-    r"""Parse `metadata.name=a,spec.x!=b`; `\,`, `\=` and `\\` are escapes. Raises BadRequestError."""
+def parse_field_selector(text: str) -> tuple[Requirement, ...]:
+    r"""Parse `metadata.name=a,spec.x!=b`: EQUALS and NOT_EQUALS. `\,`, `\=` and `\\` are escapes. Raises BadRequestError."""
     _check_length(text)
     terms = (term for term in re.split(r"(?<!\\),", text) if term)
-    return FieldSelector(_few_terms(_field_requirement(text, term) for term in terms))
+    return _few_terms(_field_requirement(text, term) for term in terms)
 
 
 def _field_requirement(text: str, term: str) -> Requirement:

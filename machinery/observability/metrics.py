@@ -159,7 +159,7 @@ class Registry:
 
     def _lines_of(self, metric: Metric, read: Reading) -> Sequence[str]:
         try:
-            lines = list(_lines(metric, read()))
+            lines = _lines(metric, read())
         except Exception as error:
             if metric.name not in self._failing:
                 self._failing.add(metric.name)
@@ -169,40 +169,24 @@ class Registry:
         return lines
 
 
-def _lines(metric: Metric, values: Values) -> Iterator[str]:
-    """Lines of the metric; none without series."""
-    series = [line for labels, value in _labelled(metric, values) for line in _series(metric, labels, value)]
-    if series:
-        yield f"# HELP {metric.name} {_escaped(metric.help)}\n"
-        yield f"# TYPE {metric.name} {metric.kind}\n"
-        yield from series
-
-
-def _labelled(metric: Metric, values: Values) -> Iterator[tuple[str, Value]]:
-    """Values with their encoded labels. Raises ValueError when the labels do not fit the metric."""
-    of_each = values if isinstance(values, Mapping) else {(): values}
-    for key, value in tuple(of_each.items()):
+def _lines(metric: Metric, values: Values) -> Sequence[str]:
+    """Lines of the metric; none without series. Raises ValueError when the labels do not fit the metric."""
+    series: list[str] = []
+    for key, value in tuple(values.items()) if isinstance(values, Mapping) else (((), values),):
         given = (key,) if isinstance(key, str) else key
-        pairs = zip(metric.labels, given, strict=True)
-        yield ",".join(f'{name}="{_escaped(text, quoted=True)}"' for name, text in pairs), value
-
-
-def _series(metric: Metric, labels: str, value: Value) -> Iterable[str]:
-    if value is None:
-        return
-    if not isinstance(value, Distribution):
-        yield f"{metric.name}{_braced(labels)} {_number(value)}\n"
-        return
-    count = 0
-    for bound, count in value.cumulated():
-        bucket = f'{labels}{"," if labels else ""}le="{_number(bound)}"'
-        yield f"{metric.name}_bucket{{{bucket}}} {count}\n"
-    yield f"{metric.name}_sum{_braced(labels)} {_number(value.total)}\n"
-    yield f"{metric.name}_count{_braced(labels)} {count}\n"
-
-
-def _braced(labels: str) -> str:
-    return f"{{{labels}}}" if labels else ""
+        labels = [f'{name}="{_escaped(text, quoted=True)}"' for name, text in zip(metric.labels, given, strict=True)]
+        braced = f"{{{','.join(labels)}}}" if labels else ""
+        if isinstance(value, Distribution):
+            count = 0
+            for bound, count in value.cumulated():
+                bucket = ",".join((*labels, f'le="{_number(bound)}"'))
+                series.append(f"{metric.name}_bucket{{{bucket}}} {count}\n")
+            series += (f"{metric.name}_sum{braced} {_number(value.total)}\n", f"{metric.name}_count{braced} {count}\n")
+        elif value is not None:
+            series.append(f"{metric.name}{braced} {_number(value)}\n")
+    if not series:
+        return ()
+    return [f"# HELP {metric.name} {_escaped(metric.help)}\n", f"# TYPE {metric.name} {metric.kind}\n", *series]
 
 
 def _number(value: float) -> str:

@@ -49,12 +49,9 @@ def endpoint(text: str) -> str:
     """Validate a collector's URL. Raises ValueError."""
     split = urlsplit(text)
     if split.scheme not in SCHEMES or not split.hostname or split.username or split.path not in ("", "/") or split.query:
-        raise ValueError(f'"{_without_login(text)}" is no collector: write http://HOST:4317 or https://HOST:4317')
+        without_login = text.rpartition("@")[2]
+        raise ValueError(f'"{without_login}" is no collector: write http://HOST:4317 or https://HOST:4317')
     return text
-
-
-def _without_login(text: str) -> str:
-    return text.rpartition("@")[2]
 
 
 @contextmanager
@@ -80,6 +77,7 @@ def tracer_of(
 ) -> tuple[Begin, Callable[[], None]]:
     """The function that begins spans for `exporter`, and the one that shuts it down."""
     try:
+        from opentelemetry import context, trace as api  # noqa: PLC0415 - an extra
         from opentelemetry.sdk import trace  # noqa: PLC0415 - an extra
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - an extra
         from opentelemetry.sdk.trace import sampling  # noqa: PLC0415 - an extra
@@ -100,7 +98,24 @@ def tracer_of(
         span_limits=trace.SpanLimits(max_span_attributes=32, max_attribute_length=256),
     )
     provider.add_span_processor(processing(exporter))
-    return _Tracer(provider.get_tracer(product.NAME, product.version())).begin, provider.shutdown
+    tracer = provider.get_tracer(product.NAME, product.version())
+    nowhere = context.Context()  # OpenTelemetry's own current context is never used
+
+    def begin(beginning: Beginning) -> Traced:
+        parent, within = beginning.parent, nowhere
+        if parent is not None:
+            foreign = api.SpanContext(
+                int(parent.trace_id, 16),
+                int(parent.span_id, 16),
+                is_remote=beginning.remote,
+                trace_flags=api.TraceFlags(tracing.SAMPLED if parent.sampled else 0),
+                trace_state=api.TraceState.from_header([parent.state] if parent.state else []),
+            )
+            within = api.set_span_in_context(api.NonRecordingSpan(foreign), within)
+        kind = api.SpanKind[beginning.kind.name]
+        return _Recorded(tracer.start_span(beginning.name, within, kind, beginning.attributes), api.StatusCode.ERROR)
+
+    return begin, provider.shutdown
 
 
 def _otlp_exporter(exporter_config: TraceExporter) -> "SpanExporter":
@@ -128,32 +143,6 @@ def _not_installed() -> InvalidError:
     return InvalidError(f"traces need what is not installed: pip install '{product.DISTRIBUTION}[{EXTRA}]'")
 
 
-class _Tracer:
-    def __init__(self, tracer: Any) -> None:
-        from opentelemetry import context, trace  # noqa: PLC0415 - an extra
-
-        self._tracer = tracer
-        self._api = trace
-        self._nowhere = context.Context()
-        """OpenTelemetry's own current context is never used."""
-
-    def begin(self, beginning: Beginning) -> Traced:
-        parent, within = beginning.parent, self._nowhere
-        if parent is not None:
-            foreign = self._api.SpanContext(
-                int(parent.trace_id, 16),
-                int(parent.span_id, 16),
-                is_remote=beginning.remote,
-                trace_flags=self._api.TraceFlags(tracing.SAMPLED if parent.sampled else 0),
-                trace_state=self._api.TraceState.from_header([parent.state] if parent.state else []),
-            )
-            within = self._api.set_span_in_context(self._api.NonRecordingSpan(foreign), within)
-        kind = self._api.SpanKind[beginning.kind.name]
-        return _Recorded(
-            self._tracer.start_span(beginning.name, within, kind, beginning.attributes), self._api.StatusCode.ERROR
-        )
-
-
 class _Recorded(Traced):
     """A block with a span of OpenTelemetry."""
 
@@ -161,13 +150,9 @@ class _Recorded(Traced):
 
     def __init__(self, span: Any, failed: Any) -> None:
         context = span.get_span_context()
-        trace_id, span_id, sampled = (
-            f"{context.trace_id:032x}",
-            f"{context.span_id:016x}",
-            context.trace_flags & tracing.SAMPLED,
-        )
         state = context.trace_state.to_header() if context.trace_state else ""
-        super().__init__(TraceContext(trace_id, span_id, bool(sampled), state))
+        sampled = bool(context.trace_flags & tracing.SAMPLED)
+        super().__init__(TraceContext(f"{context.trace_id:032x}", f"{context.span_id:016x}", sampled, state))
         self._span = span
         self._failed = failed
 

@@ -10,7 +10,7 @@ from hashlib import sha256
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, PublicKeyTypes
 
 from machinery.errors import InvalidError
 
@@ -31,10 +31,7 @@ def generate_key() -> bytes:
 
 def load_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
     """Load an own private key. Raises InvalidError without any part of the key."""
-    try:
-        key = serialization.load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise InvalidError("the private key cannot be read: expected an unencrypted PKCS#8 PEM block") from None
+    key = _load(pem, "PKCS#8 PEM block")
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise InvalidError("the private key is of another kind than ours: expected ECDSA P-256")
     return key
@@ -45,13 +42,17 @@ def load_signing_key(pem: bytes) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateK
 
     Raises InvalidError without any part of the key.
     """
-    try:
-        key = serialization.load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise InvalidError("the private key cannot be read: expected an unencrypted PEM block") from None
+    key = _load(pem, "PEM block")
     if isinstance(key, ec.EllipticCurvePrivateKey) or (isinstance(key, rsa.RSAPrivateKey) and key.key_size >= MIN_RSA_BITS):
         return key
     raise InvalidError(f"a CA's key must be ECDSA, or RSA with {MIN_RSA_BITS} bits or more")
+
+
+def _load(pem: bytes, expected: str) -> PrivateKeyTypes:
+    try:
+        return serialization.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise InvalidError(f"the private key cannot be read: expected an unencrypted {expected}") from None
 
 
 def public_key_of(private_key: bytes) -> bytes:

@@ -3,6 +3,8 @@
 import fcntl
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,14 +22,20 @@ def default_data_dir() -> Path:
     return Path(home).expanduser() / NAME
 
 
+@contextmanager
+def _refused(what: str) -> Iterator[None]:
+    """Raises UnavailableError in place of OSError; `what` begins its message."""
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(f"{what}: {error.strerror}") from error
+
+
 def read_file(path: Path) -> bytes | None:
     """Return the content; None: no such file. Raises UnavailableError when the file exists and cannot be read."""
-    try:
+    with _refused(f"{path} cannot be read"), suppress(FileNotFoundError):
         return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise UnavailableError(f"{path} cannot be read: {error.strerror}") from error
+    return None
 
 
 def write_private(path: Path, content: bytes) -> None:
@@ -55,24 +63,29 @@ class DataDirectory:
     def __init__(self, path: Path, owner: str) -> None:
         self.path = path
         self._owner = owner
-        self._lock_name = f"{owner}.lock"
         self._lock: int | None = None
 
     def __enter__(self) -> Self:
         """Raises UnavailableError when the directory cannot be created or written, or another process has locked it."""
-        self._create()
-        descriptor = self._open_lock()
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(descriptor)
+            self.path.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+        except FileExistsError:
+            raise UnavailableError(f"the data directory {self.path} is a file: name another, or move the file away") from None
+        except OSError as error:
+            raise UnavailableError(f"the data directory {self.path} cannot be made: {error.strerror}") from error
+        try:
+            descriptor = os.open(self.path / f"{self._owner}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, PRIVATE_FILE)
+        except OSError as error:
             raise UnavailableError(
-                f"the data directory {self.path} is in use by another {self._owner} (process {holder}): "
-                "stop that one, or give this one a data directory of its own"
-            ) from None
+                f"the data directory {self.path} cannot be written ({error.strerror}): "
+                f"the {self._owner} keeps all its data there, so make it writable or name another"
+            ) from error
+        try:
+            self._lock_by(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
         self._lock = descriptor
-        self._note_holder(descriptor)
         mode = stat.S_IMODE(self.path.stat().st_mode)
         if mode & stat.S_IRWXO:
             import structlog  # noqa: PLC0415 - hubctl uses this module and starts without it
@@ -82,6 +95,20 @@ class DataDirectory:
                 "other users can enter the data directory", path=str(self.path), mode=f"{mode:04o}", advice=advice
             )
         return self
+
+    def _lock_by(self, descriptor: int) -> None:
+        """Lock the file and write the number of this process into it."""
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            raise UnavailableError(
+                f"the data directory {self.path} is in use by another {self._owner} (process {holder}): "
+                "stop that one, or give this one a data directory of its own"
+            ) from None
+        with _refused(f"the data directory {self.path} cannot be written"):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._lock is not None:
@@ -96,50 +123,18 @@ class DataDirectory:
         """Atomically and durably write a file that only its owner can read. Raises UnavailableError."""
         path = self.path / name
         staged = path.with_name(f".{name}.new")
-        try:
+        with _refused(f"{path} cannot be written"):
             write_private(staged, content)
             staged.replace(path)
             sync(self.path)
-        except OSError as error:
-            raise UnavailableError(f"{path} cannot be written: {error.strerror}") from error
         return path
 
     def rename(self, name: str, new: str) -> None:
         """Replaces an existing file of the new name. Raises UnavailableError."""
-        try:
+        with _refused(f"{self.path / name} cannot be renamed"):
             (self.path / name).replace(self.path / new)
-        except OSError as error:
-            raise UnavailableError(f"{self.path / name} cannot be renamed: {error.strerror}") from error
 
     def remove(self, name: str) -> None:
         """Does nothing when the file does not exist. Raises UnavailableError."""
-        try:
+        with _refused(f"{self.path / name} cannot be removed"):
             (self.path / name).unlink(missing_ok=True)
-        except OSError as error:
-            raise UnavailableError(f"{self.path / name} cannot be removed: {error.strerror}") from error
-
-    def _create(self) -> None:
-        try:
-            self.path.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-        except FileExistsError:
-            raise UnavailableError(f"the data directory {self.path} is a file: name another, or move the file away") from None
-        except OSError as error:
-            raise UnavailableError(f"the data directory {self.path} cannot be made: {error.strerror}") from error
-
-    def _open_lock(self) -> int:
-        try:
-            return os.open(self.path / self._lock_name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, PRIVATE_FILE)
-        except OSError as error:
-            raise UnavailableError(
-                f"the data directory {self.path} cannot be written ({error.strerror}): "
-                f"the {self._owner} keeps all its data there, so make it writable or name another"
-            ) from error
-
-    def _note_holder(self, descriptor: int) -> None:
-        try:
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        except OSError as error:
-            os.close(descriptor)
-            self._lock = None
-            raise UnavailableError(f"the data directory {self.path} cannot be written: {error.strerror}") from error

@@ -142,7 +142,7 @@ async def test_a_list_is_ordered_selected_and_paged_and_a_later_page_shows_the_m
     whole = await storage.list(CLUSTERS, Query())
     assert (names(whole.items), whole.revision, whole.after) == (["a", "b", "c", "d"], await storage.revision(), None)
     assert names((await storage.list(CLUSTERS, GOLD)).items) == ["a", "b", "c"]
-    one = Query(fields=parse_field_selector("metadata.name=b").requirements)
+    one = Query(fields=parse_field_selector("metadata.name=b"))
     assert names((await storage.list(CLUSTERS, one)).items) == ["b"]
     first = await storage.list(CLUSTERS, Query(limit=3))
     assert (names(first.items), first.after) == (["a", "b", "c"], Key("", "c"))

@@ -312,7 +312,7 @@ async def test_pages_in_every_order_hold_what_a_list_holds_and_count_what_follow
         """The orders and queries of which a page is not what the plain list says."""
         wrong = []
         for text in ("", *ORDERS):
-            where, fields = where_of(expression(random), now), parse_field_selector(SELECTORS[0]).requirements
+            where, fields = where_of(expression(random), now), parse_field_selector(SELECTORS[0])
             queries = (base, replace(base, where=where), replace(base, fields=fields))
             for query in (replace(each, order=sort_of(text) if text else None) for each in queries):
                 if query.past and uses_beats(query):
@@ -394,6 +394,6 @@ async def test_fields_choose_as_they_do_in_memory(store: Store, clock: ManualClo
     everything = (await store.read(page, Query())).items
     for selector in SELECTORS:
         for labels in ("", "tier", "!tier", "tier in (region,edge-1)", f"{SET} notin (blue)"):
-            query = Query(fields=parse_field_selector(selector).requirements, labels=parse_label_selector(labels).requirements)
+            query = Query(fields=parse_field_selector(selector), labels=parse_label_selector(labels).requirements)
             expected = [item.key.name for item in page_of(MANAGED_CLUSTERS, query, everything, 0, {}).items]
             assert [item.key.name for item in (await store.read(page, query)).items] == expected, (selector, labels)

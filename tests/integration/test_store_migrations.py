@@ -225,7 +225,7 @@ def make_clusters(tx: Transaction) -> None:
 
 
 def chosen(tx: Transaction, selector: str) -> Sequence[str]:
-    query = Query(fields=parse_field_selector(selector).requirements)
+    query = Query(fields=parse_field_selector(selector))
     return [item.key.name for item in tx.objects.find(MANAGED_CLUSTERS, query).items]
 
 

@@ -98,7 +98,7 @@ def revision(text: str) -> int | None:
 def selection(resource: Resource, namespace: str, query: Parameters, name: str = "") -> Query:
     """The selectors of a URL, within a namespace ("": all), or only the object `name`."""
     labels, fields = list(parse_label_selector(query.get("labelSelector", "")).requirements), []
-    for term in parse_field_selector(query.get("fieldSelector", "")).requirements:
+    for term in parse_field_selector(query.get("fieldSelector", "")):
         field = term.name if term.name in METADATA_FIELDS else resource.selectable_name(term.name)
         if label := resource.selectable_label(term.name):
             of_label = replace(term, name=label)

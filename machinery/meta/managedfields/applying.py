@@ -4,7 +4,7 @@ The rules are those of structured-merge-diff's `merge/update.go`. Who applies an
 is removed by that apply or a later one, the map becomes null, Kubernetes drops the null, and the owner keeps the map.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,10 +45,8 @@ def _merged(structure: Structure, live: Any, config: Any) -> Any:
         return config
     if config is None:
         return live
-    return _merged_map(structure, live, config) if form is FieldForm.MAP else _merged_list(structure, live, config)
-
-
-def _merged_map(structure: Structure, live: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    if form is not FieldForm.MAP:
+        return _merged_list(structure, live, config)
     return {name: _merged(structure.of(name), live.get(name, ABSENT), config.get(name, ABSENT)) for name in {**live, **config}}
 
 
@@ -59,10 +57,8 @@ def _merged_list(structure: Structure, live: Sequence[Any], config: Sequence[Any
     """
     olds, news = by_element(structure, live), by_element(structure, config)
     element = structure.element or LEAF
-    shared = [name for name in news if name in olds]
-    order = _Order([str(structure.names(entry)) for entry in live], list(news), shared)
     result = []
-    for name, at in order.places():
+    for name, at in _merged_order([str(structure.names(entry)) for entry in live], list(news), olds):
         if name in news:
             same = olds.get(name, ())
             result.append(_merged(element, same[0] if len(same) == 1 else ABSENT, news[name][0]))
@@ -71,40 +67,31 @@ def _merged_list(structure: Structure, live: Sequence[Any], config: Sequence[Any
     return result
 
 
-class _Order:
-    """Order of a merged list: walks both lists, with shared entries in the configuration's order."""
+def _merged_order(live: Sequence[str], config: Sequence[str], olds: Container[str]) -> list[tuple[str, int]]:
+    """Order of a merged list: walks both lists, with shared entries in the configuration's order.
 
-    def __init__(self, live: Sequence[str], config: Sequence[str], shared: Sequence[str]) -> None:
-        self._live = live
-        self._config = config
-        self._known = set(config)
-        self._shared = list(reversed(shared))
-
-    def places(self) -> list[tuple[str, int]]:
-        """Names with their index in the live list; the index is only valid for names that the configuration lacks."""
-        placed: list[tuple[str, int]] = []
-        done: set[str] = set()
-        at, then = 0, 0
-        while at < len(self._live) or then < len(self._config):
-            mine = self._live[at] if at < len(self._live) else None
-            theirs = self._config[then] if then < len(self._config) else None
-            if mine is not None and mine not in self._known:
-                placed.append((mine, at))
-                at += 1
-            elif mine is not None and mine != theirs and (theirs is None or self._comes_later(mine)):
-                at += 1
-            else:
-                placed.append((str(theirs), at))
-                at += mine is not None and (mine == theirs or mine in done)
-                then += 1
-                done.add(str(theirs))
-                if self._shared and self._shared[-1] == theirs:
-                    self._shared.pop()
-        return placed
-
-    def _comes_later(self, name: str) -> bool:
-        """Whether a shared entry must wait, because others precede it in the configuration."""
-        return bool(self._shared) and self._shared[-1] != name
+    Returns names with their index in the live list; the index is only valid for names that the configuration lacks.
+    """
+    known, done = set(config), set[str]()
+    shared = [name for name in reversed(config) if name in olds]
+    placed: list[tuple[str, int]] = []
+    at, then = 0, 0
+    while at < len(live) or then < len(config):
+        mine = live[at] if at < len(live) else None
+        theirs = config[then] if then < len(config) else None
+        if mine is not None and mine not in known:
+            placed.append((mine, at))
+            at += 1
+        elif mine is not None and mine != theirs and (theirs is None or (shared and shared[-1] != mine)):
+            at += 1  # others precede it in the configuration
+        else:
+            placed.append((str(theirs), at))
+            at += mine is not None and (mine == theirs or mine in done)
+            then += 1
+            done.add(str(theirs))
+            if shared and shared[-1] == theirs:
+                shared.pop()
+    return placed
 
 
 CONFLICT = "FieldManagerConflict"

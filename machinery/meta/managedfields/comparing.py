@@ -56,11 +56,12 @@ def _form(structure: Structure, value: Any) -> FieldForm | None:
 def _compared_as(form: FieldForm, structure: Structure, old: Any, new: Any) -> _Parts:
     if form is FieldForm.LEAF:
         return _WRITTEN
-    if form is not FieldForm.MAP:
-        return _compared_entries(structure, _list(old), _list(new)) if _list(old) or _list(new) else _WRITTEN
-    before, after = _map(old), _map(new)
+    kind: type[Any] = dict if form is FieldForm.MAP else list
+    before, after = (value if isinstance(value, kind) else kind() for value in (old, new))
     if not before and not after:
         return _WRITTEN
+    if form is not FieldForm.MAP:
+        return _compared_entries(structure, before, after)
     removed: dict[str, Any] = {}
     written: dict[str, Any] = {}
     for name in after if before.keys() <= after.keys() else {**before, **after}:
@@ -129,14 +130,6 @@ def by_element(structure: Structure, entries: Sequence[Any]) -> dict[str, list[A
         if name is not None:
             found.setdefault(name, []).append(entry)
     return found
-
-
-def _map(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list) else ()
 
 
 def fields_of(structure: Structure, document: Mapping[str, Any]) -> Fields:

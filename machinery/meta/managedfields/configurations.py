@@ -30,50 +30,37 @@ def type_errors(structure: Structure, config: Mapping[str, Any]) -> list[str]:
     return [f"{fieldset.shown(path)}: {why}" for path, why in _type_errors(structure, config, ())]
 
 
-_Misfit = tuple[tuple[str, ...], str]
-
-
-def _type_errors(structure: Structure, value: Any, path: tuple[str, ...]) -> Iterator[_Misfit]:
+def _type_errors(structure: Structure, value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
     if value is None or structure.form is FieldForm.OPEN:
         return
     if not _fits(structure.json_type, value):
         yield path, f"expected {structure.json_type}, got {_type_of(value)}"
-    elif isinstance(value, dict):
-        yield from _of_map(structure, value, path)
+    elif isinstance(value, dict) and structure.json_type == "object":
+        for name, part in value.items():
+            here = (*path, fieldset.field(name))
+            if structure.declares(name) or structure.element is not None:
+                yield from _type_errors(structure.of(name), part, here)
+            else:
+                yield here, "field not declared in schema"
     elif isinstance(value, list):
-        yield from _of_list(structure, value, path)
+        yield from _list_errors(structure, value, path)
 
 
-def _of_map(structure: Structure, value: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[_Misfit]:
-    if structure.json_type != "object":
-        return
-    for name, part in value.items():
-        here = (*path, fieldset.field(name))
-        if structure.declares(name) or structure.element is not None:
-            yield from _type_errors(structure.of(name), part, here)
-        else:
-            yield here, "field not declared in schema"
-
-
-def _of_list(structure: Structure, value: list[Any], path: tuple[str, ...]) -> Iterator[_Misfit]:
+def _list_errors(structure: Structure, value: list[Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
     seen: set[str] = set()
     for index, entry in enumerate(value):
-        name = f"{fieldset.INDEX}{index}" if structure.form is FieldForm.LEAF else structure.names(entry)
+        position = f"{fieldset.INDEX}{index}"
+        name = position if structure.form is FieldForm.LEAF else structure.names(entry)
         if name is None:
-            yield (*path, f"{fieldset.INDEX}{index}"), _why_nameless(structure)
+            keys = " ".join(f'"{key}"' for key in structure.keys)
+            nameless = f"associative list with keys has an element that omits all key fields [{keys}]"
+            yield (*path, position), "an entry of a set is a scalar" if structure.form is FieldForm.SET else nameless
             continue
         if name in seen:
             yield path, f"duplicate entries for key {fieldset.shown((name,))}"
         seen.add(name)
         if structure.element is not None:
             yield from _type_errors(structure.element, entry, (*path, name))
-
-
-def _why_nameless(structure: Structure) -> str:
-    if structure.form is FieldForm.SET:
-        return "an entry of a set is a scalar"
-    keys = " ".join(f'"{name}"' for name in structure.keys)
-    return f"associative list with keys has an element that omits all key fields [{keys}]"
 
 
 def _fits(wanted: str, value: Any) -> bool:
@@ -111,16 +98,14 @@ def with_note(document: Mapping[str, Any], config: Mapping[str, Any], most: int)
     annotations = metadata.get("annotations") or {}
     if not annotations.get(ANNOTATION):
         return document
-    others = {name: note for name, note in annotations.items() if name != ANNOTATION}
-    noted = {**others, ANNOTATION: _note(config)}
+    others = _without_note(annotations)
+    config_metadata = config.get("metadata", {})
+    if ANNOTATION in (config_metadata.get("annotations") or {}):
+        config = {**config, "metadata": {**config_metadata, "annotations": _without_note(config_metadata["annotations"])}}
+    noted = {**others, ANNOTATION: json.dumps(config, ensure_ascii=False, separators=(",", ":"), sort_keys=True) + "\n"}
     size = sum(len(name) + len(str(note)) for name, note in noted.items())
     return {**document, "metadata": {**metadata, "annotations": noted if size <= most else others}}
 
 
-def _note(config: Mapping[str, Any]) -> str:
-    metadata = config.get("metadata", {})
-    annotations = metadata.get("annotations") or {}
-    if ANNOTATION in annotations:
-        kept = {name: note for name, note in annotations.items() if name != ANNOTATION}
-        config = {**config, "metadata": {**metadata, "annotations": kept}}
-    return json.dumps(config, ensure_ascii=False, separators=(",", ":"), sort_keys=True) + "\n"
+def _without_note(annotations: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: note for name, note in annotations.items() if name != ANNOTATION}

@@ -464,7 +464,7 @@ async def test_who_watches_one_object_reads_nobody_elses_changes_from_the_log() 
         looks += 1
 
     store.meddle = meddle
-    one = Query(fields=parse_field_selector("metadata.name=c7").requirements)
+    one = Query(fields=parse_field_selector("metadata.name=c7"))
     async with asyncio.timeout(5), following(store) as feed:
         await store.second_follow.wait()
         async with aclosing(feed.watch(MANAGED_CLUSTERS, one, after=0, patience=FEED_PATIENCE)) as events:

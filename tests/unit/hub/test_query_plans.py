@@ -34,7 +34,7 @@ from machinery.runtime.clock import ManualClock
 from tests.checks import check_each, check_refusal, check_refusals, check_results
 
 REGION = parse_label_selector("region=eu,cloud in (a,b),tier!=test").requirements
-NAMED = parse_field_selector("metadata.name=a").requirements
+NAMED = parse_field_selector("metadata.name=a")
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 LIMIT = 100
 SCANS = frozenset(("not-available", "outdated", "silent", "largest", "versions"))

@@ -7,6 +7,7 @@ from hypothesis import given, strategies as st
 
 from machinery.errors import BadRequestError
 from machinery.meta.differences import differences, readable
+from machinery.meta.objects import Key, Query
 from machinery.meta.selectors import MOST_TERMS, MOST_VALUES, parse_field_selector, parse_label_selector, selector_of
 from machinery.product import GROUP_SUFFIX, suffixed
 from tests.trials import examples
@@ -42,8 +43,11 @@ def test_malformed_selector_is_refused_with_what_was_found(subtests: pytest.Subt
     with pytest.raises(BadRequestError, match="can't understand 'nonsense'"):
         parse_field_selector("nonsense")
 
-    for parse, term in ((parse_label_selector, "a=b"), (parse_field_selector, "metadata.name!=b")):
-        assert len(parse(",".join([term] * MOST_TERMS)).requirements) == MOST_TERMS
+    for parse, term in (
+        (lambda text: parse_label_selector(text).requirements, "a=b"),
+        (parse_field_selector, "metadata.name!=b"),
+    ):
+        assert len(parse(",".join([term] * MOST_TERMS))) == MOST_TERMS
         with pytest.raises(BadRequestError, match="100 terms at most"):
             parse(",".join([term] * 1_200))
         with pytest.raises(BadRequestError, match="characters at most"):
@@ -75,8 +79,9 @@ def test_field_selector_matches_as_kubernetes_does() -> None:
     fields = {"metadata.name": "a", "status.phase": "Active", "metadata.note": "x,y=z"}
     matching = ["", "metadata.name=a", "metadata.name==a", "metadata.name=a,status.phase=Active", "status.reason="]
     matching += [r"metadata.note=x\,y\=z"]
-    assert [text for text in matching if not parse_field_selector(text).matches(fields)] == []
-    assert not parse_field_selector("metadata.name!=a").matches(fields)
+    selected = [text for text in matching if Query(fields=parse_field_selector(text)).matches(Key("", "a"), {}, fields)]
+    assert selected == matching
+    assert not Query(fields=parse_field_selector("metadata.name!=a")).matches(Key("", "a"), {}, fields)
 
 
 def test_only_groups_of_ours_change() -> None:
