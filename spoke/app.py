@@ -164,14 +164,10 @@ def dialer(clock: Clock, annotations: Mapping[str, str] | None = None, detection
             from spoke.transports.kubernetes.client import ApiHubClient  # noqa: PLC0415
 
             return ApiHubClient(address, identity, clock, annotations)
-        from spoke.transports.grpc.client import GrpcHubClient  # noqa: PLC0415 - gRPC is most of an agent's memory
+        from spoke.transports.grpc.client import GrpcHubClient, RecoveringHubClient  # noqa: PLC0415 - most of an agent's memory
 
-        if identity.recovers:
-            from spoke.transports.grpc.recovery import RecoveringHubClient  # noqa: PLC0415 - as above
-
-            return RecoveringHubClient(address, identity, clock, detection, turns)
-
-        return GrpcHubClient(address, identity, clock, detection, turns)
+        client = RecoveringHubClient if identity.recovers else GrpcHubClient
+        return client(address, identity, clock, detection, turns)
 
     return dial
 

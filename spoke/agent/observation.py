@@ -111,7 +111,9 @@ class Observer:
             is_hub_time=is_hub_time,
         )
         if seen.finding is not None:
-            seen.route = self._registration.way(seen.contents, names, seen.finding, bootstrap.connection if bootstrap else None)
+            seen.route = self._registration.route(
+                seen.contents, names, seen.finding, bootstrap.connection if bootstrap else None
+            )
         self._agent.hubs.attend(listing, owner, hub, seen.identity)
 
     def state_of(self, seen: Observation) -> AgentState:

@@ -11,16 +11,15 @@ from datetime import datetime, timedelta
 import structlog
 
 from machinery.errors import MusterError
-from machinery.meta.conditions import CERTIFICATE_ROTATED, FALSE, TRUE, Condition
+from machinery.meta.conditions import Condition
 from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Reconciler
 from spoke.credentials.slot import Contents
-from spoke.domain.bootstrap import BootstrapState
 from spoke.domain.credential import CertificateView
 from spoke.domain.schedule import RenewalTime, RequestedRenewal
 from spoke.ports.hub import HubClient
-from spoke.registration.csr_flow import Enrolment
+from spoke.registration.csr_flow import CSRFlow, not_rotated, rotated
 
 KEY = "certificate"
 PATIENCE = timedelta(minutes=2)
@@ -37,7 +36,7 @@ class CertificateRotation(Reconciler[str]):
         self,
         client: HubClient,
         certificate: CertificateView,
-        enrolment: Enrolment,
+        flow: CSRFlow,
         *,
         hub_clock: Clock,
         renewed: Callable[[Contents], None],
@@ -46,7 +45,7 @@ class CertificateRotation(Reconciler[str]):
     ) -> None:
         self._client = client
         self._time = RenewalTime(certificate.serial, certificate.not_before, certificate.not_after)
-        self._enrolment = enrolment
+        self._flow = flow
         self._clock = hub_clock
         self._renewed = renewed
         self._tell = tell
@@ -68,30 +67,18 @@ class CertificateRotation(Reconciler[str]):
     async def reconcile(self, key: str) -> timedelta | None:
         del key
         remaining = self.due - self._clock.now()
-        under_way = self._enrolment.state is not BootstrapState.UNPREPARED
-        if remaining > timedelta() and not under_way:
-            return min(remaining, LONGEST_NAP)
-        if not under_way:
+        if not self._flow.is_under_way:
+            if remaining > timedelta():
+                return min(remaining, LONGEST_NAP)
             log.info("CertificateRotationStarted", due=format_time(self.due))
         try:
             async with asyncio.timeout(self._patience.total_seconds()):
-                await self._enrolment.run(self._client)
+                leaf = await self._flow.run(self._client)
         except TimeoutError:
             return timedelta(seconds=1)
         except MusterError as error:
-            self._tell(_failed(error.message))
+            self._tell(not_rotated(error.message))
             raise
-        self._tell(_updated(self._enrolment))
-        self._renewed(self._enrolment.credential)
+        self._tell(rotated(leaf))
+        self._renewed(self._flow.credential)
         return None
-
-
-def _failed(why: str) -> Condition:
-    message = f"Failed to rotated client certificate {why}"
-    return Condition(CERTIFICATE_ROTATED, FALSE, "ClientCertificateUpdateFailed", message)
-
-
-def _updated(enrolment: Enrolment) -> Condition:
-    leaf = enrolment.certificate
-    message = f"client certificate rotated starting from {format_time(leaf.not_before)} to {format_time(leaf.not_after)}"
-    return Condition(CERTIFICATE_ROTATED, TRUE, "ClientCertificateUpdated", message)

@@ -37,7 +37,6 @@ from spoke.credentials.judgement import CredentialJudge, rejection
 from spoke.credentials.kubeconfigs import HubConnection, recovery_connection, stored_connection
 from spoke.credentials.slot import Contents, hub_slot, settled
 from spoke.credentials.trust_bundle import StoredTrust, fingerprints
-from spoke.domain.bootstrap import BootstrapState
 from spoke.domain.credential import CERTIFICATE, CredentialFinding, Flaw, validity
 from spoke.domain.hubs import HubState, ListedHub, epoch_too_high, is_credible
 from spoke.domain.names import AgentIdentity
@@ -210,7 +209,7 @@ class StandbyRegistration:
         names, bootstrap, now = self.errand.agent.names, self.bootstrap.connection, self._clock.now()
         recovers = finding.flaw in RECOVERABLE and recovery_connection(contents, names, now) is not None
         good = validity(bootstrap.chain, now) is None
-        way = self._joining.way(contents, names, finding, bootstrap)
+        way = self._joining.route(contents, names, finding, bootstrap)
         if way is None:
             raise AssertionError  # there is a bootstrap credential, valid or not
         self._ways = recovers + good
@@ -306,13 +305,13 @@ class StandbyRegistration:
     async def _renew(self, client: HubClient, connection: HubConnection, contents: Contents) -> timedelta:
         """Submit a request for a new key under the present identity. The next round (`SOONEST`) uses the new certificate."""
         errand = self.errand
-        enrolment = renewal(connection, errand.agent, self._options.duration, self._slot)
-        enrolment.resume(contents)
-        log.info("CertificateRotationStarted", pending=enrolment.state is not BootstrapState.UNPREPARED)
+        flow = renewal(connection, errand.agent, self._options.duration, self._slot)
+        flow.resume(contents)
+        log.info("CertificateRotationStarted", pending=flow.is_under_way)
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE.total_seconds()):
-                await enrolment.run(client)
-        if enrolment.done:
+                await flow.run(client)
+        if flow.is_done:
             self._previous = contents
         return SOONEST
 

@@ -12,20 +12,18 @@ from typing import Protocol
 from machinery.client.kubeconfig import by_token_file, is_same_but_for_trust
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import HubId
-from machinery.meta.conditions import CERTIFICATE_ROTATED, FALSE, TRUE, Condition
-from machinery.meta.timestamps import format_time
+from machinery.meta.conditions import Condition
 from machinery.pki import CertificateFacts, parse_chain, public_key_of, unverified_claims
 from machinery.runtime.clock import Clock
 from spoke.credentials.slot import Contents, Slot
 from spoke.domain.addon import TOKEN, AddOn, AddOnRegistration, token_due_of, token_flaw, token_not_refreshed, token_refreshed
-from spoke.domain.bootstrap import BootstrapState
 from spoke.domain.credential import CERTIFICATE, CLUSTER_NAME, HUB_ID, KEY, KUBECONFIG, RECOVERY, TOKEN_FILE, validity
 from spoke.domain.names import AgentIdentity
 from spoke.domain.schedule import RequestedRenewal, rotate_at
 from spoke.options import AddOnOptions
 from spoke.ports.cluster import Secrets
 from spoke.ports.hub import AddOnToken, HubClient
-from spoke.registration.csr_flow import Enrolment, WantedCertificate
+from spoke.registration.csr_flow import CSRFlow, WantedCertificate, not_rotated, rotated
 
 PATIENCE = timedelta(seconds=30)
 """How long one call of `look` waits for a decision. The request stays; the next call resumes it."""
@@ -114,38 +112,37 @@ class CertificateCredential(AddOnCredential):
         self._extra = dict(extra)
         self._pending = shared.pending(target.name)
         self._wanted = WantedCertificate(shared.agent, entry.subject, shared.duration, addon=(addon.name, entry.signer_name))
-        self._enrolment = self._afresh()
+        self._flow = self._new_flow()
         self._resumed = False
 
-    def _afresh(self) -> Enrolment:
-        return Enrolment(self._wanted, pending=self._pending, target=self.target, extra=self._extra)
+    def _new_flow(self) -> CSRFlow:
+        return CSRFlow(self._wanted, pending=self._pending, target=self.target, extra=self._extra)
 
     async def look(
         self, client: HubClient, addon: AddOn, clock: Clock, asked: RenewalRequest | None = None
     ) -> AddOnCheckResult:
         del addon
         asked = asked if self._entry.for_hub else None
-        if self._enrolment.state is BootstrapState.UNPREPARED:
+        if not self._flow.is_under_way:
             nap = self._good_for(await self._known(), clock, asked)
             if nap > timedelta():
                 return AddOnCheckResult(nap)
         if not self._resumed:
-            self._enrolment.resume(await self._pending.read())
+            self._flow.resume(await self._pending.read())
             self._resumed = True
         try:
             async with asyncio.timeout(PATIENCE.total_seconds()):
-                await self._enrolment.run(client)
+                leaf = await self._flow.run(client)
         except TimeoutError:
             return AddOnCheckResult(RETRY, there=False)
         except MusterError as error:
-            raise RefusedError(error, _not_rotated(error.message)) from error
-        leaf = self._enrolment.certificate
-        self._enrolment = self._afresh()
-        return AddOnCheckResult(_until_due(leaf, clock, asked), _rotated(leaf))
+            raise RefusedError(error, not_rotated(error.message)) from error
+        self._flow = self._new_flow()
+        return AddOnCheckResult(_until_due(leaf, clock, asked), rotated(leaf))
 
     async def trust_hub_by(self, kubeconfig: bytes) -> None:
         if KUBECONFIG in self._extra:
-            self._extra[KUBECONFIG] = kubeconfig  # an enrolment in progress stores this one
+            self._extra[KUBECONFIG] = kubeconfig  # a flow in progress stores this one
             await self._known()
 
     async def forget(self) -> None:
@@ -229,12 +226,3 @@ def _until_due(leaf: CertificateFacts, clock: Clock, asked: RenewalRequest | Non
     due = rotate_at(leaf.serial, leaf.not_before, leaf.not_after)
     sooner = asked.renewal.addon_due(leaf.serial, leaf.not_before, asked.heard_at) if asked is not None else None
     return max(min(due, sooner or due) - clock.now(), timedelta())
-
-
-def _rotated(leaf: CertificateFacts) -> Condition:
-    said = f"client certificate rotated starting from {format_time(leaf.not_before)} to {format_time(leaf.not_after)}"
-    return Condition(CERTIFICATE_ROTATED, TRUE, "ClientCertificateUpdated", said)
-
-
-def _not_rotated(why: str) -> Condition:
-    return Condition(CERTIFICATE_ROTATED, FALSE, "ClientCertificateUpdateFailed", f"Failed to rotated client certificate {why}")

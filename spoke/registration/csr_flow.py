@@ -1,23 +1,30 @@
-"""The flow that obtains one certificate: the steps of `spoke.domain.bootstrap`, each with one effect.
+"""The flow that obtains one certificate: first registration, renewal and add-on certificates.
 
-First registration, renewal and add-on certificates use the same steps with other names, secrets and identities. A failed step
-is repeated. Progress is kept in memory and, where a restart needs it, in the secrets.
+Rules:
+
+1. Names, key and request are stored before the request is submitted, so that the key of every issued certificate is known.
+2. Progress can be derived from the stored data (`resume`). A restart continues with the same key and request and never makes a
+   second one.
+3. A key is deleted only after its certificate is stored and mirrored, or after its request was denied or failed.
+4. A request that the hub does not know is submitted again with the same bytes; the hub finds it or creates it.
+5. A failed step changes nothing; the next run repeats it.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import structlog
 
 from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError, UnavailableError
 from machinery.identity import AddOnName, CertificateSubject, agent_id, cluster_name
+from machinery.meta.conditions import CERTIFICATE_ROTATED, FALSE, TRUE, Condition
 from machinery.meta.timestamps import format_time
 from machinery.observability import tracing
 from machinery.pki import CertificateFacts, build_request, generate_key, parse_certificate, parse_request, public_key_of
+from spoke.credentials.kubeconfigs import stored_texts
 from spoke.credentials.slot import Contents, Slot, settled, without_credential, without_trust
-from spoke.domain.bootstrap import BootstrapEvent, BootstrapState, Pending, after, resume
 from spoke.domain.credential import (
     AGENT_NAME,
     CERTIFICATE,
@@ -37,40 +44,44 @@ from spoke.ports.hub import CSRState, HubClient
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class PendingRequest:
+    """A request that is stored until its certificate is. `name`: the hub's name for it, once it is submitted."""
+
+    names: AgentNames
+    key: bytes = field(repr=False)
+    request: bytes
+    name: str = ""
+
+    def contents(self) -> dict[str, bytes]:
+        """Its keys in a secret."""
+        contents = {**names_contents(self.names), PENDING_KEY: self.key, PENDING_REQUEST: self.request}
+        return {**contents, REQUEST_NAME: self.name.encode()} if self.name else contents
+
+
 def names_contents(names: AgentNames) -> dict[str, bytes]:
     return {CLUSTER_NAME: names.cluster.encode(), AGENT_NAME: names.agent.encode()}
 
 
-def pending_contents(pending: Pending) -> dict[str, bytes]:
-    """The keys of a pending request in its secret."""
-    contents = {**names_contents(pending.names), PENDING_KEY: pending.key, PENDING_REQUEST: pending.request}
-    return {**contents, REQUEST_NAME: pending.request_name.encode()} if pending.request_name else contents
-
-
-def stored_names(contents: Contents) -> AgentNames:
-    """The names in a secret. Raises InvalidError."""
-    cluster, agent = (contents.get(key, b"").decode(errors="replace").strip() for key in (CLUSTER_NAME, AGENT_NAME))
-    return AgentNames(cluster_name(cluster), agent_id(agent))
+def read_pending(contents: Contents) -> PendingRequest | None:
+    """The pending request of a secret; None when there is none or it is incomplete."""
+    key, request = (contents.get(part, b"") for part in (PENDING_KEY, PENDING_REQUEST))
+    if not key or not request:
+        return None
+    cluster, agent = stored_texts(contents)
+    try:
+        if parse_request(request).public_key != public_key_of(key):
+            return None
+        names = AgentNames(cluster_name(cluster), agent_id(agent))
+    except MusterError:
+        return None
+    return PendingRequest(names, key, request, contents.get(REQUEST_NAME, b"").decode())
 
 
 def pends_for(contents: Contents, public_key: bytes) -> bool:
     """Whether the pending request produced the certificate over `public_key`; it is then used up."""
     pending = read_pending(contents)
     return pending is not None and public_key_of(pending.key) == public_key
-
-
-def read_pending(contents: Contents) -> Pending | None:
-    """The pending request of a secret; None when there is none or it is incomplete."""
-    parts = [contents.get(key, b"") for key in (PENDING_KEY, PENDING_REQUEST)]
-    if not all(parts):
-        return None
-    try:
-        if parse_request(parts[1]).public_key != public_key_of(parts[0]):
-            return None
-        names = stored_names(contents)
-    except MusterError:
-        return None
-    return Pending(names, parts[0], parts[1], contents.get(REQUEST_NAME, b"").decode())
 
 
 class RequestDeniedError(MusterError):
@@ -95,20 +106,8 @@ class WantedCertificate:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Issued:
-    certificate: bytes
-    key: bytes = field(repr=False)
-    recovery: bytes = b""
-
-    def contents(self) -> dict[str, bytes]:
-        """The keys and values that it adds to a secret."""
-        filled = {CERTIFICATE: self.certificate, KEY: self.key}
-        return {**filled, RECOVERY: self.recovery} if self.recovery else filled
-
-
-class Enrolment:
-    """Obtains and stores one certificate. Call `step` until `state` is DONE; then `credential` is the content of the secret."""
+class CSRFlow:
+    """Obtains and stores one certificate. `run` it until `is_done`; then `credential` is the content of the secret."""
 
     def __init__(
         self,
@@ -124,171 +123,143 @@ class Enrolment:
         """`known_by` computes, from the stored content, the trust to store for the hub; None: no trust is stored."""
         self.wanted = wanted
         self.hub = hub
-        self.state = BootstrapState.UNPREPARED
-        self.issued: Issued | None = None
+        self.issued: Contents = {}
+        """The certificate with its key, as keys of a secret; empty until it is issued."""
         self.credential: Contents = {}
-        self._pending_slot = pending
+        self.is_done = False
+        """The certificate is stored and the pending request deleted."""
+        self._slot = pending
         self._target = target
         self._extra = extra
         self._mirror = mirror
         self._known_by = known_by
-        self._pending: Pending | None = None
-        self._resubmitted = self._disappointed = False
-        self._steps: Mapping[BootstrapState, Callable[[HubClient], Awaitable[BootstrapEvent]]] = {
-            BootstrapState.UNPREPARED: self._prepare,
-            BootstrapState.PREPARED: self._ensure,
-            BootstrapState.KNOWN: self._submit,
-            BootstrapState.SUBMITTED: self._note,
-            BootstrapState.REQUESTED: self._follow,
-            BootstrapState.ISSUED: self._store,
-            BootstrapState.STORED: self._publish,
-            BootstrapState.MIRRORED: self._forget,
-        }
+        self._pending: PendingRequest | None = None
+        self._ensured = self._submitted = False
 
     @property
-    def certificate(self) -> CertificateFacts:
-        """Facts of the issued certificate."""
-        if self.issued is None:
-            raise AssertionError
-        return parse_certificate(self.issued.certificate)
+    def is_under_way(self) -> bool:
+        """Whether there is a request, or already its certificate."""
+        return self._pending is not None or bool(self.issued)
 
     def resume(self, contents: Contents) -> None:
-        """Continue where an earlier run stopped, according to the pending secret."""
-        self._pending = read_pending(contents)
-        if self._pending is not None and parse_request(self._pending.request).subject != self.wanted.subject:
-            self._pending = None  # made for a subject that is no longer wanted
-        self.state = resume(self._pending, self.wanted.agent.names)
-        if self.state is not BootstrapState.UNPREPARED:
-            log.info("request.resumed", request=self._pending.request_name if self._pending else "", next=self.state.value)
+        """Continue where an earlier run stopped, according to the pending secret, if that has our names and subject."""
+        pending, wanted = read_pending(contents), self.wanted
+        if pending is None or pending.names != wanted.agent.names or parse_request(pending.request).subject != wanted.subject:
+            return
+        self._pending, self._submitted = pending, bool(pending.name)
+        log.info("request.resumed", request=pending.name, submitted=self._submitted)
 
-    async def step(self, client: HubClient) -> BootstrapState:
-        """Run the next step. An error leaves the state as it is, except a denial: then the next step makes a new request."""
-        try:
-            event = await self._steps[self.state](client)
-        except RequestDeniedError:
-            self.state = after(self.state, BootstrapEvent.DENIED)
-            raise
-        self.state = after(self.state, event)
-        return self.state
+    async def run(self, client: HubClient, *, on_step: Callable[[str], object] = lambda _: None) -> CertificateFacts:
+        """Run all remaining steps. The first error ends the run; a later call continues there. One run is one trace.
 
-    @property
-    def done(self) -> bool:
-        """The certificate is stored and the pending request deleted."""
-        return self.state is BootstrapState.DONE
-
-    async def run(self, client: HubClient, *, on_step: Callable[[BootstrapState], object] | None = None) -> None:
-        """Run all steps. The first error ends the run; a later call continues there. One run is one trace."""
-        self._resubmitted = self._disappointed = False
+        `on_step` is called with the description of each step. Raises RequestDeniedError, after which a run makes a new request;
+        UnavailableError when the hub issues a useless certificate twice.
+        """
         with tracing.span("obtain certificate", {"muster.cluster": self.wanted.agent.names.cluster}):
-            while not self.done:
-                if on_step is not None:
-                    on_step(self.state)
-                await self.step(client)
-
-    async def _prepare(self, _: HubClient) -> BootstrapEvent:
-        key = generate_key()
-        pending = Pending(self.wanted.agent.names, key, build_request(self.wanted.subject, key))
-        await self._pending_slot.change(lambda present: {**settled(present), **pending_contents(pending)})
-        self._pending = pending
-        return BootstrapEvent.PERSISTED
-
-    async def _ensure(self, client: HubClient) -> BootstrapEvent:
-        wanted = self.wanted
-        if wanted.ensure_cluster:
-            try:
-                registered = await client.ensure_cluster(
-                    wanted.agent, endpoints=wanted.endpoints, annotations=wanted.annotations, labels=wanted.labels
-                )
-            except ForbiddenError as error:
-                if error.verdict is not None:
+            unknown = useless = False
+            while not self.issued:
+                pending = await self._submit(client, on_step)
+                on_step("waiting for the certificate signing request to be approved")
+                try:
+                    decided = await _decision(client.follow_request(pending.name), pending.name)
+                except RequestDeniedError:
+                    self._pending = None
                     raise
-                message = (
-                    f'{error.message}; this agent joins as "{wanted.agent.cluster}": --cluster-name NAME gives another name'
-                )
-                raise ForbiddenError(message, causes=error.causes, retry_after=error.retry_after) from error
-            log.info(
-                "cluster.registered",
-                cluster=wanted.agent.cluster,
-                created=registered.created,
-                accepted=registered.accepted,
-            )
-        return BootstrapEvent.ENSURED
+                except (NotFoundError, ForbiddenError):
+                    if unknown:
+                        raise
+                    unknown = True  # only once, to avoid a tight loop at a hub that loses requests
+                    log.warning("request.unknown", request=pending.name, next="submitting the same request again")
+                    self._pending, self._ensured, self._submitted = replace(pending, name=""), False, False
+                    continue
+                if why := _defect(decided, pending.key):
+                    log.error("request.useless", request=pending.name, why=why, next="a new key and a new request")
+                    if useless:
+                        raise UnavailableError(
+                            f'what the hub issued for the certificate signing request "{pending.name}" is of no use: {why}'
+                        )
+                    useless, self._pending = True, None
+                    continue
+                leaf = parse_certificate(decided.certificate)
+                recovery = {RECOVERY: decided.recovery_certificate} if decided.recovery_certificate else {}
+                self.issued = {CERTIFICATE: decided.certificate, KEY: pending.key, **recovery}
+                log.info("request.issued", request=pending.name, serial=f"{leaf.serial:x}", until=format_time(leaf.not_after))
+            if not self.is_done:
+                await self._store(on_step)
+        return parse_certificate(self.issued[CERTIFICATE])
 
-    async def _submit(self, client: HubClient) -> BootstrapEvent:
-        pending, wanted = self._present(), self.wanted
-        name = await client.submit_request(wanted.agent, pending.request, duration=wanted.duration, addon=wanted.addon)
-        self._pending = Pending(pending.names, pending.key, pending.request, name)
-        return BootstrapEvent.ACCEPTED
-
-    async def _note(self, _: HubClient) -> BootstrapEvent:
-        pending = self._present()
-        await self._pending_slot.change(lambda present: {**settled(present), **pending_contents(pending)})
-        log.info("request.submitted", request=pending.request_name)
-        return BootstrapEvent.NOTED
-
-    async def _follow(self, client: HubClient) -> BootstrapEvent:
-        pending = self._present()
-        try:
-            decided = await _decision(client.follow_request(pending.request_name), pending.request_name)
-        except (NotFoundError, ForbiddenError):
-            if self._resubmitted:
-                raise
-            self._resubmitted = True  # only once, to avoid a tight loop at a hub that loses requests
-            log.warning("request.unknown", request=pending.request_name, next="submitting the same request again")
-            return BootstrapEvent.UNKNOWN
-        leaf, why = _looked_at(decided, pending.key)
-        if leaf is None:
-            log.error("request.useless", request=pending.request_name, why=why, next="a new key and a new request")
-            return self._disappoint(pending.request_name, why)
-        self.issued = Issued(decided.certificate, pending.key, decided.recovery_certificate)
-        log.info("request.issued", request=pending.request_name, serial=f"{leaf.serial:x}", until=format_time(leaf.not_after))
-        return BootstrapEvent.ISSUED
-
-    def _disappoint(self, request: str, why: str) -> BootstrapEvent:
-        """Start over once per run, to avoid a tight loop. Raises UnavailableError the second time."""
-        if self._disappointed:
-            raise UnavailableError(f'what the hub issued for the certificate signing request "{request}" is of no use: {why}')
-        self._disappointed = True
-        return BootstrapEvent.USELESS
-
-    async def _store(self, _: HubClient) -> BootstrapEvent:
-        if self.issued is None:
-            raise AssertionError
-        filled = {**self._extra, **self.issued.contents()}
-        self.credential = await self._target.change(lambda present: {**self._kept(present), **filled})
-        return BootstrapEvent.STORED
-
-    def _kept(self, present: Contents) -> Contents:
-        kept = without_credential(present)
-        return kept if self._known_by is None else {**without_trust(kept), **self._known_by(present)}
-
-    async def _publish(self, _: HubClient) -> BootstrapEvent:
-        if self._mirror is not None:
-            self._mirror.replace(self.credential)
-        return BootstrapEvent.MIRRORED
-
-    async def _forget(self, _: HubClient) -> BootstrapEvent:
-        await self._pending_slot.forget()
-        self._pending = None
-        return BootstrapEvent.FORGOTTEN
-
-    def _present(self) -> Pending:
+    async def _submit(self, client: HubClient, on_step: Callable[[str], object]) -> PendingRequest:
+        """The request, submitted and stored with the hub's name for it."""
+        wanted = self.wanted
         if self._pending is None:
-            raise AssertionError
-        return self._pending
+            on_step("making a key and a certificate signing request")
+            key = generate_key()
+            pending = PendingRequest(wanted.agent.names, key, build_request(wanted.subject, key))
+            await self._slot.change(lambda present: {**settled(present), **pending.contents()})
+            self._pending, self._ensured, self._submitted = pending, False, False
+        if self._submitted:
+            return self._pending
+        if not self._ensured:
+            on_step("making sure that the hub knows the cluster")
+            if wanted.ensure_cluster:
+                await _ensure_cluster(client, wanted)
+            self._ensured = True
+        if not self._pending.name:
+            on_step("submitting the certificate signing request")
+            name = await client.submit_request(
+                wanted.agent, self._pending.request, duration=wanted.duration, addon=wanted.addon
+            )
+            self._pending = replace(self._pending, name=name)
+        on_step("noting the name of the certificate signing request")
+        named = self._pending
+        await self._slot.change(lambda present: {**settled(present), **named.contents()})
+        self._submitted = True
+        log.info("request.submitted", request=named.name)
+        return named
+
+    async def _store(self, on_step: Callable[[str], object]) -> None:
+        """Store the certificate, mirror it, and then delete the pending request."""
+
+        def filled(present: Contents) -> Contents:
+            kept = without_credential(present)
+            if self._known_by is not None:
+                kept = {**without_trust(kept), **self._known_by(present)}
+            return {**kept, **self._extra, **self.issued}
+
+        if not self.credential:
+            on_step("storing the certificate")
+            self.credential = await self._target.change(filled)
+        if self._mirror is not None:
+            on_step("mirroring the credential to its directory")
+            self._mirror.replace(self.credential)
+        on_step("deleting the pending request")
+        await self._slot.forget()
+        self._pending, self.is_done = None, True
 
 
-def _looked_at(decided: CSRState, key: bytes) -> tuple[CertificateFacts | None, str]:
-    """The issued certificate; or None and the reason why it is unusable with this key."""
+async def _ensure_cluster(client: HubClient, wanted: WantedCertificate) -> None:
+    agent = wanted.agent
+    try:
+        registered = await client.ensure_cluster(
+            agent, endpoints=wanted.endpoints, annotations=wanted.annotations, labels=wanted.labels
+        )
+    except ForbiddenError as error:
+        if error.verdict is not None:
+            raise
+        message = f'{error.message}; this agent joins as "{agent.cluster}": --cluster-name NAME gives another name'
+        raise ForbiddenError(message, causes=error.causes, retry_after=error.retry_after) from error
+    log.info("cluster.registered", cluster=agent.cluster, created=registered.created, accepted=registered.accepted)
+
+
+def _defect(decided: CSRState, key: bytes) -> str:
+    """Why the issued certificate is unusable with this key; empty: it is usable."""
     try:
         leaf = parse_certificate(decided.certificate)
     except InvalidError as error:
-        return None, error.message
+        return error.message
     if decided.hub_time is not None and leaf.not_after < decided.hub_time:
-        return None, "its certificate has expired"
-    if leaf.public_key != public_key_of(key):
-        return None, "its certificate is not for our key"
-    return leaf, ""
+        return "its certificate has expired"
+    return "" if leaf.public_key == public_key_of(key) else "its certificate is not for our key"
 
 
 async def _decision(states: AsyncGenerator[CSRState, None], name: str) -> CSRState:
@@ -308,3 +279,13 @@ async def _decision(states: AsyncGenerator[CSRState, None], name: str) -> CSRSta
                 how = {"next": f"hubctl certificate approve {name}"} if waiting == "pending" else {}
                 log.info("request.waiting", request=name, state=waiting, **how)
     raise UnavailableError(f'the hub stopped telling about the certificate signing request "{name}"')
+
+
+def rotated(leaf: CertificateFacts) -> Condition:
+    """The condition of a stored certificate."""
+    said = f"client certificate rotated starting from {format_time(leaf.not_before)} to {format_time(leaf.not_after)}"
+    return Condition(CERTIFICATE_ROTATED, TRUE, "ClientCertificateUpdated", said)
+
+
+def not_rotated(why: str) -> Condition:
+    return Condition(CERTIFICATE_ROTATED, FALSE, "ClientCertificateUpdateFailed", f"Failed to rotated client certificate {why}")

@@ -31,7 +31,7 @@ from spoke.observability.progress import AgentProgress
 from spoke.options import AgentOptions, World
 from spoke.ports.cluster import CredentialDirectory
 from spoke.ports.hub import HubClient
-from spoke.registration.csr_flow import Enrolment, WantedCertificate, names_contents, pends_for
+from spoke.registration.csr_flow import CSRFlow, WantedCertificate, names_contents, pends_for
 
 RECOVERABLE = (Flaw.EXPIRED, Flaw.OUTLIVED, Flaw.UNRECORDED)
 """The recovery certificate beside a credential with one of these flaws may still be usable."""
@@ -74,114 +74,95 @@ class Registration:
         self._world = world
         self._hub_clock = hub_clock
         self._progress = progress
-        self._present: Enrolment | None = None
+        self._flow: CSRFlow | None = None
         self._failures = 0
 
-    def way(
+    def route(
         self, contents: Contents, names: AgentNames, finding: CredentialFinding, bootstrap: HubConnection | None
     ) -> HubConnection | None:
         """The connection to try next, the recovery certificate's first because it may need no approval. None: there is none."""
         recovery = None
         if finding.flaw in RECOVERABLE:
             recovery = recovery_connection(contents, names, self._hub_clock.now(), self._options.reach)
-        ways = [each for each in (recovery, bootstrap) if each is not None]
-        return ways[self._failures % len(ways)] if ways else None
+        routes = [each for each in (recovery, bootstrap) if each is not None]
+        return routes[self._failures % len(routes)] if routes else None
 
     async def obtain(
-        self, way: HubConnection, agent: AgentIdentity, contents: Contents, finding: CredentialFinding
+        self, route: HubConnection, agent: AgentIdentity, contents: Contents, finding: CredentialFinding
     ) -> Contents | None:
         """Obtain and store a certificate; return the slot's content. `finding` is the flaw of the certificate in `contents`.
 
         None: the flaw depends on the clock, and the hub's time has just been learned; everything is to be observed again.
         """
-        by = "recovery certificate" if way.identity.recovers else "bootstrap credential"
-        why_not = (
-            recovery_obstacle(contents, self._options.reach)
-            if finding.flaw in RECOVERABLE and not way.identity.recovers
-            else ""
+        recovers = route.identity.recovers
+        why_not = recovery_obstacle(contents, self._options.reach) if finding.flaw in RECOVERABLE and not recovers else ""
+        log.info(
+            "registration.begins",
+            because=finding.message,
+            cluster=agent.cluster,
+            agent=agent.agent,
+            by="recovery certificate" if recovers else "bootstrap credential",
+            **({"not_recovered": why_not} if why_not else {}),
         )
-        told = {"not_recovered": why_not} if why_not else {}
-        log.info("registration.begins", because=finding.message, cluster=agent.cluster, agent=agent.agent, by=by, **told)
-        pending = hub_slot(self._world.secrets, way.hub_id)
-        kept, stored = await pending.read(), view_stored(contents)
+        slot = hub_slot(self._world.secrets, route.hub_id)
+        kept, stored = await slot.read(), view_stored(contents)
         if stored.chain and pends_for(kept, stored.chain[0].public_key):
             kept = {}  # already used: it led to the certificate that has the flaw
-        enrolment = self._prepare(way, agent, pending, kept)
+        flow = self._prepare(route, agent, slot, kept)
         self._failures += 1
-        with tracing.span("recover" if way.identity.recovers else "join", {"muster.cluster": agent.cluster}):
-            if way.identity.recovers:
-                await self._recover(way, enrolment)
-            elif not await self._register(way, enrolment, finding):
-                self._failures -= 1  # nothing has failed yet
-                return None
+        client = self._world.dial(route.address, route.identity)
+        with tracing.span("recover" if recovers else "join", {"muster.cluster": agent.cluster}):
+            try:
+                if recovers:
+                    self._progress.enter("coming back with the recovery certificate")
+                elif not flow.issued and await self._meet(client, route) and finding.about_time:
+                    self._failures -= 1  # nothing has failed yet
+                    return None
+                await flow.run(client, on_step=self._progress.enter)
+            except MusterError as error:
+                explained = self._explained(route, error)
+                if explained is error:
+                    raise
+                raise explained from error
+            finally:
+                await client.close()
         self._failures = 0
-        return enrolment.credential
+        return flow.credential
 
-    def _prepare(self, way: HubConnection, agent: AgentIdentity, pending: Slot, kept: Contents) -> Enrolment:
-        """The present registration, if it is for this hub and these names; else one resumed from `kept`, or a new one.
+    def _prepare(self, route: HubConnection, agent: AgentIdentity, slot: Slot, kept: Contents) -> CSRFlow:
+        """The present flow, if it is for this hub and these names; else one resumed from `kept`, or a new one.
 
         A present one that already has its certificate is continued on either route.
         """
-        present = self._present
-        if present is not None and present.wanted.agent.names == agent.names and present.hub == way.hub and not present.done:
-            goes_on = present.issued is not None or present.wanted.ensure_cluster is not way.identity.recovers
-            if goes_on:
-                return present
+        present, ensure_cluster = self._flow, not route.identity.recovers
+        if (
+            present is not None
+            and present.wanted.agent.names == agent.names
+            and present.hub == route.hub
+            and not present.is_done
+        ) and (present.issued or present.wanted.ensure_cluster is ensure_cluster):
+            return present
+        options = self._options
         wanted = WantedCertificate(
             agent,
             agent.names.subject,
-            duration=self._options.duration,
-            ensure_cluster=not way.identity.recovers,
-            endpoints=self._options.endpoints,
-            annotations=self._options.annotations,
-            labels=self._options.labels,
+            duration=options.duration,
+            ensure_cluster=ensure_cluster,
+            endpoints=options.endpoints,
+            annotations=options.annotations,
+            labels=options.labels,
         )
-        self._present = _enrolment(wanted, way, pending)
-        self._present.resume(kept)
-        return self._present
+        self._flow = _own_flow(wanted, route, slot)
+        self._flow.resume(kept)
+        return self._flow
 
-    async def _recover(self, way: HubConnection, enrolment: Enrolment) -> None:
-        self._progress.enter("coming back with the recovery certificate")
-        client = self._world.dial(way.address, way.identity)
-        try:
-            await enrolment.run(client, on_step=lambda state: self._progress.enter(state.value))
-        except (UnauthorizedError, ForbiddenError, NotFoundError, AlreadyExistsError) as error:
-            raise UnauthorizedError(f"the recovery certificate does not bring this agent back: {error.message}") from error
-        finally:
-            await client.close()
+    async def _meet(self, client: HubClient, bootstrap: HubConnection) -> bool:
+        """Learn the hub's time, check its id, and attach the attestation token that it requires.
 
-    async def _register(self, bootstrap: HubConnection, enrolment: Enrolment, finding: CredentialFinding) -> bool:
-        """False: the flaw depends on the clock, and the hub's time has just been learned."""
-        client = self._world.dial(bootstrap.address, bootstrap.identity)
-        try:
-            if enrolment.issued is None:
-                by_our_clock = self._hub_clock.offset is None
-                audience = await self._meet(client, bootstrap)
-                if audience:
-                    await self._attest(client, audience)
-                if finding.about_time and by_our_clock:
-                    return False
-            await enrolment.run(client, on_step=lambda state: self._progress.enter(state.value))
-        except (UnauthorizedError, UnavailableError) as error:
-            raise self._refused(bootstrap, error) from error
-        except ForbiddenError as error:
-            if error.verdict is not DenialCause.CLUSTER_REVOKED:
-                raise
-            raise self._refused(bootstrap, UnauthorizedError(error.message, causes=error.causes)) from error
-        else:
-            return True
-        finally:
-            await client.close()
-
-    async def _attest(self, client: HubClient, audience: str) -> None:
-        """Attach an attestation token of this cluster, which the hub requires."""
-        if self._world.attest is None:
-            raise InvalidError("the hub demands a token of this cluster, and this agent can have none")
-        client.bring(await self._world.attest.token(audience))
-
-    async def _meet(self, client: HubClient, bootstrap: HubConnection) -> str:
-        """Learn the hub's time, check its id, and return the audience of the attestation token that it requires."""
+        Return whether the time was unknown before.
+        """
         self._progress.enter("reaching the hub with the bootstrap credential")
+        by_our_clock = self._hub_clock.offset is None
         info = await client.info()
         self._hub_clock.set_time(info.time)
         if info.hub_id and info.hub_id != bootstrap.hub_id:
@@ -189,16 +170,27 @@ class Registration:
                 f"the hub at {bootstrap.address.target} has the id {info.hub_id}, but the bootstrap kubeconfig is for "
                 f"{bootstrap.hub_id}: make a new one with hubctl create bootstrap-kubeconfig"
             )
-        return info.attestation_audience
+        if info.attestation_audience:
+            if self._world.attest is None:
+                raise InvalidError("the hub demands a token of this cluster, and this agent can have none")
+            client.bring(await self._world.attest.token(info.attestation_audience))
+        return by_our_clock
 
-    def _refused(self, bootstrap: HubConnection, error: MusterError) -> MusterError:
-        """The error to raise, with advice if the bootstrap credential is or may be the cause: TLS does not report that."""
-        finding = validity(bootstrap.chain, self._hub_clock.now())
-        if finding is None and not isinstance(error, UnauthorizedError):
+    def _explained(self, route: HubConnection, error: MusterError) -> MusterError:
+        """The error to raise, with advice if the credential is or may be the cause: TLS does not report that."""
+        if route.identity.recovers:
+            if not isinstance(error, UnauthorizedError | ForbiddenError | NotFoundError | AlreadyExistsError):
+                return error
+            return UnauthorizedError(f"the recovery certificate does not bring this agent back: {error.message}")
+        finding = validity(route.chain, self._hub_clock.now())
+        refused = isinstance(error, UnauthorizedError) or error.verdict is DenialCause.CLUSTER_REVOKED
+        if not refused and not (isinstance(error, UnavailableError) and finding):
             return error
         why = f"{error.message}; {finding.message}" if finding and finding.message not in error.message else error.message
+        # A kubeconfig's source as a phrase: that of a secret already is one.
+        source = route.source if route.source.startswith("in ") else f"in {route.source}"
         return UnauthorizedError(
-            f"the bootstrap credential {_placed(bootstrap.source)} does not work ({why}): make a new one with "
+            f"the bootstrap credential {source} does not work ({why}): make a new one with "
             "hubctl create bootstrap-kubeconfig and put it in its place, the agent goes on by itself"
         )
 
@@ -211,22 +203,22 @@ def renewal(
     *,
     owner: Slot | None = None,
     mirror: CredentialDirectory | None = None,
-) -> Enrolment:
+) -> CSRFlow:
     """The next certificate, obtained with the present one. `slot` is the hub's.
 
     With `owner`, the secret of the hub that the agent reports to, the certificate is stored in that, too, and mirrored.
     """
     wanted = WantedCertificate(agent, agent.names.subject, duration)
-    return _enrolment(wanted, connection, slot, OwnedSlot(slot, owner, connection.hub_id) if owner else None, mirror)
+    return _own_flow(wanted, connection, slot, OwnedSlot(slot, owner, connection.hub_id) if owner else None, mirror)
 
 
-def _enrolment(
+def _own_flow(
     wanted: WantedCertificate,
     connection: HubConnection,
     slot: Slot,
     target: Slot | None = None,
     mirror: CredentialDirectory | None = None,
-) -> Enrolment:
+) -> CSRFlow:
     """The flow for a certificate of the agent itself: the first one or a renewal."""
 
     def known_by(present: Contents) -> Mapping[str, bytes]:
@@ -234,9 +226,4 @@ def _enrolment(
         return connection.trust if wanted.ensure_cluster else trust_in(present, connection)
 
     extra, hub = names_contents(wanted.agent.names), connection.hub
-    return Enrolment(wanted, pending=slot, target=target or slot, extra=extra, mirror=mirror, hub=hub, known_by=known_by)
-
-
-def _placed(source: str) -> str:
-    """A kubeconfig's source as a phrase; the source of a secret already is one."""
-    return source if source.startswith("in ") else f"in {source}"
+    return CSRFlow(wanted, pending=slot, target=target or slot, extra=extra, mirror=mirror, hub=hub, known_by=known_by)

@@ -26,7 +26,7 @@ from spoke.domain.next_step import SessionEnd
 from spoke.domain.schedule import SILENCE, UNANSWERED, patience
 from spoke.ports.hub import Capability, Desired, HubLostError
 from spoke.registration.addon_credentials import AddOnContext
-from spoke.registration.csr_flow import Enrolment
+from spoke.registration.csr_flow import CSRFlow
 from spoke.session.context import ActiveSession, AgentContext, Member
 from spoke.session.reports import ClusterReports, watched
 from spoke.session.trust_bundle_sync import TrustBundleSync
@@ -71,7 +71,7 @@ class SessionRun:
     """Runs the controllers and streams of one link."""
 
     def __init__(
-        self, link: ActiveSession, agent: AgentContext, member: Member, *, events: HubEvents, rotation: Enrolment
+        self, link: ActiveSession, agent: AgentContext, member: Member, *, events: HubEvents, rotation: CSRFlow
     ) -> None:
         self._link = link
         self._agent = agent

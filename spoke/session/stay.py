@@ -23,7 +23,7 @@ from spoke.domain.hubs import ChoiceReason, HubDecision, HubState, epoch_too_hig
 from spoke.domain.next_step import BRIEF, OBSERVE, Action, NextStep, Reaction, SessionEnd, react
 from spoke.failover.candidates import ReconnectBudget
 from spoke.ports.hub import HubLostError, SessionEpochError
-from spoke.registration.csr_flow import Enrolment, pends_for
+from spoke.registration.csr_flow import CSRFlow, pends_for
 from spoke.registration.register import renewal
 from spoke.session.context import ActiveSession, AgentContext, Member, OwnerSecret, open_session
 from spoke.session.runner import Handover, HubEvents, SessionRun
@@ -45,7 +45,7 @@ class Stay(HubEvents):
         self._connection = stored_connection(owner.contents, agent.options.reach)
         self._previous: HubConnection | None = None
         self._kept = kept
-        self._rotation: Enrolment | None = None
+        self._rotation: CSRFlow | None = None
         self._link: ActiveSession | None = None
         self._run: SessionRun | None = None
         random, pauses = agent.world.random, agent.options.pauses
@@ -133,17 +133,17 @@ class Stay(HubEvents):
             self._holding.attend(self.hub)
         self._rotation = await self._renewal({})
 
-    async def _renewal(self, kept: Contents) -> Enrolment:
+    async def _renewal(self, kept: Contents) -> CSRFlow:
         """The renewal of the present certificate, resumed if a request is pending in `kept`, the hub's slot."""
         agent, slot = self._agent, hub_slot(self._agent.world.secrets, self.hub)
         owner = Slot(agent.world.secrets, OWNER_SECRET)
         member, duration = self._member, agent.options.duration
-        enrolment = renewal(self._connection, member.identity, duration, slot, owner=owner, mirror=agent.world.directory)
+        flow = renewal(self._connection, member.identity, duration, slot, owner=owner, mirror=agent.world.directory)
         if pends_for(kept, self._connection.certificate.public_key):
             await slot.forget()  # the previous run ended after storing the certificate and before deleting its request
         else:
-            enrolment.resume(kept)
-        return enrolment
+            flow.resume(kept)
+        return flow
 
     # -- events of the session
 

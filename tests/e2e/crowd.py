@@ -21,8 +21,7 @@ from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.next_step import SessionEnd
 from spoke.options import AgentOptions, Pauses
 from spoke.ports.hub import ClientIdentity, CSRState, HubAddress, HubLostError, HubSession, SessionHello
-from spoke.transports.grpc.client import GrpcHubClient
-from spoke.transports.grpc.recovery import RecoveringHubClient
+from spoke.transports.grpc.client import GrpcHubClient, RecoveringHubClient
 from tests.e2e.processes import until
 from tests.fakes.credentials import MemoryCluster, MemorySecrets
 from tests.fakes.stage import world_of

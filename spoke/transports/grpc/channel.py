@@ -12,7 +12,6 @@ import socket
 import ssl
 from base64 import b64encode
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import unquote, urlsplit
 
@@ -71,39 +70,49 @@ class AddressRotation:
 DIAGNOSIS_TIMEOUT = timedelta(seconds=5)
 
 
-@dataclass(frozen=True, slots=True)
-class _Presented:
-    """A server's certificate, and the reason to distrust it, if any."""
-
-    certificate: CertificateFacts
-    distrust: str = ""
-
-
 async def diagnose(address: HubAddress, identity: ClientIdentity, now: datetime) -> str:
     """One sentence about the cause; empty when none was found. `now` is this machine's time, which TLS uses."""
     host, _, port = address.target.rpartition(":")
-    host = host.strip("[]")
+    host, distrust = host.strip("[]"), ""
     try:
         async with asyncio.timeout(DIAGNOSIS_TIMEOUT.total_seconds()):
-            presented = await _look(host, int(port), address.ca)
+            if (der := await _handshake(host, int(port), _context(None))) is None:
+                return ""
+            try:
+                await _handshake(host, int(port), _context(address.ca))
+            except ssl.SSLCertVerificationError as error:
+                distrust = error.verify_message
     except (TimeoutError, OSError, ValueError) as error:
         said = "no answer in time" if isinstance(error, TimeoutError) else getattr(error, "strerror", None) or str(error)
         return f"the hub at {address.target} cannot be reached: {said}"
-    if presented is None:
-        return ""
-    return _clock_trouble(presented.certificate, address, now) or _distrust(presented, address) or _own(address, identity, now)
+    return _cause(parse_certificate(der), distrust, address, identity, now)
 
 
-async def _look(host: str, port: int, ca: bytes) -> _Presented | None:
-    der = await _handshake(host, port, _context(None))
-    if der is None:
-        return None
-    distrust = ""
-    try:
-        await _handshake(host, port, _context(ca))
-    except ssl.SSLCertVerificationError as error:
-        distrust = error.verify_message
-    return _Presented(parse_certificate(der), distrust)
+def _cause(server: CertificateFacts, distrust: str, address: HubAddress, identity: ClientIdentity, now: datetime) -> str:
+    """The first thing that is wrong with clocks or certificates; empty: none."""
+    trusted, ours = _readable(address.ca), _readable(identity.certificate)
+    for certificate in (server, *trusted):
+        if now < certificate.not_before:
+            return (
+                f"the clock of this machine is behind: it says {format_time(now)}, but the hub's certificate begins at "
+                f"{format_time(certificate.not_before)}; set the clock, the agent goes on by itself"
+            )
+        if now > certificate.not_after:
+            return (
+                f"the certificate of the hub at {address.target} ended at {format_time(certificate.not_after)}, "
+                f"this machine says {format_time(now)}: one of the two clocks is wrong, or the hub needs a new certificate"
+            )
+    if distrust:
+        return (
+            f"the server at {address.target} is not the hub that the kubeconfig names ({distrust}): "
+            "wrong address, or the hub has another certificate authority by now: then make a new bootstrap kubeconfig there "
+            "with hubctl create bootstrap-kubeconfig, and put it in the place of the old one"
+        )
+    if finding := validity(ours, now):
+        return f"the hub refused our client certificate, probably because {finding.message}"
+    if ours and ours[0].authority_key_id not in {authority.subject_key_id for authority in trusted}:
+        return "the hub refused our client certificate: it is from another certificate authority than this hub's"
+    return ""
 
 
 def _context(ca: bytes | None) -> ssl.SSLContext:
@@ -126,42 +135,6 @@ async def _handshake(host: str, port: int, context: ssl.SSLContext) -> bytes | N
         writer.close()
         with suppress(OSError, TimeoutError):
             await writer.wait_closed()
-
-
-def _clock_trouble(server: CertificateFacts, address: HubAddress, now: datetime) -> str:
-    for certificate in (server, *_readable(address.ca)):
-        if now < certificate.not_before:
-            return (
-                f"the clock of this machine is behind: it says {format_time(now)}, but the hub's certificate begins at "
-                f"{format_time(certificate.not_before)}; set the clock, the agent goes on by itself"
-            )
-        if now > certificate.not_after:
-            return (
-                f"the certificate of the hub at {address.target} ended at {format_time(certificate.not_after)}, "
-                f"this machine says {format_time(now)}: one of the two clocks is wrong, or the hub needs a new certificate"
-            )
-    return ""
-
-
-def _distrust(presented: _Presented, address: HubAddress) -> str:
-    if not presented.distrust:
-        return ""
-    return (
-        f"the server at {address.target} is not the hub that the kubeconfig names ({presented.distrust}): "
-        "wrong address, or the hub has another certificate authority by now: then make a new bootstrap kubeconfig there with "
-        "hubctl create bootstrap-kubeconfig, and put it in the place of the old one"
-    )
-
-
-def _own(address: HubAddress, identity: ClientIdentity, now: datetime) -> str:
-    ours = _readable(identity.certificate)
-    finding = validity(ours, now)
-    if finding is not None:
-        return f"the hub refused our client certificate, probably because {finding.message}"
-    authorities = {authority.subject_key_id for authority in _readable(address.ca)}
-    if ours and ours[0].authority_key_id not in authorities:
-        return "the hub refused our client certificate: it is from another certificate authority than this hub's"
-    return ""
 
 
 def _readable(pem: bytes) -> tuple[CertificateFacts, ...]:

@@ -1,15 +1,15 @@
 """HubClient over gRPC with one credential: unary calls, the stream of a certificate request, the session."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, timedelta
-from typing import TypedDict, TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 import grpc
 from grpc import aio
 
-from machinery.errors import MethodNotAllowedError, MusterError, UnavailableError
+from machinery.errors import MethodNotAllowedError, MusterError, NotFoundError, UnavailableError
 from machinery.identity import AddOnName, ClusterName, HubId
 from machinery.observability import tracing
 from machinery.runtime.clock import Clock
@@ -42,13 +42,18 @@ from spoke.transports.grpc.errors import StreamBrokenError, to_error
 from spoke.transports.grpc.messages import client_configs, request_state, standby_answer
 from spoke.transports.grpc.session import GrpcSession
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationAsyncStub
+
+Request = TypeVar("Request")
+Answer = TypeVar("Answer")
 
 _ACCEPTANCES = {
     wire.GetHubResponse.ACCEPTANCE_WAITING: HubAcceptance.WAITING,
     wire.GetHubResponse.ACCEPTANCE_ACCEPTED: HubAcceptance.ACCEPTED,
     wire.GetHubResponse.ACCEPTANCE_DENIED: HubAcceptance.DENIED,
 }
+SESSION_ATTEMPTS = 3
 CALL_TIMEOUT = timedelta(seconds=15)
 WELCOME_TIMEOUT = timedelta(seconds=5)
 """A frozen replica behind a load balancer still accepts connections; after this time the next attempt uses another address."""
@@ -60,11 +65,6 @@ _OPTIONS = (
     # Reconnecting is ours: each attempt opens a new channel, so that gRPC never waits by itself.
     ("grpc.enable_retries", 0),
 )
-
-
-class _Bounded(TypedDict):
-    timeout: float
-    metadata: aio.Metadata | None
 
 
 class GrpcHubClient(HubClient):
@@ -93,7 +93,7 @@ class GrpcHubClient(HubClient):
 
     @tracing.client_span("get hub")
     async def info(self) -> HubInfo:
-        answer = await self._call(RegistrationStub(self._channel).GetHub(wire.GetHubRequest(), **_bounded()))
+        answer = await self._call(self._stub.GetHub, wire.GetHubRequest())
         return HubInfo(
             hub_id=HubId(answer.hub_id),
             time=answer.hub_time.ToDatetime(UTC),
@@ -121,8 +121,7 @@ class GrpcHubClient(HubClient):
             labels=dict(labels),
             attestation=self._attestation,
         )
-        stub = RegistrationStub(self._channel)
-        answer = await self._call(stub.EnsureCluster(request, **_bounded()))
+        answer = await self._call(self._stub.EnsureCluster, request)
         return RegistrationState(created=answer.created, accepted=answer.accepted, uid=answer.uid)
 
     @tracing.client_span("submit request")
@@ -135,11 +134,10 @@ class GrpcHubClient(HubClient):
         if addon is not None:
             name, signer = addon
             message.addon.CopyFrom(wire.AddOnRequest(addon_name=name, signer_name=signer))
-        stub = RegistrationStub(self._channel)
-        return (await self._call(stub.SubmitRequest(message, **_bounded()))).name
+        return (await self._call(self._stub.SubmitRequest, message)).name
 
     async def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
-        call = RegistrationStub(self._channel).FollowRequest(wire.FollowRequestRequest(name=name), metadata=carried())
+        call = self._stub.FollowRequest(wire.FollowRequestRequest(name=name), metadata=carried())
         try:
             async for answer in call:
                 if (state := request_state(answer)) is not None:
@@ -153,8 +151,7 @@ class GrpcHubClient(HubClient):
     async def addon_token(self, cluster: ClusterName, addon: AddOnName, duration: timedelta) -> AddOnToken:
         request = wire.IssueAddOnTokenRequest(cluster_name=cluster, addon_name=addon)
         request.requested_duration.FromTimedelta(duration)
-        stub = RegistrationStub(self._channel)
-        answer = await self._call(stub.IssueAddOnToken(request, **_bounded()))
+        answer = await self._call(self._stub.IssueAddOnToken, request)
         return AddOnToken(answer.token, answer.expires_at.ToDatetime(UTC))
 
     @asynccontextmanager
@@ -169,30 +166,22 @@ class GrpcHubClient(HubClient):
     async def stand_by(
         self, agent: AgentIdentity, *, owner: HubId | None, epoch: int, trusted: Sequence[str] = ()
     ) -> StandbyAnswer:
-        request = wire.StandByRequest(
-            **named(agent),
-            owner_hub_id=owner or "",
-            epoch=epoch,
-            trusted_authorities=trusted,
-        )
-        return standby_answer(await self._call(RegistrationStub(self._channel).StandBy(request, **_bounded())))
+        request = wire.StandByRequest(**named(agent), owner_hub_id=owner or "", epoch=epoch, trusted_authorities=trusted)
+        return standby_answer(await self._call(self._stub.StandBy, request))
 
     @tracing.client_span("leave")
     async def leave(self, agent: AgentIdentity) -> bool:
-        request = wire.LeaveRequest(**named(agent))
-        return (await self._call(RegistrationStub(self._channel).Leave(request, **_bounded()))).left
+        return (await self._call(self._stub.Leave, wire.LeaveRequest(**named(agent)))).left
 
     @tracing.client_span("get hub")
     async def acceptance(self, cluster: ClusterName) -> HubAcceptance:
         del cluster  # the certificate names it
-        request = wire.GetHubRequest(with_acceptance=True)
-        answer = await self._call(RegistrationStub(self._channel).GetHub(request, **_bounded()))
+        answer = await self._call(self._stub.GetHub, wire.GetHubRequest(with_acceptance=True))
         return _ACCEPTANCES.get(answer.acceptance, HubAcceptance.UNKNOWN)
 
     @tracing.client_span("withdraw")
     async def withdraw(self, agent: AgentIdentity) -> bool:
-        request = wire.LeaveRequest(**named(agent))
-        return not (await self._call(RegistrationStub(self._channel).Leave(request, **_bounded()))).cluster_stays
+        return not (await self._call(self._stub.Leave, wire.LeaveRequest(**named(agent)))).cluster_stays
 
     async def close(self) -> None:
         if self._opened is not None:
@@ -207,56 +196,58 @@ class GrpcHubClient(HubClient):
                 private_key=self._identity.key,
                 certificate_chain=self._identity.certificate,
             )
+            millisecond = timedelta(milliseconds=1)
+            keepalive = (
+                ("grpc.keepalive_time_ms", self._detection.keepalive // millisecond),
+                ("grpc.keepalive_timeout_ms", self._detection.keepalive_timeout // millisecond),
+            )
             first, options = self._dialled
-            self._opened = aio.secure_channel(first, credentials, options=(*_OPTIONS, *_keepalive(self._detection), *options))
+            self._opened = aio.secure_channel(first, credentials, options=(*_OPTIONS, *keepalive, *options))
         return self._opened
+
+    @property
+    def _stub(self) -> "RegistrationAsyncStub":
+        return RegistrationStub(self._channel)
 
     @tracing.client_span("open session")
     async def _opened_session(self, greeting: SessionHello) -> GrpcSession:
-        """Open a session. A refusal that our own Hello interrupted is repeated (three attempts), because its reason matters."""
-        attempts = 3
+        """Open a session. A refusal that our own Hello interrupted is repeated, because its reason matters."""
         self._dialled = await self._turns.dialled(self._address)
+        attempts = SESSION_ATTEMPTS
         while True:
             stream = SessionStub(self._channel).Connect(metadata=carried())
             session = GrpcSession(stream, self._clock, patience(timedelta(), self._detection.silence))
             try:
-                await self._welcome(session, greeting)
-            except StreamBrokenError:
+                async with asyncio.timeout(WELCOME_TIMEOUT.total_seconds()):
+                    await session.start(greeting)
+            except BaseException as error:
                 await session.stop()
                 attempts -= 1
+                if isinstance(error, TimeoutError):
+                    self._turns.silent(self._address.target)
+                    raise HubLostError("the hub did not welcome the session in time", SessionEnd.SILENT) from error
+                if not isinstance(error, StreamBrokenError):
+                    if isinstance(error, HubLostError) and error.loss is SessionEnd.UNREACHABLE:
+                        raise HubLostError(await self._explained(error.message), SessionEnd.UNREACHABLE) from error
+                    raise
                 if not attempts:
                     raise
-            except BaseException:
-                await session.stop()
-                raise
             else:
                 return session
 
-    async def _welcome(self, session: GrpcSession, greeting: SessionHello) -> None:
+    async def _call(self, method: "aio.UnaryUnaryMultiCallable[Request, Answer]", request: Request) -> Answer:
         try:
-            async with asyncio.timeout(_seconds(WELCOME_TIMEOUT)):
-                await session.start(greeting)
-        except TimeoutError as error:
-            self._turns.silent(self._address.target)
-            raise HubLostError("the hub did not welcome the session in time", SessionEnd.SILENT) from error
-        except HubLostError as error:
-            if error.loss is not SessionEnd.UNREACHABLE or isinstance(error, StreamBrokenError):
-                raise
-            raise HubLostError(await self._explained(error.message), SessionEnd.UNREACHABLE) from error
-
-    async def _call(self, call: Awaitable[T]) -> T:
-        try:
-            return await call
+            return await method(request, timeout=CALL_TIMEOUT.total_seconds(), metadata=carried())
         except aio.AioRpcError as error:
-            translated = to_error(error)
-            if error.code() is grpc.StatusCode.UNAVAILABLE:
-                explained = await self._explained(translated.message)
-                raise UnavailableError(explained, retry_after=translated.retry_after) from error
-            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                raise MethodNotAllowedError(
-                    f"the hub is of a release that does not know this call: {translated.message}"
-                ) from error
-            raise translated from error
+            raise await self._translated(error) from error
+
+    async def _translated(self, error: aio.AioRpcError) -> MusterError:
+        translated = to_error(error)
+        if error.code() is grpc.StatusCode.UNAVAILABLE:
+            return UnavailableError(await self._explained(translated.message), retry_after=translated.retry_after)
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return MethodNotAllowedError(f"the hub is of a release that does not know this call: {translated.message}")
+        return translated
 
     async def _explained(self, message: str) -> str:
         """Return the message of gRPC, or the actual cause if `diagnose` finds one."""
@@ -269,6 +260,43 @@ class GrpcHubClient(HubClient):
         return found or message
 
 
+class RecoveringHubClient(GrpcHubClient):
+    """For the holder of a recovery certificate: a hub refuses all calls but Recover, which submits a request and follows it."""
+
+    _request: wire.RecoverRequest | None = None
+
+    async def submit_request(
+        self, agent: AgentIdentity, request: bytes, *, duration: timedelta | None, addon: tuple[AddOnName, str] | None = None
+    ) -> str:
+        del addon
+        self._request = wire.RecoverRequest(**named(agent), request=request)
+        if duration is not None:
+            self._request.requested_duration.FromTimedelta(duration)
+        async with aclosing(self._recover(self._request)) as answers:
+            async for answer in answers:
+                return answer.name
+        raise UnavailableError("the hub did not say under which name it keeps the certificate signing request")
+
+    async def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
+        """Raises NotFoundError for a request that this client has not submitted; the caller then submits it again."""
+        if self._request is None:
+            raise NotFoundError(f'the certificate signing request "{name}" was submitted with another credential')
+        async with aclosing(self._recover(self._request)) as answers:
+            async for answer in answers:
+                if (state := request_state(answer)) is not None:
+                    yield state
+
+    async def _recover(self, request: wire.RecoverRequest) -> AsyncGenerator[wire.FollowRequestResponse, None]:
+        call = self._stub.Recover(request, metadata=carried())
+        try:
+            async for answer in call:
+                yield answer
+        except aio.AioRpcError as error:
+            raise await self._translated(error) from error
+        finally:
+            call.cancel()
+
+
 class _Named(TypedDict):
     cluster_name: str
     agent_id: str
@@ -279,24 +307,7 @@ def named(agent: AgentIdentity) -> _Named:
     return {"cluster_name": agent.cluster, "agent_id": agent.agent, "cluster_uid": agent.cluster_uid}
 
 
-def _keepalive(detection: Detection) -> tuple[tuple[str, int], ...]:
-    milliseconds = timedelta(milliseconds=1)
-    return (
-        ("grpc.keepalive_time_ms", detection.keepalive // milliseconds),
-        ("grpc.keepalive_timeout_ms", detection.keepalive_timeout // milliseconds),
-    )
-
-
-def _bounded() -> _Bounded:
-    """Timeout and metadata of every unary call."""
-    return {"timeout": _seconds(CALL_TIMEOUT), "metadata": carried()}
-
-
 def carried() -> aio.Metadata | None:
     """The trace context for the hub as gRPC metadata; None without one."""
     sent = tracing.carried()
     return aio.Metadata(*sent) if sent else None
-
-
-def _seconds(duration: timedelta) -> float:
-    return duration.total_seconds()

@@ -1,10 +1,10 @@
 """The session stream: one reader, serialised writes, acknowledgements matched to beats and reports."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import UTC, timedelta
+from typing import Any, TypeVar
 
 from grpc import aio
 
@@ -24,6 +24,7 @@ from spoke.transports import OpenSession
 from spoke.transports.grpc.errors import to_loss
 from spoke.transports.grpc.messages import conditions_of, desired_of, drain_of, event_of, hubs_of, report_of, verdict_of
 
+T = TypeVar("T")
 Stream = aio.StreamStreamCall[wire.AgentMessage, wire.HubMessage]
 
 PROTOCOL = "v1"
@@ -39,13 +40,13 @@ class GrpcSession(OpenSession):
     def __init__(self, stream: Stream, clock: Clock, patience: timedelta = PATIENCE) -> None:
         """`patience` bounds how long a beat may stay unacknowledged when beats are frequent."""
         super().__init__()
+        self._interval = DEFAULT_INTERVAL
+        self._offset = timedelta()
         self._stream = stream
         self._patience = patience
         self._clock = clock
-        self._interval = DEFAULT_INTERVAL
-        self._offset = timedelta()
-        self._writing = asyncio.Lock()
-        self._writes: set[asyncio.Task[None]] = set()
+        self._outbox: asyncio.Queue[wire.AgentMessage | None] = asyncio.Queue()
+        """Messages to send; None: no further ones."""
         self._beats = 0
         self._reports = 0
         self._unacknowledged: dict[int, asyncio.Future[None]] = {}
@@ -54,7 +55,7 @@ class GrpcSession(OpenSession):
         self._drains: asyncio.Queue[Drain] = asyncio.Queue()
         self._bundles: asyncio.Queue[bytes] = asyncio.Queue()
         self._leaving = False
-        self._reader: asyncio.Task[None] | None = None
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
 
     @property
     def beat_interval(self) -> timedelta:
@@ -88,54 +89,52 @@ class GrpcSession(OpenSession):
             raise await self._ending()
         if first.WhichOneof("message") != "welcome":
             raise HubLostError("the hub did not begin with a welcome: is this a hub of this project?")
-        self._welcomed(first.welcome)
-        self._reader = asyncio.create_task(self._read(), name="session reader")
+        if first.welcome.HasField("hub_time"):
+            self._offset = first.welcome.hub_time.ToDatetime(UTC) - self._clock.now()
+        self._set_interval(first.welcome.beat_interval.ToTimedelta())
+        self._tasks = (
+            asyncio.create_task(self._read(), name="session reader"),
+            asyncio.create_task(self._send(), name="session writer"),
+        )
 
     async def stop(self) -> None:
         """End the stream; all pending calls fail with HubLostError."""
         self.finish(HubLostError("the session was closed"))
         self._stream.cancel()
-        if self._writes:
-            await asyncio.wait(self._writes)
-        if self._reader is not None:
-            self._reader.cancel()
+        for task in self._tasks:
+            task.cancel()
             with suppress(asyncio.CancelledError):
-                await self._reader
+                await task
 
     async def beat(self, *, available: bool | None) -> None:
-        self._check()
         self._beats += 1
-        sequence = self._beats
-        acknowledged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._unacknowledged[sequence] = acknowledged
-        try:
-            await self._write(wire.AgentMessage(beat=wire.Beat(sequence=sequence, verdict=verdict_of(available))))
-            await acknowledged
-        finally:
-            self._unacknowledged.pop(sequence, None)
+        self._write(wire.AgentMessage(beat=wire.Beat(sequence=self._beats, verdict=verdict_of(available))))
+        await _answered(self._unacknowledged, self._beats)
 
     @tracing.client_span("report status")
     async def report(self, report: ClusterReport) -> int:
-        sequence = self._next_report()
-        message = wire.AgentMessage(status=report_of(report, sequence))
-        message.status.agent_time.FromDatetime(self._clock.now())
-        message.status.traceparent = _traceparent()
-        return await self._ask(sequence, message)
+        self._reports += 1
+        status = report_of(report, self._reports)
+        status.agent_time.FromDatetime(self._clock.now())
+        status.traceparent = _traceparent()
+        self._write(wire.AgentMessage(status=status))
+        return await _answered(self._unanswered, self._reports)
 
     @tracing.client_span("report addon")
     async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
-        sequence = self._next_report()
-        told = wire.AddOnReport(
-            sequence=sequence,
+        self._reports += 1
+        report = wire.AddOnReport(
+            sequence=self._reports,
             addon_name=addon,
             conditions=conditions_of(conditions),
             kube_client_driver=driver,
             traceparent=_traceparent(),
         )
-        return await self._ask(sequence, wire.AgentMessage(addon=told))
+        self._write(wire.AgentMessage(addon=report))
+        return await _answered(self._unanswered, self._reports)
 
     async def tell(self, news: AgentEvent) -> None:
-        await self._write(wire.AgentMessage(event=event_of(news)))
+        self._write(wire.AgentMessage(event=event_of(news)))
 
     def _present(self) -> Desired | None:
         return self._desired
@@ -147,72 +146,60 @@ class GrpcSession(OpenSession):
         return await self._bundles.get()
 
     async def trust_installed(self, trusted: Sequence[str]) -> None:
-        await self._write(wire.AgentMessage(trust_installed=wire.TrustInstalled(trusted_authorities=trusted)))
+        self._write(wire.AgentMessage(trust_installed=wire.TrustInstalled(trusted_authorities=trusted)))
 
     async def report_hub_list(self, hubs: Sequence[ListedHub]) -> None:
-        await self._write(wire.AgentMessage(hubs=hubs_of(hubs)))
+        self._write(wire.AgentMessage(hubs=hubs_of(hubs)))
 
     async def farewell(self, hub_id: HubId, epoch: int) -> None:
-        """After `done_writing` the hub ends the stream; cancelling at once could discard the farewell."""
-        with suppress(HubLostError, aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
+        """The hub ends the stream after the last message; cancelling at once could discard the farewell."""
+        with suppress(HubLostError, TimeoutError):
+            self._write(wire.AgentMessage(farewell=wire.Farewell(hub_id=hub_id, epoch=epoch)))
+            self._outbox.put_nowait(None)
             async with asyncio.timeout(LAST_WORDS.total_seconds()):
-                await self._write(wire.AgentMessage(farewell=wire.Farewell(hub_id=hub_id, epoch=epoch)))
-                await self._stream.done_writing()
                 await self.ended()
         await self.stop()
-
-    def _welcomed(self, welcome: wire.Welcome) -> None:
-        if welcome.HasField("hub_time"):
-            hub_time: datetime = welcome.hub_time.ToDatetime(UTC)
-            self._offset = hub_time - self._clock.now()
-        if welcome.HasField("beat_interval"):
-            self._set_interval(welcome.beat_interval.ToTimedelta())
 
     def _set_interval(self, interval: timedelta) -> None:
         if interval > timedelta():
             self._interval = interval
 
-    def _next_report(self) -> int:
+    def _write(self, message: wire.AgentMessage) -> None:
+        """Queue a message. Raises HubLostError when the session has ended."""
         self._check()
-        self._reports += 1
-        return self._reports
+        self._outbox.put_nowait(message)
 
-    async def _ask(self, sequence: int, message: wire.AgentMessage) -> int:
-        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._unanswered[sequence] = answer
+    async def _send(self) -> None:
+        """Write the queued messages, one at a time. No caller waits for a write: gRPC cancels the whole call with a write."""
         try:
-            await self._write(message)
-            return await answer
-        finally:
-            self._unanswered.pop(sequence, None)
-
-    async def _write(self, message: wire.AgentMessage) -> None:
-        """Finish the write even if the caller is cancelled: grpc cancels the whole call with a cancelled write."""
-        writing = asyncio.create_task(self._written(message), name="session write")
-        self._writes.add(writing)
-        writing.add_done_callback(self._wrote)
-        await asyncio.shield(writing)
-
-    def _wrote(self, writing: asyncio.Task[None]) -> None:
-        self._writes.discard(writing)
-        if not writing.cancelled():
-            writing.exception()  # the caller may be gone; `_end` holds the reason
-
-    async def _written(self, message: wire.AgentMessage) -> None:
-        async with self._writing:
-            self._check()
-            try:
+            while (message := await self._outbox.get()) is not None:
                 await self._stream.write(message)
-            except (aio.AioRpcError, asyncio.InvalidStateError):
-                lost = await self._ending()
-                self.finish(lost)
-                raise lost from None
+            await self._stream.done_writing()
+        except (aio.AioRpcError, asyncio.InvalidStateError):
+            self.finish(await self._ending())
 
     async def _read(self) -> None:
+        """Handle the hub's messages until the end of the stream. Kinds that this version does not know are ignored."""
         lost = HubLostError("the session was closed")
         try:
             while isinstance(message := await self._stream.read(), wire.HubMessage):
-                self._take(message)
+                match message.WhichOneof("message"):
+                    case "beat_ack":
+                        self._set_interval(message.beat_ack.next_interval.ToTimedelta())
+                        for sequence, waiting in self._unacknowledged.items():
+                            if sequence <= message.beat_ack.sequence and not waiting.done():
+                                waiting.set_result(None)
+                    case "report_ack":
+                        self._report_answered(message.report_ack)
+                    case "desired":
+                        self._desired = desired_of(message.desired)
+                        self._news.set()
+                    case "drain":
+                        drain = drain_of(message.drain)
+                        self._leaving = self._leaving or drain.target is None
+                        self._drains.put_nowait(drain)
+                    case "trust_bundle":
+                        self._bundles.put_nowait(message.trust_bundle.certificates)
             lost = await self._ending()
         except aio.AioRpcError as error:
             lost = to_loss(error)
@@ -231,34 +218,11 @@ class GrpcSession(OpenSession):
 
     def finish(self, lost: HubLostError) -> None:
         super().finish(lost)
-        for waiting in (self._unacknowledged, self._unanswered):
-            _fail(waiting.values(), self._end.result().fresh_copy())
-
-    def _take(self, message: wire.HubMessage) -> None:
-        """Handle one message of the hub. Kinds that this version does not know are ignored."""
-        match message.WhichOneof("message"):
-            case "beat_ack":
-                self._beat_acknowledged(message.beat_ack)
-            case "report_ack":
-                self._report_answered(message.report_ack)
-            case "desired":
-                self._desired = desired_of(message.desired)
-                self._news.set()
-            case "drain":
-                drain = drain_of(message.drain)
-                self._leaving = self._leaving or drain.target is None
-                self._drains.put_nowait(drain)
-            case "trust_bundle":
-                self._bundles.put_nowait(message.trust_bundle.certificates)
-            case _:
-                pass
-
-    def _beat_acknowledged(self, ack: wire.BeatAck) -> None:
-        if ack.HasField("next_interval"):
-            self._set_interval(ack.next_interval.ToTimedelta())
-        for sequence, waiting in self._unacknowledged.items():
-            if sequence <= ack.sequence and not waiting.done():
-                waiting.set_result(None)
+        waits: tuple[asyncio.Future[Any], ...] = (*self._unacknowledged.values(), *self._unanswered.values())
+        for waiting in waits:
+            if not waiting.done():
+                waiting.set_exception(self._end.result().fresh_copy())
+                waiting.exception()  # marks the error as retrieved, for a caller that is cancelled meanwhile
 
     def _report_answered(self, ack: wire.ReportAck) -> None:
         waiting = self._unanswered.get(ack.sequence)
@@ -270,14 +234,17 @@ class GrpcSession(OpenSession):
             waiting.set_result(ack.revision)
 
 
+async def _answered(waiting: dict[int, asyncio.Future[T]], sequence: int) -> T:
+    """Wait for the acknowledgement of the message with this number."""
+    answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    waiting[sequence] = answer
+    try:
+        return await answer
+    finally:
+        del waiting[sequence]
+
+
 def _traceparent() -> str:
     """The trace context for the hub; empty without one."""
     context = tracing.current()
     return context.traceparent if context is not None else ""
-
-
-def _fail(waiting: Iterable[asyncio.Future[Any]], error: HubLostError) -> None:
-    for future in waiting:
-        if not future.done():
-            future.set_exception(error)
-            future.exception()  # marks the error as retrieved: a caller that failed while writing never awaits this future

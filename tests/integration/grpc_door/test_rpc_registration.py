@@ -38,8 +38,7 @@ from machinery.wire.registration.v1 import registration_pb2 as wire
 from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.next_step import SessionEnd
 from spoke.ports.hub import ClientIdentity, HubAddress, HubLostError, SessionHello
-from spoke.transports.grpc.client import GrpcHubClient
-from spoke.transports.grpc.recovery import RecoveringHubClient
+from spoke.transports.grpc.client import GrpcHubClient, RecoveringHubClient
 from tests.fakes.rpc_stage import (
     ADMIN,
     ISSUED,

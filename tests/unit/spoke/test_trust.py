@@ -35,7 +35,7 @@ from spoke.domain.names import AgentIdentity, choose_names
 from spoke.domain.schedule import rotate_at
 from spoke.ports.cluster import SecretSnapshot
 from spoke.ports.hub import ClientIdentity, CSRState, HubAddress, HubInfo, HubLostError
-from spoke.registration.csr_flow import Enrolment, WantedCertificate
+from spoke.registration.csr_flow import CSRFlow, WantedCertificate
 from tests.checks import check_refusal_of, check_refusals, present
 from tests.fakes.credentials import DyingSecrets, KilledError, MemoryDirectory, MemorySecrets
 from tests.fakes.hub import HUB_ID as HUB, MemoryHub, MemoryHubClient
@@ -479,10 +479,10 @@ class UselessClient(MemoryHubClient):
             yield replace(state, certificate=state.certificate and b"no certificate")
 
 
-def enrolment() -> Enrolment:
+def csr_flow() -> CSRFlow:
     secrets = MemorySecrets()
     wanted = WantedCertificate(AgentIdentity(NAMES, "uid"), NAMES.subject, ensure_cluster=True)
-    return Enrolment(wanted, pending=Slot(secrets, "pending"), target=Slot(secrets, "target"), extra={})
+    return CSRFlow(wanted, pending=Slot(secrets, "pending"), target=Slot(secrets, "target"), extra={})
 
 
 def client_of(hub: MemoryHub) -> UselessClient:
@@ -492,7 +492,7 @@ def client_of(hub: MemoryHub) -> UselessClient:
 
 async def test_a_signer_that_issues_nothing_of_use_is_asked_for_two_certificates_and_one_more_each_time_again() -> None:
     hub = MemoryHub(ManualClock())
-    client, wanted = client_of(hub), enrolment()
+    client, wanted = client_of(hub), csr_flow()
     for asked in (2, 3):
         await check_refusal_of(UnavailableError, wanted.run(client), match="of no use")
         assert hub.calls.count("submit_request") == asked
@@ -502,7 +502,7 @@ async def test_refused_name_is_reported_with_the_option_that_gives_another() -> 
     hub = MemoryHub(ManualClock())
     hub.barred = ForbiddenError("the bootstrap credential is for cluster edge1")
     with pytest.raises(ForbiddenError, match='is for cluster edge1; this agent joins as "berlin": --cluster-name NAME'):
-        await enrolment().run(client_of(hub))
+        await csr_flow().run(client_of(hub))
 
 
 async def test_a_certificate_that_cannot_be_read_costs_a_new_key_and_no_crash(stage: Stage) -> None:
