@@ -10,15 +10,14 @@ from machinery.client.rest import KubeClient, RestResource
 from machinery.runtime.clock import SystemClock
 from spoke.agent.leader_election import OwnLock, candidate_of
 from spoke.app import bootstraps_of, client_of, dialer, lease_of, reach_of
-from spoke.cli.doctor import Doctor, Patient
+from spoke.cli.doctor import Doctor
 from spoke.cli.findings import DoctorStep
-from spoke.cli.leave import Leave, LeaveContext
+from spoke.cli.leave import Leave
 from spoke.cli.network import SystemNetwork, probes_of
 from spoke.cli.status import StatusSource
 from spoke.cluster import CLAIMS, PROPERTIES, KubeCluster
 from spoke.credentials.directory import AtomicDirectory
 from spoke.credentials.kubernetes_secrets import KubeRemains, KubeSecrets
-from spoke.credentials.slot import OWNER_SECRET
 from spoke.settings import SpokeSettings
 from spoke.settings.fields import gates_of
 
@@ -41,20 +40,18 @@ async def examine(settings: SpokeSettings) -> AsyncIterator[Steps]:
                 return [*await missing_permissions(management, own), *await missing_permissions(spoke, managed)]
 
         yield Doctor(
-            Patient(
-                bootstrap=bootstraps_of(settings, secrets),
-                management=KubeCluster(management),
-                secrets=secrets,
-                dial=dialer(clock),
-                clock=clock,
-                network=SystemNetwork(),
-                names=(settings.cluster_name, settings.agent_id),
-                reach=reach_of(settings),
-                probes=probes_of(settings),
-                lock=OwnLock(lease_of(settings, management, clock)) if settings.leader_elect else None,
-                namespace=settings.component_namespace,
-                missing=missing,
-            )
+            bootstrap=bootstraps_of(settings, secrets),
+            management=KubeCluster(management),
+            secrets=secrets,
+            dial=dialer(clock),
+            clock=clock,
+            network=SystemNetwork(),
+            names=(settings.cluster_name, settings.agent_id),
+            reach=reach_of(settings),
+            probes=probes_of(settings),
+            lock=OwnLock(lease_of(settings, management, clock)) if settings.leader_elect else None,
+            namespace=settings.component_namespace,
+            missing=missing,
         ).steps
 
 
@@ -76,15 +73,8 @@ async def tell(settings: SpokeSettings) -> AsyncIterator[StatusSource]:
 
 
 def remains_of(settings: SpokeSettings, management: KubeClient, spoke: KubeClient) -> KubeRemains:
-    lease = settings.lease_name
-    return KubeRemains(
-        management,
-        spoke,
-        settings.component_namespace,
-        owner=OWNER_SECRET,
-        lease=lease,
-        addon_namespaces=settings.addon_namespaces,
-    )
+    home, lease, namespaces = settings.component_namespace, settings.lease_name, settings.addon_namespaces
+    return KubeRemains(management, spoke, home, lease=lease, addon_namespaces=namespaces)
 
 
 @asynccontextmanager
@@ -96,22 +86,20 @@ async def depart(settings: SpokeSettings, *, force: bool, rejoin: bool, within: 
         spoke = await client_of(settings.spoke_kubeconfig, stack) if settings.spoke_kubeconfig else management
         secrets = KubeSecrets(management, settings.component_namespace)
         yield Leave(
-            LeaveContext(
-                secrets=secrets,
-                remains=remains_of(settings, management, spoke),
-                cluster=KubeCluster(spoke),
-                bootstraps=bootstraps_of(settings, secrets),
-                dial=dialer(clock),
-                clock=clock,
-                lock=OwnLock(lease_of(settings, management, clock)) if settings.leader_elect else None,
-                candidate=candidate_of({}),
-                directory=AtomicDirectory(settings.hub_kubeconfig_dir) if settings.hub_kubeconfig_dir else None,
-                reach=reach_of(settings),
-                cluster_name=settings.cluster_name,
-                force=force,
-                rejoin=rejoin,
-                within=within,
-            )
+            secrets=secrets,
+            remains=remains_of(settings, management, spoke),
+            cluster=KubeCluster(spoke),
+            bootstraps=bootstraps_of(settings, secrets),
+            dial=dialer(clock),
+            clock=clock,
+            lock=OwnLock(lease_of(settings, management, clock)) if settings.leader_elect else None,
+            candidate=candidate_of({}),
+            directory=AtomicDirectory(settings.hub_kubeconfig_dir) if settings.hub_kubeconfig_dir else None,
+            reach=reach_of(settings),
+            cluster_name=settings.cluster_name,
+            force=force,
+            rejoin=rejoin,
+            within=within,
         ).steps
 
 
@@ -177,14 +165,9 @@ async def missing_permissions(client: KubeClient, needed: Iterable[Permission]) 
 
 async def _is_allowed(client: KubeClient, asked: Permission, verb: str) -> bool:
     resource, _, subresource = asked.resource.partition("/")
-    attributes = {
-        "verb": verb,
-        "group": asked.group,
-        "resource": resource,
-        "subresource": subresource,
-        "namespace": asked.namespace,
-        "name": asked.name,
-    }
+    attributes = {"verb": verb, "group": asked.group, "resource": resource, "namespace": asked.namespace, "name": asked.name}
+    if subresource:
+        attributes["subresource"] = subresource
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",

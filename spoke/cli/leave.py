@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 
 from machinery.election import Candidate, Lock
 from machinery.errors import (
@@ -28,7 +27,7 @@ from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import Clock
 from spoke.agent.unregistration import LeftMark, fingerprints, forget_departure, mark_in
 from spoke.bootstraps import Bootstraps
-from spoke.cli.findings import DoctorStep
+from spoke.cli.findings import DoctorStep, failed, passed
 from spoke.credentials.kubeconfigs import HOWEVER, HubConnection, stored_connection, stored_texts
 from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, credential_of, hub_slot
 from spoke.domain.credential import AGENT_NAME, CLUSTER_NAME, LEFT, PENDING_REQUEST, REQUEST_NAME
@@ -42,9 +41,36 @@ HELD = timedelta(seconds=15)
 """The Lease is not renewed: the mark keeps every process of the agent away, and the Lease is deleted at the end."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeaveContext:
-    """The dependencies and options of a Leave."""
+@dataclass(slots=True)
+class _Hub:
+    """A hub that has issued a credential. `notified`: Leave succeeded there, or the hub does not know the cluster."""
+
+    hub_id: HubId
+    credential: Contents = field(repr=False)
+    connection: HubConnection
+    notified: bool = False
+    final: bool = False
+    """Another call would have the same result."""
+
+    def without_request(self, _present: Contents) -> Contents:
+        """The content of its slot without a pending request."""
+        return self.credential
+
+
+@dataclass(slots=True)
+class _Registration:
+    """A hub that has not issued a credential yet. `request` names the certificate signing request, if one was recorded."""
+
+    cluster: str
+    agent: str
+    request: str
+    owed: bool = True
+    """Whether another call may withdraw the registration."""
+
+
+@dataclass(slots=True)
+class Leave:
+    """One run of leave or rejoin. `steps` yields the completed steps in order."""
 
     secrets: Secrets
     remains: Remains
@@ -63,62 +89,30 @@ class LeaveContext:
     """Register again instead of leaving: hubs and add-ons stay as they are."""
     within: timedelta = timedelta(seconds=30)
     """Time for the agent to stop, and for each hub to answer."""
-
-
-@dataclass(slots=True)
-class _Hub:
-    """A hub that has issued a credential. `told`: Leave succeeded there, or the hub does not know the cluster."""
-
-    hub_id: HubId
-    credential: Contents = field(repr=False)
-    connection: HubConnection
-    told: bool = False
-    final: bool = False
-    """Another call would have the same result."""
-
-
-@dataclass(slots=True)
-class _Registration:
-    """A hub that has not issued a credential yet. `request` names the certificate signing request, if one was recorded."""
-
-    cluster: str
-    agent: str
-    request: str
-    owed: bool = True
-    """Whether another call may withdraw the registration."""
-
-
-class Leave:
-    """One run of leave or rejoin. `steps` yields the completed steps in order."""
-
-    def __init__(self, ground: LeaveContext) -> None:
-        self._ground = ground
-        self._owner = Slot(ground.secrets, OWNER_SECRET)
-        self._hubs: dict[HubId, _Hub] = {}
-        self._registrations: dict[str, _Registration] = {}
-        """By slot name: hubs where the agent has only registered."""
-        self._agent = ""
-        self._cluster = ground.cluster_name
+    _hubs: dict[HubId, _Hub] = field(default_factory=dict, init=False)
+    _registrations: dict[str, _Registration] = field(default_factory=dict, init=False)
+    """By slot name: hubs where the agent has only registered."""
+    _agent: str = field(default="", init=False)
 
     async def steps(self) -> AsyncGenerator[DoctorStep, None]:
         """Raises MusterError when this cluster's API server fails."""
         await self._gather()
         yield await self._marked()
-        if self._ground.lock is not None:
-            yield (stopped := await self._stopped(self._ground.lock))
-            if not stopped.ok and not self._ground.force:
+        if self.lock is not None:
+            yield (stopped := await self._stopped(self.lock))
+            if not stopped.ok and not self.force:
                 return
-        if self._ground.rejoin:
+        if self.rejoin:
             yield await self._credentials()
-            await forget_departure(self._ground.secrets)
-            elected = self._ground.lock is not None
+            await forget_departure(self.secrets)
+            elected = self.lock is not None
             said = (
                 "a running agent registers anew now" if elected else "restart the agent, which has no Lease: it registers anew"
             )
-            yield DoctorStep("agent", ok=True, said=said)
+            yield passed("agent", said)
             return
         for hub in self._hubs.values():
-            yield await self._told(hub)
+            yield await self._notify(hub)
         for slot, registration in self._registrations.items():
             yield await self._withdrawn(slot, registration)
         yield await self._addons()
@@ -126,148 +120,138 @@ class Leave:
 
     async def _gather(self) -> None:
         """Collect all credentials with their hubs, the owner's first."""
-        ground = self._ground
-        slots = [self._owner, *(Slot(ground.secrets, each) for each in await ground.remains.slots())]
-        for slot in slots:
-            contents = await slot.read()
+        for name in (OWNER_SECRET, *await self.remains.slots()):
+            contents = (await self.secrets.read(name)).contents
             cluster, agent = stored_texts(contents)
-            self._cluster, self._agent = self._cluster or cluster, self._agent or agent
+            self.cluster_name, self._agent = self.cluster_name or cluster, self._agent or agent
             credential = credential_of({key: value for key, value in contents.items() if key != LEFT})
             try:
-                connection = stored_connection(credential, ground.reach)
+                connection = stored_connection(credential, self.reach)
             except InvalidError:  # only a pending request, or nothing usable
                 if PENDING_REQUEST in contents:
                     request = contents.get(REQUEST_NAME, b"").decode(errors="replace")
-                    self._registrations[slot.name] = _Registration(cluster, agent, request)
+                    self._registrations[name] = _Registration(cluster, agent, request)
                 continue
             self._hubs.setdefault(connection.hub_id, _Hub(connection.hub_id, credential, connection))
 
     async def _withdrawn(self, slot: str, registration: _Registration) -> DoctorStep:
         """Withdraw cluster and request at a hub that has issued no credential, with the bootstrap credential for it."""
-        listed = {hub_slot(self._ground.secrets, each.hub_id).name: each for each in self._ground.bootstraps.look().hubs}
+        listed = {hub_slot(self.secrets, each.hub_id).name: each for each in self.bootstraps.look().hubs}
         known = listed.get(slot)
         csr = f", and kubectl delete csr {registration.request}" if registration.request else ""
         if known is None:
             said = "the agent has registered there, and its bootstrap kubeconfig is not on the list any more"
-            return DoctorStep(f"hub of {slot}", ok=False, said=self._kept(said), advice=f"{self._at_that_hub}{csr}")
+            return failed(f"hub of {slot}", self._kept(said), f"{self._at_that_hub}{csr}")
         name = f"hub {known.connection.address.target}"
-        client = self._ground.dial(known.connection.address, known.connection.identity)
+        client = self.dial(known.connection.address, known.connection.identity)
         try:
-            uid = await self._ground.cluster.uid()
+            uid = await self.cluster.uid()
             cluster, agent = ClusterName(registration.cluster), AgentId(registration.agent)
-            gone = await _in_time(client.withdraw(AgentIdentity(AgentNames(cluster, agent), uid)), self._ground.within)
+            gone = await _in_time(client.withdraw(AgentIdentity(AgentNames(cluster, agent), uid)), self.within)
         except (MethodNotAllowedError, ForbiddenError) as error:
             registration.owed = False
             said = f"the cluster and its request stay, as the hub does not let the agent withdraw them: {error.message}"
-            return DoctorStep(name, ok=False, said=said, advice=f"{self._at_that_hub}{csr}")
+            return failed(name, said, f"{self._at_that_hub}{csr}")
         except MusterError as error:
-            return DoctorStep(name, ok=False, said=self._kept(f"not told: {error.message}"), advice=f"{self._at_that_hub}{csr}")
+            return failed(name, self._kept(f"not told: {error.message}"), f"{self._at_that_hub}{csr}")
         finally:
             await client.close()
         registration.owed = False
         if not gone:
             said = "the request is withdrawn; the cluster stays, since an operator has decided about it"
-            return DoctorStep(name, ok=False, said=said, advice=self._at_that_hub)
-        return DoctorStep(name, ok=True, said="the agent had only registered there: the cluster and its request are withdrawn")
+            return failed(name, said, self._at_that_hub)
+        return passed(name, "the agent had only registered there: the cluster and its request are withdrawn")
 
     def _kept(self, said: str) -> str:
-        return said if self._ground.force else f"{said}; the registration is kept, so that `spoke leave` can be called again"
+        return said if self.force else f"{said}; the registration is kept, so that `spoke leave` can be called again"
 
     @property
     def _at_that_hub(self) -> str:
-        return f"at that hub: hubctl delete cluster {self._cluster} (or kubectl delete managedcluster {self._cluster})"
+        return f"at that hub: hubctl delete cluster {self.cluster_name} (or kubectl delete managedcluster {self.cluster_name})"
 
     async def _marked(self) -> DoctorStep:
-        ground = self._ground
-        await ground.bootstraps.load()
-        known, before = fingerprints(ground.bootstraps), mark_in(await self._owner.read())
-        at = before.at if before is not None and before.at else format_time(ground.clock.now())
+        owner = Slot(self.secrets, OWNER_SECRET)
+        await self.bootstraps.load()
+        known, before = fingerprints(self.bootstraps), mark_in(await owner.read())
+        at = before.at if before is not None and before.at else format_time(self.clock.now())
         known |= before.known if before is not None else frozenset()
         mark = LeftMark(at, known)
-        await self._owner.change(lambda present: {**present, LEFT: mark.content()})
-        if ground.rejoin:
-            return DoctorStep(
-                "agent", ok=True, said=f'to stay away until its credentials are deleted, by secret "{OWNER_SECRET}"'
-            )
+        await owner.change(lambda present: {**present, LEFT: mark.content()})
+        if self.rejoin:
+            return passed("agent", f'to stay away until its credentials are deleted, by secret "{OWNER_SECRET}"')
         again = "it was before" if before is not None else "it stays away until there is a new bootstrap kubeconfig"
-        return DoctorStep("agent", ok=True, said=f'told to stay away, in secret "{OWNER_SECRET}": {again}')
+        return passed("agent", f'told to stay away, in secret "{OWNER_SECRET}": {again}')
 
     async def _stopped(self, lock: Lock) -> DoctorStep:
         """Take the Lease as soon as it has no holder: the session has ended by then, and no other can begin."""
         holder = ""
         try:
-            async with asyncio.timeout(self._ground.within.total_seconds()):
+            async with asyncio.timeout(self.within.total_seconds()):
                 while True:
                     record = await lock.read()
-                    if record is None or not record.holder or record.holder == self._ground.candidate.identity:
+                    if record is None or not record.holder or record.holder == self.candidate.identity:
                         try:
-                            await lock.take(record, self._ground.candidate, HELD)
+                            await lock.take(record, self.candidate, HELD)
                         except ConflictError:
                             continue
-                        return DoctorStep("session", ok=True, said="ended: no process of the agent works any more")
+                        return passed("session", "ended: no process of the agent works any more")
                     holder = record.holder
                     await asyncio.sleep(LOOK.total_seconds())
         except TimeoutError:
-            said = f"{holder} still holds the agent's Lease after {self._ground.within.total_seconds():g} s"
+            said = f"{holder} still holds the agent's Lease after {self.within.total_seconds():g} s"
             advice = "look at its log; where it is an older version, stop it; then call `spoke leave` again"
-            return DoctorStep("session", ok=False, said=said, advice=advice)
+            return failed("session", said, advice)
 
-    async def _told(self, hub: _Hub) -> DoctorStep:
+    async def _notify(self, hub: _Hub) -> DoctorStep:
         connection = hub.connection
         name = f"hub {connection.address.target}"
         operator = self._at_that_hub
-        client = self._ground.dial(connection.address, connection.identity)
+        client = self.dial(connection.address, connection.identity)
         try:
-            uid = await self._ground.cluster.uid()
-            cluster, agent = ClusterName(self._cluster), AgentId(self._agent)
-            known = await _in_time(client.leave(AgentIdentity(AgentNames(cluster, agent), uid)), self._ground.within)
+            uid = await self.cluster.uid()
+            cluster, agent = ClusterName(self.cluster_name), AgentId(self._agent)
+            known = await _in_time(client.leave(AgentIdentity(AgentNames(cluster, agent), uid)), self.within)
         except NotFoundError:
             known = False
         except MethodNotAllowedError as error:
             hub.final = True
-            return DoctorStep(name, ok=False, said=f"it cannot be told: {error.message}", advice=operator)
+            return failed(name, f"it cannot be told: {error.message}", operator)
         except MusterError as error:
-            retry = "" if self._ground.force else "; its credential is kept, so that `spoke leave` can be called again"
-            return DoctorStep(name, ok=False, said=f"not told: {error.message}{retry}", advice=operator)
+            retry = "" if self.force else "; its credential is kept, so that `spoke leave` can be called again"
+            return failed(name, f"not told: {error.message}{retry}", operator)
         finally:
             await client.close()
-        hub.told = True
-        return DoctorStep(
-            name, ok=True, said="it was told, and has let go of this cluster" if known else "it does not know this cluster"
-        )
+        hub.notified = True
+        return passed(name, "it was told, and has let go of this cluster" if known else "it does not know this cluster")
 
     async def _addons(self) -> DoctorStep:
-        if not self._cluster:
-            return DoctorStep("add-ons", ok=True, said="there is no name under which this cluster had any")
-        places = await self._ground.remains.addons(ClusterName(self._cluster))
+        if not self.cluster_name:
+            return passed("add-ons", "there is no name under which this cluster had any")
+        places = await self.remains.addons(ClusterName(self.cluster_name))
         for place in places:
-            await self._ground.remains.remove(place)
+            await self.remains.remove(place)
         names = ", ".join(f"{place.namespace}/{place.name}" for place in places)
-        return DoctorStep("add-ons", ok=True, said=f"deleted {names}" if names else "they have no credentials here")
+        return passed("add-ons", f"deleted {names}" if names else "they have no credentials here")
 
     async def _credentials(self) -> DoctorStep:
         """Delete slots, the mirror, the owner's secret except its mark, and the Lease."""
-        ground = self._ground
-        owed = [] if ground.force or ground.rejoin else [hub for hub in self._hubs.values() if not (hub.told or hub.final)]
-        keeps = {slot.name: hub for hub in owed for slot in (hub_slot(ground.secrets, hub.hub_id),)}
+        owed = [] if self.force or self.rejoin else [hub for hub in self._hubs.values() if not (hub.notified or hub.final)]
+        keeps = {slot.name: hub for hub in owed for slot in (hub_slot(self.secrets, hub.hub_id),)}
         for name, hub in keeps.items():
-            await Slot(ground.secrets, name).change(partial(_only, hub.credential))
-        forgets = ground.force or ground.rejoin
+            await Slot(self.secrets, name).change(hub.without_request)
+        forgets = self.force or self.rejoin
         owing = [name for name, each in self._registrations.items() if each.owed and not forgets and name not in keeps]
-        for name in await ground.remains.slots():
+        for name in await self.remains.slots():
             if name not in (*keeps, *owing):
-                await ground.secrets.delete(name)
-        if ground.directory is not None:
-            ground.directory.replace({})
-        stays = (LEFT, CLUSTER_NAME, AGENT_NAME) if ground.rejoin else (LEFT,)
-        await self._owner.change(lambda present: {key: present[key] for key in stays if key in present})
-        await ground.remains.forget_lease()
+                await self.secrets.delete(name)
+        if self.directory is not None:
+            self.directory.replace({})
+        stays = (LEFT, CLUSTER_NAME, AGENT_NAME) if self.rejoin else (LEFT,)
+        owner = Slot(self.secrets, OWNER_SECRET)
+        await owner.change(lambda present: {key: present[key] for key in stays if key in present})
+        await self.remains.forget_lease()
         kept = f", but {', '.join((*keeps, *owing))} for what is still to be told" if keeps or owing else ""
-        return DoctorStep("credentials", ok=True, said=f"deleted{kept}")
-
-
-def _only(credential: Contents, _present: Contents) -> Contents:
-    return credential
+        return passed("credentials", f"deleted{kept}")
 
 
 async def _in_time(work: Awaitable[bool], within: timedelta) -> bool:

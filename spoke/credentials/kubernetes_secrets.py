@@ -12,6 +12,7 @@ from machinery.client.reflector import ObjectKey, Reflector, mirrored
 from machinery.client.rest import KubeClient, Object, RestResource
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from machinery.identity import ClusterName
+from spoke.credentials.slot import OWNER_SECRET
 from spoke.domain.credential import AGENT_NAME, CLUSTER_NAME
 from spoke.ports.cluster import RefusedSecretError, Remains, SecretPlace, Secrets, SecretSnapshot
 
@@ -43,7 +44,10 @@ class KubeSecrets(Secrets):
     async def write(self, name: str, contents: Mapping[str, bytes], version: str | None) -> SecretSnapshot:
         encoded = {key: base64.b64encode(value).decode() for key, value in contents.items()}
         if version is None:
-            collection, new = SECRETS.path(namespace=self._namespace), self._new(name, encoded)
+            labels = {PART_OF: product.PART_OF, MANAGED_BY: AGENT}
+            metadata = {"name": name, "namespace": self._namespace, "labels": labels}
+            new = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": encoded}
+            collection = SECRETS.path(namespace=self._namespace)
             return _snapshot(await self._home.holding(lambda: self._client.create(collection, new)))
         try:
             present = self._owned(await self._client.get(self._path(name)))
@@ -53,10 +57,8 @@ class KubeSecrets(Secrets):
             raise ConflictError(f'secret "{name}" was deleted since it was read') from error
 
     async def delete(self, name: str) -> None:
-        try:
+        with suppress(NotFoundError):
             await self._client.delete(self._path(name))
-        except NotFoundError:
-            return
 
     async def named(self, prefix: str) -> Sequence[str]:
         query = {"labelSelector": f"{PART_OF}={product.PART_OF}"}
@@ -94,19 +96,6 @@ class KubeSecrets(Secrets):
 
     def _path(self, name: str) -> str:
         return SECRETS.path(name, namespace=self._namespace)
-
-    def _new(self, name: str, encoded: Mapping[str, str]) -> Object:
-        return {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {
-                "name": name,
-                "namespace": self._namespace,
-                "labels": {PART_OF: product.PART_OF, MANAGED_BY: AGENT},
-            },
-            "type": "Opaque",
-            "data": dict(encoded),
-        }
 
 
 class OwnedSecrets(KubeSecrets):
@@ -155,7 +144,6 @@ def _snapshot_or_empty(secret: Object) -> SecretSnapshot:
 
 
 LEASES = RestResource("coordination.k8s.io", "v1", "leases")
-_OURS = {"labelSelector": f"app.kubernetes.io/part-of={product.PART_OF}"}
 _CREATED = {"labelSelector": f"{MANAGED_BY}={AGENT}"}
 
 
@@ -166,68 +154,41 @@ class KubeRemains(Remains):
     """
 
     def __init__(
-        self,
-        management: KubeClient,
-        spoke: KubeClient,
-        namespace: str,
-        *,
-        owner: str,
-        lease: str,
-        addon_namespaces: Sequence[str],
+        self, management: KubeClient, spoke: KubeClient, namespace: str, *, lease: str, addon_namespaces: Sequence[str]
     ) -> None:
         self._management = management
         self._spoke = spoke
         self._namespace = namespace
-        self._owner = owner
         self._addon_namespaces = addon_namespaces
         self._lease = LEASES.path(lease, namespace=namespace)
 
     async def slots(self) -> Sequence[str]:
-        found = await self._management.list(SECRETS.path(namespace=self._namespace), _OURS)
-        names = (str(each["metadata"]["name"]) for each in found)
-        return sorted(name for name in names if name.startswith(f"{self._owner}-"))
+        return sorted(await KubeSecrets(self._management, self._namespace).named(f"{OWNER_SECRET}-"))
 
     async def addons(self, cluster: ClusterName) -> Sequence[SecretPlace]:
-        hosted = await self._addons(self._management, cluster, hosted=True)
-        if self._spoke is self._management:
-            return hosted
-        return [*hosted, *await self._addons(self._spoke, cluster, hosted=False)]
-
-    async def _addons(self, client: KubeClient, cluster: ClusterName, *, hosted: bool) -> list[SecretPlace]:
-        found = list(await client.list(SECRETS.path(namespace=self._namespace), _CREATED)) if hosted else []
-        for namespace in self._addon_namespaces:
-            with suppress(ForbiddenError):  # without add-ons the agent has no rights in other namespaces, and no secrets there
-                found += await client.list(SECRETS.path(namespace=namespace), _CREATED)
-        return sorted(self._location(each, hosted=hosted) for each in found if self._is_addons(each, cluster))
-
-    def _location(self, secret: Object, *, hosted: bool) -> SecretPlace:
-        return SecretPlace(str(secret["metadata"]["namespace"]), str(secret["metadata"]["name"]), hosted)
+        places: list[SecretPlace] = []
+        for client in dict.fromkeys((self._management, self._spoke)):
+            hosted = client is self._management
+            found = list(await client.list(SECRETS.path(namespace=self._namespace), _CREATED)) if hosted else []
+            for namespace in self._addon_namespaces:
+                with suppress(ForbiddenError):  # without add-ons the agent has no rights in other namespaces
+                    found += await client.list(SECRETS.path(namespace=namespace), _CREATED)
+            named = [each["metadata"] for each in found if self._is_addons(each, cluster)]
+            places += sorted(SecretPlace(str(each["namespace"]), str(each["name"]), hosted) for each in named)
+        return places
 
     def _is_addons(self, secret: Object, cluster: ClusterName) -> bool:
         """Whether it is an add-on's secret of this cluster. Pending requests lie beside the agent's own and name the agent."""
-        metadata, held = secret["metadata"], secret.get("data") or {}
+        metadata, data = secret["metadata"], secret.get("data") or {}
         own = metadata["namespace"] == self._namespace
-        if _decoded(held, CLUSTER_NAME) != cluster or (AGENT_NAME in held and not own):
+        if data.get(CLUSTER_NAME) != base64.b64encode(cluster.encode()).decode() or (AGENT_NAME in data and not own):
             return False
-        return not (own and str(metadata["name"]).startswith(self._owner))
+        return not (own and str(metadata["name"]).startswith(OWNER_SECRET))
 
     async def remove(self, place: SecretPlace) -> None:
         client = self._management if place.hosted else self._spoke
-        await _gone(client, SECRETS.path(place.name, namespace=place.namespace))
+        await KubeSecrets(client, place.namespace).delete(place.name)
 
     async def forget_lease(self) -> None:
-        await _gone(self._management, self._lease)
-
-
-async def _gone(client: KubeClient, path: str) -> None:
-    try:
-        await client.delete(path)
-    except NotFoundError:
-        return
-
-
-def _decoded(held: Object, key: str) -> str:
-    try:
-        return base64.b64decode(held.get(key) or "", validate=True).decode()
-    except ValueError:
-        return ""
+        with suppress(NotFoundError):
+            await self._management.delete(self._lease)

@@ -308,7 +308,7 @@ async def test_addon_secret_of_others_is_left_alone_and_one_of_ocm_adopted_on_de
 
 @pytest.mark.usefixtures("namespace")
 async def test_only_secrets_of_this_clusters_agent_are_found_and_removed(client: KubeClient) -> None:
-    remains = KubeRemains(client, client, AGENT, owner=OWNER, lease="spoke-agent", addon_namespaces=("default", "nowhere"))
+    remains = KubeRemains(client, client, AGENT, lease="spoke-agent", addon_namespaces=("default", "nowhere"))
     for name in (OWNER, f"{OWNER}-0f1e2d3c", "work-hub-kubeconfig-0f1e2d3c"):
         await put_secret(client, AGENT, name, OURS, cluster_name="c1", agent_name="a")
     await put_secret(client, AGENT, f"{OWNER}-of-somebody", {}, cluster_name="c1")

@@ -12,7 +12,7 @@ from machinery.errors import DenialCause, ForbiddenError, UnavailableError
 from machinery.identity import HubId
 from machinery.runtime.clock import ManualClock
 from spoke.bootstraps import BootstrapFile, Bootstraps
-from spoke.cli.doctor import READY, Doctor, Patient
+from spoke.cli.doctor import READY, Doctor
 from spoke.cli.findings import DoctorStep
 from spoke.cli.network import Network, SystemNetwork
 from spoke.cli.status import StatusExitCode, StatusSource, render, status
@@ -67,8 +67,8 @@ def network() -> WordyNetwork:
     return WordyNetwork()
 
 
-def patient(stage: Stage, network: WordyNetwork) -> Patient:
-    return Patient(
+def patient(stage: Stage, network: WordyNetwork) -> Doctor:
+    return Doctor(
         bootstrap=Bootstraps([BootstrapFile(stage.file)]),
         management=stage.cluster,
         secrets=stage.secrets,
@@ -79,8 +79,8 @@ def patient(stage: Stage, network: WordyNetwork) -> Patient:
     )
 
 
-async def found(looked_at: Patient) -> dict[str, DoctorStep]:
-    return {step.name: step async for step in Doctor(looked_at).steps()}
+async def found(looked_at: Doctor) -> dict[str, DoctorStep]:
+    return {step.name: step async for step in looked_at.steps()}
 
 
 async def test_all_steps_of_an_agent_that_is_well_say_so_and_nothing_is_written(joined: Stage, network: WordyNetwork) -> None:

@@ -23,7 +23,7 @@ from spoke.agent.loop import SpokeAgent
 from spoke.agent.unregistration import LeftMark, ResidentAgent, mark_in
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.cli.findings import DoctorStep
-from spoke.cli.leave import Leave, LeaveContext
+from spoke.cli.leave import Leave
 from spoke.domain.credential import LEFT
 from spoke.domain.next_step import SessionEnd
 from spoke.observability.progress import AgentProgress
@@ -344,7 +344,7 @@ class Scene:
         self.secrets = stage.secrets
         self.remains = MemoryRemains(stage.secrets, stage.addon_secrets)
         self.lock = MemoryLock(stage.clock)
-        self.ground = LeaveContext(
+        self.leaving = Leave(
             secrets=stage.secrets,
             remains=self.remains,
             cluster=stage.cluster,
@@ -378,7 +378,7 @@ class Scene:
                 task.result()
 
     async def leave(self, *, force: bool = False) -> dict[str, DoctorStep]:
-        return {step.name: step async for step in Leave(replace(self.ground, force=force)).steps()}
+        return {step.name: step async for step in replace(self.leaving, force=force).steps()}
 
 
 @pytest.fixture
@@ -496,12 +496,12 @@ async def test_hub_where_the_agent_only_registered_forgets_its_cluster_and_reque
     assert (await left(scene)).ok
     assert (hub.clusters, hub.requests, scene.secrets.names) == ({}, {}, {OWNER})
     await registered(scene)
-    listed, scene.ground = scene.ground, replace(scene.ground, bootstraps=Bootstraps([]))
+    listed, scene.leaving = scene.leaving, replace(scene.leaving, bootstraps=Bootstraps([]))
     told = await left(scene)
     assert (told.ok, "not on the list" in told.said, slot in scene.secrets.names) == (False, True, True)
     assert not (await left(scene, force=True)).ok
     assert scene.secrets.names == {OWNER}
-    scene.ground = listed
+    scene.leaving = listed
     cluster, _ = await registered(scene)
     hub.set_accepted(ClusterName(cluster), accepted=True)
     told = await left(scene)
@@ -522,7 +522,7 @@ async def test_agent_registers_anew_under_its_names_by_rejoin_and_keeps_its_hub(
         await until(lambda: is_available(scene.stage))
         before = (await scene.secrets.read(OWNER)).contents
         held = await scene.lock.take(scene.lock.record, Candidate("pod-1", "pod-1-1"), timedelta(seconds=15))
-        rejoining = asyncio.create_task(walked(Leave(replace(scene.ground, rejoin=True))))
+        rejoining = asyncio.create_task(walked(replace(scene.leaving, rejoin=True)))
         await until(lambda: "has left its hubs" in agent.progress.ready().text)
         await scene.lock.release(held)  # as an elected agent does
         steps = await rejoining
