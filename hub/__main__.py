@@ -38,8 +38,9 @@ def main() -> None:
         ignore_closed_pipe()
 
 
-_config = click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="YAML file with the hub's settings.")
-_data_dir = click.option("--data-dir", type=click.Path(path_type=Path), metavar="DIRECTORY", help="The hub's data directory.")
+_PATH = click.Path(path_type=Path)
+_config = click.option("--config", type=_PATH, metavar="FILE", help="YAML file with the hub's settings.")
+_data_dir = click.option("--data-dir", type=_PATH, metavar="DIRECTORY", help="The hub's data directory.")
 
 
 @contextmanager
@@ -86,7 +87,7 @@ def _default(default: Any) -> str:
 
 
 @main.command(epilog=EPILOG)
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="YAML file with settings.")
+@_config
 @_settings_options
 def serve(config: Path | None, **flags: Any) -> None:
     """Serve agents over gRPC and operators over HTTPS until SIGTERM or SIGINT."""
@@ -98,7 +99,7 @@ def serve(config: Path | None, **flags: Any) -> None:
 
 
 @main.command()
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="YAML file with settings.")
+@_config
 @_settings_options
 def doctor(config: Path | None, **flags: Any) -> None:
     """Check the installation of a hub and both doors, and suggest how to fix errors.
@@ -117,24 +118,17 @@ def doctor(config: Path | None, **flags: Any) -> None:
 
 
 @main.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=_PATH)
 @_config
 @_data_dir
 @click.option(
     "--passphrase-file",
-    type=click.Path(path_type=Path),
+    type=_PATH,
     metavar="FILE",
     help="Include the hub's keys in the backup, encrypted with the first line of this file.",
 )
 @click.option("--without-keys", is_flag=True, help="Exclude the hub's keys; keep a copy of them elsewhere.")
-def backup(
-    file: Path,
-    *,
-    config: Path | None,
-    data_dir: Path | None,
-    passphrase_file: Path | None,
-    without_keys: bool,
-) -> None:
+def backup(file: Path, *, config: Path | None, data_dir: Path | None, passphrase_file: Path | None, without_keys: bool) -> None:
     r"""Write a consistent backup of the hub to FILE while the hub is running.
 
     The backup can be restored into SQLite or PostgreSQL. Secrets in it stay encrypted as in the database. It contains the
@@ -152,12 +146,12 @@ def backup(
 
 
 @main.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=_PATH)
 @_config
 @_data_dir
 @click.option(
     "--passphrase-file",
-    type=click.Path(path_type=Path),
+    type=_PATH,
     metavar="FILE",
     help="File with the passphrase that decrypts the keys in the backup.",
 )
@@ -165,7 +159,7 @@ def backup(
     "--crl",
     "lists",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=_PATH,
     metavar="FILE",
     help="Certificate revocation list (PEM or DER) that the hub published after the backup. May be repeated, once per CA.",
 )
@@ -211,9 +205,9 @@ def restore(
     from hub.api.restorations import Readopts  # noqa: PLC0415 - the same
     from hub.commands.restore import RestoreOptions, run  # noqa: PLC0415 - help comes at once
 
-    wish = RestoreOptions(file, passphrase_file, lists, Readopts(readopt), replace, revision_above, unverified)
+    options = RestoreOptions(file, passphrase_file, lists, Readopts(readopt), replace, revision_above, unverified)
     with _errors_exit_with(1):
-        run(wish, load({"data_dir": data_dir}, config))
+        run(options, load({"data_dir": data_dir}, config))
 
 
 @main.command(name="version")
@@ -227,8 +221,16 @@ def keys() -> None:
     """The keys that all replicas of a hub share."""
 
 
+def _lifetimes_and_time(config: Path | None) -> tuple[Any, Any]:
+    """The validity periods of the settings, and the time. Raises InvalidError."""
+    from hub.replica.installation import lifetimes_of  # noqa: PLC0415 - help comes at once
+    from machinery.runtime.clock import SystemClock  # noqa: PLC0415 - the same
+
+    return lifetimes_of(load({}, config)), SystemClock().now()
+
+
 @keys.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=_PATH)
 @_config
 def create(folder: Path, config: Path | None) -> None:
     """Create the keys of a new hub in FOLDER, for --keys-dir of all its replicas.
@@ -236,17 +238,15 @@ def create(folder: Path, config: Path | None) -> None:
     Existing files are not replaced. Keep a copy: a hub cannot be recovered without its keys. In Kubernetes, create a Secret
     from the folder: kubectl create secret generic hub-keys --from-file=FOLDER
     """
-    from hub.replica.installation import lifetimes_of  # noqa: PLC0415 - help comes at once
-    from hub.replica.keys import create_keys  # noqa: PLC0415 - the same
-    from machinery.runtime.clock import SystemClock  # noqa: PLC0415 - the same
+    from hub.replica.keys import create_keys  # noqa: PLC0415 - help comes at once
 
     with _errors_exit_with(1):
-        create_keys(folder, lifetimes_of(load({}, config)), SystemClock().now())
+        create_keys(folder, *_lifetimes_and_time(config))
     click.echo(f"{folder} has the keys of a new hub: give the same to all its replicas with --keys-dir, and keep a copy")
 
 
 @keys.command(name="next")
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("folder", type=_PATH)
 @_config
 def next_command(folder: Path, config: Path | None) -> None:
     """Create the hub's next CA in FOLDER, for a hub with --keys-dir.
@@ -255,12 +255,10 @@ def next_command(folder: Path, config: Path | None) -> None:
     hub that can store the key itself creates its next CA automatically: with --ca-key-place database or secret, or with one
     replica.
     """
-    from hub.replica.installation import lifetimes_of  # noqa: PLC0415 - help comes at once
-    from hub.replica.keys import create_next_authority  # noqa: PLC0415 - the same
-    from machinery.runtime.clock import SystemClock  # noqa: PLC0415 - the same
+    from hub.replica.keys import create_next_authority  # noqa: PLC0415 - help comes at once
 
     with _errors_exit_with(1):
-        certificate, key = create_next_authority(folder, lifetimes_of(load({}, config)), SystemClock().now())
+        certificate, key = create_next_authority(folder, *_lifetimes_and_time(config))
     click.echo(f"{certificate} and {key} are the hub's next CA: put both beside the keys of every replica, and keep a copy")
 
 

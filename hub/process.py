@@ -48,8 +48,12 @@ def main(settings: HubSettings, assemble: Assemble) -> int:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
+    traces = None
+    if settings.trace_endpoint is not None:
+        pod = os.environ.get("POD_NAME", "")
+        traces = telemetry.TraceExporter(f"{product.NAME}-hub", settings.trace_endpoint, settings.trace_share, pod)
     try:
-        with telemetry.sending(_traces_of(settings)):
+        with telemetry.sending(traces):
             loop.run(run(settings, LastResort(), assemble))
     except (StartError, HookError, MusterError, TaskEndedError) as error:
         log.critical("hub failed", error=str(error))
@@ -87,11 +91,3 @@ async def run(settings: HubSettings, resort: LastResort, assemble: Assemble) -> 
         finally:
             resort.arm(CLOSED_WITHIN, "what was opened cannot be closed")
     log.info("hub stopped")
-
-
-def _traces_of(settings: HubSettings) -> telemetry.TraceExporter | None:
-    """The exporter of spans; None if no endpoint is configured."""
-    if settings.trace_endpoint is None:
-        return None
-    name, pod = f"{product.NAME}-hub", os.environ.get("POD_NAME", "")
-    return telemetry.TraceExporter(name, settings.trace_endpoint, settings.trace_share, pod)

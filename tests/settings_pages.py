@@ -54,7 +54,7 @@ def _rows(group: type[SettingsGroup]) -> Iterator[str]:
             field = Settings.model_fields[name]
             written = f"`{ENVIRONMENT_PREFIX}{name.upper()}`" if name in NO_FLAGS else f"`--{name.replace('_', '-')}`"
             default = field.get_default(call_default_factory=True, validated_data={})
-            yield f"| {written} | {_shown(default)} | {_cell(field.description or '')} |\n"
+            yield f"| {written} | {_shown(default)} | {_cell(' '.join((field.description or '').split()))} |\n"
 
 
 def _of_the_agent() -> str:

@@ -25,24 +25,18 @@ def run(settings: HubSettings, file: Path, passphrase: Path | None, *, without_k
     """Make the backup and print the result. Raises MusterError."""
     if (passphrase is None) is not without_keys:
         raise InvalidError(CHOICE)
-    manifest, sealed, is_proven = _made(file, settings, passphrase)
-    _tell(file, manifest, sealed, settings, is_proven=is_proven)
-
-
-def _made(file: Path, settings: HubSettings, passphrase: Path | None) -> tuple[Manifest, list[str], bool]:
-    """The backup's manifest, the names of its keys, and whether it has a proof."""
+    folder = DataDirectory(settings.keys_dir or settings.data_dir, "hub")
     found: dict[str, bytes] = {}
-    seal, place = None, PROOF
     if passphrase is None:
-        kept = keys.read_seal(_folder(settings), settings.secrets_key_file)
-        seal = None if kept is None else partial(keys.proof, kept)
+        kept = keys.read_seal(folder, settings.secrets_key_file)
+        seal, place = None if kept is None else partial(keys.proof, kept), PROOF
     else:
-        found |= _keys(settings)
+        found |= keys.collect(folder, settings.secrets_key_file)
         seal, place = partial(keys.sealed, found, keys.read_passphrase(passphrase)), SEALED
     with ArchiveWriter(file) as writer:
         snapshot = write_tables(settings.store_url, writer)
         if passphrase is not None:
-            found |= _keys(settings)  # a CA may have been added or removed in the meantime
+            found |= keys.collect(folder, settings.secrets_key_file)  # a CA may have been added or removed in the meantime
         manifest = Manifest(
             format=FORMAT,
             program=version(),
@@ -58,27 +52,14 @@ def _made(file: Path, settings: HubSettings, passphrase: Path | None) -> tuple[M
             raise InvalidError("the database has no hub yet: nothing can be backed up")
         manifest = writer.finish(manifest, seal, place=place)
     note_backup(settings.store_url, snapshot.made)
-    return manifest, sorted(found), seal is not None
-
-
-def _keys(settings: HubSettings) -> dict[str, bytes]:
-    return keys.collect(_folder(settings), settings.secrets_key_file)
-
-
-def _folder(settings: HubSettings) -> DataDirectory:
-    return DataDirectory(settings.keys_dir or settings.data_dir, "hub")
-
-
-def _tell(file: Path, manifest: Manifest, sealed: list[str], settings: HubSettings, *, is_proven: bool) -> None:
     rows = sum(entry.rows for entry in manifest.tables)
     click.echo(f"{file} is a backup of hub {manifest.hub_id} as it was at {manifest.made}")
     click.echo(f"  {rows} rows of {len(manifest.tables)} tables, schema {manifest.schema}, revision {manifest.revision}")
-    if sealed:
-        click.echo(f"  keys, sealed with the passphrase: {', '.join(sealed)}")
+    if found:
+        click.echo(f"  keys, sealed with the passphrase: {', '.join(sorted(found))}")
     else:
-        folder = settings.keys_dir or settings.data_dir
-        click.echo(f"  without keys: keep a copy of ca*.crt, ca*.key, secrets.key and token-*.key of {folder} elsewhere")
-    if not is_proven:
+        click.echo(f"  without keys: keep a copy of ca*.crt, ca*.key, secrets.key and token-*.key of {folder.path} elsewhere")
+    if seal is None:
         click.echo("  secrets.key is not here: a change of the backup would not be noticed, and its restore needs --unverified")
     if manifest.key_place == "secret":
         click.echo(f"  the CA's key lies in the Secret {settings.ca_key_secret}, which is not in it: keep a copy of that, too")

@@ -1,7 +1,7 @@
 """Runs `hub restore` and prints what differs from the state before."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -40,18 +40,13 @@ class RestoreOptions:
     unverified: bool = False
 
 
-def run(wish: RestoreOptions, settings: HubSettings) -> None:
+def run(options: RestoreOptions, settings: HubSettings) -> None:
     """Restore and print the result. Raises MusterError."""
     logs.configure(settings.log_level, settings.log_format)
     os.umask(PRIVATE)
-    for line in _restored(wish, settings):
-        click.echo(line)
-
-
-def _restored(wish: RestoreOptions, settings: HubSettings) -> Sequence[str]:
-    """Check everything before writing. Keys are written first, because without rows they do no harm."""
+    # Everything is checked before it is written. Keys are written first, because without rows they do no harm.
     with ExitStack() as stack:
-        archive = stack.enter_context(Archive(wish.file))
+        archive = stack.enter_context(Archive(options.file))
         manifest = archive.manifest
         if manifest.group_suffix != settings.api_group_suffix:
             raise InvalidError(
@@ -59,32 +54,37 @@ def _restored(wish: RestoreOptions, settings: HubSettings) -> Sequence[str]:
                 f"--api-group-suffix {manifest.group_suffix} (HUB_API_GROUP_SUFFIX)"
             )
         archive.verify()
-        lists = tuple(_read(file) for file in wish.lists)
-        found = _keys(archive, wish)
+        lists = tuple(_read(file) for file in options.lists)
+        found = _keys(archive, options)
         directory = stack.enter_context(DataDirectory(settings.data_dir, "hub"))
         stack.enter_context(database_lock(settings.store_url))
         folder = directory if settings.keys_dir is None else DataDirectory(settings.keys_dir, "hub")
-        if archive.sealed is None and not wish.unverified:
+        if archive.sealed is None and not options.unverified:
             keys.check_proof(archive.proof, keys.read_seal(folder, settings.secrets_key_file), archive.digest, folder)
         keys.check_place(found, folder)
         keys.put(found, folder)
-        order = RestoreOrder(parse_time(manifest.made), wish.readopts, lists)
-        target = RestoreTarget(settings.store_url, wish.replaces, wish.above)
+        order = RestoreOrder(parse_time(manifest.made), options.readopts, lists)
+        target = RestoreTarget(settings.store_url, options.replaces, options.above)
         done, outcome = restore_tables(archive, target, partial(restored, order=order))
         directory.remove(ADMIN_FILE)  # the next start makes one with a recorded certificate
-        has_keys = folder.read(CA_KEY) is not None
-        return [*_told(manifest, done, outcome), *_remaining(manifest, order, outcome), *_next(folder, has_keys=has_keys)]
+        for line in (*_restored(manifest, done, outcome), *_lost(manifest, order, outcome)):
+            click.echo(line)
+        if folder.read(CA_KEY) is None:
+            click.echo(
+                f"the hub's keys are not in {folder.path}: put them there before it starts, unless its CA's key lies elsewhere"
+            )
+        click.echo("start it with `hub serve`; take a backup of it soon")
 
 
-def _keys(archive: Archive, wish: RestoreOptions) -> dict[str, bytes]:
+def _keys(archive: Archive, options: RestoreOptions) -> dict[str, bytes]:
     content = archive.sealed
     if content is None:
-        if wish.passphrase is not None:
+        if options.passphrase is not None:
             raise InvalidError("the backup has no keys in it: restore it without --passphrase-file, and put the keys in place")
         return {}
-    if wish.passphrase is None:
+    if options.passphrase is None:
         raise InvalidError("the backup has the hub's keys in it: give the passphrase that sealed them (--passphrase-file)")
-    return keys.opened(content, keys.read_passphrase(wish.passphrase), archive.digest)
+    return keys.opened(content, keys.read_passphrase(options.passphrase), archive.digest)
 
 
 def _read(file: Path) -> bytes:
@@ -94,7 +94,7 @@ def _read(file: Path) -> bytes:
         raise UnavailableError(f"the revocation list {file} cannot be read: {error.strerror or error}") from error
 
 
-def _told(manifest: Manifest, done: Restored, outcome: RestoreOutcome) -> Iterator[str]:
+def _restored(manifest: Manifest, done: Restored, outcome: RestoreOutcome) -> Iterator[str]:
     yield f"hub {manifest.hub_id} is restored as it was at {manifest.made}"
     if done.former is not None:
         yield f"  the database that was there is kept as {done.former}"
@@ -107,7 +107,7 @@ def _told(manifest: Manifest, done: Restored, outcome: RestoreOutcome) -> Iterat
         )
 
 
-def _remaining(manifest: Manifest, order: RestoreOrder, outcome: RestoreOutcome) -> Iterator[str]:
+def _lost(manifest: Manifest, order: RestoreOrder, outcome: RestoreOutcome) -> Iterator[str]:
     """Decisions after the backup that may be lost."""
     yield f"what was decided after {manifest.made} is lost; look after it:"
     until = max((each.at for each in outcome.lists), default=order.made)
@@ -130,9 +130,3 @@ _AGENTS = {
     Readopts.APPROVAL: "agents with a newer certificate ask to come back: hubctl get csr, hubctl certificate approve NAME",
     Readopts.NEVER: "agents with a newer certificate need a new bootstrap kubeconfig",
 }
-
-
-def _next(folder: DataDirectory, *, has_keys: bool) -> Iterator[str]:
-    if not has_keys:
-        yield f"the hub's keys are not in {folder.path}: put them there before it starts, unless its CA's key lies elsewhere"
-    yield "start it with `hub serve`; take a backup of it soon"

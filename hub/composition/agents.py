@@ -31,13 +31,8 @@ class AgentsDoor:
 
 async def build_agents_door(core: HubCore) -> AgentsDoor:
     context, access, resources = core.context, core.access, core.resources
-    settings, clock, store, issuer, hub_id = (
-        context.settings,
-        context.clock,
-        resources.store,
-        resources.issuer,
-        resources.hub_id,
-    )
+    settings, clock, store = context.settings, context.clock, resources.store
+    issuer, hub_id = resources.issuer, resources.hub_id
     beats = BeatBuffer(store, clock, settings.flush_window)
     hearing = HeartbeatCoverage(store, clock, resources.replica, lambda: beats.storing)
     await hearing.mark()

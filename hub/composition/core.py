@@ -2,21 +2,62 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from hub.access import AccessLimits, LimitConfig, Peers
 from hub.access.attestations import AttestationPolicy
 from hub.audit import Auditor, auditing
-from hub.composition.certificates import CertificateSection, open_certificates
 from hub.composition.context import BuildContext
 from hub.composition.resources import Resources, open_resources
 from hub.election.fence import FencedStore
 from hub.https_door.callers.authentication import ExternalAuthenticator
 from hub.https_door.server import MakeResource
+from hub.issuer import IssuerChain, ServingNames
 from hub.metrics.doors import add_limits
-from hub.metrics.replica import add_audit
+from hub.metrics.replica import add_audit, add_certificates
+from hub.replica.admin_kubeconfig import AdminKubeconfig, AdminSecret
+from hub.replica.installation import entry
+from hub.replica.serving_certificate import DoorsCertificate, doors_certificate
 from hub.settings import HubSettings
 from machinery.apiserver.http.loopback import Loopback, LoopbackClient
-from machinery.lifecycle.health import LIVENESS
+from machinery.client.kubeconfig import ClusterEntry
+from machinery.lifecycle.health import LIVENESS, READINESS
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateSection:
+    """`signing`: the hub's CA, and for logins those of extensions. `cluster`: the hub's entry in kubeconfigs."""
+
+    signing: IssuerChain
+    doors: DoorsCertificate
+    cluster: ClusterEntry
+    admin_path: Path
+
+
+async def _open_certificates(context: BuildContext, resources: Resources) -> CertificateSection:
+    """Opens the issuers and writes the admin kubeconfig. Raises InvalidError, UnavailableError."""
+    settings, lifetimes, clock, addresses = context.settings, context.lifetimes, context.clock, context.addresses
+    issuer, folder = resources.issuer, resources.directory.path
+    signing = IssuerChain(issuer)
+    context.inspection.add("issuers", signing.snapshot)
+    # the serving certificate of both doors
+    names = ServingNames(addresses.dns_names, addresses.ip_addresses)
+    doors = doors_certificate(settings, folder, names, issuer, lifetimes=lifetimes, clock=clock)
+    context.server.health.add("serving-certificate", doors.check, endpoints=READINESS)
+    context.add_task("serving certificate", doors.run)
+    add_certificates(context.metrics, issuer, signing, doors)
+    # the admin kubeconfig, in the data directory and in a Secret
+    cluster = entry(resources.hub_id, addresses, issuer.trust_bundle, settings.api_group_suffix)
+    admin = AdminKubeconfig(resources.directory, resources.store, signing, cluster, lifetimes=lifetimes, clock=clock)
+    issuer.listen(admin.look)
+    context.add_task("admin kubeconfig", admin.run)
+    if settings.admin_kubeconfig_secret is not None:
+        from hub.replica.host_secrets import open_secret  # noqa: PLC0415 - 60 MB that only such a hub needs
+
+        secret = AdminSecret(await open_secret(settings.admin_kubeconfig_secret, settings, context.stack), admin)
+        issuer.listen(secret.wake)
+        context.add_task("admin secret", secret.run)
+    return CertificateSection(signing, doors, cluster, await admin.keep())
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +104,7 @@ Extension = Callable[[HubCore], Awaitable[None]]
 async def open_core(context: BuildContext) -> HubCore:
     """Raises StartError, MusterError."""
     resources = await open_resources(context)
-    certificates = await open_certificates(context, resources)
+    certificates = await _open_certificates(context, resources)
     access = await _open_access(context, resources)
     identity = Loopback.fresh(context.clock.now())
     identity.shown_by(certificates.doors.serving.context)

@@ -22,40 +22,30 @@ _SERVICE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9
 class KubeCertAgentSettings(SettingsGroup):
     """Kube cert agent (off by default; its permissions in kube-system are equivalent to cluster-admin)."""
 
-    kube_cert_agent: bool = Field(
-        default=False,
-        description="Sign operators' logins with the CA of the Kubernetes cluster in which the hub runs (or of "
-        "--management-cluster), so that they are valid for that cluster too. A pod on the controller-manager's "
-        "node reads the CA key; this requires a control plane that runs in the cluster itself.",
-    )
-    kube_cert_agent_image: str | None = Field(
-        None, description="Image of the kube cert agent: the hub's image. Required with --kube-cert-agent."
-    )
-    kube_cert_agent_namespace: str | None = Field(
-        None,
-        description="Namespace of the kube cert agent. Default: the environment variable POD_NAMESPACE, set by the downward "
-        "API.",
-    )
-    kube_cert_agent_name: str = Field(
-        "hub-kube-cert-agent",
-        description="Name of the kube cert agent's Deployment; must be unique for each hub of a namespace.",
-    )
-    kube_cert_agent_service_account: str = Field(
-        "default", description="ServiceAccount of the kube cert agent. No token is mounted, and it needs no permissions."
-    )
-    kube_cert_agent_labels: Words = Field((), description="Labels of the kube cert agent's Deployment, as KEY=VALUE.")
-    kube_cert_agent_pull_secrets: Words = Field((), description="Names of the image pull Secrets of the kube cert agent.")
-    kube_cert_agent_priority_class: str | None = Field(None, description="PriorityClass of the kube cert agent.")
-    kube_cert_agent_server: str | None = Field(
-        None,
-        description="URL at which operators reach the API server of that cluster. Default: the one in the ConfigMap "
-        "kube-public/cluster-info.",
-    )
-    kubernetes_ca_groups: Words = Field(
-        (),
-        description="Groups that are taken from certificates of that CA at the HTTPS door. Empty: the certificates are "
-        "rejected there. Names that begin with system: are not allowed.",
-    )
+    kube_cert_agent: bool = Field(default=False)
+    """Sign operators' logins with the CA of the Kubernetes cluster in which the hub runs (or of --management-cluster), so that
+    they are valid for that cluster too. A pod on the controller-manager's node reads the CA key; this requires a control plane
+    that runs in the cluster itself."""
+    kube_cert_agent_image: str | None = None
+    """Image of the kube cert agent: the hub's image. Required with --kube-cert-agent."""
+    kube_cert_agent_namespace: str | None = None
+    """Namespace of the kube cert agent. Default: the environment variable POD_NAMESPACE, set by the downward API."""
+    kube_cert_agent_name: str = "hub-kube-cert-agent"
+    """Name of the kube cert agent's Deployment; must be unique for each hub of a namespace."""
+    kube_cert_agent_service_account: str = "default"
+    """ServiceAccount of the kube cert agent. No token is mounted, and it needs no permissions."""
+    kube_cert_agent_labels: Words = ()
+    """Labels of the kube cert agent's Deployment, as KEY=VALUE."""
+    kube_cert_agent_pull_secrets: Words = ()
+    """Names of the image pull Secrets of the kube cert agent."""
+    kube_cert_agent_priority_class: str | None = None
+    """PriorityClass of the kube cert agent."""
+    kube_cert_agent_server: str | None = None
+    """URL at which operators reach the API server of that cluster. Default: the one in the ConfigMap
+    kube-public/cluster-info."""
+    kubernetes_ca_groups: Words = ()
+    """Groups that are taken from certificates of that CA at the HTTPS door. Empty: the certificates are rejected there. Names
+    that begin with system: are not allowed."""
 
     @field_validator("kube_cert_agent_name")
     @classmethod
@@ -92,11 +82,9 @@ class KubeCertAgentSettings(SettingsGroup):
 class AggregationSettings(SettingsGroup):
     """The hub as an aggregated API server of --management-cluster."""
 
-    aggregation_service: str | None = Field(
-        None,
-        description="NAMESPACE/NAME of the Service through which --management-cluster reaches the hub. The hub keeps the "
-        "caBundle of its APIServices up to date.",
-    )
+    aggregation_service: str | None = None
+    """NAMESPACE/NAME of the Service through which --management-cluster reaches the hub. The hub keeps the caBundle of its
+    APIServices up to date."""
 
     @field_validator("aggregation_service")
     @classmethod
@@ -111,25 +99,18 @@ class AggregationSettings(SettingsGroup):
 class AttestationSettings(SettingsGroup):
     """Attestation of managed clusters."""
 
-    attestation: Literal["by-credential", "required"] = Field(
-        "by-credential",
-        description="by-credential: a cluster must attest its identity if its bootstrap credential requires it; required: "
-        "at every first registration. Agents with the driver csr cannot attest and are rejected with required.",
-    )
-    attestation_issuers: Path | None = Field(
-        None,
-        description="YAML file with the OpenID Connect issuers of managed clusters, for bootstrap credentials that name "
-        "none. Read at each registration. See docs/how-to/bootstrap-credentials.md.",
-    )
-    attestation_allowed_issuers: Words = Field(
-        (),
-        description="Issuers whose keys the hub fetches if a bootstrap credential names them without keys: complete "
-        "https:// URLs, or https://HOST[:PORT] for all issuers of a host; *.HOST matches subdomains. Keys must "
-        "come from the same host or a listed one. Issuers in --attestation-issuers need no entry. Empty: none.",
-    )
-    attestation_audience: str = Field(
-        "", description="Audience of clusters' tokens. Empty: urn:uuid:<the hub's id>, so that no other hub accepts them."
-    )
+    attestation: Literal["by-credential", "required"] = "by-credential"
+    """by-credential: a cluster must attest its identity if its bootstrap credential requires it; required: at every first
+    registration. Agents with the driver csr cannot attest and are rejected with required."""
+    attestation_issuers: Path | None = None
+    """YAML file with the OpenID Connect issuers of managed clusters, for bootstrap credentials that name none. Read at each
+    registration. See docs/how-to/bootstrap-credentials.md."""
+    attestation_allowed_issuers: Words = ()
+    """Issuers whose keys the hub fetches if a bootstrap credential names them without keys: complete https:// URLs, or
+    https://HOST[:PORT] for all issuers of a host; *.HOST matches subdomains. Keys must come from the same host or a listed one.
+    Issuers in --attestation-issuers need no entry. Empty: none."""
+    attestation_audience: str = ""
+    """Audience of clusters' tokens. Empty: urn:uuid:<the hub's id>, so that no other hub accepts them."""
 
     @field_validator("attestation_allowed_issuers")
     @classmethod
@@ -144,16 +125,12 @@ class AttestationSettings(SettingsGroup):
 class TokenLoginSettings(SettingsGroup):
     """Logins with tokens of external issuers."""
 
-    login_rate: Count = Field(
-        20, description="Maximum number of logins (TokenCredentialRequest) per second from one address. 0: no limit."
-    )
-    login_burst: Count = Field(
-        200, description="Number of logins from one address that may arrive at once before --login-rate applies."
-    )
-    audit_login_names: bool = Field(
-        default=False,
-        description="Whether audit records of logins, successful or not, contain the user and groups of the token.",
-    )
+    login_rate: Count = 20
+    """Maximum number of logins (TokenCredentialRequest) per second from one address. 0: no limit."""
+    login_burst: Count = 200
+    """Number of logins from one address that may arrive at once before --login-rate applies."""
+    audit_login_names: bool = Field(default=False)
+    """Whether audit records of logins, successful or not, contain the user and groups of the token."""
 
 
 class Settings(KubeCertAgentSettings, AggregationSettings, AttestationSettings, TokenLoginSettings, HubSettings):

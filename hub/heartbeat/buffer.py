@@ -65,7 +65,7 @@ class PendingBeat:
     entries: tuple[AuditEntry, ...] = ()
     """Audit records to be stored with it: its own, and those of beats that it replaced."""
 
-    def aged(self, now: float) -> Beat:
+    def stored_at(self, now: float) -> Beat:
         """Returns the beat as it is stored at `now`."""
         return Beat(self.cluster, timedelta(seconds=now - self.received), self.available, self.sink.epoch)
 
@@ -188,7 +188,7 @@ class BeatBuffer:
         if not taken:
             return
         began, counts = self._clock.monotonic(), self.counts
-        beats = [beat.aged(began) for beat in taken.values()]
+        beats = [beat.stored_at(began) for beat in taken.values()]
         entries = [entry for beat in taken.values() for entry in beat.entries]
         self._in_flight += len(taken)
         try:
@@ -233,7 +233,7 @@ class BeatBuffer:
         """Returns False if the beat was put back."""
         cluster = beat.cluster
         try:
-            is_over = await self._store.run(heartbeats.revive, beat.aged(self._clock.monotonic()), ACTOR, beat.entries)
+            is_over = await self._store.run(heartbeats.revive, beat.stored_at(self._clock.monotonic()), ACTOR, beat.entries)
         except StaleEpochError as error:
             self.counts.refused += 1
             beat.sink.refuse(error)

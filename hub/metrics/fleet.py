@@ -7,9 +7,9 @@ metrics are absent rather than old.
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import partial
 
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query.selection import CONDITIONS, HUB_ACCEPTS, VERSION
@@ -21,7 +21,7 @@ from hub.store.backup.backup import BACKUP_MADE
 from machinery.errors import MusterError
 from machinery.meta import conditions
 from machinery.meta.timestamps import parse_time
-from machinery.observability.metrics import Registry, gauge
+from machinery.observability.metrics import Metric, Registry, Values, gauge
 from machinery.runtime.clock import Clock
 
 EVERY = timedelta(seconds=5)
@@ -70,80 +70,73 @@ EXPIRY = gauge(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FleetSnapshot:
-    """The fleet in one snapshot of the database."""
-
-    at: datetime
-    states: Mapping[str, int]
-    accepted: Mapping[str, int]
-    versions: Mapping[str, int]
-    brake: bool
-    left: Mapping[str, int]
-    earliest: datetime | None
-    replicas: Mapping[str, int]
-    kept: history.HistoryStatus
-    backup: datetime | None
-    available: Mapping[str, int] = field(default_factory=dict)
-    heard: Mapping[str, float] = field(default_factory=dict)
-    ends: Mapping[str, float] = field(default_factory=dict)
+COUNTED = (
+    *(CLUSTERS, ACCEPTED, VERSIONS, BRAKE, CERTIFICATES, EARLIEST, REPLICAS, SIZE, FREE, LOG, BEGAN, BACKUP, SEEN),
+    *(CLUSTER, BEAT, EXPIRY),
+)
+Snapshot = Mapping[Metric, Values]
+"""The values of these metrics in one snapshot of the database."""
 
 
 class FleetSnapshots:
-    """Keeps the newest snapshot; `seen` is None while there is none."""
+    """Keeps the newest snapshot; `seen` is empty while there is none."""
 
     def __init__(self, store: Store, clock: Clock, *, detailed: bool) -> None:
         self._store = store
         self._clock = clock
         self._detailed = detailed
-        self._looked_at: float | None = None
-        self._looking = asyncio.Lock()
-        self.seen: FleetSnapshot | None = None
+        self._read_at: float | None = None
+        self._reading = asyncio.Lock()
+        self.seen: Snapshot = {}
 
-    async def __call__(self) -> None:
+    async def refresh(self) -> None:
         """Reads a snapshot, unless the last read was less than `EVERY` ago. Concurrent callers share it."""
-        async with self._looking:
+        async with self._reading:
             now = self._clock.monotonic()
-            if self._looked_at is not None and now - self._looked_at < EVERY.total_seconds():
+            if self._read_at is not None and now - self._read_at < EVERY.total_seconds():
                 return
-            self._looked_at = now
+            self._read_at = now
             try:
                 async with asyncio.timeout(PATIENCE.total_seconds()):
                     self.seen = await self._store.read(counted, detailed=self._detailed)
             except (MusterError, TimeoutError):  # other metrics and the log report that the database is unavailable
-                self.seen = None
+                self.seen = {}
+
+    def value(self, metric: Metric) -> Values:
+        return self.seen.get(metric)
 
 
-def counted(tx: Transaction, *, detailed: bool = False) -> FleetSnapshot:
+def counted(tx: Transaction, *, detailed: bool = False) -> Snapshot:
     """Counts the fleet. `detailed`: also each cluster."""
-    backup = tx.facts.get(BACKUP_MADE)
-    known = FleetSnapshot(
-        at=tx.now,
-        states=tx.objects.tally(MANAGED_CLUSTERS, AVAILABLE),
-        accepted=tx.objects.tally(MANAGED_CLUSTERS, HUB_ACCEPTS),
-        versions=tx.objects.tally(MANAGED_CLUSTERS, VERSION),
-        brake=brake.now(tx).holds,
-        left=_left(tx),
-        earliest=tx.trusts.first_end(tx.now),
-        replicas=Counter(each.state(tx.now) for each in tx.replicas.all() if not each.is_forgotten(tx.now)),
-        kept=history.standing(tx),
-        backup=parse_time(backup) if backup else None,
-    )
-    if not detailed:
-        return known
-    states = tx.objects.values(MANAGED_CLUSTERS, AVAILABLE)
-    return replace(
-        known,
-        available={key.name: int(state == conditions.TRUE) for key, state in states.items()},
-        heard={last.cluster: last.at.timestamp() for last in tx.heartbeats.all() if last.at is not None},
-        ends={cluster: end.timestamp() for cluster, end in tx.trusts.ends().items()},
-    )
-
-
-def _left(tx: Transaction) -> Mapping[str, int]:
-    """Counts the certificates that end within each span and not within the one before."""
-    until = tx.trusts.ending([tx.now + span for span, _ in LEFT])
-    return {name: count - before for name, count, before in zip(NAMES, until, (0, *until), strict=False)}
+    states = tx.objects.tally(MANAGED_CLUSTERS, AVAILABLE)
+    accepted = tx.objects.tally(MANAGED_CLUSTERS, HUB_ACCEPTS)
+    versions = Counter[str]()
+    for version, count in tx.objects.tally(MANAGED_CLUSTERS, VERSION).items():
+        if version:
+            versions[minor(version)] += count
+    ending = tx.trusts.ending([tx.now + span for span, _ in LEFT])  # each count includes the one before
+    earliest, backup, kept = tx.trusts.first_end(tx.now), tx.facts.get(BACKUP_MADE), history.standing(tx)
+    values: dict[Metric, Values] = {
+        CLUSTERS: {name: states.get(state, 0) for state, name in STATES.items()},
+        ACCEPTED: {"true": accepted.get("true", 0), "false": sum(accepted.values()) - accepted.get("true", 0)},
+        VERSIONS: bounded(versions),
+        BRAKE: int(brake.now(tx).holds),
+        CERTIFICATES: {name: count - before for name, count, before in zip(NAMES, ending, (0, *ending), strict=False)},
+        EARLIEST: earliest.timestamp() if earliest else None,
+        REPLICAS: Counter(each.state(tx.now) for each in tx.replicas.all() if not each.is_forgotten(tx.now)),
+        SIZE: kept.volume.size,
+        FREE: kept.volume.left,
+        LOG: kept.ledger.bytes,
+        BEGAN: kept.began.timestamp() if kept.began else None,
+        BACKUP: parse_time(backup).timestamp() if backup else None,
+        SEEN: tx.now.timestamp(),
+    }
+    if detailed:
+        found = tx.objects.values(MANAGED_CLUSTERS, AVAILABLE)
+        values[CLUSTER] = {key.name: int(state == conditions.TRUE) for key, state in found.items()}
+        values[BEAT] = {last.cluster: last.at.timestamp() for last in tx.heartbeats.all() if last.at is not None}
+        values[EXPIRY] = {cluster: end.timestamp() for cluster, end in tx.trusts.ends().items()}
+    return values
 
 
 def minor(version: str) -> str:
@@ -154,45 +147,8 @@ def minor(version: str) -> str:
 
 def add_fleet(registry: Registry, store: Store, clock: Clock, *, reserve: int) -> None:
     """`reserve`: free space to keep on the disk of an embedded database, in bytes."""
-    look = FleetSnapshots(store, clock, detailed=registry.detailed)
-    registry.add_refresh(look)
-
-    def told(
-        of: Callable[[FleetSnapshot], float | Mapping[str, float] | None],
-    ) -> Callable[[], float | Mapping[str, float] | None]:
-        return lambda: None if look.seen is None else of(look.seen)
-
-    registry.bind(CLUSTERS, told(lambda fleet: {name: fleet.states.get(state, 0) for state, name in STATES.items()}))
-    registry.bind(ACCEPTED, told(_accepted))
-    registry.bind(VERSIONS, told(_versions))
-    registry.bind(BRAKE, told(lambda fleet: int(fleet.brake)))
-    registry.bind(CERTIFICATES, told(lambda fleet: fleet.left))
-    registry.bind(EARLIEST, told(lambda fleet: _seconds(fleet.earliest)))
-    registry.bind(REPLICAS, told(lambda fleet: fleet.replicas))
-    registry.bind(SIZE, told(lambda fleet: fleet.kept.volume.size))
-    registry.bind(FREE, told(lambda fleet: fleet.kept.volume.left))
+    fleet = FleetSnapshots(store, clock, detailed=registry.detailed)
+    registry.add_refresh(fleet.refresh)
     registry.bind(RESERVE, lambda: reserve)
-    registry.bind(LOG, told(lambda fleet: fleet.kept.ledger.bytes))
-    registry.bind(BEGAN, told(lambda fleet: _seconds(fleet.kept.began)))
-    registry.bind(BACKUP, told(lambda fleet: _seconds(fleet.backup)))
-    registry.bind(SEEN, told(lambda fleet: fleet.at.timestamp()))
-    registry.bind(CLUSTER, told(lambda fleet: fleet.available))
-    registry.bind(BEAT, told(lambda fleet: fleet.heard))
-    registry.bind(EXPIRY, told(lambda fleet: fleet.ends))
-
-
-def _seconds(moment: datetime | None) -> float | None:
-    return None if moment is None else moment.timestamp()
-
-
-def _accepted(fleet: FleetSnapshot) -> Mapping[str, int]:
-    accepted = fleet.accepted.get("true", 0)
-    return {"true": accepted, "false": sum(fleet.accepted.values()) - accepted}
-
-
-def _versions(fleet: FleetSnapshot) -> Mapping[str, int]:
-    found: Counter[str] = Counter()
-    for version, count in fleet.versions.items():
-        if version:
-            found[minor(version)] += count
-    return bounded(found)
+    for metric in COUNTED:
+        registry.bind(metric, partial(fleet.value, metric))

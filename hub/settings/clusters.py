@@ -2,10 +2,11 @@
 
 import re
 from datetime import timedelta
+from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from hub.settings.fields import Count, Duration, NoDuration, SettingsGroup, Words
+from hub.settings.fields import Count, Duration, NoDuration, SettingsGroup, Share, Words
 from machinery.meta.selectors import valid_label_key
 from machinery.product import RESERVED_DOMAINS, is_reserved
 
@@ -17,51 +18,31 @@ _GLOB = re.compile(r"[a-z0-9*?\[\]!-]+")
 class Clusters(SettingsGroup):
     """Registration and heartbeats."""
 
-    auto_approve: Words = Field(
-        (),
-        description="Globs of cluster names that are accepted, and whose first certificate is approved, automatically. "
-        "Empty: every cluster waits for `hubctl accept` and `hubctl certificate approve`.",
-    )
-    join_labels: Words = Field(
-        (),
-        description="Labels that an agent may set when its cluster joins: keys, or prefix/* for all keys of a prefix. "
-        "Agents can never set labels of open-cluster-management.io, kubernetes.io and k8s.io. Empty: none.",
-    )
-    default_cluster_set: bool = Field(
-        True,  # noqa: FBT003 - a field's default
-        description="Create the cluster sets default and global, and add clusters without a set to default (Open Cluster "
-        "Management's feature gate DefaultClusterSet).",
-    )
-    cluster_profiles: bool = Field(
-        False,  # noqa: FBT003 - a field's default
-        description="Publish accepted clusters as ClusterProfiles (multicluster.x-k8s.io) in the namespaces to which their "
-        "sets are bound (Open Cluster Management's feature gate ClusterProfile).",
-    )
-    default_lease_duration: Duration = Field(
-        timedelta(seconds=60),
-        description="Lease duration of a new cluster. The hub sets a cluster to Unknown after five lease durations without "
-        "a beat.",
-    )
-    beat_interval: Duration = Field(
-        timedelta(seconds=10),
-        description="Interval at which agents send beats. Agents of clusters with a shorter lease duration use that.",
-    )
-    beats_per_second: float = Field(
-        35.0,
-        ge=0,
-        description="Maximum number of beats per second that one replica receives from all its agents together. Above it "
-        "the hub increases the agents' beat interval, to at most half of the lease duration. 0: no limit.",
-    )
-    flush_window: Duration = Field(
-        timedelta(seconds=1),
-        description="Time for which beats are collected before the hub stores them in one statement and acknowledges them. "
-        "At most 4s: agents leave a hub that has not acknowledged a beat for 5s.",
-    )
+    auto_approve: Words = ()
+    """Globs of cluster names that are accepted, and whose first certificate is approved, automatically. Empty: every cluster
+    waits for `hubctl accept` and `hubctl certificate approve`."""
+    join_labels: Words = ()
+    """Labels that an agent may set when its cluster joins: keys, or prefix/* for all keys of a prefix. Agents can never set
+    labels of open-cluster-management.io, kubernetes.io and k8s.io. Empty: none."""
+    default_cluster_set: bool = True
+    """Create the cluster sets default and global, and add clusters without a set to default (Open Cluster Management's feature
+    gate DefaultClusterSet)."""
+    cluster_profiles: bool = False
+    """Publish accepted clusters as ClusterProfiles (multicluster.x-k8s.io) in the namespaces to which their sets are bound
+    (Open Cluster Management's feature gate ClusterProfile)."""
+    default_lease_duration: Duration = timedelta(seconds=60)
+    """Lease duration of a new cluster. The hub sets a cluster to Unknown after five lease durations without a beat."""
+    beat_interval: Duration = timedelta(seconds=10)
+    """Interval at which agents send beats. Agents of clusters with a shorter lease duration use that."""
+    beats_per_second: Annotated[float, Field(ge=0)] = 35.0
+    """Maximum number of beats per second that one replica receives from all its agents together. Above it the hub increases the
+    agents' beat interval, to at most half of the lease duration. 0: no limit."""
+    flush_window: Duration = timedelta(seconds=1)
+    """Time for which beats are collected before the hub stores them in one statement and acknowledges them. At most 4s: agents
+    leave a hub that has not acknowledged a beat for 5s."""
 
-    standby_interval: Duration = Field(
-        timedelta(minutes=10),
-        description="Interval at which an agent confirms its standby registration at a hub that is not its owner.",
-    )
+    standby_interval: Duration = timedelta(minutes=10)
+    """Interval at which an agent confirms its standby registration at a hub that is not its owner."""
 
     @field_validator("join_labels")
     @classmethod
@@ -103,51 +84,35 @@ class Clusters(SettingsGroup):
 class AvailabilitySettings(SettingsGroup):
     """Clock skew, taints, damping, the brake and stale clusters."""
 
-    clock_skew_limit: NoDuration = Field(
-        timedelta(),
-        description="Difference between the clocks of hub and cluster above which the cluster is reported as out of sync. "
-        "It has no other effect. 0s: five lease durations of the cluster.",
-    )
-    taint_delay: NoDuration = Field(
-        timedelta(seconds=30),
-        description="Time from the change of a cluster's availability to Unknown until the cluster is tainted and its alarm "
-        "is raised. Other clusters that become silent in this time can still activate the brake.",
-    )
-    flap_threshold: Count = Field(
-        3,
-        description="Number of times that a cluster must lose its availability within --flap-window to count as flapping. "
-        "0: no damping.",
-    )
-    flap_window: Duration = Field(timedelta(hours=1), description="Time window for --flap-threshold.")
-    flap_hold: NoDuration = Field(
-        timedelta(minutes=5),
-        description="Time for which a flapping cluster's availability must stay unchanged before taints and alarms follow "
-        "it. The change to Unknown is never delayed.",
-    )
-    brake_share: float = Field(
-        0.2,
-        ge=0,
-        le=1,
-        description="Share (0 to 1) of the clusters that were not silent before; the brake activates when more of them, and "
-        "at least --brake-clusters, become silent within --brake-window. It postpones taints, stale marks and "
-        "removals until most are back or `hubctl release-brake` runs. 0: off.",
-    )
-    brake_clusters: Count = Field(
-        10, description="Minimum number of silent clusters that activates the brake, in addition to --brake-share."
-    )
-    brake_window: Duration = Field(timedelta(minutes=10), description="Time window for --brake-share and --brake-clusters.")
-    stale_after: NoDuration = Field(
-        timedelta(), description="Time of silence after which a cluster is marked as stale. 0s: never."
-    )
-    stale_removal_after: NoDuration = Field(
-        timedelta(),
-        description="Time of silence after which a stale cluster is deleted. The time from the mark to the deletion is at "
-        "least --stale-removal-after minus --stale-after. As with `hubctl delete`, finalizers of its add-ons "
-        "delay the removal. 0s: never.",
-    )
-    transition_retention: Duration = Field(
-        timedelta(days=90), description="Retention of the changes of a cluster's condition Available, with their reasons."
-    )
+    clock_skew_limit: NoDuration = timedelta()
+    """Difference between the clocks of hub and cluster above which the cluster is reported as out of sync. It has no other
+    effect. 0s: five lease durations of the cluster."""
+    taint_delay: NoDuration = timedelta(seconds=30)
+    """Time from the change of a cluster's availability to Unknown until the cluster is tainted and its alarm is raised. Other
+    clusters that become silent in this time can still activate the brake."""
+    flap_threshold: Count = 3
+    """Number of times that a cluster must lose its availability within --flap-window to count as flapping. 0: no damping."""
+    flap_window: Duration = timedelta(hours=1)
+    """Time window for --flap-threshold."""
+    flap_hold: NoDuration = timedelta(minutes=5)
+    """Time for which a flapping cluster's availability must stay unchanged before taints and alarms follow it. The change to
+    Unknown is never delayed."""
+    brake_share: Share = 0.2
+    """Share (0 to 1) of the clusters that were not silent before; the brake activates when more of them, and at least
+    --brake-clusters, become silent within --brake-window. It postpones taints, stale marks and removals until most are back or
+    `hubctl release-brake` runs. 0: off."""
+    brake_clusters: Count = 10
+    """Minimum number of silent clusters that activates the brake, in addition to --brake-share."""
+    brake_window: Duration = timedelta(minutes=10)
+    """Time window for --brake-share and --brake-clusters."""
+    stale_after: NoDuration = timedelta()
+    """Time of silence after which a cluster is marked as stale. 0s: never."""
+    stale_removal_after: NoDuration = timedelta()
+    """Time of silence after which a stale cluster is deleted. The time from the mark to the deletion is at least
+    --stale-removal-after minus --stale-after. As with `hubctl delete`, finalizers of its add-ons delay the removal. 0s:
+    never."""
+    transition_retention: Duration = timedelta(days=90)
+    """Retention of the changes of a cluster's condition Available, with their reasons."""
 
     @field_validator("stale_removal_after")
     @classmethod

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
-from hub.settings.fields import SECRET, Address, ListenAddress, SettingsGroup, Words
+from hub.settings.fields import Address, AdvertisedAddress, ListenAddress, SecretName, SettingsGroup, Words
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.directory import default_data_dir
 
@@ -14,68 +14,32 @@ from machinery.runtime.directory import default_data_dir
 class Places(SettingsGroup):
     """Data directory, database, addresses and keys."""
 
-    data_dir: Path = Field(
-        default_factory=default_data_dir,
-        description="Directory for the database, CA, certificates and the admin kubeconfig. The hub creates it at the first "
-        "start.",
-    )
-    database_url: SecretStr | None = Field(
-        None, description="SQLAlchemy URL of the database. Default: SQLite in the data directory."
-    )
-    grpc_listen: ListenAddress = Field(
-        Address("127.0.0.1", 8443), description="Listen address of the gRPC door, to which agents connect: host:port."
-    )
-    https_listen: ListenAddress = Field(
-        Address("127.0.0.1", 6443),
-        description="Listen address of the HTTPS door, to which hubctl, kubectl and consoles connect: host:port.",
-    )
-    grpc_advertised: ListenAddress | None = Field(
-        None,
-        description="Address at which agents reach --grpc-listen: host[:port]. It is written into bootstrap kubeconfigs and "
-        "the serving certificate. Default: the listen address.",
-    )
-    https_advertised: ListenAddress | None = Field(
-        None,
-        description="Address at which operators and tools reach --https-listen: host[:port]. It is written into kubeconfigs "
-        "and the serving certificate. Default: the listen address.",
-    )
-    replica_name: str | None = Field(
-        None,
-        description="Name of this replica; it must stay the same after a restart. Default: the environment variable "
-        "POD_NAME, else the host name; with SQLite a name that is stored in the data directory.",
-    )
-    admin_kubeconfig_secret: str | None = Field(
-        None,
-        description="NAMESPACE/NAME of a Secret to which the hub also writes the admin kubeconfig (key `kubeconfig`) and "
-        "its CA certificates (key `ca.crt`). The Secret is in the cluster in which the hub runs, or in "
-        "--management-cluster.",
-    )
-    keys_dir: Path | None = Field(
-        None,
-        description="Directory with the keys that all replicas share: ca.crt, ca.key, secrets.key and token-*.key, as "
-        "created by `hub keys create`. The hub only reads it. Default: the data directory, in which the first "
-        "start creates the keys.",
-    )
-    secrets_key_file: Path | None = Field(
-        None,
-        description="File with the keys that encrypt Secrets in the database, one key of 32 bytes in base64 per line. The "
-        "first key encrypts, all keys decrypt. Replicas share one file. Default: secrets.key in the keys "
-        "directory.",
-    )
-
-    @field_validator("admin_kubeconfig_secret")
-    @classmethod
-    def _is_namespace_and_name(cls, secret: str | None) -> str | None:
-        if secret is not None and not SECRET.fullmatch(secret):
-            raise ValueError(f'"{secret[:80]}" names no Secret: write NAMESPACE/NAME')
-        return secret
-
-    @field_validator("grpc_listen", "https_listen")
-    @classmethod
-    def _names_a_port(cls, address: Address) -> Address:
-        if not address.port:
-            raise ValueError("a listening address needs a port between 1 and 65535, as in 127.0.0.1:8443")
-        return address
+    data_dir: Path = Field(default_factory=default_data_dir)
+    """Directory for the database, CA, certificates and the admin kubeconfig. The hub creates it at the first start."""
+    database_url: SecretStr | None = None
+    """SQLAlchemy URL of the database. Default: SQLite in the data directory."""
+    grpc_listen: ListenAddress = Address("127.0.0.1", 8443)
+    """Listen address of the gRPC door, to which agents connect: host:port."""
+    https_listen: ListenAddress = Address("127.0.0.1", 6443)
+    """Listen address of the HTTPS door, to which hubctl, kubectl and consoles connect: host:port."""
+    grpc_advertised: AdvertisedAddress = None
+    """Address at which agents reach --grpc-listen: host[:port]. It is written into bootstrap kubeconfigs and the serving
+    certificate. Default: the listen address."""
+    https_advertised: AdvertisedAddress = None
+    """Address at which operators and tools reach --https-listen: host[:port]. It is written into kubeconfigs and the serving
+    certificate. Default: the listen address."""
+    replica_name: str | None = None
+    """Name of this replica; it must stay the same after a restart. Default: the environment variable POD_NAME, else the host
+    name; with SQLite a name that is stored in the data directory."""
+    admin_kubeconfig_secret: SecretName = None
+    """NAMESPACE/NAME of a Secret to which the hub also writes the admin kubeconfig (key `kubeconfig`) and its CA certificates
+    (key `ca.crt`). The Secret is in the cluster in which the hub runs, or in --management-cluster."""
+    keys_dir: Path | None = None
+    """Directory with the keys that all replicas share: ca.crt, ca.key, secrets.key and token-*.key, as created by `hub keys
+    create`. The hub only reads it. Default: the data directory, in which the first start creates the keys."""
+    secrets_key_file: Path | None = None
+    """File with the keys that encrypt Secrets in the database, one key of 32 bytes in base64 per line. The first key encrypts,
+    all keys decrypt. Replicas share one file. Default: secrets.key in the keys directory."""
 
     @field_validator("https_listen")
     @classmethod
@@ -92,35 +56,23 @@ MAX_SUFFIX = 200
 class ExternalTrustSettings(SettingsGroup):
     """Names of the hub and external trust."""
 
-    client_ca_file: Path | None = Field(
-        None,
-        description="External CA certificates (PEM) whose client certificates are accepted at the HTTPS door, for users and "
-        "tools, never for agents. Reloaded when the file changes.",
-    )
-    client_ca_groups: Words = Field(
-        (),
-        description="Groups (O) that are taken from certificates of --client-ca-file. All others are ignored, and always "
-        "those that begin with system:.",
-    )
-    api_group_suffix: str = Field(
-        GROUP_SUFFIX,
-        description="Suffix of the hub's API groups, after cluster., addon. and hub. It is fixed at the first start. A "
-        "value other than the default makes the groups of several hubs distinct, but OCM's own agents cannot "
-        "connect.",
-    )
-    management_cluster: str | None = Field(
-        None,
-        description="Kubernetes cluster that serves the hub as an aggregated API server: a kubeconfig file, or in-cluster. "
-        "The hub trusts its front proxy, and authenticates and authorizes its users by TokenReview and "
-        "SubjectAccessReview.",
-    )
-    https_proxies: Words = Field(
-        (),
-        description="Networks (CIDR) of load balancers in front of the HTTPS door that send the PROXY protocol, version 1 "
-        "or 2. The client addresses in its header are used for limits and audit records. A header from any "
-        "other address closes the connection.",
-    )
-    serving_names: Words = Field((), description="Additional host names and addresses for the serving certificate.")
+    client_ca_file: Path | None = None
+    """External CA certificates (PEM) whose client certificates are accepted at the HTTPS door, for users and tools, never for
+    agents. Reloaded when the file changes."""
+    client_ca_groups: Words = ()
+    """Groups (O) that are taken from certificates of --client-ca-file. All others are ignored, and always those that begin with
+    system:."""
+    api_group_suffix: str = GROUP_SUFFIX
+    """Suffix of the hub's API groups, after cluster., addon. and hub. It is fixed at the first start. A value other than the
+    default makes the groups of several hubs distinct, but OCM's own agents cannot connect."""
+    management_cluster: str | None = None
+    """Kubernetes cluster that serves the hub as an aggregated API server: a kubeconfig file, or in-cluster. The hub trusts its
+    front proxy, and authenticates and authorizes its users by TokenReview and SubjectAccessReview."""
+    https_proxies: Words = ()
+    """Networks (CIDR) of load balancers in front of the HTTPS door that send the PROXY protocol, version 1 or 2. The client
+    addresses in its header are used for limits and audit records. A header from any other address closes the connection."""
+    serving_names: Words = ()
+    """Additional host names and addresses for the serving certificate."""
 
     @field_validator("api_group_suffix")
     @classmethod

@@ -14,17 +14,18 @@ from machinery.expression.types import parse_quantity
 ENVIRONMENT_PREFIX = "HUB_"
 IN_CLUSTER = "in-cluster"
 """The value of `management_cluster` for the cluster that the hub runs in."""
-SECRET = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
-"""NAMESPACE/NAME."""
+_SECRET = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 MAX_PORT = 65535
 _PORT = re.compile(r"[0-9]{1,5}")
 _HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 
 
 class SettingsGroup(BaseModel):
-    """Settings of one concern. The descriptions are the program's help."""
+    """Settings of one concern. The docstrings of the fields are the program's help."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, validate_default=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, arbitrary_types_allowed=True, validate_default=True, use_attribute_docstrings=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,9 @@ def _duration(value: object) -> object:
 
 
 def _address(value: object) -> object:
-    return (
-        value
-        if value is None or isinstance(value, Address)
-        else Address.parse(_text(value, "an address, such as 127.0.0.1:8443"))
-    )
+    if value is None or isinstance(value, Address):
+        return value
+    return Address.parse(_text(value, "an address, such as 127.0.0.1:8443"))
 
 
 def _text(value: object, what: str) -> str:
@@ -86,6 +85,18 @@ def _size(value: object) -> object:
     return int(size)
 
 
+def _secret(name: str | None) -> str | None:
+    if name is not None and not _SECRET.fullmatch(name):
+        raise ValueError(f'"{name[:80]}" names no Secret: write NAMESPACE/NAME')
+    return name
+
+
+def _with_port(address: Address | None) -> Address | None:
+    if address is not None and not address.port:
+        raise ValueError("a listening address needs a port between 1 and 65535, as in 127.0.0.1:8443")
+    return address
+
+
 def _positive(duration: timedelta) -> timedelta:
     if duration <= timedelta():
         raise ValueError("must be longer than 0s")
@@ -104,5 +115,10 @@ NoDuration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_no
 Size = Annotated[int, BeforeValidator(_size), Field(ge=0)]
 """Bytes, as a Kubernetes quantity."""
 Count = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+SecretName = Annotated[str | None, AfterValidator(_secret)]
+"""NAMESPACE/NAME."""
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
-ListenAddress = Annotated[Address, BeforeValidator(_address)]
+AdvertisedAddress = Annotated[Address | None, BeforeValidator(_address)]
+ListenAddress = Annotated[Address, BeforeValidator(_address), AfterValidator(_with_port)]
+OptionalListenAddress = Annotated[Address | None, BeforeValidator(_address), AfterValidator(_with_port)]

@@ -4,9 +4,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, model_validator
 
-from hub.settings.fields import Address, Duration, ListenAddress, NoDuration, SettingsGroup
+from hub.settings.fields import Duration, NoDuration, OptionalListenAddress, SettingsGroup, Share
 from machinery.election.lock import KUBERNETES, Timings
 from machinery.errors import InvalidError
 from machinery.observability import telemetry
@@ -16,106 +16,68 @@ from machinery.observability.logs import LogFormat
 class ProcessSettings(SettingsGroup):
     """Shutdown, age of sessions and logs."""
 
-    shutdown_delay: NoDuration = Field(
-        timedelta(), description="Time after SIGTERM for which the hub serves all requests while /readyz already fails."
-    )
-    shutdown_send_retry_after: bool = Field(
-        True,  # noqa: FBT003 - a field's default
-        description="true: after --shutdown-delay new requests are rejected with a retry hint (429, UNAVAILABLE) until the "
-        "open ones are finished; false: the listeners close at once.",
-    )
-    connection_age: NoDuration = Field(
-        timedelta(hours=1),
-        description="Age of a session, shortened by a random part of up to 20 %, at which the hub asks the agent to open a "
-        "new one, so that the load balancer can choose a replica again. 0s: never.",
-    )
-    connection_age_grace: Duration = Field(
-        timedelta(minutes=5), description="Time that an agent has to open the new session; then the hub ends the old one."
-    )
-    shutdown_grace: Duration = Field(
-        timedelta(seconds=10), description="Time over which the hub spreads the end of watches and sessions when it stops."
-    )
-    debug_socket: Path | None = Field(
-        None,
-        description="Path of a Unix socket that returns stacks, queues and sessions of the process, to the hub's user only. "
-        "Without it only SIGUSR1 writes them, to the log.",
-    )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Minimum level of log messages.")
-    log_format: LogFormat = Field(LogFormat.JSON, description="json: one JSON line per event; console: readable text.")
+    shutdown_delay: NoDuration = timedelta()
+    """Time after SIGTERM for which the hub serves all requests while /readyz already fails."""
+    shutdown_send_retry_after: bool = True
+    """true: after --shutdown-delay new requests are rejected with a retry hint (429, UNAVAILABLE) until the open ones are
+    finished; false: the listeners close at once."""
+    connection_age: NoDuration = timedelta(hours=1)
+    """Age of a session, shortened by a random part of up to 20 %, at which the hub asks the agent to open a new one, so that
+    the load balancer can choose a replica again. 0s: never."""
+    connection_age_grace: Duration = timedelta(minutes=5)
+    """Time that an agent has to open the new session; then the hub ends the old one."""
+    shutdown_grace: Duration = timedelta(seconds=10)
+    """Time over which the hub spreads the end of watches and sessions when it stops."""
+    debug_socket: Path | None = None
+    """Path of a Unix socket that returns stacks, queues and sessions of the process, to the hub's user only. Without it only
+    SIGUSR1 writes them, to the log."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Minimum level of log messages."""
+    log_format: LogFormat = LogFormat.JSON
+    """json: one JSON line per event; console: readable text."""
 
 
 class MetricsSettings(SettingsGroup):
     """Metrics."""
 
-    metrics_listen: ListenAddress | None = Field(
-        None,
-        description="Address that serves /metrics in plain HTTP without credentials: host:port. Without it the metrics are "
-        "only at the HTTPS door, for the group system:monitoring.",
-    )
-    metrics_per_cluster: bool = Field(
-        False,  # noqa: FBT003 - a field's default
-        description="true: also export metrics with one time series per cluster. Their number grows with the fleet.",
-    )
-
-    @field_validator("metrics_listen")
-    @classmethod
-    def _metrics_port(cls, address: Address | None) -> Address | None:
-        if address is not None and not address.port:
-            raise ValueError("a listening address needs a port between 1 and 65535, as in 127.0.0.1:9090")
-        return address
+    metrics_listen: OptionalListenAddress = None
+    """Address that serves /metrics in plain HTTP without credentials: host:port. Without it the metrics are only at the HTTPS
+    door, for the group system:monitoring."""
+    metrics_per_cluster: bool = False
+    """true: also export metrics with one time series per cluster. Their number grows with the fleet."""
 
 
 class Telemetry(SettingsGroup):
     """Tracing (off by default; requires the extra `tracing`)."""
 
-    trace_endpoint: Annotated[str | None, AfterValidator(lambda text: telemetry.endpoint(text) if text else None)] = Field(
-        None,
-        description="Collector that receives traces by OTLP over gRPC, such as http://collector:4317. Without it there are "
-        "no traces. The variables OTEL_EXPORTER_OTLP_* and OTEL_RESOURCE_ATTRIBUTES of OpenTelemetry apply too.",
-    )
-    trace_share: float = Field(
-        1.0,
-        ge=0,
-        le=1,
-        description="Share of traces that is recorded (0 to 1). Hub and agents with the same share record the same traces.",
-    )
+    trace_endpoint: Annotated[str | None, AfterValidator(lambda text: telemetry.endpoint(text) if text else None)] = None
+    """Collector that receives traces by OTLP over gRPC, such as http://collector:4317. Without it there are no traces. The
+    variables OTEL_EXPORTER_OTLP_* and OTEL_RESOURCE_ATTRIBUTES of OpenTelemetry apply too."""
+    trace_share: Share = 1.0
+    """Share of traces that is recorded (0 to 1). Hub and agents with the same share record the same traces."""
 
 
 class Election(SettingsGroup):
     """Leader election."""
 
-    leader_elect_resource_lock: Literal["database", "kubernetes"] = Field(
-        "database",
-        description="Lock of the leader election: a row of the hub's database, or a Lease of the cluster in which the hub "
-        "runs (or of --management-cluster). Use the same lock on all replicas: otherwise leaders replace each "
-        "other, although two never write at the same time.",
-    )
-    leader_elect_resource_name: str | None = Field(
-        None,
-        description="Name of the Lease, the same on all replicas of a hub. Default: the name of the pod's Deployment or "
-        "StatefulSet. Not used with the database lock.",
-    )
-    leader_elect_resource_namespace: str | None = Field(
-        None, description="Namespace of the Lease. Default: the environment variable POD_NAMESPACE, set by the downward API."
-    )
-    leader_elect_lease_duration: Duration = Field(
-        KUBERNETES.lease,
-        description="Time after which another replica takes over from a failed leader; after a clean stop it takes half a "
-        "second. To tolerate database outages of one minute: 137s, with a renew deadline of 107s and a retry "
-        "period of 26s.",
-    )
-    leader_elect_renew_deadline: Duration = Field(
-        KUBERNETES.renew_deadline,
-        description="Time after which a leader that cannot renew the lock stops leading. Must be shorter than the lease "
-        "duration.",
-    )
-    leader_elect_retry_period: Duration = Field(
-        KUBERNETES.retry,
-        description="Interval at which the leader renews the lock, and at which replicas retry after a failure.",
-    )
-    leader_elect_poll_period: Duration = Field(
-        KUBERNETES.poll, description="Interval at which the other replicas check whether the leader has released the lock."
-    )
+    leader_elect_resource_lock: Literal["database", "kubernetes"] = "database"
+    """Lock of the leader election: a row of the hub's database, or a Lease of the cluster in which the hub runs (or of
+    --management-cluster). Use the same lock on all replicas: otherwise leaders replace each other, although two never write at
+    the same time."""
+    leader_elect_resource_name: str | None = None
+    """Name of the Lease, the same on all replicas of a hub. Default: the name of the pod's Deployment or StatefulSet. Not used
+    with the database lock."""
+    leader_elect_resource_namespace: str | None = None
+    """Namespace of the Lease. Default: the environment variable POD_NAMESPACE, set by the downward API."""
+    leader_elect_lease_duration: Duration = KUBERNETES.lease
+    """Time after which another replica takes over from a failed leader; after a clean stop it takes half a second. To tolerate
+    database outages of one minute: 137s, with a renew deadline of 107s and a retry period of 26s."""
+    leader_elect_renew_deadline: Duration = KUBERNETES.renew_deadline
+    """Time after which a leader that cannot renew the lock stops leading. Must be shorter than the lease duration."""
+    leader_elect_retry_period: Duration = KUBERNETES.retry
+    """Interval at which the leader renews the lock, and at which replicas retry after a failure."""
+    leader_elect_poll_period: Duration = KUBERNETES.poll
+    """Interval at which the other replicas check whether the leader has released the lock."""
 
     @property
     def election_timings(self) -> Timings:

@@ -98,7 +98,7 @@ def _properties(chart: str) -> Iterator[tuple[str, dict[str, Any]]]:
     program, own = PROGRAMS[chart], own_of_the_chart(chart)
     for name, field in program.settings.model_fields.items():
         if name not in own:
-            described = {"description": field.description} if field.description else {}
+            described = {"description": " ".join(field.description.split())} if field.description else {}
             yield name, {**_form(field.annotation, program.duration), **described}
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import zipfile
+from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -16,7 +17,7 @@ from hub.api.certificates import Lifetimes
 from hub.api.hubreplicas import LOST_AFTER, Load, Replica
 from hub.commands.doctor import database
 from hub.commands.doctor.database import Seen
-from hub.commands.doctor.findings import DoctorFinding, DoctorState, broken, looked
+from hub.commands.doctor.findings import DoctorFinding, DoctorState, broken, findings_of
 from hub.extensions.settings import load
 from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities.service import Made
@@ -241,7 +242,9 @@ async def test_a_look_that_fails_is_a_finding() -> None:
         (PermissionError(13, "Permission denied", "/data"), "/data: Permission denied"),
     ):
 
-        async def look(error: Exception = error) -> list[DoctorFinding]:
+        async def check(error: Exception = error) -> AsyncIterator[DoctorFinding]:
+            for finding in list[DoctorFinding]():
+                yield finding
             raise error
 
-        assert await looked("database", look, "advice") == [broken("database", said, "advice")]
+        assert await findings_of("database", check, "advice") == [broken("database", said, "advice")]

@@ -4,7 +4,7 @@ import asyncio
 import shutil
 import stat
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from hub.commands.doctor import database, doors
-from hub.commands.doctor.findings import DoctorFinding, DoctorState, Look, broken, looked, warning, well
+from hub.commands.doctor.findings import Check, DoctorFinding, DoctorState, broken, findings_of, warning, well
 from hub.issuer.local import CA_CERTIFICATE, CA_KEY
 from hub.replica.admin_kubeconfig import ADMIN_FILE
 from hub.replica.keys import SEAL_FILE
@@ -48,53 +48,46 @@ async def _printed(settings: HubSettings) -> int:
 
 async def examined(settings: HubSettings, clock: Clock) -> AsyncIterator[DoctorFinding]:
     """Run all checks in the order of dependency; a broken one does not stop the rest."""
-    looks: list[tuple[str, Look, str]] = [("data directory", partial(_folder, settings), _RIGHTS)]
+    checks: list[tuple[str, Check, str]] = [("data directory", partial(_folder, settings), _RIGHTS)]
     if settings.data_dir.is_dir():
-        looks += [
-            ("keys", partial(_keys, settings, clock), _RIGHTS),
+        checks += [
+            ("keys", partial(_keys, settings, clock.now()), _RIGHTS),
             ("database", partial(_database, settings, clock), _DATABASE),
             ("doors", partial(_doors, settings), _RIGHTS),
-            ("operators", partial(_operators, settings, clock), "see what is said of the HTTPS door"),
+            ("operators", partial(doors.asked, settings, clock), "see what is said of the HTTPS door"),
         ]
-    for name, look, advice in looks:
-        for finding in await looked(name, look, advice):
+    for name, check, advice in checks:
+        for finding in await findings_of(name, check, advice):
             yield finding
 
 
-async def _folder(settings: HubSettings) -> list[DoctorFinding]:
-    return list(folder(settings))
-
-
-async def _keys(settings: HubSettings, clock: Clock) -> list[DoctorFinding]:
-    return list(keys(settings, clock.now()))
-
-
-async def _database(settings: HubSettings, clock: Clock) -> list[DoctorFinding]:
+async def _database(settings: HubSettings, clock: Clock) -> AsyncIterator[DoctorFinding]:
     url = settings.store_url
     schema = await asyncio.to_thread(database.schema, url)
+    yield schema
     if schema.state is DoctorState.BROKEN:
-        return [schema]
+        return
     store = SqlStore(url)
     try:
         began = time.monotonic()
-        seen = await database.look(store)
-        return [schema, *database.judged(seen, settings, clock, timedelta(seconds=time.monotonic() - began))]
+        seen = await store.read(database.look)
+        for finding in database.judged(seen, settings, clock, timedelta(seconds=time.monotonic() - began)):
+            yield finding
     finally:
         await store.close()
 
 
-async def _doors(settings: HubSettings) -> list[DoctorFinding]:
+async def _doors(settings: HubSettings) -> AsyncIterator[DoctorFinding]:
     trust = doors.trust_of(settings)
     if trust is None:
-        return [broken("doors", f"there is no CA in {settings.data_dir} to know the hub by", _RIGHTS)]
-    return [finding for door in doors.doors_of(settings) for finding in await doors.reached(door, trust)]
+        yield broken("doors", f"there is no CA in {settings.data_dir} to know the hub by", _RIGHTS)
+        return
+    for door in doors.doors_of(settings):
+        for finding in await doors.reached(door, trust):
+            yield finding
 
 
-async def _operators(settings: HubSettings, clock: Clock) -> list[DoctorFinding]:
-    return await asyncio.to_thread(doors.asked, settings, clock)
-
-
-def folder(settings: HubSettings) -> Iterator[DoctorFinding]:
+async def _folder(settings: HubSettings) -> AsyncIterator[DoctorFinding]:
     """Check the data directory and its permissions."""
     path, name = settings.data_dir, "data directory"
     if not path.is_dir():
@@ -125,7 +118,7 @@ def _disk(path: Path, reserve: int) -> DoctorFinding:
     return warning("disk", said, advice) if usage.free < 2 * reserve else well("disk", said)
 
 
-def keys(settings: HubSettings, now: datetime) -> Iterator[DoctorFinding]:
+async def _keys(settings: HubSettings, now: datetime) -> AsyncIterator[DoctorFinding]:
     """Check the key files. If the CA's key is stored elsewhere, its certificate need not be here."""
     path = settings.keys_dir or settings.data_dir
     name, ca = "keys", path / CA_CERTIFICATE

@@ -14,9 +14,8 @@ from hub.registry.managedclusters.actions import HUB_ID
 from hub.replica.installation import SUFFIX
 from hub.replica.keys import AUTHORITY
 from hub.settings import HubSettings
-from hub.store import SqlStore
 from hub.store.engine.engine import parse_url
-from hub.store.migrate import HEAD, Schema, pending
+from hub.store.migrate import HEAD, pending
 from hub.store.migrate_url import schema_at
 from machinery import pki
 from machinery.durations import format_duration
@@ -24,7 +23,7 @@ from machinery.election.lock import LockRecord
 from machinery.errors import InvalidError
 from machinery.runtime.clock import Clock
 
-APART = timedelta(seconds=2)
+APART, MILLISECOND = timedelta(seconds=2), timedelta(milliseconds=1)
 """A larger clock difference is reported; the hub itself treats it as a jump."""
 _CLOCKS = "set both clocks by NTP: leases are judged by the database's, certificates by each machine's"
 
@@ -44,26 +43,15 @@ def schema(url: str) -> DoctorFinding:
     found = schema_at(parse_url(url))
     found.check()
     if found.is_current or found.is_newer:
-        return well(
-            "schema", f'"{found.version}"' + (", newer than this release's, which can run on it" if found.is_newer else "")
-        )
-    return _behind(found)
-
-
-def _behind(found: Schema) -> DoctorFinding:
+        newer = ", newer than this release's, which can run on it" if found.is_newer else ""
+        return well("schema", f'"{found.version}"{newer}')
     if found.version is None:
         return broken("schema", "the database is empty: no hub was ever started on it", "hub serve makes it; is this its URL?")
-    steps = len(list(pending(found.version)))
-    said = f'"{found.version}", {steps} behind this release\'s "{HEAD}"'
+    said = f'"{found.version}", {len(list(pending(found.version)))} behind this release\'s "{HEAD}"'
     return warning("schema", said, "the next start brings it up to date; before: hub backup, and hub migrate --check")
 
 
-async def look(store: SqlStore) -> Seen:
-    """Read the state. Raises UnavailableError."""
-    return await store.read(_look)
-
-
-def _look(tx: Transaction) -> Seen:
+def look(tx: Transaction) -> Seen:
     facts = {name: tx.facts.get(name) for name in (AUTHORITY, SUFFIX, HUB_ID)}
     return Seen(tx.now, facts, tx.replicas.all(), tx.leaders.record())
 
@@ -71,10 +59,8 @@ def _look(tx: Transaction) -> Seen:
 def judged(seen: Seen, settings: HubSettings, clock: Clock, took: timedelta) -> list[DoctorFinding]:
     """All findings from the state. `took`: the duration of the read."""
     identity = _identity(seen, settings)
-    answers = well(
-        "database", f"answers within {took / timedelta(milliseconds=1):.0f} ms; hub {seen.facts[HUB_ID] or 'unknown'}"
-    )
-    return [answers, *identity, _clock(seen, clock), *_replicas(seen), _leader(seen)]
+    said = f"answers within {took / MILLISECOND:.0f} ms; hub {seen.facts[HUB_ID] or 'unknown'}"
+    return [well("database", said), *identity, _clock(seen, clock), *_replicas(seen), _leader(seen)]
 
 
 def _identity(seen: Seen, settings: HubSettings) -> list[DoctorFinding]:
@@ -100,11 +86,15 @@ def _authority(settings: HubSettings) -> str | None:
 
 
 def _clock(seen: Seen, clock: Clock) -> DoctorFinding:
-    apart = clock.now() - seen.now
-    if abs(apart) > APART:
-        side = "ahead of" if apart > timedelta() else "behind"
-        return broken("clock", f"this machine's is {_seconds(abs(apart))} {side} the database's", _CLOCKS)
+    ahead = clock.now() - seen.now
+    if abs(ahead) > APART:
+        return _ahead("this machine's is", ahead)
     return well("clock", "this machine's and the database's agree")
+
+
+def _ahead(whose: str, ahead: timedelta) -> DoctorFinding:
+    side, apart = "ahead of" if ahead > timedelta() else "behind", timedelta(milliseconds=round(abs(ahead) / MILLISECOND))
+    return broken("clock", f"{whose} {format_duration(apart)} {side} the database's", _CLOCKS)
 
 
 def _replicas(seen: Seen) -> list[DoctorFinding]:
@@ -113,7 +103,11 @@ def _replicas(seen: Seen) -> list[DoctorFinding]:
         said = "none has told of itself for ten seconds" if seen.replicas else "none has told of itself"
         return [broken("replicas", said, "does `hub serve` run? its log says why not")]
     found = [well("replicas", ", ".join(f"{each.name} {each.state(seen.now)} ({each.sessions} sessions)" for each in living))]
-    found += [_off(replica) for replica in living if replica.load and abs(replica.load.ahead) > APART]
+    found += [
+        _ahead(f"that of the replica {each.name} is", each.load.ahead)
+        for each in living
+        if each.load and abs(each.load.ahead) > APART
+    ]
     lost = [replica.name for replica in seen.replicas if replica.is_lost(seen.now)]
     if lost:
         said = f"lost: {', '.join(lost)}"
@@ -126,12 +120,6 @@ def _replicas(seen: Seen) -> list[DoctorFinding]:
     return found
 
 
-def _off(replica: Replica) -> DoctorFinding:
-    ahead = replica.load.ahead if replica.load else timedelta()
-    side = "ahead of" if ahead > timedelta() else "behind"
-    return broken("clock", f"that of the replica {replica.name} is {_seconds(abs(ahead))} {side} the database's", _CLOCKS)
-
-
 def _leader(seen: Seen) -> DoctorFinding:
     """Check the leader. A single hub does not renew its lock, so the heartbeat of the holder is checked instead."""
     record = seen.leader
@@ -142,7 +130,3 @@ def _leader(seen: Seen) -> DoctorFinding:
     if seen.now - record.renewed_at > record.lease and (holder is None or holder.is_lost(seen.now)):
         return broken("leader", f"{record.holder} has not renewed its lease since {record.renewed_at:%H:%M:%S}", advice)
     return well("leader", f"{record.holder}, in term {record.term}")
-
-
-def _seconds(duration: timedelta) -> str:
-    return format_duration(timedelta(milliseconds=round(duration / timedelta(milliseconds=1))))

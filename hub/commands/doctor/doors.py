@@ -2,14 +2,13 @@
 
 import http.client
 import json
-import ssl
-from collections.abc import Sequence
+from asyncio import to_thread
+from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from hub.commands.doctor.findings import DoctorFinding, broken, warning, well
@@ -124,49 +123,41 @@ def _way(door: DoorAt, within: Dialled) -> str:
     return f"does `hub serve` run, and does it listen on {door.listening}? its log says"
 
 
-def asked(settings: HubSettings, clock: Clock) -> list[DoctorFinding]:
-    """Ask the HTTPS door, as the administrator, for the user name, its readiness and its time.
+async def asked(settings: HubSettings, clock: Clock) -> AsyncIterator[DoctorFinding]:
+    """Ask the HTTPS door, as the administrator, for the user name, its time and its readiness.
 
     Raises MusterError, OSError, HTTPException.
     """
     path = settings.data_dir / ADMIN_FILE
     if not path.exists():
-        return [
-            warning("operators", f"{path} is not there: the door cannot be asked as an operator", "the next start makes it")
-        ]
+        said = f"{path} is not there: the door cannot be asked as an operator"
+        yield warning("operators", said, "the next start makes it")
+        return
     kubeconfig = read_kubeconfig(path)
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    status, date, content = _request(kubeconfig, "POST", REVIEW, json.dumps(review).encode())
-    return [_known(path, status, content), *_dated(date, clock), *_ready(*_request(kubeconfig, "GET", "/readyz?verbose")[::2])]
-
-
-def _known(path: Path, status: int, content: bytes) -> DoctorFinding:
+    status, date, content = await to_thread(_request, kubeconfig, "POST", REVIEW, json.dumps(review).encode())
     if status == CREATED:
         user = json.loads(content)["status"]["userInfo"]["username"]
-        return well("operators", f"the certificate in {path} arrives: {user}")
-    said = f"the certificate in {path} does not arrive, or is not known (HTTP status {status})"
-    return broken("operators", said, f"{_PROXY}. If the door is well: the hub writes a fresh {path.name} when it starts")
-
-
-def _dated(date: datetime | None, clock: Clock) -> Sequence[DoctorFinding]:
-    if date is None or abs(apart := date - clock.now()) <= APART:
-        return ()
-    side = "ahead of" if apart > timedelta() else "behind"
-    said = f"that of the replica that answered is {abs(apart).total_seconds():.0f} s {side} this machine's"
-    return (broken("clock", said, "set both clocks by NTP"),)
-
-
-def _ready(status: int, content: bytes) -> Sequence[DoctorFinding]:
-    """The failing checks of /readyz."""
+        yield well("operators", f"the certificate in {path} arrives: {user}")
+    else:
+        said = f"the certificate in {path} does not arrive, or is not known (HTTP status {status})"
+        yield broken("operators", said, f"{_PROXY}. If the door is well: the hub writes a fresh {path.name} when it starts")
+    if date is not None and abs(ahead := date - clock.now()) > APART:
+        side = "ahead of" if ahead > timedelta() else "behind"
+        said = f"that of the replica that answered is {abs(ahead).total_seconds():.0f} s {side} this machine's"
+        yield broken("clock", said, "set both clocks by NTP")
+    status, _, content = await to_thread(_request, kubeconfig, "GET", "/readyz?verbose")
     if status == OK:
-        return (well("readiness", "all checks of /readyz pass"),)
+        yield well("readiness", "all checks of /readyz pass")
+        return
     failing = [line.removeprefix("[-]") for line in content.decode("utf-8", "replace").splitlines() if line.startswith("[-]")]
-    return tuple(broken("readiness", each, "the hub's log says more") for each in failing or [f"HTTP status {status}"])
+    for each in failing or [f"HTTP status {status}"]:
+        yield broken("readiness", each, "the hub's log says more")
 
 
 def _request(kubeconfig: Kubeconfig, method: str, target: str, body: bytes | None = None) -> tuple[int, datetime | None, bytes]:
     server, credential = urlsplit(kubeconfig.cluster.server), kubeconfig.require_credential()
-    context: ssl.SSLContext = client_context(kubeconfig.cluster.certificate_authority, credential.chain, credential.key)
+    context = client_context(kubeconfig.cluster.certificate_authority, credential.chain, credential.key)
     connection = http.client.HTTPSConnection(
         server.hostname or "", server.port or 443, timeout=PATIENCE.total_seconds(), context=context
     )

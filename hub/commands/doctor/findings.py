@@ -1,6 +1,6 @@
 """Results of checks."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from http.client import HTTPException
@@ -39,17 +39,18 @@ def broken(name: str, said: str, advice: str) -> DoctorFinding:
     return DoctorFinding(name, DoctorState.BROKEN, said, advice)
 
 
-Look = Callable[[], Awaitable[Iterable[DoctorFinding]]]
+Check = Callable[[], AsyncIterator[DoctorFinding]]
 
 
-async def looked(name: str, look: Look, advice: str) -> list[DoctorFinding]:
-    """Run a check. A MusterError, OSError or HTTPException becomes a finding."""
+async def findings_of(name: str, check: Check, advice: str) -> list[DoctorFinding]:
+    """Run a check. A MusterError, OSError or HTTPException becomes its only finding."""
     try:
-        return list(await look())
+        return [finding async for finding in check()]
     except MusterError as error:
-        return [broken(name, error.message, advice)]
+        said = error.message
     except HTTPException as error:
-        return [broken(name, f"no answer of HTTP: {type(error).__name__}", advice)]
+        said = f"no answer of HTTP: {type(error).__name__}"
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        return [broken(name, f"{place}{error.strerror or error}", advice)]
+        said = f"{place}{error.strerror or error}"
+    return [broken(name, said, advice)]

@@ -66,23 +66,14 @@ async def dial(address: Address, trust: bytes, *, grpc: bool) -> Dialled:
     except ssl.SSLError as error:
         return Dialled(HandshakeProblem.NO_TLS, error.reason or "no TLS")
     except (OSError, TimeoutError) as error:
-        return _unreached(error)
+        problem = HandshakeProblem.NAME if isinstance(error, socket.gaierror) else HandshakeProblem.CONNECTION
+        return Dialled(problem, (error.strerror or str(error) or "no answer in time").lower())
     try:
-        return Dialled(await _terminated(reader, writer) if grpc else None)
+        if grpc and writer.get_extra_info("ssl_object").selected_alpn_protocol() != "h2":
+            return Dialled(HandshakeProblem.NO_HTTP2)
+        return Dialled(HandshakeProblem.TERMINATED if grpc and await _is_let_in(reader, writer) else None)
     finally:
         writer.transport.abort()
-
-
-def _unreached(error: OSError) -> Dialled:
-    if isinstance(error, socket.gaierror):
-        return Dialled(HandshakeProblem.NAME, (error.strerror or "no such name").lower())
-    return Dialled(HandshakeProblem.CONNECTION, (error.strerror or str(error) or "no answer in time").lower())
-
-
-async def _terminated(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> HandshakeProblem | None:
-    if writer.get_extra_info("ssl_object").selected_alpn_protocol() != "h2":
-        return HandshakeProblem.NO_HTTP2
-    return HandshakeProblem.TERMINATED if await _is_let_in(reader, writer) else None
 
 
 async def _is_let_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:

@@ -32,6 +32,7 @@ from hub.heartbeat import BeatBuffer, HeartbeatCoverage
 from hub.https_door.callers.authentication import AuthenticatorChain, Dependencies, issuer_of
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.storage import ServiceStorage
+from hub.metrics import fleet as of_fleet
 from hub.metrics.doors import OTHER, bounded
 from hub.metrics.fleet import EVERY, FleetSnapshots, add_fleet, counted, minor
 from hub.ports import Transaction
@@ -276,28 +277,29 @@ def test_fleet_is_counted_by_state_and_lifetime_and_clusters_on_demand(newcomer:
     for name, ends in (("a", -1), ("b", 20), ("c", 24 * 6), ("d", 24 * 29), ("e", 24 * 300), ("f", 24 * 301)):
         store.transact(lambda tx, name, ends: put_trust(name, timedelta(hours=ends), tx), name, ends)
     fleet = store.transact(counted)
-    assert dict(fleet.states) == {"True": 1, "": 1}
-    assert dict(fleet.accepted) == {"true": 1, "false": 1}
-    assert dict(fleet.left) == {"ended": 1, "1d": 1, "7d": 1, "30d": 1, "more": 2}
-    assert fleet.earliest == fleet.at + timedelta(hours=20)
-    assert (fleet.available, fleet.ends, fleet.backup) == ({}, {}, None)
+    assert fleet[of_fleet.CLUSTERS] == {"available": 1, "unavailable": 0, "unknown": 0, "never_heard_of": 1}
+    assert fleet[of_fleet.ACCEPTED] == {"true": 1, "false": 1}
+    assert fleet[of_fleet.CERTIFICATES] == {"ended": 1, "1d": 1, "7d": 1, "30d": 1, "more": 2}
+    now = store.transact(lambda tx: tx.now).timestamp()
+    assert (fleet[of_fleet.SEEN], fleet[of_fleet.EARLIEST]) == (now, now + 20 * 3600)
+    assert [fleet.get(metric) for metric in (of_fleet.CLUSTER, of_fleet.EXPIRY, of_fleet.BACKUP)] == [None] * 3
     store.transact(clusters.report_status, EDGE, StatusReport(conditions=(rules.UNAVAILABLE,)), "agent")
     store.transact(lambda tx: put_trust(EDGE, timedelta(days=1), tx))
     store.transact(lambda tx: tx.facts.set(BACKUP_MADE, format_micro_time(tx.now)))
     fleet = store.transact(counted, detailed=True)
-    assert fleet.available[EDGE] == 0
-    assert fleet.ends[EDGE] == (fleet.at + timedelta(days=1)).timestamp()
-    assert fleet.backup == fleet.at
+    assert fleet[of_fleet.CLUSTER] == {EDGE: 0}
+    assert cast("Any", fleet[of_fleet.EXPIRY])[EDGE] == now + 86400
+    assert fleet[of_fleet.BACKUP] == now
 
 
 async def test_scrapes_ask_the_database_rarely_and_show_no_old_number_while_it_is_unavailable(clock: ManualClock) -> None:
     store, registry = Asked(clock), Registry()
     look = FleetSnapshots(store, clock, detailed=False)
     for _ in range(10):
-        await look()
+        await look.refresh()
     assert store.reads == 1
     clock.advance(EVERY)
-    await look()
+    await look.refresh()
     assert store.reads == 2
     add_fleet(registry, store, clock, reserve=5)
     assert "muster_hub_clusters{" in await registry.scrape()
