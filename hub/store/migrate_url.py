@@ -10,8 +10,8 @@ from pathlib import Path
 import structlog
 from sqlalchemy import URL
 
-from hub.store.engine.engine import database_file, migrating_engine, reading_engine, translating
-from hub.store.engine.timeouts import DEFAULT, DatabaseTimeouts
+from hub.store.engine.engine import database_file, reading_engine, translating, writing_engine
+from hub.store.engine.timeouts import DEFAULT, SessionLimits
 from hub.store.migrate import PATIENCE, Schema, schema_of, upgrade
 from machinery.errors import UnavailableError
 from machinery.runtime.clock import SystemClock
@@ -60,20 +60,20 @@ def _copy(database: Path, staged: Path) -> None:
         sync(staged)
 
 
-def migrate_database(url: URL, bounds: DatabaseTimeouts = DEFAULT, *, patience: timedelta = PATIENCE) -> None:
+def migrate_database(url: URL, limits: SessionLimits = DEFAULT, *, patience: timedelta = PATIENCE) -> None:
     """Migrate the schema; an SQLite database is copied first. Raises InvalidError, UnavailableError."""
-    engine = migrating_engine(url, bounds)
+    engine = writing_engine(url, limits, patient=True)
     file = database_file(url)
     prepare = None if file is None else partial(copy_before_migration, file, now=SystemClock().now())
     with translating(engine):
         upgrade(engine, prepare=prepare, patience=patience)
 
 
-def schema_at(url: URL, bounds: DatabaseTimeouts = DEFAULT) -> Schema:
+def schema_at(url: URL) -> Schema:
     """The schema, read without creating a missing database file. Raises UnavailableError."""
     file = database_file(url)
     if file is not None and not file.exists():
         return Schema(None)
-    engine = reading_engine(url, bounds, connections=1)
+    engine = reading_engine(url, connections=1)
     with translating(engine), engine.connect() as connection:
         return schema_of(connection)

@@ -18,7 +18,7 @@ from hub.store.changelog.tail import Tail
 from hub.store.engine.encoding import RowForm
 from hub.store.engine.engine import READERS, Engines, database_time, is_sqlite, parse_url, store_engines, translating
 from hub.store.engine.notify import CHANGES, REVOCATIONS, SESSIONS, Topic, Wake, WakeCallbacks
-from hub.store.engine.timeouts import BUSY_TIMEOUT_MS, DatabaseTimeouts, SessionLimits
+from hub.store.engine.timeouts import DEFAULT, SessionLimits
 from hub.store.migrate_url import migrate_database
 from hub.store.objects.reindex import reindex
 from hub.store.writer.coalesced_reads import CoalescedReads
@@ -59,9 +59,8 @@ class SqlStore(Store):
         *,
         clock: Clock | None = None,
         poll: timedelta = POLL,
-        busy_timeout_ms: int = BUSY_TIMEOUT_MS,
         group_suffix: str = GROUP_SUFFIX,
-        session: SessionLimits | None = None,
+        session: SessionLimits = DEFAULT,
         doorbell: bool = True,
         alone: bool = False,
         engines: Engines | None = None,
@@ -72,11 +71,11 @@ class SqlStore(Store):
         self._is_sqlite = is_sqlite(self._url)
         self._clock = clock
         self._poll = poll
-        self._bounds = DatabaseTimeouts(busy_timeout_ms, session or SessionLimits())
+        self._limits = session
         self._ringer = uuid4().hex[:12]
         self._doorbell = doorbell and not self._is_sqlite
         self._hears: Callable[[], bool] = lambda: alone
-        made = engines or store_engines(self._url, self._bounds)
+        made = engines or store_engines(self._url, self._limits)
         self._writing, self._reading = made.writing, made.reading
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
         self._looks = CoalescedReads(self.read)
@@ -109,7 +108,7 @@ class SqlStore(Store):
             return await tail.run()
         from hub.store.changelog.doorbell import Doorbell  # noqa: PLC0415 - only on PostgreSQL
 
-        bell = Doorbell(self._url, self._bounds.session, self._ringer)
+        bell = Doorbell(self._url, self._limits, self._ringer)
         self._hears = lambda: bell.proven
         with ExitStack() as woken:
             for topic, wake in ((CHANGES, tail.ring), (REVOCATIONS, self._revocations.wake), (SESSIONS, self._sessions.wake)):
@@ -123,7 +122,7 @@ class SqlStore(Store):
         return self._hears()
 
     def _migrate(self) -> None:
-        migrate_database(self._url, self._bounds)
+        migrate_database(self._url, self._limits)
         with translating():
             with self._writing.begin() as connection:
                 self._form.renew(connection)

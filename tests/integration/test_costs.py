@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Pool, event, text
 
 from bench.queries import QUESTIONS, fill
 from hub.registry.certificatesigningrequests import service as requests
-from hub.store.engine.engine import migrating_engine, parse_url
+from hub.store.engine.engine import parse_url, writing_engine
 from hub.store.tables import certificates
 from machinery.client.kubeconfig import Credential
 from machinery.identity import AgentId, ClusterName, agent_subject
@@ -235,7 +235,7 @@ and documents are never read whole to choose."""
 def database(postgres_databases: Databases) -> Iterator[Connection]:
     with postgres_databases.migrated() as url:
         asyncio.run(fill(url, CLUSTERS))
-        engine = migrating_engine(parse_url(url))
+        engine = writing_engine(parse_url(url), patient=True)
         with engine.connect() as connection:
             connection.execute(text("ANALYZE"))
             yield connection

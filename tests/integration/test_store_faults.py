@@ -29,6 +29,11 @@ from tests.trials import repeated
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hub.store.engine.engine.BUSY_SECONDS", 0.1)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "hub.db"
@@ -36,7 +41,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def store(path: Path) -> AsyncIterator[SqlStore]:
-    async with replicas(f"sqlite:///{path}", 1, busy_timeout_ms=100) as (opened,):
+    async with replicas(f"sqlite:///{path}", 1) as (opened,):
         yield opened
 
 
@@ -153,7 +158,7 @@ async def test_database_that_cannot_be_opened_says_why_without_its_password(tmp_
     if os.geteuid() != 0:  # root may write everywhere
         table[f"sqlite:///{tmp_path}/closed/hub.db"] = "cannot be opened"
     for url, words in table.items():
-        store = SqlStore(url, busy_timeout_ms=100)
+        store = SqlStore(url)
         with pytest.raises(UnavailableError, match=words) as refused:
             await store.open()
         assert "secret" not in str(refused.value)

@@ -14,7 +14,7 @@ from hub.election.locks import RowLock
 from hub.ports import Transaction
 from hub.store import SqlStore
 from hub.store.engine.engine import parse_url, reading_engine, writing_engine
-from hub.store.engine.timeouts import SessionLimits
+from hub.store.engine.timeouts import DEFAULT, SessionLimits
 from hub.store.migrate_url import migrate_database
 from hub.store.writer.leader_lock_connection import SqlLeaderLockConnection
 from machinery.election import Candidate, Elector, Leadership, Timings
@@ -93,7 +93,7 @@ async def stack() -> AsyncIterator[AsyncExitStack]:
         yield stack
 
 
-async def opened(stack: AsyncExitStack, url: str, limits: SessionLimits | None = None) -> SqlStore:
+async def opened(stack: AsyncExitStack, url: str, limits: SessionLimits = DEFAULT) -> SqlStore:
     store = SqlStore(url, poll=POLL, session=limits)
     stack.push_async_callback(store.close)
     await store.open()

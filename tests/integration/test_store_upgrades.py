@@ -19,8 +19,8 @@ from structlog.testing import capture_logs
 
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
-from hub.store.engine.engine import migrating_engine, parse_url
-from hub.store.engine.timeouts import DatabaseTimeouts, SessionLimits
+from hub.store.engine.engine import parse_url, writing_engine
+from hub.store.engine.timeouts import SessionLimits
 from hub.store.migrate import ADVISORY_LOCK, HEAD, SCRIPTS, schema_of, upgrade
 from hub.store.migrate_url import KEPT, copies, copy_before_migration, migrate_database
 from machinery.errors import UnavailableError
@@ -32,8 +32,8 @@ from tests.fixtures.postgres import Databases
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "databases"
 LEFT = sorted(FIXTURES.glob("v*.sql"))
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-SHORT = DatabaseTimeouts(session=SessionLimits(timedelta(seconds=1)))
-PATIENT = DatabaseTimeouts(session=SessionLimits(timedelta(minutes=1)))
+SHORT = SessionLimits(timedelta(seconds=1))
+PATIENT = SessionLimits(timedelta(minutes=1))
 """A server ends sessions that stand still in a transaction, and those of a machine that is busy seem to."""
 LOCK = text(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})")
 
@@ -131,8 +131,8 @@ def copy_rows(source: Connection, target: Connection) -> None:
 
 
 @contextmanager
-def opened(url: str, bounds: DatabaseTimeouts = PATIENT) -> Iterator[Engine]:
-    engine = migrating_engine(parse_url(url), bounds)
+def opened(url: str, limits: SessionLimits = PATIENT) -> Iterator[Engine]:
+    engine = writing_engine(parse_url(url), limits, patient=True)
     try:
         yield engine
     finally:
@@ -200,13 +200,13 @@ def test_database_is_migrated_only_after_a_copy_and_few_are_kept(tmp_path: Path,
 
 
 @contextmanager
-def upgrading(url: str, bounds: DatabaseTimeouts = PATIENT) -> Iterator[tuple[Event, list[Exception]]]:
+def upgrading(url: str, limits: SessionLimits = PATIENT) -> Iterator[tuple[Event, list[Exception]]]:
     """An upgrade on a thread: whether it has ended, and what it raised."""
     ended, raised = Event(), list[Exception]()
 
     def attempt() -> None:
         try:
-            migrate_database(parse_url(url), bounds, patience=timedelta(seconds=30))
+            migrate_database(parse_url(url), limits, patience=timedelta(seconds=30))
         except Exception as error:  # noqa: BLE001 - told to the test
             raised.append(error)
         ended.set()

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from hub.store import schema
 from hub.store.backup.archive import ArchiveWriter
-from hub.store.engine.engine import database_time, is_sqlite, migrating_engine, parse_url, reading_engine, translating
+from hub.store.engine.engine import database_time, is_sqlite, parse_url, reading_engine, translating, writing_engine
 from hub.store.engine.errors import translated
 from hub.store.migrate import schema_of
 from hub.store.query.inventory import inventory
@@ -43,7 +43,9 @@ def write_tables(url: str, writer: ArchiveWriter) -> Snapshot:
     if is_sqlite(place):
         engine = reading_engine(place, connections=1)
     else:  # without a time-out of statements
-        engine = migrating_engine(place).execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        engine = writing_engine(place, patient=True).execution_options(
+            isolation_level="REPEATABLE READ", postgresql_readonly=True
+        )
     with translating(engine), engine.connect() as connection, connection.begin():
         snapshot = _snapshot(connection)
         for table in tables_of(connection):
@@ -56,7 +58,7 @@ def write_tables(url: str, writer: ArchiveWriter) -> Snapshot:
 
 def note_backup(url: str, made: str) -> None:
     """Record the time of the newest backup in the database. A failure is logged: the backup is complete without it."""
-    engine = migrating_engine(parse_url(url))
+    engine = writing_engine(parse_url(url), patient=True)
     try:
         with engine.begin() as connection:
             SqlFacts(connection).set(BACKUP_MADE, made)

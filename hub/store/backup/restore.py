@@ -28,8 +28,7 @@ from hub.store.backup.archive import Archive
 from hub.store.backup.backup import set_patient, tables_of
 from hub.store.changelog.retention import ChangeLogRetention
 from hub.store.engine.encoding import RowForm, from_micros
-from hub.store.engine.engine import database_file, database_time, migrating_engine, parse_url, translating
-from hub.store.engine.timeouts import DEFAULT
+from hub.store.engine.engine import database_file, database_time, parse_url, translating, writing_engine
 from hub.store.migrate import HEAD, migration_lock, raise_to, raise_to_head, schema_of
 from hub.store.query.inventory import inventory
 from hub.store.writer.transaction import SqlTransaction
@@ -97,7 +96,7 @@ def _beside(archive: Archive, target: RestoreTarget, file: Path, change: Callabl
     try:
         _remove(staged)
         staged.touch(mode=0o600)
-        engine = migrating_engine(URL.create("sqlite+pysqlite", database=str(staged)), DEFAULT)
+        engine = writing_engine(URL.create("sqlite+pysqlite", database=str(staged)))
         try:
             with engine.begin() as connection:
                 revision, made = _fill(connection, archive, above, change)
@@ -114,7 +113,7 @@ def _beside(archive: Archive, target: RestoreTarget, file: Path, change: Callabl
 
 
 def _within(archive: Archive, target: RestoreTarget, url: URL, change: Callable[[Transaction], T]) -> tuple[Restored, T]:
-    engine = migrating_engine(url, DEFAULT)
+    engine = writing_engine(url, patient=True)
     try:
         with migration_lock(engine) as connection:
             set_patient(connection)

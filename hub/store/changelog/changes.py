@@ -23,7 +23,7 @@ _counter = schema.revision.c
 _VALUE = select(_counter.value)
 _TAKE = update(schema.revision).values(value=_counter.value + bindparam("by")).returning(_counter.value)
 _TAKEN = _TAKE.cte("taken")
-_ADVANCE = Statement(_TAKE, select(_TAKEN.c.value, ring(CHANGES)), dialects=("sqlite", "postgresql"))
+_ADVANCE = Statement(lambda dialect: _TAKE if dialect == "sqlite" else select(_TAKEN.c.value, ring(CHANGES)))
 """On PostgreSQL this also notifies the other replicas at commit."""
 _NEWEST = Statement(_VALUE)
 _OLDEST = Statement(select(_counter.compacted))

@@ -14,7 +14,7 @@ standby: the commit then exists on one server only.
 
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,38 +27,26 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 
 from hub.store.engine.errors import sqlstate, translated
 from hub.store.engine.statements import Statement
-from hub.store.engine.timeouts import DEFAULT, DatabaseTimeouts
+from hub.store.engine.timeouts import DEFAULT, SessionLimits
 from machinery.errors import InvalidError, UnavailableError
 from machinery.runtime.clock import Clock, SystemClock
 
 WAL_RETRY_SECONDS = 0.02
+BUSY_SECONDS = 5.0
+"""How long a session waits for the lock of an SQLite file."""
 PRIMARY = 0xFF
 """Mask for the primary result code of an SQLite error."""
 READERS = 4
 
 
-class _Inserts(Mapping[str, Any]):
-    """Loads a dialect when it is first used: PostgreSQL's takes 3 MB."""
-
-    _dialects = ("sqlite", "postgresql")
-
-    def __getitem__(self, dialect: str) -> Any:
-        return import_module(f"sqlalchemy.dialects.{dialect}").insert
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._dialects)
-
-    def __len__(self) -> int:
-        return len(self._dialects)
-
-
-INSERTS = _Inserts()
-"""INSERT with ON CONFLICT support, by dialect."""
+def insert_into(table: Table, dialect: str) -> Any:
+    """INSERT with ON CONFLICT support. Loads a dialect when it is first used: PostgreSQL's takes 3 MB."""
+    return import_module(f"sqlalchemy.dialects.{dialect}").insert(table)
 
 
 def upsert(table: Table, dialect: str) -> Any:
     """INSERT of a full row that replaces the row with the same primary key."""
-    new = INSERTS[dialect](table).values({column.name: bindparam(column.name) for column in table.columns})
+    new = insert_into(table, dialect).values({column.name: bindparam(column.name) for column in table.columns})
     changed = {column.name: new.excluded[column.name] for column in table.columns if not column.primary_key}
     return new.on_conflict_do_update(index_elements=list(table.primary_key), set_=changed)
 
@@ -78,25 +66,18 @@ def parse_url(given: str) -> URL:
     raise InvalidError("the database must be sqlite:///PATH (a file) or postgresql://USER@HOST/NAME")
 
 
-def writing_engine(url: URL, bounds: DatabaseTimeouts = DEFAULT) -> Engine:
-    """Engine with one connection for writes."""
+def writing_engine(url: URL, limits: SessionLimits = DEFAULT, *, patient: bool = False) -> Engine:
+    """Engine with one connection for writes. `patient`: no time limit for PostgreSQL's answers, for migrations."""
     if is_sqlite(url):
-        return _sqlite(url, "BEGIN IMMEDIATE", bounds.busy_timeout_ms, connections=1)
-    return _postgres(url, "READ COMMITTED", bounds, connections=1)
+        return _sqlite(url, "BEGIN IMMEDIATE", connections=1)
+    return _postgres(url, "READ COMMITTED", limits, connections=1, patient=patient)
 
 
-def migrating_engine(url: URL, bounds: DatabaseTimeouts = DEFAULT) -> Engine:
-    """Engine with one connection and, on PostgreSQL, no time limit for answers."""
+def reading_engine(url: URL, *, connections: int = READERS + 1) -> Engine:
+    """Engine for reads. It has the default limits: readers hold no locks that others wait for."""
     if is_sqlite(url):
-        return writing_engine(url, bounds)
-    return _postgres(url, "READ COMMITTED", bounds, connections=1, patient=True)
-
-
-def reading_engine(url: URL, bounds: DatabaseTimeouts = DEFAULT, *, connections: int = READERS + 1) -> Engine:
-    if is_sqlite(url):
-        return _sqlite(url, "BEGIN", bounds.busy_timeout_ms, connections=connections)
-    engine = _postgres(url, "REPEATABLE READ", bounds, connections=connections)
-    return engine.execution_options(postgresql_readonly=True)
+        return _sqlite(url, "BEGIN", connections=connections)
+    return _postgres(url, "REPEATABLE READ", DEFAULT, connections=connections).execution_options(postgresql_readonly=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +88,9 @@ class Engines:
     reading: Engine
 
 
-def store_engines(url: URL, bounds: DatabaseTimeouts) -> Engines:
-    """Engines of a store. Only writing sessions have the limits of `bounds`: readers hold no locks that others wait for."""
-    engines = Engines(writing_engine(url, bounds), reading_engine(url, DatabaseTimeouts(bounds.busy_timeout_ms)))
+def store_engines(url: URL, limits: SessionLimits) -> Engines:
+    """Engines of a store. `limits`: of the writing session."""
+    engines = Engines(writing_engine(url, limits), reading_engine(url))
     follow_writer(engines.reading, engines.writing)
     return engines
 
@@ -123,23 +104,21 @@ def database_file(url: URL) -> Path | None:
     return Path(str(url.database)) if is_sqlite(url) else None
 
 
-def _postgres(url: URL, isolation: str, bounds: DatabaseTimeouts, *, connections: int, patient: bool = False) -> Engine:
+def _postgres(url: URL, isolation: str, limits: SessionLimits, *, connections: int, patient: bool = False) -> Engine:
     from hub.store.engine.postgres import postgres_engine  # noqa: PLC0415 - see the module
 
-    return postgres_engine(url, isolation, bounds.session, connections=connections, patient=patient)
+    return postgres_engine(url, isolation, limits, connections=connections, patient=patient)
 
 
-def _sqlite(url: URL, begin: str, busy_timeout_ms: int, *, connections: int) -> Engine:
-    arguments: dict[str, Any] = {"timeout": busy_timeout_ms / 1000, "check_same_thread": False}
-    engine = create_engine(
-        url, connect_args=arguments, pool_size=connections, max_overflow=0, pool_timeout=busy_timeout_ms / 1000
-    )
+def _sqlite(url: URL, begin: str, *, connections: int) -> Engine:
+    arguments: dict[str, Any] = {"timeout": BUSY_SECONDS, "check_same_thread": False}
+    engine = create_engine(url, connect_args=arguments, pool_size=connections, max_overflow=0, pool_timeout=BUSY_SECONDS)
 
     @event.listens_for(engine, "connect")
     def set_up(connection: Any, _record: Any) -> None:
         connection.isolation_level = None
         cursor = connection.cursor()
-        _use_wal(cursor, busy_timeout_ms / 1000)
+        _use_wal(cursor, BUSY_SECONDS)
         cursor.execute("PRAGMA synchronous=FULL")
         cursor.execute("PRAGMA foreign_keys=ON")
         if begin == "BEGIN":

@@ -6,7 +6,7 @@ about forty statements. Drivers convert all types, except that SQLite returns bo
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 from sqlalchemy import ClauseElement, Connection, Dialect
 from sqlalchemy.exc import DBAPIError
@@ -27,20 +27,12 @@ _Compiled = tuple[str, tuple[str, ...] | None, Values]
 class Statement:
     """A statement with named values. Raises SQLAlchemy's errors, without the values in their messages."""
 
-    def __init__(self, *variants: ClauseElement, dialects: Sequence[str] = ()) -> None:
-        """One variant for all dialects, or one for each of `dialects`."""
-        self._variants = dict(zip(dialects or ("",) * len(variants), variants, strict=True))
-        self._build: Callable[[str], ClauseElement] | None = None
+    def __init__(self, statement: ClauseElement | Callable[[str], ClauseElement]) -> None:
+        """`statement`: for all dialects, or a function that makes it per dialect at its first use."""
+        self._statement = statement
         self._compiled: dict[str, _Compiled] = {}
         self._of_rows: dict[int, str | None] = {}
         """Texts for PostgreSQL by number of rows; None: not an INSERT."""
-
-    @classmethod
-    def each(cls, build: Callable[[str], ClauseElement]) -> Self:
-        """A statement that `build` makes per dialect at its first use."""
-        statement = cls()
-        statement._build = build
-        return statement
 
     def rows(self, connection: Connection, values: Values) -> Rows:
         cursor = self._execute(connection, values)
@@ -91,11 +83,9 @@ class Statement:
         return _executed(connection, sql, *(one if order is None else [one[name] for name in order] for one in values))
 
     def _compile(self, dialect: Dialect) -> _Compiled:
-        if self._build is not None:
-            variant = self._build(dialect.name)
-        else:
-            variant = self._variants[dialect.name if dialect.name in self._variants else ""]
-        compiled: Any = variant.compile(dialect=dialect)
+        statement = self._statement
+        made = statement if isinstance(statement, ClauseElement) else statement(dialect.name)
+        compiled: Any = made.compile(dialect=dialect)
         order = tuple(compiled.positiontup) if compiled.positional else None
         constants = {name: value for name, value in compiled.params.items() if value is not None}
         self._compiled[dialect.name] = str(compiled), order, constants

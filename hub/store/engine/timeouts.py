@@ -1,11 +1,10 @@
-"""Time-outs of database sessions."""
+"""Time-outs of PostgreSQL sessions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-BUSY_TIMEOUT_MS = 5000
 HELD = timedelta(seconds=5)
 """Default: a third of the leader's default lease."""
 SHORTEST = timedelta(seconds=1)
@@ -65,14 +64,4 @@ class SessionLimits:
         return {"keepalives_idle": idle, "keepalives_interval": 1, "keepalives_count": max(whole - idle, 1)}
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseTimeouts:
-    """Time-outs for both databases."""
-
-    busy_timeout_ms: int = BUSY_TIMEOUT_MS
-    """For the lock of an SQLite file."""
-    session: SessionLimits = field(default_factory=SessionLimits)
-    """For PostgreSQL."""
-
-
-DEFAULT = DatabaseTimeouts()
+DEFAULT = SessionLimits()

@@ -30,7 +30,7 @@ _UPDATE = Statement(
 )
 _DELETE = Statement(delete(schema.objects).where(*_AS_READ))
 _SIDES = (schema.labels, schema.fields)
-_INDEX = {table: Statement.each(partial(upsert, table)) for table in _SIDES}
+_INDEX = {table: Statement(partial(upsert, table)) for table in _SIDES}
 _UNINDEX = {
     table: Statement(delete(table).where(table.c.uid == bindparam("of_uid"), table.c.name == bindparam("of_name")))
     for table in _SIDES

@@ -2,33 +2,31 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import Connection, delete, func, select, tuple_
+from sqlalchemy import delete, func, select, tuple_
 
 from hub.api.auditrecords import STRANGERS, AuditEntry, AuditFields, AuditQuery, AuditSize
 from hub.api.objects.history import BYTES_OF_A_ROW
 from hub.ports import AuditLog
 from hub.store import schema
 from hub.store.engine.encoding import from_micros, to_micros
-from hub.store.engine.engine import INSERTS
+from hub.store.engine.engine import insert_into
 from hub.store.engine.statements import Statement
+from hub.store.tables.records import RowMapper, SqlTable
 
 _column = schema.audit.c
-_ADD = Statement.each(lambda dialect: INSERTS[dialect](schema.audit).on_conflict_do_nothing())
+_ADD = Statement(lambda dialect: insert_into(schema.audit, dialect).on_conflict_do_nothing())
+_ENTRY, _FIELDS = RowMapper(AuditEntry, schema.audit, fields=None), RowMapper(AuditFields, schema.audit)
 _PLACE = (_column.at, _column.replica, _column.sequence)
 _OF_STRANGERS = _column.replica.endswith(STRANGERS)
 _SIZE = func.length(_column.document) + BYTES_OF_A_ROW
 
 
-class SqlAuditLog(AuditLog):
+class SqlAuditLog(SqlTable, AuditLog):
     """The table `audit`."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
     def add(self, entries: Sequence[AuditEntry]) -> None:
-        _ADD.run_many(self._connection, [_values(entry) for entry in entries])
+        _ADD.run_many(self._connection, [_ENTRY.values(entry, **_FIELDS.values(entry.fields)) for entry in entries])
 
     def find(self, query: AuditQuery) -> Sequence[AuditEntry]:
         chosen = select(schema.audit).order_by(*_PLACE)
@@ -45,7 +43,7 @@ class SqlAuditLog(AuditLog):
             chosen = chosen.where(tuple_(*_PLACE) > tuple_(*place))
         if query.limit is not None:
             chosen = chosen.limit(query.limit + 1)
-        return [_entry(row) for row in self._connection.execute(chosen)]
+        return [_ENTRY.record(row, fields=_FIELDS.record(row)) for row in self._connection.execute(chosen)]
 
     def sizes(self, *, strangers: bool) -> Mapping[str, AuditSize]:
         counted = select(_column.user, func.count(), func.sum(_SIZE), func.min(_column.at)).group_by(_column.user)
@@ -72,28 +70,3 @@ class SqlAuditLog(AuditLog):
             last = tuple_(*_PLACE) <= tuple_(*rows[-1][:3])
             self._connection.execute(delete(schema.audit).where(*conditions, last))
         return AuditSize(len(rows), sum(row.size for row in rows), from_micros(rows[-1].at) if rows else None)
-
-
-def _values(entry: AuditEntry) -> dict[str, Any]:
-    fields = entry.fields
-    return {
-        "replica": entry.replica,
-        "sequence": entry.sequence,
-        "at": to_micros(entry.at),
-        "user": fields.user,
-        "verb": fields.verb,
-        "resource": fields.resource,
-        "namespace": fields.namespace,
-        "name": fields.name,
-        "document": entry.document,
-    }
-
-
-def _entry(row: Any) -> AuditEntry:
-    return AuditEntry(
-        replica=row.replica,
-        sequence=row.sequence,
-        at=from_micros(row.at),
-        fields=AuditFields(row.user, row.verb, row.resource, row.namespace, row.name),
-        document=row.document,
-    )

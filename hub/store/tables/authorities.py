@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, case, delete, func, insert, or_, select, update
 
 from hub.api.certificateauthorities.authority import (
     AgentTrust,
@@ -18,10 +18,10 @@ from hub.api.certificates import Purpose
 from hub.ports import AuthorityRecords, Trusts
 from hub.store import schema
 from hub.store.engine.encoding import from_micros, optional_instant, to_micros
-from hub.store.engine.engine import INSERTS, upsert
+from hub.store.engine.engine import insert_into, upsert
 from hub.store.engine.notify import REVOCATIONS, ring_for_everybody
 from hub.store.engine.statements import Statement
-from hub.store.tables.records import RowMapper
+from hub.store.tables.records import RowMapper, SqlTable
 from machinery.identity import AgentId, ClusterName
 
 _row = schema.authorities.c
@@ -31,17 +31,14 @@ _follower = schema.authority_followers.c
 _signed = schema.certificates.c
 
 
-class SqlAuthorities(AuthorityRecords):
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
+class SqlAuthorities(SqlTable, AuthorityRecords):
     def all(self) -> Sequence[AuthorityRecord]:
         rows = self._connection.execute(select(schema.authorities).order_by(_row.created_at, _row.id))
         return [_ROW.record(row) for row in rows]
 
     def put(self, authority: AuthorityRecord) -> None:
         values = _ROW.values(authority)
-        new = INSERTS[self._connection.dialect.name](schema.authorities).values(values)
+        new = insert_into(schema.authorities, self._connection.dialect.name).values(values)
         self._connection.execute(new.on_conflict_do_update(index_elements=[_row.id], set_=values))
         ring_for_everybody(self._connection, REVOCATIONS)
 
@@ -111,8 +108,10 @@ def _open(now: datetime) -> tuple[Any, ...]:
 
 
 _trusted = schema.trusts.c
-_TRUST = RowMapper(AgentTrust, schema.trusts, trusted=lambda text: frozenset(text.split()))
-_PUT = Statement.each(partial(upsert, schema.trusts))
+_TRUST = RowMapper(
+    AgentTrust, schema.trusts, trusted=(lambda names: " ".join(sorted(names)), lambda text: frozenset(text.split()))
+)
+_PUT = Statement(partial(upsert, schema.trusts))
 _GET = Statement(select(schema.trusts).where(_trusted.cluster == bindparam("cluster"), _trusted.agent == bindparam("agent")))
 _ALL = Statement(select(schema.trusts).order_by(_trusted.cluster, _trusted.agent))
 _ENDS = Statement(select(_trusted.cluster, func.max(_trusted.not_after)).group_by(_trusted.cluster))
@@ -120,10 +119,7 @@ _LAST = select(func.max(_trusted.not_after).label("ends")).group_by(_trusted.clu
 _FORGET = Statement(delete(schema.trusts).where(_trusted.cluster == bindparam("cluster")))
 
 
-class SqlTrusts(Trusts):
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
+class SqlTrusts(SqlTable, Trusts):
     def get(self, cluster: ClusterName, agent: AgentId) -> AgentTrust | None:
         row = _GET.row(self._connection, {"cluster": cluster, "agent": agent})
         return _TRUST.record(row) if row is not None else None
@@ -143,8 +139,7 @@ class SqlTrusts(Trusts):
         return optional_instant(self._connection.execute(first).scalar_one())
 
     def put(self, trust: AgentTrust) -> None:
-        trusted = None if trust.trusted is None else " ".join(sorted(trust.trusted))
-        _PUT.run(self._connection, _TRUST.values(trust, trusted=trusted))
+        _PUT.run(self._connection, _TRUST.values(trust))
 
     def forget(self, cluster: ClusterName) -> None:
         _FORGET.run(self._connection, {"cluster": cluster})

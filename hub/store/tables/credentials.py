@@ -25,7 +25,7 @@ from hub.store.engine.encoding import to_micros
 from hub.store.engine.engine import upsert
 from hub.store.engine.notify import REVOCATIONS, ring_for_everybody
 from hub.store.engine.statements import Statement
-from hub.store.tables.records import RowMapper
+from hub.store.tables.records import RowMapper, SqlTable
 from machinery.identity import AgentId, ClusterName, CredentialId
 
 _column = schema.credentials.c
@@ -51,7 +51,7 @@ _USES = Statement(
 )
 _THIS_USE = and_(_use.credential == bindparam("of"), _use.cluster == bindparam("by"), _use.agent == bindparam("who"))
 _USE = Statement(select(schema.credential_uses).where(_THIS_USE))
-_KEEP_USE = Statement.each(partial(upsert, schema.credential_uses))
+_KEEP_USE = Statement(partial(upsert, schema.credential_uses))
 _DROP_USE = Statement(delete(schema.credential_uses).where(_THIS_USE))
 _WITHOUT_USE = ~exists().where(_use.credential == _admission.credential, _use.cluster == _admission.cluster)
 _ISSUED = select(func.count(_use.issued_at), func.count()).where(_use.credential == bindparam("credential"))
@@ -64,10 +64,6 @@ _TALLIES = (
 _STARRED = "*"
 """The stored cluster of a credential with other bounds: no cluster has this name, so a release that does not know these bounds
 admits no cluster with it."""
-_BOUNDS = list(_column.keys()).index("bounds")
-_ROW = RowMapper(
-    CredentialRecord, schema.credentials, bounds=None, cluster=lambda name: None if name == _STARRED else ClusterName(name)
-)
 _OF_USE = RowMapper(CredentialUse, schema.credential_uses)
 _encoder = msgspec.json.Encoder()
 
@@ -83,16 +79,16 @@ class SqlCredentials(Credentials):
 
     def add(self, record: CredentialRecord) -> None:
         self._read.clear()
-        values = _ROW.values(record, bounds=None)
-        if record.bounds != UNBOUND:
-            values |= {"cluster": record.cluster or _STARRED, "bounds": _encoded(record.bounds)}
+        values = _ROW.values(record)
+        if values["bounds"] is not None:
+            values["cluster"] = record.cluster or _STARRED
         self._connection.execute(insert(schema.credentials), values)
 
     def by_id(self, credential: CredentialId) -> CredentialRecord | None:
         """Read and locked once per transaction: many requests of one batch may use the same credential."""
         if credential not in self._read:
             row = (_BY_ID_TO_WRITE if self._writable else _BY_ID).row(self._connection, {"id": credential})
-            self._read[credential] = None if row is None else _record(row)
+            self._read[credential] = None if row is None else _ROW.record(row)
         return self._read[credential]
 
     def admitted(self, credential: CredentialId) -> frozenset[ClusterName]:
@@ -162,7 +158,7 @@ class SqlCredentials(Credentials):
 
     def all(self) -> Sequence[CredentialRecord]:
         statement = select(schema.credentials).order_by(_column.created_at, _column.id)
-        return [_record(row) for row in self._connection.execute(statement)]
+        return [_ROW.record(row) for row in self._connection.execute(statement)]
 
     def forget_ended(self, before: datetime) -> int:
         self._read.clear()
@@ -174,16 +170,13 @@ class SqlCredentials(Credentials):
         return self._connection.execute(delete(schema.credentials).where(ended)).rowcount
 
 
-def _record(row: Sequence[Any]) -> CredentialRecord:
-    bounds = row[_BOUNDS]
-    return _ROW.record(row, bounds=_bounds(bounds) if bounds else UNBOUND)
-
-
 def _place(use: CredentialUse) -> tuple[CredentialId, ClusterName, AgentId]:
     return use.credential, use.cluster, use.agent
 
 
-def _encoded(bounds: CredentialBounds) -> str:
+def _encoded(bounds: CredentialBounds) -> str | None:
+    if bounds == UNBOUND:
+        return None
     document = {
         "patterns": bounds.patterns,
         "clusterSet": bounds.cluster_set,
@@ -204,6 +197,12 @@ def _bounds(text: str) -> CredentialBounds:
     )
 
 
+_ROW = RowMapper(
+    CredentialRecord,
+    schema.credentials,
+    bounds=(_encoded, _bounds),
+    cluster=(None, lambda name: None if name == _STARRED else ClusterName(name)),
+)
 _bound = schema.attestations.c
 _BINDING = RowMapper(Binding, schema.attestations)
 _OF = Statement(select(schema.attestations).where(_bound.cluster == bindparam("name")))
@@ -211,10 +210,7 @@ _BIND = Statement(insert(schema.attestations))
 _RELEASE = Statement(delete(schema.attestations).where(_bound.cluster == bindparam("name")))
 
 
-class SqlBindings(Bindings):
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
+class SqlBindings(SqlTable, Bindings):
     def of(self, cluster: ClusterName) -> Binding | None:
         row = _OF.row(self._connection, {"name": cluster})
         return None if row is None else _BINDING.record(row)

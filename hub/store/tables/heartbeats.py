@@ -24,9 +24,9 @@ from hub.api.liveness import Beat, Checkpoint, LastBeat
 from hub.ports import Heartbeats, Marks
 from hub.store import schema
 from hub.store.engine.encoding import to_micros
-from hub.store.engine.engine import INSERTS, upsert
+from hub.store.engine.engine import insert_into, upsert
 from hub.store.engine.statements import Statement
-from hub.store.tables.records import RowMapper
+from hub.store.tables.records import RowMapper, SqlTable
 from machinery.identity import ClusterName
 
 _column = schema.heartbeats.c
@@ -40,7 +40,7 @@ _NO_EPOCH: ColumnElement[int] = literal_column("0")
 def _upsert(dialect: str) -> Any:
     """INSERT of a beat. Its epoch is compared with the recorded one, which only `claim` and `depart` raise."""
     told: dict[str, BindParameter[Any]] = {name: bindparam(name) for name in ("cluster", "at", "available", "epoch")}
-    new = INSERTS[dialect](schema.heartbeats).values(told)
+    new = insert_into(schema.heartbeats, dialect).values(told)
     is_newer = or_(_column.at.is_(None), new.excluded.at >= _column.at)
     is_owners = or_(_column.epoch.is_(None), new.excluded.epoch == _NO_EPOCH, new.excluded.epoch >= _column.epoch)
     return new.on_conflict_do_update(
@@ -55,7 +55,7 @@ def _upsert(dialect: str) -> Any:
 
 
 def _owning(dialect: str) -> Any:
-    new = INSERTS[dialect](schema.heartbeats).values({name: bindparam(name) for name in ("cluster", "owner", "epoch")})
+    new = insert_into(schema.heartbeats, dialect).values({name: bindparam(name) for name in ("cluster", "owner", "epoch")})
     known = func.coalesce(_column.epoch, _NO_EPOCH)
     highest = case((new.excluded.epoch > known, new.excluded.epoch), else_=known)
     return new.on_conflict_do_update(index_elements=[_column.cluster], set_={"owner": new.excluded.owner, "epoch": highest})
@@ -66,8 +66,8 @@ _ALL = Statement(select(schema.heartbeats).order_by(_column.cluster))
 _OF = Statement(_ONE)
 _OF_TO_WRITE = Statement(_ONE.with_for_update())
 _FORGET = Statement(delete(schema.heartbeats).where(_column.cluster == bindparam("of_cluster")))
-_UPSERT = Statement.each(_upsert)
-_OWNING = Statement.each(_owning)
+_UPSERT = Statement(_upsert)
+_OWNING = Statement(_owning)
 
 
 class SqlHeartbeats(Heartbeats):
@@ -109,7 +109,7 @@ class SqlHeartbeats(Heartbeats):
         values: dict[str, Any] = {"session": session}
         if agent_version is not None:
             values["agent_version"] = agent_version
-        new = INSERTS[self._connection.dialect.name](schema.heartbeats).values(cluster=cluster, **values)
+        new = insert_into(schema.heartbeats, self._connection.dialect.name).values(cluster=cluster, **values)
         self._connection.execute(new.on_conflict_do_update(index_elements=[_column.cluster], set_=values))
 
     def claim(self, cluster: ClusterName, epoch: int) -> None:
@@ -136,15 +136,12 @@ _ALL_MARKS = Statement(select(_marks).order_by(_mark.replica))
 _LOCKED = Statement(select(_marks).order_by(_mark.replica).with_for_update())
 
 
-_MARK = Statement.each(partial(upsert, _marks))
+_MARK = Statement(partial(upsert, _marks))
 _CHECKPOINT = RowMapper(Checkpoint, _marks)
 
 
-class SqlMarks(Marks):
+class SqlMarks(SqlTable, Marks):
     """The table `hearing`, one row per replica."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
 
     def all(self) -> Sequence[Checkpoint]:
         return [_CHECKPOINT.record(row) for row in _ALL_MARKS.rows(self._connection, {})]

@@ -17,9 +17,10 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, text, upda
 from hub.api import hubleaders as succession
 from hub.ports import Facts, Leaders
 from hub.store import schema
-from hub.store.engine.encoding import from_micros, to_micros
-from hub.store.engine.engine import INSERTS
+from hub.store.engine.encoding import to_micros
+from hub.store.engine.engine import insert_into
 from hub.store.engine.statements import Statement
+from hub.store.tables.records import RowMapper, SqlTable
 from machinery.election.lock import Candidate, LockRecord
 from machinery.errors import ConflictError, NotLeaderError
 
@@ -38,6 +39,14 @@ _FOR_UPDATE = Statement(select(_column.lock, _column.term, _column.version).orde
 _TERMS = Statement(select(_term.term).order_by(_term.lock).with_for_update())
 _REQUIRE = Statement(select(_term.term).order_by(_term.lock).with_for_update(read=True))
 _MILLISECOND = timedelta(milliseconds=1)
+_LOCK = RowMapper(
+    LockRecord,
+    schema.leaders,
+    columns={"lease": "lease_ms"},
+    lease=(lambda lease: lease // _MILLISECOND, lambda count: count * _MILLISECOND),
+    version=(int, str),
+    status=None,
+)
 OVER = "another replica leads now: the write of an earlier term was not committed"
 LOST = "the lock is held by another, or in another term"
 
@@ -53,7 +62,7 @@ class SqlLeaders(Leaders):
 
     def record(self) -> LockRecord | None:
         row = _NEWEST.row(self._connection, {})
-        return None if row is None else _record(row)
+        return None if row is None else _LOCK.record(row)
 
     def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
         rows = _FOR_UPDATE.rows(self._connection, {})
@@ -65,15 +74,15 @@ class SqlLeaders(Leaders):
             holder=candidate.identity,
             incarnation=candidate.incarnation,
             term=self._next_term(),
-            transitions=_transitions(seen, candidate),
+            transitions=0 if seen is None else seen.transitions + (seen.holder != candidate.identity),
             lease=lease,
             acquired_at=now,
             renewed_at=now,
             version=str(max((row[2] for row in rows), default=0) + 1),
         )
-        self._connection.execute(update(schema.leaders).values(_values(taken)))
+        self._connection.execute(update(schema.leaders).values(_LOCK.values(taken)))
         if HUB not in {row[0] for row in rows}:
-            self._connection.execute(insert(schema.leaders).values(lock=HUB, **_values(taken)))
+            self._connection.execute(insert(schema.leaders).values(lock=HUB, **_LOCK.values(taken)))
         self._note(taken)
         return taken
 
@@ -85,7 +94,7 @@ class SqlLeaders(Leaders):
         facts.set(succession.FACT, succession.encoded(untold.followed_by(began)))
 
     def _next_term(self) -> int:
-        first = INSERTS[self._connection.dialect.name](schema.terms).values(lock=HUB, term=0)
+        first = insert_into(schema.terms, self._connection.dialect.name).values(lock=HUB, term=0)
         self._connection.execute(first.on_conflict_do_nothing())
         following: int = max(row[0] for row in _TERMS.rows(self._connection, {})) + 1
         self._connection.execute(update(schema.terms).values(term=following))
@@ -124,44 +133,7 @@ def _untold(text: str | None) -> succession.UnreportedTerms:
         return succession.UnreportedTerms()
 
 
-def _transitions(seen: LockRecord | None, candidate: Candidate) -> int:
-    if seen is None:
-        return 0
-    return seen.transitions + (seen.holder != candidate.identity)
-
-
-def _values(record: LockRecord) -> dict[str, Any]:
-    return {
-        "holder": record.holder,
-        "incarnation": record.incarnation,
-        "term": record.term,
-        "transitions": record.transitions,
-        "lease_ms": record.lease // _MILLISECOND,
-        "acquired_at": to_micros(record.acquired_at),
-        "renewed_at": to_micros(record.renewed_at),
-        "version": int(record.version),
-    }
-
-
-def _record(row: tuple[Any, ...]) -> LockRecord:
-    """Decode the columns in table order."""
-    _, holder, incarnation, term, transitions, lease_ms, acquired_at, renewed_at, version = row
-    return LockRecord(
-        holder=holder,
-        incarnation=incarnation,
-        term=term,
-        transitions=transitions,
-        lease=lease_ms * _MILLISECOND,
-        acquired_at=from_micros(acquired_at),
-        renewed_at=from_micros(renewed_at),
-        version=str(version),
-    )
-
-
-class SqlFacts(Facts):
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
+class SqlFacts(SqlTable, Facts):
     def get(self, name: str) -> str | None:
         return self._connection.execute(select(schema.facts.c.value).where(schema.facts.c.name == name)).scalar_one_or_none()
 
@@ -171,7 +143,7 @@ class SqlFacts(Facts):
 
     def settle(self, name: str, value: str) -> str:
         """A concurrent second caller waits for the first one's commit and then returns the first one's value."""
-        new = INSERTS[self._connection.dialect.name](schema.facts).values(name=name, value=value)
+        new = insert_into(schema.facts, self._connection.dialect.name).values(name=name, value=value)
         self._connection.execute(new.on_conflict_do_nothing(index_elements=[schema.facts.c.name]))
         chosen = select(schema.facts.c.value).where(schema.facts.c.name == name)
         settled: str = self._connection.execute(chosen).scalar_one()

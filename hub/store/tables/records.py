@@ -8,13 +8,15 @@ from operator import attrgetter
 from types import UnionType
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from sqlalchemy import Table
+from sqlalchemy import Connection, Table
 
 from hub.store.engine.encoding import MICROSECOND, decode_names, encode_names, from_micros, to_micros
 from machinery.identity import SerialNumber
 
 R = TypeVar("R")
 Convert = Callable[[Any], Any]
+Conversion = tuple[Convert | None, Convert | None]
+"""How a value is written and read; None: as it is. NULL is never converted."""
 
 
 def hex_serial(serial: SerialNumber) -> str:
@@ -26,23 +28,30 @@ def parse_serial(text: str) -> SerialNumber:
     return SerialNumber(int(text, 16))
 
 
-_BY_TYPE: Mapping[Any, tuple[Convert | None, Convert | None]] = {
+_BY_TYPE: Mapping[Any, Conversion] = {
     bool: (None, bool),  # SQLite returns integers
     datetime: (to_micros, from_micros),
     timedelta: (lambda duration: duration // MICROSECOND, lambda micros: micros * MICROSECOND),
     tuple[str, ...]: (encode_names, decode_names),
     SerialNumber: (hex_serial, parse_serial),
 }
-"""How a value is written and read; other types are stored as they are."""
+"""Other types are stored as they are."""
+
+
+class SqlTable:
+    """Base of the tables of one transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
 
 class RowMapper(Generic[R]):
     """Maps a dataclass to a table whose columns are named as its fields."""
 
     def __init__(
-        self, record: type[R], table: Table, *, columns: Mapping[str, str] | None = None, **own: Convert | None
+        self, record: type[R], table: Table, *, columns: Mapping[str, str] | None = None, **own: Conversion | None
     ) -> None:
-        """`columns`: the column of each field that has another name. `own`: how a field is read, in place of its type's way.
+        """`columns`: the column of each field that has another name. `own`: a field's conversion in place of its type's.
 
         None: `values` and `record` leave the field to the caller.
         """
@@ -55,9 +64,9 @@ class RowMapper(Generic[R]):
             if name in own and own[name] is None:
                 continue
             column = (columns or {}).get(name, name)
-            write, read = _conversions(hints[name])
+            write, read = own.get(name) or _conversion(hints[name])
             self._write.append((column, name, write))
-            self._read.append((name, positions[column], own.get(name, read), field.default is not MISSING))
+            self._read.append((name, positions[column], read, field.default is not MISSING))
 
     def values(self, record: R, **others: Any) -> dict[str, Any]:
         """The row by column, with `others` in addition or in place of the record's values."""
@@ -81,7 +90,7 @@ class RowMapper(Generic[R]):
         return self._record(**others)
 
 
-def _conversions(hint: Any) -> tuple[Convert | None, Convert | None]:
+def _conversion(hint: Any) -> Conversion:
     if get_origin(hint) in (Union, UnionType):
         (hint,) = (each for each in get_args(hint) if each is not type(None))
     if isinstance(hint, type) and issubclass(hint, Enum):

@@ -11,7 +11,7 @@ from hub.api.hubreplicas import AgentSession, Load, Replica
 from hub.ports import AgentSessions, Replicas
 from hub.store import schema
 from hub.store.engine.encoding import MICROSECOND, to_micros
-from hub.store.engine.engine import INSERTS, upsert
+from hub.store.engine.engine import insert_into, upsert
 from hub.store.engine.notify import SESSIONS, ring_for_others
 from hub.store.engine.statements import Statement
 from hub.store.tables.records import RowMapper
@@ -21,15 +21,16 @@ _row = schema.replicas.c
 _session = schema.sessions.c
 _beat = schema.heartbeats.c
 _REPLICA = RowMapper(Replica, schema.replicas, columns={"started": "started_at", "seen": "seen_at"}, load=None)
+_KEY, _REST = ("cluster", "agent"), ("session", "replica", "opened_at")
 _SESSION = RowMapper(AgentSession, schema.sessions, columns={"at": "opened_at"})
 
 
 def _upsert(dialect: str) -> Any:
-    new = INSERTS[dialect](schema.sessions).values({column.name: bindparam(column.name) for column in schema.sessions.columns})
-    told = {name: new.excluded[name] for name in ("session", "replica", "opened_at")}
+    """INSERT of a session that replaces the agent's earlier one."""
+    new = insert_into(schema.sessions, dialect).values({name: bindparam(name) for name in _KEY + _REST})
     return new.on_conflict_do_update(
-        index_elements=[_session.cluster, _session.agent],
-        set_=told,
+        index_elements=_KEY,
+        set_={name: new.excluded[name] for name in _REST},
         where=tuple_(new.excluded.opened_at, new.excluded.session) >= tuple_(_session.opened_at, _session.session),
     )
 
@@ -38,9 +39,9 @@ _ONE = select(schema.replicas).where(_row.name == bindparam("name"))
 _ALL = Statement(select(schema.replicas).order_by(_row.name))
 _OF = Statement(_ONE)
 _OF_TO_WRITE = Statement(_ONE.with_for_update())
-_PUT = Statement.each(partial(upsert, schema.replicas))
+_PUT = Statement(partial(upsert, schema.replicas))
 _REMOVE = Statement(delete(schema.replicas).where(_row.name == bindparam("name")))
-_OPEN = Statement.each(_upsert)
+_OPEN = Statement(_upsert)
 _CLOSE = Statement(
     delete(schema.sessions).where(
         _session.cluster == bindparam("cluster"), _session.agent == bindparam("agent"), _session.session == bindparam("session")

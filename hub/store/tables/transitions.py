@@ -3,14 +3,14 @@
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnClause, Connection, and_, bindparam, delete, func, insert, literal_column, or_, select
+from sqlalchemy import ColumnClause, and_, bindparam, delete, func, insert, literal_column, or_, select
 
 from hub.api.managedclusters.availability import PARTED, Transition
 from hub.ports import Transitions
 from hub.store import schema
 from hub.store.engine.encoding import from_micros, to_micros
 from hub.store.engine.statements import Statement
-from hub.store.tables.records import RowMapper
+from hub.store.tables.records import RowMapper, SqlTable
 from machinery.identity import ClusterName
 from machinery.meta.conditions import FALSE, TRUE, UNKNOWN
 
@@ -47,11 +47,8 @@ _SILENT = Statement(
 )
 
 
-class SqlTransitions(Transitions):
+class SqlTransitions(SqlTable, Transitions):
     """The table `transitions`."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
 
     def add(self, transition: Transition) -> None:
         _ADD.run(self._connection, _ROW.values(transition))

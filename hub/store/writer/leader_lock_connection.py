@@ -17,7 +17,7 @@ from sqlalchemy import event
 from hub.ports import LeaderLockConnection, Leaders
 from hub.store.engine.engine import database_time, parse_url, transaction, writing_engine
 from hub.store.engine.errors import is_read_only, translated
-from hub.store.engine.timeouts import DatabaseTimeouts, SessionLimits
+from hub.store.engine.timeouts import SessionLimits
 from hub.store.tables.leaders import SqlLeaders
 from machinery.errors import UnavailableError
 from machinery.runtime.clock import Clock
@@ -35,9 +35,8 @@ class SqlLeaderLockConnection(LeaderLockConnection):
 
     def __init__(self, url: str, *, lease: timedelta, clock: Clock | None = None) -> None:
         """Raises InvalidError when the URL is malformed."""
-        parsed = parse_url(url)
         self._clock = clock
-        self._engine = writing_engine(parsed, DatabaseTimeouts(session=SessionLimits.of_lease(lease)))
+        self._engine = writing_engine(parse_url(url), SessionLimits.of_lease(lease))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lifeline")
         self._connection: Any = None
         self._closed = False
