@@ -17,6 +17,7 @@ from machinery.wire.session.v1 import session_pb2
 
 API = "hub.open-cluster-management.io/v1alpha1"
 AGENT = "bench"
+AT_ONCE = 32
 PATIENCE_SECONDS = 10
 """The agent's default: how long it waits for an acknowledgement."""
 OPTIONS = (
@@ -76,9 +77,9 @@ async def register(channel: aio.Channel, cluster: str, key: bytes, request: byte
     raise RuntimeError(f"{cluster} got no certificate")
 
 
-async def register_many(target: Target, credential: Credential, names: list[str], at_once: int = 32) -> list[Agent]:
+async def register_many(target: Target, credential: Credential, names: list[str]) -> list[Agent]:
     """Register all over one connection."""
-    slots = asyncio.Semaphore(at_once)
+    slots = asyncio.Semaphore(AT_ONCE)
 
     async def one(name: str) -> Agent:
         async with slots:

@@ -12,10 +12,9 @@ import json
 import selectors
 import socket
 import ssl
-import statistics
 import time
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
@@ -94,12 +93,15 @@ def put_new(tx: Transaction, documents: Sequence[dict[str, Any]]) -> None:
             tx.objects.put(MANAGED_CLUSTERS, made, None, "bench")
 
 
-async def _fill(url: str, clusters: int) -> None:
+async def fill(
+    url: str, documents: Sequence[dict[str, Any]], *writes: Callable[[Transaction, Sequence[dict[str, Any]]], None]
+) -> None:
     """Write the clusters through the hub's own store, in few transactions."""
     store = SqlStore(url)
     await store.open()
-    for first in range(0, clusters, BATCH):
-        await store.run(put_new, [document(number) for number in range(first, min(first + BATCH, clusters))])
+    for first in range(0, len(documents), BATCH):
+        for write in writes:
+            await store.run(write, documents[first : first + BATCH])
     await store.close()
 
 
@@ -147,7 +149,7 @@ class Client:
 
 
 def repeated(hub: int, rounds: int, client: Client, path: str) -> dict[str, float]:
-    """Median wall time and mean processor time of the hub, in milliseconds."""
+    """Wall time (p50, p99, worst) and mean processor time of the hub, in milliseconds."""
     for _ in range(3):
         client.get(path)
     walls, cpu = [], cpu_seconds(hub)
@@ -156,13 +158,14 @@ def repeated(hub: int, rounds: int, client: Client, path: str) -> dict[str, floa
         size = len(client.get(path))
         walls.append(time.perf_counter() - began)
     spent = (cpu_seconds(hub) - cpu) / rounds
-    wall = statistics.median(walls)
-    return {
-        "wall_ms": round(wall * 1e3, 1),
-        "worst_ms": round(max(walls) * 1e3, 1),
-        "hub_cpu_ms": round(spent * 1e3, 1),
-        "kb": size // 1000,
-    }
+    return {**spread(walls), "hub_cpu_ms": round(spent * 1e3, 1), "kb": size // 1000}
+
+
+def spread(seconds: Sequence[float]) -> dict[str, float]:
+    """In milliseconds."""
+    ordered = sorted(seconds)
+    points = {"p50_ms": ordered[len(ordered) // 2], "p99_ms": ordered[int(len(ordered) * 0.99) - 1], "worst_ms": ordered[-1]}
+    return {name: round(point * 1e3, 1) for name, point in points.items()}
 
 
 def fan_out(hub: int, client: Client, watchers: int, changes: int) -> dict[str, float]:
@@ -191,13 +194,7 @@ def fan_out(hub: int, client: Client, watchers: int, changes: int) -> dict[str, 
     spent = cpu_seconds(hub) - cpu
     for stream in streams:
         stream.close()
-    took.sort()
-    return {
-        "p50_ms": round(took[len(took) // 2] * 1e3, 1),
-        "p99_ms": round(took[int(len(took) * 0.99)] * 1e3, 1),
-        "worst_ms": round(took[-1] * 1e3, 1),
-        "hub_cpu_ms": round(spent / changes * 1e3, 1),
-    }
+    return {**spread(took), "hub_cpu_ms": round(spent / changes * 1e3, 1)}
 
 
 def settle(hub: int) -> None:
@@ -226,7 +223,7 @@ async def measure(clusters: int, watchers: int, rounds: int, database: str) -> d
     async with staged() as stage:
         folder = stage.folder / "hub"
         folder.mkdir(mode=0o700)
-        await _fill(database or f"sqlite:///{folder / 'hub.db'}", clusters)
+        await fill(database or f"sqlite:///{folder / 'hub.db'}", [document(number) for number in range(clusters)], put_new)
         flags = [f"--database-url={database}"] if database else []
         hub = await stage.start_hub(*flags)
         return await asyncio.to_thread(_all_requests, stage, hub.pid, watchers, rounds)

@@ -8,7 +8,6 @@ client's, until it has the last byte. Processor time is the hub's, user and syst
 
 import asyncio
 import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,20 +17,18 @@ from urllib.parse import urlencode
 
 import click
 
-from bench.door import BATCH, Client, document, put_new, settle
-from bench.stage import CLUSTERS, Stage, cpu_seconds, report, staged
+from bench import door
+from bench.stage import CLUSTERS, Stage, report, staged
 from hub.api.liveness import Beat
 from hub.api.managedclusters.agent_annotations import AGENT_VERSION
 from hub.api.query.expressions import FieldReference
 from hub.api.query.parsing import groups_of, sort_of, where_of
 from hub.ports import Transaction
-from hub.store import SqlStore
 from machinery.identity import ClusterName
 from machinery.meta.objects import Query
 from machinery.meta.selectors import parse_field_selector, parse_label_selector
 
 PAGE = 100
-WARM_UP_ROUNDS = 5
 SEED = 20261122
 SET = "cluster.open-cluster-management.io/clusterset"
 ADDON = "feature.open-cluster-management.io/addon-search"
@@ -104,7 +101,7 @@ def fleet(clusters: int) -> list[dict[str, Any]]:
 
 
 def cluster(random: Random, number: int) -> dict[str, Any]:
-    made = document(number)
+    made = door.document(number)
     labels, status = made["metadata"]["labels"], made["status"]
     labels |= {
         "env": random.choice(("dev", "prod", "prod", "stage")),
@@ -143,12 +140,7 @@ def beat(tx: Transaction, documents: Sequence[dict[str, Any]]) -> None:
 
 async def fill(url: str, clusters: int) -> None:
     """Write the fleet through the hub's own store, in few transactions."""
-    store, documents = SqlStore(url), fleet(clusters)
-    await store.open()
-    for first in range(0, clusters, BATCH):
-        await store.run(put_new, documents[first : first + BATCH])
-        await store.run(beat, documents[first : first + BATCH])
-    await store.close()
+    await door.fill(url, fleet(clusters), door.put_new, beat)
 
 
 @click.command()
@@ -160,30 +152,10 @@ def queries(clusters: int, rounds: int, database: str) -> None:
     report(_measure(clusters, rounds, database))
 
 
-def _repeated(client: Client, hub: int, rounds: int, parameters: str) -> dict[str, float]:
-    """Wall time (p50, p99) and mean processor time of the hub, in milliseconds."""
-    path = f"{CLUSTERS}?{parameters}"
-    for _ in range(WARM_UP_ROUNDS):
-        size = len(client.get(path))
-    walls, cpu = [], cpu_seconds(hub)
-    for _ in range(rounds):
-        began = time.perf_counter()
-        client.get(path)
-        walls.append(time.perf_counter() - began)
-    spent = (cpu_seconds(hub) - cpu) / rounds
-    walls.sort()
-    return {
-        "p50_ms": round(walls[len(walls) // 2] * 1e3, 1),
-        "p99_ms": round(walls[int(len(walls) * 0.99) - 1] * 1e3, 1),
-        "hub_cpu_ms": round(spent * 1e3, 1),
-        "kb": size // 1000,
-    }
-
-
 def _all_queries(stage: Stage, hub: int, rounds: int) -> dict[str, Any]:
-    settle(hub)
-    client = Client(stage.admin, stage.https_port)
-    return {question.name: _repeated(client, hub, rounds, question.parameters) for question in QUESTIONS}
+    door.settle(hub)
+    client = door.Client(stage.admin, stage.https_port)
+    return {each.name: door.repeated(hub, rounds, client, f"{CLUSTERS}?{each.parameters}") for each in QUESTIONS}
 
 
 async def _measure(clusters: int, rounds: int, database: str) -> dict[str, Any]:

@@ -21,7 +21,6 @@ import click
 
 from bench.stage import Stage, cpu_seconds, free_port, is_ready, postgres_for_hubs, staged
 from hollow.demo.processes import Child
-from hub.ports import Leaders
 from hub.store.writer.leader_lock_connection import SqlLeaderLockConnection
 from machinery.election import KUBERNETES
 
@@ -60,18 +59,14 @@ class Trial:
         await self.stage.until(lambda: is_ready(data / "admin.kubeconfig"), f"{name} is ready")
 
     async def leader(self) -> tuple[str, int]:
-        return await self.lifeline.ask(_leader)
+        record = await self.lifeline.ask(lambda leaders: leaders.record())
+        return (record.holder, record.term) if record is not None else ("", 0)
 
     async def followed(self, term: int) -> float:
         """Wait for a later term; return the instant."""
         while not ((now := await self.leader())[0] and now[1] > term):  # noqa: ASYNC110 - the database is what is watched
             await asyncio.sleep(POLL_SECONDS)
         return monotonic()
-
-
-def _leader(leaders: Leaders) -> tuple[str, int]:
-    record = leaders.record()
-    return (record.holder, record.term) if record is not None else ("", 0)
 
 
 async def _end(trial: Trial, number: signal.Signals, *, again: bool = False) -> float:

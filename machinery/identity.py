@@ -34,7 +34,6 @@ AGENT_ID_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 AGENT_ID_LENGTH = 5
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_AGENT_ID = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 MAX_LABEL = 63
 SIGNER = "kubernetes.io/kube-apiserver-client"
 CLUSTER_LABEL = "open-cluster-management.io/cluster-name"
@@ -62,7 +61,7 @@ def cluster_name(text: str) -> ClusterName:
 
 def agent_id(text: str) -> AgentId:
     """Parse an agent id. Raises InvalidError."""
-    if len(text) > MAX_LABEL or not _AGENT_ID.fullmatch(text):
+    if len(text) > MAX_LABEL or not _DNS_LABEL.fullmatch(text):
         msg = f'agent id "{text[:80]}" is not valid: use 1 to 63 lower-case letters, digits and "-"'
         raise InvalidError(msg)
     return AgentId(text)

@@ -110,7 +110,9 @@ class World:
         self.victim = self._join(OTHER, self.keys.victims.pem, unbound)
         gone = self._join(GONE, self.keys.revoked.pem, unbound)
         self._run(lambda tx: tx.certificates.revoke([gone.serial], tx.now, "Test"))
-        self._run(addons.put, _addon(), None, "ann")
+        registration = {"type": "kubeClient", "kubeClient": {"driver": "csr", "subject": {}}}
+        addon = {"metadata": {"name": WORK, "namespace": EDGE}, "status": {"registrations": [registration]}}
+        self._run(addons.put, addon, None, "ann")
         operator = self._run(certificates.admit_operator, "ann", self._spki(), self.issuer, LIFETIMES)
         revoked, spent = self._credential(NEW), self._credential(None, uses=1)
         self._run(lambda tx: credential_uses.admit(tx, spent.credential or unbound.credential, OTHER))  # type: ignore[arg-type]
@@ -214,8 +216,3 @@ class World:
         }
         self._run(requests.put, document, None, Requester(asker.user, asker.groups, extra=asker.extra))
         return POSTED
-
-
-def _addon() -> dict[str, Any]:
-    registration = {"type": "kubeClient", "kubeClient": {"driver": "csr", "subject": {}}}
-    return {"metadata": {"name": WORK, "namespace": EDGE}, "status": {"registrations": [registration]}}

@@ -86,7 +86,7 @@ async def build_operators_door(core: HubCore) -> OperatorsDoor:
 def _checks_of(health: HealthChecks) -> list[HealthCheck]:
     """The hub's health checks in the form of the HTTPS door."""
     return [
-        HealthCheck(probe.name, probe.ask, tuple(endpoint.value for endpoint in probe.endpoints), probe.group)
+        HealthCheck(probe.name, probe.ask, tuple(endpoint.value for endpoint in probe.endpoints))
         for probe in health.probes()
         if probe.name != "ping"
     ]

@@ -31,15 +31,13 @@ _CREDENTIALS = ("token", "tokenFile", "client-certificate", "client-certificate-
 _TOKEN_REREAD_SECONDS = 60.0
 
 
-async def from_kubeconfig(
-    document: Mapping[str, Any], *, origin: str, base: Path, folder: Path, context: str | None = None
-) -> Configuration:
-    """The client configuration of a context (default: the current one).
+async def from_kubeconfig(document: Mapping[str, Any], *, origin: str, base: Path, folder: Path) -> Configuration:
+    """The client configuration of the current context.
 
     `origin` names the kubeconfig in errors, relative paths start at `base`, inline certificates are written to `folder`.
     Raises InvalidError that names everything that is missing.
     """
-    chosen = choose(document, origin, context)
+    chosen = choose(document, origin)
     _check(chosen, origin)
     cluster = _materialised(chosen.cluster, "cluster", origin, base, folder)
     user = _materialised(chosen.user, "user", origin, base, folder)

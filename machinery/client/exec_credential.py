@@ -96,13 +96,11 @@ def exec_error(entry: Mapping[str, Any]) -> str:
     if (config.get("interactiveMode") or Interactive.NEVER) not in list(Interactive):
         return f"has an exec whose interactiveMode is not {', '.join(Interactive)}"
     lists = (config.get("args") or [], config.get("env") or [])
-    if not all(isinstance(each, list) for each in lists) or not all(_is_variable(each) for each in lists[1]):
+    if not all(isinstance(each, list) for each in lists) or not all(
+        isinstance(each, Mapping) and each.get("name") for each in lists[1]
+    ):
         return "has an exec whose args are no list, or whose env is no list of names and values"
     return ""
-
-
-def _is_variable(entry: object) -> bool:
-    return isinstance(entry, Mapping) and bool(entry.get("name"))
 
 
 def written_exec(user: ExecUser) -> dict[str, Any]:

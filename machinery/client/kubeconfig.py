@@ -124,11 +124,9 @@ def read_kubeconfig(path: Path, *, context: str | None = None) -> Kubeconfig:
     return parsed(read_document(path), source=str(path), folder=path.parent, context=context)
 
 
-def parse_kubeconfig(
-    text: bytes, *, source: str, folder: Path | Mapping[str, bytes] | None = None, context: str | None = None
-) -> Kubeconfig:
+def parse_kubeconfig(text: bytes, *, source: str, folder: Path | Mapping[str, bytes] | None = None) -> Kubeconfig:
     """As `parsed`, of a kubeconfig in memory."""
-    return parsed(parse_document(text, source), source=source, folder=folder, context=context)
+    return parsed(parse_document(text, source), source=source, folder=folder)
 
 
 def parsed(

@@ -86,20 +86,17 @@ class LeaseLock(Lock):
             renewed_at=now,
             version="",
         )
-        body = _written(document or await self._new(), taken)
         try:
             if document is None:
-                self._written = await self._client.create(self._collection, body)
+                owner = await self._owner()
+                metadata = {**self._metadata, **({"ownerReferences": [owner]} if owner else {})}
+                new = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
+                self._written = await self._client.create(self._collection, _written(new, taken))
             else:
-                self._written = await self._client.update(self._path, body)
+                self._written = await self._client.update(self._path, _written(document, taken))
         except AlreadyExistsError as error:
             raise ConflictError("another has taken the lock") from error
         return _record(self._written)
-
-    async def _new(self) -> Object:
-        owner = await self._owner()
-        metadata = {**self._metadata, **({"ownerReferences": [owner]} if owner else {})}
-        return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
 
     async def renew(self, held: LockRecord) -> LockRecord:
         renewed = {"renewTime": format_micro_time(self._clock.now())}

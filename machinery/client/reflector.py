@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
-from machinery.client.rest import PAGE_SIZE, KubeClient, Object, Query, WatchEvent
+from machinery.client.rest import PAGE_SIZE, KubeClient, Object, Query
 from machinery.errors import ExpiredError, MusterError
 from machinery.runtime.backoff import Backoff
 
@@ -61,7 +61,6 @@ class Reflector(Generic[T]):
         on_failure: Callable[[MusterError], None] | None = None,
         page_size: int = PAGE_SIZE,
         backoff: Backoff | None = None,
-        random: Random | None = None,
     ) -> None:
         self.path = path
         self.synced = asyncio.Event()
@@ -72,8 +71,8 @@ class Reflector(Generic[T]):
         self._on_change = on_change
         self._on_failure = on_failure or self._log_failure
         self._page_size = page_size
-        self._random = random or Random()  # noqa: S311 - spreads load, guards nothing
-        self._backoff = backoff or Backoff(FIRST_PAUSE, LONGEST_PAUSE, random=self._random)
+        self._random = Random()  # noqa: S311 - spreads load, guards nothing
+        self._backoff = backoff or Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._items: dict[ObjectKey, T] = {}
         self._revision: str | None = None
         self._steady = False
@@ -125,16 +124,13 @@ class Reflector(Generic[T]):
             since = asyncio.get_running_loop().time()
             try:
                 async for event in events:
-                    self._take(event)
+                    self._revision = str(event.object["metadata"].get("resourceVersion") or "") or self._revision
+                    if event.type != "BOOKMARK":
+                        self._set(_key(event.object), None if event.type == "DELETED" else self._keep(event.object))
             finally:
                 if asyncio.get_running_loop().time() - since >= STEADY.total_seconds():
                     self._steady = True
                     self._backoff.reset()
-
-    def _take(self, event: WatchEvent) -> None:
-        self._revision = str(event.object["metadata"].get("resourceVersion") or "") or self._revision
-        if event.type != "BOOKMARK":
-            self._set(_key(event.object), None if event.type == "DELETED" else self._keep(event.object))
 
     def _set(self, key: ObjectKey, value: T | None) -> None:
         if self._items.get(key) == value:
@@ -146,13 +142,8 @@ class Reflector(Generic[T]):
         self._on_change(key, value)
 
     def _log_failure(self, error: MusterError) -> None:
-        log.warning(
-            "mirror of a collection failed",
-            path=self.path,
-            reason=error.reason,
-            error=error.message,
-            failures=self._backoff.failures,
-        )
+        fields = {"reason": error.reason, "error": error.message, "failures": self._backoff.failures}
+        log.warning("mirror of a collection failed", path=self.path, **fields)
 
 
 Wait = Callable[[asyncio.Event], Awaitable[None]]

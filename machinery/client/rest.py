@@ -42,7 +42,6 @@ Object = dict[str, Any]
 Query = Mapping[str, str | int | bool]
 
 MERGE_PATCH = "application/merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
 REQUEST_TIMEOUT = timedelta(seconds=30)
 CONNECT_TIMEOUT = timedelta(seconds=10)
 PAGE_SIZE = 500
@@ -98,10 +97,10 @@ class KubeClient:
         self.server = str(configuration.host)
 
     @classmethod
-    async def from_file(cls, path: Path, *, context: str | None = None, within: timedelta = REQUEST_TIMEOUT) -> Self:
+    async def from_file(cls, path: Path) -> Self:
         """Client for the kubeconfig at `path`. Raises InvalidError that names the file and the fault."""
         document = read_document(path)
-        return await cls.from_document(document, origin=str(path), base=path.parent, context=context, within=within)
+        return await cls.from_document(document, origin=str(path), base=path.parent)
 
     @classmethod
     async def from_document(
@@ -110,7 +109,6 @@ class KubeClient:
         *,
         origin: str = "(given inline)",
         base: Path = Path(),
-        context: str | None = None,
         within: timedelta = REQUEST_TIMEOUT,
         environment_proxies: bool = True,
     ) -> Self:
@@ -119,9 +117,7 @@ class KubeClient:
         `environment_proxies`: also use proxies of the environment, beside the kubeconfig's own.
         """
         with TemporaryDirectory(prefix=f"{product.NAME}-") as folder:
-            configuration = await config.from_kubeconfig(
-                document, origin=origin, base=base, folder=Path(folder), context=context
-            )
+            configuration = await config.from_kubeconfig(document, origin=origin, base=base, folder=Path(folder))
             if not environment_proxies:
                 cast("Any", configuration).client_session_kwargs = {"trust_env": False}
             try:
@@ -130,15 +126,9 @@ class KubeClient:
                 raise InvalidError(f"kubeconfig {origin}: {error.message}") from error
 
     @classmethod
-    def in_cluster(
-        cls,
-        *,
-        account: Path = config.SERVICE_ACCOUNT,
-        environment: Mapping[str, str] = os.environ,
-        within: timedelta = REQUEST_TIMEOUT,
-    ) -> Self:
+    def in_cluster(cls, *, account: Path = config.SERVICE_ACCOUNT, environment: Mapping[str, str] = os.environ) -> Self:
         """Client with the service account of this pod. Raises InvalidError outside of a pod."""
-        return cls(config.in_cluster(account=account, environment=environment), within=within)
+        return cls(config.in_cluster(account=account, environment=environment))
 
     async def get(self, path: str, query: Query | None = None, *, within: timedelta | None = None) -> Object:
         return await self._json("GET", path, query=query, within=within)
@@ -151,19 +141,17 @@ class KubeClient:
         """PUT `body`, guarded by its metadata.resourceVersion. Raises ConflictError, NotFoundError, ..."""
         return await self._json("PUT", path, query=query, body=body)
 
-    async def patch(
-        self, path: str, body: Object | list[Object], query: Query | None = None, *, content_type: str = MERGE_PATCH
-    ) -> Object:
-        """PATCH with a merge patch, or the format that `content_type` names."""
-        return await self._json("PATCH", path, query=query, body=body, content_type=content_type)
+    async def patch(self, path: str, body: Object, query: Query | None = None) -> Object:
+        """PATCH with a merge patch."""
+        return await self._json("PATCH", path, query=query, body=body, content_type=MERGE_PATCH)
 
     async def delete(self, path: str, body: Object | None = None) -> Object:
         """DELETE; `body` is a DeleteOptions document (preconditions, propagation)."""
         return await self._json("DELETE", path, body=body)
 
-    async def list(self, path: str, query: Query | None = None, *, limit: int = PAGE_SIZE) -> tuple[Object, ...]:
+    async def list(self, path: str, query: Query | None = None) -> tuple[Object, ...]:
         """All objects of a collection, read page by page."""
-        return tuple([item async for page in self.pages(path, query, limit=limit) for item in page.items])
+        return tuple([item async for page in self.pages(path, query) for item in page.items])
 
     async def pages(self, path: str, query: Query | None = None, *, limit: int = PAGE_SIZE) -> AsyncIterator[ListPage]:
         """A list in pages of `limit`, all of one revision. Raises ExpiredError when the revision was compacted meanwhile."""
@@ -188,10 +176,8 @@ class KubeClient:
         within: timedelta | None = None,
     ) -> Response:
         """Send any request. Raises only when there is no response."""
-        bound = aiohttp.ClientTimeout(
-            total=(within or self._within).total_seconds(), sock_connect=CONNECT_TIMEOUT.total_seconds()
-        )
-        response = await self._send(method, path, query, body=body, content_type=content_type, accept=accept, bound=bound)
+        seconds = (within or self._within).total_seconds()
+        response = await self._send(method, path, query, seconds, body=body, content_type=content_type, accept=accept)
         async with response:
             try:
                 content = await response.read()
@@ -205,9 +191,7 @@ class KubeClient:
 
         Entering raises the server's refusal. The iterator raises an ERROR event (410 as ExpiredError).
         """
-        seconds = within.total_seconds()
-        bound = aiohttp.ClientTimeout(total=seconds, sock_connect=min(CONNECT_TIMEOUT.total_seconds(), seconds))
-        response = await self._send("GET", path, {**query, "watch": True}, bound=bound)
+        response = await self._send("GET", path, {**query, "watch": True}, within.total_seconds())
         async with response:
             if response.status not in _OK:
                 raise from_answer(response.status, await response.read(), retry_after=response.headers.get("Retry-After"))
@@ -287,8 +271,8 @@ class KubeClient:
         method: str,
         path: str,
         query: Query | None,
+        seconds: float,
         *,
-        bound: aiohttp.ClientTimeout,
         body: object = None,
         content_type: str = _JSON,
         accept: str = _JSON,
@@ -301,6 +285,7 @@ class KubeClient:
             body=body,
             auth_settings=["BearerToken"],
         )
+        bound = aiohttp.ClientTimeout(total=seconds, sock_connect=min(CONNECT_TIMEOUT.total_seconds(), seconds))
         try:
             answered = await self._api.call_api(
                 verb, url, header_params=headers, body=content, _request_timeout=cast("Any", bound)

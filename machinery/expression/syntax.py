@@ -252,7 +252,10 @@ class _Reader:
     def _operand(self) -> Parsed:
         token = self._next
         if token.is_sign("("):
-            return self._deeper(token.column, self._parenthesized)
+            self._take()
+            parsed = self._deeper(token.column, self._condition)
+            self._expect(")", "to close the parenthesis")
+            return parsed
         if token.is_sign("["):
             items = []
             self._take()
@@ -265,12 +268,6 @@ class _Reader:
         if token.sort is Sort.NAME and token.text not in ("true", "false", "in"):
             return self._named()
         return self._literal()
-
-    def _parenthesized(self) -> Parsed:
-        self._take()
-        parsed = self._condition()
-        self._expect(")", "to close the parenthesis")
-        return parsed
 
     def _literal(self) -> Token:
         token = self._next

@@ -51,11 +51,8 @@ def parse_version(text: str) -> KubernetesVersion:
     suffix = (found[4] or "").lower()
     if not suffix.startswith(_EARLY):
         return KubernetesVersion(major, minor, patch)
-    return KubernetesVersion(major, minor, patch, final=False, early=tuple(_part(part) for part in suffix.split(".")))
-
-
-def _part(text: str) -> tuple[bool, int, str]:
-    return (False, int(text), "") if text.isascii() and text.isdigit() else (True, 0, text)
+    parts = ((False, int(part), "") if part.isascii() and part.isdigit() else (True, 0, part) for part in suffix.split("."))
+    return KubernetesVersion(major, minor, patch, final=False, early=tuple(parts))
 
 
 def parse_quantity(text: str) -> Fraction:

@@ -26,18 +26,19 @@ class Endpoint(StrEnum):
 
 
 ALL = frozenset(Endpoint)
+ANSWERS_WITHIN, SHARED_ANSWERS_WITHIN = timedelta(seconds=2), timedelta(seconds=1.5)
+"""Time limits of a check, and of a probe that waits for a shared check."""
 READINESS = frozenset({Endpoint.READYZ})
 LIVENESS = frozenset({Endpoint.HEALTHZ, Endpoint.LIVEZ})
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One check with a time limit, as doors serve it. A `group` can be excluded as a whole."""
+    """One check with a time limit, as doors serve it."""
 
     name: str
     ask: Check
     endpoints: frozenset[Endpoint]
-    group: str = ""
 
 
 class HealthChecks:
@@ -60,14 +61,12 @@ class HealthChecks:
         check: Check,
         *,
         endpoints: frozenset[Endpoint] = ALL,
-        group: str = "",
         boots: bool = False,
-        timeout: timedelta = timedelta(seconds=2),
     ) -> None:
         """`boots`: the check is part of the boot sequence. Raises ValueError for a duplicate name."""
         if any(probe.name == name for probe in self._probes):
             raise ValueError(f'a health check named "{name}" is registered already')
-        limit, lenient_until = timeout.total_seconds(), self._clock.monotonic() + self._grace.total_seconds()
+        limit, lenient_until = ANSWERS_WITHIN.total_seconds(), self._clock.monotonic() + self._grace.total_seconds()
 
         async def ask() -> None:
             try:
@@ -76,7 +75,7 @@ class HealthChecks:
             except TimeoutError:
                 raise RuntimeError(f"no answer within {limit:g} s") from None
 
-        async def ask_leniently() -> None:
+        async def grace_check() -> None:
             try:
                 await ask()
             except Exception:
@@ -84,9 +83,9 @@ class HealthChecks:
                     raise
 
         lenient = endpoints & {Endpoint.LIVEZ} if boots and self._grace else frozenset[Endpoint]()
-        self._probes.append(Probe(name, ask, endpoints - lenient, group))
+        self._probes.append(Probe(name, ask, endpoints - lenient))
         if lenient:
-            self._probes.append(Probe(name, ask_leniently, lenient, group))
+            self._probes.append(Probe(name, grace_check, lenient))
 
     def probes(self) -> tuple[Probe, ...]:
         """All checks in order. A lenient check occurs twice, for livez and for the other endpoints."""
@@ -120,8 +119,8 @@ async def _ping() -> None:
 class SharedCheck:
     """An expensive check that runs at most once per `every`; concurrent probes share its result.
 
-    A probe waits for a running check up to `timeout` and never starts a second one, so probes do not add load to a dependency
-    that hangs.
+    A probe waits for a running check up to SHARED_ANSWERS_WITHIN and never starts a second one, so probes do not add load to a
+    dependency that hangs.
     """
 
     def __init__(
@@ -130,12 +129,10 @@ class SharedCheck:
         clock: Clock,
         *,
         every: timedelta = timedelta(seconds=1),
-        timeout: timedelta = timedelta(seconds=1.5),
     ) -> None:
         self._check = check
         self._clock = clock
         self._every = every.total_seconds()
-        self._timeout = timeout.total_seconds()
         self._asking: asyncio.Future[None] | None = None
         self._asked_at = 0.0
 
@@ -144,7 +141,7 @@ class SharedCheck:
         if self._asking is None or (self._asking.done() and now - self._asked_at >= self._every):
             self._asking, self._asked_at = asyncio.ensure_future(self._check()), now
             self._asking.add_done_callback(_is_seen)
-        await asyncio.wait({self._asking}, timeout=max(self._asked_at + self._timeout - now, 0))
+        await asyncio.wait({self._asking}, timeout=max(self._asked_at + SHARED_ANSWERS_WITHIN.total_seconds() - now, 0))
         if not self._asking.done():
             raise RuntimeError(f"no answer for {self._clock.monotonic() - self._asked_at:.1f} s")
         self._asking.result()

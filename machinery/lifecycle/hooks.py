@@ -74,23 +74,17 @@ class StoppingHooks:
         """Run each hook once, all of them within `limit`. Failures are logged and returned."""
         loop = asyncio.get_running_loop()
         end = loop.time() + limit.total_seconds()
-        left = list(reversed(self._hooks.items()))
         failures: list[Exception] = []
-        while left:
-            share = max(end - loop.time(), 0) / len(left)
-            name, hook = left.pop(0)
-            if failure := await self._run(name, hook, share):
-                failures.append(failure)
+        for left, (name, hook) in zip(range(len(self._hooks), 0, -1), reversed(self._hooks.items()), strict=True):
+            seconds = max(end - loop.time(), 0) / left
+            try:
+                async with asyncio.timeout(seconds) as bound:
+                    await hook()
+            except Exception as error:
+                if bound.expired():
+                    log.error("hook did not finish in time", kind=self._kind, hook=name, seconds=round(seconds, 3))  # noqa: TRY400 - no stack
+                    failures.append(HookError(f'{self._kind} "{name}" did not finish within {seconds:g} s'))
+                else:
+                    log.exception("hook failed", kind=self._kind, hook=name)
+                    failures.append(HookError(f'{self._kind} "{name}" failed: {error or type(error).__name__}'))
         return failures
-
-    async def _run(self, name: str, hook: Hook, seconds: float) -> Exception | None:
-        try:
-            async with asyncio.timeout(seconds) as bound:
-                await hook()
-        except Exception as error:
-            if bound.expired():
-                log.error("hook did not finish in time", kind=self._kind, hook=name, seconds=round(seconds, 3))  # noqa: TRY400 - no stack
-                return HookError(f'{self._kind} "{name}" did not finish within {seconds:g} s')
-            log.exception("hook failed", kind=self._kind, hook=name)
-            return HookError(f'{self._kind} "{name}" failed: {error or type(error).__name__}')
-        return None

@@ -62,17 +62,18 @@ class LastResort:
     def arm(self, limit: timedelta, why: str) -> None:
         """End the process after `limit` unless `disarm` or `arm` is called before; `why` is then the last log line."""
         self.disarm()
-        self._timer = threading.Timer(limit.total_seconds(), self._end, (limit, why))
+
+        def end() -> None:
+            log.critical(why, limit_seconds=limit.total_seconds())
+            self._at_once()
+
+        self._timer = threading.Timer(limit.total_seconds(), end)
         self._timer.daemon = True
         self._timer.start()
 
     def disarm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-
-    def _end(self, limit: timedelta, why: str) -> None:
-        log.critical(why, limit_seconds=limit.total_seconds())
-        self._at_once()
 
 
 class Verbosity:

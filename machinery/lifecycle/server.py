@@ -215,7 +215,7 @@ class Server:
     async def _stop(self) -> list[Exception]:
         signals, times = self.signals, self._times
 
-        async def delay() -> None:
+        async def wait() -> None:
             await asyncio.sleep(times.delay.total_seconds())
             signals.after_shutdown_delay.signal()
 
@@ -226,7 +226,7 @@ class Server:
 
         signals.shutdown_initiated.signal()
         await self._set_ready(ready=False)
-        _, failures = await asyncio.gather(delay(), run_hooks())
+        _, failures = await asyncio.gather(wait(), run_hooks())
         signals.not_accepting_new_request.signal()
         if times.send_retry_after:
             await self._each("refuse", times.close, lambda door: door.refuse())

@@ -137,7 +137,10 @@ class _Builder:
         if isinstance(event, yaml.ScalarEvent):
             self._scalar(event)
         elif isinstance(event, yaml.CollectionEndEvent):
-            self._close(event)
+            ended = self._open.pop()
+            if ended.anchor:
+                self._note(event, ended.value, self._nodes - ended.before, ended.height, ended.anchor)
+            self._put(event, ended.value, ended.height)
         elif isinstance(event, yaml.AliasEvent):
             self._alias(event)
         else:
@@ -150,10 +153,14 @@ class _Builder:
         value = _resolved(event)
         if event.anchor:
             self._note(event, value, 1, 0)
-        if self._wants_key():
-            self._key(event)
-        else:
+        if not self._wants_key():
             self._put(event, value, 0)
+            return
+        around = self._open[-1]
+        around.key, around.merged = event.value, event.value == "<<" and event.implicit[0]
+        if event.value in around.seen and self._twice is not None:
+            self._twice.append(f'line {event.start_mark.line + 1}: key "{event.value}" already set in map')
+        around.seen.add(event.value)
 
     def _begin(self, event: Any) -> None:
         self._count(event, 1, 1)
@@ -163,12 +170,6 @@ class _Builder:
             raise YamlError("a key is no text", event.start_mark)
         value: dict[str, Any] | list[Any] = [] if isinstance(event, yaml.SequenceStartEvent) else {}
         self._open.append(_Open(value, event.anchor, self._nodes - 1, set()))
-
-    def _close(self, event: Any) -> None:
-        ended = self._open.pop()
-        if ended.anchor:
-            self._note(event, ended.value, self._nodes - ended.before, ended.height, ended.anchor)
-        self._put(event, ended.value, ended.height)
 
     def _alias(self, event: Any) -> None:
         if not self._bounds.aliases:
@@ -194,13 +195,6 @@ class _Builder:
     def _wants_key(self) -> bool:
         return bool(self._open) and isinstance(self._open[-1].value, dict) and self._open[-1].key is None
 
-    def _key(self, event: Any) -> None:
-        around = self._open[-1]
-        around.key, around.merged = event.value, event.value == "<<" and event.implicit[0]
-        if event.value in around.seen and self._twice is not None:
-            self._twice.append(f'line {event.start_mark.line + 1}: key "{event.value}" already set in map')
-        around.seen.add(event.value)
-
     def _put(self, event: Any, value: Any, height: int) -> None:
         if not self._open:
             self.root = value
@@ -210,19 +204,13 @@ class _Builder:
         if isinstance(around.value, list):
             around.value.append(value)
         elif around.merged:
-            for each in _merged(event, value):
+            for each in value if isinstance(value, list) else [value]:  # by precedence
+                if not isinstance(each, dict):
+                    raise YamlError("a merge key has no mapping", event.start_mark)
                 around.value.update({name: there for name, there in each.items() if name not in around.value})
         else:
             around.value[around.key or ""] = value
         around.key = None
-
-
-def _merged(event: Any, value: Any) -> Iterator[dict[str, Any]]:
-    """The mappings of a merge key, by precedence."""
-    for each in value if isinstance(value, list) else [value]:
-        if not isinstance(each, dict):
-            raise YamlError("a merge key has no mapping", event.start_mark)
-        yield each
 
 
 def _resolved(event: Any) -> Any:

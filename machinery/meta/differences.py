@@ -40,7 +40,7 @@ def readable(document: Document) -> dict[str, Any]:
 
 def _of_maps(path: str, before: Document, after: Document) -> Iterator[Difference]:
     for name in dict.fromkeys((*before, *after)):
-        below = _below(path, name)
+        below = f"{path}.{name}".removeprefix(".") if _PLAIN.fullmatch(name) else f'{path}["{name}"]'
         if below not in BOOKKEEPING:
             yield from _of_values(below, before.get(name), after.get(name))
 
@@ -57,22 +57,13 @@ def _of_values(path: str, before: Any, after: Any) -> Iterator[Difference]:
 
 
 def _of_lists(path: str, before: Sequence[Any], after: Sequence[Any]) -> Iterator[Difference]:
-    named = _entries(before, after)
-    if named is None:
-        yield Difference(path, list(before), list(after))
-        return
-    old, new = named
-    for name in dict.fromkeys((*old, *new)):
-        yield from _of_values(f"{path}[{name}]", old.get(name), new.get(name))
-
-
-def _entries(*lists: Sequence[Any]) -> tuple[dict[str, Any], ...] | None:
-    """The entries of each list by their identifying fields; None: not identifiable."""
     for fields in NAMED_BY:
-        found = [_named(entries, fields) for entries in lists]
-        if all(each is not None for each in found):
-            return tuple(each for each in found if each is not None)
-    return None
+        old, new = _named(before, fields), _named(after, fields)
+        if old is not None and new is not None:
+            for name in dict.fromkeys((*old, *new)):
+                yield from _of_values(f"{path}[{name}]", old.get(name), new.get(name))
+            return
+    yield Difference(path, list(before), list(after))
 
 
 def _named(entries: Sequence[Any], fields: Sequence[str]) -> dict[str, Any] | None:
@@ -85,9 +76,3 @@ def _named(entries: Sequence[Any], fields: Sequence[str]) -> dict[str, Any] | No
             return None
         named[name] = entry
     return named
-
-
-def _below(path: str, name: str) -> str:
-    if not _PLAIN.fullmatch(name):
-        return f'{path}["{name}"]'
-    return f"{path}.{name}" if path else name

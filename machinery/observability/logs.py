@@ -209,15 +209,8 @@ def flush() -> None:
             continue  # the stream is closed
 
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False)
-
-
-def _as_json(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:
-    """Encode an event as JSON. `redact` has replaced all values that JSON cannot represent."""
-    return _ENCODER.encode(event)
-
-
 def _renderer(form: LogFormat) -> Renderer:
     if form is LogFormat.JSON:
-        return _as_json
+        encoder = json.JSONEncoder(ensure_ascii=False)
+        return lambda _logger, _method, event: encoder.encode(event)  # `redact` has replaced what JSON cannot represent
     return structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)

@@ -5,7 +5,7 @@ OpenTelemetry also reads its own environment variables (`OTEL_*`): headers, cert
 """
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from machinery import product
 from machinery.errors import InvalidError
 from machinery.observability import tracing
-from machinery.observability.tracing import Begin, Beginning, TraceContext, Traced, Value
+from machinery.observability.tracing import Begin, SpanKind, TraceContext, Traced, Value
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
@@ -101,19 +101,20 @@ def tracer_of(
     tracer = provider.get_tracer(product.NAME, product.version())
     nowhere = context.Context()  # OpenTelemetry's own current context is never used
 
-    def begin(beginning: Beginning) -> Traced:
-        parent, within = beginning.parent, nowhere
+    def begin(
+        name: str, kind: SpanKind, parent: TraceContext | None, attributes: Mapping[str, Value], *, remote: bool
+    ) -> Traced:
+        within = nowhere
         if parent is not None:
             foreign = api.SpanContext(
                 int(parent.trace_id, 16),
                 int(parent.span_id, 16),
-                is_remote=beginning.remote,
+                is_remote=remote,
                 trace_flags=api.TraceFlags(tracing.SAMPLED if parent.sampled else 0),
                 trace_state=api.TraceState.from_header([parent.state] if parent.state else []),
             )
             within = api.set_span_in_context(api.NonRecordingSpan(foreign), within)
-        kind = api.SpanKind[beginning.kind.name]
-        return _Recorded(tracer.start_span(beginning.name, within, kind, beginning.attributes), api.StatusCode.ERROR)
+        return _Recorded(tracer.start_span(name, within, api.SpanKind[kind.name], attributes), api.StatusCode.ERROR)
 
     return begin, provider.shutdown
 

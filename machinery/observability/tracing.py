@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import wraps
 from types import MappingProxyType, TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -58,18 +58,6 @@ class SpanKind(StrEnum):
     SERVER = "server"
     CLIENT = "client"
     INTERNAL = "internal"
-
-
-@dataclass(frozen=True, slots=True)
-class Beginning:
-    """Data of a span at its beginning."""
-
-    name: str
-    kind: SpanKind
-    parent: TraceContext | None
-    remote: bool
-    """Whether the parent is a span of a peer."""
-    attributes: Mapping[str, Value]
 
 
 _current: ContextVar[TraceContext | None] = ContextVar("trace", default=None)
@@ -142,7 +130,14 @@ class Traced:
             self.end("" if error is None or isinstance(error, GeneratorExit) else sort_of(error))
 
 
-Begin = Callable[[Beginning], Traced]
+class Begin(Protocol):
+    """Begins a span. `remote`: whether the parent is a span of a peer."""
+
+    def __call__(
+        self, name: str, kind: SpanKind, parent: TraceContext | None, attributes: Mapping[str, Value], *, remote: bool
+    ) -> Traced: ...
+
+
 NOTHING = Traced(None)
 """The shared block without a span."""
 
@@ -157,14 +152,14 @@ def serving(name: str, sent: Callable[[str], str | None], attributes: Mapping[st
     parent = parsed(sent(TRACEPARENT) or "", sent(TRACESTATE) or "")
     if _Process.begin is None:
         return NOTHING if parent is None else Traced(parent)
-    return _Process.begin(Beginning(name, SpanKind.SERVER, parent, parent is not None, attributes))
+    return _Process.begin(name, SpanKind.SERVER, parent, attributes, remote=parent is not None)
 
 
 def span(name: str, attributes: Mapping[str, Value] = NOTHING_MORE, *, kind: SpanKind = SpanKind.INTERNAL) -> Traced:
     """A block with its own span, part of the current trace or the first of a new one."""
     if _Process.begin is None:
         return NOTHING
-    return _Process.begin(Beginning(name, kind, _current.get(), remote=False, attributes=attributes))
+    return _Process.begin(name, kind, _current.get(), attributes, remote=False)
 
 
 def within(name: str) -> Traced:

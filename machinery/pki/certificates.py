@@ -1,6 +1,5 @@
 """Parsing of certificates, and of revocation lists (RFC 5280, section 5), into plain values; signing of such lists."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -228,9 +227,15 @@ def parse_list(encoded: bytes) -> SignedList:
         number = found.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
     except x509.ExtensionNotFound:
         number = 0
+    entries = []
+    for each in found:
+        try:
+            reason = each.extensions.get_extension_for_class(x509.CRLReason).value.reason.value
+        except x509.ExtensionNotFound:
+            reason = ""
+        entries.append(RevokedSerial(SerialNumber(each.serial_number), each.revocation_date_utc, reason))
     ends = found.next_update_utc or found.last_update_utc
-    content = RevocationList(number, found.last_update_utc, ends, tuple(_read(found)))
-    return SignedList(found.issuer.rfc4514_string(), content)
+    return SignedList(found.issuer.rfc4514_string(), RevocationList(number, found.last_update_utc, ends, tuple(entries)))
 
 
 def is_list_of(encoded: bytes, authority: bytes) -> bool:
@@ -251,12 +256,3 @@ def _load(encoded: bytes) -> x509.CertificateRevocationList:
         return x509.load_der_x509_crl(encoded) if encoded.startswith(DER_SEQUENCE) else x509.load_pem_x509_crl(encoded)
     except ValueError:
         raise InvalidError("the revocation list cannot be read") from None
-
-
-def _read(found: x509.CertificateRevocationList) -> Iterable[RevokedSerial]:
-    for each in found:
-        try:
-            reason = each.extensions.get_extension_for_class(x509.CRLReason).value.reason.value
-        except x509.ExtensionNotFound:
-            reason = ""
-        yield RevokedSerial(SerialNumber(each.serial_number), each.revocation_date_utc, reason)

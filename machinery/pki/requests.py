@@ -32,15 +32,10 @@ class CSRFacts:
     subject: CertificateSubject
     public_key: bytes
     """DER SubjectPublicKeyInfo."""
-    key_kind: str
-    """For display: `ECDSA P-256`, `RSA 2048`."""
-    key_size: int
-    """Bits; 0: the kind has no sizes."""
     key_refusal: str | None
     """Why a certificate over this key would be useless; None: it is usable."""
     signature_valid: bool
     """Whether the signature proves that the requester holds the private key."""
-    pem_size: int
     dns_names: tuple[str, ...] = ()
     ip_addresses: tuple[str, ...] = ()
     other_names: int = 0
@@ -72,7 +67,7 @@ def parse_request(pem: bytes) -> CSRFacts:
     try:
         der = base64.b64decode(b"".join(block["body"].split()), validate=True)
         request = x509.load_der_x509_csr(der)
-        return _facts(request, len(pem))
+        return _facts(request)
     except binascii.Error:
         raise _invalid("its PEM block is not base64") from None
     except names.UNREADABLE as error:
@@ -90,9 +85,10 @@ def check_request(pem: bytes) -> CSRFacts:
     return facts
 
 
-def _facts(request: x509.CertificateSigningRequest, pem_size: int) -> CSRFacts:
+def _facts(request: x509.CertificateSigningRequest) -> CSRFacts:
     key = request.public_key()
-    alternatives = _alternatives(request)
+    extensions = [each.value for each in request.extensions]
+    alternatives = [name for each in extensions if isinstance(each, x509.SubjectAlternativeName) for name in each]
     dns_names = tuple(name.value for name in alternatives if isinstance(name, x509.DNSName))
     ip_addresses = tuple(str(name.value) for name in alternatives if isinstance(name, x509.IPAddress))
     refusal = keys.refusal_of(key)
@@ -100,24 +96,14 @@ def _facts(request: x509.CertificateSigningRequest, pem_size: int) -> CSRFacts:
     return CSRFacts(
         subject=subject,
         public_key=keys.encode_public_key(key),
-        key_kind=keys.kind_of(key),
-        key_size=getattr(key, "key_size", 0),
         key_refusal=refusal,
         # The check is expensive for a huge RSA key, and unnecessary for a refused one.
         signature_valid=refusal is None and _is_signature_valid(request),
-        pem_size=pem_size,
         dns_names=dns_names,
         ip_addresses=ip_addresses,
         other_names=len(alternatives) - len(dns_names) - len(ip_addresses),
         other_attributes=other_attributes,
     )
-
-
-def _alternatives(request: x509.CertificateSigningRequest) -> list[x509.GeneralName]:
-    try:
-        return list(request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
-    except x509.ExtensionNotFound:
-        return []
 
 
 def _is_signature_valid(request: x509.CertificateSigningRequest) -> bool:

@@ -135,7 +135,7 @@ class KeySet:
 
 def read_header(token: str) -> TokenHeader | None:
     """Parse a token's header; None: not a JSON web token, an unsupported algorithm, or critical extensions."""
-    header = _decoded_header(token)
+    header = _decoded(token, 0)
     if header is None or "crit" in header or header.get("b64") is False:
         return None
     algorithm, key_id = header.get("alg"), header.get("kid")
@@ -197,7 +197,13 @@ class TokenKeys:
 
     def key_set(self) -> dict[str, Any]:
         """The public keys as a JWKS document."""
-        return {"keys": [_jwk(name, key.public_key()) for name, key in self._own.items()]}
+        keys = []
+        for name, key in self._own.items():
+            numbers = key.public_key().public_numbers()
+            first, second = (_text(number.to_bytes(_HALF, "big")) for number in (numbers.x, numbers.y))
+            common = {"kty": "EC", "crv": "P-256", "use": "sig", "alg": ALGORITHM}
+            keys.append({**common, "x": first, "y": second, "kid": name})
+        return {"keys": keys}
 
     def sign(self, claims: Mapping[str, Any]) -> str:
         header = {"alg": ALGORITHM, "kid": self._signing_id}
@@ -211,12 +217,6 @@ class TokenKeys:
         return None if header is None or header.key_id is None else self._public.verified(token)
 
 
-def _jwk(name: str, key: ec.EllipticCurvePublicKey) -> dict[str, str]:
-    numbers = key.public_numbers()
-    first, second = (_text(number.to_bytes(_HALF, "big")) for number in (numbers.x, numbers.y))
-    return {"kty": "EC", "crv": "P-256", "x": first, "y": second, "kid": name, "use": "sig", "alg": ALGORITHM}
-
-
 def key_id(key: ec.EllipticCurvePrivateKey) -> str:
     """Key id as in Kubernetes: base64url of the SHA-256 of the public key."""
     return _text(sha256(encode_public_key(key.public_key())).digest())
@@ -225,11 +225,6 @@ def key_id(key: ec.EllipticCurvePrivateKey) -> str:
 def unverified_claims(token: str) -> dict[str, Any] | None:
     """The claims without verification; None: not a JSON web token."""
     return _decoded(token, 1)
-
-
-def _decoded_header(token: str) -> dict[str, Any] | None:
-    """The header without verification; None: not a JSON web token."""
-    return _decoded(token, 0)
 
 
 def _decoded(token: str, part: int) -> dict[str, Any] | None:

@@ -39,7 +39,6 @@ class Informer(Generic[C]):
         on_sync: Callable[[], Awaitable[int]],
         on_changes: Callable[[Sequence[C]], Awaitable[None]],
         *,
-        longest: timedelta = timedelta(seconds=5),
         resyncs_after_errors: bool = False,
     ) -> None:
         self._name = name
@@ -47,7 +46,7 @@ class Informer(Generic[C]):
         self._on_sync = on_sync
         self._on_changes = on_changes
         self._resyncs_after_errors = resyncs_after_errors
-        self._backoff = Backoff(timedelta(milliseconds=200), longest)
+        self._backoff = Backoff(timedelta(milliseconds=200), timedelta(seconds=5))
         self._failure = LogOnce(log)
 
     async def run(self, position: int | None = None) -> None:

@@ -49,8 +49,8 @@ class Scheduler(Protocol):
 class SystemScheduler(Scheduler):
     """An `async with` block in which jobs run on the running event loop."""
 
-    def __init__(self, *, random: Random | None = None) -> None:
-        self._random = random or Random()  # noqa: S311 - spreads load, guards nothing
+    def __init__(self) -> None:
+        self._random = Random()  # noqa: S311 - spreads load, guards nothing
         following = _Following()
         self._follow_clock = following.follow_clock
         self._scheduler: AsyncIOScheduler = following

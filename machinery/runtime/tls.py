@@ -110,7 +110,7 @@ def peer_certificate(transport: "asyncio.BaseTransport | None") -> bytes | None:
     return der
 
 
-async def shown_certificate(host: str, port: int, *, alpn: tuple[str, ...] = ("h2", "http/1.1")) -> bytes:
+async def shown_certificate(host: str, port: int) -> bytes:
     """DER of the certificate that a server presents, not verified. Use it only to explain why a verified connection failed.
 
     Raises OSError when the connection fails. It has no timeout of its own.
@@ -118,7 +118,7 @@ async def shown_certificate(host: str, port: int, *, alpn: tuple[str, ...] = ("h
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    context.set_alpn_protocols(list(alpn))
+    context.set_alpn_protocols(["h2", "http/1.1"])
     import asyncio  # noqa: PLC0415 - takes 30 ms, and hubctl starts without it
 
     _reader, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=host)

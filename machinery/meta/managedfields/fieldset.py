@@ -218,12 +218,8 @@ def joined(one: Fields, other: Fields) -> dict[str, Any]:
 
 def in_order(fields: Fields) -> dict[str, Any]:
     """The set in Kubernetes' order, to be stored."""
-    names = sorted(fields, key=_order) if len(fields) > 1 else fields
+    names = sorted(fields, key=lambda element: () if element == SELF else order(element)) if len(fields) > 1 else fields
     return {element: in_order(fields[element]) if fields[element] else {} for element in names}
-
-
-def _order(element: str) -> tuple[Any, ...]:
-    return () if element == SELF else order(element)
 
 
 def decoded(sent: Any) -> dict[str, Any]:

@@ -31,6 +31,7 @@ class Operation(StrEnum):
     UPDATE = "Update"
 
 
+_ORDERED_BY = ("time", "manager", "apiVersion", "subresource")
 _OPERATIONS = {str(operation): operation for operation in Operation}
 
 
@@ -115,7 +116,8 @@ def _read(entry: Any) -> tuple[FieldWriter, FieldHolding]:
 
 def written(holdings: Holdings) -> list[Document]:
     """The entries to store: appliers first, then by time, name, version and subresource."""
-    return sorted((holding.entry or _entry(writer, holding) for writer, holding in holdings.items()), key=_order)
+    entries = (holding.entry or _entry(writer, holding) for writer, holding in holdings.items())
+    return sorted(entries, key=lambda each: [each["operation"], *(each.get(name) or "" for name in _ORDERED_BY)])
 
 
 def _entry(writer: FieldWriter, holding: FieldHolding) -> Document:
@@ -129,11 +131,6 @@ def _entry(writer: FieldWriter, holding: FieldHolding) -> Document:
         "time": holding.time,
     }
     return {name: part for name, part in entry.items() if part not in (None, "")}
-
-
-def _order(entry: Document) -> tuple[str, ...]:
-    time, subresource = entry.get("time") or "", entry.get("subresource", "")
-    return (entry["operation"], time, entry.get("manager", ""), entry["apiVersion"], subresource)
 
 
 def is_reset(entries: Any) -> bool:
@@ -153,11 +150,8 @@ def _timeless(document: Document) -> tuple[dict[str, Any], list[Any]]:
     metadata.pop("resourceVersion", None)
     entries = metadata.pop("managedFields", None) or []
     timeless = [{name: part for name, part in entry.items() if name != "time"} for entry in entries]
-    return {**document, "metadata": metadata}, sorted(timeless, key=_place)
-
-
-def _place(entry: Document) -> tuple[str, ...]:
-    return tuple(str(entry.get(name, "")) for name in ("operation", "manager", "apiVersion", "subresource"))
+    by = ("operation", "manager", "apiVersion", "subresource")
+    return {**document, "metadata": metadata}, sorted(timeless, key=lambda each: [str(each.get(name, "")) for name in by])
 
 
 class Versions(Protocol):

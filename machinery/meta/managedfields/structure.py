@@ -75,15 +75,10 @@ DEEPEST_OPEN = 64
 """Levels of undeclared values that are divided into fields; deeper values are owned as a whole."""
 
 
-def _open() -> Structure:
-    nested = LEAF
-    for _ in range(DEEPEST_OPEN):
-        nested = Structure(FieldForm.OPEN, element=nested)
-    return nested
-
-
 LEAF = Structure(FieldForm.LEAF)
-OPEN = _open()
+OPEN = LEAF
+for _ in range(DEEPEST_OPEN):
+    OPEN = Structure(FieldForm.OPEN, element=OPEN)
 _OWNER = Structure(FieldForm.LEAF, element=OPEN, json_type="object")
 _NAMED_LEAVES = (
     *("name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation", "creationTimestamp"),

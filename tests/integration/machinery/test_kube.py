@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from machinery.client.reflector import ANSWER_MARGIN, WATCH_SECONDS, ObjectKey, Reflector, mirrored
-from machinery.client.rest import JSON_PATCH, KubeClient, Object, RestResource
+from machinery.client.rest import KubeClient, Object, RestResource
 from machinery.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -69,7 +69,8 @@ async def test_requests_carry_credential_agent_query_and_patch_type(server: Scri
 
     server.seen.clear()
     await client.patch("/api/v1/things/a", {"spec": {}})
-    await client.patch("/api/v1/things/a", [{"op": "remove", "path": "/spec"}], content_type=JSON_PATCH)
+    json_patch = [{"op": "remove", "path": "/spec"}]
+    await client.raw("PATCH", "/api/v1/things/a", body=json_patch, content_type="application/json-patch+json")
     assert [(seen.headers["Content-Type"], seen.body) for seen in server.seen] == [
         ("application/merge-patch+json", '{"spec": {}}'),
         ("application/json-patch+json", '[{"op": "remove", "path": "/spec"}]'),

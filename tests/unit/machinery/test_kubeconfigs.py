@@ -59,13 +59,13 @@ def edited(document: dict[str, Any], *path: str | int, value: Any = None) -> dic
     return document
 
 
-async def load(document: dict[str, Any], place: Path, **options: Any) -> Any:
+async def load(document: dict[str, Any], place: Path) -> Any:
     """What is read from this document as `kubeconfig` in a folder, with keys in `keys` beside it."""
     file = place / "kubeconfig"
     file.write_text(yaml.safe_dump(document))
     (place / "keys").mkdir(exist_ok=True)
     read = read_document(file)
-    return await config.from_kubeconfig(read, origin=str(file), base=place, folder=place / "keys", **options)
+    return await config.from_kubeconfig(read, origin=str(file), base=place, folder=place / "keys")
 
 
 async def token_of(loaded: Any) -> str:
@@ -80,7 +80,7 @@ async def test_server_ca_and_credential_are_read_from_the_chosen_context(tmp_pat
     assert await token_of(loaded) == "Bearer s3cret"
     document["contexts"].append({"name": "dev", "context": {"cluster": "d", "user": "u"}})
     document["clusters"].append({"name": "d", "cluster": {"server": "http://127.0.0.1:1"}})
-    assert (await load(document, tmp_path, context="dev")).host == "http://127.0.0.1:1"
+    assert (await load({**document, "current-context": "dev"}, tmp_path)).host == "http://127.0.0.1:1"
     document["users"][0]["user"] = {"client-certificate-data": PEM, "client-key-data": PEM}
     key = tmp_path / "keys" / "user-client-key"
     assert (await load(document, tmp_path)).key_file == str(key)

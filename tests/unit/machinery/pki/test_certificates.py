@@ -244,9 +244,8 @@ def signed_by(key: PrivateKey, name: x509.Name = CN_ONLY) -> bytes:
 
 def test_request_is_one_well_formed_csr_signed_by_its_own_key() -> None:
     facts = pki.check_request(REQUEST)
-    assert (facts.subject, facts.key_kind, facts.key_size, facts.signature_valid) == (REQUESTED, "ECDSA P-256", 256, True)
+    assert (facts.subject, facts.signature_valid) == (REQUESTED, True)
     assert facts.dns_names == ("a.example",)
-    assert facts.pem_size == len(REQUEST)
 
     malformed = {
         "empty": b"",
