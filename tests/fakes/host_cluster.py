@@ -12,7 +12,7 @@ from aiohttp import web
 
 from hub.api.credentialissuers import Strategy
 from hub.extensions.kube_cert_agent.cluster_client import ClusterClient, is_outdated
-from hub.extensions.kube_cert_agent.controller import Book
+from hub.extensions.kube_cert_agent.controller import StatusWriter
 from hub.extensions.kube_cert_agent.deployment import AgentDeploymentShape
 from machinery.apiserver.access import Attributes, Decision
 from machinery.apiserver.authn.chain import Identity, TokenAuthenticator
@@ -164,27 +164,27 @@ class HostInMemory(ClusterClient):
 
 
 @dataclass
-class BookInMemory(Book):
-    """What was told, the newest last."""
+class StatusInMemory(StatusWriter):
+    """What was written, the newest last."""
 
     leading: bool = True
-    told: list[Strategy] = field(default_factory=list)
+    written: list[Strategy] = field(default_factory=list)
     failure: MusterError | None = None
     unreadable: MusterError | None = None
 
     def leads(self) -> bool:
         return self.leading
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         if self.unreadable is not None:
             raise self.unreadable
 
-    async def tell(self, strategy: Strategy) -> None:
+    async def write(self, strategy: Strategy) -> None:
         if self.failure is not None:
             raise self.failure
         if not self.leading:
             raise NotLeaderError("another replica leads")
-        self.told.append(strategy)
+        self.written.append(strategy)
 
 
 ADMIN = Actor("admin")

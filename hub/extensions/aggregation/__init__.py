@@ -1,7 +1,10 @@
 """The hub as an aggregated API server of a Kubernetes cluster (`--management-cluster`)."""
 
+from pathlib import Path
+
 from hub.composition.core import HubCore
 from hub.extensions.settings import AggregationSettings
+from hub.settings.fields import IN_CLUSTER
 
 
 async def install(core: HubCore) -> None:
@@ -9,9 +12,12 @@ async def install(core: HubCore) -> None:
     settings, context = core.context.settings, core.context
     if not isinstance(settings, AggregationSettings) or settings.management_cluster is None:
         return
-    from hub.extensions.aggregation.management import Aggregation, ManagementCluster  # noqa: PLC0415 - 60 MB
+    from hub.extensions.aggregation.management import Aggregation  # noqa: PLC0415 - 60 MB
+    from machinery.client.rest import KubeClient  # noqa: PLC0415 - the same
 
+    place = settings.management_cluster
+    client = KubeClient.in_cluster() if place == IN_CLUSTER else await KubeClient.from_file(Path(place))
+    await context.stack.enter_async_context(client)
     namespace, _, name = (settings.aggregation_service or "").partition("/")
-    connected = await ManagementCluster.connected(settings.management_cluster, (namespace, name) if name else None)
-    cluster = await context.stack.enter_async_context(connected)
-    core.authenticators.append(Aggregation(cluster, core.certificates.doors.serving, context.clock))
+    serving = core.certificates.doors.serving
+    core.authenticators.append(Aggregation(client, (namespace, name) if name else None, serving, context.clock))

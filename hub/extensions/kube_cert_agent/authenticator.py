@@ -17,7 +17,7 @@ from hub.api.certificates import CertificateRecord, Purpose
 from hub.https_door.callers.authentication import ExternalAuthenticator, Identify, mark_of_serial
 from machinery import pki
 from machinery.apiserver.access import peer_certificate
-from machinery.apiserver.authn.authorities import RESERVED, Signed, TrustedAuthorities, mark_of_authority
+from machinery.apiserver.authn.authorities import RESERVED, TrustedAuthorities, mark_of_authority
 from machinery.apiserver.authn.chain import CREDENTIAL_ID, Identity, RequestAuthenticator
 from machinery.apiserver.authn.credential_end import Presence
 from machinery.apiserver.storage import Actor
@@ -29,20 +29,24 @@ SOURCE = "kubernetes-ca"
 USER_PREFIX = "kubernetes:"
 """Prefix of the CN of users that the hub has no record of."""
 
-Former = Callable[[bytes], Awaitable[CertificateRecord]]
+FindRecord = Callable[[bytes], Awaitable[CertificateRecord]]
 """Returns the record of a certificate, even if it is revoked or expired. Raises UnauthorizedError if there is none."""
 
 log = structlog.get_logger(__name__)
 
 
-class KubernetesAuthority(ExternalAuthenticator):
+class KubernetesAuthority(ExternalAuthenticator, RequestAuthenticator):
     """`take` sets the trusted CA. `groups`: groups that count; without any no certificate is accepted."""
 
-    def __init__(self, groups: Iterable[str], serving: Serving, identify: Identify, former: Former, clock: Clock) -> None:
+    def __init__(self, groups: Iterable[str], serving: Serving, identify: Identify, find: FindRecord, clock: Clock) -> None:
+        self._groups = frozenset(group for group in groups if not group.startswith(RESERVED))
         self._serving = serving
+        self._identify = identify
+        self._find = find
+        self._clock = clock
         self._authorities = TrustedAuthorities()
         self._presence: Presence | None = None
-        self.authenticator = KubernetesCertificates(self._authorities, groups, identify, former, clock=clock)
+        self.authenticator = self
         self.tokens = None
 
     def bind(self, presence: Presence) -> None:
@@ -56,9 +60,13 @@ class KubernetesAuthority(ExternalAuthenticator):
         return self._authorities.signed(certificate) is not None
 
     def take(self, authority: bytes) -> None:
-        """Trusts this CA (PEM; b"": none) and ends watches by another one. The hub's own CA is refused with a log line."""
+        """Trusts this CA (PEM) alone and ends watches by another one. The hub's own CA is refused with a log line."""
+        own = {pki.parse_certificate(each).key_hash for each in pki.split_bundle(self._serving.material.trust)}
+        if pki.parse_certificate(authority).key_hash in own:
+            why = "it is the hub's own CA, whose certificates are known by the hub's records alone"
+            log.error("the Kubernetes CA is not trusted at the HTTPS door", error=why)
+            return
         try:
-            _refuse_own(authority, self._serving.material.trust)
             self._serving.trust_clients(SOURCE, authority)
             gone = self._authorities.replace(authority)
         except InvalidError as error:
@@ -67,19 +75,6 @@ class KubernetesAuthority(ExternalAuthenticator):
         if self._presence is not None:
             for fingerprint in gone:
                 self._presence.end_under(mark_of_authority(fingerprint))
-
-
-class KubernetesCertificates(RequestAuthenticator):
-    """Implements the rules of this module's docstring."""
-
-    def __init__(
-        self, authorities: TrustedAuthorities, groups: Iterable[str], identify: Identify, former: Former, *, clock: Clock
-    ) -> None:
-        self._authorities = authorities
-        self._groups = frozenset(group for group in groups if not group.startswith(RESERVED))
-        self._identify = identify
-        self._former = former
-        self._clock = clock
 
     async def identify(self, request: web.Request) -> Identity | None:
         certificate = peer_certificate(request)
@@ -91,26 +86,14 @@ class KubernetesCertificates(RequestAuthenticator):
         except UnauthorizedError:
             if await self._is_recorded(certificate):
                 raise
-            return self._of_somebody(signed)
-        return self._of_ours(record, certificate)
-
-    async def _is_recorded(self, certificate: bytes) -> bool:
-        try:
-            await self._former(certificate)
-        except UnauthorizedError:
-            return False
-        return True
-
-    def _of_ours(self, record: CertificateRecord, certificate: bytes) -> Identity:
-        if record.purpose is not Purpose.LOGIN:
-            raise UnauthorizedError("the Kubernetes CA signs operators' logins and nothing else")
-        extra = {CREDENTIAL_ID: (f"X509SHA256={sha256(certificate).hexdigest()}",)}
-        actor = Actor(record.user, self._named(record.groups), extra=extra, holder=record)
-        return Identity(actor, mark_of_serial(record.serial), record.not_after)
-
-    def _of_somebody(self, signed: Signed) -> Identity:
+        else:
+            if record.purpose is not Purpose.LOGIN:
+                raise UnauthorizedError("the Kubernetes CA signs operators' logins and nothing else")
+            extra = {CREDENTIAL_ID: (f"X509SHA256={sha256(certificate).hexdigest()}",)}
+            actor = Actor(record.user, self._counted(record.groups), extra=extra, holder=record)
+            return Identity(actor, mark_of_serial(record.serial), record.not_after)
         facts = signed.facts
-        groups = self._named(facts.subject.organizations)
+        groups = self._counted(facts.subject.organizations)
         if not groups or not facts.subject.common_name:
             raise UnauthorizedError("this certificate of the Kubernetes CA names no group that counts here")
         if not facts.not_before <= self._clock.now() <= facts.not_after:
@@ -119,11 +102,12 @@ class KubernetesCertificates(RequestAuthenticator):
         actor = Actor(user, groups, extra={CREDENTIAL_ID: (f"X509SHA256={facts.fingerprint}",)})
         return Identity(actor, f"{mark_of_authority(signed.authority)}{facts.fingerprint}", facts.not_after)
 
-    def _named(self, groups: Iterable[str]) -> tuple[str, ...]:
+    async def _is_recorded(self, certificate: bytes) -> bool:
+        try:
+            await self._find(certificate)
+        except UnauthorizedError:
+            return False
+        return True
+
+    def _counted(self, groups: Iterable[str]) -> tuple[str, ...]:
         return tuple(sorted(self._groups.intersection(groups)))
-
-
-def _refuse_own(authority: bytes, bundle: bytes) -> None:
-    own = {pki.parse_certificate(each).key_hash for each in pki.split_bundle(bundle)}
-    if authority and pki.parse_certificate(authority).key_hash in own:
-        raise InvalidError("it is the hub's own CA, whose certificates are known by the hub's records alone")

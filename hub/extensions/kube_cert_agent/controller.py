@@ -5,21 +5,19 @@ pod. An error in writing the Deployment is reported only at the end, because the
 well. A fetched key is kept, whatever fails later.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Protocol
 
 import structlog
 
 from hub.api.credentialissuers import ERROR, KUBE_CLUSTER_SIGNING, SUCCESS, Strategy
 from hub.api.meta import document as doc
 from hub.election.fence import FencedStore
-from hub.extensions.kube_cert_agent import deployment as rules, pods as choosing
-from hub.extensions.kube_cert_agent.cluster_client import ClusterClient, ClusterInfo, cluster_info, is_outdated
+from hub.extensions.kube_cert_agent import cluster_client as pods, deployment as rules
+from hub.extensions.kube_cert_agent.cluster_client import ClusterClient, is_outdated, parse_cluster_info, parse_printed
 from hub.extensions.kube_cert_agent.deployment import AgentDeploymentShape
-from hub.extensions.kube_cert_agent.issuer import AuthorityProvider
-from hub.extensions.kube_cert_agent.pods import parse_printed
+from hub.extensions.kube_cert_agent.issuer import KubernetesIssuer
 from hub.ports import Store
 from hub.registry import authenticators as logins
 from machinery.errors import MusterError, NotFoundError, NotLeaderError, UnavailableError
@@ -30,23 +28,7 @@ from machinery.runtime.controller import Reconciler
 FETCHED_KEY = "FetchedKey"
 COULD_NOT_FETCH_KEY = "CouldNotFetchKey"
 COULD_NOT_GET_CLUSTER_INFO = "CouldNotGetClusterInfo"
-
-
-class StepError(Exception):
-    """`reason`: of the strategy. `cause`: the error to raise for a retry."""
-
-    def __init__(self, reason: str, cause: MusterError) -> None:
-        super().__init__(cause.message)
-        self.reason = reason
-        self.cause = cause
-
-
-def said(what: str, error: MusterError) -> MusterError:
-    """The error with the failed action before its message."""
-    return type(error)(f"{what}: {error.message}")
-
-
-NAME, KEY, CLEANER = "kube-cert-agent", "agent", "kube-cert-agent-cleaner"
+KEY = "agent"
 KEPT = timedelta(minutes=15)
 """A key is not fetched again from the same pod within this time."""
 RESYNC = timedelta(minutes=3)
@@ -58,26 +40,54 @@ MANAGED = "; on a cluster whose control plane is somebody else's to run, none is
 log = structlog.get_logger(__name__)
 
 
-class Book(Protocol):
-    """Records strategies. All methods raise MusterError."""
+class StatusWriter:
+    """Writes the strategy in the CredentialIssuer. All methods raise MusterError."""
+
+    def __init__(self, store: Store, api_version: str) -> None:
+        self._store = store
+        self._api_version = api_version
+        self._fenced: FencedStore | None = None
+
+    def lead(self, fenced: FencedStore) -> None:
+        """Set the fenced store of the newest term of this replica."""
+        self._fenced = fenced
 
     def leads(self) -> bool:
         """Whether this replica may write now."""
+        return self._fenced is not None and self._fenced.leads
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Raises if the CredentialIssuer cannot be read."""
+        await self._store.read(logins.find_credential_issuer)
 
-    async def tell(self, strategy: Strategy) -> None:
-        """Record a strategy. Raises NotLeaderError too."""
+    async def write(self, strategy: Strategy) -> None:
+        """Raises NotLeaderError too."""
+        if self._fenced is None:
+            raise NotLeaderError("another replica tells it")
+        await self._fenced.run(logins.record_strategy, strategy, self._api_version, "system:hub:kube-cert-agent")
 
 
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    """The source of a key: agent pod and controller-manager instance, and the time of the next fetch."""
+class StepError(Exception):
+    """`reason`: of the strategy. `cause`: the error to raise for a retry."""
 
-    agent: str
-    manager: str
-    until: float
+    def __init__(self, cause: MusterError, reason: str = COULD_NOT_FETCH_KEY) -> None:
+        super().__init__(cause.message)
+        self.reason = reason
+        self.cause = cause
+
+
+def said(what: str, error: MusterError) -> MusterError:
+    """The error with the failed action before its message."""
+    return type(error)(f"{what}: {error.message}")
+
+
+@contextmanager
+def step(what: str, reason: str = COULD_NOT_FETCH_KEY) -> Iterator[None]:
+    """Raises a StepError, which names the failed action, for a MusterError of the block."""
+    try:
+        yield
+    except MusterError as error:
+        raise StepError(said(what, error), reason) from error
 
 
 class KubeCertAgent(Reconciler[str]):
@@ -87,108 +97,95 @@ class KubeCertAgent(Reconciler[str]):
         self,
         cluster: ClusterClient,
         shape: AgentDeploymentShape,
-        keeper: AuthorityProvider,
-        book: Book,
+        issuer: KubernetesIssuer,
+        status: StatusWriter,
         *,
         clock: Clock,
         server: str = "",
     ) -> None:
         self._cluster = cluster
         self._shape = shape
-        self._keeper = keeper
-        self._book = book
+        self._issuer = issuer
+        self._status = status
         self._clock = clock
         self._server = server
-        self._loaded: _Loaded | None = None
-        self._last = ""
-        self.fetched = 0
-        """Keys read from a pod since the start."""
+        self._loaded = ("", "")
+        """The source of the loaded key: uid of the agent's pod, and instance of the controller-manager."""
+        self._fetch_at = 0.0
+        self._reason = ""
+        self._fetched = 0
 
     async def reconcile(self, key: str) -> timedelta | None:
         """Raises errors of the fetch and of its report, so that they are retried."""
         del key
-        await self._book.look()
-        strategy = Strategy(KUBE_CLUSTER_SIGNING, SUCCESS, FETCHED_KEY, FETCHED)
+        await self._status.check()
         failure: MusterError | None = None
         try:
-            info = await self._look()
-            strategy = replace(strategy, server=info.server, authority=info.authority, signer=self._keeper.signer)
-        except StepError as step:
-            failure = step.cause
-            strategy = replace(strategy, status=ERROR, reason=step.reason, message=failure.message)
-        self._last = strategy.reason
-        if not self._book.leads():
-            return self._followed(failure)
-        return await self._tell(strategy, failure)
-
-    def snapshot(self) -> Mapping[str, object]:
-        """State for the debug report, without secrets."""
-        return {"reason": self._last, "signer": self._keeper.signer, "keys fetched": self.fetched}
-
-    def _followed(self, failure: MusterError | None) -> timedelta:
-        if failure is not None and not isinstance(failure, NotLeaderError):
-            raise failure
-        return RESYNC if failure is None else LOOK_AGAIN
-
-    async def _tell(self, strategy: Strategy, failure: MusterError | None) -> timedelta:
-        try:
-            await self._book.tell(strategy)
-        except MusterError as error:
-            untold = said("could not tell it on the CredentialIssuer", error)
-            raise untold if failure is None else UnavailableError(f"[{failure.message}, {untold.message}]") from error
+            server, authority = await self._fetch()
+            strategy = Strategy(
+                KUBE_CLUSTER_SIGNING, SUCCESS, FETCHED_KEY, FETCHED, self._server or server, authority, self._issuer.signer
+            )
+        except StepError as error:
+            failure = error.cause
+            strategy = Strategy(KUBE_CLUSTER_SIGNING, ERROR, error.reason, failure.message)
+        self._reason = strategy.reason
+        if self._status.leads():
+            try:
+                await self._status.write(strategy)
+            except MusterError as error:
+                untold = said("could not tell it on the CredentialIssuer", error)
+                raise untold if failure is None else UnavailableError(f"[{failure.message}, {untold.message}]") from error
+        elif isinstance(failure, NotLeaderError):
+            return LOOK_AGAIN
         if failure is not None:
             raise failure
         return RESYNC
 
-    async def _look(self) -> ClusterInfo:
-        """Fetch everything. Raises StepError."""
-        manager = await self._manager()
-        unwritten = await self._keep_deployment(manager)
+    def snapshot(self) -> Mapping[str, object]:
+        """State for the debug report, without secrets. It counts the keys that were read from a pod since the start."""
+        return {"reason": self._reason, "signer": self._issuer.signer, "keys fetched": self._fetched}
+
+    async def _fetch(self) -> tuple[str, str]:
+        """Fetch everything, and return URL and CA of the cluster. Raises StepError."""
+        with step("could not look for a controller-manager pod"):
+            managers = await self._cluster.managers()
+            running = pods.running(managers)
+            # a single candidate needs no nodes
+            manager = pods.preferred(running, await self._cluster.nodes() if len(running) > 1 else ())
+        if manager is None:
+            hint = "" if managers else MANAGED
+            found = f"could not find a healthy kube-controller-manager pod ({pods.candidates(managers)}){hint}"
+            raise StepError(NotFoundError(found))
+        unwritten: StepError | None = None
+        try:
+            with step("could not ensure the agent's Deployment"):
+                await self._write_deployment(manager)
+        except StepError as error:
+            unwritten = error
         try:
             agent = await self._agent()
-            info = await self._cluster_info()
+            with step("could not get the cluster's address", COULD_NOT_GET_CLUSTER_INFO):
+                info = parse_cluster_info(await self._cluster.cluster_info())
             await self._load(agent, manager)
-        except StepError as step:
-            raise step if unwritten is None else StepError(step.reason, unwritten) from step
+        except StepError as error:
+            raise error if unwritten is None else StepError(unwritten.cause, error.reason) from error
         if unwritten is not None:
-            raise StepError(COULD_NOT_FETCH_KEY, unwritten)
+            raise unwritten
         return info
 
-    async def _manager(self) -> Document:
-        try:
-            pods = await self._cluster.managers()
-            running = choosing.running(pods)
-            # a single candidate needs no nodes
-            nodes = await self._cluster.nodes() if len(running) > 1 else ()
-        except MusterError as error:
-            raise StepError(COULD_NOT_FETCH_KEY, said("could not look for a controller-manager pod", error)) from error
-        found = choosing.preferred(running, nodes)
-        if found is None:
-            hint = "" if pods else MANAGED
-            message = f"could not find a healthy kube-controller-manager pod ({choosing.candidates(pods)}){hint}"
-            raise StepError(COULD_NOT_FETCH_KEY, NotFoundError(message))
-        return found
-
-    async def _keep_deployment(self, manager: Document) -> MusterError | None:
-        """Write the Deployment if necessary. Returns the error, if any."""
-        try:
-            wanted = rules.deployment(self._shape, manager, await self._cluster.owner())
-            existing = await self._cluster.deployment()
-            if existing is not None and rules.is_as_wanted(existing, wanted):
-                return None
-            if not self._book.leads():
-                return NotLeaderError("the agent's Deployment is the leader's to write")
-            await self._write(existing, wanted)
-        except MusterError as error:
-            return said("could not ensure the agent's Deployment", error)
-        return None
-
-    async def _write(self, existing: Document | None, wanted: dict[str, object]) -> None:
+    async def _write_deployment(self, manager: Document) -> None:
+        """Write the Deployment if necessary. Raises MusterError."""
+        wanted = rules.deployment(self._shape, manager, await self._cluster.owner())
+        existing = await self._cluster.deployment()
+        if existing is not None and rules.is_as_wanted(existing, wanted):
+            return
+        if not self._status.leads():
+            raise NotLeaderError("the agent's Deployment is the leader's to write")
         name = f"{self._shape.namespace}/{self._shape.name}"
         if existing is None:
             await self._cluster.create(wanted)
             log.info("cert agent's Deployment made", deployment=name)
-        elif rules.has_other_selector(existing, wanted):
+        elif doc.mapping(existing, "spec", "selector") != doc.mapping(wanted, "spec", "selector"):
             await self._cluster.remove(existing)
             await self._cluster.create(wanted)
             log.info("cert agent's Deployment made anew: it was of an older form", deployment=name)
@@ -197,60 +194,22 @@ class KubeCertAgent(Reconciler[str]):
             log.info("cert agent's Deployment updated", deployment=name)
 
     async def _agent(self) -> Document:
-        try:
-            pods = await self._cluster.agents()
-        except MusterError as error:
-            raise StepError(COULD_NOT_FETCH_KEY, said("could not look for an agent pod", error)) from error
-        running = choosing.running(pods)
-        if not running:
-            message = f"could not find a healthy agent pod ({choosing.candidates(pods)})"
-            raise StepError(COULD_NOT_FETCH_KEY, NotFoundError(message))
+        with step("could not look for an agent pod"):
+            agents = await self._cluster.agents()
+        if not (running := pods.running(agents)):
+            raise StepError(NotFoundError(f"could not find a healthy agent pod ({pods.candidates(agents)})"))
         return running[0]
 
-    async def _cluster_info(self) -> ClusterInfo:
-        try:
-            return cluster_info(await self._cluster.cluster_info(), self._server)
-        except MusterError as error:
-            raise StepError(COULD_NOT_GET_CLUSTER_INFO, said("could not get the cluster's address", error)) from error
-
     async def _load(self, agent: Document, manager: Document) -> None:
-        uid, name = str(doc.mapping(agent, "metadata").get("uid") or ""), doc.name(agent)
-        instance, now = choosing.instance(manager), self._clock.monotonic()
-        held = self._loaded
-        if held is not None and (held.agent, held.manager) == (uid, instance) and now < held.until:
+        name, now = doc.name(agent), self._clock.monotonic()
+        source = str(doc.mapping(agent, "metadata").get("uid") or ""), pods.instance(manager)
+        if self._loaded == source and now < self._fetch_at:
             return
-        try:
-            printed = parse_printed(await self._cluster.printed(name), name)
-            self._keeper.set(printed.certificate, printed.key)
-        except MusterError as error:
-            failed = said(f"could not load the key from agent pod {self._shape.namespace}/{name}", error)
-            raise StepError(COULD_NOT_FETCH_KEY, failed) from error
-        self._loaded = _Loaded(uid, instance, now + KEPT.total_seconds())
-        self.fetched += 1
-        log.info("CA of the Kubernetes cluster loaded", pod=name, signer=self._keeper.signer)
-
-
-class IssuerBook(Book):
-    """`lead` sets the fenced store of the newest term."""
-
-    def __init__(self, store: Store, api_version: str) -> None:
-        self._store = store
-        self._api_version = api_version
-        self._fenced: FencedStore | None = None
-
-    def lead(self, fenced: FencedStore) -> None:
-        self._fenced = fenced
-
-    def leads(self) -> bool:
-        return self._fenced is not None and self._fenced.leads
-
-    async def look(self) -> None:
-        await self._store.read(logins.find_credential_issuer)
-
-    async def tell(self, strategy: Strategy) -> None:
-        if self._fenced is None:
-            raise NotLeaderError("another replica tells it")
-        await self._fenced.run(logins.record_strategy, strategy, self._api_version, f"system:hub:{NAME}")
+        with step(f"could not load the key from agent pod {self._shape.namespace}/{name}"):
+            self._issuer.set_authority(*parse_printed(await self._cluster.printed(name), name))
+        self._loaded, self._fetch_at = source, now + KEPT.total_seconds()
+        self._fetched += 1
+        log.info("CA of the Kubernetes cluster loaded", pod=name, signer=self._issuer.signer)
 
 
 class OutdatedPods(Reconciler[str]):
@@ -263,14 +222,9 @@ class OutdatedPods(Reconciler[str]):
 
     async def reconcile(self, key: str) -> timedelta | None:
         """Read the pod again and delete exactly that one. Raises MusterError."""
-        if not self._leads():
-            return None
-        pod = await self._cluster.pod(key)
-        if pod is None or not is_outdated(pod, self._shape):
-            return None
-        try:
-            await self._cluster.remove_pod(pod)
-        except NotFoundError:
-            return None
-        log.info("pod of an older cert agent removed", pod=key)
+        pod = await self._cluster.pod(key) if self._leads() else None
+        if pod is not None and is_outdated(pod, self._shape):
+            with suppress(NotFoundError):
+                await self._cluster.remove_pod(pod)
+                log.info("pod of an older cert agent removed", pod=key)
         return None

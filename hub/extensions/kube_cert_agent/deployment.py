@@ -4,8 +4,9 @@ The value of its selector label is the version of the pod's form. Change it when
 selectors are immutable, so the Deployment is then replaced. An unchanged value means that existing Deployments stay usable.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from hub.api.meta import document as doc
@@ -19,38 +20,17 @@ DEFAULT_CERTIFICATE, DEFAULT_KEY = "/etc/kubernetes/ca/ca.pem", "/etc/kubernetes
 """Kubernetes' defaults from before these flags."""
 
 
-@dataclass(frozen=True, slots=True)
-class CaPaths:
-    """Paths inside the controller-manager's container."""
-
-    certificate: str
-    key: str
-
-
-def paths_of(pod: Document) -> CaPaths:
-    """The paths from its containers' command lines."""
-    return CaPaths(_first(pod, CERTIFICATE_FLAGS, DEFAULT_CERTIFICATE), _first(pod, KEY_FLAGS, DEFAULT_KEY))
-
-
-def _first(pod: Document, flags: Sequence[str], default: str) -> str:
-    return next((found for flag in flags if (found := flag_of(pod, flag))), default)
-
-
-def flag_of(pod: Document, flag: str) -> str:
-    """The value in the first container with the flag (`--flag=value` or `--flag value`); "" if none has it."""
-    for container in doc.sequence(pod, "spec", "containers"):
+def flag_of(pod: Document, flags: Sequence[str], default: str) -> str:
+    """The value of the first of these flags that a container's command line has (`--flag=value` or `--flag value`)."""
+    for flag, container in product(flags, doc.sequence(pod, "spec", "containers")):
         words = [str(word) for part in ("command", "args") for word in container.get(part) or ()]
-        if found := next(_values(words, flag), ""):
+        pairs = zip((word.partition("=") for word in words), [*words[1:], ""], strict=True)
+        given = (
+            value if equals else following for (name, equals, value), following in pairs if name in (f"--{flag}", f"-{flag}")
+        )
+        if found := next(given, ""):
             return found
-    return ""
-
-
-def _values(words: Sequence[str], flag: str) -> Iterator[str]:
-    for number, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name not in (f"--{flag}", f"-{flag}"):
-            continue
-        yield value if equals else "".join(words[number + 1 : number + 2])
+    return default
 
 
 SELECTOR_PREFIX = "kube-cert-agent.muster/"
@@ -119,7 +99,6 @@ def _pod_spec(shape: AgentDeploymentShape, manager: Document) -> dict[str, Any]:
 
 
 def _container(shape: AgentDeploymentShape, manager: Document, volumes: set[str]) -> dict[str, Any]:
-    paths = paths_of(manager)
     first: Mapping[str, Any] = next(iter(doc.sequence(manager, "spec", "containers")), {})
     mounts = [{**mount, "readOnly": True} for mount in first.get("volumeMounts") or () if mount.get("name") in volumes]
     return {
@@ -127,7 +106,10 @@ def _container(shape: AgentDeploymentShape, manager: Document, volumes: set[str]
         "image": shape.image,
         "imagePullPolicy": "IfNotPresent",
         "command": [*PROGRAM, "sleep"],
-        "env": [{"name": CERT_PATH, "value": paths.certificate}, {"name": KEY_PATH, "value": paths.key}],
+        "env": [
+            {"name": CERT_PATH, "value": flag_of(manager, CERTIFICATE_FLAGS, DEFAULT_CERTIFICATE)},
+            {"name": KEY_PATH, "value": flag_of(manager, KEY_FLAGS, DEFAULT_KEY)},
+        ],
         "volumeMounts": mounts,
         # explicit 0: a LimitRange's default would replace a missing request
         "resources": {"limits": {"cpu": "20m", "memory": "32Mi"}, "requests": {"cpu": "0", "memory": "32Mi"}},
@@ -144,11 +126,6 @@ def _is_token(volume: Mapping[str, Any]) -> bool:
     """Whether the volume holds the controller-manager's own credential, which the agent must not have."""
     sources = (volume.get("projected") or {}).get("sources") or ()
     return any(TOKEN_SOURCE in source for source in sources)
-
-
-def has_other_selector(existing: Document, wanted: Document) -> bool:
-    """Whether it was made for pods of another form."""
-    return doc.mapping(existing, "spec", "selector") != doc.mapping(wanted, "spec", "selector")
 
 
 def is_as_wanted(existing: Document, wanted: Document) -> bool:
@@ -184,24 +161,16 @@ def is_within(wanted: Any, there: Any) -> bool:
 
 
 def updated(existing: Document, wanted: Document) -> dict[str, Any]:
-    """The existing object with the wanted spec; other labels, annotations and owners stay."""
+    """The existing object with the wanted spec; other labels, annotations and owners stay.
+
+    A new owner replaces an earlier one of the same kind and name, which no longer exists.
+    """
     metadata = {**existing["metadata"]}
-    for part in ("labels", "annotations"):
-        if merged := merge(metadata.get(part), wanted["metadata"].get(part)):
-            metadata[part] = merged
-    if owners := _merged_owners(existing, wanted):
-        metadata["ownerReferences"] = owners
-    return {**existing, "metadata": metadata, "spec": wanted["spec"]}
-
-
-def _merged_owners(existing: Document, wanted: Document) -> list[Any]:
-    """A new owner replaces an earlier one of the same kind and name, which no longer exists."""
+    if labels := {**doc.labels(existing), **doc.labels(wanted)}:
+        metadata["labels"] = labels
     ours = doc.sequence(wanted, "metadata", "ownerReferences")
     names = {(each.get("kind"), each.get("name")) for each in ours}
     others = doc.sequence(existing, "metadata", "ownerReferences")
-    return [*(each for each in others if (each.get("kind"), each.get("name")) not in names), *ours]
-
-
-def merge(existing: Mapping[str, str] | None, wanted: Mapping[str, str] | None) -> dict[str, str]:
-    """Both mappings; `wanted` has precedence."""
-    return {**(existing or {}), **(wanted or {})}
+    if owners := [*(each for each in others if (each.get("kind"), each.get("name")) not in names), *ours]:
+        metadata["ownerReferences"] = owners
+    return {**existing, "metadata": metadata, "spec": wanted["spec"]}

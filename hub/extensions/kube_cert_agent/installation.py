@@ -7,12 +7,14 @@ from pathlib import Path
 import structlog
 
 from hub.composition.core import HubCore
+from hub.election.fence import FencedStore
 from hub.extensions.kube_cert_agent.authenticator import KubernetesAuthority
 from hub.extensions.kube_cert_agent.deployment import AgentDeploymentShape
-from hub.extensions.kube_cert_agent.issuer import AuthorityProvider, KubernetesIssuer
+from hub.extensions.kube_cert_agent.issuer import KubernetesIssuer
 from hub.extensions.settings import KubeCertAgentSettings
 from hub.settings.fields import IN_CLUSTER
 from machinery.errors import InvalidError
+from machinery.runtime.controller import Controller
 
 POD_NAME, POD_NAMESPACE = "POD_NAME", "POD_NAMESPACE"
 
@@ -24,12 +26,12 @@ async def install(core: HubCore, environment: Mapping[str, str] = os.environ) ->
     settings, context = core.context.settings, core.context
     if not isinstance(settings, KubeCertAgentSettings) or not settings.kube_cert_agent:
         return
-    provider, access, groups = AuthorityProvider(), core.access, settings.kubernetes_ca_groups
-    core.certificates.signing.add_login_issuer(KubernetesIssuer(provider))
+    issuer, access, groups = KubernetesIssuer(), core.access, settings.kubernetes_ca_groups
+    core.certificates.signing.add_login_issuer(issuer)
     if groups:
         serving, peers = core.certificates.doors.serving, access.peers
         authority = KubernetesAuthority(groups, serving, peers.identify, peers.former, context.clock)
-        provider.listen(lambda: authority.take(provider.certificate))
+        issuer.listen(authority.take)
         core.authenticators.append(authority)
     else:
         log.warning("logins that the Kubernetes CA signs do not open this hub: kubernetes_ca_groups names no group")
@@ -45,19 +47,38 @@ async def install(core: HubCore, environment: Mapping[str, str] = os.environ) ->
         pull_secrets=settings.kube_cert_agent_pull_secrets,
         priority_class=settings.kube_cert_agent_priority_class or "",
     )
-    from hub.extensions.kube_cert_agent.cert_agent import CertAgent  # noqa: PLC0415 - 60 MB that only such a hub needs
-    from hub.extensions.kube_cert_agent.controller import IssuerBook  # noqa: PLC0415 - the same
+    from hub.extensions.kube_cert_agent import cluster_client, controller  # noqa: PLC0415 - 60 MB that only such a hub needs
     from machinery.client.rest import KubeClient  # noqa: PLC0415 - the same
 
     place = settings.management_cluster or IN_CLUSTER
     client = KubeClient.in_cluster() if place == IN_CLUSTER else await KubeClient.from_file(Path(place))
     await context.stack.enter_async_context(client)
-    book = IssuerBook(core.resources.store, f"hub.{settings.api_group_suffix}/v1alpha1")
     # this hub's pod, if it is in that namespace of that cluster: created objects get its owner
     pod = environment.get(POD_NAME) if place == IN_CLUSTER and environment.get(POD_NAMESPACE) == namespace else None
+    cluster = cluster_client.ClusterClient(client, shape, pod)
+    status = controller.StatusWriter(core.resources.store, f"hub.{settings.api_group_suffix}/v1alpha1")
     server = settings.kube_cert_agent_server or ""
-    agent = CertAgent(client, shape, provider, book, clock=context.clock, server=server, pod=pod)
-    core.on_lead.append(agent.lead)
-    context.inspection.add("kube-cert-agent", agent.snapshot)
-    for name, run in agent.tasks().items():
+    fetching = controller.KubeCertAgent(cluster, shape, issuer, status, clock=context.clock, server=server)
+    agent = Controller("kube-cert-agent", fetching)
+    cleaner = Controller("kube-cert-agent-cleaner", controller.OutdatedPods(cluster, shape, status.leads))
+
+    def look() -> None:
+        agent.enqueue(controller.KEY)
+
+    mirrors = cluster_client.mirrors(client, shape, look, cleaner.enqueue)
+
+    def lead(fenced: FencedStore) -> None:
+        """This replica leads now: let the controllers write what they only read before."""
+        status.lead(fenced)
+        look()
+        for key in mirrors[cluster_client.OUTDATED].items:
+            cleaner.enqueue(key.name)
+
+    core.on_lead.append(lead)
+    context.inspection.add("kube-cert-agent", fetching.snapshot)
+    look()  # the first pass records the status even if nothing ever changes
+    tasks = {each.name: each.run for each in (agent, cleaner)} | {
+        f"mirror of {name}": each.run for name, each in mirrors.items()
+    }
+    for name, run in tasks.items():
         context.add_task(name, run)

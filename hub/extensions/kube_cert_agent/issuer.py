@@ -9,99 +9,67 @@ from collections.abc import Callable
 from datetime import datetime
 
 from hub.api.certificates import IssuedCertificate, Profile, Purpose
-from hub.issuer.rotating import Listeners
 from hub.ports import LoginIssuer
 from machinery import pki
 from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import SerialNumber
 
-NAME, SHORT = "kubernetes", 16
+NAME, KEY_HASH_LENGTH = "kubernetes", 16
+RESERVED = "system:"
 
 
-class AuthorityProvider:
-    """Holds one CA or none. Thread-safe: certificate and key always match."""
+class KubernetesIssuer(LoginIssuer):
+    """Signs with the CA that was set last. Thread-safe: certificate and key always match."""
 
     def __init__(self) -> None:
-        self._current: pki.CertificateAuthority | None = None
-        self._listeners = Listeners()
-
-    def __repr__(self) -> str:
-        return "AuthorityProvider(...)"
+        self._authority: pki.CertificateAuthority | None = None
+        self._listeners: list[Callable[[bytes], None]] = []
 
     @property
-    def current(self) -> pki.CertificateAuthority | None:
-        return self._current
+    def name(self) -> str:
+        return NAME
 
     @property
     def certificate(self) -> bytes:
-        """PEM; b"" if there is none."""
-        current = self._current
-        return b"" if current is None else current.certificate
+        """PEM; b"" if there is no CA yet."""
+        return self._authority.certificate if self._authority is not None else b""
 
     @property
     def signer(self) -> str:
-        """`kubernetes/<beginning of the hex SHA-256 of the CA's public key>`; "" if there is none."""
-        current = self._current
-        return "" if current is None else signer(current)
+        """Name of the CA in records: `kubernetes/<beginning of the hex SHA-256 of its public key>`; "" if there is none."""
+        return _signer(self._authority) if self._authority is not None else ""
 
-    def set(self, certificate: bytes, key: bytes) -> None:
+    def set_authority(self, certificate: bytes, key: bytes) -> None:
         """Set the CA from exactly one certificate and its key, and notify the listeners.
 
         Raises InvalidError; then nothing changes.
         """
         if len(pki.split_bundle(certificate)) != 1:
             raise InvalidError("there is more than one certificate: expected the CA's alone")
-        self._take(pki.CertificateAuthority(certificate, key))
+        self._authority = pki.CertificateAuthority(certificate, key)
+        for listener in self._listeners:
+            listener(self.certificate)
 
-    def unset(self) -> None:
-        """Remove the CA and notify the listeners."""
-        self._take(None)
-
-    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` after each change, in the thread that makes it. Returns a function that removes it."""
-        return self._listeners.listen(listener)
-
-    def _take(self, authority: pki.CertificateAuthority | None) -> None:
-        self._current = authority
-        self._listeners.tell()
-
-
-def signer(authority: pki.CertificateAuthority) -> str:
-    """Name of such a CA in records, status and logs."""
-    return f"{NAME}/{authority.facts.key_hash[:SHORT]}"
-
-
-RESERVED = "system:"
-
-
-class KubernetesIssuer(LoginIssuer):
-    """Signs with the CA that `provider` holds at each call."""
-
-    def __init__(self, provider: AuthorityProvider) -> None:
-        self._provider = provider
-
-    @property
-    def name(self) -> str:
-        return NAME
+    def listen(self, listener: Callable[[bytes], None]) -> None:
+        """Call `listener` with the certificate (PEM) of each CA that is set from now on."""
+        self._listeners.append(listener)
 
     def issue_login(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
-        """`signed_by` is `kubernetes/<beginning of the hex SHA-256 of the CA's public key>`."""
         if profile.purpose is not Purpose.LOGIN:
             raise InvalidError(f"it signs operators' logins and nothing else, and this is for: {profile.purpose}")
         names = (profile.subject.common_name, *profile.subject.organizations)
         if any(name.startswith(RESERVED) for name in names):
             raise InvalidError(f'it signs no name that begins with "{RESERVED}": Kubernetes gives those itself')
-        authority = self._provider.current
+        authority = self._authority
         if authority is None:
             raise UnavailableError("the cluster's CA is not known here now")
         facts = authority.facts
         if not facts.not_before <= now < profile.not_after <= facts.not_after:
             raise UnavailableError("the cluster's CA ends before this certificate would, or has not begun")
-        plan = pki.Plan(
-            subject=profile.subject,
-            public_key=profile.public_key,
-            serial=serial,
-            not_before=max(profile.not_before, facts.not_before),
-            not_after=profile.not_after,
-        )
-        return IssuedCertificate(serial, authority.sign(plan), signed_by=signer(authority))
+        begin = max(profile.not_before, facts.not_before)
+        plan = pki.Plan(profile.subject, profile.public_key, serial, begin, profile.not_after)
+        return IssuedCertificate(serial, authority.sign(plan), signed_by=_signer(authority))
+
+
+def _signer(authority: pki.CertificateAuthority) -> str:
+    return f"{NAME}/{authority.facts.key_hash[:KEY_HASH_LENGTH]}"

@@ -21,11 +21,11 @@ from pydantic import BaseModel
 
 from hollow.cluster import HollowCluster
 from hollow.objects import ClusterShape, manager_pod
-from hub.extensions.aggregation.management import ManagementCluster
-from hub.extensions.kube_cert_agent.cluster_client import DEPLOYMENTS, PODS as AGENT_PODS, HostCluster, mirrors
+from hub.extensions.aggregation.management import keep_bundle
+from hub.extensions.kube_cert_agent.cluster_client import DEPLOYMENTS, PODS as AGENT_PODS, ClusterClient, mirrors
 from hub.extensions.kube_cert_agent.controller import KEY, KubeCertAgent, OutdatedPods
 from hub.extensions.kube_cert_agent.deployment import AgentDeploymentShape as AgentShape
-from hub.extensions.kube_cert_agent.issuer import AuthorityProvider
+from hub.extensions.kube_cert_agent.issuer import KubernetesIssuer
 from hub.extensions.settings import Settings
 from hub.replica.host_secrets import ClusterKeySecret
 from machinery import product
@@ -52,7 +52,7 @@ from tests.charts.rendering import (
 from tests.charts.rights import Calls, rights_of
 from tests.charts.schemas import validate, violations
 from tests.charts.written import generated, own_of_the_chart, settings_schema
-from tests.fakes.host_cluster import BookInMemory
+from tests.fakes.host_cluster import StatusInMemory
 
 KUBERNETES = ["1.27", "1.37"]
 """The oldest that the charts take, and the newest there is."""
@@ -232,7 +232,7 @@ async def hold_the_lease(client: KubeClient, _admin: KubeClient, told: dict[str,
 
 async def keep_the_bundle(client: KubeClient, _admin: KubeClient, told: dict[str, str]) -> None:
     namespace, _, name = told["HUB_AGGREGATION_SERVICE"].partition("/")
-    await ManagementCluster(client, (namespace, name)).keep_bundle(b"CA")
+    await keep_bundle(client, (namespace, name), b"CA")
 
 
 async def run_the_cert_agent(client: KubeClient, admin: KubeClient, told: dict[str, str]) -> None:
@@ -244,13 +244,13 @@ async def run_the_cert_agent(client: KubeClient, admin: KubeClient, told: dict[s
     await admin.create(AGENT_PODS.path(namespace="kube-system"), second)  # so that nodes are looked at
     # in a hollow cluster administrators alone may exec
     client.websocket = admin.websocket  # type: ignore[method-assign]
-    host, book = HostCluster(client, shape, POD), BookInMemory()
-    agent = KubeCertAgent(host, shape, AuthorityProvider(), book, clock=SystemClock())
+    host, status = ClusterClient(client, shape, POD), StatusInMemory()
+    agent = KubeCertAgent(host, shape, KubernetesIssuer(), status, clock=SystemClock())
     await agent.reconcile(KEY)  # makes the Deployment
     path = DEPLOYMENTS.path(name, namespace=NAMESPACE)
     owners = (await admin.get(path))["metadata"]["ownerReferences"]
     assert [(each["kind"], each["name"]) for each in owners] == [("StatefulSet", ACCOUNT)]
-    again = KubeCertAgent(host, replace(shape, image="other"), AuthorityProvider(), book, clock=SystemClock())
+    again = KubeCertAgent(host, replace(shape, image="other"), KubernetesIssuer(), status, clock=SystemClock())
     await again.reconcile(KEY)  # updates it
     [(label, _)] = shape.selector.items()
     old = await admin.get(path)
@@ -258,7 +258,7 @@ async def run_the_cert_agent(client: KubeClient, admin: KubeClient, told: dict[s
     old["spec"]["selector"]["matchLabels"] = old["spec"]["template"]["metadata"]["labels"] = {label: "v0", **shape.labels}
     await admin.create(DEPLOYMENTS.path(namespace=NAMESPACE), {**old, "metadata": {"name": name}})
     [outdated] = await admin.list(AGENT_PODS.path(namespace=NAMESPACE), {"labelSelector": f"{label}=v0"})
-    await OutdatedPods(host, shape, book.leads).reconcile(outdated["metadata"]["name"])
+    await OutdatedPods(host, shape, status.leads).reconcile(outdated["metadata"]["name"])
     await agent.reconcile(KEY)  # makes it anew
     async with AsyncExitStack() as stack:
         for mirror in mirrors(client, shape, lambda: None, lambda _name: None).values():

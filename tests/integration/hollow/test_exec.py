@@ -16,9 +16,8 @@ from hollow.faults import Faults
 from hub.api.certificateauthorities.authority import AuthorityId
 from hub.api.certificates import Lifetimes
 from hub.extensions.kube_cert_agent import deployment as rules
-from hub.extensions.kube_cert_agent.cluster_client import DEPLOYMENTS, PODS, HostCluster, cluster_info
+from hub.extensions.kube_cert_agent.cluster_client import DEPLOYMENTS, PODS, ClusterClient, parse_cluster_info, parse_printed
 from hub.extensions.kube_cert_agent.deployment import AgentDeploymentShape
-from hub.extensions.kube_cert_agent.pods import parse_printed
 from hub.issuer.key_storage import SecretKeys
 from hub.issuer.local import make_authority
 from hub.ports import KeyPair
@@ -148,14 +147,14 @@ SHAPE = AgentDeploymentShape("default", "agent", "muster/hub:test", "default", {
 PATH = DEPLOYMENTS.path("agent", namespace="default")
 
 
-async def made(host: HostCluster) -> Any:
+async def made(host: ClusterClient) -> Any:
     [manager] = await host.managers()
     await host.create(rules.deployment(SHAPE, manager))
     return await host.deployment()
 
 
 async def test_deployment_or_pod_that_changed_since_is_not_removed(client: KubeClient) -> None:
-    host = HostCluster(client, SHAPE)
+    host = ClusterClient(client, SHAPE)
     read = await made(host)
     await client.patch(PATH, {"metadata": {"annotations": {"somebody": "was here"}}})
     with pytest.raises(ConflictError):
@@ -180,16 +179,14 @@ async def test_deployment_or_pod_that_changed_since_is_not_removed(client: KubeC
 async def test_what_a_server_keeps_of_it_is_as_wanted_and_what_it_prints_is_the_clusters_ca(
     client: KubeClient, hollow_cluster: HollowCluster
 ) -> None:
-    host = HostCluster(client, SHAPE)
+    host = ClusterClient(client, SHAPE)
     kept = await made(host)
     [manager] = await host.managers()
     assert rules.is_as_wanted(kept, rules.deployment(SHAPE, manager))
     [pod] = await host.agents()
-    printed = parse_printed(await host.printed(pod["metadata"]["name"]), "agent")
-    assert pki.key_matches(printed.certificate, printed.key)
-    info = cluster_info(await host.cluster_info())
-    assert info.server == hollow_cluster.url
-    assert info.authority == hollow_cluster.kubeconfig()["clusters"][0]["cluster"]["certificate-authority-data"]
+    assert pki.key_matches(*parse_printed(await host.printed(pod["metadata"]["name"]), "agent"))
+    authority = hollow_cluster.kubeconfig()["clusters"][0]["cluster"]["certificate-authority-data"]
+    assert parse_cluster_info(await host.cluster_info()) == (hollow_cluster.url, authority)
 
 
 SECRETS = RestResource("", "v1", "secrets")

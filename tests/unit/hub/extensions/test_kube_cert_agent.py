@@ -20,14 +20,14 @@ from hub.api.credentialissuers import Strategy
 from hub.extensions.kube_cert_agent import deployment as rules
 from hub.extensions.kube_cert_agent.__main__ import main
 from hub.extensions.kube_cert_agent.controller import KEY, LOOK_AGAIN, RESYNC, KubeCertAgent, OutdatedPods
-from hub.extensions.kube_cert_agent.deployment import AgentDeploymentShape, CaPaths, paths_of
-from hub.extensions.kube_cert_agent.issuer import AuthorityProvider
+from hub.extensions.kube_cert_agent.deployment import AgentDeploymentShape
+from hub.extensions.kube_cert_agent.issuer import KubernetesIssuer
 from machinery import pki
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, MusterError, NotFoundError, UnavailableError
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusal, check_refusal_of
 from tests.fakes.authority import pem_of, self_signed
-from tests.fakes.host_cluster import SHAPE, BookInMemory, HostInMemory, info, manager, node, pod, printed
+from tests.fakes.host_cluster import SHAPE, HostInMemory, StatusInMemory, info, manager, node, pod, printed
 
 PRIVATE = ec.generate_private_key(ec.SECP256R1())
 CERTIFICATE, PEM = self_signed(PRIVATE), pem_of(PRIVATE)
@@ -42,8 +42,7 @@ GONE = NotFoundError("gone")
 FOREIGN = pem_of(ec.generate_private_key(ec.SECP256R1()))
 OWNER = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "hub", "uid": "now"}
 CA, CLIENT = "--cluster-signing-", "--cluster-signing-kube-apiserver-client-"
-A, B = CaPaths("/a.crt", "/a.key"), CaPaths("/b.crt", "/b.key")
-DEFAULTS = CaPaths("/etc/kubernetes/ca/ca.pem", "/etc/kubernetes/ca/ca.key")
+A, B, DEFAULTS = ("/a.crt", "/a.key"), ("/b.crt", "/b.key"), ("/etc/kubernetes/ca/ca.pem", "/etc/kubernetes/ca/ca.key")
 OF_A = (f"{CA}cert-file=/a.crt", f"{CA}key-file=/a.key")
 OF_B = (f"{CLIENT}cert-file=/b.crt", f"{CLIENT}key-file=/b.key")
 LABEL = "kube-cert-agent.muster/hub-kube-cert-agent"
@@ -54,8 +53,8 @@ class Stage:
     def __init__(self, host: HostInMemory | None = None, shape: AgentDeploymentShape = SHAPE, **how: Any) -> None:
         self.host = host or HostInMemory()
         self.host.output = self.host.output or GOOD
-        self.provider, self.book, self.clock = AuthorityProvider(), BookInMemory(), ManualClock()
-        self.agent = KubeCertAgent(self.host, shape, self.provider, self.book, clock=self.clock, **how)
+        self.issuer, self.status, self.clock = KubernetesIssuer(), StatusInMemory(), ManualClock()
+        self.agent = KubeCertAgent(self.host, shape, self.issuer, self.status, clock=self.clock, **how)
 
     async def look(self) -> MusterError | timedelta | None:
         try:
@@ -65,7 +64,7 @@ class Stage:
 
     @property
     def told(self) -> Strategy:
-        return self.book.told[-1]
+        return self.status.written[-1]
 
     @property
     def verbs(self) -> list[str]:
@@ -170,7 +169,7 @@ async def test_a_failure_to_fetch_the_key_is_reported_and_tried_again() -> None:
         assert (stage.told.status, stage.told.reason, stage.told.message) == ("Error", row.reason, failure.message), row
         assert (stage.told.server, stage.told.signer) == ("", ""), f"{row}: no frontend"
         assert " ".join(stage.verbs) == row.verbs, row
-        assert (stage.provider.current is not None) is row.loads, row
+        assert (stage.issuer.certificate != b"") is row.loads, row
 
 
 async def test_a_fetched_key_is_told_with_the_cluster_that_it_opens() -> None:
@@ -185,7 +184,7 @@ async def test_a_fetched_key_is_told_with_the_cluster_that_it_opens() -> None:
         authority=base64.b64encode(b"CA").decode(),
         signer=SIGNER,
     )
-    assert (stage.verbs, stage.provider.certificate) == ([], CERTIFICATE)
+    assert (stage.verbs, stage.issuer.certificate) == ([], CERTIFICATE)
     set_by_hand = Stage(server="https://outside.example")
     await set_by_hand.look()
     assert set_by_hand.told.server == "https://outside.example"
@@ -279,7 +278,7 @@ async def test_a_key_is_fetched_once_in_a_quarter_of_an_hour_and_again_from_anot
     await stage.look()
     stage.host.failures = {}
     assert await stage.look() == RESYNC
-    assert (stage.host.executed, stage.provider.certificate) == (["agent"] * 2, CERTIFICATE), "a failure is not kept"
+    assert (stage.host.executed, stage.issuer.certificate) == (["agent"] * 2, CERTIFICATE), "a failure is not kept"
     stage.host.executed.clear()
     stage.clock.advance(timedelta(minutes=14, seconds=59))
     await stage.look()
@@ -300,7 +299,7 @@ async def test_another_key_follows_a_restart_and_the_last_one_stays_whatever_fai
     certificate = self_signed(other)
     stage.host.output = printed(certificate, pem_of(other))
     await stage.look()
-    assert stage.provider.certificate == certificate
+    assert stage.issuer.certificate == certificate
     stage.host.deployed = older()
     stage.host.failures = {"remove": AWAY}
     assert isinstance(await stage.look(), UnavailableError)
@@ -309,16 +308,16 @@ async def test_another_key_follows_a_restart_and_the_last_one_stays_whatever_fai
     assert isinstance(await stage.look(), MusterError)
     stage.host.managing = []
     assert isinstance(await stage.look(), MusterError)
-    assert stage.provider.certificate == certificate
+    assert stage.issuer.certificate == certificate
 
 
 async def test_a_credential_issuer_that_cannot_be_read_or_written_is_tried_again() -> None:
     stage = Stage()
-    stage.book.unreadable = AWAY
+    stage.status.unreadable = AWAY
     assert await stage.look() is AWAY
-    assert (stage.host.done, stage.book.told, stage.host.executed) == ([], [], [])
+    assert (stage.host.done, stage.status.written, stage.host.executed) == ([], [], [])
     stage = Stage(having())
-    stage.book.failure = ConflictError("changed")
+    stage.status.failure = ConflictError("changed")
     untold = await stage.look()
     assert isinstance(untold, ConflictError)
     assert untold.message == "could not tell it on the CredentialIssuer: changed"
@@ -333,11 +332,11 @@ async def test_a_follower_loads_the_key_from_the_leaders_pod_and_writes_nothing(
     """A write that is refused must not come before the cache is filled."""
     for existing, again in ((deployed(), RESYNC), (older(), LOOK_AGAIN)):
         stage = Stage(HostInMemory(deployed=existing))
-        stage.book.leading = False
+        stage.status.leading = False
         assert await stage.look() == again
-        assert (stage.provider.certificate, stage.host.done, stage.book.told) == (CERTIFICATE, [], [])
+        assert (stage.issuer.certificate, stage.host.done, stage.status.written) == (CERTIFICATE, [], [])
     stage = Stage(HostInMemory(agents_pods=[]))
-    stage.book.leading = False
+    stage.status.leading = False
     assert await stage.look() == LOOK_AGAIN, "it waits quietly for the leader's pod"
     stage.host.deployed = deployed()
     assert isinstance(await stage.look(), NotFoundError), "and reports what is amiss otherwise"
@@ -374,7 +373,14 @@ async def test_what_is_told_of_the_controller_holds_no_secret() -> None:
     stage.host.output = printed(CERTIFICATE, PEM)[:-9]
     stage.clock.advance(timedelta(minutes=16))
     failure = await stage.look()
-    assert body not in str(failure) + repr(failure) + str(stage.book.told)
+    assert body not in str(failure) + repr(failure) + str(stage.status.written)
+
+
+def paths_of(manager: Any) -> tuple[str, str]:
+    """The paths that the pod gets for this controller-manager."""
+    [container] = rules.deployment(SHAPE, manager)["spec"]["template"]["spec"]["containers"]
+    environment = {each["name"]: each["value"] for each in container["env"]}
+    return environment.pop("CERT_PATH"), environment.pop("KEY_PATH")
 
 
 def test_the_paths_are_those_of_the_controller_managers_flags() -> None:
@@ -387,12 +393,9 @@ def test_the_paths_are_those_of_the_controller_managers_flags() -> None:
         ((f"{CA}cert-file",), DEFAULTS),  # cut off
     ):
         assert paths_of(manager(flags=flags)) == paths, flags
-        [container] = rules.deployment(SHAPE, manager(flags=flags))["spec"]["template"]["spec"]["containers"]
-        environment = {each["name"]: each["value"] for each in container["env"]}
-        assert environment == {"CERT_PATH": paths.certificate, "KEY_PATH": paths.key}, flags
     pod, other = manager(flags=()), {"name": "x", "command": ["kcm", f"{CA}cert-file=/c.crt"], "args": [f"{CA}key-file=/c.key"]}
     pod["spec"]["containers"].append(other)
-    assert paths_of(pod) == CaPaths("/c.crt", "/c.key"), "in each container, and in its command too"
+    assert paths_of(pod) == ("/c.crt", "/c.key"), "in each container, and in its command too"
 
 
 def test_the_pod_sees_and_may_do_no_more_than_it_needs_to_read() -> None:
@@ -427,7 +430,7 @@ def test_the_pod_sees_and_may_do_no_more_than_it_needs_to_read() -> None:
     assert (made["spec"]["replicas"], made["spec"]["minReadySeconds"]) == (1, 10)
 
 
-def test_comparing_and_merging_leave_alone_what_others_wrote() -> None:
+def test_a_deployment_is_compared_by_what_the_hub_wants_of_it() -> None:
     table: tuple[tuple[Any, Any, bool], ...] = (
         ({"a": 1}, {"a": 1, "b": 2}, True),
         ({"a": 1, "b": 2}, {"a": 1}, False),
@@ -441,10 +444,6 @@ def test_comparing_and_merging_leave_alone_what_others_wrote() -> None:
         ({"a": "x"}, {"a": ["x"]}, False),
     )
     assert [(wanted, there, rules.is_within(wanted, there)) for wanted, there, _ in table] == list(table)
-    assert rules.merge(None, {"a": "1"}) == {"a": "1"}
-    assert rules.merge({"b": "2"}, {"a": "1"}) == {"a": "1", "b": "2"}
-    assert rules.merge({"a": "0", "b": "2"}, {"a": "1"}) == {"a": "1", "b": "2"}
-    assert rules.merge({"b": "2"}, None) == {"b": "2"}, "labels of others are never removed"
 
 
 def cleaner(host: HostInMemory, *, leads: bool = True) -> OutdatedPods:

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from hub.access.revocation_poller import SOON
 from hub.api.certificateauthorities.authority import Phase
 from hub.api.certificates import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose, claims_anothers, refusals
-from hub.extensions.kube_cert_agent.issuer import AuthorityProvider, KubernetesIssuer
+from hub.extensions.kube_cert_agent.issuer import KubernetesIssuer
 from hub.grpc_door.session.trust_bundle_push import AGAIN, LOOK, PER_SECOND, TrustBundlePush, TrustBundleReceiver, fingerprints
 from hub.issuer import IssuerChain, LocalIssuer, ServingNames
 from hub.issuer.chain import NamedIssuer, first_of, names_of
@@ -83,9 +83,9 @@ def failing(name: str, error: Exception) -> NamedIssuer:
 
 
 def kubernetes(key: Key | None = None, lives: timedelta = TEN_YEARS, *, identified: bool = True) -> KubernetesIssuer:
-    provider, key = AuthorityProvider(), key or rsa_key()
-    provider.set(self_signed(key, lives=lives, identified=identified), pem_of(key))
-    return KubernetesIssuer(provider)
+    issuer, key = KubernetesIssuer(), key or rsa_key()
+    issuer.set_authority(self_signed(key, lives=lives, identified=identified), pem_of(key))
+    return issuer
 
 
 def test_the_first_issuer_that_can_signs_and_otherwise_each_failure_is_named() -> None:
@@ -122,18 +122,16 @@ def test_the_hubs_own_ca_alone_signs_what_is_no_login() -> None:
 
 
 def test_a_login_is_signed_by_the_kubernetes_ca_first_and_by_the_hubs_own_then() -> None:
-    provider, own, key = AuthorityProvider(), WordIssuer(), rsa_key()
-    chain = IssuerChain(own, (KubernetesIssuer(provider),))
+    issuer, own, key = KubernetesIssuer(), WordIssuer(), rsa_key()
+    chain = IssuerChain(own, (issuer,))
     assert chain.names(Purpose.LOGIN) == "kubernetes,hub"
     assert chain.issue(profile(), SERIAL, NOW).chain == b"login ann\n", "no CA is known: the hub's own signs"
-    provider.set(self_signed(key), pem_of(key))
+    issuer.set_authority(self_signed(key), pem_of(key))
     issued = chain.issue(profile(), SERIAL, NOW)
-    facts = pki.parse_certificate(provider.certificate)
+    facts = pki.parse_certificate(issuer.certificate)
     assert issued.signed_by == f"kubernetes/{facts.key_hash[:16]}"
-    assert pki.is_issued_by(issued.chain, provider.certificate)
-    provider.unset()
-    assert chain.issue(profile(), SERIAL, NOW).chain == b"login ann\n", "the CA is asked for at each call"
-    assert chain.snapshot() == {"signed login by hub": 2, "signed login by kubernetes": 1, "failed login by kubernetes": 2}
+    assert pki.is_issued_by(issued.chain, issuer.certificate)
+    assert chain.snapshot() == {"signed login by hub": 1, "signed login by kubernetes": 1, "failed login by kubernetes": 1}
 
 
 def test_a_login_of_the_kubernetes_ca_has_the_form_that_kubernetes_expects_and_no_name_that_it_reserves() -> None:
@@ -153,49 +151,30 @@ def test_a_login_of_the_kubernetes_ca_has_the_form_that_kubernetes_expects_and_n
     assert ending.issue_login(short, SERIAL, NOW).serial == SERIAL
 
 
-class Listener:
-    def __init__(self) -> None:
-        self.told = 0
-
-    def __call__(self) -> None:
-        self.told += 1
-
-
 def pair(name: str = "kubernetes") -> tuple[bytes, bytes]:
     key = ec.generate_private_key(ec.SECP256R1())
     return self_signed(key, name), pem_of(key)
 
 
-def test_a_provider_goes_through_good_and_bad_pairs_and_holds_the_last_good_one() -> None:
+def test_an_issuer_goes_through_good_and_bad_pairs_and_holds_the_last_good_one() -> None:
     """Pinniped's ten steps of a dynamic CA."""
-    provider, listener = AuthorityProvider(), Listener()
-    provider.listen(listener)
+    issuer, told = KubernetesIssuer(), list[bytes]()
+    issuer.listen(told.append)
     one, other = pair(), pair("other")
-    assert provider.current is None
-    assert provider.certificate == b""
+    assert (issuer.certificate, issuer.signer) == (b"", "")
     for refused in ((one[0], b""), (b"", one[1])):  # only a certificate, only a key
-        check_refusal(InvalidError, provider.set, *refused)
-    assert (provider.current, listener.told) == (None, 0)
-    provider.set(*one)
-    assert (provider.certificate, listener.told) == (one[0], 1)
-    provider.set(*one)  # the same again
-    assert (provider.certificate, listener.told) == (one[0], 2)
-    provider.set(*other)
-    assert (provider.certificate, listener.told) == (other[0], 3)
+        check_refusal(InvalidError, issuer.set_authority, *refused)
+    assert (issuer.certificate, told) == (b"", [])
+    good = (one, one, other)  # the same again
+    for pairs in good:
+        issuer.set_authority(*pairs)
+        assert issuer.certificate == pairs[0]
     bad: list[tuple[bytes, bytes]] = [(b"bad", other[1]), (other[0], b"bad"), (one[0], other[1])]
     for refused in bad:
-        check_refusal(InvalidError, provider.set, *refused)
-        assert (provider.certificate, listener.told) == (other[0], 3), "what was good stays, and nobody is told"
-    provider.set(*one)
-    assert (provider.certificate, listener.told) == (one[0], 4)
-    provider, listener = AuthorityProvider(), Listener()
-    provider.set(*pair())
-    end = provider.listen(listener)
-    provider.unset()
-    assert (provider.current, provider.certificate, listener.told) == (None, b"", 1)
-    end()
-    provider.set(*pair())
-    assert listener.told == 1, "who listens no more is not told"
+        check_refusal(InvalidError, issuer.set_authority, *refused)
+        assert (issuer.certificate, told) == (other[0], [each[0] for each in good]), "what was good stays, and nobody is told"
+    issuer.set_authority(*one)
+    assert (issuer.certificate, told[-1], len(told)) == (one[0], one[0], 4)
 
 
 def test_unusable_pairs_are_refused_and_no_error_holds_a_key() -> None:
@@ -206,20 +185,20 @@ def test_unusable_pairs_are_refused_and_no_error_holds_a_key() -> None:
         (one[0] + other[0], one[1], "more than one certificate"),
         (self_signed(short), pem_of(short), "2048 bits or more"),
     ):
-        check_refusal(InvalidError, AuthorityProvider().set, certificate, pem, match=words)
+        check_refusal(InvalidError, KubernetesIssuer().set_authority, certificate, pem, match=words)
     for taken in (rsa_key(), ec.generate_private_key(ec.SECP384R1())):
         for form in (serialization.PrivateFormat.PKCS8, serialization.PrivateFormat.TraditionalOpenSSL):
-            provider = AuthorityProvider()
-            provider.set(self_signed(taken), pem_of(taken, form))
-            assert provider.current is not None, (taken, form)
+            issuer = KubernetesIssuer()
+            issuer.set_authority(self_signed(taken), pem_of(taken, form))
+            assert issuer.signer, (taken, form)
     certificate, pem_key = pair()
-    provider = AuthorityProvider()
-    provider.set(certificate, pem_key)
+    issuer = KubernetesIssuer()
+    issuer.set_authority(certificate, pem_key)
     with pytest.raises(InvalidError) as refused:
-        provider.set(pair()[0], pem_key)
+        issuer.set_authority(pair()[0], pem_key)
     body = pem_key.decode().splitlines()[1]
-    assert body not in repr(provider) + str(refused.value) + repr(refused.value)
-    assert pki.key_matches(provider.certificate, pem_key)
+    assert body not in repr(issuer) + str(refused.value) + repr(refused.value)
+    assert pki.key_matches(issuer.certificate, pem_key)
 
 
 def test_what_stands_in_the_way_is_told_with_its_name(tmp_path: Path) -> None:
