@@ -4,8 +4,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hub.access import AccessLimits, LimitConfig, Peers
 from hub.access.attestations import AttestationPolicy
+from hub.access.limits import AccessLimits, LimitConfig
+from hub.access.peers import Peers
 from hub.audit import Auditor, auditing
 from hub.composition.context import BuildContext
 from hub.composition.resources import Resources, open_resources

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from hub.access import AccessLimits
+from hub.access.limits import AccessLimits
 from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.sessions import Sessions
 from hub.https_door.server import HttpsServer

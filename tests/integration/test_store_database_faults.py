@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import text
 
-from hub.access import Peers, revocation_poller as looking
+from hub.access import revocation_poller as looking
+from hub.access.peers import Peers
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.liveness import Beat
 from hub.ports import Transaction

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
 
-from hub.access import Peers
+from hub.access.peers import Peers
 from hub.api.bootstrapcredentials import CredentialRecord
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.liveness import Beat

@@ -2,7 +2,7 @@
 
 from datetime import UTC, timedelta
 
-from hub.access import check_registration, session_holder
+from hub.access.rules import check_registration, session_holder
 from hub.api.certificateauthorities.authority import told
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.managedclusters.availability import Departure

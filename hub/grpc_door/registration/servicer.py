@@ -5,7 +5,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from hub.access import check_hub_reader, check_recovery_view, check_registration, check_request_view, recovering_agent
+from hub.access.rules import check_hub_reader, check_recovery_view, check_registration, check_request_view, recovering_agent
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests.request import AddOnRequest, Submission
 from hub.api.managedclusters import admission as joinlabels

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from hub.access import AccessLimits, Peers
 from hub.access.attestations import Attestor
+from hub.access.limits import AccessLimits
+from hub.access.peers import Peers
 from hub.api.certificateauthorities.authority import AuthorityRecord, Phase, signer_of
 from hub.api.certificates import CertificateRecord
 from hub.api.managedclusters.agent_annotations import RenewalOrder

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import structlog
 
-from hub.access import check_agents_door
+from hub.access.rules import check_agents_door
 from hub.api.auditrecords import AuditEntry, AuditLevel, AuditRecord, ResponseStatus, Stage
 from hub.api.bootstrapcredentials import AttestationError
 from hub.api.certificates import CertificateRecord

@@ -8,7 +8,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc import aio
 
-from hub.access import session_holder
+from hub.access.rules import session_holder
 from hub.grpc_door.errors import Context, abort
 from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.interceptor import stream

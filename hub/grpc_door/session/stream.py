@@ -16,7 +16,7 @@ from uuid import uuid4
 from google.protobuf.message import DecodeError
 from grpc import aio
 
-from hub.access import session_holder
+from hub.access.rules import session_holder
 from hub.api.certificateauthorities.authority import told
 from hub.api.certificates import CertificateRecord
 from hub.api.managedclusters.agent_annotations import RenewalOrder, sound_version

@@ -14,7 +14,8 @@ from typing import Protocol
 import structlog
 from aiohttp import web
 
-from hub.access import BootstrapTokens, counted_names
+from hub.access.rules import counted_names
+from hub.access.tokens import BootstrapTokens
 from hub.api.bootstrapcredentials import CredentialRecord
 from hub.api.certificates import CertificateRecord
 from hub.api.meta.change import SERVICE_ACCOUNTS

@@ -13,8 +13,9 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from hub.access import BootstrapTokens, Peers
+from hub.access.peers import Peers
 from hub.access.rbac_cache import RBACCache
+from hub.access.tokens import BootstrapTokens
 from hub.api.auditrecords import AuditEntry
 from hub.api.certificateauthorities.authority import AgentTrust
 from hub.api.certificates import CertificateRecord, Purpose

@@ -12,11 +12,11 @@ import pytest
 from cryptography.hazmat.primitives import hashes, hmac
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from hub.access import BootstrapTokens, Peers
 from hub.access.attestations import AttestationPolicy, Attestor, KnownIssuer, flaws
 from hub.access.limits import AccessLimits, LimitConfig, level_of
-from hub.access.peers import BLIND, KEPT_FOR, TIDY
+from hub.access.peers import BLIND, KEPT_FOR, TIDY, Peers
 from hub.access.revocation_poller import AFRESH, POLL, RARELY, SOON, RevocationPoller
+from hub.access.tokens import BootstrapTokens
 from hub.api.bootstrapcredentials import (
     FAILED,
     AttestationError,
