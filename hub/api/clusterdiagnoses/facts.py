@@ -36,6 +36,10 @@ class DiagnosisFinding:
     advice: str = ""
 
 
+StepResult = tuple[FindingState, str, str, str]
+"""State, reason, text and advice of a finding."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lead:
     """The current record of the leader lock."""

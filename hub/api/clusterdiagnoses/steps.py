@@ -1,0 +1,270 @@
+"""Steps of a diagnosis. Each returns state, reason, what it found and advice; None: there is nothing to say."""
+
+from datetime import timedelta
+
+from hub.api.bootstrapcredentials import CredentialPhase
+from hub.api.certificates import CertificateRecord, Purpose
+from hub.api.certificatesigningrequests.request import RequestPhase, state
+from hub.api.clusterdiagnoses.facts import ClusterFacts, FindingState, StepResult, whole
+from hub.api.liveness import GRACE_FACTOR, grace
+from hub.api.managedclusters import cluster as rules, duplicates as duplicate
+from hub.api.managedclusters.removal import DELETING
+from hub.api.meta import document as doc
+from hub.api.revocations import CLUSTER_REBUILT
+from machinery.meta import conditions
+from machinery.meta.objects import Document
+from machinery.meta.timestamps import format_time, parse_time
+
+OK, WAITING, WARNING, BROKEN = FindingState.OK, FindingState.WAITING, FindingState.WARNING, FindingState.BROKEN
+SIGNED_WITHIN = timedelta(seconds=30)
+"""After this time an approved but unsigned request is a fault; normally it is signed at once."""
+ENDS_SOON = 0.1
+"""Share of a certificate's validity; agents renew long before."""
+FLAPS = 3
+"""Falls within an hour; the hub's default for flapping."""
+LATE = 1.5
+"""Lease durations without a beat that cause a warning; an agent sends one beat in each."""
+NAMED = 5
+"""Largest number of add-ons that are named."""
+_DOCTOR = "run `spoke doctor` there, with the settings of its `spoke run`"
+_WAY_DOCTOR = f"{_DOCTOR}: it walks the way from the cluster to the hub"
+_BREAK_DOCTOR = f"{_DOCTOR}; it says at which step the way to the hub breaks"
+
+
+def leader(facts: ClusterFacts) -> StepResult:
+    """Whether a leader exists, which approves, signs and evaluates silence."""
+    lead = facts.lead
+    if lead is None or not lead.holder:
+        said = "no replica leads: nobody signs certificates or judges silence"
+        return BROKEN, "NoLeader", said, "look at `hubctl get replicas`, their logs, and `hub doctor`"
+    late = facts.now - lead.renewed_at
+    # a lock without competitors is not renewed
+    if late > lead.lease and not _lives(facts, lead.holder):
+        said = f"the leader, {lead.holder}, has not renewed its lease for {whole(late)}: nobody signs or judges silence"
+        return BROKEN, "NoLeader", said, f"look at the replica {lead.holder}: its log, its database"
+    return OK, "Led", f"the replica {lead.holder} leads", ""
+
+
+def known(facts: ClusterFacts) -> StepResult:
+    """Whether the cluster exists, and whether it is being deleted."""
+    if facts.cluster is None:
+        return _never_came(facts, f'no cluster "{facts.name}" has come to this hub')
+    metadata = doc.mapping(facts.cluster, "metadata")
+    if not doc.is_deleting(facts.cluster):
+        return OK, "Known", f"known since {metadata.get('creationTimestamp') or ''}", ""
+    deleting = conditions.find(doc.conditions(facts.cluster), DELETING)
+    why = f": {deleting.message}" if deleting is not None and deleting.message else ""
+    held = ", ".join(map(str, metadata.get("finalizers") or ())) or "nothing"
+    said = f"it is being deleted since {metadata.get('deletionTimestamp')}; what holds it: {held}{why}"
+    return (
+        BROKEN,
+        "Deleting",
+        said,
+        f"wait, remove what is left, or give it up with `hubctl delete cluster {facts.name} --force`",
+    )
+
+
+def duplicates(facts: ClusterFacts) -> StepResult | None:
+    """Duplicate agents or clusters. A refused second cluster does not harm the one that has the name."""
+    found = conditions.find(doc.conditions(facts.document), rules.DUPLICATED)
+    if found is None or found.status != conditions.TRUE:
+        return None
+    advice = {
+        duplicate.TWO_AGENTS: f"stop all agents of this cluster but one, or: hubctl accept {facts.name} --agent ID",
+        duplicate.ANOTHER_CLUSTER: f"give the other cluster another name, or: hubctl accept {facts.name} --rebuilt",
+    }
+    grade = BROKEN if found.reason == duplicate.TWO_AGENTS else WARNING
+    return grade, found.reason, found.message, advice.get(found.reason, "")
+
+
+def accepted(facts: ClusterFacts) -> StepResult:
+    if rules.is_accepted(facts.document):
+        return OK, "Accepted", rules.accepted(facts.document).message, ""
+    if rules.is_denied(facts.document):
+        return BROKEN, "Denied", "it was denied by an operator, and may not report", f"hubctl accept {facts.name}"
+    return WAITING, "NotAccepted", "nobody has accepted it yet", f"hubctl accept {facts.name}"
+
+
+def requested(facts: ClusterFacts) -> StepResult | None:
+    """The certificate request; None while a certificate is valid, or if there is no newer request than the last certificate."""
+    if _valid_certificate(facts) is not None:
+        return None
+    before = facts.of_purpose(Purpose.AGENT)
+    asked = [request for request in facts.requests if not before or parse_time(_created(request)) > before[-1].issued_at]
+    if not asked:
+        return None if before else _never_came(facts, "its agent has asked for no certificate")
+    request = asked[-1]
+    name, status = doc.name(request), state(request)
+    match status.phase:
+        case RequestPhase.PENDING:
+            said = f"the certificate request {name} waits for a decision since {_created(request)}"
+            return WAITING, "NotApproved", said, f"hubctl certificate approve {name}"
+        case RequestPhase.DENIED | RequestPhase.FAILED:
+            because = ": ".join(part for part in (status.reason, status.message) if part)
+            ended = "was denied" if status.phase is RequestPhase.DENIED else "failed"
+            advice = "the agent asks again by itself while its bootstrap credential is good: approve that one (hubctl get csr)"
+            return BROKEN, f"Request{status.phase}", f"the certificate request {name} {ended} ({because})", advice
+        case RequestPhase.APPROVED:
+            late = facts.now - parse_time(_created(request)) > SIGNED_WITHIN
+            advice = "signing is the leader's: `hubctl get leader`, its log, and `hub doctor` on its machine" if late else ""
+            said = f"the certificate request {name} is approved and not signed yet"
+            return BROKEN if late else WAITING, "NotSigned", said, advice
+    return None
+
+
+def certificate(facts: ClusterFacts) -> StepResult | None:
+    """The newest certificate of its agents; None if none was ever issued."""
+    newest, issued = _valid_certificate(facts), facts.of_purpose(Purpose.AGENT)
+    if newest is not None:
+        left, life = newest.not_after - facts.now, newest.not_after - newest.not_before
+        said = f'agent "{newest.agent}", serial {newest.serial:x}, until {format_time(newest.not_after)} (in {whole(left)})'
+        if left >= ENDS_SOON * life:
+            return OK, "Good", said, ""
+        advice = f"it should have been renewed: see the agent's log, and a request that waits (hubctl get csr); {_WAY_DOCTOR}"
+        return WARNING, "EndsSoon", said, advice
+    if not issued:
+        return None
+    last = issued[-1]
+    again = f"hubctl create bootstrap-kubeconfig --cluster {facts.name}, and give it to the agent; it registers by itself"
+    if last.revoked_at is not None:
+        why = f" ({last.revoked_reason})" if last.revoked_reason else ""
+        said = f"the certificate with serial {last.serial:x} was revoked at {format_time(last.revoked_at)}{why}"
+        if last.revoked_reason == CLUSTER_REBUILT:
+            again = "another cluster has the name now; the one before registers under another name"
+        return BROKEN, "Revoked", said, again
+    said = f"the certificate with serial {last.serial:x} ended at {format_time(last.not_after)}, {facts.ago(last.not_after)}"
+    recovery = next((record for record in facts.of_purpose(Purpose.RECOVERY)[::-1] if record.is_open(facts.now)), None)
+    if recovery is None:
+        return BROKEN, "Expired", f"{said}, and its recovery certificate too", again
+    said += f"; the agent comes back with its recovery certificate until {format_time(recovery.not_after)}"
+    return BROKEN, "ExpiredRecoverable", said, f"start the agent; where it runs, {_WAY_DOCTOR}"
+
+
+def owner(facts: ClusterFacts) -> StepResult | None:
+    """The hub that owns the agent, as it reports."""
+    if facts.beat is None or facts.beat.owner is None:
+        return None
+    if not (named := facts.beat.owner):
+        return WAITING, "ReportsElsewhere", "its agent reports to no hub yet", _BREAK_DOCTOR
+    said = f"its agent reports to the hub {named}, and holds this one in reserve"
+    advice = "look there; to have it here, on that hub: hubctl move cluster NAME --to THIS-HUB"
+    return WAITING, "ReportsElsewhere", said, advice
+
+
+def session(facts: ClusterFacts) -> StepResult:
+    """The agent's session and its replica. Agents with the driver `csr` have no session, but send beats."""
+    if facts.sessions:
+        said = ", ".join(
+            f'agent "{each.agent}" on {each.replica or "this hub"}, {facts.ago(each.at)}' for each in facts.sessions
+        )
+        if any(_lives(facts, each.replica) for each in facts.sessions):
+            return OK, "Open", said, ""
+        said = f"the replica that had its session is lost ({said})"
+        return BROKEN, "ReplicaLost", said, f"the agent goes to another replica by itself; {_BREAK_DOCTOR}"
+    if _is_fresh(facts) and facts.beat is not None and facts.beat.agent_version is None:
+        return OK, "NoneNeeded", "none is open; it beats over the Kubernetes API", ""
+    return BROKEN, "NoSession", "no agent is connected", f"is the agent running? {_BREAK_DOCTOR}"
+
+
+def beats(facts: ClusterFacts) -> StepResult | None:
+    """None for a cluster that may not report, whose beats do not count."""
+    if not rules.is_accepted(facts.document):
+        return None
+    lease = rules.lease_duration(facts.document)
+    if facts.beat is None or facts.beat.at is None:
+        advice = f"an agent beats as soon as it has a session and is accepted; {_BREAK_DOCTOR}"
+        return BROKEN, "NeverBeat", "no beat has ever come", advice
+    silent = facts.now - facts.beat.at
+    said = f"the last one came {whole(silent)} ago; the lease is {whole(lease)}, the grace {GRACE_FACTOR} of it"
+    if silent >= grace(lease):
+        return BROKEN, "Silent", said, f"the agent is off, or cannot reach the hub: look whether it runs; {_BREAK_DOCTOR}"
+    if silent > LATE * lease:
+        return WARNING, "Late", said, f"it reads Unknown in {whole(grace(lease) - silent)}; {_BREAK_DOCTOR}"
+    return OK, "Beating", said, ""
+
+
+def clock(facts: ClusterFacts) -> StepResult | None:
+    found = conditions.find(doc.conditions(facts.document), conditions.CLOCK_SYNCED)
+    if found is None:
+        return None
+    if found.status != conditions.FALSE:
+        return OK, found.reason, found.message, ""
+    return WARNING, found.reason, found.message, "set the clock of the agent's machine (NTP): certificates are judged by it"
+
+
+def api_server(facts: ClusterFacts) -> StepResult | None:
+    """The agent's verdict on its API server; None without a verdict or without beats."""
+    available = rules.availability(facts.document)
+    if available is not None and available.status == conditions.FALSE:
+        advice = "look at the API server of that cluster: kubectl get --raw '/readyz?verbose' there; the agent is well"
+        return BROKEN, available.reason, available.message, advice
+    if available is not None and available.status == conditions.TRUE and _is_fresh(facts):
+        return OK, available.reason, "the agent says that it is well", ""
+    return None
+
+
+def addons(facts: ClusterFacts) -> StepResult | None:
+    if not facts.addons:
+        return None
+    states = {doc.name(addon): conditions.find(doc.conditions(addon), conditions.ADDON_AVAILABLE) for addon in facts.addons}
+    ill = [name for name, found in states.items() if found is None or found.status != conditions.TRUE]
+    if not ill:
+        return OK, "Available", f"all {len(facts.addons)} are Available", ""
+    named = ", ".join(ill[:NAMED]) + (f" and {len(ill) - NAMED} more" if ill[NAMED:] else "")
+    advice = f"kubectl -n {facts.name} get managedclusteraddons -o yaml; and their agents' leases on the cluster"
+    return WARNING, "AddOnsNotAvailable", f"not Available: {named}", advice
+
+
+def brake(facts: ClusterFacts) -> StepResult | None:
+    if not facts.brake.holds:
+        return None
+    said = f"{facts.brake.silent} of {facts.brake.fleet} clusters fell silent at once: taints and removals are held"
+    advice = "that many at once are rather the hub's or the network's fault; if not: hubctl release-brake"
+    return WARNING, "BrakeHolds", said, advice
+
+
+def flaps(facts: ClusterFacts) -> StepResult | None:
+    if facts.falls < FLAPS:
+        return None
+    said = f"it ceased to be Available {facts.falls} times within an hour"
+    return WARNING, "Flaps", said, f"hubctl describe cluster {facts.name} shows when and why"
+
+
+def _never_came(facts: ClusterFacts, said: str) -> StepResult:
+    """The best bootstrap credential with which the cluster could have registered."""
+    make = f"hubctl create bootstrap-kubeconfig --cluster {facts.name} -o {facts.name}.kubeconfig"
+    if not facts.offers:
+        return BROKEN, "NoBootstrapCredential", f"{said}, and there is no bootstrap credential for this name", make
+    order = (CredentialPhase.ACTIVE, CredentialPhase.EXPIRED, CredentialPhase.USED_UP, CredentialPhase.REVOKED)
+    best = min(facts.offers, key=lambda offer: (order.index(offer.phase), -offer.record.created_at.timestamp()))
+    record, end = best.record, format_time(best.record.expires_at)
+    why = f" ({record.revoked_reason})" if record.revoked_reason else ""
+    words = {
+        CredentialPhase.ACTIVE: f"is good until {end}",
+        CredentialPhase.EXPIRED: f"expired at {end}, {facts.ago(record.expires_at)}",
+        CredentialPhase.USED_UP: f"is used up: its {record.uses} uses were spent on other agents",
+        CredentialPhase.REVOKED: f"is revoked{why}",
+    }[best.phase]
+    found = f"the bootstrap credential {record.id} {words}"
+    if best.phase is CredentialPhase.ACTIVE:
+        return WAITING, "NotComeYet", f"{said}; {found}", f"start the agent with it; where it runs, {_WAY_DOCTOR}"
+    return BROKEN, f"BootstrapCredential{best.phase}", f"{said}, and {found}", make
+
+
+def _created(request: Document) -> str:
+    return str(doc.mapping(request, "metadata").get("creationTimestamp") or "")
+
+
+def _valid_certificate(facts: ClusterFacts) -> CertificateRecord | None:
+    return next((record for record in facts.of_purpose(Purpose.AGENT)[::-1] if record.is_open(facts.now)), None)
+
+
+def _is_fresh(facts: ClusterFacts) -> bool:
+    at = facts.beat.at if facts.beat is not None else None
+    return at is not None and facts.now - at < grace(rules.lease_duration(facts.document))
+
+
+def _lives(facts: ClusterFacts, name: str) -> bool:
+    """Without records of replicas (an earlier release) no replica counts as lost."""
+    found = (facts.replicas or {}).get(name)
+    return not facts.replicas or (found is not None and not found.is_lost(facts.now))
