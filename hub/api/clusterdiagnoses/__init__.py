@@ -66,12 +66,8 @@ def diagnose(facts: ClusterFacts) -> Diagnosis:
                 break
     diagnosis = Diagnosis(found, available.status if available else "")
     if diagnosis.cause is None and not diagnosis.is_well:
-        reads = (
-            f"it reads {available.status} ({available.reason})" if available else "it has not said yet whether it is available"
-        )
-        said = f"nothing stands in the way, but {reads}"
-        advice = (
-            f"its agent tells with its next report; look again in a moment, and then at hubctl describe cluster {facts.name}"
-        )
-        found.append(DiagnosisFinding("availability", FindingState.WAITING, "NotToldYet", said, advice))
+        reads = f"reads {available.status} ({available.reason})" if available else "has not said yet whether it is available"
+        said = f"nothing stands in the way, but it {reads}"
+        advice = "its agent tells with its next report; look again in a moment, and then at hubctl describe cluster"
+        found.append(DiagnosisFinding("availability", FindingState.WAITING, "NotToldYet", said, f"{advice} {facts.name}"))
     return diagnosis

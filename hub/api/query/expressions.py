@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from hub.api.liveness import LastBeat
 from machinery.expression import Expression, MapOf, Type
 from machinery.expression.types import FieldType, sort_key
-from machinery.meta.objects import SortPosition
+from machinery.meta.objects import Key, SortPosition
 
 
 class FieldSource(Enum):
@@ -59,9 +59,19 @@ class QueryRecord:
             return self.created
         return None if self.beat is None else self.beat.at
 
-    @property
-    def has_session(self) -> bool:
-        return self.beat is not None and self.beat.session is not None
+    def text(self, source: ValueSource) -> str | None:
+        """The displayed value of a field that is neither an age nor a map; None if it is missing."""
+        match source.of:
+            case FieldSource.NAME:
+                return self.name
+            case FieldSource.LABELS:
+                return self.labels.get(source.key)
+            case FieldSource.FIELDS:
+                return self.fields.get(source.key)
+            case FieldSource.SESSION:
+                return "true" if self.beat is not None and self.beat.session is not None else "false"
+            case _:
+                return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,40 +91,18 @@ class Where:
         return frozenset(self.sources[name].of for name in self.expression.names())
 
     def _value(self, source: ValueSource, known: QueryRecord) -> Any:
-        match source.of:
-            case FieldSource.NAME:
-                return known.name
-            case FieldSource.CREATION | FieldSource.BEAT:
-                since = known.instant(source.of)
-                return None if since is None else self.now - since
-            case FieldSource.SESSION:
-                return known.has_session
-            case FieldSource.LABELS | FieldSource.FIELDS:
-                return _found(source, known.labels if source.of is FieldSource.LABELS else known.fields)
-
-
-def _found(source: ValueSource, values: Mapping[str, str]) -> Any:
-    if isinstance(source.type, MapOf):
-        return {key.removeprefix(source.key): value for key, value in values.items() if key.startswith(source.key)}
-    value = values.get(source.key)
-    return value == "true" if source.type is Type.BOOLEAN and value is not None else value
+        if source.of in (FieldSource.CREATION, FieldSource.BEAT):
+            since = known.instant(source.of)
+            return None if since is None else self.now - since
+        if isinstance(source.type, MapOf):
+            values = known.labels if source.of is FieldSource.LABELS else known.fields
+            return {key.removeprefix(source.key): value for key, value in values.items() if key.startswith(source.key)}
+        text = known.text(source)
+        return text == "true" if source.type is Type.BOOLEAN and text is not None else text
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-
-
-class Keyed(Protocol):
-    """Something with a namespace and a name."""
-
-    @property
-    def namespace(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
-
-
-K = TypeVar("K", bound=Keyed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,24 +117,12 @@ class FieldReference:
         """Whether it is an age, which is compared by the instant from which it counts."""
         return self.source.type is Type.DURATION
 
-    def text(self, known: QueryRecord) -> str | None:
-        """The displayed value, for counting; None if it is missing."""
-        match self.source.of:
-            case FieldSource.NAME:
-                return known.name
-            case FieldSource.SESSION:
-                return "true" if known.has_session else "false"
-            case FieldSource.CREATION | FieldSource.BEAT:
-                return None
-            case FieldSource.LABELS | FieldSource.FIELDS:
-                return (known.labels if self.source.of is FieldSource.LABELS else known.fields).get(self.source.key)
-
     def place(self, known: QueryRecord) -> str | int | None:
         """The value for comparisons."""
         if self.is_instant:
             since = known.instant(self.source.of)
             return None if since is None else (since - EPOCH) // _MICROSECOND
-        text, kind = self.text(known), self.source.type
+        text, kind = known.text(self.source), self.source.type
         if text is None or not (isinstance(kind, Type) and kind.has_order):
             return text
         value = kind.read(text)
@@ -180,32 +156,25 @@ class SortOrder:
     def place(self, known: QueryRecord) -> SortPosition:
         return tuple(by.facet.place(known) for by in self.keys)
 
-    def arranged(self, places: Mapping[K, SortPosition]) -> Sequence[K]:
+    def arranged(self, places: Mapping[Key, SortPosition]) -> Sequence[Key]:
         """All keys in sort order."""
-        found: Sequence[K] = sorted(places, key=lambda key: (key.namespace, key.name))
+        found = sorted(places)
         for index in reversed(range(len(self.keys))):
-            found = _by(found, {key: place[index] for key, place in places.items()}, falls=self.keys[index].falls)
+            ranks = {key: self._rank(index, place[index]) for key, place in places.items()}
+            found.sort(key=ranks.__getitem__, reverse=self.keys[index].falls)
         return found
 
-    def follows(self, key: Keyed, place: SortPosition, last: Keyed) -> bool:
+    def follows(self, key: Key, place: SortPosition, last: Key) -> bool:
         """Whether an object comes after `last`, the object at `after`."""
-        for by, mine, other in zip(self.keys, place, self.after or (), strict=False):
+        for index, (mine, other) in enumerate(zip(place, self.after or (), strict=False)):
             if mine != other:
-                return _beyond(mine, other, falls=by.falls)
-        return (key.namespace, key.name) > (last.namespace, last.name)
+                first, second = self._rank(index, mine), self._rank(index, other)
+                return first < second if self.keys[index].falls else first > second
+        return key > last
 
-
-def _by(keys: Sequence[K], places: Mapping[K, str | int | None], *, falls: bool) -> list[K]:
-    there = sorted((key for key in keys if places[key] is not None), key=lambda key: _comparable(places[key]), reverse=falls)
-    return [*there, *(key for key in keys if places[key] is None)]
-
-
-def _comparable(place: str | int | None) -> tuple[int, str]:
-    return (place, "") if isinstance(place, int) else (0, str(place))
-
-
-def _beyond(mine: str | int | None, other: str | int | None, *, falls: bool) -> bool:
-    if mine is None or other is None:
-        return mine is None
-    first, second = _comparable(mine), _comparable(other)
-    return first < second if falls else first > second
+    def _rank(self, index: int, value: str | int | None) -> tuple[bool, int, str]:
+        """A comparable form of a value of one sort key; a missing value comes last in both directions."""
+        falls = self.keys[index].falls
+        if value is None:
+            return not falls, 0, ""
+        return (falls, value, "") if isinstance(value, int) else (falls, 0, value)
