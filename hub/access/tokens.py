@@ -14,7 +14,6 @@ from hub.api.bootstrapcredentials import CredentialRecord
 from hub.ports import Store, Transaction
 from machinery.errors import EndedCredentialError, UnauthorizedError
 from machinery.identity import CredentialId
-from machinery.meta.timestamps import format_time
 
 WRONG = "invalid bearer token"
 
@@ -39,12 +38,8 @@ class BootstrapTokens:
         fits = hmac.compare_digest(known or "", rules.token_hash(token))
         if record is None or not fits:
             raise UnauthorizedError(WRONG)
-        if record.revoked_at is not None:
-            raise EndedCredentialError(f"the bootstrap credential {record.id} is revoked: {rules.AGAIN}")
-        if now >= record.expires_at:
-            raise EndedCredentialError(
-                f"the bootstrap credential {record.id} expired at {format_time(record.expires_at)}: {rules.AGAIN}"
-            )
+        if why := rules.ended(record, now):
+            raise EndedCredentialError(why)
         return record
 
     def listen(self, listener: Callable[[CredentialId], None]) -> Callable[[], None]:

@@ -5,8 +5,8 @@ unknown values never match. A rule without `requesters` approves for any holder 
 from any source. With `requesters`, a cluster is accepted if one of them has requested its certificate.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -25,7 +25,6 @@ from machinery.identity import ClusterName
 from machinery.meta.conditions import TRUE, Condition
 from machinery.meta.objects import Document
 from machinery.meta.selectors import LabelSelector, selector_of
-from machinery.meta.timestamps import parse_time
 from machinery.product import GROUP_SUFFIX
 
 DRY_RUN = "ApprovalRuleDryRun"
@@ -100,24 +99,20 @@ class ApprovalRule:
 
     def fits(self, verdict: RuleVerdict, candidate: RuleInput) -> bool:
         """Whether everything that the rule names matches."""
+        asker, document = candidate.asker, candidate.document
+        if self.requesters:
+            fits_asker = asker is not None and any(each.include(asker) for each in self.requesters)
+        else:
+            fits_asker = verdict is RuleVerdict.ACCEPT or (asker is not None and asker.kind is RequesterKind.CREDENTIAL)
+        labels = doc.labels(document) if document is not None else None
         return (
             not self.paused
             and verdict in self.decides
-            and (not self.globs or matches_glob(candidate.cluster, self.globs))
-            and self._fits_asker(verdict, candidate.asker)
-            and self._fits_labels(candidate.document)
+            and (not self.globs or any(fnmatchcase(candidate.cluster, glob) for glob in self.globs))
+            and fits_asker
+            and (self.selector is None or (labels is not None and self.selector.matches(labels)))
             and (self.condition is None or self.condition.holds(values_of(candidate)))
         )
-
-    def _fits_asker(self, verdict: RuleVerdict, asker: RequesterRecord | None) -> bool:
-        if self.requesters:
-            return asker is not None and any(each.include(asker) for each in self.requesters)
-        return verdict is RuleVerdict.ACCEPT or (asker is not None and asker.kind is RequesterKind.CREDENTIAL)
-
-    def _fits_labels(self, cluster: Document | None) -> bool:
-        if self.selector is None:
-            return True
-        return cluster is not None and self.selector.matches(doc.labels(cluster))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +134,6 @@ def dry_run(message: str) -> Condition:
 def of_flag(globs: tuple[str, ...]) -> tuple[ApprovalRule, ...]:
     """The rule of the setting `--auto-approve`."""
     return (ApprovalRule(FLAG, frozenset(RuleVerdict), globs),) if globs else ()
-
-
-def matches_glob(name: str, globs: Iterable[str]) -> bool:
-    """Whether a shell pattern matches the whole name, case-sensitively."""
-    return any(fnmatchcase(name, glob) for glob in globs)
 
 
 CLUSTER_FIELDS = Fields(
@@ -175,26 +165,23 @@ CLUSTER_FIELDS = Fields(
 
 def values_of(candidate: RuleInput) -> dict[str, Any]:
     """Values of a candidate's fields; missing ones are absent."""
-    asker, request = candidate.asker, candidate.request
-    credential = asker.name if asker is not None and asker.kind is RequesterKind.CREDENTIAL else None
-    return {
+    asker, request, cluster = candidate.asker, candidate.request, candidate.document
+    values: dict[str, Any] = {
         "name": candidate.cluster,
-        **(_cluster_values(candidate.document, candidate.now) if candidate.document is not None else {}),
         "agent": candidate.agent or None,
-        "requester.kind": str(asker.kind) if asker else None,
-        "requester.user": asker.user if asker else None,
-        "requester.groups": asker.groups if asker else None,
-        "requester.credential": credential,
         "lifetime": requests.requested_duration(request) if request is not None else None,
     }
-
-
-def _cluster_values(cluster: Document, now: datetime) -> dict[str, Any]:
+    if asker is not None:
+        values |= {"requester.kind": str(asker.kind), "requester.user": asker.user, "requester.groups": asker.groups}
+        values["requester.credential"] = asker.name if asker.kind is RequesterKind.CREDENTIAL else None
+    if cluster is None:
+        return values
     capacity = doc.mapping(cluster, "status", "capacity")
     claims = [claim for claim in doc.sequence(cluster, "status", "clusterClaims") if isinstance(claim, Mapping)]
     configs = [config for config in doc.sequence(cluster, "spec", "managedClusterClientConfigs") if isinstance(config, Mapping)]
-    created = doc.mapping(cluster, "metadata").get("creationTimestamp")
+    created = doc.created_at(cluster)
     return {
+        **values,
         "labels": doc.labels(cluster),
         "annotations": doc.annotations(cluster),
         "claims": {str(claim.get("name")): claim.get("value") for claim in claims},
@@ -207,7 +194,7 @@ def _cluster_values(cluster: Document, now: datetime) -> dict[str, Any]:
         "memory": capacity.get("memory"),
         "nodes": capacity.get(clusters.NODES),
         "accepted": clusters.is_accepted(cluster),
-        "age": now - parse_time(str(created)) if created else None,
+        "age": candidate.now - created if created else None,
     }
 
 
@@ -231,11 +218,20 @@ def read_rule(document: Document) -> ApprovalRule:
         decides=frozenset(RuleVerdict(each) for each in doc.sequence(document, "spec", "decides") if each in set(RuleVerdict)),
         globs=tuple(map(str, doc.sequence(document, "spec", "clusterNames"))),
         requesters=tuple(_requesters(document, causes)),
-        selector=_selector(document, causes),
-        condition=_condition(spec.get("condition"), causes),
         dry_run=spec.get("dryRun") is True,
         paused=spec.get("paused") is True,
     )
+    try:
+        if selector := doc.mapping(document, "spec", "clusterSelector"):
+            rule = replace(rule, selector=selector_of(selector))
+    except BadRequestError as error:
+        causes.append(Cause("FieldValueInvalid", f"Invalid value: {error.message}", "spec.clusterSelector"))
+    text = str(spec.get("condition") or "")
+    try:
+        if text:
+            rule = replace(rule, condition=parse(text, CLUSTER_FIELDS))
+    except ExpressionError as error:
+        causes.append(Cause("FieldValueInvalid", f'Invalid value: "{text[:200]}": {error.message}', "spec.condition"))
     if not rule.decides:
         what = "Required value: say what the rule decides: Accept, Approve or both"
         causes.append(Cause("FieldValueRequired", what, "spec.decides"))
@@ -247,7 +243,7 @@ def read_rule(document: Document) -> ApprovalRule:
     return rule
 
 
-def _requesters(document: Document, causes: list[Cause]) -> Iterable[Requesters]:
+def _requesters(document: Document, causes: list[Cause]) -> Iterator[Requesters]:
     for index, entry in enumerate(doc.sequence(document, "spec", "requesters")):
         kind, name = str(entry.get("kind") or ""), str(entry.get("name") or "")
         if kind not in set(RequesterKind):
@@ -259,25 +255,6 @@ def _requesters(document: Document, causes: list[Cause]) -> Iterable[Requesters]
             causes.append(Cause("FieldValueRequired", what, f"spec.requesters[{index}].name"))
         else:
             yield Requesters(RequesterKind(kind), name)
-
-
-def _selector(document: Document, causes: list[Cause]) -> LabelSelector | None:
-    selector = doc.mapping(document, "spec", "clusterSelector")
-    try:
-        return selector_of(selector) if selector else None
-    except BadRequestError as error:
-        causes.append(Cause("FieldValueInvalid", f"Invalid value: {error.message}", "spec.clusterSelector"))
-        return None
-
-
-def _condition(text: object, causes: list[Cause]) -> Expression | None:
-    if text in (None, ""):
-        return None
-    try:
-        return parse(str(text), CLUSTER_FIELDS)
-    except ExpressionError as error:
-        causes.append(Cause("FieldValueInvalid", f'Invalid value: "{str(text)[:200]}": {error.message}', "spec.condition"))
-        return None
 
 
 def admitted(new: Document, before: Document | None) -> dict[str, Any]:

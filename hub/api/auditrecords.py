@@ -134,13 +134,8 @@ def fields_of(record: AuditRecord) -> AuditFields:
     return AuditFields(user, record.verb, reference.resource, reference.namespace, reference.name)
 
 
-def plain_record(record: AuditRecord) -> AuditRecord:
-    """The record with sanitized text, since text from clients may be impossible to encode or to search."""
-    cleaned: AuditRecord = _cleaned(record)
-    return cleaned
-
-
 def _cleaned(value: Any) -> Any:
+    """The value with sanitized text, since text from clients may be impossible to encode or to search."""
     match value:
         case Enum():
             return value
@@ -155,13 +150,8 @@ def _cleaned(value: Any) -> Any:
     return value
 
 
-_encode = msgspec.json.Encoder().encode
+encode_record = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(AuditRecord).decode
-
-
-def written_record(record: AuditRecord) -> bytes:
-    """The record as JSON."""
-    return _encode(record)
 
 
 def read_record(document: bytes) -> AuditRecord | None:
@@ -195,8 +185,8 @@ class Numbering:
 
     def entry(self, record: AuditRecord) -> AuditEntry:
         """Never fails, whatever text clients have sent."""
-        record = plain_record(record)
-        return AuditEntry(self.replica, next(self._numbers), record.at, fields_of(record), written_record(record))
+        record = _cleaned(record)
+        return AuditEntry(self.replica, next(self._numbers), record.at, fields_of(record), encode_record(record))
 
 
 def named(at: datetime, replica: str, sequence: int) -> str:

@@ -1,12 +1,4 @@
-"""Bootstrap credentials, and the attestation of a first registration.
-
-Attestation of a first registration: a token of the cluster's own issuer proves the cluster's identity.
-
-The API server of a managed cluster signs tokens of its ServiceAccounts. A token with this hub as its only audience, signed with
-the keys of that issuer, proves that the caller is from that cluster. The cluster's name is then bound to the issuer, not to the
-first caller.
-
-Bootstrap credentials: who may register, under which names, until when, and how often.
+"""Bootstrap credentials: who may register, under which names, until when, and how often; attestation of a first registration.
 
 A credential is a client certificate, or a bearer token `<id>.<secret>` of which only a hash is stored. The secret is long and
 random, so the hash needs no salt.
@@ -14,6 +6,10 @@ random, so the hash needs no salt.
 A use is the admission of one agent of one cluster. It is held once the certificate request is stored, and spent when the
 certificate is issued. It is given back if the request is denied, fails or is deleted. An admitted cluster name without a
 request also holds a use, until its ManagedCluster is deleted.
+
+Attestation: the API server of a managed cluster signs tokens of its ServiceAccounts. A token with this hub as its only
+audience, signed with the keys of that issuer, proves that the caller is from that cluster. The cluster's name is then bound to
+the issuer, not to the first caller.
 """
 
 import re
@@ -61,10 +57,6 @@ class Demand:
 
     def document(self) -> dict[str, str]:
         return {name: text for name in self.__slots__ if (text := getattr(self, name))}
-
-    def is_for(self, cluster: ClusterName, patterns: Sequence[str]) -> bool:
-        """Whether the name matches one of the patterns, or there are none."""
-        return not patterns or any(fnmatchcase(cluster, glob) for glob in patterns)
 
     def includes(self, subject: str) -> bool:
         return fnmatchcase(subject, self.subject)
@@ -133,6 +125,11 @@ class CredentialBounds:
 UNBOUND = CredentialBounds()
 
 
+def fits_patterns(cluster: ClusterName, patterns: Sequence[str]) -> bool:
+    """Whether the name matches one of the shell patterns, or there are none."""
+    return not patterns or any(fnmatchcase(cluster, glob) for glob in patterns)
+
+
 @dataclass(frozen=True, slots=True)
 class CredentialRecord:
     """One bootstrap credential. The record of its client certificate contains its id.
@@ -162,7 +159,7 @@ class CredentialRecord:
         """Whether it is for a cluster of this name."""
         if self.cluster is not None:
             return self.cluster == cluster
-        return not self.bounds.patterns or any(fnmatchcase(cluster, glob) for glob in self.bounds.patterns)
+        return fits_patterns(cluster, self.bounds.patterns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,12 +224,19 @@ def token_hash(token: str) -> str:
     return sha256(token.encode()).hexdigest()
 
 
+def ended(record: CredentialRecord, now: datetime) -> str:
+    """Why the credential is not valid any more; "" if it is."""
+    if record.revoked_at is not None:
+        return f"the bootstrap credential {record.id} is revoked: {AGAIN}"
+    if now >= record.expires_at:
+        return f"the bootstrap credential {record.id} expired at {format_time(record.expires_at)}: {AGAIN}"
+    return ""
+
+
 def check(record: CredentialRecord, cluster: ClusterName, now: datetime) -> None:
     """Raise ForbiddenError unless the credential may act for `cluster`."""
-    if record.revoked_at is not None:
-        raise ForbiddenError(f"the bootstrap credential {record.id} is revoked: {AGAIN}")
-    if now >= record.expires_at:
-        raise ForbiddenError(f"the bootstrap credential {record.id} expired at {format_time(record.expires_at)}: {AGAIN}")
+    if why := ended(record, now):
+        raise ForbiddenError(why)
     check_name(record, cluster)
 
 

@@ -26,7 +26,11 @@ LOGIN = "system:muster:login"
 MONITORING = "system:monitoring"
 """Role and group for scraping metrics, as in Kubernetes."""
 SIGNERS = ("kubernetes.io/kube-apiserver-client", "open-cluster-management.io/grpc")
-BOOTSTRAP_ACCOUNT = ("open-cluster-management", "agent-registration-bootstrap")
+BOOTSTRAP_ACCOUNT = {
+    "kind": "ServiceAccount",
+    "namespace": "open-cluster-management",
+    "name": "agent-registration-bootstrap",
+}
 
 Rule = dict[str, Any]
 
@@ -52,14 +56,13 @@ def cluster_role(name: str, rules: Sequence[Rule], **labels: str) -> dict[str, A
 
 
 def _aggregated(name: str, labels: Mapping[str, str]) -> dict[str, Any]:
-    selectors = [{"matchLabels": _aggregate(name)}]
-    document = {**_typed("ClusterRole", name, labels), "aggregationRule": {"clusterRoleSelectors": selectors}}
-    return {**document, "rules": []}
+    rule = {"clusterRoleSelectors": [{"matchLabels": _aggregate(name)}]}
+    return {**_typed("ClusterRole", name, labels), "aggregationRule": rule, "rules": []}
 
 
-def _binding(name: str, subjects: Sequence[Mapping[str, str]], role: str = "") -> dict[str, Any]:
-    reference = {"apiGroup": GROUP, "kind": "ClusterRole", "name": role or name}
-    return {**_typed("ClusterRoleBinding", name, {}), "subjects": [dict(one) for one in subjects], "roleRef": reference}
+def _binding(name: str, *subjects: Mapping[str, str]) -> dict[str, Any]:
+    reference = {"apiGroup": GROUP, "kind": "ClusterRole", "name": name}
+    return {**_typed("ClusterRoleBinding", name, {}), "subjects": list(subjects), "roleRef": reference}
 
 
 def _group(name: str) -> dict[str, str]:
@@ -107,42 +110,37 @@ _MONITORED = ("/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/read
 
 def cluster_roles(groups: Groups) -> tuple[dict[str, Any], ...]:
     """All default ClusterRoles."""
+    authentication, authorization = ("authentication.k8s.io",), ("authorization.k8s.io",)
+    rules: dict[str, tuple[Rule, ...]] = {
+        "cluster-admin": (rule("*", "*", "*"), {"verbs": ["*"], "nonResourceURLs": ["*"]}),
+        "system:discovery": (path_rule(*_DISCOVERY, "/version", "/version/"),),
+        "system:public-info-viewer": (path_rule("/healthz", "/livez", "/readyz", "/version", "/version/"),),
+        MONITORING: (path_rule(*_MONITORED),),
+        "system:basic-user": (
+            rule(authorization, ("selfsubjectaccessreviews", "selfsubjectrulesreviews"), ("create",)),
+            rule(authentication, ("selfsubjectreviews",), ("create",)),
+        ),
+        "system:auth-delegator": (
+            rule(authentication, ("tokenreviews",), ("create",)),
+            rule(authorization, ("subjectaccessreviews",), ("create",)),
+        ),
+        LOGIN: (rule((groups.login,), ("tokencredentialrequests",), ("create", "list")),),
+        APPROVER: (rule((CSRS,), ("signers",), ("approve",), *SIGNERS),),
+        "open-cluster-management:bootstrap": (
+            rule((CORE,), ("configmaps",), ("get",)),
+            rule((CSRS,), ("certificatesigningrequests",), ("create", *READ)),
+            rule((groups.clusters,), ("managedclusters",), ("create", *READ)),
+            rule((groups.clusters,), ("managedclustersets/join",), ("create",)),
+        ),
+    }
     return (
-        cluster_role("cluster-admin", (rule("*", "*", "*"), {"verbs": ["*"], "nonResourceURLs": ["*"]})),
-        cluster_role("system:discovery", (path_rule(*_DISCOVERY, "/version", "/version/"),)),
-        cluster_role("system:public-info-viewer", (path_rule("/healthz", "/livez", "/readyz", "/version", "/version/"),)),
-        cluster_role(MONITORING, (path_rule(*_MONITORED),)),
-        cluster_role(
-            "system:basic-user",
-            (
-                rule(("authorization.k8s.io",), ("selfsubjectaccessreviews", "selfsubjectrulesreviews"), ("create",)),
-                rule(("authentication.k8s.io",), ("selfsubjectreviews",), ("create",)),
-            ),
-        ),
-        cluster_role(
-            "system:auth-delegator",
-            (
-                rule(("authentication.k8s.io",), ("tokenreviews",), ("create",)),
-                rule(("authorization.k8s.io",), ("subjectaccessreviews",), ("create",)),
-            ),
-        ),
-        cluster_role(LOGIN, (rule((groups.login,), ("tokencredentialrequests",), ("create", "list")),)),
-        cluster_role(APPROVER, (rule((CSRS,), ("signers",), ("approve",), *SIGNERS),)),
+        *(cluster_role(name, each) for name, each in rules.items()),
         _aggregated("admin", {}),
         _aggregated("edit", _aggregate("admin")),
         _aggregated("view", _aggregate("edit")),
         cluster_role("system:aggregate-to-admin", _admin(groups), **_aggregate("admin")),
         cluster_role("system:aggregate-to-edit", _edit(groups), **_aggregate("edit")),
         cluster_role("system:aggregate-to-view", _view(groups), **_aggregate("view")),
-        cluster_role(
-            "open-cluster-management:bootstrap",
-            (
-                rule((CORE,), ("configmaps",), ("get",)),
-                rule((CSRS,), ("certificatesigningrequests",), ("create", *READ)),
-                rule((groups.clusters,), ("managedclusters",), ("create", *READ)),
-                rule((groups.clusters,), ("managedclustersets/join",), ("create",)),
-            ),
-        ),
     )
 
 
@@ -197,54 +195,47 @@ def _admin(groups: Groups) -> tuple[Rule, ...]:
 
 
 CLUSTER_ROLE_BINDINGS = (
-    _binding("cluster-admin", (_group(MASTERS),)),
-    _binding("system:discovery", (_group(AUTHENTICATED),)),
-    _binding("system:basic-user", (_group(AUTHENTICATED),)),
-    _binding("system:public-info-viewer", (_group(AUTHENTICATED), _group(UNAUTHENTICATED))),
-    _binding(MONITORING, (_group(MONITORING),)),
-    _binding(LOGIN, (_group(UNAUTHENTICATED),)),
-    _binding(
-        "open-cluster-management:bootstrap",
-        ({"kind": "ServiceAccount", "namespace": BOOTSTRAP_ACCOUNT[0], "name": BOOTSTRAP_ACCOUNT[1]},),
-    ),
+    _binding("cluster-admin", _group(MASTERS)),
+    _binding("system:discovery", _group(AUTHENTICATED)),
+    _binding("system:basic-user", _group(AUTHENTICATED)),
+    _binding("system:public-info-viewer", _group(AUTHENTICATED), _group(UNAUTHENTICATED)),
+    _binding(MONITORING, _group(MONITORING)),
+    _binding(LOGIN, _group(UNAUTHENTICATED)),
+    _binding("open-cluster-management:bootstrap", BOOTSTRAP_ACCOUNT),
 )
 """All default ClusterRoleBindings."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reconciled:
-    """A default to store. `again`: delete the stored binding first, since its roleRef is immutable."""
+def reconciled(default: Document, stored: Document | None) -> dict[str, Any] | None:
+    """Add what the stored object lacks of a default, and remove nothing. None if nothing changes.
 
-    document: dict[str, Any]
-    again: bool = False
-
-
-def reconciled(default: Document, stored: Document | None) -> Reconciled | None:
-    """Add what the stored object lacks of a default, and remove nothing. None if nothing changes."""
+    With another roleRef, which is immutable, the default replaces the stored binding.
+    """
     if stored is None:
-        return Reconciled(dict(default))
+        return dict(default)
     if doc.annotations(stored).get(AUTOUPDATE) == "false":
         return None
     if default.get("roleRef") != stored.get("roleRef"):
-        return Reconciled(dict(default), again=True)
-    parts = ("subjects",) if "roleRef" in default else () if "aggregationRule" in default else ("rules",)
-    new = doc.with_metadata(
-        stored,
-        labels={**doc.labels(stored), **doc.labels(default)},
-        annotations={**doc.annotations(stored), **doc.annotations(default)},
-    )
-    for part in parts:
-        present = list(stored.get(part) or ())
-        new = {**new, part: [*present, *(each for each in default[part] if each not in present)]}
+        return dict(default)
+    labels = {**doc.labels(stored), **doc.labels(default)}
+    new = doc.with_metadata(stored, labels=labels, annotations={**doc.annotations(stored), **doc.annotations(default)})
     if "aggregationRule" in default:
-        new = {**new, "aggregationRule": default["aggregationRule"]}
-    return Reconciled(new) if new != stored else None
+        new["aggregationRule"] = default["aggregationRule"]
+    else:
+        part = "subjects" if "roleRef" in default else "rules"
+        present = list(stored.get(part) or ())
+        new[part] = [*present, *(each for each in default[part] if each not in present)]
+    return new if new != stored else None
 
 
 def aggregated(role: Document, others: Iterable[Document]) -> dict[str, Any]:
     """The role with the rules of all roles that its aggregation rule selects: no duplicates, ordered by role name."""
     selectors = [selector_of(each) for each in doc.sequence(role, "aggregationRule", "clusterRoleSelectors")]
-    chosen = [other for other in others if doc.name(other) != doc.name(role) and _selected(other, selectors)]
+    chosen = [
+        other
+        for other in others
+        if doc.name(other) != doc.name(role) and any(each.matches(doc.labels(other)) for each in selectors)
+    ]
     rules: list[Any] = []
     for other in sorted(chosen, key=doc.name):
         rules.extend(each for each in other.get("rules") or () if each not in rules)
@@ -262,7 +253,3 @@ def settled(roles: Mapping[str, Document]) -> dict[str, Document]:
         if [known[name].get("rules") for name in aggregating] == before:
             break
     return known
-
-
-def _selected(role: Document, selectors: Iterable[Any]) -> bool:
-    return any(selector.matches(doc.labels(role)) for selector in selectors)

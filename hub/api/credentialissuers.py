@@ -35,19 +35,14 @@ class Strategy:
     signer: str = ""
 
     def as_document(self, now: datetime) -> dict[str, Any]:
-        told = {
-            "type": self.type,
-            "status": self.status,
-            "reason": self.reason,
-            "message": self.message,
-            TIME: format_time(now),
-        }
+        document: dict[str, Any] = {"type": self.type, "status": self.status, "reason": self.reason, "message": self.message}
+        document[TIME] = format_time(now)
         if self.signer:
-            told["signer"] = self.signer
-        if not self.server:
-            return told
-        reached = {"server": self.server, "certificateAuthorityData": self.authority}
-        return {**told, "frontend": {"type": TOKEN_CREDENTIAL_REQUEST, "tokenCredentialRequestInfo": reached}}
+            document["signer"] = self.signer
+        if self.server:
+            info = {"server": self.server, "certificateAuthorityData": self.authority}
+            document["frontend"] = {"type": TOKEN_CREDENTIAL_REQUEST, "tokenCredentialRequestInfo": info}
+        return document
 
 
 def new_issuer(api_version: str) -> dict[str, Any]:
@@ -57,20 +52,13 @@ def new_issuer(api_version: str) -> dict[str, Any]:
 def with_strategy(issuer: Document, strategy: Strategy, now: datetime) -> dict[str, Any]:
     """Replace the strategy of the same type; unchanged if only the time differs."""
     merged = merge(doc.sequence(issuer, "status", "strategies"), strategy.as_document(now))
-    return {**issuer, "status": {**doc.mapping(issuer, "status"), "strategies": merged}}
+    return doc.with_status(issuer, strategies=merged)
 
 
 def merge(strategies: Sequence[Mapping[str, Any]], new: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Sorted: strategies that clients should prefer first, then by type."""
-    own = next((each for each in strategies if each.get("type") == new["type"]), None)
-    chosen = own if own is not None and _timeless(own) == _timeless(new) else new
-    others = [each for each in strategies if each.get("type") != new["type"]]
-    return in_order([*others, chosen])
-
-
-def in_order(strategies: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return sorted(strategies, key=lambda each: (-_WEIGHTS.get(str(each.get("type")), 0), str(each.get("type"))))
-
-
-def _timeless(strategy: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in strategy.items() if name != TIME}
+    known = {str(each.get("type")): each for each in strategies}
+    before = known.get(new["type"])
+    if before is None or {**before, TIME: ""} != {**new, TIME: ""}:
+        known[new["type"]] = new
+    return [known[kind] for kind in sorted(known, key=lambda kind: (-_WEIGHTS.get(kind, 0), kind))]

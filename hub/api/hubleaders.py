@@ -39,12 +39,9 @@ class UnreportedTerms:
         if self.left_out:
             yield replace(ours, message=f"the {self.left_out} changes of leader before term {self.terms[0].term} are left out")
         for each in self.terms:
-            yield ours if each.term == term else replace(ours, message=_late(each))
-
-
-def _late(began: Began) -> str:
-    when = format_time(began.at)
-    return f"{began.holder} became leader in term {began.term}, at {when}: the term ended before it was told why"
+            began = f"{each.holder} became leader in term {each.term}, at {format_time(each.at)}"
+            late = replace(ours, message=f"{began}: the term ended before it was told why")
+            yield ours if each.term == term else late
 
 
 def encoded(untold: UnreportedTerms) -> str:

@@ -58,11 +58,11 @@ def _reconcile(tx: Transaction, kind: Kind, default: Document) -> bool:
     wanted = rules.reconciled(default, stored.document if stored is not None else None)
     if wanted is None:
         return False
-    if wanted.again and stored is not None:
+    if stored is not None and wanted.get("roleRef") != stored.document.get("roleRef"):
         tx.objects.delete(kind, stored, ACTOR)
         stored = None
     if kind == CLUSTER_ROLES:
-        put_cluster_role(tx, wanted.document, stored, ACTOR, writer=HUB_WRITER)
+        put_cluster_role(tx, wanted, stored, ACTOR, writer=HUB_WRITER)
     else:
-        objects.put(tx, kind, wanted.document, stored, ACTOR, writer=HUB_WRITER)
+        objects.put(tx, kind, wanted, stored, ACTOR, writer=HUB_WRITER)
     return True

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from hub.api.certificates import CertificateRecord, Purpose, own_agent as latest_agent
 from hub.api.liveness import LastBeat
 from hub.api.managedclusters import agent_annotations as reported, cluster as rules, duplicates as duplicate
-from hub.api.managedclusters.availability import Departure, departure_condition
+from hub.api.managedclusters.availability import Departure, silence_condition
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER
@@ -188,7 +188,7 @@ def _depart(tx: Transaction, stored: StoredObject, departure: Departure, actor: 
     if last is None or last.owner != departure.owner or last.epoch < departure.epoch:
         tx.heartbeats.depart(departure.cluster, departure.owner, departure.epoch)
     if rules.was_ever_accepted(stored.document) and not doc.is_deleting(stored.document):
-        told = departure_condition(departure.owner, heard=last is not None and last.at is not None)
+        told = silence_condition(departure.owner, heard=last is not None and last.at is not None)
         new = doc.with_status_condition(stored.document, told, tx.now)
         if departure.owner and reported.move_to(stored.document) == departure.owner:
             new = reported.ordered(new, "")

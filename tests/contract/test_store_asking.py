@@ -385,7 +385,7 @@ async def test_groups_count_every_chosen_cluster_once(store: Store, clock: Manua
             query = Query(where=where)
             chosen = page_of(MANAGED_CLUSTERS, query, everything, 0, beats).items
             known = (known_of(MANAGED_CLUSTERS, item.document, beats.get(ClusterName(item.key.name))) for item in chosen)
-            expected = Counter(tuple(facet.text(one) for facet in facets) for one in known)
+            expected = Counter(tuple(one.text(facet.source) for facet in facets) for one in known)
             assert await store.read(lambda tx, q, f: tx.objects.groups(q, f), query, facets) == expected, text
 
 

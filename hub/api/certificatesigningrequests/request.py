@@ -1,17 +1,13 @@
-"""CertificateSigningRequests: submission, strict checks, and the state of a request.
+"""CertificateSigningRequests: submission, strict checks, the state of a request, and when it is removed.
 
-Sources: Kubernetes' certificates.k8s.io/v1; OCM's approver rules (exact subjects, CVE-2026-4740); ADR 0012.
-
-Removal times of CertificateSigningRequests, as in Kubernetes' controller-manager.
-
-Issued, denied and failed requests are removed an hour after that, issued ones at the latest with their certificate's end.
-Requests without a decision, and approved ones without a signature, are removed after a day.
+Sources: Kubernetes' certificates.k8s.io/v1 and controller-manager; OCM's approver rules (exact subjects, CVE-2026-4740);
+ADR 0012.
 """
 
 from base64 import b64decode
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any, Protocol
@@ -189,17 +185,16 @@ def phase(request: Document) -> RequestPhase:
     if doc.mapping(request, "status").get("certificate"):
         return RequestPhase.ISSUED
     present = {entry.get("type") for entry in doc.conditions(request) if entry.get("status", "True") == "True"}
-    for condition, result in ((DENIED, RequestPhase.DENIED), (FAILED, RequestPhase.FAILED), (APPROVED, RequestPhase.APPROVED)):
-        if condition in present:
-            return result
-    return RequestPhase.PENDING
+    return next(
+        (RequestPhase(decision) for decision in (DENIED, FAILED, APPROVED) if decision in present), RequestPhase.PENDING
+    )
 
 
 def state(request: Document) -> RequestState:
     current = phase(request)
-    told = {RequestPhase.ISSUED: APPROVED}.get(current, str(current))
-    condition: Mapping[str, Any] = next((entry for entry in doc.conditions(request) if entry.get("type") == told), {})
     issued = current is RequestPhase.ISSUED
+    decision = APPROVED if issued else current
+    condition: Mapping[str, Any] = next((entry for entry in doc.conditions(request) if entry.get("type") == decision), {})
     return RequestState(
         phase=current,
         reason=str(condition.get("reason") or ""),
@@ -293,15 +288,8 @@ def requested_duration(request: Document) -> timedelta | None:
 
 def with_decision(request: Document, decision: str, reason: str, message: str, now: datetime) -> dict[str, Any]:
     """A copy with the condition Approved, Denied or Failed."""
-    moment = format_time(now)
-    entry = {
-        "type": decision,
-        "status": "True",
-        "reason": reason,
-        "message": message,
-        "lastUpdateTime": moment,
-        "lastTransitionTime": moment,
-    }
+    entry = {"type": decision, "status": "True", "reason": reason, "message": message}
+    entry |= dict.fromkeys(("lastUpdateTime", "lastTransitionTime"), format_time(now))
     return doc.with_status(request, conditions=[*doc.conditions(request), entry])
 
 
@@ -315,14 +303,6 @@ def created_at(request: Document) -> datetime:
     return parse_time(str(doc.mapping(request, "metadata")["creationTimestamp"]))
 
 
-def finished_at(request: Document) -> datetime | None:
-    """When the request reached a final phase; None before."""
-    if phase(request) not in FINAL_PHASES:
-        return None
-    moments = [entry.get("lastUpdateTime") or entry.get("lastTransitionTime") for entry in doc.conditions(request)]
-    return max((parse_time(str(moment)) for moment in moments if moment), default=created_at(request))
-
-
 def selectable(request: Document) -> dict[str, str]:
     """Selectable fields of requests."""
     return {"spec.signerName": str(doc.mapping(request, "spec").get("signerName") or "")}
@@ -330,28 +310,21 @@ def selectable(request: Document) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class RequestRetention:
-    """Retention of finished requests, and of requests that never finish."""
+    """Retention of requests. Issued ones are removed at the latest with their certificate's end."""
 
     finished: timedelta = timedelta(hours=1)
+    """After it was issued or denied, or failed."""
     pending: timedelta = timedelta(hours=24)
+    """Without a decision, or approved without a signature."""
 
 
 def removed_at(request: Document, ends: RequestRetention, not_after: datetime | None) -> datetime:
     """Removal time. `not_after`: end of the issued certificate."""
-    finished = finished_at(request)
-    if finished is None:
-        return _waits_since(request) + ends.pending
-    at = finished + ends.finished
-    return at if not_after is None else min(at, not_after)
-
-
-def _waits_since(request: Document) -> datetime:
-    """Creation of an undecided request; approval of an unsigned one."""
-    moments = _moments(request, (APPROVED,)) if phase(request) is RequestPhase.APPROVED else []
-    return max(moments, default=created_at(request))
-
-
-def _moments(request: Document, types: Collection[str]) -> list[datetime]:
-    told = [entry for entry in doc.conditions(request) if entry.get("type") in types]
-    moments = [entry.get("lastUpdateTime") or entry.get("lastTransitionTime") for entry in told]
-    return [parse_time(str(moment)) for moment in moments if moment]
+    current = phase(request)
+    is_final, is_approved = current in FINAL_PHASES, current is RequestPhase.APPROVED
+    counted = [each for each in doc.conditions(request) if is_final or (is_approved and each.get("type") == APPROVED)]
+    moments = [each.get("lastUpdateTime") or each.get("lastTransitionTime") for each in counted]
+    since = max((parse_time(str(moment)) for moment in moments if moment), default=created_at(request))
+    if not is_final:
+        return since + ends.pending
+    return min(since + ends.finished, not_after or datetime.max.replace(tzinfo=UTC))

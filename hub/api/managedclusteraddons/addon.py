@@ -1,11 +1,9 @@
-"""ManagedClusterAddOns: certificates that their registrations permit, and fields that an agent may report.
+"""ManagedClusterAddOns: certificates that their registrations permit, fields that an agent may report, token infrastructure.
 
-Source: OCM's addon.open-cluster-management.io/v1beta1 (`status.registrations[]`, and their default subjects).
+The token infrastructure is a ServiceAccount, and the right of the cluster's agent to its tokens.
 
-Token infrastructure of an add-on: a ServiceAccount, and the right of the cluster's agent to its tokens.
-
-Source: OCM's add-on manager (names, labels, the condition TokenInfrastructureReady and its message, from which agents read the
-ServiceAccount's uid).
+Sources: OCM's addon.open-cluster-management.io/v1beta1 (`status.registrations[]`, and their default subjects), its add-on
+manager (names, labels, the condition TokenInfrastructureReady and its message, from which agents read the account's uid).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +27,7 @@ from machinery.identity import (
     cluster_name,
     service_account_user,
 )
-from machinery.meta.conditions import FALSE, TRUE, Condition
+from machinery.meta.conditions import FALSE, TRUE, Condition, find
 from machinery.meta.objects import Document, Key
 from machinery.product import GROUP_SUFFIX
 
@@ -162,13 +160,12 @@ _RBAC = "rbac.authorization.k8s.io"
 
 def wants_token(addon: Document) -> bool:
     """Whether one of its registrations has the driver `token`, and it is not being deleted."""
-    registrations = [entry for entry in doc.sequence(addon, "status", "registrations") if isinstance(entry, Mapping)]
-    by_token = any(doc.mapping(entry, KUBE_CLIENT).get("driver") == "token" for entry in registrations)
+    by_token = any(doc.mapping(entry, KUBE_CLIENT).get("driver") == TOKEN for entry in _registrations(addon))
     return by_token and not doc.is_deleting(addon)
 
 
 def has_token_condition(addon: Document) -> bool:
-    return any(entry.get("type") == INFRASTRUCTURE_READY for entry in doc.conditions(addon))
+    return find(doc.conditions(addon), INFRASTRUCTURE_READY) is not None
 
 
 def token_owner(document: Document) -> Key | None:
@@ -194,36 +191,21 @@ def _suffix(kind: Kind) -> str:
 
 def token_part(kind: Kind, addon: Key, found: Document | None) -> dict[str, Any]:
     """One part as it should be: the existing object with missing or changed fields corrected."""
-    return {**(found or {}), **_typed(kind), "metadata": _metadata(kind, addon, found), **_content(kind, addon)}
-
-
-def _typed(kind: Kind) -> dict[str, Any]:
-    kinds = {SERVICE_ACCOUNTS: ("v1", "ServiceAccount"), ROLES: (f"{_RBAC}/v1", "Role")}
-    api_version, name = kinds.get(kind, (f"{_RBAC}/v1", "RoleBinding"))
-    return {"apiVersion": api_version, "kind": name}
-
-
-def _metadata(kind: Kind, addon: Key, found: Document | None) -> dict[str, Any]:
     where = token_part_key(kind, addon)
     labels = {INFRASTRUCTURE: "true", ADD_ON: addon.name, CLUSTER_LABEL: addon.namespace}
-    before = dict(doc.mapping(found, "metadata")) if found is not None else {}
-    kept = doc.labels(found) if found is not None else {}
-    return {**before, "name": where.name, "namespace": where.namespace, "labels": {**kept, **labels}}
-
-
-def _content(kind: Kind, addon: Key) -> dict[str, Any]:
+    document = doc.with_metadata(
+        found or {}, name=where.name, namespace=where.namespace, labels={**doc.labels(found or {}), **labels}
+    )
     if kind == SERVICE_ACCOUNTS:
-        return {}
+        return {**document, "apiVersion": "v1", "kind": "ServiceAccount"}
     if kind == ROLES:
         account = token_part_key(SERVICE_ACCOUNTS, addon).name
         rule = {"apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": [account], "verbs": ["create"]}
-        return {"rules": [rule]}
+        return {**document, "apiVersion": f"{_RBAC}/v1", "kind": "Role", "rules": [rule]}
     # OCM also binds open-cluster-management:<cluster>, for AWS; not here, since others than the hub may issue that name
-    group = cluster_group(ClusterName(addon.namespace))
-    return {
-        "subjects": [{"kind": "Group", "apiGroup": _RBAC, "name": group}],
-        "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": token_part_key(ROLES, addon).name},
-    }
+    subject = {"kind": "Group", "apiGroup": _RBAC, "name": cluster_group(ClusterName(addon.namespace))}
+    role = {"apiGroup": _RBAC, "kind": "Role", "name": token_part_key(ROLES, addon).name}
+    return {**document, "apiVersion": f"{_RBAC}/v1", "kind": "RoleBinding", "subjects": [subject], "roleRef": role}
 
 
 def token_ready(account: Key, uid: str) -> Condition:
@@ -234,11 +216,9 @@ def token_ready(account: Key, uid: str) -> Condition:
 
 def ready_uid(addon: Document) -> str:
     """Uid of the add-on's ready ServiceAccount; empty without one."""
-    said = [
-        entry for entry in doc.conditions(addon) if entry.get("type") == INFRASTRUCTURE_READY and entry.get("status") == TRUE
-    ]
-    _, _, rest = str(said[0].get("message") or "").partition("(UID: ") if said else ("", "", "")
-    return rest.partition(")")[0]
+    found = find(doc.conditions(addon), INFRASTRUCTURE_READY)
+    message = found.message if found is not None and found.status == TRUE else ""
+    return message.partition("(UID: ")[2].partition(")")[0]
 
 
 def token_failed(message: str) -> Condition:

@@ -65,8 +65,7 @@ def _restored(addon: Document, now: datetime) -> dict[str, Any]:
     note = _note(addon)
     if note is None:
         return dict(addon)
-    notes = {name: value for name, value in doc.annotations(addon).items() if name != NOTE}
-    freed = doc.with_metadata(addon, annotations=notes or None)
+    freed = doc.with_annotations(addon, {NOTE: None})
     if not _is_of(_available(addon), note):  # the agent has reported since
         return freed
     if note.before is not None:

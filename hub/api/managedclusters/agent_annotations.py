@@ -63,13 +63,12 @@ class ReportedHub:
 def encoded(hubs: Iterable[ReportedHub]) -> str:
     """Value of the annotation HUBS. Drops invalid entries and all above MAX_HUBS."""
     sound = [each for each in hubs if each.is_sound][:MAX_HUBS]
-    return json.dumps([_entry(each) for each in sound], separators=(",", ":")) if sound else ""
-
-
-def _entry(hub: ReportedHub) -> dict[str, str]:
-    ends = format_time(hub.credential_ends_at) if hub.credential_ends_at else ""
-    told = {"id": hub.hub_id, "name": hub.name, "url": hub.url, "state": hub.state.value, "credentialEndsAt": ends}
-    return {name: value for name, value in told.items() if value}
+    entries = []
+    for hub in sound:
+        ends = format_time(hub.credential_ends_at) if hub.credential_ends_at else ""
+        entry = {"id": hub.hub_id, "name": hub.name, "url": hub.url, "state": hub.state.value, "credentialEndsAt": ends}
+        entries.append({name: value for name, value in entry.items() if value})
+    return json.dumps(entries, separators=(",", ":")) if entries else ""
 
 
 def hubs_of(cluster: Document) -> list[dict[str, Any]]:
@@ -83,7 +82,7 @@ def hubs_of(cluster: Document) -> list[dict[str, Any]]:
 
 def with_hubs(cluster: Document, annotation: str) -> dict[str, Any]:
     """A copy with this hub list; "" removes it."""
-    return _annotated(cluster, HUBS, annotation)
+    return doc.with_annotations(cluster, {HUBS: annotation or None})
 
 
 def agent_version(cluster: Document) -> str:
@@ -99,7 +98,7 @@ def sound_version(version: str) -> str:
 def with_agent_version(cluster: Document, version: str) -> dict[str, Any]:
     """A copy with this agent version; an unchanged copy if the version is invalid."""
     sound = sound_version(version)
-    return _annotated(cluster, AGENT_VERSION, sound) if sound else dict(cluster)
+    return doc.with_annotations(cluster, {AGENT_VERSION: sound} if sound else {})
 
 
 def move_to(cluster: Document) -> str:
@@ -109,7 +108,7 @@ def move_to(cluster: Document) -> str:
 
 def ordered(cluster: Document, hub_id: str) -> dict[str, Any]:
     """A copy with the order to move to this hub; "" removes the order."""
-    return _annotated(cluster, MOVE_TO, hub_id)
+    return doc.with_annotations(cluster, {MOVE_TO: hub_id or None})
 
 
 def destination(cluster: Document, word: str, here: str) -> dict[str, Any]:
@@ -135,11 +134,6 @@ def listed(hubs: Iterable[Document]) -> str:
     """Names and states of the hubs, for error messages."""
     told = ", ".join(f"{hub.get('name') or hub.get('id')} ({hub.get('state')})" for hub in hubs)
     return f"it reports {told}" if told else "it reports no hubs"
-
-
-def _annotated(cluster: Document, name: str, value: str) -> dict[str, Any]:
-    others = {note: text for note, text in doc.annotations(cluster).items() if note != name}
-    return doc.with_metadata(cluster, annotations={**others, **({name: value} if value else {})} or None)
 
 
 RENEW = "hub.open-cluster-management.io/renew"

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from hub.api.liveness import grace
@@ -29,27 +30,14 @@ from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time, parse_time
 from machinery.product import GROUP_SUFFIX
 
-MOVED = Condition(
-    conditions.AVAILABLE,
-    conditions.UNKNOWN,
-    "ManagedClusterMoved",
-    "The registration agent has moved to another hub.",
-)
-STANDBY = Condition(
-    conditions.AVAILABLE,
-    conditions.UNKNOWN,
-    "ManagedClusterStandby",
-    "The registration agent reports to another hub, and holds this one in reserve.",
+MOVED = replace(SILENT, reason="ManagedClusterMoved", message="The registration agent has moved to another hub.")
+STANDBY = replace(
+    SILENT,
+    reason="ManagedClusterStandby",
+    message="The registration agent reports to another hub, and holds this one in reserve.",
 )
 PARTED = frozenset((MOVED.reason, STANDBY.reason))
 """Reasons for Unknown after the agent announced its departure; such a cluster is not silent."""
-
-
-class Parting(StrEnum):
-    """Why an agent announced that it stops sending beats."""
-
-    MOVED = "Moved"
-    STANDBY = "Standby"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +52,16 @@ class Departure:
     """The reporting agent; None if the report does not name it."""
 
 
-def silence_condition(*, heard: bool, parting: Parting | None = None) -> Condition:
-    """Availability at the end of the grace. `heard`: a beat was ever received; `parting`: the agent's announcement."""
-    if parting is not None:
-        return MOVED if parting is Parting.MOVED else STANDBY
-    return SILENT if heard else NEVER_JOINED
+def silence_condition(owner: str | None, *, heard: bool) -> Condition:
+    """Availability at the end of the grace. `heard`: a beat was ever received.
 
-
-def departure_condition(owner: str, *, heard: bool) -> Condition:
-    """Availability of a cluster whose agent is owned by the hub `owner` ("": none yet). `heard`: it once reported here."""
-    condition = silence_condition(heard=heard, parting=Parting.MOVED if heard and owner else Parting.STANDBY)
+    `owner`: the hub that owns the agent, as the agent announced ("": none yet); None: it announced nothing.
+    """
+    if owner is None:
+        return SILENT if heard else NEVER_JOINED
     if not owner:
-        return replace(condition, message="The registration agent reports to no hub yet, and holds this one in reserve.")
+        return replace(STANDBY, message="The registration agent reports to no hub yet, and holds this one in reserve.")
+    condition = MOVED if heard else STANDBY
     return replace(condition, message=condition.message.replace("another hub", f"the hub {owner}"))
 
 
@@ -108,23 +94,16 @@ class Transition:
         return fell and self.reason not in PARTED
 
 
-@dataclass(frozen=True, slots=True)
-class TransitionSubject:
-    """The cluster of a transition."""
-
-    cluster: ClusterName
-    uid: str
-
-
 def transition(
-    subject: TransitionSubject, before: Condition | None, after: Condition | None, at: datetime, actor: str
+    cluster: Document, before: Condition | None, after: Condition | None, at: datetime, actor: str
 ) -> Transition | None:
-    """The transition that a write causes; None if status and reason are unchanged."""
+    """The transition that a write of the cluster causes; None if status and reason are unchanged."""
     old = (before.status, before.reason) if before else ("", "")
     new = (after.status, after.reason) if after else ("", DELETED)
     if old == new or (before is None and after is None):
         return None
-    return Transition(subject.cluster, subject.uid, at, old[0], *new, actor)
+    uid = str(doc.mapping(cluster, "metadata").get("uid"))
+    return Transition(ClusterName(doc.name(cluster)), uid, at, old[0], *new, actor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +154,16 @@ def wanted_taint(available: Condition | None) -> str | None:
 def tainted(cluster: Document) -> dict[str, Any]:
     """A copy with the taints that its availability requires."""
     key = wanted_taint(rules.availability(cluster))
+
+    def is_right(taint: Document) -> bool:
+        return taint.get("key") not in OURS or (taint["key"], taint.get("effect"), taint.get("value") or "") == (
+            key,
+            EFFECT,
+            "",
+        )
+
     before = [taint for taint in doc.sequence(cluster, "spec", "taints") if isinstance(taint, dict)]
-    kept = [taint for taint in before if taint.get("key") not in OURS or (taint.get("key") == key and _is_our_taint(taint))]
+    kept = list(filter(is_right, before))
     if key is not None and not any(taint.get("key") == key for taint in kept):
         kept.append({"key": key, "effect": EFFECT})
     if kept == before:
@@ -196,10 +183,6 @@ def availability_changed_at(cluster: Document) -> datetime:
     if available is not None and available.last_transition_time is not None:
         return available.last_transition_time
     return parse_time(str(doc.mapping(cluster, "metadata").get("creationTimestamp")))
-
-
-def _is_our_taint(taint: Document) -> bool:
-    return taint.get("effect") == EFFECT and not taint.get("value")
 
 
 STALE = "ManagedClusterStale"
@@ -269,14 +252,9 @@ def mark(cluster: Document, policy: StalenessPolicy, now: datetime) -> Condition
 
 SKIPPED = "registration.open-cluster-management.io/skip-clock-sync-check"
 """Annotation: the value "true" skips the check and reports the clock as synced."""
-SYNCED = Condition(
-    conditions.CLOCK_SYNCED,
-    conditions.TRUE,
-    "ManagedClusterClockSynced",
-    "The clock of the managed cluster is synced with the hub.",
-)
-OUT_OF_SYNC = Condition(
-    conditions.CLOCK_SYNCED,
+_clock = partial(Condition, conditions.CLOCK_SYNCED)
+SYNCED = _clock(conditions.TRUE, "ManagedClusterClockSynced", "The clock of the managed cluster is synced with the hub.")
+OUT_OF_SYNC = _clock(
     conditions.FALSE,
     "ManagedClusterClockOutOfSync",
     "The clock of hub and agent is out of sync. This may cause the Unknown status and affect agent functionalities.",

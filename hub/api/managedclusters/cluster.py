@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
+from functools import partial
 from typing import Any
 
 from hub.api.bootstrapcredentials import Attested
@@ -51,27 +52,13 @@ MAX_CLAIM_NAME = 253
 MAX_CLAIM_VALUE = 1024
 
 AVAILABLE = Condition(conditions.AVAILABLE, conditions.TRUE, "ManagedClusterAvailable", "Managed cluster is available")
-UNAVAILABLE = Condition(
-    conditions.AVAILABLE,
-    conditions.FALSE,
-    "ManagedClusterKubeAPIServerUnavailable",
-    "The kube-apiserver is not ok",
+UNAVAILABLE = replace(
+    AVAILABLE, status=conditions.FALSE, reason="ManagedClusterKubeAPIServerUnavailable", message="The kube-apiserver is not ok"
 )
-SILENT = Condition(
-    conditions.AVAILABLE,
-    conditions.UNKNOWN,
-    "ManagedClusterLeaseUpdateStopped",
-    "Registration agent stopped updating its lease.",
-)
-NEVER_JOINED = Condition(
-    conditions.AVAILABLE,
-    conditions.UNKNOWN,
-    "ManagedClusterNeverJoined",
-    "No registration agent was ever heard of since the cluster was accepted.",
-)
-REVOKED = Condition(
-    conditions.AVAILABLE,
-    conditions.UNKNOWN,
+_unknown = partial(Condition, conditions.AVAILABLE, conditions.UNKNOWN)
+SILENT = _unknown("ManagedClusterLeaseUpdateStopped", "Registration agent stopped updating its lease.")
+NEVER_JOINED = _unknown("ManagedClusterNeverJoined", "No registration agent was ever heard of since the cluster was accepted.")
+REVOKED = _unknown(
     "Revoked",
     "The certificates of the registration agent are revoked: nothing is known of the cluster until it has registered again.",
 )
@@ -143,20 +130,17 @@ class StatusReport:
 
 def joining_document(joining: JoinRequest, lease_duration: timedelta) -> dict[str, Any]:
     """The ManagedCluster that a join creates: not accepted, as in OCM."""
+    labels = {"labels": dict(joining.labels)} if joining.labels else {}
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
-        "metadata": {"name": joining.name, "annotations": joining_annotations(joining), **_labels(joining.labels)},
+        "metadata": {"name": joining.name, "annotations": joining_annotations(joining), **labels},
         "spec": {
             "hubAcceptsClient": False,
             "leaseDurationSeconds": max(1, round(lease_duration.total_seconds())),
             **_client_configs(joining.client_configs),
         },
     }
-
-
-def _labels(labels: Mapping[str, str]) -> dict[str, Any]:
-    return {"labels": dict(labels)} if labels else {}
 
 
 def adopted(cluster: Document, joining: JoinRequest) -> dict[str, Any]:

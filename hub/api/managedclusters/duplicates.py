@@ -35,23 +35,11 @@ def check_uid(uid: str) -> None:
 
 def wanted(joining: JoinRequest) -> Condition:
     """The condition while another cluster has tried to register under a taken name."""
-    return Condition(
-        DUPLICATED,
-        conditions.TRUE,
-        ANOTHER_CLUSTER,
+    message = (
         f"A cluster with uid {joining.cluster_uid or 'unknown'} tried to register under this name; give it another cluster "
-        f"name, or, if it is this cluster rebuilt: hubctl accept {joining.name} --rebuilt",
+        f"name, or, if it is this cluster rebuilt: hubctl accept {joining.name} --rebuilt"
     )
-
-
-def two_agents(holder: AgentId, other: AgentId) -> Condition:
-    """The condition while a second agent is refused."""
-    return Condition(
-        DUPLICATED,
-        conditions.TRUE,
-        TWO_AGENTS,
-        f"Agent {holder} has the session of this cluster, and agent {other}, which wants one, is refused: stop one of them.",
-    )
+    return Condition(DUPLICATED, conditions.TRUE, ANOTHER_CLUSTER, message)
 
 
 def refused(cluster: ClusterName, holder: AgentId, other: AgentId) -> AlreadyExistsError:
@@ -64,7 +52,8 @@ def refused(cluster: ClusterName, holder: AgentId, other: AgentId) -> AlreadyExi
 
 def with_refusal(cluster: Document, holder: AgentId, other: AgentId, now: datetime) -> dict[str, Any]:
     """A copy with the condition. The time is updated every NOTED_AGAIN, so that the end of refusals can be detected."""
-    shown = doc.with_status_condition(cluster, two_agents(holder, other), now)
+    said = f"Agent {holder} has the session of this cluster, and agent {other}, which wants one, is refused: stop one of them."
+    shown = doc.with_status_condition(cluster, Condition(DUPLICATED, conditions.TRUE, TWO_AGENTS, said), now)
     noted = _refused_at(cluster)
     if noted is not None and now - noted < NOTED_AGAIN and holder_of(cluster) == holder:
         return shown
@@ -82,8 +71,7 @@ def without_refusal(cluster: Document, now: datetime) -> dict[str, Any]:
     noted = _refused_at(cluster)
     if reason(cluster) != TWO_AGENTS or (noted is not None and now - noted < FORGOTTEN_AFTER):
         return dict(cluster)
-    notes = {name: text for name, text in doc.annotations(cluster).items() if name != REFUSED_AT}
-    return doc.with_status_condition(doc.with_metadata(cluster, annotations=notes or None), ONE_AGENT, now)
+    return doc.with_status_condition(doc.with_annotations(cluster, {REFUSED_AT: None}), ONE_AGENT, now)
 
 
 def _refused_at(cluster: Document) -> datetime | None:
@@ -124,14 +112,10 @@ def given_to(cluster: Document) -> AgentId | None:
 
 def with_one_agent(cluster: Document, now: datetime) -> dict[str, Any]:
     """A copy after the order is executed: without the second agent's condition and annotations."""
-    notes = {name: text for name, text in doc.annotations(cluster).items() if name not in (GIVEN_TO, REFUSED_AT)}
-    alone = doc.with_metadata(cluster, annotations=notes or None)
+    alone = doc.with_annotations(cluster, {GIVEN_TO: None, REFUSED_AT: None})
     return doc.with_status_condition(alone, ONE_AGENT, now) if reason(cluster) == TWO_AGENTS else alone
 
 
 def without_former(cluster: Document) -> dict[str, Any]:
     """A copy without the annotations of the cluster that had the name before."""
-    notes = {
-        name: text for name, text in doc.annotations(cluster).items() if name not in (WANTED_BY, REFUSED_AT, HUBS, MOVE_TO)
-    }
-    return doc.with_metadata(cluster, annotations=notes or None)
+    return doc.with_annotations(cluster, dict.fromkeys((WANTED_BY, REFUSED_AT, HUBS, MOVE_TO)))

@@ -85,9 +85,11 @@ def with_metadata(document: Document, **fields: Any) -> dict[str, Any]:
     return with_part(document, "metadata", {field: value for field, value in metadata.items() if value is not None})
 
 
-def with_annotations(document: Document, notes: Mapping[str, str]) -> dict[str, Any]:
-    """A copy with these annotations added or replaced."""
-    return with_metadata(document, annotations={**annotations(document), **notes}) if notes else dict(document)
+def with_annotations(document: Document, notes: Mapping[str, str | None]) -> dict[str, Any]:
+    """A copy with these annotations added or replaced; None removes one."""
+    merged = {**annotations(document), **notes}
+    kept = {note: text for note, text in merged.items() if text is not None}
+    return with_metadata(document, annotations=kept or None) if notes else dict(document)
 
 
 def with_spec(document: Document, **fields: Any) -> dict[str, Any]:
@@ -112,29 +114,17 @@ def stamped(new: Document, old: Document | None, *, uid: str, now: datetime, gen
     metadata["uid"] = before.get("uid") or uid
     metadata["creationTimestamp"] = before.get("creationTimestamp") or format_time(now)
     if generations:
-        metadata["generation"] = _generation(new, old)
+        desired, known = (
+            {part: value for part, value in (each or {}).items() if part not in ("metadata", "status")} for each in (new, old)
+        )
+        changed = old is not None and (desired != known or is_deleting(new) != is_deleting(old))
+        metadata["generation"] = int(before.get("generation") or 1) + changed
     return with_part(new, "metadata", metadata)
-
-
-def _generation(new: Document, old: Document | None) -> int:
-    if old is None:
-        return 1
-    generation = int(mapping(old, "metadata").get("generation") or 1)
-    changed = _desired(new) != _desired(old) or is_deleting(new) != is_deleting(old)
-    return generation + 1 if changed else generation
-
-
-def _desired(document: Document) -> dict[str, Any]:
-    return {part: value for part, value in document.items() if part not in ("metadata", "status")}
 
 
 def differs(new: Document, old: Document) -> bool:
     """Whether anything but the revision differs."""
-    return _without_revision(new) != _without_revision(old)
-
-
-def _without_revision(document: Document) -> dict[str, Any]:
-    return with_metadata(document, resourceVersion=None)
+    return with_metadata(new, resourceVersion=None) != with_metadata(old, resourceVersion=None)
 
 
 def deleting(document: Document, now: datetime) -> dict[str, Any]:

@@ -64,12 +64,7 @@ def expire(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: d
         return found
     last = tx.heartbeats.of(cluster)
     heard = last is not None and last.at is not None
-    parted = last is not None and last.owner is not None
-    told = (
-        availability.departure_condition(last.owner or "", heard=heard)
-        if last and parted
-        else availability.silence_condition(heard=heard)
-    )
+    told = availability.silence_condition(last.owner if last is not None else None, heard=heard)
     clusters.set_condition(tx, cluster, told, actor)
     return Expiry(expired=True, look_again=grace(rules.lease_duration(clusters.find(tx, cluster).document)))
 

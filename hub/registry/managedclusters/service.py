@@ -11,7 +11,7 @@ from hub.api.certificatesigningrequests.request import RequestPhase, phase
 from hub.api.liveness import DEFAULT_LEASE_DURATION
 from hub.api.managedclusters import admission, availability, cluster as rules, duplicates as duplicate, removal
 from hub.api.managedclusters.agent_annotations import with_agent_version
-from hub.api.managedclusters.availability import TransitionSubject as Judged, transition
+from hub.api.managedclusters.availability import transition
 from hub.api.managedclusters.cluster import Joined, JoinRequest, StatusReport
 from hub.api.managedclustersets import with_namespace_conditions
 from hub.api.meta import document as doc
@@ -83,8 +83,7 @@ def _note(tx: Transaction, before: Document | None, after: Document | None, acto
     old, new = (rules.availability(each) if each else None for each in (before, after))
     if document is None or (old is None and new is None):
         return
-    judged = Judged(ClusterName(doc.name(document)), str(doc.mapping(document, "metadata").get("uid")))
-    if found := transition(judged, old, new, tx.now, actor):
+    if found := transition(document, old, new, tx.now, actor):
         tx.transitions.add(found)
 
 
