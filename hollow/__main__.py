@@ -1,9 +1,10 @@
 """hollow: Kubernetes clusters without machines, for trying things out, for tests and for load."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,7 +15,8 @@ from machinery import product
 from machinery.errors import MusterError
 from machinery.lifecycle.process import stop_signals
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from machinery.client.rest import KubeClient
 
 _SERVE_HELP = """Serves hollow clusters until SIGTERM or Ctrl-C.
 
@@ -79,66 +81,66 @@ def serve(
     claims: int,
     kubernetes_version: str,
     count: int,
-    host: str,
-    advertise: str,
-    port: int,
     faults: tuple[str, ...],
+    **address: Any,
 ) -> None:
-    def chosen() -> HollowFleet:
+    async def run() -> None:
         shapes = tuple(
             ClusterShape(each, nodes=nodes, claims=claims, version=kubernetes_version) for each in names(name, count)
         )
-        return HollowFleet(shapes, kubeconfig_out, host=host, port=port, advertise=advertise, faults=Faults.named(*faults))
+        fleet = HollowFleet(shapes, kubeconfig_out, faults=Faults.named(*faults), **address)
+        with stop_signals() as stop:
+            async with serve_fleet(fleet) as clusters:
+                for cluster in clusters:
+                    path = fleet.kubeconfig_path(cluster.shape)
+                    click.echo(f"hollow cluster {cluster.shape.name} answers at {cluster.url}, kubeconfig {path}")
+                await stop.wait()
 
-    _checked(lambda: asyncio.run(_serve(chosen())))
+    with _reported_errors():
+        asyncio.run(run())
+    click.echo("hollow clusters stopped")
 
 
 @main.command(help=_FAULT_HELP)
 @click.option("--kubeconfig", required=True, type=click.Path(path_type=Path), help="The cluster's kubeconfig.")
 @click.argument("faults", nargs=-1, metavar="[FAULT]...")
 def fault(kubeconfig: Path, faults: tuple[str, ...]) -> None:
-    wanted = _checked(lambda: Faults.named(*(word for word in faults if word != "none"))) if faults else None
-    on = _checked(lambda: asyncio.run(_switch(kubeconfig, wanted)))
-    click.echo(", ".join(word if value is True else f"{word}={value}" for word, value in on.items()) or "healthy")
+    async def switch() -> dict[str, object]:
+        async with _client(kubeconfig) as client:
+            if not faults:
+                return await client.get(ADMIN_PATH)
+            wanted = Faults.named(*(word for word in faults if word != "none"))
+            return await client.update(ADMIN_PATH, wanted.document())
+
+    with _reported_errors():
+        active = asyncio.run(switch())
+    click.echo(", ".join(word if value is True else f"{word}={value}" for word, value in active.items()) or "healthy")
 
 
 @main.command(name="exchange-ca", help="Replaces the CA of a running hollow cluster's control plane, and prints the new one.")
 @click.option("--kubeconfig", required=True, type=click.Path(path_type=Path), help="The cluster's kubeconfig.")
 def exchange_ca(kubeconfig: Path) -> None:
-    click.echo(_checked(lambda: asyncio.run(_exchange(kubeconfig))), nl=False)
+    async def exchange() -> str:
+        async with _client(kubeconfig) as client:
+            return str((await client.create(AUTHORITY_PATH, {}))["authority"])
+
+    with _reported_errors():
+        click.echo(asyncio.run(exchange()), nl=False)
 
 
-async def _serve(fleet: HollowFleet) -> None:
-    with stop_signals() as stop:
-        async with serve_fleet(fleet) as clusters:
-            for cluster in clusters:
-                path = fleet.kubeconfig_path(cluster.shape)
-                click.echo(f"hollow cluster {cluster.shape.name} answers at {cluster.url}, kubeconfig {path}")
-            await stop.wait()
-    click.echo("hollow clusters stopped")
-
-
-async def _switch(kubeconfig: Path, wanted: Faults | None) -> dict[str, object]:
+@asynccontextmanager
+async def _client(kubeconfig: Path) -> AsyncIterator["KubeClient"]:
     from machinery.client.rest import KubeClient  # noqa: PLC0415 - it is half of the start-up time, and `serve` needs none
 
     async with await KubeClient.from_file(kubeconfig) as client:
-        if wanted is None:
-            return await client.get(ADMIN_PATH)
-        return await client.update(ADMIN_PATH, wanted.document())
+        yield client
 
 
-async def _exchange(kubeconfig: Path) -> str:
-    """Exchange the CA; return the new one in PEM."""
-    from machinery.client.rest import KubeClient  # noqa: PLC0415 - the same
-
-    async with await KubeClient.from_file(kubeconfig) as client:
-        return str((await client.create(AUTHORITY_PATH, {}))["authority"])
-
-
-def _checked(action: Callable[[], T]) -> T:
-    """Run `action`; convert its errors to one-line click errors."""
+@contextmanager
+def _reported_errors() -> Iterator[None]:
+    """Converts errors of the block to one-line click errors."""
     try:
-        return action()
+        yield
     except MusterError as error:
         raise click.ClickException(error.message) from error
     except OSError as error:

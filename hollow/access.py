@@ -5,18 +5,17 @@ permissions of their RBAC roles.
 """
 
 import secrets
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from ipaddress import ip_address
 
 from aiohttp import web
 
-from machinery.apiserver.access import ANONYMOUS, OPEN_PATHS, Attributes, Authenticator, Authorizer, Decision
+from machinery.apiserver.access import OPEN_PATHS, Attributes, Authorizer, Decision, peer_certificate
+from machinery.apiserver.authn.chain import Identity, RequestAuthenticator, TokenAuthenticator
 from machinery.apiserver.authz.rbac import EVERYTHING, HeldRules, RoleIndex
 from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
 from machinery.apiserver.storage import Actor, Storage
-from machinery.errors import UnauthorizedError
 from machinery.identity import AUTHENTICATED_GROUP, OPERATOR_GROUP, CertificateSubject
 from machinery.meta.objects import Query
 from machinery.pki import (
@@ -29,7 +28,6 @@ from machinery.pki import (
     public_key_of,
     random_serial,
 )
-from machinery.runtime.tls import peer_certificate
 
 LIFETIME = timedelta(days=365)
 BACKDATED = timedelta(hours=48)
@@ -45,17 +43,6 @@ def is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-@dataclass(frozen=True, slots=True)
-class CertificateWithKey:
-    """A certificate and its key, both PEM."""
-
-    certificate: bytes
-    key: bytes
-
-    def __repr__(self) -> str:
-        return "CertificateWithKey(...)"
 
 
 class ClusterAuthority:
@@ -75,82 +62,69 @@ class ClusterAuthority:
         """PEM."""
         return self._authority.certificate
 
-    def serving(self, *hosts: str) -> CertificateWithKey:
-        """Serving certificate for `hosts`, addresses or names, and for the names that pods use."""
-        told = dict.fromkeys((*_HOSTS, *hosts))
-        return self._pair(
+    def serving(self, *hosts: str) -> tuple[bytes, bytes]:
+        """Serving certificate and key for `hosts`, addresses or names, and for the names that pods use; PEM."""
+        every = dict.fromkeys((*_HOSTS, *hosts))
+        return self._issue(
             _SERVER,
             Usage.SERVER,
-            dns_names=tuple(host for host in told if not is_address(host)),
-            ip_addresses=tuple(host for host in told if is_address(host)),
+            dns_names=tuple(host for host in every if not is_address(host)),
+            ip_addresses=tuple(host for host in every if is_address(host)),
         )
 
-    def administrator(self) -> CertificateWithKey:
-        """Client certificate of the administrator."""
-        return self._pair(_ADMINISTRATOR, Usage.CLIENT)
+    def administrator(self) -> tuple[bytes, bytes]:
+        """Client certificate and key of the administrator, PEM."""
+        return self._issue(_ADMINISTRATOR, Usage.CLIENT)
 
-    def _pair(
-        self, subject: CertificateSubject, usage: Usage, *, dns_names: tuple[str, ...] = (), ip_addresses: tuple[str, ...] = ()
-    ) -> CertificateWithKey:
-        key = generate_key()
-        plan = Plan(
-            subject=subject,
-            public_key=public_key_of(key),
-            serial=random_serial(),
-            not_before=self._not_before,
-            not_after=self._not_after,
-            usage=usage,
-            dns_names=dns_names,
-            ip_addresses=ip_addresses,
-        )
-        return CertificateWithKey(self._authority.sign(plan), key)
+    def _issue(self, subject: CertificateSubject, usage: Usage, **names: tuple[str, ...]) -> tuple[bytes, bytes]:
+        key, serial = generate_key(), random_serial()
+        plan = Plan(subject, public_key_of(key), serial, self._not_before, self._not_after, usage=usage, **names)
+        return self._authority.sign(plan), key
 
 
 ADMINISTRATOR = Actor("kubernetes-admin", (OPERATOR_GROUP, "system:authenticated"))
 SELF_REVIEWS = ("selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews")
 """Allowed by the role system:basic-user of every cluster."""
 DISCOVERY = ("/api", "/apis", "/openapi")
-_SCHEME = "bearer "
-
-Identify = Callable[[str], Awaitable[Actor | None]]
-"""Returns the user of a bearer token; None: unknown token. Raises UnauthorizedError for one that is no longer valid."""
+ISSUER_PATHS = ("/.well-known", "/openid")
 OnDecision = Callable[[Actor, Attributes, Decision], None]
 """Called with each authorization: user, request and decision."""
 
 
-class Identities(Authenticator):
-    """Authenticates client certificates of the cluster's CA, the administrator's token and ServiceAccount tokens."""
+class CertificateUsers(RequestAuthenticator):
+    """Authenticates the client certificates that TLS has verified, by their subject."""
 
-    def __init__(self, token: str, identify: Identify) -> None:
+    async def identify(self, request: web.Request) -> Identity | None:
+        certificate = peer_certificate(request)
+        if certificate is None:
+            return None
+        subject = parse_certificate(certificate).subject
+        return Identity(Actor(subject.common_name, tuple(sorted(subject.organizations))))
+
+
+class AdministratorToken(TokenAuthenticator):
+    """Authenticates the administrator's token."""
+
+    def __init__(self, token: str) -> None:
         self._expected = token.encode()
-        self._identify = identify
 
-    async def authenticate(self, request: web.Request) -> Actor:
-        shown = peer_certificate(request.transport)
-        if shown is not None:
-            subject = parse_certificate(shown).subject
-            return Actor(subject.common_name, (*sorted(subject.organizations), AUTHENTICATED_GROUP))
-        header = request.headers.get("Authorization", "")
-        if not header:
-            return ANONYMOUS
-        token = header[len(_SCHEME) :].strip() if header.lower().startswith(_SCHEME) else ""
-        if secrets.compare_digest(token.encode(), self._expected):
-            return ADMINISTRATOR
-        known = await self._identify(token) if token else None
-        if known is None:
-            raise UnauthorizedError("Unauthorized")
-        return known
+    async def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:
+        del audiences
+        return Identity(ADMINISTRATOR) if secrets.compare_digest(token.encode(), self._expected) else None
 
 
 class ByRoles(Authorizer):
     """Administrators may do everything, others what RBAC allows; some paths are open as in every cluster."""
 
-    def __init__(self, storage: Storage, on_decision: OnDecision) -> None:
+    def __init__(self, storage: Storage, on_decision: OnDecision = lambda _actor, _attributes, _decision: None) -> None:
         self._storage = storage
         self._on_decision = on_decision
 
     async def authorize(self, actor: Actor, attributes: Attributes) -> Decision:
-        decision = await self._decide(actor, attributes)
+        if OPERATOR_GROUP in actor.groups or _is_open(actor, attributes):
+            decision = Decision(allowed=True)
+        else:
+            decision = (await self._index()).decide(actor, attributes)
         self._on_decision(actor, attributes, decision)
         return decision
 
@@ -158,11 +132,6 @@ class ByRoles(Authorizer):
         """All rules of the actor in a namespace."""
         held = (await self._index()).held(actor, namespace)
         return HeldRules((*held.rules, *EVERYTHING), ()) if OPERATOR_GROUP in actor.groups else held
-
-    async def _decide(self, actor: Actor, attributes: Attributes) -> Decision:
-        if OPERATOR_GROUP in actor.groups or _is_open(actor, attributes):
-            return Decision(allowed=True)
-        return (await self._index()).decide(actor, attributes)
 
     async def _index(self) -> RoleIndex:
         """The current roles, read for each request: a hollow cluster has few roles and few such requests."""
@@ -173,10 +142,11 @@ class ByRoles(Authorizer):
         return index
 
 
-def _is_open(actor: Actor, asked: Attributes) -> bool:
-    """Health and version for everyone; discovery and reviews of one's own permissions for authenticated users."""
-    if asked.resource in SELF_REVIEWS and asked.verb == "create":
-        return AUTHENTICATED_GROUP in actor.groups
-    known = (*OPEN_PATHS, *(DISCOVERY if AUTHENTICATED_GROUP in actor.groups else ()))
-    bare = asked.verb == "get" and not asked.resource
-    return bare and any(asked.path == each or asked.path.startswith(f"{each}/") for each in known)
+def _is_open(actor: Actor, attributes: Attributes) -> bool:
+    """Health, version and the token issuer for everyone; discovery and reviews of one's own permissions for known users."""
+    is_known = AUTHENTICATED_GROUP in actor.groups
+    if attributes.resource:
+        return is_known and attributes.resource in SELF_REVIEWS and attributes.verb == "create"
+    paths = (*OPEN_PATHS, *ISSUER_PATHS, *(DISCOVERY if is_known else ()))
+    is_below = any(attributes.path == path or attributes.path.startswith(f"{path}/") for path in paths)
+    return attributes.verb == "get" and is_below

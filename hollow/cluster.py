@@ -15,26 +15,26 @@ from typing import Any, Self
 
 import yaml
 from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
 
 from hollow import kinds, objects
-from hollow.access import ADMINISTRATOR, ByRoles, ClusterAuthority, Identities, OnDecision, is_address
-from hollow.executing import ExecEndpoint
-from hollow.faults import HEALTHY, FaultInjection, Faults
+from hollow.access import ADMINISTRATOR, AdministratorToken, ByRoles, CertificateUsers, ClusterAuthority, OnDecision, is_address
+from hollow.executing import exec_filter
+from hollow.faults import ADMIN_PATH, HEALTHY, FaultInjection, Faults
 from hollow.issuing import TokenIssuer
 from hollow.objects import KUBERNETES_VERSION, ClusterShape
 from hollow.storage import HollowStorage
+from machinery.apiserver.authn.chain import BearerTokens, Chain, TokenUnion
+from machinery.apiserver.http.filters import Filters, Incoming
 from machinery.apiserver.http.health import HealthCheck
 from machinery.apiserver.http.listener import Listening, serve
-from machinery.apiserver.http.responses import ResponseForm, error_answer
 from machinery.apiserver.kinds.core import CONFIG_MAP
 from machinery.apiserver.kinds.reviews import GROUP as AUTHORIZATION, access_reviews
 from machinery.apiserver.kinds.tokens import GROUP as AUTHENTICATION
 from machinery.apiserver.resource import ApiGroup
 from machinery.apiserver.server import ApiServer
 from machinery.apiserver.storage import GroupResource
-from machinery.errors import ForbiddenError, InvalidError, MusterError, UnavailableError
-from machinery.identity import OPERATOR_GROUP, cluster_name
+from machinery.errors import ForbiddenError, InvalidError, UnavailableError
+from machinery.identity import cluster_name
 from machinery.meta.objects import Key
 from machinery.runtime.clock import Clock, SystemClock
 from machinery.runtime.tls import Material, server_context
@@ -61,7 +61,7 @@ class HollowCluster:
         advertise: str = "",
         token: str = "",
         clock: Clock | None = None,
-        on_decision: OnDecision = lambda _actor, _asked, _decision: None,
+        on_decision: OnDecision | None = None,
     ) -> None:
         """Raises InvalidError.
 
@@ -76,17 +76,15 @@ class HollowCluster:
         self._token = token or secrets.token_urlsafe(24)
         authority = ClusterAuthority(shape.name, self._clock.now())
         self._files = {objects.CA_CERTIFICATE: authority.certificate, objects.CA_KEY: authority.key}
-        serving = authority.serving(self._advertised)
         self._authority = authority.certificate
         self._administrator = authority.administrator()
-        self._tls = server_context(Material(serving.certificate, serving.key, authority.certificate))
+        self._tls = server_context(Material(*authority.serving(self._advertised), authority.certificate))
         self._storage = HollowStorage(shape, self._clock)
-        self.tokens = TokenIssuer(lambda: self.url)
-        self._authenticator = Identities(self._token, self.tokens.identified(self._storage, self._clock))
-        self._on_decision = on_decision
-        self._injection = FaultInjection(self._authenticator)
+        self._tokens = TokenIssuer(lambda: self.url, self._storage, self._clock)
+        self._roles = ByRoles(self._storage, on_decision) if on_decision else ByRoles(self._storage)
+        self._injection = FaultInjection()
         self._listening: Listening | None = None
-        self._born = self._published = False
+        self._populated = self._published = False
 
     @property
     def url(self) -> str:
@@ -104,8 +102,8 @@ class HollowCluster:
 
     def kubeconfig(self, *, token: bool = False) -> dict[str, Any]:
         """The administrator's kubeconfig, with a client certificate or with the bearer token."""
-        name, pair = self.shape.name, self._administrator
-        certificate = {"client-certificate-data": _encoded(pair.certificate), "client-key-data": _encoded(pair.key)}
+        name, (chain, key) = self.shape.name, self._administrator
+        certificate = {"client-certificate-data": _encoded(chain), "client-key-data": _encoded(key)}
         cluster = {"server": self.url, "certificate-authority-data": _encoded(self._authority)}
         return {
             "apiVersion": "v1",
@@ -118,13 +116,11 @@ class HollowCluster:
 
     async def start(self) -> None:
         """Raises UnavailableError when it cannot listen, for example because the port is in use."""
-        if not self._born:
+        if not self._populated:
             await self._populate()
-            self._born = True
+            self._populated = True
         application = self._api_server().application()
-        executing = ExecEndpoint(self._authenticator, self._pod, self._files)
-        own = self._rotation, self.tokens.middleware(), executing.middleware()
-        application.middlewares[:0] = (self._injection.middleware(), *own)
+        application.middlewares.insert(0, self._injection.apply)
         try:
             self._listening = await serve(application, self._host, self._port, self._tls)
         except OSError as error:
@@ -152,22 +148,11 @@ class HollowCluster:
     async def _pod(self, namespace: str, name: str) -> Any:
         return (await self._storage.get(kinds.POD.key, Key(namespace, name))).document
 
-    @property
-    def _rotation(self) -> Middleware:
-        @web.middleware
-        async def act(request: web.Request, handler: Handler) -> web.StreamResponse:
-            if request.path != AUTHORITY_PATH:
-                return await handler(request)
-            try:
-                actor = await self._authenticator.authenticate(request)
-                if OPERATOR_GROUP not in actor.groups or request.method != "POST":
-                    raise ForbiddenError("only the administrator may exchange the CA, by POST")
-            except MusterError as error:
-                return error_answer(error, ResponseForm())
-            await self.exchange_authority()
-            return web.json_response({"authority": self._files[objects.CA_CERTIFICATE].decode("ascii")})
-
-        return act
+    async def _authority_page(self, incoming: Incoming) -> web.Response:
+        if incoming.request.method != "POST":
+            raise ForbiddenError("only the administrator may exchange the CA, by POST")
+        await self.exchange_authority()
+        return web.json_response({"authority": self._files[objects.CA_CERTIFICATE].decode("ascii")})
 
     async def stop(self) -> None:
         """End watches and hanging requests and close all connections. The objects stay."""
@@ -196,36 +181,35 @@ class HollowCluster:
         await self.stop()
 
     def _api_server(self) -> ApiServer:
-        reviews = access_reviews(ByRoles(self._storage, lambda _actor, _asked, _decision: None))
+        reviews = access_reviews(ByRoles(self._storage))
         groups = tuple(
             ApiGroup(name, tuple(each for each in reviews if each.group == name)) for name in (AUTHENTICATION, AUTHORIZATION)
         )
+        tokens = TokenUnion(AdministratorToken(self._token), self._tokens)
+        own_pages = {ADMIN_PATH: self._injection.page, AUTHORITY_PATH: self._authority_page}
         return ApiServer(
-            (*self.tokens.groups(self._storage), *groups),
+            (*self._tokens.groups(), *groups),
             self._storage,
-            authenticator=self._authenticator,
-            authorizer=ByRoles(self._storage, self._on_decision),
+            authenticator=Chain(CertificateUsers(), BearerTokens(tokens)),
+            authorizer=self._roles,
             clock=self._clock,
             version=objects.version(self.shape),
             checks=[HealthCheck("etcd", self._injection.probe, ("healthz", "livez"))],
+            filters=Filters(limits=(exec_filter(self._pod, self._files),)),
+            pages={**self._tokens.pages(), **own_pages},
         )
 
     async def _populate(self) -> None:
         now = self._clock.now()
-        born: tuple[tuple[GroupResource, Any], ...] = (
-            (kinds.NAMESPACE.key, objects.namespaces()),
-            (kinds.NODE.key, (objects.node(self.shape, index, now) for index in range(self.shape.nodes))),
-            (kinds.CLUSTER_CLAIM.key, objects.claims(self.shape)),
-        )
-        for resource, documents in born:
-            for document in documents:
-                key = Key("", document["metadata"]["name"])
-                await self._storage.create(resource, key, document, ADMINISTRATOR)
-        if self.shape.nodes:
-            pod = objects.manager_pod(self.shape)
-            await self._storage.create(
-                kinds.POD.key, Key(objects.MANAGER_NAMESPACE, pod["metadata"]["name"]), pod, ADMINISTRATOR
-            )
+        documents: list[tuple[GroupResource, Any]] = [
+            *((kinds.NAMESPACE.key, document) for document in objects.namespaces()),
+            *((kinds.NODE.key, objects.node(self.shape, index, now)) for index in range(self.shape.nodes)),
+            *((kinds.CLUSTER_CLAIM.key, document) for document in objects.claims(self.shape)),
+            *([(kinds.POD.key, objects.manager_pod(self.shape))] if self.shape.nodes else []),
+        ]
+        for resource, document in documents:
+            metadata = document["metadata"]
+            await self._storage.create(resource, Key(metadata.get("namespace", ""), metadata["name"]), document, ADMINISTRATOR)
 
 
 def _checked(host: str) -> str:

@@ -6,13 +6,12 @@ from datetime import timedelta
 from typing import Any, Self
 
 from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
+from aiohttp.typedefs import Handler
 
-from machinery.apiserver.access import Authenticator
+from machinery.apiserver.http.filters import Incoming
 from machinery.apiserver.http.responses import ResponseForm, error_answer
 from machinery.durations import parse_duration
 from machinery.errors import ForbiddenError, InvalidError, MethodNotAllowedError, MusterError, UnavailableError
-from machinery.identity import OPERATOR_GROUP
 
 ADMIN_PATH = "/hollow/faults"
 """GET returns the active faults, PUT replaces them. Works under every fault, for the administrator only."""
@@ -77,16 +76,11 @@ def _read(word: str, value: object) -> Any:
 HEALTHY = Faults()
 
 
-class FailingError(MusterError):
-    """The answer of a cluster with the fault `error`: an internal error."""
-
-
 class FaultInjection:
-    """The active faults, and the aiohttp middleware that applies them."""
+    """The active faults, the aiohttp middleware that applies them, and the page that shows and replaces them."""
 
-    def __init__(self, authenticator: Authenticator) -> None:
-        self._authenticator = authenticator
-        self._faults = Faults()
+    def __init__(self) -> None:
+        self._faults = HEALTHY
         self._switched = asyncio.Event()
         self._watches: set[asyncio.Transport] = set()
         self._writes = 0
@@ -124,73 +118,60 @@ class FaultInjection:
         if self._faults.not_live:
             raise RuntimeError("the cluster has the fault `not-live`")
 
-    def middleware(self) -> Middleware:
-        @web.middleware
-        async def act(request: web.Request, handler: Handler) -> web.StreamResponse:
-            try:
-                if request.path == ADMIN_PATH:
-                    return await self._administer(request)
-                await self._apply(request)
-            except MusterError as error:
-                return error_answer(error, ResponseForm())
-            if self._faults.no_livez and request.path.startswith("/livez"):
-                return web.Response(status=404, text="404 page not found\n")
-            if _writes_a_secret(request) and (self._faults.stall_before_write or self._faults.stall_after_write):
-                return await self._stall(request, handler)
-            connection = request.transport
-            if connection is None or "watch" not in request.query:
-                return await handler(request)
-            self._watches.add(connection)
-            try:
-                return await handler(request)
-            finally:
-                self._watches.discard(connection)
-
-        return act
-
-    async def _apply(self, request: web.Request) -> None:
+    @web.middleware
+    async def apply(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """The middleware."""
+        if request.path == ADMIN_PATH:
+            return await handler(request)
         if self._faults.slow > timedelta():
             await asyncio.sleep(self._faults.slow.total_seconds())
         if self._faults.hang:
             await self._switched.wait()
+        writes_secret = request.method in _WRITES and "secrets" in request.path.split("/")
+        refusal: MusterError | None = None
         if self._faults.error:
-            raise FailingError("Internal error occurred: the cluster has the fault `error`")
-        if self._faults.refuse_secret_writes and _writes_a_secret(request):
-            raise ForbiddenError("secrets is forbidden: the cluster has the fault `refuse-secret-writes`")
+            refusal = MusterError("Internal error occurred: the cluster has the fault `error`")
+        elif self._faults.refuse_secret_writes and writes_secret:
+            refusal = ForbiddenError("secrets is forbidden: the cluster has the fault `refuse-secret-writes`")
+        if refusal is not None:
+            return error_answer(refusal, ResponseForm())
+        if self._faults.no_livez and request.path.startswith("/livez"):
+            return web.Response(status=404, text="404 page not found\n")
+        if writes_secret and (self._faults.stall_before_write or self._faults.stall_after_write):
+            return await self._stall(request, handler)
+        connection = request.transport
+        if connection is None or "watch" not in request.query:
+            return await handler(request)
+        self._watches.add(connection)
+        try:
+            return await handler(request)
+        finally:
+            self._watches.discard(connection)
 
     async def _stall(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Hold back the response until the faults are switched. A write that was not executed by then is not executed."""
         self._writes += 1
         fatal, switched = self._faults.stall_before_write or self._faults.stall_after_write, self._switched
-        mine = self._writes
-        done = mine < fatal or (mine == fatal and bool(self._faults.stall_after_write))
+        number = self._writes
+        done = number < fatal or (number == fatal and bool(self._faults.stall_after_write))
         refusal = error_answer(UnavailableError("the cluster has a fault that stalls writes"), ResponseForm())
         answer = await handler(request) if done else refusal
-        if mine >= fatal:
+        if number >= fatal:
             self._stalled.set()
             await switched.wait()
         return answer
 
-    async def _administer(self, request: web.Request) -> web.Response:
-        actor = await self._authenticator.authenticate(request)
-        if OPERATOR_GROUP not in actor.groups:
-            raise ForbiddenError("only the administrator may look at the faults")
-        if request.method == "PUT":
-            self.switch(Faults.from_document(await _document(request)))
-        elif request.method != "GET":
+    async def page(self, incoming: Incoming) -> web.Response:
+        """ADMIN_PATH. Raises InvalidError, MethodNotAllowedError."""
+        request = incoming.request
+        if request.method not in ("GET", "PUT"):
             raise MethodNotAllowedError("use GET or PUT")
+        if request.method == "PUT":
+            try:
+                document = await request.json()
+            except ValueError:
+                document = None
+            if not isinstance(document, dict):
+                raise InvalidError("faults are told as a JSON object")
+            self.switch(Faults.from_document(document))
         return web.json_response(self._faults.document())
-
-
-def _writes_a_secret(request: web.Request) -> bool:
-    return request.method in _WRITES and "secrets" in request.path.split("/")
-
-
-async def _document(request: web.Request) -> dict[str, object]:
-    try:
-        document = await request.json()
-    except ValueError:
-        document = None
-    if not isinstance(document, dict):
-        raise InvalidError("faults are told as a JSON object")
-    return document

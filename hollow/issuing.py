@@ -1,86 +1,75 @@
 """Token issuer of a hollow cluster: issues ServiceAccount tokens and serves OpenID discovery and keys."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from aiohttp import web
 
 from hollow import kinds
+from machinery.apiserver.authn.chain import Identity, TokenAuthenticator
+from machinery.apiserver.http.filters import Incoming
 from machinery.apiserver.kinds.core import SERVICE_ACCOUNT
 from machinery.apiserver.kinds.tokens import Account, Accounts, ServiceAccountTokenIssuer, ServiceAccountTokens, service_account
 from machinery.apiserver.resource import ApiGroup
-from machinery.apiserver.storage import Actor, Storage
-from machinery.identity import AUTHENTICATED_GROUP
+from machinery.apiserver.server import Page
+from machinery.apiserver.storage import Storage
 from machinery.pki import TokenKeys, generate_key
 from machinery.runtime.clock import Clock
 
 AUDIENCE = "https://kubernetes.default.svc.cluster.local"
 DISCOVERY, KEYS = "/.well-known/openid-configuration", "/openid/v1/jwks"
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class TokenIssuer:
-    """The token issuer of one cluster; its name is the cluster's address, known once it listens."""
+class TokenIssuer(TokenAuthenticator):
+    """The token issuer of one cluster; its name is the cluster's address, known once it listens.
 
-    def __init__(self, url: Callable[[], str]) -> None:
-        self.url = url
-        self.keys = TokenKeys([generate_key()])
+    Authenticates its tokens as long as their ServiceAccount exists.
+    """
 
-    def rotate(self) -> None:
-        """Issue with a new key from now on and stop publishing the old one."""
-        self.keys = TokenKeys([generate_key()])
+    def __init__(self, url: Callable[[], str], storage: Storage, clock: Clock) -> None:
+        self._url = url
+        self._keys = TokenKeys([generate_key()])
+        self._accounts = Accounts(storage)
+        self._clock = clock
 
-    def groups(self, storage: Storage) -> tuple[ApiGroup, ...]:
+    async def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:
+        issuer = ServiceAccountTokenIssuer(self._url(), (AUDIENCE,), self._keys)
+        return await ServiceAccountTokens(issuer, self._accounts, self._clock).identify(token, audiences)
+
+    def groups(self) -> tuple[ApiGroup, ...]:
         """The cluster's API groups, whose ServiceAccounts have the subresource `token`."""
-        resource = service_account(_Issuer("", (AUDIENCE,), self.keys, self), Accounts(storage))
+        resource = service_account(_Issuer("", (AUDIENCE,), self._keys, self._url), self._accounts)
         own = SERVICE_ACCOUNT.key
         return tuple(
             replace(group, resources=tuple(resource if each.key == own else each for each in group.resources))
             for group in kinds.GROUPS
         )
 
-    def identified(self, storage: Storage, clock: Clock) -> Callable[[str], Awaitable[Actor | None]]:
-        """Authenticator for tokens of this cluster, valid as long as their ServiceAccount exists."""
+    def pages(self) -> Mapping[str, Page]:
+        """Discovery and keys."""
 
-        async def identify(token: str) -> Actor | None:
-            known = ServiceAccountTokens(
-                ServiceAccountTokenIssuer(self.url(), (AUDIENCE,), self.keys), Accounts(storage), clock
-            )
-            found = await known.identify(token, ())
-            return None if found is None else replace(found.actor, groups=(*found.actor.groups, AUTHENTICATED_GROUP))
+        async def discovery(_incoming: Incoming) -> web.Response:
+            configuration = {
+                "issuer": self._url(),
+                "jwks_uri": self._url() + KEYS,
+                "response_types_supported": ["id_token"],
+                "subject_types_supported": ["public"],
+                "id_token_signing_alg_values_supported": ["ES256"],
+            }
+            return web.json_response(configuration)
 
-        return identify
+        async def keys(_incoming: Incoming) -> web.Response:
+            return web.json_response(self._keys.key_set())
 
-    def middleware(self) -> Any:
-        """Serves discovery and keys without authentication."""
-
-        @web.middleware
-        async def act(request: web.Request, handler: Handler) -> web.StreamResponse:
-            if request.path == DISCOVERY:
-                return web.json_response(self._configuration())
-            if request.path == KEYS:
-                return web.json_response(self.keys.key_set())
-            return await handler(request)
-
-        return act
-
-    def _configuration(self) -> dict[str, Any]:
-        return {
-            "issuer": self.url(),
-            "jwks_uri": self.url() + KEYS,
-            "response_types_supported": ["id_token"],
-            "subject_types_supported": ["public"],
-            "id_token_signing_alg_values_supported": ["ES256"],
-        }
+        return {DISCOVERY: discovery, KEYS: keys}
 
 
 @dataclass(frozen=True, slots=True)
 class _Issuer(ServiceAccountTokenIssuer):
-    """Issues with the URL and keys at the time of the request."""
+    """Issues under the URL at the time of the request."""
 
-    now: TokenIssuer
+    url: Callable[[], str]
 
     def token(self, account: Account, audiences: Sequence[str], begin: datetime, end: datetime) -> str:
-        return ServiceAccountTokenIssuer(self.now.url(), self.audiences, self.now.keys).token(account, audiences, begin, end)
+        return ServiceAccountTokenIssuer(self.url(), self.audiences, self.keys).token(account, audiences, begin, end)

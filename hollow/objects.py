@@ -206,34 +206,25 @@ def cluster_info(server: str, authority: bytes) -> Document:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"kubeconfig": json.dumps(kubeconfig)}}
 
 
-SUFFIX = 10
-
-
-def template_hash(deployment: Mapping[str, Any]) -> str:
-    """A hash that differs when the pod template differs."""
-    text = json.dumps(deployment["spec"].get("template") or {}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:SUFFIX]
+HASH_LENGTH = 10
 
 
 def pods_of(deployment: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> list[Document]:
-    """The desired pods. Raises InvalidError when the selector does not match the template's labels."""
+    """The desired pods, whose names differ when the template differs. Raises InvalidError for labels that do not match.
+
+    They run on the node that the template names, or on the first schedulable one; without any they are Pending.
+    """
     metadata, spec = deployment["metadata"], deployment["spec"]
     template = spec.get("template") or {}
     labels = (template.get("metadata") or {}).get("labels") or {}
     selected = (spec.get("selector") or {}).get("matchLabels") or {}
     if not selected or not selected.items() <= labels.items():
         raise InvalidError("spec.template.metadata.labels: `selector` does not match template `labels`")
-    node = _node(template.get("spec") or {}, nodes)
-    prefix = f"{metadata['name']}-{template_hash(deployment)}"
-    return [_pod(deployment, f"{prefix}-{number}", labels, node) for number in range(int(spec.get("replicas", 1)))]
-
-
-def _node(spec: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> str:
-    """The node that the pod names, or the first schedulable one; "": none, so the pod is Pending."""
-    if named := spec.get("nodeName"):
-        return str(named)
     free = (node["metadata"]["name"] for node in nodes if not (node.get("spec") or {}).get("unschedulable"))
-    return str(next(free, ""))
+    node = str((template.get("spec") or {}).get("nodeName") or next(free, ""))
+    digest = hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:HASH_LENGTH]
+    names = (f"{metadata['name']}-{digest}-{number}" for number in range(int(spec.get("replicas", 1))))
+    return [_pod(deployment, name, labels, node) for name in names]
 
 
 def _pod(deployment: Mapping[str, Any], name: str, labels: Document, node: str) -> Document:
@@ -255,7 +246,3 @@ def _pod(deployment: Mapping[str, Any], name: str, labels: Document, node: str) 
         "spec": {**template["spec"], "nodeName": node},
         "status": status,
     }
-
-
-def is_owned(pod: Mapping[str, Any], uid: str) -> bool:
-    return any(owner.get("uid") == uid for owner in pod["metadata"].get("ownerReferences") or ())

@@ -43,44 +43,36 @@ class HollowStorage(MemoryStorage):
         self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
     ) -> StoredObject:
         stored = await super().update(resource, key, change, actor, dry_run=dry_run)
-        if resource == kinds.NAMESPACE.key and not await self._exists(resource, key):
+        if resource == kinds.NAMESPACE.key and await self._find(resource, key) is None:
             await self._empty(key.name, actor)
         if resource == kinds.DEPLOYMENT.key and not dry_run:
             await self._roll_out(key, actor)
-        if resource == kinds.POD.key and not dry_run and not await self._exists(resource, key):
-            await self._replace(stored, actor)
+        if resource == kinds.POD.key and not dry_run and await self._find(resource, key) is None:
+            for owner in stored.document["metadata"].get("ownerReferences") or ():
+                if owner["kind"] == kinds.DEPLOYMENT.kind:
+                    await self._roll_out(Key(key.namespace, owner["name"]), actor)
         return stored
-
-    async def _replace(self, gone: StoredObject, actor: Actor) -> None:
-        """Recreate a deleted pod of a Deployment."""
-        for owner in gone.document["metadata"].get("ownerReferences") or ():
-            if owner["kind"] == kinds.DEPLOYMENT.kind:
-                await self._roll_out(Key(gone.key.namespace, owner["name"]), actor)
 
     async def _roll_out(self, key: Key, actor: Actor) -> None:
         """Create the missing pods of a Deployment and delete its outdated ones, or all if it is deleted."""
-        there = await self._exists(kinds.DEPLOYMENT.key, key)
-        deployment = (await self.get(kinds.DEPLOYMENT.key, key)).document if there else None
+        deployment = await self._find(kinds.DEPLOYMENT.key, key)
         nodes = [each.document for each in (await self.list(kinds.NODE.key, Query())).items]
         wanted = {pod["metadata"]["name"]: pod for pod in (objects.pods_of(deployment, nodes) if deployment else ())}
         for stored in (await self.list(kinds.POD.key, Query(namespace=key.namespace))).items:
-            pod = stored.document
-            owners = pod["metadata"].get("ownerReferences") or ()
-            mine = any((owner["kind"], owner["name"]) == (kinds.DEPLOYMENT.kind, key.name) for owner in owners)
-            known = deployment is not None and objects.is_owned(pod, deployment["metadata"]["uid"])
-            if mine and known and stored.key.name in wanted:
+            owners = stored.document["metadata"].get("ownerReferences") or ()
+            uids = [each["uid"] for each in owners if (each["kind"], each["name"]) == (kinds.DEPLOYMENT.kind, key.name)]
+            if uids and deployment and deployment["metadata"]["uid"] in uids and stored.key.name in wanted:
                 del wanted[stored.key.name]
-            elif mine:
+            elif uids:
                 await super().update(kinds.POD.key, stored.key, lambda _document: None, actor)
         for name, pod in wanted.items():
             await super().create(kinds.POD.key, Key(key.namespace, name), pod, actor)
 
-    async def _exists(self, resource: GroupResource, key: Key) -> bool:
+    async def _find(self, resource: GroupResource, key: Key) -> Document | None:
         try:
-            await self.get(resource, key)
+            return (await self.get(resource, key)).document
         except NotFoundError:
-            return False
-        return True
+            return None
 
     async def _empty(self, namespace: str, actor: Actor) -> None:
         for resource in _NAMESPACED:

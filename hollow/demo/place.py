@@ -144,7 +144,19 @@ def next_commands(place: DemoFolder, hubs: Sequence[DemoHub], pids: Mapping[str,
     owner, cluster = hubs[0], CLUSTERS[0]
     hubctl = _hubctl(owner)
     kubectl = f"kubectl --kubeconfig={relative(owner.admin)}"
-    further = _owner_killed(owner, hubs[1], pids[owner.name]) if len(hubs) > 1 else ""
+    further = ""
+    if len(hubs) > 1:
+        further = f"""
+The agents hold their sessions with {owner.name}, and stand by at the others. Kill the owner and watch here how every cluster
+arrives on {hubs[1].name}, nobody approving anything:
+
+  kill -9 {pids[owner.name]}
+
+Start it again, and every cluster stands by there; or look what the other hub knows:
+
+  {_typed(hub_command(owner), owner.folder)}
+  {_hubctl(hubs[1])} get clusters -w
+"""
     return f"""All clusters are Available. In another terminal, try:
 
   {hubctl} get clusters -w
@@ -160,45 +172,21 @@ Kill an agent and watch: within a second its session is gone, within 12 s (five 
 
 Start it again, and it is back with the certificate it has, without being approved anew:
 
-  {shlex.join(spoke_again(place, cluster, hubs))}
+  {_typed(spoke_command(place, cluster, hubs), place.root)}
 
 Logs: {relative(place.logs)}    Everything ends with Ctrl-C."""
 
 
-def _owner_killed(owner: DemoHub, second: DemoHub, pid: int) -> str:
-    return f"""
-The agents hold their sessions with {owner.name}, and stand by at the others. Kill the owner and watch here how every cluster
-arrives on {second.name}, nobody approving anything:
-
-  kill -9 {pid}
-
-Start it again, and every cluster stands by there; or look what the other hub knows:
-
-  {shlex.join(hub_again(owner))}
-  {_hubctl(second)} get clusters -w
-"""
-
-
 def _hubctl(hub: DemoHub) -> str:
-    return shlex.join(_typed([*program("hubctl"), f"--kubeconfig={hub.admin}"], hub.folder))
+    return _typed([*program("hubctl"), f"--kubeconfig={hub.admin}"], hub.folder)
 
 
-def hub_again(hub: DemoHub) -> list[str]:
-    """Command that restarts a hub of the demo."""
-    return _typed(hub_command(hub), hub.folder)
-
-
-def spoke_again(place: DemoFolder, name: str, hubs: Sequence[DemoHub]) -> list[str]:
-    """Command that restarts an agent of the demo."""
-    return _typed(spoke_command(place, name, hubs), place.root)
-
-
-def _typed(command: Sequence[str], root: Path) -> list[str]:
+def _typed(command: Sequence[str], root: Path) -> str:
     """A command of `program` as a user types it: its script beside the interpreter, and relative paths below `root`."""
     python, _, module, *arguments = command
     script = Path(python).with_name(module)
     started = [relative(script)] if script.exists() else [relative(Path(python)), "-m", module]
-    return [*started, *(argument.replace(str(root), relative(root)) for argument in arguments)]
+    return shlex.join([*started, *(argument.replace(str(root), relative(root)) for argument in arguments)])
 
 
 def relative(path: Path) -> str:

@@ -28,20 +28,15 @@ class DemoError(Exception):
         self.child = child
 
 
-def conditions(cluster: dict[str, Any]) -> dict[str, dict[str, str]]:
-    return {entry["type"]: entry for entry in cluster.get("status", {}).get("conditions", [])}
-
-
 def unavailable_reason(name: str, cluster: dict[str, Any] | None) -> str | None:
     """Why a cluster is not Available; None: it is."""
     if cluster is None:
         return f"{name} has not registered"
     if not cluster["spec"].get("hubAcceptsClient"):
         return f"{name} is not accepted"
-    found = conditions(cluster)
-    if AVAILABLE not in found:
+    verdict = _available(cluster)
+    if verdict is None:
         return f"{name} has not joined"
-    verdict = found[AVAILABLE]
     return None if verdict["status"] == "True" else f"{name} is not Available: {verdict['message']}"
 
 
@@ -49,9 +44,14 @@ def not_in_reserve(hub: DemoHub, name: str, cluster: dict[str, Any] | None) -> s
     """Why a hub cannot take a cluster over at once; None: its agent is registered there as standby."""
     if cluster is None:
         return f"{name} has not registered at {hub.name}"
-    verdict = conditions(cluster).get(AVAILABLE)
-    stands_by = verdict is not None and verdict["reason"] == STANDBY
-    return None if stands_by else f"{name} does not stand by at {hub.name}"
+    verdict = _available(cluster)
+    return None if verdict and verdict["reason"] == STANDBY else f"{name} does not stand by at {hub.name}"
+
+
+def _available(cluster: dict[str, Any]) -> dict[str, str] | None:
+    """Its condition Available."""
+    conditions = cluster.get("status", {}).get("conditions", [])
+    return next((condition for condition in conditions if condition["type"] == AVAILABLE), None)
 
 
 class Demo:
@@ -132,9 +132,10 @@ class Demo:
         while watching:
             done, _ = await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                await self._ended(watching.pop(task))
+                await self._handle_end(watching.pop(task))
 
-    async def _ended(self, child: Child) -> None:
+    async def _handle_end(self, child: Child) -> None:
+        """Raises DemoError unless the user may kill this program."""
         if child in self.spokes.values():
             self.print_line(f"{child.name} {child.how_it_ended()}: its session is gone at once, within 12 s it reads Unknown")
         elif len(self.hubs) > 1 and child is self.servers[self.hubs[0].name]:
