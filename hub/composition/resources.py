@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -22,7 +22,6 @@ from hub.replica.authorities import KeyRing, open_authorities, ring_of
 from hub.replica.heartbeat import replica_name, take_place, this_replica
 from hub.replica.installation import settle
 from hub.replica.keys import KeyFolder, find_seal, keep_seal, keep_token_keys
-from hub.settings import HubSettings
 from hub.store import SqlStore
 from hub.store.engine.file_lock import database_lock
 from hub.store.engine.timeouts import SessionLimits
@@ -76,7 +75,13 @@ async def open_resources(context: BuildContext) -> Resources:
     alone = settings.is_alone
     made = SqlStore(settings.store_url, seal, group_suffix=settings.api_group_suffix, session=held, alone=alone)
     stack.push_async_callback(made.close)
-    step = _steps(settings, context.process.shutdown.requested)
+    # With a database server failed steps are retried; an SQLite failure is permanent.
+    then = "is the database there and not overloaded? (--start-timeout)"
+    retry = StartupRetry(settings.start_timeout, then=then, stop=context.process.shutdown.requested)
+
+    async def step(what: str, work: Callable[[], Awaitable[T]]) -> T:
+        return await (in_time(what, work(), settings.start_timeout, then=then) if alone else retry(what, work))
+
     await step("opening the database and bringing its schema up to date", made.open)
     # the hub's identity
     hub_id = await step("finding out which hub this is", partial(made.run, settle, settings.api_group_suffix))
@@ -117,19 +122,3 @@ async def follow_log_level(store: Store, verbosity: Verbosity) -> None:
             order = await store.look(current_log_level)
             verbosity.order(None if order is None else order.level)
         await asyncio.sleep(until_tick(LOOK_EVERY))
-
-
-class Steps(Protocol):
-    async def __call__(self, what: str, step: Callable[[], Awaitable[T]], /) -> T: ...
-
-
-def _steps(settings: HubSettings, stop: asyncio.Event) -> Steps:
-    """Runs a step with a time limit. With a database server failed steps are retried; an SQLite failure is permanent."""
-    then = "is the database there and not overloaded? (--start-timeout)"
-    if settings.is_alone:
-        return partial(_once, settings.start_timeout, then)
-    return StartupRetry(settings.start_timeout, then=then, stop=stop)
-
-
-async def _once(limit: timedelta, then: str, what: str, step: Callable[[], Awaitable[T]]) -> T:
-    return await in_time(what, step(), limit, then=then)

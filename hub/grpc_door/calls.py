@@ -100,22 +100,17 @@ class CallCounts:
     """Duration of successful unary calls, by method."""
 
     def ended(self, method: str, error: BaseException | None) -> None:
-        self.handled[method, _outcome(error)] += 1
+        outcome = DEFECT if isinstance(error, Exception) else CUT_OFF
+        if error is None or isinstance(error, MusterError):
+            outcome = OK if error is None else error.reason
+        self.handled[method, outcome] += 1
 
     def observe(self, method: str, duration: timedelta) -> None:
         """Records the duration of a successful call."""
         self.seconds.setdefault(method, Distribution()).observe(duration.total_seconds())
 
 
-def _outcome(error: BaseException | None) -> str:
-    if error is None:
-        return OK
-    if isinstance(error, MusterError):
-        return error.reason
-    return DEFECT if isinstance(error, Exception) else CUT_OFF
-
-
-REGISTRATION, SESSION = "/muster.registration.v1.Registration", "/muster.session.v1.Session"
+REGISTRATION, CONNECT = "/muster.registration.v1.Registration", "/muster.session.v1.Session/Connect"
 CERTIFICATES = "certificates.k8s.io"
 
 
@@ -129,42 +124,27 @@ class CallAttributes:
     def hub(self) -> Attributes:
         return Attributes("get", f"{REGISTRATION}/GetHub")
 
-    def cluster(self, name: str) -> Attributes:
-        return Attributes("create", f"{REGISTRATION}/EnsureCluster", self._clusters, "v1", "managedclusters", name=name)
+    def cluster(self, verb: str, method: str, name: str, subresource: str = "") -> Attributes:
+        """Of a call of the Registration service about a cluster. StandBy counts as a status report."""
+        return Attributes(verb, f"{REGISTRATION}/{method}", self._clusters, "v1", "managedclusters", subresource, name=name)
 
-    def request(self) -> Attributes:
-        return Attributes("create", f"{REGISTRATION}/SubmitRequest", CERTIFICATES, "v1", "certificatesigningrequests")
+    def request(self, verb: str, method: str, name: str = "") -> Attributes:
+        """Of a call of the Registration service about a certificate request."""
+        return Attributes(verb, f"{REGISTRATION}/{method}", CERTIFICATES, "v1", "certificatesigningrequests", name=name)
 
     def addon_token(self, cluster: str, account: str) -> Attributes:
         path = f"{REGISTRATION}/IssueAddOnToken"
         return Attributes("create", path, "", "v1", "serviceaccounts", "token", cluster, account)
 
-    def following(self, name: str) -> Attributes:
-        path = f"{REGISTRATION}/FollowRequest"
-        return Attributes("watch", path, CERTIFICATES, "v1", "certificatesigningrequests", name=name)
-
-    def recovery(self) -> Attributes:
-        return Attributes("create", f"{REGISTRATION}/Recover", CERTIFICATES, "v1", "certificatesigningrequests")
-
     def session(self, cluster: ClusterName | None) -> Attributes:
-        path = f"{SESSION}/Connect"
-        return Attributes("connect", path, self._clusters, "v1", "managedclusters", "session", name=cluster or "")
+        return Attributes("connect", CONNECT, self._clusters, "v1", "managedclusters", "session", name=cluster or "")
 
     def beat(self, cluster: ClusterName) -> Attributes:
         lease = ("coordination.k8s.io", "v1", "leases")
-        return Attributes("update", f"{SESSION}/Connect", *lease, namespace=cluster, name="managed-cluster-lease")
+        return Attributes("update", CONNECT, *lease, namespace=cluster, name="managed-cluster-lease")
 
     def status(self, cluster: ClusterName) -> Attributes:
-        path = f"{SESSION}/Connect"
-        return Attributes("patch", path, self._clusters, "v1", "managedclusters", "status", name=cluster)
-
-    def standby(self, name: str) -> Attributes:
-        """Counts as a status report."""
-        return Attributes("patch", f"{REGISTRATION}/StandBy", self._clusters, "v1", "managedclusters", "status", name=name)
-
-    def leaving(self, name: str) -> Attributes:
-        return Attributes("delete", f"{REGISTRATION}/Leave", self._clusters, "v1", "managedclusters", name=name)
+        return Attributes("patch", CONNECT, self._clusters, "v1", "managedclusters", "status", name=cluster)
 
     def addon(self, cluster: ClusterName, name: str) -> Attributes:
-        path = f"{SESSION}/Connect"
-        return Attributes("patch", path, self._addons, "v1beta1", "managedclusteraddons", "status", cluster, name)
+        return Attributes("patch", CONNECT, self._addons, "v1beta1", "managedclusteraddons", "status", cluster, name)

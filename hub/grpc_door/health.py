@@ -46,26 +46,19 @@ class HealthService(HealthServicer):
             return
         if self._watches >= MOST_WATCHES:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watch the health of this hub")
+        end = asyncio.get_running_loop().time() + WATCHED_FOR.total_seconds()
         self._watches += 1
         try:
-            async for status in self._told():
-                yield status
+            while not self._stopped:
+                sent = self._serving
+                yield self._status()
+                async with asyncio.timeout_at(end), self._changed:
+                    await self._changed.wait_for(lambda: self._stopped or self._serving != sent)  # noqa: B023 - used at once
+            yield self._status()
+        except TimeoutError:
+            return
         finally:
             self._watches -= 1
-
-    async def _told(self) -> AsyncIterator[Any]:
-        end = asyncio.get_running_loop().time() + WATCHED_FOR.total_seconds()
-        while True:
-            told = self._serving
-            yield self._status()
-            try:
-                async with asyncio.timeout_at(end), self._changed:
-                    await self._changed.wait_for(lambda: self._stopped or self._serving != told)  # noqa: B023 - used at once
-            except TimeoutError:
-                return
-            if self._stopped:
-                yield self._status()
-                return
 
     def _status(self) -> Any:
         serving = wire.HealthCheckResponse.SERVING if self._serving else wire.HealthCheckResponse.NOT_SERVING

@@ -36,7 +36,8 @@ _STATES: Mapping[int, AgentHubState] = {
 }
 MOST, NANOS = 10**13, 10**9
 """Bounds of seconds and nanoseconds of a Duration. Python's own bound is not much higher."""
-_VERDICTS: Mapping[int, bool] = {wire.VERDICT_AVAILABLE: True, wire.VERDICT_UNAVAILABLE: False}
+AVAILABLE: Mapping[int, bool] = {wire.VERDICT_AVAILABLE: True, wire.VERDICT_UNAVAILABLE: False}
+"""By the agent's verdict; a verdict that is not given, or unknown to this version, is not in it."""
 
 
 def decoded_duration(duration: Duration) -> timedelta:
@@ -61,7 +62,6 @@ class SessionClusterView:
     accepted: bool
     denied: bool
     """It is not accepted and was accepted before."""
-    deleting: bool
     silent: bool
     """Availability is Unknown, or no beat was ever stored, so that the next beat changes it."""
     lease_duration: timedelta
@@ -90,7 +90,6 @@ def read_view(tx: Transaction, cluster: ClusterName) -> SessionClusterView:
     return SessionClusterView(
         accepted=desired.accepted,
         denied=clusters.is_denied(stored.document),
-        deleting=desired.deleting,
         silent=last is None or last.at is None or (available is not None and available.status == conditions.UNKNOWN),
         lease_duration=clusters.lease_duration(stored.document),
         uid=doc.annotations(stored.document).get(clusters.CLUSTER_UID, ""),
@@ -151,11 +150,6 @@ def _registrations(addon: Mapping[str, Any], cluster: ClusterName, name: AddOnNa
             groups=[str(group) for group in subject.get("groups") or groups],
             organization_units=[str(unit) for unit in subject.get("organizationUnits") or ()],
         )
-
-
-def available_of(verdict: int) -> bool | None:
-    """Returns the agent's verdict; None: not given, or unknown to this version."""
-    return _VERDICTS.get(verdict)
 
 
 def report_of(message: wire.StatusReport, agent_version: str = "") -> StatusReport:

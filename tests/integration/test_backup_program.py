@@ -16,7 +16,7 @@ from hub.__main__ import main
 from hub.api.certificates import Lifetimes
 from hub.api.hubreplicas import LOST_AFTER, Load, Replica
 from hub.commands.doctor import database
-from hub.commands.doctor.database import Seen
+from hub.commands.doctor.database import DatabaseState
 from hub.commands.doctor.findings import DoctorFinding, DoctorState, broken, findings_of
 from hub.extensions.settings import load
 from hub.registry.certificateauthorities import service as authorities
@@ -177,10 +177,10 @@ ONE = Replica("hub-0", "here", "i1", "1.0", "g", "h", NOW, NOW, sessions=3, read
 LEASE, SHIFT = timedelta(seconds=15), timedelta(seconds=3)
 LEADER = LockRecord("hub-0", "i1", 4, 1, LEASE, NOW, NOW, "7")
 FACTS = {AUTHORITY: None, SUFFIX: "open-cluster-management.io", HUB_ID: "b2f1"}
-WELL = Seen(NOW, FACTS, [ONE], LEADER)
+WELL = DatabaseState(NOW, FACTS, [ONE], LEADER)
 
 
-def judged(seen: Seen, folder: Path, *, now: datetime = NOW) -> dict[str, DoctorFinding]:
+def judged(seen: DatabaseState, folder: Path, *, now: datetime = NOW) -> dict[str, DoctorFinding]:
     """What is not well, by name; the last of a name."""
     settings = load({"data_dir": folder}, None, {})
     found = database.judged(seen, settings, ManualClock(now), timedelta(milliseconds=3))
@@ -193,7 +193,7 @@ def test_findings_about_clocks_groups_replicas_and_leaders(tmp_path: Path) -> No
     alone = replace(WELL, now=later, replicas=[replace(ONE, seen=later)])
     assert judged(alone, tmp_path, now=later) == {}, "a leader without competitors need not renew"
     for apart, side in ((timedelta(seconds=3), "ahead of"), (-timedelta(seconds=3), "behind")):
-        assert f"this machine's is 3s {side} the database's" in judged(WELL, tmp_path, now=NOW + apart)["clock"].said
+        assert f"this machine's is 3s {side} the database's" in judged(WELL, tmp_path, now=NOW + apart)["clock"].message
     gone = replace(WELL, now=NOW + LOST_AFTER * 2)
     lost = replace(ONE, name="hub-1", seen=NOW - LOST_AFTER * 2)
     versions = replace(WELL, replicas=[ONE, replace(ONE, name="hub-1", version="1.1")])
@@ -218,13 +218,13 @@ def test_findings_about_clocks_groups_replicas_and_leaders(tmp_path: Path) -> No
     )
     for seen, name, state, words in rows:
         found = judged(seen, tmp_path, now=seen.now)[name]
-        assert (found.state, words in f"{found.said} {found.advice}") == (state, True), found
+        assert (found.state, words in f"{found.message} {found.advice}") == (state, True), found
 
 
 def test_a_schema_that_is_behind_is_a_warning_and_an_empty_database_is_not_made(tmp_path: Path) -> None:
     left_behind(tmp_path / "old.db", LEFT[1])
     old = database.schema(f"sqlite:///{tmp_path / 'old.db'}")
-    assert (old.state, old.said) == (DoctorState.WARNING, f'"0005", {int(HEAD) - 5} behind this release\'s "{HEAD}"')
+    assert (old.state, old.message) == (DoctorState.WARNING, f'"0005", {int(HEAD) - 5} behind this release\'s "{HEAD}"')
     none = database.schema(f"sqlite:///{tmp_path / 'none.db'}")
     assert (none.state, (tmp_path / "none.db").exists()) == (DoctorState.BROKEN, False)
     migrate_database(parse_url(f"sqlite:///{tmp_path / 'new.db'}"))

@@ -39,7 +39,7 @@ def run(settings: HubSettings) -> int:
 async def _printed(settings: HubSettings) -> int:
     worst = WELL
     async for finding in examined(settings, SystemClock()):
-        click.echo(f"{finding.state:<8} {finding.name:<{WIDTH}} {finding.said}")
+        click.echo(f"{finding.state:<8} {finding.name:<{WIDTH}} {finding.message}")
         if finding.state is not DoctorState.WELL:
             click.echo(f"{'':<8} {'':<{WIDTH}} -> {finding.advice}")
         worst = max(worst, NOT_WELL if finding.state is DoctorState.BROKEN else WELL)
@@ -54,7 +54,7 @@ async def examined(settings: HubSettings, clock: Clock) -> AsyncIterator[DoctorF
             ("keys", partial(_keys, settings, clock.now()), _RIGHTS),
             ("database", partial(_database, settings, clock), _DATABASE),
             ("doors", partial(_doors, settings), _RIGHTS),
-            ("operators", partial(doors.asked, settings, clock), "see what is said of the HTTPS door"),
+            ("operators", partial(doors.query_door, settings, clock), "see what is said of the HTTPS door"),
         ]
     for name, check, advice in checks:
         for finding in await findings_of(name, check, advice):
@@ -70,7 +70,7 @@ async def _database(settings: HubSettings, clock: Clock) -> AsyncIterator[Doctor
     store = SqlStore(url)
     try:
         began = time.monotonic()
-        seen = await store.read(database.look)
+        seen = await store.read(database.read_state)
         for finding in database.judged(seen, settings, clock, timedelta(seconds=time.monotonic() - began)):
             yield finding
     finally:
@@ -111,11 +111,11 @@ def _is_open(file: Path) -> bool:
 def _disk(path: Path, reserve: int) -> DoctorFinding:
     """Check the free space of the data directory, in which an SQLite database and an audit log grow."""
     usage = shutil.disk_usage(path)
-    said = f"{usage.free / GIBIBYTE:.1f} GiB of {usage.total / GIBIBYTE:.1f} GiB are free"
+    message = f"{usage.free / GIBIBYTE:.1f} GiB of {usage.total / GIBIBYTE:.1f} GiB are free"
     advice = "make room, or shorten what is kept (--history-retention, --history-size); a database on a full disk takes no beat"
     if usage.free < reserve:
-        return broken("disk", f"{said}, less than --disk-reserve: history goes before its time", advice)
-    return warning("disk", said, advice) if usage.free < 2 * reserve else well("disk", said)
+        return broken("disk", f"{message}, less than --disk-reserve: history goes before its time", advice)
+    return warning("disk", message, advice) if usage.free < 2 * reserve else well("disk", message)
 
 
 async def _keys(settings: HubSettings, now: datetime) -> AsyncIterator[DoctorFinding]:

@@ -29,7 +29,7 @@ _CLOCKS = "set both clocks by NTP: leases are judged by the database's, certific
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class DatabaseState:
     """The state from one transaction."""
 
     now: datetime
@@ -47,33 +47,35 @@ def schema(url: str) -> DoctorFinding:
         return well("schema", f'"{found.version}"{newer}')
     if found.version is None:
         return broken("schema", "the database is empty: no hub was ever started on it", "hub serve makes it; is this its URL?")
-    said = f'"{found.version}", {len(list(pending(found.version)))} behind this release\'s "{HEAD}"'
-    return warning("schema", said, "the next start brings it up to date; before: hub backup, and hub migrate --check")
+    message = f'"{found.version}", {len(list(pending(found.version)))} behind this release\'s "{HEAD}"'
+    return warning("schema", message, "the next start brings it up to date; before: hub backup, and hub migrate --check")
 
 
-def look(tx: Transaction) -> Seen:
+def read_state(tx: Transaction) -> DatabaseState:
     facts = {name: tx.facts.get(name) for name in (AUTHORITY, SUFFIX, HUB_ID)}
-    return Seen(tx.now, facts, tx.replicas.all(), tx.leaders.record())
+    return DatabaseState(tx.now, facts, tx.replicas.all(), tx.leaders.record())
 
 
-def judged(seen: Seen, settings: HubSettings, clock: Clock, took: timedelta) -> list[DoctorFinding]:
+def judged(state: DatabaseState, settings: HubSettings, clock: Clock, took: timedelta) -> list[DoctorFinding]:
     """All findings from the state. `took`: the duration of the read."""
-    identity = _identity(seen, settings)
-    said = f"answers within {took / MILLISECOND:.0f} ms; hub {seen.facts[HUB_ID] or 'unknown'}"
-    return [well("database", said), *identity, _clock(seen, clock), *_replicas(seen), _leader(seen)]
+    identity = _identity(state, settings)
+    message = f"answers within {took / MILLISECOND:.0f} ms; hub {state.facts[HUB_ID] or 'unknown'}"
+    return [well("database", message), *identity, _clock(state, clock), *_replicas(state), _leader(state)]
 
 
-def _identity(seen: Seen, settings: HubSettings) -> list[DoctorFinding]:
+def _identity(state: DatabaseState, settings: HubSettings) -> list[DoctorFinding]:
     """Whether the keys and settings match the database's hub."""
     found = []
-    suffix = seen.facts[SUFFIX]
+    suffix = state.facts[SUFFIX]
     if suffix is not None and suffix != settings.api_group_suffix:
-        said = f'the database\'s hub has API groups that end in "{suffix}", the settings say "{settings.api_group_suffix}"'
-        found.append(broken("identity", said, f"--api-group-suffix {suffix}: it is fixed at the first start"))
-    known, here = seen.facts[AUTHORITY], _authority(settings)
+        message = f'the database\'s hub has API groups that end in "{suffix}", the settings say "{settings.api_group_suffix}"'
+        found.append(broken("identity", message, f"--api-group-suffix {suffix}: it is fixed at the first start"))
+    known, here = state.facts[AUTHORITY], _authority(settings)
     if known is not None and here is not None and known != here:
-        said = "the CA in the data directory (or --keys-dir) is not the database's hub's"
-        found.append(broken("identity", said, "give it that hub's keys, or this hub's database: it will not start like this"))
+        message = "the CA in the data directory (or --keys-dir) is not the database's hub's"
+        found.append(
+            broken("identity", message, "give it that hub's keys, or this hub's database: it will not start like this")
+        )
     return found
 
 
@@ -85,8 +87,8 @@ def _authority(settings: HubSettings) -> str | None:
     return None
 
 
-def _clock(seen: Seen, clock: Clock) -> DoctorFinding:
-    ahead = clock.now() - seen.now
+def _clock(state: DatabaseState, clock: Clock) -> DoctorFinding:
+    ahead = clock.now() - state.now
     if abs(ahead) > APART:
         return _ahead("this machine's is", ahead)
     return well("clock", "this machine's and the database's agree")
@@ -97,22 +99,22 @@ def _ahead(whose: str, ahead: timedelta) -> DoctorFinding:
     return broken("clock", f"{whose} {format_duration(apart)} {side} the database's", _CLOCKS)
 
 
-def _replicas(seen: Seen) -> list[DoctorFinding]:
-    living = [replica for replica in seen.replicas if not replica.is_lost(seen.now)]
+def _replicas(state: DatabaseState) -> list[DoctorFinding]:
+    living = [replica for replica in state.replicas if not replica.is_lost(state.now)]
     if not living:
-        said = "none has told of itself for ten seconds" if seen.replicas else "none has told of itself"
-        return [broken("replicas", said, "does `hub serve` run? its log says why not")]
-    found = [well("replicas", ", ".join(f"{each.name} {each.state(seen.now)} ({each.sessions} sessions)" for each in living))]
+        message = "none has told of itself for ten seconds" if state.replicas else "none has told of itself"
+        return [broken("replicas", message, "does `hub serve` run? its log says why not")]
+    found = [well("replicas", ", ".join(f"{each.name} {each.state(state.now)} ({each.sessions} sessions)" for each in living))]
     found += [
         _ahead(f"that of the replica {each.name} is", each.load.ahead)
         for each in living
         if each.load and abs(each.load.ahead) > APART
     ]
-    lost = [replica.name for replica in seen.replicas if replica.is_lost(seen.now)]
+    lost = [replica.name for replica in state.replicas if replica.is_lost(state.now)]
     if lost:
-        said = f"lost: {', '.join(lost)}"
-        found.append(warning("replicas", said, "look at its machine; a lost replica is forgotten after ten minutes"))
-    if not any(replica.takes_sessions(seen.now) for replica in living):
+        message = f"lost: {', '.join(lost)}"
+        found.append(warning("replicas", message, "look at its machine; a lost replica is forgotten after ten minutes"))
+    if not any(replica.takes_sessions(state.now) for replica in living):
         found.append(broken("replicas", "none takes sessions", "hubctl uncordon replica NAME, or wait until one is ready"))
     if len({replica.version for replica in living}) > 1:
         versions = ", ".join(f"{replica.name} {replica.version}" for replica in living)
@@ -120,13 +122,13 @@ def _replicas(seen: Seen) -> list[DoctorFinding]:
     return found
 
 
-def _leader(seen: Seen) -> DoctorFinding:
+def _leader(state: DatabaseState) -> DoctorFinding:
     """Check the leader. A single hub does not renew its lock, so the heartbeat of the holder is checked instead."""
-    record = seen.leader
+    record = state.leader
     advice = "one of the replicas takes over by itself within the lease; if not, look at their logs for the election"
     if record is None or not record.holder:
         return broken("leader", "no replica leads: nothing is signed, and silence is not judged", advice)
-    holder = next((replica for replica in seen.replicas if replica.name == record.holder), None)
-    if seen.now - record.renewed_at > record.lease and (holder is None or holder.is_lost(seen.now)):
+    holder = next((replica for replica in state.replicas if replica.name == record.holder), None)
+    if state.now - record.renewed_at > record.lease and (holder is None or holder.is_lost(state.now)):
         return broken("leader", f"{record.holder} has not renewed its lease since {record.renewed_at:%H:%M:%S}", advice)
     return well("leader", f"{record.holder}, in term {record.term}")

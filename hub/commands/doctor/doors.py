@@ -64,7 +64,7 @@ async def reached(door: DoorAt, trust: bytes) -> list[DoctorFinding]:
     """Whether the hub itself answers at the advertised address."""
     found = _only_here(door)
     dialled = await dial(door.address, trust, grpc=door.grpc)
-    if dialled.trouble is None:
+    if dialled.problem is None:
         return [well(door.name, f"is behind {door.address}, with the hub's own certificate"), *found]
     within = await dial(_near(door.listening), trust, grpc=door.grpc) if door.address != _near(door.listening) else dialled
     return [_told(door, dialled, within), *found]
@@ -77,8 +77,8 @@ def _only_here(door: DoorAt) -> list[DoctorFinding]:
         is_local = door.address.host == "localhost"
     if not is_local:
         return []
-    said = f"{door.address} is what kubeconfigs say, and it leads nowhere from another machine"
-    return [warning(door.name, said, f"--{door.setting.replace('_', '-')} with the address that others reach it by")]
+    message = f"{door.address} is what kubeconfigs say, and it leads nowhere from another machine"
+    return [warning(door.name, message, f"--{door.setting.replace('_', '-')} with the address that others reach it by")]
 
 
 def _near(listening: Address) -> Address:
@@ -91,47 +91,50 @@ def _near(listening: Address) -> Address:
 
 
 def _told(door: DoorAt, found: Dialled, within: Dialled) -> DoctorFinding:
-    shown = f" (it shows one {found.said})" if found.said else ""
-    here = "; the hub itself answers at " + str(_near(door.listening)) if within.trouble is None else ""
-    match found.trouble:
+    shown = f" (it shows one {found.message})" if found.message else ""
+    here = "; the hub itself answers at " + str(_near(door.listening)) if within.problem is None else ""
+    match found.problem:
         case HandshakeProblem.NAME:
-            said, advice = f"{door.address.host} cannot be resolved: {found.said}", f"check {door.setting} and the DNS"
+            message, advice = f"{door.address.host} cannot be resolved: {found.message}", f"check {door.setting} and the DNS"
         case HandshakeProblem.CONNECTION:
-            said, advice = f"nobody answers at {door.address}: {found.said}", _way(door, within)
+            message, advice = f"nobody answers at {door.address}: {found.message}", _way(door, within)
         case HandshakeProblem.STRANGER:
-            said = f"whoever answers at {door.address} shows a certificate that is not the hub's{shown}"
+            message = f"whoever answers at {door.address} shows a certificate that is not the hub's{shown}"
             advice = f"{_PROXY}. Or {door.setting} names another server"
         case HandshakeProblem.HOST:
-            said = f"the hub's certificate is not for {door.address.host}{shown}"
+            message = f"the hub's certificate is not for {door.address.host}{shown}"
             advice = (
                 f"set {door.setting}, or name it with --serving-names; the hub makes its certificate anew at its next start"
             )
         case HandshakeProblem.DATES:
-            said, advice = f"the hub's certificate is not valid now{shown}", "set the clock, or see /readyz for its renewal"
+            message, advice = f"the hub's certificate is not valid now{shown}", "set the clock, or see /readyz for its renewal"
         case HandshakeProblem.NO_HTTP2:
-            said, advice = f"whoever answers at {door.address} speaks no HTTP/2: it is not the gRPC door", _PROXY
+            message, advice = f"whoever answers at {door.address} speaks no HTTP/2: it is not the gRPC door", _PROXY
         case HandshakeProblem.TERMINATED:
-            said, advice = f"whoever answers at {door.address} asks for no client certificate: TLS ends before the hub", _PROXY
+            message, advice = (
+                f"whoever answers at {door.address} asks for no client certificate: TLS ends before the hub",
+                _PROXY,
+            )
         case _:
-            said, advice = f"whoever answers at {door.address} speaks no TLS: {found.said}", _PROXY
-    return broken(door.name, said + here, advice)
+            message, advice = f"whoever answers at {door.address} speaks no TLS: {found.message}", _PROXY
+    return broken(door.name, message + here, advice)
 
 
 def _way(door: DoorAt, within: Dialled) -> str:
-    if within.trouble is None:
+    if within.problem is None:
         return f"what is between is at fault: firewall, load balancer, Service; or {door.setting} is wrong"
     return f"does `hub serve` run, and does it listen on {door.listening}? its log says"
 
 
-async def asked(settings: HubSettings, clock: Clock) -> AsyncIterator[DoctorFinding]:
+async def query_door(settings: HubSettings, clock: Clock) -> AsyncIterator[DoctorFinding]:
     """Ask the HTTPS door, as the administrator, for the user name, its time and its readiness.
 
     Raises MusterError, OSError, HTTPException.
     """
     path = settings.data_dir / ADMIN_FILE
     if not path.exists():
-        said = f"{path} is not there: the door cannot be asked as an operator"
-        yield warning("operators", said, "the next start makes it")
+        message = f"{path} is not there: the door cannot be asked as an operator"
+        yield warning("operators", message, "the next start makes it")
         return
     kubeconfig = read_kubeconfig(path)
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
@@ -140,12 +143,12 @@ async def asked(settings: HubSettings, clock: Clock) -> AsyncIterator[DoctorFind
         user = json.loads(content)["status"]["userInfo"]["username"]
         yield well("operators", f"the certificate in {path} arrives: {user}")
     else:
-        said = f"the certificate in {path} does not arrive, or is not known (HTTP status {status})"
-        yield broken("operators", said, f"{_PROXY}. If the door is well: the hub writes a fresh {path.name} when it starts")
+        message = f"the certificate in {path} does not arrive, or is not known (HTTP status {status})"
+        yield broken("operators", message, f"{_PROXY}. If the door is well: the hub writes a fresh {path.name} when it starts")
     if date is not None and abs(ahead := date - clock.now()) > APART:
         side = "ahead of" if ahead > timedelta() else "behind"
-        said = f"that of the replica that answered is {abs(ahead).total_seconds():.0f} s {side} this machine's"
-        yield broken("clock", said, "set both clocks by NTP")
+        message = f"that of the replica that answered is {abs(ahead).total_seconds():.0f} s {side} this machine's"
+        yield broken("clock", message, "set both clocks by NTP")
     status, _, content = await to_thread(_request, kubeconfig, "GET", "/readyz?verbose")
     if status == OK:
         yield well("readiness", "all checks of /readyz pass")

@@ -23,20 +23,20 @@ class DoctorFinding:
 
     name: str
     state: DoctorState
-    said: str
+    message: str
     advice: str = ""
 
 
-def well(name: str, said: str) -> DoctorFinding:
-    return DoctorFinding(name, DoctorState.WELL, said)
+def well(name: str, message: str) -> DoctorFinding:
+    return DoctorFinding(name, DoctorState.WELL, message)
 
 
-def warning(name: str, said: str, advice: str) -> DoctorFinding:
-    return DoctorFinding(name, DoctorState.WARNING, said, advice)
+def warning(name: str, message: str, advice: str) -> DoctorFinding:
+    return DoctorFinding(name, DoctorState.WARNING, message, advice)
 
 
-def broken(name: str, said: str, advice: str) -> DoctorFinding:
-    return DoctorFinding(name, DoctorState.BROKEN, said, advice)
+def broken(name: str, message: str, advice: str) -> DoctorFinding:
+    return DoctorFinding(name, DoctorState.BROKEN, message, advice)
 
 
 Check = Callable[[], AsyncIterator[DoctorFinding]]
@@ -47,10 +47,10 @@ async def findings_of(name: str, check: Check, advice: str) -> list[DoctorFindin
     try:
         return [finding async for finding in check()]
     except MusterError as error:
-        said = error.message
+        message = error.message
     except HTTPException as error:
-        said = f"no answer of HTTP: {type(error).__name__}"
+        message = f"no answer of HTTP: {type(error).__name__}"
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        said = f"{place}{error.strerror or error}"
-    return [broken(name, said, advice)]
+        message = f"{place}{error.strerror or error}"
+    return [broken(name, message, advice)]

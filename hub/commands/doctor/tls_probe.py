@@ -46,10 +46,10 @@ class HandshakeProblem(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Dialled:
-    """The result. `said`: the error of the network, or a description of the certificate."""
+    """The result. `message`: the error of the network, or a description of the certificate."""
 
-    trouble: HandshakeProblem | None
-    said: str = ""
+    problem: HandshakeProblem | None
+    message: str = ""
 
 
 async def dial(address: Address, trust: bytes, *, grpc: bool) -> Dialled:

@@ -55,26 +55,29 @@ class RegistrationService(RegistrationServicer):
     ) -> wire.EnsureClusterResponse:
         name, work = request.cluster_name, partial(self._ensure_cluster, request)
         async with aborting(context):
-            return await unary(self._parts, context, self._attributes.cluster(name), work, flow=name)
+            return await unary(self._parts, context, self._attributes.cluster("create", "EnsureCluster", name), work, flow=name)
 
     async def SubmitRequest(  # noqa: N802 - the method's name
         self, request: wire.SubmitRequestRequest, context: Any
     ) -> wire.SubmitRequestResponse:
         work = partial(self._submit_request, request)
         async with aborting(context):
-            return await unary(self._parts, context, self._attributes.request(), work, flow=request.cluster_name)
+            return await unary(
+                self._parts, context, self._attributes.request("create", "SubmitRequest"), work, flow=request.cluster_name
+            )
 
     async def FollowRequest(  # noqa: N802 - the method's name
         self, request: wire.FollowRequestRequest, context: Any
     ) -> AsyncIterator[wire.FollowRequestResponse]:
-        async with aborting(context), stream(self._parts, context, self._attributes.following(request.name)) as call:
+        asked = self._attributes.request("watch", "FollowRequest", request.name)
+        async with aborting(context), stream(self._parts, context, asked) as call:
             async for answer in self._follower.follow(request.name, call, check_request_view):
                 yield answer
 
     async def Recover(  # noqa: N802 - the method's name
         self, request: wire.RecoverRequest, context: Any
     ) -> AsyncIterator[wire.FollowRequestResponse]:
-        async with aborting(context), stream(self._parts, context, self._attributes.recovery()) as call:
+        async with aborting(context), stream(self._parts, context, self._attributes.request("create", "Recover")) as call:
             recovering_agent(await returning_holder(self._parts, request, call))
             async with call.seat(request.cluster_name):
                 call.made = await self._recover(request, await call.identify())
@@ -84,13 +87,15 @@ class RegistrationService(RegistrationServicer):
     async def StandBy(self, request: wire.StandByRequest, context: Any) -> wire.StandByResponse:  # noqa: N802 - as above
         name, work = request.cluster_name, partial(stand_by, self._parts, request)
         async with aborting(context):
-            return await unary(self._parts, context, self._attributes.standby(name), work, flow=name)
+            asked = self._attributes.cluster("patch", "StandBy", name, "status")
+            return await unary(self._parts, context, asked, work, flow=name)
 
     async def Leave(self, request: wire.LeaveRequest, context: Any) -> wire.LeaveResponse:  # noqa: N802 - as above
         name, work = request.cluster_name, partial(leave, self._parts, request)
         async with aborting(context):
             try:
-                return await unary(self._parts, context, self._attributes.leaving(name), work, flow=name)
+                asked = self._attributes.cluster("delete", "Leave", name)
+                return await unary(self._parts, context, asked, work, flow=name)
             except UnauthorizedError as error:
                 return await check_gone(self._parts, context, request, error)
 

@@ -7,7 +7,6 @@ replica has the newer one, by a notification. While notifications do not work, t
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -56,15 +55,8 @@ class OpenSession(Protocol):
 Place = tuple[ClusterName, AgentId]
 
 
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    """Record for the database: the session with this id has ended."""
-
-    session: str
-
-
-_Word = Opened | _Ended
-_Words = dict[Place, _Word]
+_Records = dict[Place, Opened | str]
+"""What is to be written: an opened session, or the id of one that has ended."""
 
 
 class Sessions:
@@ -77,10 +69,10 @@ class Sessions:
         self._agents: dict[ClusterName, AgentId] = {}
         """The agent of each cluster whose session is open."""
         self._recorded: dict[Place, AgentSession] = {}
-        self._words: _Words = {}
+        self._unwritten: _Records = {}
         self._entries: Sequence[AuditEntry] = ()
         """Audit records of opened sessions, to be written in the transaction that writes the sessions."""
-        self._spoken = asyncio.Event()
+        self._waiting = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
         self._since: datetime | None = None
@@ -118,12 +110,12 @@ class Sessions:
         if older is not None:
             self.superseded += 1
             older.end(_superseded())
-        self._say(place, self._opened(session))
+        self._queue(place, self._opened(session))
 
     def write_with(self, entry: AuditEntry) -> None:
         """Queues the audit record of an opened session for the transaction that writes the session."""
         self._entries = (*self._entries, entry)
-        self._spoken.set()
+        self._waiting.set()
 
     def remove(self, session: OpenSession) -> None:
         """Removes a session. Does nothing if it was superseded or never added."""
@@ -135,28 +127,28 @@ class Sessions:
         self._recorded.pop(place, None)
         if not self._open:
             self._empty.set()
-        self._say(place, _Ended(session.id))
+        self._queue(place, session.id)
 
     def rewrite_all(self) -> None:
         """Writes all open sessions again, after other replicas took this replica for dead and removed them."""
         for place, session in self._open.items():
             recorded = self._recorded.get(place)
-            self._say(place, self._opened(session, recorded.at if recorded else None))
+            self._queue(place, self._opened(session, recorded.at if recorded else None))
 
     async def run(self) -> None:
         """Writes opened and ended sessions until cancelled; all that are waiting in one transaction."""
         while True:
-            await self._spoken.wait()
-            self._spoken.clear()
+            await self._waiting.wait()
+            self._waiting.clear()
             await self.write()
 
     async def write(self) -> None:
         """Writes the waiting records. Errors in PASSING are retried after a pause; rejected sessions are dropped."""
-        words, self._words = self._words, {}
+        records, self._unwritten = self._unwritten, {}
         entries, self._entries = self._entries, ()
-        left, trouble = words, await self._record(words, entries)
+        left, trouble = records, await self._record(records, entries)
         if trouble is not None and not isinstance(trouble, PASSING):
-            left, trouble = await self._record_singly(words)
+            left, trouble = await self._record_singly(records)
             trouble = trouble or await self._record({}, entries)
         if trouble is not None:
             self._entries = (*entries, *self._entries)
@@ -166,44 +158,44 @@ class Sessions:
                 log.info("open sessions are written down again")
             return
         self._write_failure.warning("open sessions cannot be written down", trouble.message)
-        self._words = left | self._words
+        self._unwritten = left | self._unwritten
         await asyncio.sleep(self._pauses.next().total_seconds())
-        self._spoken.set()
+        self._waiting.set()
 
-    async def _record(self, words: _Words, entries: Sequence[AuditEntry] = ()) -> MusterError | None:
+    async def _record(self, records: _Records, entries: Sequence[AuditEntry] = ()) -> MusterError | None:
         """Writes in one transaction. Returns the error, or None."""
         try:
-            for recorded in await self._store.run(_write, words, entries):
+            for recorded in await self._store.run(_write, records, entries):
                 self._note(recorded)
         except MusterError as error:
             return error
         return None
 
-    async def _record_singly(self, words: _Words) -> tuple[_Words, MusterError | None]:
+    async def _record_singly(self, records: _Records) -> tuple[_Records, MusterError | None]:
         """Writes each session by itself, so that a rejected one does not block others. Returns the rest and its error."""
         left, passing = {}, None
-        for place, word in _in_order(words):
-            trouble = passing or await self._record({place: word})
+        for place, record in _in_order(records):
+            trouble = passing or await self._record({place: record})
             if isinstance(trouble, PASSING):
-                left[place], passing = word, trouble
+                left[place], passing = record, trouble
             elif trouble is not None:
                 log.error("a session cannot be written down, and is left out", cluster=place[0], error=trouble.message)
         return left, passing
 
     async def follow_others(self) -> None:
         """Ends sessions that newer ones on other replicas supersede, until cancelled."""
-        word = asyncio.Event()
-        with self._store.subscribe_to_sessions(word.set) as is_notified:
+        notified = asyncio.Event()
+        with self._store.subscribe_to_sessions(notified.set) as is_connected:
             while True:
-                word.clear()
-                await self.look()
-                if is_notified() and not self._read_failure.text:
+                notified.clear()
+                await self.poll()
+                if is_connected() and not self._read_failure.text:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(RARELY.total_seconds()):
-                            await word.wait()
+                            await notified.wait()
                 await asyncio.sleep(until_tick(POLL))
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Reads the sessions that other replicas have opened since the last read."""
         try:
             now, opened = await self._store.look(replicas.opened_since, self._since, but=self._replica)
@@ -234,31 +226,31 @@ class Sessions:
         version = session.agent_version
         return Opened(session.cluster, session.agent, session.id, version, self._replica, at, session.epoch)
 
-    def _say(self, place: Place, word: _Word) -> None:
-        self._words[place] = word
-        self._spoken.set()
+    def _queue(self, place: Place, record: Opened | str) -> None:
+        self._unwritten[place] = record
+        self._waiting.set()
 
 
 def _superseded() -> ConflictError:
     return ConflictError("superseded: the same agent has opened a newer session")
 
 
-def _write(tx: Transaction, words: _Words, entries: Sequence[AuditEntry]) -> list[AgentSession]:
+def _write(tx: Transaction, records: _Records, entries: Sequence[AuditEntry]) -> list[AgentSession]:
     """Returns the records of the opened sessions."""
     recorded = []
     if entries:
         tx.audit.add(entries)
-    for place, word in _in_order(words):
-        if isinstance(word, Opened):
-            recorded.append(replicas.open_session(tx, word))
+    for place, record in _in_order(records):
+        if isinstance(record, Opened):
+            recorded.append(replicas.open_session(tx, record))
         else:
-            replicas.close_session(tx, *place, word.session)
+            replicas.close_session(tx, *place, record)
     return recorded
 
 
-def _in_order(words: _Words) -> Sequence[tuple[Place, _Word]]:
+def _in_order(records: _Records) -> Sequence[tuple[Place, Opened | str]]:
     """Sorts by names, so that two replicas never wait for each other's locks.
 
     For each cluster ended sessions come first, so that an agent with a new id does not count twice.
     """
-    return sorted(words.items(), key=lambda item: (item[0][0], isinstance(item[1], Opened), item[0][1]))
+    return sorted(records.items(), key=lambda item: (item[0][0], isinstance(item[1], Opened), item[0][1]))

@@ -20,7 +20,7 @@ from hub.access.rules import session_holder
 from hub.api.certificateauthorities.authority import told
 from hub.api.certificates import CertificateRecord
 from hub.api.managedclusters.agent_annotations import RenewalOrder, sound_version
-from hub.grpc_door.messages import SessionClusterView, available_of, instant_of, read_view
+from hub.grpc_door.messages import AVAILABLE, SessionClusterView, instant_of, read_view
 from hub.grpc_door.session.acknowledgements import Acknowledgements
 from hub.grpc_door.session.admission import admit, welcome
 from hub.grpc_door.session.drain import Aging
@@ -150,7 +150,7 @@ class Session(BeatSink, TrustBundleReceiver):
                         self.cluster,
                         beat.sequence,
                         self,
-                        available=available_of(beat.verdict),
+                        available=AVAILABLE.get(beat.verdict),
                         ends_silence=self._silent,
                         entry=entry,
                     )
@@ -189,7 +189,7 @@ class Session(BeatSink, TrustBundleReceiver):
         """Records the CAs that the agent reports in Hello and TrustInstalled. Raises BadRequestError."""
         self.trusted = told(fingerprints)
         self._parts.trust_push.note(self._record, self.trusted)
-        self._parts.trust_push.look(self)
+        self._parts.trust_push.check(self)
 
     def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
         if ended_silence:

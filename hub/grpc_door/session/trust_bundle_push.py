@@ -92,7 +92,7 @@ class TrustBundlePush:
         self._reports[record.cluster, record.agent] = TrustReport(record, trusted)
         self._reported.set()
 
-    def look(self, session: TrustBundleReceiver) -> None:
+    def check(self, session: TrustBundleReceiver) -> None:
         """Adds a session to the queue if its agent trusts other CAs than the hub's bundle has."""
         self._open.setdefault(session, (0.0, b""))
         if self._needs(session):
@@ -138,7 +138,7 @@ class TrustBundlePush:
             if bundle != seen or loop.time() - at > AGAIN.total_seconds():
                 seen, at = bundle, loop.time()
                 for session in tuple(self._open):
-                    self.look(session)
+                    self.check(session)
 
     def _needs(self, session: TrustBundleReceiver) -> bool:
         if session not in self._open or session.trusted is None:

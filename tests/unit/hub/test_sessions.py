@@ -67,8 +67,8 @@ class Two:
         await on.write()
 
     async def look(self) -> None:
-        await self.one.look()
-        await self.two.look()
+        await self.one.poll()
+        await self.two.poll()
 
 
 @pytest.fixture
@@ -127,12 +127,12 @@ async def test_what_committed_late_is_still_seen_and_a_database_that_is_away_is_
     both.clock.advance(OVERLAP / 4)
     began = both.clock.now()
     both.clock.advance(OVERLAP / 2)
-    await both.one.look()
+    await both.one.poll()
     both.store.transact(replicas.open_session, Opened(EDGE, AGENT, "a", "v1", "two", began))
     both.store.failure = UnavailableError("away")
-    await both.one.look()
+    await both.one.poll()
     both.store.failure = None
-    await both.one.look()
+    await both.one.poll()
     assert len(older.ended) == 1
 
 

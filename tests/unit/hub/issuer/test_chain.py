@@ -433,7 +433,7 @@ def test_bundle_that_changes_goes_to_all_that_lack_it_and_of_another_ca_every_se
         running = asyncio.create_task(trusting.run())
         taking, silent, gone = Session(fingerprints(OLD)), Session(None), Session(fingerprints(OLD))
         for session in (taking, silent, gone):
-            trusting.look(session)
+            trusting.check(session)
         await asyncio.sleep(2 * LOOK.total_seconds())
         assert not taking.sent
         trusting.leave(gone)
@@ -442,7 +442,7 @@ def test_bundle_that_changes_goes_to_all_that_lack_it_and_of_another_ca_every_se
             bundle[0] = pem
             await asyncio.sleep(2 * LOOK.total_seconds())
             taking.trusted = fingerprints(pem)
-            trusting.look(taking)
+            trusting.check(taking)
         await asyncio.sleep(3 * AGAIN.total_seconds())
         running.cancel()
         return taking, silent, gone
@@ -459,7 +459,7 @@ def test_ten_thousand_that_come_at_once_are_served_evenly() -> None:
         sessions = [Session(fingerprints(OLD)) for _ in range(10_000)]
         running = asyncio.create_task(trusting.run())
         for session in sessions:
-            trusting.look(session)
+            trusting.check(session)
         await asyncio.sleep(10_000 / PER_SECOND + 1)
         running.cancel()
         return sessions
@@ -478,7 +478,7 @@ def test_an_agent_that_does_not_take_it_is_sent_it_again_after_a_while_and_not_b
         running = asyncio.create_task(trusting.run())
         session = Session(fingerprints(OLD))
         for _ in range(60):
-            trusting.look(session)
+            trusting.check(session)
             await asyncio.sleep(AGAIN.total_seconds() / 20)
         running.cancel()
         return session
