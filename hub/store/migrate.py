@@ -85,9 +85,14 @@ def upgrade(engine: Engine, *, prepare: Prepare | None = None, patience: timedel
             return
     _commands()  # loading takes seconds with little CPU, so do it outside of a transaction
     _scripts()
-    waiting = _Waiting(patience)
-    while not _attempt(engine, prepare, waiting):
-        waiting.pause()
+    deadline, logged = time.monotonic() + patience.total_seconds(), ""
+    while obstacle := _attempt(engine, prepare):
+        if obstacle != logged:
+            log.info("waiting to migrate the database", because=obstacle)
+        logged = obstacle
+        if time.monotonic() > deadline:
+            raise UnavailableError(f"the database could not be migrated within {patience.total_seconds():g} s: {obstacle}")
+        time.sleep(PAUSE)
 
 
 def _is_usable(schema: Schema) -> bool:
@@ -97,43 +102,20 @@ def _is_usable(schema: Schema) -> bool:
     return schema.is_current or schema.is_newer
 
 
-class _Waiting:
-    """Waits for processes that migrate or use the tables; logs each reason once."""
-
-    def __init__(self, patience: timedelta) -> None:
-        self._patience = patience
-        self._since = time.monotonic()
-        self._why = ""
-
-    def because(self, why: str) -> None:
-        if why != self._why:
-            log.info("waiting to migrate the database", because=why)
-        self._why = why
-
-    def pause(self) -> None:
-        if time.monotonic() - self._since > self._patience.total_seconds():
-            raise UnavailableError(
-                f"the database could not be migrated within {self._patience.total_seconds():g} s: {self._why}"
-            )
-        time.sleep(PAUSE)
-
-
-def _attempt(engine: Engine, prepare: Prepare | None, waiting: _Waiting) -> bool:
-    """Try to migrate. Returns whether the schema is usable now."""
+def _attempt(engine: Engine, prepare: Prepare | None) -> str:
+    """Try to migrate. Returns "" if the schema is usable now, or else why it cannot be migrated yet."""
     try:
         with _locked(engine) as connection:
             if connection is None:
-                waiting.because("another replica is migrating it")
-                return False
+                return "another replica is migrating it"
             schema = schema_of(connection)
             if not _is_usable(schema):
                 _migrate(connection, schema, prepare)
     except DBAPIError as error:
         if sqlstate(error) != LOCKED and not (is_race(error) and sqlstate(error)):
             raise
-        waiting.because("its tables are in use")
-        return False
-    return True
+        return "its tables are in use"
+    return ""
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import os
 import zipfile
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
@@ -73,7 +73,7 @@ class ArchiveWriter:
         """Raises AlreadyExistsError (a backup is never overwritten), UnavailableError."""
         if self._file.exists():
             raise AlreadyExistsError(f"{self._file} is there already, and no backup is overwritten: name another file")
-        with _told(f"{self._file} cannot be written"):
+        with _accessing(f"{self._file} cannot be written"):
             descriptor = os.open(self._staged, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE)
             self._stream = os.fdopen(descriptor, "w+b")
             self._zip = zipfile.ZipFile(self._stream, "w", zipfile.ZIP_DEFLATED, compresslevel=COMPRESSION)
@@ -88,7 +88,7 @@ class ArchiveWriter:
     def table(self, name: str, columns: Sequence[str], binary: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Write the rows of a table. Raises UnavailableError."""
         digest, count, encode = sha256(), 0, msgspec.json.Encoder().encode
-        with _told(f"{self._file} cannot be written"), self._zip.open(_place(name), "w", force_zip64=True) as entry:
+        with _accessing(f"{self._file} cannot be written"), self._zip.open(_place(name), "w", force_zip64=True) as entry:
             for row in rows:
                 line = encode(tuple(row)) + b"\n"
                 digest.update(line)
@@ -100,7 +100,7 @@ class ArchiveWriter:
         """Write the manifest and return it. `seal` makes entry `place` of its digest. Raises UnavailableError."""
         whole = msgspec.structs.replace(manifest, tables=tuple(self._entries))
         encoded = msgspec.json.format(msgspec.json.encode(whole))
-        with _told(f"{self._file} cannot be written"):
+        with _accessing(f"{self._file} cannot be written"):
             self._zip.writestr(MANIFEST, encoded)
             if seal is not None:
                 self._zip.writestr(place, seal(sha256(encoded).digest()), zipfile.ZIP_STORED)
@@ -133,7 +133,7 @@ class Archive:
 
     def __enter__(self) -> Self:
         """Raises UnavailableError; InvalidError if it is not a backup or if this release cannot read it."""
-        with _told(f"the backup {self._file} cannot be read"):
+        with _accessing(f"the backup {self._file} cannot be read"):
             try:
                 self._zip = zipfile.ZipFile(self._file)
                 encoded = self._zip.read(MANIFEST)
@@ -183,18 +183,13 @@ class Archive:
                 yield row | {name: b64decode(row[name]) for name in entry.binary if row[name] is not None}
 
 
-class _told:  # noqa: N801 - reads as a word in a `with`
-    """Context manager that raises an OSError as UnavailableError with the prefix `what`."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if isinstance(error, OSError):
-            raise UnavailableError(f"{self._what}: {error.strerror or error}") from error
+@contextmanager
+def _accessing(what: str) -> Iterator[None]:
+    """Raises an OSError as UnavailableError with the prefix `what`."""
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(f"{what}: {error.strerror or error}") from error
 
 
 def _place(table: str) -> str:

@@ -1,15 +1,14 @@
 """How rows hold documents, instants and lists: JSON with the revision, microseconds, sealed Secrets, API groups."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Table, bindparam, func, select, update
+from sqlalchemy import Connection, Table, func, select, update
 
 from hub.api.meta.change import SEALED, Kind
 from hub.store import schema
-from hub.store.engine.statements import Statement
 from machinery.errors import InvalidError, UnavailableError
 from machinery.meta.objects import Document, Key
 from machinery.pki.encryption import HEADER, Seal, shown
@@ -112,34 +111,18 @@ class RowForm:
         return sum(self._renew(connection, table) for table in _TABLES)
 
     def _renew(self, connection: Connection, table: Table) -> int:
-        seal, count = self._needed, 0
-        for row in _rows(connection, table):
+        seal, count, column = self._needed, 0, table.c
+        for row in connection.execute(select(table).where(column.kind.in_(SEALED))).all():
             kind, key, document = Kind(row.kind), Key(row.namespace, row.name), bytes(row.document)
             if document[:HEADER] != seal.header:
-                values = {"of_revision": row.revision, "of_kind": kind, "of_namespace": key.namespace, "of_name": key.name}
-                document = self.row(kind, key, self.document(kind, key, document))
-                count += _RENEW[table].run(connection, {**values, "document": document})
+                place = (column.kind == kind, column.namespace == key.namespace, column.name == key.name)
+                sealed = self.row(kind, key, self.document(kind, key, document))
+                renewal = update(table).where(*place, column.revision == row.revision).values(document=sealed)
+                count += connection.execute(renewal).rowcount
         return count
 
 
-def _renewal(table: Table) -> Statement:
-    column = table.c
-    where = (
-        column.revision == bindparam("of_revision"),
-        column.kind == bindparam("of_kind"),
-        column.namespace == bindparam("of_namespace"),
-        column.name == bindparam("of_name"),
-    )
-    return Statement(update(table).where(*where).values(document=bindparam("document")))
-
-
 _TABLES = (schema.objects, schema.changes)
-_RENEW = {table: _renewal(table) for table in _TABLES}
-
-
-def _rows(connection: Connection, table: Table) -> Iterator[Any]:
-    found: Sequence[Any] = connection.execute(select(table).where(table.c.kind.in_(SEALED))).all()
-    yield from found
 
 
 def _headers(connection: Connection) -> set[bytes]:

@@ -36,73 +36,61 @@ def asks(kind: Kind, query: Query) -> bool:
 def page(query: Query, limit: int | None, dialect: str) -> Select[Any]:
     """The selected objects in the query's order, each followed by its sort position."""
     question = _Question(query, dialect)
-    places = [question.place(by).label(f"by_{index}") for index, by in enumerate(question.keys)]
-    chosen = question.chosen(inventory.c.namespace, inventory.c.name, *places).limit(limit).subquery("chosen")
+    places = question.places()
+    named = [place.label(f"by_{index}") for index, place in enumerate(places)]
+    ordered = _ordered(question.keys, places, inventory.c.namespace, inventory.c.name)
+    some = question.chosen(inventory.c.namespace, inventory.c.name, *named).order_by(*ordered).limit(limit)
+    chosen = some.subquery("chosen")
     same = and_(
         objects.c.kind == literal(MANAGED_CLUSTERS),
         objects.c.namespace == chosen.c.namespace,
         objects.c.name == chosen.c.name,
     )
     kept = [chosen.c[f"by_{index}"] for index in range(len(places))]
-    ordered = _ordered(list(zip(question.keys, kept, strict=True)), chosen.c.namespace, chosen.c.name)
+    ordered = _ordered(question.keys, kept, chosen.c.namespace, chosen.c.name)
     return select(*ROW, *kept).select_from(chosen.join(objects, same)).order_by(*ordered)
 
 
 def number(query: Query, dialect: str) -> Select[Any]:
     """The number of selected objects."""
-    question = _Question(query, dialect)
-    terms = question.terms()
-    return select(func.count()).select_from(question.entries.source).where(*terms)
+    return _Question(query, dialect).chosen(func.count())
 
 
 def groups(query: Query, facets: Sequence[FieldReference], dialect: str) -> Select[Any]:
     """The number of selected objects for each combination of the facets' texts."""
     question = _Question(query, dialect)
-    terms = question.terms()
     texts = [question.entries.text(facet.source).label(f"by_{index}") for index, facet in enumerate(facets)]
-    chosen = select(*texts).select_from(question.entries.source).where(*terms).subquery("chosen")
+    chosen = question.chosen(*texts).subquery("chosen")
     columns = [chosen.c[f"by_{index}"] for index in range(len(facets))]
     return select(*columns, func.count()).group_by(*columns)
 
 
 class _Question:
+    """A query's WHERE terms, and the entries that its columns need."""
+
     def __init__(self, query: Query, dialect: str) -> None:
-        self._query = query
         self._order = order_in(query) or SortOrder(())
+        self.keys: Sequence[By] = self._order.keys
         self.entries = Entries(dialect)
-        self._terms: list[ColumnElement[bool]] | None = None
+        where = where_in(query)
+        if where is not None:  # required entries are determined first, because columns depend on them
+            asking.require(where, self.entries)
+        self.terms: list[ColumnElement[bool]] = [true()]
+        self.terms += [self._term(term, FieldSource.LABELS) for term in query.labels]
+        self.terms += [self._term(term, FieldSource.FIELDS) for term in query.fields]
+        if query.namespace is not None:
+            self.terms.append(inventory.c.namespace == query.namespace)
+        if where is not None:
+            self.terms.append(asking.condition(where, self.entries))
+        if query.after is not None:
+            self.terms.append(self._follows(query.after))
 
-    @property
-    def keys(self) -> Sequence[By]:
-        return self._order.keys
-
-    def place(self, by: By) -> ColumnElement[Any]:
-        """The comparison key of a sort column."""
-        self.terms()
-        return self.entries.compared(by.facet.source)
+    def places(self) -> list[ColumnElement[Any]]:
+        """The comparison keys of the sort columns."""
+        return [self.entries.compared(by.facet.source) for by in self.keys]
 
     def chosen(self, *columns: ColumnElement[Any]) -> Select[Any]:
-        terms = self.terms()
-        ordered = _ordered([(by, self.place(by)) for by in self.keys], inventory.c.namespace, inventory.c.name)
-        return select(*columns).select_from(self.entries.source).where(*terms).order_by(*ordered)
-
-    def terms(self) -> Sequence[ColumnElement[bool]]:
-        """The WHERE terms. Required entries are determined first, because columns depend on them."""
-        if self._terms is None:
-            query, where = self._query, where_in(self._query)
-            if where is not None:
-                asking.require(where, self.entries)
-            asked = [self._term(term, FieldSource.LABELS) for term in query.labels] + [
-                self._term(term, FieldSource.FIELDS) for term in query.fields
-            ]
-            self._terms = [true(), *asked]
-            if query.namespace is not None:
-                self._terms.append(inventory.c.namespace == query.namespace)
-            if where is not None:
-                self._terms.append(asking.condition(where, self.entries))
-            if query.after is not None:
-                self._terms.append(self._follows(query.after))
-        return self._terms
+        return select(*columns).select_from(self.entries.source).where(*self.terms)
 
     def _term(self, term: Requirement, of: FieldSource) -> ColumnElement[bool]:
         kept = KEPT.get((of, term.name))
@@ -171,10 +159,10 @@ def _among(column: ColumnElement[Any], term: Requirement) -> ColumnElement[bool]
 
 
 def _ordered(
-    keys: Sequence[tuple[By, ColumnElement[Any]]], namespace: ColumnElement[Any], name: ColumnElement[Any]
+    keys: Sequence[By], columns: Sequence[ColumnElement[Any]], namespace: ColumnElement[Any], name: ColumnElement[Any]
 ) -> list[ColumnElement[Any]]:
     """ORDER BY columns: missing values last, equal values by key."""
     found: list[ColumnElement[Any]] = []
-    for by, column in keys:
+    for by, column in zip(keys, columns, strict=True):
         found += [column.is_(None), column.desc() if by.falls else column.asc()]
     return [*found, namespace, name]

@@ -6,7 +6,6 @@ hub. Queries that arrive within MOMENT run one after another on one snapshot.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from hub.ports import Transaction
@@ -17,12 +16,6 @@ MOMENT = 0.005
 Query = Callable[[Transaction], Any]
 Read = Callable[[Query], Awaitable[Any]]
 """Runs a query on its own snapshot."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    found: Any = None
-    error: Exception | None = None
 
 
 class CoalescedReads:
@@ -58,18 +51,18 @@ class CoalescedReads:
                 for one in asked:
                     await self._ask([one])
                 return
-            outcomes = [_Outcome(error=error)] * len(asked)
-        for (_, answer), outcome in zip(asked, outcomes, strict=True):
+            outcomes = [(None, error)] * len(asked)
+        for (_, answer), (found, failure) in zip(asked, outcomes, strict=True):
             if answer.done():
                 continue  # cancelled
-            if outcome.error is None:
-                answer.set_result(outcome.found)
+            if failure is None:
+                answer.set_result(found)
             else:
-                answer.set_exception(outcome.error)
+                answer.set_exception(failure)
 
 
-def _outcome(query: Query, tx: Transaction) -> _Outcome:
+def _outcome(query: Query, tx: Transaction) -> tuple[Any, Exception | None]:
     try:
-        return _Outcome(query(tx))
+        return query(tx), None
     except MusterError as error:
-        return _Outcome(error=error)  # a refusal concerns only its own query
+        return None, error  # a refusal concerns only its own query
