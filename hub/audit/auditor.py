@@ -59,7 +59,7 @@ class Auditor:
     async def open(self) -> None:
         """Opens all trails. Raises MusterError if records cannot be stored: the hub must not start then."""
         for trail in self._trails:
-            await trail.open()
+            await trail.sink.open()
 
     async def run(self) -> None:
         """Delivers records until cancelled."""
@@ -97,7 +97,7 @@ class Auditor:
         stranger, kept = (False, record) if stored else self._floods.take(record)
         if kept is not None:
             for trail in self._ways[stranger]:
-                if not stored or trail.numbering is not self.numbering:
+                if not stored or trail.sink.numbering is not self.numbering:
                     trail.offer(kept)
 
     def entry(self, record: AuditRecord) -> AuditEntry | None:
@@ -110,7 +110,7 @@ class Auditor:
             return None
         numbering = None if stranger else self.numbering
         for trail in self._ways[stranger]:
-            if numbering is None or trail.numbering is not numbering:
+            if numbering is None or trail.sink.numbering is not numbering:
                 trail.offer(kept)
         return numbering.entry(kept) if numbering is not None else None
 

@@ -74,9 +74,6 @@ def status_of(change: Change | None, verb: str) -> ResponseStatus:
     return ResponseStatus(CREATED if created else OK)
 
 
-DONE = 200
-
-
 class DecisionAudit:
     """Call `write` in the transaction of the decisions and `committed` after it."""
 
@@ -119,7 +116,7 @@ def record_of(decision: RuleDecision, now: datetime) -> AuditRecord:
         verb="update",
         user=User(RULE_ACTOR + decision.rule),
         object_ref=reference,
-        response_status=ResponseStatus(DONE),
+        response_status=ResponseStatus(OK),
         received=now,
         at=now,
         annotations={**notes, DRY_RUN: "true"} if decision.dry_run else notes,

@@ -31,10 +31,7 @@ class FileSink(AuditSink):
     def __init__(self, path: str) -> None:
         self.numbering = Numbering("file")
         self._path = None if path == STANDARD_OUTPUT else Path(path)
-
-    @property
-    def name(self) -> str:
-        return "standard output" if self._path is None else str(self._path)
+        self.name = "standard output" if self._path is None else str(self._path)
 
     async def open(self) -> None:
         """Raises InvalidError if the file cannot be written, or does not end with an audit record."""
@@ -105,11 +102,7 @@ class StoreSink(AuditSink):
     def __init__(self, store: Store, replica: str, suffix: str = "") -> None:
         self.numbering = Numbering(replica, suffix)
         self._store = store
-        self._name = "database, strangers" if suffix == STRANGERS else "database"
-
-    @property
-    def name(self) -> str:
-        return self._name
+        self.name = "database, strangers" if suffix == STRANGERS else "database"
 
     async def open(self) -> None:
         """Does nothing: the database is open."""

@@ -32,9 +32,7 @@ log = structlog.get_logger(__name__)
 class AuditSink(Protocol):
     """A place where records are stored: the database, a file."""
 
-    @property
-    def name(self) -> str: ...
-
+    name: str
     numbering: Numbering
 
     async def open(self) -> None:
@@ -57,7 +55,7 @@ class _Gap:
 
 
 class Trail:
-    """Call `open`, then `run` for the lifetime of the hub, and `finish` at its end."""
+    """Call `sink.open`, then `run` for the lifetime of the hub, and `finish` at its end."""
 
     def __init__(
         self,
@@ -68,7 +66,7 @@ class Trail:
         window: timedelta = WINDOW,
         batch: int = BATCH,
     ) -> None:
-        self._sink = sink
+        self.sink = sink
         self._clock = clock
         self._capacity = capacity
         self._window = window.total_seconds()
@@ -84,15 +82,6 @@ class Trail:
         self._failure = LogOnce(log)
         self._pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=5))
         self._written = self._dropped = self._late = self._failures = 0
-
-    async def open(self) -> None:
-        """Opens the sink. Raises MusterError if records cannot be stored there: the hub must not start then."""
-        await self._sink.open()
-
-    @property
-    def numbering(self) -> Numbering:
-        """Numbers the records of this sink."""
-        return self._sink.numbering
 
     def offer(self, record: AuditRecord) -> None:
         """Takes the record, or counts it as dropped. Never waits, never raises."""
@@ -114,7 +103,7 @@ class Trail:
         if isinstance(last, _Gap):
             last.count, last.last = last.count + 1, now
             return
-        log.error("audit records find no room and are dropped", sink=self._sink.name, capacity=self._capacity)
+        log.error("audit records find no room and are dropped", sink=self.sink.name, capacity=self._capacity)
         self._queue.append(_Gap(1, now, now))
 
     async def run(self) -> None:
@@ -146,15 +135,15 @@ class Trail:
     def _entry(self, record: AuditRecord) -> AuditEntry:
         """Encodes a record; one that cannot be encoded is replaced, so that others are not lost."""
         try:
-            return self._sink.numbering.entry(record)
+            return self.sink.numbering.entry(record)
         except Exception:
-            log.exception("an audit record cannot be written down", sink=self._sink.name, verb=record.verb)
-            return self._sink.numbering.entry(left_out(record.stage, record.at))
+            log.exception("an audit record cannot be written down", sink=self.sink.name, verb=record.verb)
+            return self.sink.numbering.entry(left_out(record.stage, record.at))
 
     async def _deliver(self, entries: Sequence[AuditEntry]) -> None:
         while entries:
             try:
-                await self._sink.write(entries)
+                await self.sink.write(entries)
             except MusterError as error:
                 await self._pause(error.message)
             except Exception as error:  # noqa: BLE001 - one record may be the reason
@@ -168,7 +157,7 @@ class Trail:
         self._written += len(entries)
         self._pauses.reset()
         if self._failure.reset():
-            log.info("audit records are written again", sink=self._sink.name)
+            log.info("audit records are written again", sink=self.sink.name)
 
     async def _one_by_one(self, entries: Sequence[AuditEntry]) -> Sequence[AuditEntry]:
         """Writes entries one by one after an unexpected failure that one of them may have caused. Returns the rest."""
@@ -177,7 +166,7 @@ class Trail:
                 if not await self._is_taken(entries[0]):
                     if not await self._is_taken(self._entry(left_out(Stage.RESPONSE_COMPLETE, entries[0].at))):
                         return entries  # the record is not the cause
-                    log.error("an audit record is left out: it cannot be kept", sink=self._sink.name, at=entries[0].at)
+                    log.error("an audit record is left out: it cannot be kept", sink=self.sink.name, at=entries[0].at)
             except MusterError:  # not caused by the record: `_deliver` handles it
                 return entries
             entries = entries[1:]
@@ -187,11 +176,11 @@ class Trail:
     async def _is_taken(self, entry: AuditEntry) -> bool:
         """Writes one entry. Returns False if the sink rejects it. Raises MusterError if nothing can be written now."""
         try:
-            await self._sink.write((entry,))
+            await self.sink.write((entry,))
         except MusterError:
             raise
         except Exception as error:  # noqa: BLE001 - the one that was told of the batch
-            log.info("the place refuses an audit record", sink=self._sink.name, error=type(error).__name__)
+            log.info("the place refuses an audit record", sink=self.sink.name, error=type(error).__name__)
             return False
         self._kept((entry,))
         return True
@@ -201,7 +190,7 @@ class Trail:
         self._failures += 1
         pause = self._pauses.next().total_seconds()
         report = self._failure.warning if defect is None else self._failure.error
-        report("audit records cannot be written now", why, sink=self._sink.name, waiting=self._waiting, exc_info=defect)
+        report("audit records cannot be written now", why, sink=self.sink.name, waiting=self._waiting, exc_info=defect)
         await asyncio.sleep(pause)
 
     @property
@@ -225,14 +214,14 @@ class Trail:
         finally:
             left = self._waiting
             if left:
-                log.critical("audit records are lost: they could not be written in time", records=left, sink=self._sink.name)
+                log.critical("audit records are lost: they could not be written in time", records=left, sink=self.sink.name)
             else:
-                log.info("audit records flushed", dropped=self._dropped, sink=self._sink.name)
+                log.info("audit records flushed", dropped=self._dropped, sink=self.sink.name)
 
     def snapshot(self) -> dict[str, Any]:
         """Returns the counters for the debug socket."""
         return {
-            "sink": self._sink.name,
+            "sink": self.sink.name,
             "waiting": self._waiting,
             "capacity": self._capacity,
             "written": self._written,

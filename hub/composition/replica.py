@@ -9,7 +9,7 @@ from hub.controllers.manager import ControllerManager
 from hub.election.fence import FencedStore
 from hub.metrics.replica import add_leader
 from hub.replica.authorities import rotation_of
-from hub.replica.heartbeat import HeartbeatCallbacks, ReplicaHeartbeat, ReplicaStats
+from hub.replica.heartbeat import ReplicaHeartbeat
 from hub.replica.leader_election import Leading, leadership
 from machinery.runtime.scheduler import SystemScheduler
 from machinery.runtime.tasks import GuardedTasks
@@ -53,8 +53,15 @@ async def start_controllers(core: HubCore, agents: AgentsDoor, *, leads: bool) -
 def register_heartbeat(core: HubCore, agents: AgentsDoor, operators: OperatorsDoor) -> None:
     """The row of this replica in the database: written while it serves, and removed when it stops."""
     context, sessions, watches = core.context, agents.parts.sessions, operators.door.server.watches
-    stats = ReplicaStats(context.clock, sessions=lambda: len(sessions), watches=lambda: len(watches))
-    callbacks = HeartbeatCallbacks(given_up=sessions.rewrite_all, drained=agents.parts.cordon.order)
-    heartbeat = ReplicaHeartbeat(core.resources.store, core.resources.me, context.server.signals, stats, callbacks)
+    heartbeat = ReplicaHeartbeat(
+        core.resources.store,
+        core.resources.me,
+        context.server.signals,
+        context.clock,
+        sessions=lambda: len(sessions),
+        watches=lambda: len(watches),
+        given_up=sessions.rewrite_all,
+        drained=agents.parts.cordon.order,
+    )
     context.add_task("presence", heartbeat.run)
     context.server.flush.add("replica", heartbeat.leave)

@@ -6,7 +6,7 @@ The holder that renews the Lease ends up with the newest term. A process that ta
 makes the holder take another one, but two writers never have the same term.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 
 from hub.ports import LeaderLockConnection
@@ -34,17 +34,8 @@ class RowLock(Lock):
         return await self._lifeline.ask(lambda leaders: leaders.release(held))
 
 
-class SingleReplicaLock(Lock):
+class SingleReplicaLock(RowLock):
     """Each start takes the row and the next term. Renewing and releasing do nothing, because no other process waits."""
-
-    def __init__(self, row: RowLock) -> None:
-        self._row = row
-
-    async def read(self) -> LockRecord | None:
-        return await self._row.read()
-
-    async def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
-        return await self._row.take(seen, candidate, lease)
 
     async def renew(self, held: LockRecord) -> LockRecord:
         return held
@@ -57,12 +48,6 @@ class SingleReplicaLock(Lock):
 TRIES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class _Both:
-    lease: LockRecord
-    row: LockRecord
-
-
 class LeaseAndTerm(Lock):
     """`every`: interval of reads of the Lease; in between, the row shows whether the lock was released."""
 
@@ -73,7 +58,8 @@ class LeaseAndTerm(Lock):
         self._every = every.total_seconds()
         self._seen: LockRecord | None = None
         self._asked = float("-inf")
-        self._held: _Both | None = None
+        self._held: tuple[LockRecord, LockRecord] | None = None
+        """The records of the Lease and of the row."""
 
     async def read(self) -> LockRecord | None:
         row = await self._row.read()
@@ -87,7 +73,7 @@ class LeaseAndTerm(Lock):
         self._asked = float("-inf")
         held = await self._lease.take(seen, candidate, lease)
         row = await self._next_term(candidate, lease)
-        self._held = _Both(held, row)
+        self._held = held, row
         return replace(held, term=row.term, version=held.version)
 
     async def _next_term(self, candidate: Candidate, lease: timedelta) -> LockRecord:
@@ -100,23 +86,20 @@ class LeaseAndTerm(Lock):
 
     async def renew(self, held: LockRecord) -> LockRecord:
         """Renew the row first: a replica without the database must stop leading and let the Lease expire."""
-        both = self._of(held)
-        row = await self._row.renew(both.row)
-        lease = await self._lease.renew(both.lease)
-        self._held = _Both(lease, row)
+        if self._held is None or self._held[1].term != held.term:
+            raise ConflictError("the lock is not held in that term")
+        lease, row = self._held
+        row = await self._row.renew(row)
+        lease = await self._lease.renew(lease)
+        self._held = lease, row
         return replace(lease, term=held.term)
 
     async def release(self, held: LockRecord) -> bool:
         """Release the row last, because other replicas watch it."""
-        if self._held is None or self._held.row.term != held.term:
+        if self._held is None or self._held[1].term != held.term:
             return await self._lease.release(held)  # no answer to `take` had arrived
-        both = self._held
+        lease, row = self._held
         try:
-            return await self._lease.release(both.lease)
+            return await self._lease.release(lease)
         finally:
-            await self._row.release(both.row)
-
-    def _of(self, held: LockRecord) -> _Both:
-        if self._held is None or self._held.row.term != held.term:
-            raise ConflictError("the lock is not held in that term")
-        return self._held
+            await self._row.release(row)

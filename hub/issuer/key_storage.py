@@ -70,17 +70,10 @@ class KeyFiles(KeyPlace):
         found = (self._pair(path) for path in self._key_files())
         return [pair for pair in found if pair is not None]
 
-    def _pair(self, path: Path) -> KeyPair | None:
+    @staticmethod
+    def _pair(path: Path) -> KeyPair | None:
         """A CA's files; None: incomplete, possibly still being copied, or not a CA."""
-        certificate, key = read_file(path.with_suffix(".crt")), read_file(path)
-        if certificate is None or key is None:
-            return None
-        try:
-            pki.CertificateAuthority(certificate, key)
-        except InvalidError as error:
-            log.warning("a file is not the key of a CA", file=str(path), error=error.message)
-            return None
-        return KeyPair(certificate, key)
+        return _pair_of(read_file(path.with_suffix(".crt")), read_file(path), str(path))
 
 
 def newest(pairs: Iterable[KeyPair], known: Collection[AuthorityId]) -> KeyPair | None:
@@ -149,17 +142,17 @@ class SecretKeys(KeyPlace):
 
     async def find(self, authority: AuthorityId) -> KeyPair | None:
         content = await self._secret.read()
-        return next((pair for pair in _pairs(content) if id_of(pair) == authority), None)
+        return next((pair for pair in _pairs(content).values() if id_of(pair) == authority), None)
 
     async def offered(self, known: Collection[AuthorityId]) -> KeyPair | None:
-        return newest(_pairs(await self._secret.read()), known)
+        return newest(_pairs(await self._secret.read()).values(), known)
 
     async def keep(self, authority: AuthorityId, pair: KeyPair) -> None:
         await self._secret.write({certificate_file(authority): pair.certificate, key_file(authority): pair.key})
 
     async def forget(self, authority: AuthorityId) -> None:
         content = await self._secret.read()
-        gone = [name for name in content if name.endswith(".key") and _is_of(content, name, authority)]
+        gone = [name for name, pair in _pairs(content).items() if id_of(pair) == authority]
         if gone:
             await self._secret.write({name: None for key in gone for name in (key, _beside(key))})
 
@@ -178,25 +171,23 @@ def _place(authority: AuthorityId) -> str:
     return f"ca/{authority}"
 
 
-def _pairs(content: Mapping[str, bytes]) -> list[KeyPair]:
-    """The CAs in a Secret; other content is ignored."""
-    keys = [name for name in content if name.endswith(".key") and _beside(name) in content]
-    found = (KeyPair(content[_beside(name)], content[name]) for name in keys)
-    return [pair for pair in found if _is_authority(pair)]
+def _pairs(content: Mapping[str, bytes]) -> Mapping[str, KeyPair]:
+    """The CAs in a Secret, by the names of their keys; other content is ignored."""
+    found = {name: _pair_of(content.get(_beside(name)), content[name]) for name in content if name.endswith(".key")}
+    return {name: pair for name, pair in found.items() if pair is not None}
 
 
-def _is_authority(pair: KeyPair) -> bool:
+def _pair_of(certificate: bytes | None, key: bytes | None, file: str | None = None) -> KeyPair | None:
+    """None: one is missing, or they are not a CA, which is logged for a `file`."""
+    if certificate is None or key is None:
+        return None
     try:
-        pki.CertificateAuthority(pair.certificate, pair.key)
-    except InvalidError:
-        return False
-    return True
-
-
-def _is_of(content: Mapping[str, bytes], name: str, authority: AuthorityId) -> bool:
-    certificate = content.get(_beside(name))
-    pair = KeyPair(certificate, content[name]) if certificate is not None else None
-    return pair is not None and _is_authority(pair) and id_of(pair) == authority
+        pki.CertificateAuthority(certificate, key)
+    except InvalidError as error:
+        if file is not None:
+            log.warning("a file is not the key of a CA", file=file, error=error.message)
+        return None
+    return KeyPair(certificate, key)
 
 
 def _beside(key: str) -> str:

@@ -36,30 +36,6 @@ KUBECONFIG, TRUST = "kubeconfig", "ca.crt"
 log = structlog.get_logger(__name__)
 
 
-async def keep_admin_kubeconfig(
-    directory: DataDirectory, store: Store, issuer: Issuer, cluster: ClusterEntry, *, lifetimes: Lifetimes, now: datetime
-) -> Path:
-    """Write the admin kubeconfig if it is missing or invalid, and return its path. Raises UnavailableError."""
-    path = directory.path / ADMIN_FILE
-    credential, current = _kept(directory, cluster, now)
-    if credential is not None and not await _is_known(credential, store):
-        log.info("admin kubeconfig is not on record and is written again: the hub was restored, or is another")
-        credential = None
-    if credential is not None and current == cluster:
-        return path
-    if credential is None:
-        key = pki.generate_key()
-        issued = await store.run(certificates.admit_operator, ADMIN, pki.public_key_of(key), issuer, lifetimes)
-        credential = Credential(chain=issued.chain, key=key)
-    directory.write(ADMIN_FILE, kubeconfig.write_kubeconfig(cluster, credential, user=ADMIN))
-    log.info("admin kubeconfig written", path=str(path), server=cluster.server)
-    return path
-
-
-async def _is_known(credential: Credential, store: Store) -> bool:
-    return await store.read(certificates.resolve, pki.parse_certificate(credential.chain).serial) is not None
-
-
 class AdminKubeconfig:
     """Keeps the admin kubeconfig up to date while CAs and certificates change."""
 
@@ -86,14 +62,31 @@ class AdminKubeconfig:
         self._changed.set()
 
     async def keep(self) -> Path:
-        """Update the file and return its path. Raises UnavailableError."""
-        cluster = replace(self._cluster, certificate_authority=self._issuer.trust_bundle)
-        if self._directory.read(BUNDLE) != cluster.certificate_authority:
-            self._directory.write(BUNDLE, cluster.certificate_authority)
-        now = self._clock.now()
-        return await keep_admin_kubeconfig(
-            self._directory, self._store, self._issuer, cluster, lifetimes=self._lifetimes, now=now
-        )
+        """Write the file if it is missing or invalid, and return its path. Raises UnavailableError."""
+        directory, cluster = self._directory, self._current
+        if directory.read(BUNDLE) != self.trust:
+            directory.write(BUNDLE, self.trust)
+        path = directory.path / ADMIN_FILE
+        credential, written = _judged(directory.read(ADMIN_FILE), str(path), cluster, self._clock.now())
+        if credential is not None:
+            serial = pki.parse_certificate(credential.chain).serial
+            if await self._store.read(certificates.resolve, serial) is None:
+                log.info("admin kubeconfig is not on record and is written again: the hub was restored, or is another")
+                credential = None
+        if credential is not None and written == cluster:
+            return path
+        if credential is None:
+            key = pki.generate_key()
+            public_key = pki.public_key_of(key)
+            issued = await self._store.run(certificates.admit_operator, ADMIN, public_key, self._issuer, self._lifetimes)
+            credential = Credential(chain=issued.chain, key=key)
+        directory.write(ADMIN_FILE, kubeconfig.write_kubeconfig(cluster, credential, user=ADMIN))
+        log.info("admin kubeconfig written", path=str(path), server=cluster.server)
+        return path
+
+    @property
+    def _current(self) -> ClusterEntry:
+        return replace(self._cluster, certificate_authority=self.trust)
 
     @property
     def trust(self) -> bytes:
@@ -102,9 +95,8 @@ class AdminKubeconfig:
 
     def is_right(self, content: bytes | None) -> bool:
         """Whether this content, of any replica, still gives access to this hub."""
-        cluster = replace(self._cluster, certificate_authority=self.trust)
-        credential, found = _judged(content, "the Secret", cluster, self._clock.now())
-        return credential is not None and found == cluster
+        credential, found = _judged(content, "the Secret", self._current, self._clock.now())
+        return credential is not None and found == self._current
 
     async def run(self) -> None:
         """Check after `look` and periodically, for ever."""
@@ -130,9 +122,9 @@ class AdminSecret:
     writes its own; valid content of any replica stays. A deleted Secret is created again at the next check.
     """
 
-    def __init__(self, secret: KeySecret, way_in: AdminKubeconfig) -> None:
+    def __init__(self, secret: KeySecret, admin: AdminKubeconfig) -> None:
         self._secret = secret
-        self._way_in = way_in
+        self._admin = admin
         self._changed = asyncio.Event()
         self._failure = LogOnce(log)
 
@@ -143,11 +135,11 @@ class AdminSecret:
     async def look(self) -> bool:
         """Check the Secret. Returns whether it was written. Raises MusterError."""
         held = await self._secret.read()
-        if self._way_in.is_right(held.get(KUBECONFIG)) and held.get(TRUST) == self._way_in.trust:
+        if self._admin.is_right(held.get(KUBECONFIG)) and held.get(TRUST) == self._admin.trust:
             return False
-        path = await self._way_in.keep()
+        path = await self._admin.keep()
         content = await asyncio.to_thread(path.read_bytes)
-        await self._secret.write({KUBECONFIG: content, TRUST: self._way_in.trust})
+        await self._secret.write({KUBECONFIG: content, TRUST: self._admin.trust})
         log.info("admin kubeconfig put into its Secret")
         return True
 
@@ -171,14 +163,10 @@ class AdminSecret:
         return SECRET_EVERY
 
 
-def _kept(directory: DataDirectory, cluster: ClusterEntry, now: datetime) -> tuple[Credential | None, ClusterEntry | None]:
-    """The credential in the file, if still usable, and the file's cluster entry."""
-    return _judged(directory.read(ADMIN_FILE), str(directory.path / ADMIN_FILE), cluster, now)
-
-
 def _judged(
     content: bytes | None, source: str, cluster: ClusterEntry, now: datetime
 ) -> tuple[Credential | None, ClusterEntry | None]:
+    """The credential of a kubeconfig, if still usable, and its cluster entry."""
     if content is None:
         return None, None
     try:

@@ -10,7 +10,7 @@ import re
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
@@ -113,41 +113,33 @@ def _seen(tx: Transaction, name: str) -> datetime | None:
     return None if found is None else found.seen
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaStats:
-    """Sources of a replica's statistics, sent with each heartbeat."""
-
-    clock: Clock
-    sessions: Callable[[], int] = lambda: 0
-    watches: Callable[[], int] = lambda: 0
-
-
-@dataclass(frozen=True, slots=True)
-class HeartbeatCallbacks:
-    """Callbacks for the result of a replica's heartbeat."""
-
-    given_up: Callable[[], None] = lambda: None
-    """Called when other replicas have declared this one lost."""
-    drained: Callable[[bool], None] = lambda _drained: None
-    """Called with every heartbeat: whether an operator has ordered this replica to drain."""
-
-
 class ReplicaHeartbeat:
-    """Keeps the row of this replica up to date."""
+    """Keeps the row of this replica up to date.
+
+    `sessions` and `watches` return their numbers. `given_up`: called when other replicas have declared this one lost.
+    `drained`: called with every heartbeat; whether an operator has ordered this replica to drain.
+    """
 
     def __init__(
         self,
         store: Store,
         me: Replica,
         signals: LifecycleSignals,
-        measures: ReplicaStats,
-        heard: HeartbeatCallbacks = HeartbeatCallbacks(),
+        clock: Clock,
+        *,
+        sessions: Callable[[], int] = lambda: 0,
+        watches: Callable[[], int] = lambda: 0,
+        given_up: Callable[[], None] = lambda: None,
+        drained: Callable[[bool], None] = lambda _drained: None,
     ) -> None:
         self._store = store
         self._me = me
         self._signals = signals
-        self._measures = measures
-        self._heard = heard
+        self._clock = clock
+        self._sessions = sessions
+        self._watches = watches
+        self._given_up = given_up
+        self._drained = drained
         self._usage = ProcessUsage()
         self._news = asyncio.Event()
         self._left = False
@@ -173,10 +165,8 @@ class ReplicaHeartbeat:
     async def beat(self) -> None:
         ending = self._signals.shutdown_initiated.signaled
         ready = self._signals.has_been_ready.signaled and not ending
-        measures = self._measures
-        load = Load(measures.watches(), self._usage.processor(), resident(), timedelta())
-        me = replace(self._me, sessions=measures.sessions(), ready=ready, draining=ending, load=load)
-        me = replace(me, seen=measures.clock.now())
+        load = Load(self._watches(), self._usage.processor(), resident(), timedelta())
+        me = replace(self._me, sessions=self._sessions(), ready=ready, draining=ending, load=load, seen=self._clock.now())
         try:
             standing = await self._store.run(replicas.beat, me)
         except AlreadyExistsError:
@@ -186,10 +176,10 @@ class ReplicaHeartbeat:
             return
         self._failure.reset()
         self._me = replace(self._me, drained=standing.drained)
-        self._heard.drained(standing.drained)
+        self._drained(standing.drained)
         if not standing.known:
             log.warning("this replica was taken for dead, and its sessions with it")
-            self._heard.given_up()
+            self._given_up()
 
     async def leave(self) -> None:
         """Remove the row, so that no process has to wait until it is stale. A failure is only logged."""

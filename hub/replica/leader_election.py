@@ -15,7 +15,7 @@ from hub.controllers.manager import ControllerManager
 from hub.controllers.observers.transition_recorder import TransitionRecorder
 from hub.election.fence import FencedStore
 from hub.election.locks import RowLock, SingleReplicaLock
-from hub.ports import Store
+from hub.ports import LeaderLockConnection, Store
 from hub.settings import HubSettings
 from hub.store.writer.leader_lock_connection import SqlLeaderLockConnection
 from machinery.election import Candidate, ElectionCounts, Elector, Leadership, Lock, Term, Timings
@@ -165,7 +165,7 @@ async def leadership(
     lifeline = SqlLeaderLockConnection(settings.store_url, lease=timings.lease)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(lifeline.close)
-        lock = await _lock(settings, replica, RowLock(lifeline), clock, stack)
+        lock = await _lock(settings, replica, lifeline, clock, stack)
         leading = Leading(
             store,
             lock,
@@ -186,9 +186,12 @@ async def leadership(
                 await leading.stop()
 
 
-async def _lock(settings: HubSettings, replica: str, row: RowLock, clock: Clock, stack: AsyncExitStack) -> Lock:
+async def _lock(
+    settings: HubSettings, replica: str, lifeline: LeaderLockConnection, clock: Clock, stack: AsyncExitStack
+) -> Lock:
     if settings.is_alone:
-        return SingleReplicaLock(row)
+        return SingleReplicaLock(lifeline)
+    row = RowLock(lifeline)
     if settings.leader_elect_resource_lock == "database":
         return row
     from hub.election.in_cluster import lease_lock  # noqa: PLC0415 - 60 MB that only such a hub needs

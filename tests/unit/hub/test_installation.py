@@ -20,7 +20,6 @@ from hub.replica.admin_kubeconfig import (
     TRUST,
     AdminKubeconfig,
     AdminSecret,
-    keep_admin_kubeconfig,
 )
 from hub.replica.installation import SUFFIX, Addresses, entry, settle
 from hub.replica.keys import SEAL_FILE, KeyFolder, create_keys, find_seal, keep_authority, keep_seal, keep_token_keys
@@ -60,10 +59,9 @@ class World:
         return entry(HUB, at, self.issuer.trust_bundle)
 
     async def keep(self, cluster: ClusterEntry | None = None) -> bytes:
-        path = await keep_admin_kubeconfig(
-            self.directory, self.store, self.issuer, cluster or self.cluster(), lifetimes=LIFETIMES, now=self.clock.now()
-        )
-        return path.read_bytes()
+        entry = cluster or self.cluster()
+        admin = AdminKubeconfig(self.directory, self.store, self.issuer, entry, lifetimes=LIFETIMES, clock=self.clock)
+        return (await admin.keep()).read_bytes()
 
 
 @pytest.fixture
@@ -147,8 +145,8 @@ class Hub:
         at = Addresses(Address(host, 8443), Address(host, 6443), (), ())
         with DataDirectory(self.directory / name, "hub") as files:
             cluster = entry(HUB, at, self.issuer.trust_bundle)
-            way_in = AdminKubeconfig(files, self.store, self.issuer, cluster, lifetimes=LIFETIMES, clock=self.clock)
-            yield AdminSecret(self.secret, way_in)
+            admin = AdminKubeconfig(files, self.store, self.issuer, cluster, lifetimes=LIFETIMES, clock=self.clock)
+            yield AdminSecret(self.secret, admin)
 
 
 @pytest.fixture

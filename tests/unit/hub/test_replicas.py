@@ -19,7 +19,7 @@ from hub.registry import namespaces, owners
 from hub.registry.hubreplicas import service as draining
 from hub.registry.hubreplicas.service import Opened
 from hub.registry.managedclusters import service as clusters
-from hub.replica.heartbeat import HeartbeatCallbacks, ReplicaHeartbeat, ReplicaStats, take_place
+from hub.replica.heartbeat import ReplicaHeartbeat, take_place
 from hub.store import schema
 from machinery.errors import AlreadyExistsError, ConflictError, MusterError, UnavailableError
 from machinery.identity import AgentId, ClusterName
@@ -185,8 +185,9 @@ def test_state_of_a_replica() -> None:
 
 async def test_replica_that_was_taken_for_dead_writes_its_sessions_again(store: InlineStore, clock: ManualClock) -> None:
     given_up: list[str] = []
-    heard = HeartbeatCallbacks(lambda: given_up.append("all"))
-    presence = ReplicaHeartbeat(store, ONE, LifecycleSignals(clock), ReplicaStats(clock, lambda: 7), heard)
+    presence = ReplicaHeartbeat(
+        store, ONE, LifecycleSignals(clock), clock, sessions=lambda: 7, given_up=lambda: given_up.append("all")
+    )
     await take_place(store, ONE, alone=False)
     clock.advance(BEAT)
     await presence.beat()
@@ -208,8 +209,9 @@ async def test_replica_that_was_taken_for_dead_writes_its_sessions_again(store: 
 async def test_heartbeat_of_a_replica_reports_load_and_returns_a_drain(store: InlineStore, clock: ManualClock) -> None:
     heard: list[bool] = []
     ahead = ManualClock(clock.now() + timedelta(seconds=3))
-    measures = ReplicaStats(ahead, sessions=lambda: 1, watches=lambda: 4)
-    presence = ReplicaHeartbeat(store, ONE, LifecycleSignals(clock), measures, HeartbeatCallbacks(drained=heard.append))
+    presence = ReplicaHeartbeat(
+        store, ONE, LifecycleSignals(clock), ahead, sessions=lambda: 1, watches=lambda: 4, drained=heard.append
+    )
     await take_place(store, ONE, alone=True)
     await presence.beat()
     await store.run(draining.order_drain, "one", "ann", force=True)
@@ -228,7 +230,7 @@ async def test_heartbeat_of_a_replica_reports_load_and_returns_a_drain(store: In
 
 async def test_a_replica_tells_at_once_that_it_is_ready_and_that_it_ends(store: InlineStore, clock: ManualClock) -> None:
     signals = LifecycleSignals(clock)
-    presence = ReplicaHeartbeat(store, ONE, signals, ReplicaStats(clock))
+    presence = ReplicaHeartbeat(store, ONE, signals, clock)
     await take_place(store, ONE, alone=False)
 
     async def state_is(state: str) -> None:

@@ -41,7 +41,7 @@ from hub.registry.hubreplicas import service as verbosity
 from hub.registry.liveness import brake
 from hub.registry.managedclusters import service as clusters
 from hub.replica.admin_kubeconfig import AdminKubeconfig
-from hub.replica.heartbeat import ReplicaHeartbeat, ReplicaStats
+from hub.replica.heartbeat import ReplicaHeartbeat
 from hub.store.backup.backup import BACKUP_MADE
 from hub.store.changelog.tail import Tail
 from machinery.apiserver.access import Attributes
@@ -104,7 +104,7 @@ class Case:
 def presence(store: InlineStore, clock: ManualClock) -> Case:
     me = Replica("one", "home", "first", "1", "grpc", "https", clock.now(), clock.now())
     return Case(
-        ReplicaHeartbeat(store, me, LifecycleSignals(clock), ReplicaStats(clock)).run(),
+        ReplicaHeartbeat(store, me, LifecycleSignals(clock), clock).run(),
         "this replica cannot say that it is there",
     )
 

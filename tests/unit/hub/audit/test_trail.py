@@ -39,7 +39,7 @@ async def running(
     sink: MemorySink, *, capacity: int = 10_000, batch: int = 400, window: timedelta = SOON
 ) -> AsyncIterator[Trail]:
     trail = Trail(sink, ManualClock(), capacity=capacity, batch=batch, window=window)
-    await trail.open()
+    await trail.sink.open()
     async with asyncio.timeout(10), GuardedTasks("test") as tasks:
         tasks.start("trail", trail.run())
         yield trail
