@@ -18,7 +18,7 @@ from typing import Any
 
 from hub.api.auditrecords import LOGIN_FAILURE
 from hub.api.certificates import IssuedCertificate, Lifetimes
-from hub.api.logins import ACCOUNT, KINDS, Login, Named, Reference, admitted
+from hub.api.logins import ACCOUNT, KINDS, Reference, admitted
 from hub.api.meta import document as doc
 from hub.audit.auditor import short, token_hash
 from hub.extensions.token_login.authenticators import Authenticators
@@ -30,14 +30,7 @@ from machinery.apiserver.http.limits import Rates, origin
 from machinery.apiserver.resource import Answers, Question, Resource
 from machinery.apiserver.storage import Admission, Admit, GroupResource
 from machinery.apiserver.storages.memory import MemoryStorage
-from machinery.errors import (
-    Cause,
-    ErrorSubject,
-    InvalidError,
-    MusterError,
-    TooLargeError,
-    UnauthorizedError,
-)
+from machinery.errors import Cause, ErrorSubject, InvalidError, MusterError, TooLargeError, UnauthorizedError
 from machinery.meta.objects import Document, Key, Page, Query
 from machinery.meta.timestamps import format_time
 from machinery.product import NAME
@@ -86,25 +79,38 @@ class Exchange:
     def resource(self) -> Resource:
         return token_credential_request(self._group, self.answers)
 
+    def snapshot(self) -> dict[str, Any]:
+        """Returns the counters for the debug socket."""
+        return {**self.outcomes, "rates": self._terms.rates.snapshot()}
+
     async def answers(self, question: Question) -> Document:
         """Exchanges a token. Raises InvalidError, TooManyRequestsError, and the errors of admission."""
         self._terms.rates.check(origin(question.peer))
         spec, notes = doc.mapping(question.document, "spec"), question.annotations
-        token, public_key, key = str(spec.get("token") or ""), *self._keys(question, spec)
-        notes[TOKEN_HASH] = token_hash(token)
-        self._check_admission(question)
+        public_key, key = self._keys(question, spec)
+        notes[TOKEN_HASH] = token_hash(str(spec["token"]))
+        blanked = deepcopy({**question.document, "spec": {**spec, "token": ""}})
+        self._admit(
+            Admission(GroupResource(self._group, "tokencredentialrequests"), Key("", ""), blanked, None, question.actor)
+        )
+        kind = str(doc.mapping(spec, "authenticator").get("kind") or "")
+        counted = kind if kind in (*KINDS, ACCOUNT) else "unknown"
         began = self._clock.monotonic()
         try:
-            login = await self._login(token, spec, notes)
-            issued = await self._issued(login, public_key)
+            issued = await self._issued(spec, public_key, notes)
         except MusterError as error:
             notes[LOGIN_FAILURE] = short(error.message)
-            self._count(spec, "failed")
-            await self._terms.sleep(_left(self._clock.monotonic() - began))
-            return _answer({"message": FAILED})
-        self._count(spec, "given")
+            self.outcomes[f"{counted} failed"] += 1
+            spent, span = self._clock.monotonic() - began, PAUSE.total_seconds()
+            await self._terms.sleep(max(ceil(spent / span), 1) * span - spent)
+            return _answer(message=FAILED)
+        self.outcomes[f"{counted} given"] += 1
         notes.update({SERIAL: f"{issued.serial:x}", SIGNED_BY: issued.signed_by})
-        return _answer({"credential": _credential(issued, key)})
+        credential = {
+            "expirationTimestamp": format_time(pki.parse_certificate(issued.chain).not_after),
+            "clientCertificateData": issued.chain.decode("ascii"),
+        }
+        return _answer(credential=credential | ({"clientKeyData": key.decode("ascii")} if key is not None else {}))
 
     def _keys(self, question: Question, spec: Document) -> tuple[bytes, bytes | None]:
         """Returns the public key for the certificate, and the private key if it is generated here. Raises InvalidError."""
@@ -120,70 +126,34 @@ class Exchange:
         except (InvalidError, TooLargeError) as error:
             raise self._invalid(Cause("FieldValueInvalid", error.message, "spec.request")) from None
 
-    def _check_admission(self, question: Question) -> None:
-        blanked = deepcopy({**question.document, "spec": {**doc.mapping(question.document, "spec"), "token": ""}})
-        resource = GroupResource(self._group, "tokencredentialrequests")
-        self._admit(Admission(resource, Key("", ""), blanked, None, question.actor))
-
-    async def _login(self, token: str, spec: Document, notes: MutableMapping[str, str]) -> Login:
-        reference = self._reference(spec)
-        notes[AUTHENTICATOR] = short(str(reference))
-        tokens, operator_groups = await self._authenticators.find(reference)
-        named = await tokens.named(token)
-        self._note_names(named, notes)
-        login = admitted(named, operator_groups)
-        if login.left_out and self._terms.names_people:
-            notes[LEFT_OUT] = short(", ".join(login.left_out))
-        return login
-
-    def _reference(self, spec: Document) -> Reference:
-        named = doc.mapping(spec, "authenticator")
-        kind, group = str(named.get("kind") or ""), str(named.get("apiGroup") or "")
-        if kind == ACCOUNT and not group:
-            return Reference(kind)
-        if kind not in KINDS or group != self._group:
-            raise UnauthorizedError(f'there is no kind of authenticators "{kind[:80]}" in the group "{group[:80]}"')
-        return Reference(kind, str(named.get("name") or ""))
-
-    def _count(self, spec: Document, outcome: str) -> None:
-        kind = str(doc.mapping(spec, "authenticator").get("kind") or "")
-        self.outcomes[f"{kind if kind in (*KINDS, ACCOUNT) else 'unknown'} {outcome}"] += 1
-
-    def snapshot(self) -> dict[str, Any]:
-        """Returns the counters for the debug socket."""
-        return {**self.outcomes, "rates": self._terms.rates.snapshot()}
-
-    def _note_names(self, named: Named | None, notes: MutableMapping[str, str]) -> None:
-        if named is not None and self._terms.names_people:
-            notes.update({USER: short(named.user), GROUPS: short(", ".join(named.groups))})
-
-    async def _issued(self, login: Login, public_key: bytes) -> IssuedCertificate:
-        signer = self._terms.own if login.is_our_own_name else self._terms.issuer
-        return await self._store.run(logins.admit, login, public_key, signer, self._terms.lifetimes)
-
     def _invalid(self, cause: Cause) -> InvalidError:
         kind = "TokenCredentialRequest"
         text = f'{kind}.{self._group} "" is invalid: {cause.field}: {cause.message}'
         return InvalidError(text, subject=ErrorSubject(group=self._group, kind=kind), causes=[cause])
 
+    async def _issued(self, spec: Document, public_key: bytes, notes: MutableMapping[str, str]) -> IssuedCertificate:
+        """Verifies the token and signs a certificate for its user. Raises MusterError."""
+        authenticator = doc.mapping(spec, "authenticator")
+        kind, group = str(authenticator.get("kind") or ""), str(authenticator.get("apiGroup") or "")
+        is_account = kind == ACCOUNT and not group
+        if not is_account and (kind not in KINDS or group != self._group):
+            raise UnauthorizedError(f'there is no kind of authenticators "{kind[:80]}" in the group "{group[:80]}"')
+        reference = Reference(kind, "" if is_account else str(authenticator.get("name") or ""))
+        notes[AUTHENTICATOR] = short(str(reference))
+        identify, operator_groups = await self._authenticators.find(reference)
+        named = await identify(str(spec["token"]))
+        if named is not None and self._terms.names_people:
+            notes.update({USER: short(named.user), GROUPS: short(", ".join(named.groups))})
+        login = admitted(named, operator_groups)
+        if login.left_out and self._terms.names_people:
+            notes[LEFT_OUT] = short(", ".join(login.left_out))
+        signer = self._terms.own if login.is_our_own_name else self._terms.issuer
+        return await self._store.run(logins.admit, login, public_key, signer, self._terms.lifetimes)
 
-def _left(spent: float) -> float:
-    """Returns the seconds until the end of the span in which a failure is answered."""
-    span = PAUSE.total_seconds()
-    return max(ceil(spent / span), 1) * span - spent
 
-
-def _answer(status: Document) -> dict[str, Any]:
+def _answer(**status: Any) -> dict[str, Any]:
     """Returns an answer without any content of the request."""
-    return {"metadata": {}, "spec": {"authenticator": {}}, "status": dict(status)}
-
-
-def _credential(issued: IssuedCertificate, key: bytes | None) -> dict[str, str]:
-    return {
-        "expirationTimestamp": format_time(pki.parse_certificate(issued.chain).not_after),
-        "clientCertificateData": issued.chain.decode("ascii"),
-        **({"clientKeyData": key.decode("ascii")} if key is not None else {}),
-    }
+    return {"metadata": {}, "spec": {"authenticator": {}}, "status": status}
 
 
 class EmptyListStorage(MemoryStorage):
