@@ -12,7 +12,7 @@ Kubernetes' structured authentication (`email` counts only if it is verified).
 import binascii
 from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -81,7 +81,13 @@ def named_by_claims(claims: Mapping[str, Any], rules: ClaimRules, now: datetime)
         raise UnauthorizedError("it is of another issuer")
     if rules.audience not in _texts(claims.get("aud"), "aud"):
         raise UnauthorizedError(f'it is not meant for the audience "{rules.audience}"')
-    _check_time(claims, now)
+    ends, begins = _instant(claims, "exp"), _instant(claims, "nbf")
+    if ends is None:
+        raise UnauthorizedError("it has no end (exp)")
+    if now.timestamp() >= ends:
+        raise UnauthorizedError("it has expired")
+    if begins is not None and (now + SKEW).timestamp() < begins:
+        raise UnauthorizedError("it is not valid yet")
     for claim, wanted in sorted(rules.required.items()):
         if claims.get(claim) != wanted:
             raise UnauthorizedError(f'its claim "{claim}" is not the one that is required')
@@ -109,18 +115,15 @@ def admitted(named: Named | None, operator_groups: Iterable[str] = ()) -> Login:
     _check_name("the user name", named.user)
     if named.user.startswith(RESERVED):
         raise UnauthorizedError(f'user names that begin with "{RESERVED}" are given by the hub alone')
-    return _with_groups(Login(named.user), named.groups, frozenset(operator_groups))
-
-
-def _with_groups(login: Login, groups: Sequence[str], operators: frozenset[str]) -> Login:
-    if len(groups) > MAX_GROUPS:
-        raise UnauthorizedError(f"it is in {len(groups)} groups, and a certificate holds {MAX_GROUPS} at most")
+    groups = tuple(dict.fromkeys(named.groups))
+    if len(named.groups) > MAX_GROUPS:
+        raise UnauthorizedError(f"it is in {len(named.groups)} groups, and a certificate holds {MAX_GROUPS} at most")
     for group in groups:
         _check_name("a group's name", group)
-    counted = tuple(dict.fromkeys(group for group in groups if group and not group.startswith(RESERVED)))
-    left_out = tuple(dict.fromkeys(group for group in groups if group.startswith(RESERVED)))
-    masters = (OPERATOR_GROUP,) if operators.intersection(counted) else ()
-    return replace(login, groups=(*counted, *masters), left_out=left_out)
+    left_out = tuple(group for group in groups if group.startswith(RESERVED))
+    counted = tuple(group for group in groups if group and not group.startswith(RESERVED))
+    masters = (OPERATOR_GROUP,) if set(operator_groups).intersection(counted) else ()
+    return Login(named.user, (*counted, *masters), left_out)
 
 
 def _check_name(what: str, name: str) -> None:
@@ -129,16 +132,6 @@ def _check_name(what: str, name: str) -> None:
         raise UnauthorizedError(f"{what} is longer than {MAX_NAME} characters")
     if not name.isprintable() or name != name.strip():
         raise UnauthorizedError(f"{what} holds characters that are not shown, or begins or ends with a space")
-
-
-def _check_time(claims: Mapping[str, Any], now: datetime) -> None:
-    ends, begins = _instant(claims, "exp"), _instant(claims, "nbf")
-    if ends is None:
-        raise UnauthorizedError("it has no end (exp)")
-    if now.timestamp() >= ends:
-        raise UnauthorizedError("it has expired")
-    if begins is not None and (now + SKEW).timestamp() < begins:
-        raise UnauthorizedError("it is not valid yet")
 
 
 def _instant(claims: Mapping[str, Any], claim: str) -> float | None:
@@ -197,6 +190,16 @@ def read_authenticator(kind: str, document: Document) -> AuthenticatorConfig:
     """Raises InvalidError for CAs that are not base64."""
     spec, metadata = doc.mapping(document, "spec"), doc.mapping(document, "metadata")
     address = str(spec.get("issuer" if kind == JWT else "endpoint") or "")
+    chosen, required = doc.mapping(document, "spec", "claims"), doc.mapping(document, "spec", "requiredClaims")
+    claims = ClaimRules(
+        issuer=address,
+        audience=str(spec.get("audience") or ""),
+        username=str(chosen.get("username") or "sub"),
+        username_prefix=str(chosen.get("usernamePrefix") or ""),
+        groups=str(chosen.get("groups") or "groups"),
+        groups_prefix=str(chosen.get("groupsPrefix") or ""),
+        required={str(name): str(value) for name, value in required.items()},
+    )
     return AuthenticatorConfig(
         kind,
         doc.name(document),
@@ -204,7 +207,7 @@ def read_authenticator(kind: str, document: Document) -> AuthenticatorConfig:
         authorities_of(document),
         tuple(str(group) for group in doc.sequence(document, "spec", "operatorGroups")),
         (str(metadata.get("uid") or ""), int(metadata.get("generation") or 0)),
-        _claims(address, spec) if kind == JWT else None,
+        claims if kind == JWT else None,
     )
 
 
@@ -217,16 +220,3 @@ def authorities_of(document: Document) -> bytes:
         return b64decode(str(text), validate=True)
     except (binascii.Error, ValueError):
         raise InvalidError("spec.tls.certificateAuthorityData is not base64") from None
-
-
-def _claims(issuer: str, spec: Mapping[str, Any]) -> ClaimRules:
-    chosen: Mapping[str, Any] = spec.get("claims") or {}
-    return ClaimRules(
-        issuer=issuer,
-        audience=str(spec.get("audience") or ""),
-        username=str(chosen.get("username") or "sub"),
-        username_prefix=str(chosen.get("usernamePrefix") or ""),
-        groups=str(chosen.get("groups") or "groups"),
-        groups_prefix=str(chosen.get("groupsPrefix") or ""),
-        required={str(name): str(value) for name, value in (spec.get("requiredClaims") or {}).items()},
-    )

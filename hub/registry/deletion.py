@@ -48,7 +48,7 @@ class ClusterDeletionProgress:
 def delete_cluster(tx: Transaction, name: str, deadline: timedelta, actor: str) -> ClusterDeletionProgress:
     """Take one step of the deletion; idempotent. Add-ons of the lowest priority go first, and the step waits for them."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
-    if stored is None or not removal.needs_steps(stored.document):
+    if stored is None or not doc.is_deleting(stored.document):
         return ClusterDeletionProgress(gone=stored is None)
     if removal.is_forced(stored.document):
         return _give_up(tx, stored, actor)
@@ -107,7 +107,7 @@ def _give_up(tx: Transaction, cluster: StoredObject, actor: str) -> ClusterDelet
         _remove_whole(tx, kind, stored, actor)
     others = [str(name) for name in doc.finalizers(cluster.document) if name != removal.FINALIZER]
     orphaned += [f"the cluster itself ({name})" for name in others]
-    clusters.put(tx, removal.without_finalizers(cluster.document), cluster, actor, writer=HUB_WRITER)
+    clusters.put(tx, doc.with_metadata(cluster.document, finalizers=None), cluster, actor, writer=HUB_WRITER)
     return ClusterDeletionProgress(gone=True, moved=len(found), orphaned=tuple(orphaned))
 
 
@@ -117,7 +117,7 @@ def _remove_whole(tx: Transaction, kind: Kind, stored: StoredObject, actor: str)
         path.remove(tx, stored, who)
     marked = tx.objects.get(kind, stored.key)
     if marked is not None:
-        path.put(tx, removal.without_finalizers(marked.document), marked, who)
+        path.put(tx, doc.with_metadata(marked.document, finalizers=None), marked, who)
 
 
 @dataclass(frozen=True, slots=True)

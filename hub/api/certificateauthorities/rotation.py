@@ -147,61 +147,37 @@ def goes_by_time(seen: RotationSnapshot, step: RotationStep) -> bool:
 
 
 def _due(seen: RotationSnapshot, one: AuthorityRecord, old: AuthorityRecord | None, patience: timedelta) -> Act | None:
+    """The act that is due for this CA. `old`: the issuing one."""
+    is_late = one.ends_at is None or seen.now >= one.ends_at
+    is_ordered, is_over = one.wish is AuthorityOrder.PROCEED, seen.now - one.since > patience
     match one.phase:
         case Phase.DISTRIBUTING if one.is_given_up:
             return Act.END
-        case Phase.DISTRIBUTING if _may_issue(seen, one, old, patience):
-            return Act.ISSUE
+        case Phase.DISTRIBUTING if not seen.lagging(one):
+            untold = seen.untold(one)
+            if old is None or not old.is_given_up:
+                may_issue = is_ordered or _is_enough(untold, is_over)
+            else:
+                # agents of a compromised CA that do not trust the next one yet are waited for
+                until = max(old.ends_at, one.since + (old.within or timedelta())) if old.ends_at is not None else one.since
+                may_issue = seen.now >= until or not any(each.connected for each in untold)
+            return Act.ISSUE if may_issue else None
         case Phase.OUTGOING if one.is_given_up:
-            return Act.END if _may_go_at_once(seen, one) else None
-        case Phase.OUTGOING if _may_retire(seen, one, patience):
-            return Act.RETIRE
-        case Phase.RETIRING if _is_over(seen, one):
-            return Act.END
+            return Act.END if is_late or not any(each.connected for each in seen.holding(one)) else None
+        case Phase.OUTGOING if not any(seen.lagging(each) for each in (one, *seen.of(Phase.ISSUING))):
+            is_unused = _is_enough(seen.holding(one), is_over) and (is_over or not seen.held_by_users(one))
+            return Act.RETIRE if is_ordered or is_unused else None
+        case Phase.RETIRING:
+            left = seen.signed.get(one.id, {}).get(Purpose.RECOVERY, 0)
+            has_ended = one.ends_at is not None and is_late
+            return Act.END if one.is_given_up or is_ordered or not left or has_ended else None
         case _:
             return None
-
-
-def _may_issue(seen: RotationSnapshot, new: AuthorityRecord, old: AuthorityRecord | None, patience: timedelta) -> bool:
-    if seen.lagging(new):
-        return False
-    if old is not None and old.is_given_up:
-        return seen.now >= _trusted_until(old, new) or not any(each.connected for each in seen.untold(new))
-    return new.wish is AuthorityOrder.PROCEED or _is_enough(seen.untold(new), seen.now - new.since > patience)
-
-
-def _trusted_until(old: AuthorityRecord, new: AuthorityRecord) -> datetime:
-    """End of the wait for agents of a compromised CA that do not trust the next one yet."""
-    return max(old.ends_at, new.since + (old.within or timedelta())) if old.ends_at is not None else new.since
 
 
 def moved_until(old: AuthorityRecord, now: datetime) -> datetime | None:
     """End of the time for agents of a compromised CA to renew, counted from `now`, when it stops issuing."""
     return now + (old.within or MOVE) if old.ends_at is not None else None
-
-
-def _may_go_at_once(seen: RotationSnapshot, old: AuthorityRecord) -> bool:
-    return _is_late(seen, old) or not any(each.connected for each in seen.holding(old))
-
-
-def _may_retire(seen: RotationSnapshot, old: AuthorityRecord, patience: timedelta) -> bool:
-    if any(seen.lagging(each) for each in (old, *seen.of(Phase.ISSUING))):
-        return False
-    if old.wish is AuthorityOrder.PROCEED:
-        return True
-    patient = seen.now - old.since > patience
-    return _is_enough(seen.holding(old), patient) and (patient or not seen.held_by_users(old))
-
-
-def _is_over(seen: RotationSnapshot, old: AuthorityRecord) -> bool:
-    if old.is_given_up or old.wish is AuthorityOrder.PROCEED:
-        return True
-    nothing_left = not seen.signed.get(old.id, {}).get(Purpose.RECOVERY, 0)
-    return nothing_left or (old.ends_at is not None and seen.now >= old.ends_at)
-
-
-def _is_late(seen: RotationSnapshot, old: AuthorityRecord) -> bool:
-    return old.ends_at is None or seen.now >= old.ends_at
 
 
 def _is_enough(missing: Collection[Member], patient: bool) -> bool:  # noqa: FBT001 - a private rule
@@ -211,28 +187,25 @@ def _is_enough(missing: Collection[Member], patient: bool) -> bool:  # noqa: FBT
 
 def waits_for(seen: RotationSnapshot, one: AuthorityRecord, patience: timedelta) -> tuple[str, ...]:
     """Descriptions of what the next step of this CA waits for; empty if it is due or there is none."""
-    lagging, is_patient = seen.lagging(one), seen.now - one.since <= patience
-    told = [f"replica {name} does not act upon it yet, or lacks its key" for name in lagging]
+    is_patient = seen.now - one.since <= patience
+    told = [f"replica {name} does not act upon it yet, or lacks its key" for name in seen.lagging(one)]
     match one.phase:
         case Phase.DISTRIBUTING:
-            told += _of_agents(seen.untold(one), "not trusting it yet", patient=is_patient)
+            told += _of_agents(seen.untold(one), "not trusting it yet", patience=is_patient)
         case Phase.OUTGOING:
-            told += _of_agents(seen.holding(one), "holding a certificate of it", patient=is_patient)
-            left = seen.held_by_users(one)
-            told += (
-                [f"{left} certificates of it that operators have, or that are bootstrap credentials"]
-                if left and is_patient
-                else []
-            )
+            told += _of_agents(seen.holding(one), "holding a certificate of it", patience=is_patient)
+            if is_patient and (left := seen.held_by_users(one)):
+                told.append(f"{left} certificates of it that operators have, or that are bootstrap credentials")
         case Phase.RETIRING:
-            left = seen.signed.get(one.id, {}).get(Purpose.RECOVERY, 0)
-            told += [f"{left} recovery certificates of it that have not ended"] if left else []
+            if left := seen.signed.get(one.id, {}).get(Purpose.RECOVERY, 0):
+                told.append(f"{left} recovery certificates of it that have not ended")
         case _:
             return ()
     return tuple(told)
 
 
-def _of_agents(members: Collection[Member], what: str, *, patient: bool) -> list[str]:
-    here, away = [each for each in members if not each.away], [each for each in members if each.away]
-    told = [f"{len(here)} agents {what}"] if here else []
-    return [*told, f"{len(away)} agents {what} that are away"] if away and patient else told
+def _of_agents(members: Collection[Member], what: str, *, patience: bool) -> list[str]:
+    away = sum(each.away for each in members)
+    here = len(members) - away
+    told = [f"{here} agents {what}"] if here else []
+    return [*told, f"{away} agents {what} that are away"] if away and patience else told

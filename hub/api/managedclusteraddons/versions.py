@@ -27,8 +27,18 @@ def add_on_shown(stored: Document) -> Fields:
     namespace = notes.pop(INSTALL_NAMESPACE, DEFAULT_NAMESPACE)
     shown = doc.with_metadata(stored, annotations=notes or None)
     shown["spec"] = {**doc.mapping(stored, "spec"), "installNamespace": namespace}
-    if "status" in stored:
-        shown["status"] = _status_shown(doc.mapping(stored, "status"))
+    if "status" not in stored:
+        return shown
+    status = shown["status"] = dict(doc.mapping(stored, "status"))
+    if "registrations" in status:
+        registrations = _entries(status["registrations"])
+        status["registrations"] = [_registration_shown(entry) for entry in registrations]
+        drivers = (doc.mapping(entry, KUBE_CLIENT).get("driver") for entry in registrations)
+        if driver := next((each for each in drivers if each), None):
+            status["kubeClientDriver"] = driver
+    if "configReferences" in status:  # in v1alpha1 the config's name occurs twice
+        references = ((entry, doc.mapping(entry, "desiredConfig")) for entry in _entries(status["configReferences"]))
+        status["configReferences"] = [{**_named(desired), **entry} for entry, desired in references]
     return shown
 
 
@@ -41,48 +51,34 @@ def add_on_stored(shown: Document) -> Fields:
     if namespace not in (None, DEFAULT_NAMESPACE):
         notes[INSTALL_NAMESPACE] = namespace
     stored = {**doc.with_metadata(shown, annotations=notes or None), "spec": spec}
-    if "status" in shown:
-        stored["status"] = _status_stored(doc.mapping(shown, "status"))
-    return stored
-
-
-def _status_shown(stored: Mapping[str, Any]) -> Fields:
-    shown = dict(stored)
-    if "registrations" in stored:
-        registrations = _entries(stored["registrations"])
-        shown["registrations"] = [_registration_shown(entry) for entry in registrations]
-        drivers = (doc.mapping(entry, KUBE_CLIENT).get("driver") for entry in registrations)
-        if driver := next((each for each in drivers if each), None):
-            shown["kubeClientDriver"] = driver
-    if "configReferences" in stored:
-        shown["configReferences"] = [_reference_shown(entry) for entry in _entries(stored["configReferences"])]
-    return shown
-
-
-def _status_stored(shown: Mapping[str, Any]) -> Fields:
-    stored = dict(shown)
-    if "registrations" in shown:
-        driver, registrations = shown.get("kubeClientDriver"), _entries(shown["registrations"])
-        stored["registrations"] = [_registration_stored(entry, driver) for entry in registrations]
-        if any(entry["type"] == KUBE_CLIENT for entry in stored["registrations"]):
-            stored.pop("kubeClientDriver", None)
-    if "configReferences" in shown:
-        stored["configReferences"] = [_reference_stored(entry) for entry in _entries(shown["configReferences"])]
+    if "status" not in shown:
+        return stored
+    status = stored["status"] = dict(doc.mapping(shown, "status"))
+    if "registrations" in status:
+        driver, registrations = status.get("kubeClientDriver"), _entries(status["registrations"])
+        status["registrations"] = [_registration_stored(entry, driver) for entry in registrations]
+        if any(entry["type"] == KUBE_CLIENT for entry in status["registrations"]):
+            status.pop("kubeClientDriver", None)
+    if "configReferences" in status:
+        references = ((entry, _named(doc.mapping(entry, "desiredConfig"))) for entry in _entries(status["configReferences"]))
+        status["configReferences"] = [
+            {name: value for name, value in entry.items() if name not in _REFERENT or value != desired.get(name)}
+            for entry, desired in references
+        ]
     return stored
 
 
 def _registration_shown(stored: Mapping[str, Any]) -> Fields:
-    custom = doc.mapping(stored, CUSTOM_SIGNER)
-    kube = stored.get("type") == KUBE_CLIENT
+    custom, kube = doc.mapping(stored, CUSTOM_SIGNER), stored.get("type") == KUBE_CLIENT
     subject = doc.mapping(stored, KUBE_CLIENT if kube else CUSTOM_SIGNER, "subject")
-    signer = SIGNER if kube else str(custom.get("signerName") or "")
-    renamed = {"organizationUnit" if name == "organizationUnits" else name: value for name, value in subject.items()}
-    return {"signerName": signer, **({"subject": renamed} if renamed else {})}
+    shown: Fields = {"signerName": SIGNER if kube else str(custom.get("signerName") or "")}
+    if subject:
+        shown["subject"] = _renamed(subject, "organizationUnits", "organizationUnit")
+    return shown
 
 
 def _registration_stored(shown: Mapping[str, Any], driver: Any) -> Fields:
-    given = doc.mapping(shown, "subject")
-    subject = {"organizationUnits" if name == "organizationUnit" else name: value for name, value in given.items()}
+    subject = _renamed(doc.mapping(shown, "subject"), "organizationUnit", "organizationUnits")
     told = {"subject": subject} if subject else {}
     if shown.get("signerName") != SIGNER:
         return {"type": CUSTOM_SIGNER, CUSTOM_SIGNER: {"signerName": shown.get("signerName"), **told}}
@@ -93,15 +89,8 @@ def _registration_stored(shown: Mapping[str, Any], driver: Any) -> Fields:
 _REFERENT = ("name", "namespace")
 
 
-def _reference_shown(stored: Mapping[str, Any]) -> Fields:
-    """In v1alpha1 the config's name occurs twice."""
-    desired = doc.mapping(stored, "desiredConfig")
-    return {**{name: desired[name] for name in _REFERENT if name in desired}, **stored}
-
-
-def _reference_stored(shown: Mapping[str, Any]) -> Fields:
-    desired = doc.mapping(shown, "desiredConfig")
-    return {name: value for name, value in shown.items() if name not in _REFERENT or value != desired.get(name)}
+def _named(config: Mapping[str, Any]) -> Fields:
+    return {name: config[name] for name in _REFERENT if name in config}
 
 
 def definition_shown(stored: Document) -> Fields:
@@ -124,7 +113,7 @@ def definition_stored(shown: Document) -> Fields:
 
 def _config_shown(stored: Mapping[str, Any]) -> Fields:
     shown = {name: value for name, value in stored.items() if name not in _REFERENT}
-    default = {name: stored[name] for name in _REFERENT if name in stored}
+    default = _named(stored)
     return shown if default.get("name") in (None, NO_DEFAULT) else {**shown, "defaultConfig": default}
 
 
@@ -135,9 +124,11 @@ def _config_stored(shown: Mapping[str, Any]) -> Fields:
 
 def _renamed_status(document: Fields, old: str, new: str) -> Fields:
     status = doc.mapping(document, "status")
-    if old not in status:
-        return document
-    return {**document, "status": {new if name == old else name: value for name, value in status.items()}}
+    return {**document, "status": _renamed(status, old, new)} if old in status else document
+
+
+def _renamed(fields: Mapping[str, Any], old: str, new: str) -> Fields:
+    return {new if name == old else name: value for name, value in fields.items()}
 
 
 def _entries(value: Any) -> Sequence[Mapping[str, Any]]:

@@ -20,6 +20,7 @@ from machinery.meta.selectors import valid_label_key, valid_label_value
 from machinery.meta.timestamps import format_time
 from machinery.product import is_reserved
 
+CONFIGS = "managedClusterClientConfigs"
 TAINT_EFFECTS = ("NoSelect", "PreferNoSelect", "NoSelectIfNew")
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -32,65 +33,37 @@ def admitted(new: Document, old: Document | None, now: datetime) -> dict[str, An
     """
     spec = {"hubAcceptsClient": False, **doc.mapping(new, "spec")}
     spec.setdefault("leaseDurationSeconds", round(DEFAULT_LEASE_DURATION.total_seconds()))
-    before = None if old is None else doc.mapping(old, "spec")
-    if spec.get("taints") and _differ(spec, before, "taints"):
-        spec["taints"] = _stamped_taints(doc.sequence(new, "spec", "taints"), before, now, doc.name(new))
-    document = {**doc.typed(new, API_VERSION, KIND), "spec": spec}
-    _check(document, before)
-    return document
-
-
-def _check(cluster: Document, before: Document | None) -> None:
-    """`before`: the stored spec; None for a new cluster."""
-    spec = doc.mapping(cluster, "spec")
-    causes = [
-        *((*_reserved_causes(cluster), *_name_causes(cluster)) if before is None else ()),
-        *(_url_causes(cluster) if _differ(spec, before, "managedClusterClientConfigs") else ()),
-        *(_duration_causes(cluster) if _differ(spec, before, "leaseDurationSeconds") else ()),
-    ]
+    before, name = None if old is None else doc.mapping(old, "spec"), doc.name(new)
+    changed = {field for field in spec if before is None or spec[field] != before.get(field)}
+    if spec.get("taints") and "taints" in changed:
+        spec["taints"] = _stamped_taints(doc.sequence(new, "spec", "taints"), before, now, name)
+    causes = _name_causes(name) if before is None else []
+    for index, config in enumerate(doc.sequence(new, "spec", CONFIGS) if CONFIGS in changed else ()):
+        url = str(config.get("url", ""))
+        if not url.startswith("https://"):
+            message = f'Invalid value: "{url[:200]}": must begin with https://'
+            causes.append(Cause("FieldValueInvalid", message, f"spec.{CONFIGS}[{index}].url"))
+    seconds = spec["leaseDurationSeconds"]
+    is_number = isinstance(seconds, int) and not isinstance(seconds, bool) and 0 <= seconds < 2**31
+    if "leaseDurationSeconds" in changed and not is_number:
+        message = f"Invalid value: {str(seconds)[:80]}: must be a number of seconds that is not negative"
+        causes.append(Cause("FieldValueInvalid", message, "spec.leaseDurationSeconds"))
     if causes:
-        raise invalid_object(doc.name(cluster), KIND, GROUP, causes)
+        raise invalid_object(name, KIND, GROUP, causes)
+    return {**doc.typed(new, API_VERSION, KIND), "spec": spec}
 
 
-def _differ(spec: Document, before: Document | None, field: str) -> bool:
-    return before is None or spec.get(field) != before.get(field)
-
-
-def _name_causes(cluster: Document) -> list[Cause]:
-    try:
-        cluster_name(doc.name(cluster))
-    except InvalidError as error:
-        return [Cause("FieldValueInvalid", f'Invalid value: "{doc.name(cluster)[:80]}": {error.message}', "metadata.name")]
-    return []
-
-
-def _reserved_causes(cluster: Document) -> list[Cause]:
+def _name_causes(name: str) -> list[Cause]:
     """A cluster may not have a name of the hub's own namespaces, since its agent gets rights in the namespace of its name."""
-    if doc.name(cluster) not in STANDING and not doc.name(cluster).startswith(RESERVED):
-        return []
-    message = f'Invalid value: "{doc.name(cluster)}": this name is the hub\'s own: give the cluster another'
-    return [Cause("FieldValueInvalid", message, "metadata.name")]
-
-
-def _url_causes(cluster: Document) -> list[Cause]:
-    configs = doc.sequence(cluster, "spec", "managedClusterClientConfigs")
-    return [
-        Cause(
-            "FieldValueInvalid",
-            f'Invalid value: "{str(config.get("url", ""))[:200]}": must begin with https://',
-            f"spec.managedClusterClientConfigs[{index}].url",
-        )
-        for index, config in enumerate(configs)
-        if not str(config.get("url", "")).startswith("https://")
-    ]
-
-
-def _duration_causes(cluster: Document) -> list[Cause]:
-    seconds = doc.mapping(cluster, "spec").get("leaseDurationSeconds")
-    if isinstance(seconds, int) and not isinstance(seconds, bool) and 0 <= seconds < 2**31:
-        return []
-    message = f"Invalid value: {str(seconds)[:80]}: must be a number of seconds that is not negative"
-    return [Cause("FieldValueInvalid", message, "spec.leaseDurationSeconds")]
+    causes = []
+    if name in STANDING or name.startswith(RESERVED):
+        message = f'Invalid value: "{name}": this name is the hub\'s own: give the cluster another'
+        causes.append(Cause("FieldValueInvalid", message, "metadata.name"))
+    try:
+        cluster_name(name)
+    except InvalidError as error:
+        causes.append(Cause("FieldValueInvalid", f'Invalid value: "{name[:80]}": {error.message}', "metadata.name"))
+    return causes
 
 
 def _stamped_taints(taints: Sequence[Any], before: Document | None, now: datetime, name: str) -> list[dict[str, Any]]:
@@ -124,12 +97,11 @@ ANY = "/*"
 def permitted_join_labels(labels: Mapping[str, str], patterns: Iterable[str]) -> dict[str, str]:
     """The agent's labels that it may set; all others are dropped."""
     listed = tuple(patterns)
-    return {key: value for key, value in labels.items() if _is_listed(key, listed) and _is_sound(key, value)}
 
+    def is_listed(key: str) -> bool:
+        return any(key.startswith(each[:-1]) if each.endswith(ANY) else key == each for each in listed)
 
-def _is_listed(key: str, patterns: tuple[str, ...]) -> bool:
-    return any(key.startswith(pattern[:-1]) if pattern.endswith(ANY) else key == pattern for pattern in patterns)
+    def is_sound(key: str, value: str) -> bool:
+        return valid_label_key(key) and valid_label_value(value) and not is_reserved(key)
 
-
-def _is_sound(key: str, value: str) -> bool:
-    return valid_label_key(key) and valid_label_value(value) and not is_reserved(key)
+    return {key: value for key, value in labels.items() if is_listed(key) and is_sound(key, value)}

@@ -130,7 +130,7 @@ class StatusReport:
 
 def joining_document(joining: JoinRequest, lease_duration: timedelta) -> dict[str, Any]:
     """The ManagedCluster that a join creates: not accepted, as in OCM."""
-    labels = {"labels": dict(joining.labels)} if joining.labels else {}
+    labels, configs = {"labels": dict(joining.labels)} if joining.labels else {}, _client_configs(joining.client_configs)
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -138,7 +138,7 @@ def joining_document(joining: JoinRequest, lease_duration: timedelta) -> dict[st
         "spec": {
             "hubAcceptsClient": False,
             "leaseDurationSeconds": max(1, round(lease_duration.total_seconds())),
-            **_client_configs(joining.client_configs),
+            **({"managedClusterClientConfigs": configs} if configs else {}),
         },
     }
 
@@ -221,7 +221,17 @@ def with_report(cluster: Document, report: StatusReport, now: datetime) -> dict[
         if condition.type not in HUB_CONDITIONS:
             reported = doc.with_status_condition(reported, condition, now)
     if report.complete:
-        reported = doc.with_status(reported, **_resources(report, cluster))
+        # entries only in capacity, and not in allocatable, are of other writers and stay; what the agent reports no more goes
+        known = {*doc.mapping(cluster, "status", "allocatable"), NODES}
+        others = {name: value for name, value in doc.mapping(cluster, "status", "capacity").items() if name not in known}
+        nodes = {NODES: str(report.node_count)} if report.node_count is not None else {}
+        reported = doc.with_status(
+            reported,
+            capacity={**others, **report.capacity, **nodes},
+            allocatable=dict(report.allocatable),
+            version={"kubernetes": report.kubernetes_version},
+            clusterClaims=[{"name": claim.name, "value": claim.value} for claim in report.claims],
+        )
     if report.client_configs:
         configs = merged_client_configs(cluster, report.client_configs)
         reported = doc.with_spec(reported, managedClusterClientConfigs=configs)
@@ -230,33 +240,13 @@ def with_report(cluster: Document, report: StatusReport, now: datetime) -> dict[
 
 def merged_client_configs(cluster: Document, configs: tuple[ClientConfig, ...]) -> list[dict[str, Any]]:
     """Client configs after a report: URLs from others stay, the agent's URLs get the reported CA bundle."""
-    ours = {entry["url"]: entry for entry in _client_configs(configs).get("managedClusterClientConfigs", ())}
+    ours = {entry["url"]: entry for entry in _client_configs(configs)}
     known = [entry for entry in doc.sequence(cluster, "spec", "managedClusterClientConfigs") if isinstance(entry, Mapping)]
     return [*(ours.pop(str(entry.get("url")), dict(entry)) for entry in known), *ours.values()]
 
 
-def _resources(report: StatusReport, cluster: Document) -> dict[str, Any]:
-    """Status fields of a complete report.
-
-    Entries that are only in capacity, and not in allocatable, are of other writers and stay. Entries that the agent reported
-    before and no longer reports are removed.
-    """
-    before, allocatable = doc.mapping(cluster, "status", "capacity"), doc.mapping(cluster, "status", "allocatable")
-    others = {name: value for name, value in before.items() if name not in allocatable and name != NODES}
-    capacity = {**others, **report.capacity}
-    if report.node_count is not None:
-        capacity[NODES] = str(report.node_count)
-    return {
-        "capacity": capacity,
-        "allocatable": dict(report.allocatable),
-        "version": {"kubernetes": report.kubernetes_version},
-        "clusterClaims": [{"name": claim.name, "value": claim.value} for claim in report.claims],
-    }
-
-
-def _client_configs(configs: tuple[ClientConfig, ...]) -> dict[str, Any]:
-    entries = [{"url": one.url, **({"caBundle": doc.base64_text(one.ca_bundle)} if one.ca_bundle else {})} for one in configs]
-    return {"managedClusterClientConfigs": entries} if entries else {}
+def _client_configs(configs: tuple[ClientConfig, ...]) -> list[dict[str, Any]]:
+    return [{"url": one.url, **({"caBundle": doc.base64_text(one.ca_bundle)} if one.ca_bundle else {})} for one in configs]
 
 
 def check_report(report: StatusReport) -> None:

@@ -43,11 +43,6 @@ def is_forced(cluster: Document) -> bool:
     return FORCED in doc.annotations(cluster)
 
 
-def needs_steps(cluster: Document) -> bool:
-    """Whether a deleted cluster waits for the hub, or for finalizers of others that the hub reports."""
-    return doc.is_deleting(cluster)
-
-
 def is_emptied(cluster: Document) -> bool:
     """Whether a deleted cluster waits only for finalizers of others."""
     return FINALIZER not in doc.finalizers(cluster)
@@ -98,8 +93,3 @@ def progress(cluster: str, left: Remaining, deadline: timedelta, *, overdue: boo
 def held(cluster: Document) -> dict[str, Any]:
     """A copy with the hub's finalizer, which keeps the cluster until its content is removed."""
     return doc.with_metadata(cluster, finalizers=[*dict.fromkeys((*doc.finalizers(cluster), FINALIZER))])
-
-
-def without_finalizers(document: Document) -> dict[str, Any]:
-    """A copy without finalizers."""
-    return doc.with_metadata(document, finalizers=None)

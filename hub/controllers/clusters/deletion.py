@@ -15,7 +15,6 @@ import structlog
 from hub.api import namespaces as namespace_rules
 from hub.api.events import WARNING, EventRecord
 from hub.api.managedclusters import cluster as cluster_rules
-from hub.api.managedclusters.removal import needs_steps
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, NAMESPACES, Kind
 from hub.controllers import ACTOR
@@ -202,7 +201,7 @@ def _cluster_step(
     """One step. Returns the cluster before it, how long the hub has been deleting it (None: it is not), and the progress."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     about = stored.document if stored else {}
-    began = doc.deleted_at(about) if needs_steps(about) else None
+    began = doc.deleted_at(about) if doc.is_deleting(about) else None
     lasting = None if began is None else tx.now - began
     return about, lasting, deletion.delete_cluster(tx, name, deadline, f"{ACTOR}:{REMOVAL_NAME}")
 
@@ -219,4 +218,4 @@ def register(builder: ControllerBuilder) -> None:
     removing = Removal(builder.store, builder.settings.deletion_deadline, builder.record_event)
     removal = builder.add(REMOVAL_NAME, removing, workers=WORKERS)
     watcher.watch(removing.waiting, lambda name: removal.queue.add_after(name, CLUSTER_CHECKS))
-    builder.watch_names(MANAGED_CLUSTERS, removal, needs_steps)
+    builder.watch_names(MANAGED_CLUSTERS, removal, doc.is_deleting)

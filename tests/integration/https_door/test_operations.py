@@ -17,7 +17,7 @@ from hub.api.liveness import Beat
 from hub.api.managedclusters import agent_annotations as reported, cluster as cluster_rules, duplicates as duplicate
 from hub.api.managedclusters.agent_annotations import AgentHubState, ReportedHub
 from hub.api.managedclusters.cluster import CLUSTER_UID, JoinRequest
-from hub.api.managedclusters.removal import FINALIZER, FORCED, needs_steps
+from hub.api.managedclusters.removal import FINALIZER, FORCED
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_ROLES, MANAGED_CLUSTERS
 from hub.controllers.clusters.deletion import Removal
@@ -237,7 +237,7 @@ async def removing(hub: HubUnderTest) -> AsyncIterator[list[EventRecord]]:
     async def feed() -> None:
         async for changes in hub.store.follow(0, (MANAGED_CLUSTERS,)):
             for change in changes:
-                if needs_steps(change.document):
+                if doc.is_deleting(change.document):
                     controller.enqueue(change.key.name)
 
     async with GuardedTasks("removal") as tasks:
