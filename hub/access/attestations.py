@@ -14,10 +14,10 @@ from typing import Any
 
 from hub.api.bootstrapcredentials import AttestationError, Attested, Demand, fits_patterns
 from hub.api.certificates import CertificateRecord, Purpose
-from hub.ports import Store, Transaction
+from hub.ports import Store
 from machinery.apiserver.authn.issuer_keys import IssuerKeys, JsonDocuments
 from machinery.errors import InvalidError, MusterError
-from machinery.identity import ClusterName, CredentialId, HubId
+from machinery.identity import ClusterName, HubId
 from machinery.meta.urls import AllowedUrls, https_url_error
 from machinery.pki import KeySet, parse_certificate, read_header, unverified_claims
 from machinery.runtime.clock import Clock
@@ -70,19 +70,13 @@ class Attestor:
 
     async def audience(self, record: CertificateRecord) -> str:
         """Returns the audience that this peer's token must have; "": it needs no token. Raises UnavailableError."""
-        if record.purpose is not Purpose.BOOTSTRAP or record.credential is None:
-            return ""
-        demand = await self._store.read(_demand, record.credential)
-        if demand is not None:
-            return demand.audience or self._audience
-        return self._audience if self._policy.required else ""
+        demand, is_required = await self._demand(record)
+        return ((demand.audience if demand is not None else "") or self._audience) if is_required else ""
 
     async def attested(self, record: CertificateRecord, cluster: ClusterName, token: str) -> Attested | None:
         """Returns what the token proves; None: no proof is required. Raises AttestationError, UnavailableError (database)."""
-        if record.purpose is not Purpose.BOOTSTRAP or record.credential is None:
-            return None
-        demand = await self._store.read(_demand, record.credential)
-        if demand is None and not self._policy.required:
+        demand, is_required = await self._demand(record)
+        if not is_required:
             return None
         if not token:
             raise AttestationError("a token of the cluster's issuer is demanded, and none was brought")
@@ -90,7 +84,22 @@ class Attestor:
             demand = await self._known(cluster, token)
         elif not demand.keys and not self._policy.allowed.allow(demand.issuer):
             raise AttestationError(f"issuer {demand.issuer}: {NOT_ALLOWED}")
-        return await self._checked(demand, token)
+        header = read_header(token)
+        if header is None or not header.algorithm.startswith(FAMILIES):
+            raise AttestationError("it is no signed JSON web token of an algorithm that is accepted (RS256, ES256 and longer)")
+        claims = await self._verified(demand, token)
+        check_claims(claims, demand, demand.audience or self._audience, self._clock.now())
+        listed = json.loads(demand.keys).get("keys") or () if demand.keys else ()
+        pinned = frozenset(str(key["kid"]) for key in listed if isinstance(key, Mapping) and key.get("kid"))
+        return Attested(demand.issuer, str(claims["sub"]), header.key_id or "", pinned)
+
+    async def _demand(self, record: CertificateRecord) -> tuple[Demand | None, bool]:
+        """The demand of the peer's bootstrap credential, and whether a token is required."""
+        if record.purpose is not Purpose.BOOTSTRAP or record.credential is None:
+            return None, False
+        credential = await self._store.read(lambda tx, name: tx.credentials.by_id(name), record.credential)
+        demand = credential.bounds.attestation if credential is not None else None
+        return demand, demand is not None or self._policy.required
 
     async def _known(self, cluster: ClusterName, token: str) -> Demand:
         """Returns the demand for the token's `iss` claim and this cluster from the hub's own issuer list."""
@@ -103,15 +112,6 @@ class Attestor:
             if known.demand.issuer == issuer and fits_patterns(cluster, known.patterns):
                 return known.demand
         raise AttestationError(f'no issuer that the hub knows for cluster "{cluster}" is {str(issuer)[:200]!r}')
-
-    async def _checked(self, demand: Demand, token: str) -> Attested:
-        header = read_header(token)
-        if header is None or not header.algorithm.startswith(FAMILIES):
-            raise AttestationError("it is no signed JSON web token of an algorithm that is accepted (RS256, ES256 and longer)")
-        claims = await self._verified(demand, token)
-        check_claims(claims, demand, demand.audience or self._audience, self._clock.now())
-        pinned = frozenset(_key_ids(demand.keys)) if demand.keys else frozenset[str]()
-        return Attested(demand.issuer, str(claims["sub"]), header.key_id or "", pinned)
 
     async def _verified(self, demand: Demand, token: str) -> Mapping[str, Any]:
         if demand.keys:
@@ -184,13 +184,3 @@ def _moment(claims: Mapping[str, Any], name: str) -> datetime | None:
         return datetime.fromtimestamp(value, UTC)
     except (OverflowError, ValueError, OSError):
         raise AttestationError(f'"{name}" of the token is no time') from None
-
-
-def _key_ids(keys: str) -> list[str]:
-    listed = json.loads(keys).get("keys") or ()
-    return [str(key["kid"]) for key in listed if isinstance(key, Mapping) and key.get("kid")]
-
-
-def _demand(tx: Transaction, credential: CredentialId) -> Demand | None:
-    record = tx.credentials.by_id(credential)
-    return None if record is None else record.bounds.attestation

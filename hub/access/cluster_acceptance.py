@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-import msgspec
-
 from hub.access.rights import ClusterView
 from hub.api.managedclusters import cluster as clusters
 from hub.api.meta import document as doc
@@ -21,26 +19,6 @@ from machinery.runtime.clock import Clock
 
 BOUND = timedelta(seconds=10)
 MAX_KEPT = 50_000
-
-
-class _Metadata(msgspec.Struct):
-    labels: dict[str, str] = {}
-
-
-class _Labelled(msgspec.Struct):
-    metadata: _Metadata
-
-
-class _Spec(msgspec.Struct):
-    hubAcceptsClient: bool = False  # noqa: N815 - the field's name
-
-
-class _Cluster(msgspec.Struct):
-    spec: _Spec
-
-
-_labels = msgspec.json.Decoder(_Labelled)
-_accepts = msgspec.json.Decoder(_Cluster)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,22 +72,15 @@ class ClusterAcceptanceCache:
         """Drops the entries that a change may have made out of date."""
         if change.kind == MANAGED_CLUSTERS:
             cluster = change.key.name
-            if cluster in self._granted and (change.type is ChangeType.DELETED or not _is_accepted(change)):
-                self._withdraw(cluster)
+            if change.type is ChangeType.DELETED or (cluster in self._granted and not clusters.is_accepted(change.document)):
+                for mark in self._granted.pop(cluster, ()):
+                    self._end(mark)
         elif change.kind == REQUESTS:
-            cluster = _labels.decode(change.encoded).metadata.labels.get(CLUSTER_LABEL, "")
+            cluster = doc.labels(change.document).get(CLUSTER_LABEL, "")
         else:
             return
         self._reading.pop(cluster, None)
         self._known.pop(cluster, None)
-
-    def _withdraw(self, cluster: str) -> None:
-        for mark in self._granted.pop(cluster, ()):
-            self._end(mark)
-
-
-def _is_accepted(change: Change) -> bool:
-    return _accepts.decode(change.encoded).spec.hubAcceptsClient
 
 
 def _view(tx: Transaction, cluster: ClusterName) -> ClusterView:

@@ -36,20 +36,14 @@ from machinery.apiserver.http.limits import (
 )
 from machinery.apiserver.storage import Actor
 from machinery.errors import TooManyRequestsError
-from machinery.identity import (
-    ALL_CLUSTERS_GROUP,
-    BOOTSTRAP_USER_PREFIX,
-    OPERATOR_GROUP,
-    RECOVERY_USER_PREFIX,
-    ClusterName,
-)
+from machinery.identity import ALL_CLUSTERS_GROUP, BOOTSTRAP_USER_PREFIX, OPERATOR_GROUP, RECOVERY_USER_PREFIX, ClusterName
 from machinery.runtime.clock import Clock
 
 EXEMPT, LIFELINES, REPORTS, SESSIONS = "exempt", "lifelines", "status-reports", "sessions"
 REGISTRATIONS, READ_ONLY, MUTATING, LOGINS = "registrations", "read-only", "mutating", "logins"
 READS = frozenset(("get", "list", "watch", "head", "options"))
 TOKEN_EXCHANGE = "tokencredentialrequests"  # noqa: S105 - the name of a resource
-BOOTSTRAPPERS = "system:bootstrappers"
+BOOTSTRAPPERS = "system:bootstrappers:"
 NEWCOMERS = (BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX)
 LEASES = ("coordination.k8s.io", "leases")
 REQUESTS = ("certificates.k8s.io", "certificatesigningrequests")
@@ -149,40 +143,22 @@ class AccessLimits:
     def snapshot(self) -> dict[str, Any]:
         """Returns the counters for the debug socket."""
         sessions = {"clusters": len(self._open), "open": self._open.total(), "refused": self._turned_away}
-        rates, watches = self.rates.snapshot(), self.watches.snapshot()
-        refusals = self.refusals.snapshot()
-        sums = {"rates": rates, "refusals": refusals, "sessions per cluster": sessions, "watches": watches}
-        return {**self.pools.snapshot(), **sums}
+        sums = {"rates": self.rates.snapshot(), "refusals": self.refusals.snapshot(), "watches": self.watches.snapshot()}
+        return {**self.pools.snapshot(), **sums, "sessions per cluster": sessions}
 
 
 def level_of(actor: Actor, asked: Attributes) -> str:
     """Returns the priority level of a request by its user and attributes."""
-    if OPERATOR_GROUP in actor.groups or _is_health(asked):
+    is_health = not asked.resource and (asked.path in OPEN_PATHS or asked.path.startswith(("/livez/", "/readyz/", "/healthz/")))
+    if OPERATOR_GROUP in actor.groups or is_health:
         return EXEMPT
     if ALL_CLUSTERS_GROUP in actor.groups:
-        return _of_agent(asked)
-    if actor.user.startswith((BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX)) or any(
-        _is_bootstrapper(group) for group in actor.groups
-    ):
+        if level := {"session": SESSIONS, "status": REPORTS}.get(asked.subresource):
+            return level
+        if (asked.group, asked.resource) in (LEASES, REQUESTS) or asked.resource == "managedclusters":
+            return LIFELINES
+    elif actor.user.startswith(NEWCOMERS) or any(f"{group}:".startswith(BOOTSTRAPPERS) for group in actor.groups):
         return REGISTRATIONS
-    if asked.resource == TOKEN_EXCHANGE and asked.verb == "create":
+    elif asked.resource == TOKEN_EXCHANGE and asked.verb == "create":
         return LOGINS
     return READ_ONLY if asked.verb in READS else MUTATING
-
-
-def _of_agent(asked: Attributes) -> str:
-    if asked.subresource == "session":
-        return SESSIONS
-    if asked.subresource == "status":
-        return REPORTS
-    if (asked.group, asked.resource) in (LEASES, REQUESTS) or asked.resource == "managedclusters":
-        return LIFELINES
-    return READ_ONLY if asked.verb in READS else MUTATING
-
-
-def _is_bootstrapper(group: str) -> bool:
-    return group == BOOTSTRAPPERS or group.startswith(f"{BOOTSTRAPPERS}:")
-
-
-def _is_health(asked: Attributes) -> bool:
-    return not asked.resource and (asked.path in OPEN_PATHS or asked.path.startswith(("/livez/", "/readyz/", "/healthz/")))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from hub.access.revocation_poller import FAR, POLL, RARELY, ReadWindow, RevocationPoller
+from hub.access.revocation_poller import FAR, OVERLAP, POLL, RARELY, RevocationPoller
 from hub.api.certificateauthorities.authority import BUNDLED, RECOVERING, AuthorityRecord, signer_of
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.revocations import verdict_on
@@ -43,12 +43,7 @@ class Peers:
     """Finds identities by certificate. One per process, used by both doors."""
 
     def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        *,
-        poll: timedelta = POLL,
-        signers: Callable[[], Sequence[AuthorityRecord]] = tuple,
+        self, store: Store, clock: Clock, *, poll: timedelta = POLL, signers: Callable[[], Sequence[AuthorityRecord]] = tuple
     ) -> None:
         """`signers` returns the hub's CAs in their current phases; without any, the signer of a certificate is not checked."""
         self._signers = signers
@@ -62,7 +57,8 @@ class Peers:
         self._polled_at = -FRESH.total_seconds()
         self._tidied_at = clock.monotonic()
         self._seen: Mapping[SerialNumber, str] = {}
-        self._window = ReadWindow()
+        self._since: datetime | None = None
+        """Start of the next read that is not far, in database time."""
         self._listeners: set[Callable[[SerialNumber | None], None]] = set()
 
     def __len__(self) -> int:
@@ -114,9 +110,9 @@ class Peers:
 
     async def poll(self, *, far: bool = False) -> None:
         """Reads revocations since the last read; `far`: of the last `FAR`. Raises UnavailableError."""
-        began, since = self._clock.monotonic(), self._window.begin(far=far)
+        began, since = self._clock.monotonic(), None if far else self._since
         now, revoked = await self._store.look(_revoked_since, since)
-        self._window.end(now)
+        self._since = now - OVERLAP
         new = [serial for serial in revoked if serial not in self._seen]
         if since is None:
             self._seen = revoked
@@ -128,14 +124,10 @@ class Peers:
             self._known = {key: known for key, known in self._known.items() if known.record.serial not in gone}
             for serial in new:
                 self._tell(serial)
-        self._tidy(began)
-
-    def _tidy(self, now: float) -> None:
-        if now >= self._tidied_at + TIDY.total_seconds():
-            self._tidied_at = now
-            oldest = now - KEPT_FOR.total_seconds()
+        if began >= self._tidied_at + TIDY.total_seconds():
+            self._tidied_at, oldest = began, began - KEPT_FOR.total_seconds()
             self._known = {key: known for key, known in self._known.items() if known.asked_at >= oldest}
-            self._unknown = {key: until for key, until in self._unknown.items() if until > now}
+            self._unknown = {key: until for key, until in self._unknown.items() if until > began}
 
     def _is_fresh(self, known: _Known) -> bool:
         most = FRESH + RARELY if self._poller.is_notified else FRESH

@@ -8,7 +8,7 @@ and some read far back: the first one, one soon after each notification, and one
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Protocol
 
 import structlog
@@ -86,18 +86,3 @@ async def _heard(word: asyncio.Event, seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(max(seconds, 0)):
             await word.wait()
-
-
-class ReadWindow:
-    """The start of the next read, in database time."""
-
-    def __init__(self) -> None:
-        self._since: datetime | None = None
-
-    def begin(self, *, far: bool) -> datetime | None:
-        """Returns the start of the next read; None: it is a far read, as the first one always is."""
-        return None if far else self._since
-
-    def end(self, now: datetime) -> None:
-        """Records a successful read in a transaction of that time."""
-        self._since = now - OVERLAP

@@ -8,7 +8,7 @@ import hmac
 from collections.abc import Callable
 from datetime import datetime
 
-from hub.access.revocation_poller import FAR, ReadWindow, RevocationPoller
+from hub.access.revocation_poller import FAR, OVERLAP, RevocationPoller
 from hub.api import bootstrapcredentials as rules
 from hub.api.bootstrapcredentials import CredentialRecord
 from hub.ports import Store, Transaction
@@ -24,7 +24,8 @@ class BootstrapTokens:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._poller = RevocationPoller(store, "revoked bootstrap credentials cannot be read")
-        self._window = ReadWindow()
+        self._since: datetime | None = None
+        """Start of the next read that is not far, in database time."""
         self._seen: set[CredentialId] = set()
         self._listeners: set[Callable[[CredentialId], None]] = set()
 
@@ -53,9 +54,9 @@ class BootstrapTokens:
 
     async def poll(self, *, far: bool = False) -> None:
         """Reads revocations since the last read; `far`: of the last `FAR`. Raises UnavailableError."""
-        since = self._window.begin(far=far)
+        since = None if far else self._since
         now, revoked = await self._store.look(_revoked_since, since)
-        self._window.end(now)
+        self._since = now - OVERLAP
         new = [credential for credential in revoked if credential not in self._seen]
         self._seen = set(revoked) if since is None else self._seen.union(new)
         for credential in new:

@@ -114,22 +114,13 @@ def standing(name: str, found: Document | None) -> dict[str, Any] | None:
 
 
 def lacks_set(cluster: Document) -> bool:
-    """Whether a ManagedCluster is in no exclusive set."""
-    return not doc.labels(cluster).get(LABEL)
+    """Whether a ManagedCluster is in no exclusive set, and is not being deleted."""
+    return not doc.labels(cluster).get(LABEL) and not doc.is_deleting(cluster)
 
 
 def in_default(cluster: Document) -> dict[str, Any]:
     """The ManagedCluster in the set `default`."""
     return doc.with_metadata(cluster, labels={**doc.labels(cluster), LABEL: DEFAULT})
-
-
-def managed_namespaces(cluster: Document, sets: Iterable[ClusterSet]) -> list[dict[str, Any]]:
-    """`status.managedNamespaces`: of all the cluster's sets, by set and name. The agent's conditions are kept."""
-    labels = doc.labels(cluster)
-    entries = [entry for entry in doc.sequence(cluster, "status", "managedNamespaces") if isinstance(entry, Mapping)]
-    known = {(entry.get("clusterSet"), entry.get("name")): dict(entry) for entry in entries}
-    wanted = sorted({(each.name, name) for each in sets if each.namespaces and each.has(labels) for name in each.namespaces})
-    return [known.get(place) or {"clusterSet": place[0], "name": place[1]} for place in wanted]
 
 
 def with_namespace_conditions(
@@ -144,8 +135,9 @@ def with_namespace_conditions(
 
 
 def with_managed_namespaces(cluster: Document, sets: Iterable[ClusterSet]) -> dict[str, Any]:
-    """A copy with the namespaces of its sets."""
-    wanted = managed_namespaces(cluster, sets)
-    if wanted == list(doc.sequence(cluster, "status", "managedNamespaces")):
-        return dict(cluster)
-    return doc.with_status(cluster, managedNamespaces=wanted)
+    """A copy with the namespaces of its sets in `status.managedNamespaces`, by set and name. Conditions of the agent stay."""
+    labels, before = doc.labels(cluster), doc.sequence(cluster, "status", "managedNamespaces")
+    known = {(each.get("clusterSet"), each.get("name")): dict(each) for each in before if isinstance(each, Mapping)}
+    wanted = sorted({(each.name, name) for each in sets if each.namespaces and each.has(labels) for name in each.namespaces})
+    after = [known.get(place) or {"clusterSet": place[0], "name": place[1]} for place in wanted]
+    return doc.with_status(cluster, managedNamespaces=after) if after != list(before) else dict(cluster)

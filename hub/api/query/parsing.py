@@ -83,14 +83,12 @@ def order_of(kind: Kind, name: str, value: str) -> str | None:
     """Sort key of a selectable field that is a version or a quantity; None if it is compared as text."""
     if kind != MANAGED_CLUSTERS:
         return None
-    of = (
-        Type.VERSION
-        if name in (VERSION, AGENT_VERSION)
-        else Type.QUANTITY
-        if name.startswith((CAPACITY, ALLOCATABLE))
-        else None
-    )
-    found = None if of is None else of.read(value)
+    if name in (VERSION, AGENT_VERSION):
+        found = Type.VERSION.read(value)
+    elif name.startswith((CAPACITY, ALLOCATABLE)):
+        found = Type.QUANTITY.read(value)
+    else:
+        return None
     return None if found is None else sort_key(found)
 
 
@@ -137,23 +135,19 @@ def _parts(text: str, what: str) -> Sequence[str]:
 
 def _key(part: str) -> By:
     falls, word = part.startswith("-"), part.removeprefix("-").strip()
-    translated = _translated(word)
-    return By(field_reference(translated.removeprefix("-"), "sortBy"), falls != translated.startswith("-"))
-
-
-def _translated(word: str) -> str:
-    """The field for a path of kubectl's `--sort-by`; other text is returned unchanged."""
     path = word.removeprefix("{").removesuffix("}")
-    if not path.startswith("."):
-        return word
-    known = _PATHS.get(path)
-    if known is not None:
-        return known
+    if path.startswith("."):
+        word = _PATHS.get(path) or _map_entry(path)
+    return By(field_reference(word.removeprefix("-"), "sortBy"), falls != word.startswith("-"))
+
+
+def _map_entry(path: str) -> str:
+    """The field for a path of kubectl's `--sort-by` into a map. Raises BadRequestError for other paths."""
     for place in _MAPS:
         if path.startswith(f"{place}."):
             entry = path.removeprefix(f"{place}.").replace("\\.", ".").replace('"', "")
             return f'{place.rpartition(".")[2]}["{entry}"]'
     raise BadRequestError(
-        f"sortBy: there is no word for the path {word[:80]}: use a word of the language, as in version, memory or "
+        f"sortBy: there is no word for the path {path[:80]}: use a word of the language, as in version, memory or "
         'labels["env"], or sort what is listed with kubectl'
     )

@@ -127,18 +127,13 @@ def _page(tx: Transaction, after: Key | None) -> Page:
     return tx.objects.find(MANAGED_CLUSTERS, Query(limit=PAGE, after=after))
 
 
-def _lacks_set(cluster: Document) -> bool:
-    return rules.lacks_set(cluster) and not doc.is_deleting(cluster)
-
-
 def register(builder: ControllerBuilder) -> None:
     store, fleet = builder.store, builder.fleet
     with_default = builder.settings.default_cluster_set
 
     def lacks_namespaces(cluster: Document) -> bool:
         """Whether the cluster's managed namespaces differ from those that its sets require."""
-        current = list(doc.sequence(cluster, "status", "managedNamespaces"))
-        return not doc.is_deleting(cluster) and rules.managed_namespaces(cluster, fleet.sets) != current
+        return not doc.is_deleting(cluster) and rules.with_managed_namespaces(cluster, fleet.sets) != cluster
 
     def is_predefined(cluster_set: Document) -> bool:
         return with_default and doc.name(cluster_set) in rules.STANDING
@@ -168,7 +163,7 @@ def register(builder: ControllerBuilder) -> None:
     builder.watch(CLUSTER_SET_BINDINGS, bindings.enqueue)
     builder.watch_names(MANAGED_CLUSTERS, namespaces, lacks_namespaces)
     if with_default:
-        builder.watch_names(MANAGED_CLUSTERS, default, _lacks_set)
+        builder.watch_names(MANAGED_CLUSTERS, default, rules.lacks_set)
     if builder.settings.cluster_profiles:
         _register_profiles(builder)
 

@@ -253,7 +253,7 @@ def _subject(name: str) -> ErrorSubject:
 
 def with_default_set(tx: Transaction, cluster: Document) -> dict[str, Any]:
     """The ManagedCluster in the set `default`, if it has no set and the hub has that set."""
-    if doc.is_deleting(cluster) or not sets.lacks_set(cluster):
+    if not sets.lacks_set(cluster):
         return dict(cluster)
     found = tx.objects.get(CLUSTER_SETS, Key("", sets.DEFAULT))
     return dict(cluster) if found is None or doc.is_deleting(found.document) else sets.in_default(cluster)
