@@ -15,7 +15,7 @@ import os
 import statistics
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ class Figure:
         return float(value)
 
 
-MEASUREMENTS: dict[str, Callable[[], Awaitable[Mapping[str, Any]]]] = {
+MEASUREMENTS: dict[str, Callable[[], Coroutine[Any, Any, Mapping[str, Any]]]] = {
     "start": lambda: processes.measure_start(5),
     "join": lambda: processes.measure_join(7, "auto"),
     "issuance": lambda: sessions.measure_issuance(300),
@@ -151,7 +151,7 @@ def measured(names: Sequence[str]) -> list[Row]:
     for name in names:
         load, before = os.getloadavg()[0], calibrate()
         click.echo(f"== {name}", err=True)
-        found = asyncio.run(_awaited(MEASUREMENTS[name]))
+        found = asyncio.run(MEASUREMENTS[name]())
         loop = (before + calibrate()) / 2
         for figure in (each for each in FIGURES if each.measurement == name):
             value = figure.value(found)
@@ -159,10 +159,6 @@ def measured(names: Sequence[str]) -> list[Row]:
             rows.append(Row(figure, value, ratio, load))
             click.echo(f"{figure.name}: {value:g} {figure.unit}", err=True)
     return rows
-
-
-async def _awaited(measurement: Callable[[], Awaitable[Mapping[str, Any]]]) -> Mapping[str, Any]:
-    return await measurement()
 
 
 @click.command()

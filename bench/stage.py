@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,13 +27,9 @@ AVAILABLE = "ManagedClusterConditionAvailable"
 KIB_PER_MIB = 1024.0
 
 
-def report(measurement: Awaitable[Any]) -> None:
+def report(measurement: Coroutine[Any, Any, Any]) -> None:
     """Run a measurement and print what it returns as JSON."""
-
-    async def awaited() -> Any:
-        return await measurement
-
-    click.echo(json.dumps(asyncio.run(awaited()), indent=2))
+    click.echo(json.dumps(asyncio.run(measurement), indent=2))
 
 
 def free_port() -> int:

@@ -17,6 +17,8 @@ from machinery.durations import parse_duration
 LONGEST = 64
 """Longest version, number or quantity in characters; longer texts are refused unparsed."""
 LARGEST_EXPONENT = 60
+MOST_PLACES = 1_100
+"""Decimal places of any float, and a few more."""
 _EARLY = ("alpha", "beta", "rc", "pre", "dev", "snapshot")
 _VERSION = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?", re.ASCII)
 _QUANTITY = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?\d{1,3}))?", re.ASCII)
@@ -199,21 +201,13 @@ def _number(value: Fraction) -> str:
 
 def _scientific(value: Fraction) -> tuple[str, int]:
     """Digits of a positive number without trailing zeros, and the exponent of the first digit."""
-    twos, rest = _divided(value.denominator, 2)
-    fives, rest = _divided(rest, 5)
-    if rest != 1:
-        raise ValueError(f"{value} has no finite decimal form")
-    places = max(twos, fives)
-    digits = str((value * 10**places).numerator)
+    whole, places = value, 0
+    while whole.denominator != 1:
+        whole, places = whole * 10, places + 1
+        if places > MOST_PLACES:
+            raise ValueError(f"{value} has no finite decimal form")
+    digits = str(whole.numerator)
     return digits.rstrip("0"), len(digits) - 1 - places
-
-
-def _divided(value: int, by: int) -> tuple[int, int]:
-    """How often `value` is divisible by `by`, and the quotient."""
-    count = 0
-    while value % by == 0:
-        value, count = value // by, count + 1
-    return count, value
 
 
 def _version(value: KubernetesVersion) -> str:

@@ -5,7 +5,7 @@ import errno
 import os
 import socket
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TypeVar
 
@@ -93,10 +93,7 @@ def listening_failed(setting: str, host: str, port: int, error: OSError | None) 
 def bind_error(host: str, port: int) -> OSError | None:
     """OSError of a trial bind to the address; None: it succeeds. For libraries that do not report the reason."""
     try:
-        family, kind, protocol, _name, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
+        with _bound(host, port) as probe:
             probe.listen()
     except OSError as error:
         return error
@@ -109,15 +106,24 @@ def reserved_port(host: str) -> Iterator[int]:
 
     A bound socket that does not listen holds the port, so a listener with SO_REUSEADDR can share it. Raises StartError.
     """
-    with ExitStack() as stack:
-        try:
-            family, kind, protocol, _name, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-            held = stack.enter_context(socket.socket(family, kind, protocol))
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            held.bind(address)
-        except OSError as error:
-            raise StartError(f"no port of {host} can be reserved: {error.strerror or error}") from error
+    try:
+        held = _bound(host, 0)
+    except OSError as error:
+        raise StartError(f"no port of {host} can be reserved: {error.strerror or error}") from error
+    with held:
         yield int(held.getsockname()[1])
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _name, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    return bound
 
 
 SOCKET = "NOTIFY_SOCKET"

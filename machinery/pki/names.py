@@ -63,22 +63,19 @@ def names_of(certificate: x509.Certificate) -> tuple[CertificateSubject, Certifi
 
 def requested_subject(request: x509.CertificateSigningRequest) -> tuple[CertificateSubject, tuple[str, ...]]:
     """The subject's CN, O and OU, and the dotted types of its other attributes. Raises ValueError as `names_of`."""
-    with _long_names():
-        subject = request.subject
+    subject = raw_subject_of(request)
     return _read(subject), tuple(sorted({part.oid.dotted_string for part in subject if part.oid not in _KNOWN}))
 
 
 def is_exactly(certificate: x509.Certificate, subject: CertificateSubject) -> bool:
     """Whether the certificate's subject equals `build(subject)` byte for byte: attributes, order and encoding."""
-    with _long_names():
-        found = certificate.subject
-    return found.public_bytes() == build(subject).public_bytes()
+    return raw_subject_of(certificate).public_bytes() == build(subject).public_bytes()
 
 
-def raw_subject_of(certificate: x509.Certificate) -> x509.Name:
-    """The subject as encoded in the certificate; certificates that it signs must have it as issuer."""
+def raw_subject_of(encoded: x509.Certificate | x509.CertificateSigningRequest) -> x509.Name:
+    """The subject as encoded; certificates that a CA signs must have the CA's as issuer."""
     with _long_names():
-        return certificate.subject
+        return encoded.subject
 
 
 def verify_issuer(certificate: x509.Certificate, authority: x509.Certificate) -> None:

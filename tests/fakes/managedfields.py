@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from machinery.meta.managedfields import ownership
-from machinery.meta.managedfields.applying import Application, Applied, conflict_error
+from machinery.meta.managedfields.applying import Applied, apply, conflict_error
 from machinery.meta.managedfields.fieldset import in_order, minus
 from machinery.meta.managedfields.ownership import (
     NOBODYS,
-    Comparisons,
     FieldHolding,
     FieldWriter,
     Holdings,
     Versions,
     applier,
+    comparisons,
     current,
     updater,
 )
@@ -82,7 +82,7 @@ class World:
         """A create or an update by which the object becomes `new`."""
         self.tick += 1
         document = {"apiVersion": api_version, **new}
-        changed, writer = Comparisons(self.versions, self.live, document), updater(manager, api_version, subresource)
+        changed, writer = comparisons(self.versions, self.live, document), updater(manager, api_version, subresource)
         taken = {writer: minus(present(changed(api_version)).written, NOBODYS)}
         self.holdings = ownership.updated(changed, current(self.versions, self.holdings), taken, self._time)
         self.live = document
@@ -92,7 +92,7 @@ class World:
         self.tick += 1
         document = {"apiVersion": api_version, **config}
         live = self.versions.converted(self.live, api_version) if self.live else {}
-        result = Application(self.versions, live, document, self.holdings, applier(manager), self._time).result()
+        result = apply(self.versions, live, document, self.holdings, applier(manager), time=self._time)
         if result.conflicts and not force:
             raise conflict_error(result.conflicts)
         self.live, self.holdings = dict(result.document), result.holdings

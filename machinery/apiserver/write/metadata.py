@@ -15,16 +15,17 @@ from machinery.apiserver.http.status_errors import conflict
 from machinery.apiserver.resource import Resource, ServedVersion
 from machinery.errors import BadRequestError, Cause, forbidden, invalid_type, invalid_value, required
 from machinery.meta.managedfields import configurations, ownership as held
-from machinery.meta.managedfields.applying import Application, conflict_error
+from machinery.meta.managedfields.applying import apply, conflict_error
 from machinery.meta.managedfields.comparing import compare
 from machinery.meta.managedfields.fieldset import Fields, common, field, minus, of_paths
 from machinery.meta.managedfields.ownership import (
     NOBODYS,
-    Comparisons,
     FieldWriter,
     Holdings,
+    InVersion,
     Versions,
     applier,
+    comparisons,
     current,
     updater,
 )
@@ -198,11 +199,11 @@ class FieldOwnership:
             why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise conflict(self.resource, str(config["metadata"].get("name", "")), why)
         if old is not None and not before:
-            first, changed = updater(BEFORE_FIRST_APPLY, self.api_version, self.subresource), Comparisons(versions, {}, old)
+            first, changed = updater(BEFORE_FIRST_APPLY, self.api_version, self.subresource), comparisons(versions, {}, old)
             before = held.updated(changed, {}, {first: _written(changed, first)}, self.time)
         writer: FieldWriter = applier(self.manager, self.subresource)
         parts = configurations.configuration(config, tuple(filter(self._is_writable, config)))
-        result = Application(versions, live, parts, before, writer, self.time).result()
+        result = apply(versions, live, parts, before, writer, time=self.time)
         found, is_kubectl = [] if force else result.conflicts, self.manager == configurations.KUBECTL
         if found and is_kubectl:
             found = configurations.real_conflicts(structure, live, found)
@@ -217,7 +218,7 @@ class FieldOwnership:
         asked = compare(structure, shown, versions.converted(sent, self.api_version))
         meant = {element: below for element, below in asked.written.items() if element not in _parts(self.resource.fixed)}
         writer = updater(self.manager, self.api_version, self.subresource)
-        changed = Comparisons(versions, old, new)
+        changed = comparisons(versions, old, new)
         always: Fields = {}
         if not self.resource.custom:  # parts that an object of a built-in kind always has, even empty
             fields = structure.fields.items()
@@ -245,7 +246,7 @@ def _parts(names: Iterable[str]) -> Fields:
     return of_paths(*((field(name),) for name in names))
 
 
-def _written(changed: Comparisons, writer: FieldWriter) -> Fields:
+def _written(changed: InVersion, writer: FieldWriter) -> Fields:
     comparison = changed(writer.api_version)
     return {} if comparison is None else minus(comparison.written, NOBODYS)
 

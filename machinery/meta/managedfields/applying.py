@@ -14,7 +14,6 @@ from machinery.meta.managedfields.comparing import ABSENT, by_element, fields_of
 from machinery.meta.managedfields.fieldset import Fields, common, minus, paths, union
 from machinery.meta.managedfields.ownership import (
     NOBODYS,
-    Comparisons,
     Document,
     FieldHolding,
     FieldWriter,
@@ -22,6 +21,7 @@ from machinery.meta.managedfields.ownership import (
     InVersion,
     Operation,
     Versions,
+    comparisons,
     current,
     released,
 )
@@ -109,74 +109,66 @@ class Applied:
     changed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Application:
-    """One configuration to apply to one live document of the same version ({}: none exists)."""
+def apply(
+    versions: Versions, live: Document, config: Document, holdings: Holdings, applier: FieldWriter, *, time: str
+) -> Applied:
+    """Apply a configuration to the live document of the same version ({}: none exists).
 
-    versions: Versions
-    live: Document
-    config: Document
-    holdings: Holdings
-    applier: FieldWriter
-    time: str
+    The caller refuses or ignores the conflicts; the rest of the result is that of a forced apply.
+    """
+    version = str(config["apiVersion"])
+    structure = _structure(versions, version)
+    held = current(versions, holdings)
+    last = held.pop(applier, None)
+    said = fields_of(structure, config)
+    own = FieldHolding(version, minus(said, NOBODYS), last.time if last else None)
+    merged = merge(structure, live, config)
+    # The name has no owner, but counts as applied here: otherwise removing the last label would remove the metadata.
+    stays = {**held, applier: FieldHolding(version, said)}
+    new = versions.converted(_pruned(versions, merged, stays, last), version) if last is not None else merged
+    changed = comparisons(versions, live, new)
+    has_changed = bool(changed(version))
+    after = released(changed, held)
+    if own.fields:
+        after[applier] = FieldHolding(version, own.fields, time) if has_changed else own
+    document = without_emptied(structure, new, merged)
+    return Applied(document, after, conflicts(changed, held, applier), has_changed)
 
-    def result(self) -> Applied:
-        """Apply. The caller refuses or ignores the conflicts; the rest of the result is that of a forced apply."""
-        version = str(self.config["apiVersion"])
-        structure = self._structure(version)
-        held = current(self.versions, self.holdings)
-        last = held.pop(self.applier, None)
-        said = fields_of(structure, self.config)
-        own = FieldHolding(version, minus(said, NOBODYS), last.time if last else None)
-        merged = merge(structure, self.live, self.config)
-        # The name has no owner, but counts as applied here: otherwise removing the last label would remove the metadata.
-        stays = {**held, self.applier: FieldHolding(version, said)}
-        new = self.versions.converted(self._pruned(merged, stays, last), version) if last is not None else merged
-        changed = Comparisons(self.versions, self.live, new)
-        has_changed = bool(changed(version))
-        after = released(changed, held)
-        if own.fields:
-            after[self.applier] = FieldHolding(version, own.fields, self.time) if has_changed else own
-        document = without_emptied(structure, new, merged)
-        return Applied(document, after, conflicts(changed, held, self.applier), has_changed)
 
-    def _structure(self, api_version: str) -> Structure:
-        structure = self.versions.structure(api_version)
-        if structure is None:
-            msg = f"version {api_version} is not served"
-            raise LookupError(msg)
-        return structure
+def _structure(versions: Versions, api_version: str) -> Structure:
+    structure = versions.structure(api_version)
+    if structure is None:
+        msg = f"version {api_version} is not served"
+        raise LookupError(msg)
+    return structure
 
-    def _pruned(self, merged: Document, held: Holdings, last: FieldHolding) -> Document:
-        """`merged` without the fields that only the applier owned and no longer applies, in the version of its last apply.
 
-        All fields of its last apply are removed; those with another owner, and those that the applier never owned, are
-        restored.
-        """
-        structure = self._structure(last.api_version)
-        whole = self.versions.converted(merged, last.api_version)
-        removed = with_named(structure, last.fields)
-        pruned: Document = without(structure, whole, removed)
-        for version, fields in _by_version(held, last.api_version).items():
-            inner = self._structure(version)
-            there, kept = self.versions.converted(merged, version), self.versions.converted(pruned, version)
-            stays = union(_named_fields(inner, kept), with_named(inner, fields))
-            pruned = without(inner, there, minus(_named_fields(inner, there), stays))
-        pruned = self.versions.converted(pruned, last.api_version)
-        gone = minus(_named_fields(structure, whole), _named_fields(structure, pruned))
-        return without(structure, whole, common(gone, removed))
+def _pruned(versions: Versions, merged: Document, held: Holdings, last: FieldHolding) -> Document:
+    """`merged` without the fields that only the applier owned and no longer applies, in the version of its last apply.
+
+    All fields of its last apply are removed; those with another owner, and those that the applier never owned, are restored.
+    """
+    structure = _structure(versions, last.api_version)
+    whole = versions.converted(merged, last.api_version)
+    removed = with_named(structure, last.fields)
+    pruned: Document = without(structure, whole, removed)
+    owned: dict[str, Fields] = {last.api_version: {}}  # comes first, because conversions may need its fields
+    for holding in held.values():
+        owned[holding.api_version] = union(owned.get(holding.api_version, {}), holding.fields)
+    for version, fields in owned.items():
+        if not fields:
+            continue
+        inner = _structure(versions, version)
+        there, kept = versions.converted(merged, version), versions.converted(pruned, version)
+        stays = union(_named_fields(inner, kept), with_named(inner, fields))
+        pruned = without(inner, there, minus(_named_fields(inner, there), stays))
+    pruned = versions.converted(pruned, last.api_version)
+    gone = minus(_named_fields(structure, whole), _named_fields(structure, pruned))
+    return without(structure, whole, common(gone, removed))
 
 
 def _named_fields(structure: Structure, document: Document) -> Fields:
     return with_named(structure, fields_of(structure, document))
-
-
-def _by_version(holdings: Holdings, first: str) -> dict[str, Fields]:
-    """Owned fields by version; `first` comes first, because conversions may need its fields."""
-    found: dict[str, Fields] = {first: {}}
-    for holding in holdings.values():
-        found[holding.api_version] = union(found.get(holding.api_version, {}), holding.fields)
-    return {version: fields for version, fields in found.items() if fields}
 
 
 def conflicts(changed: InVersion, holdings: Holdings, applier: FieldWriter) -> list[Conflict]:

@@ -6,6 +6,7 @@ A writer becomes the only owner of a field that it writes, beside appliers of th
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cache
 from typing import Any, Protocol
 
 from machinery.meta.managedfields import fieldset
@@ -164,22 +165,18 @@ class Versions(Protocol):
         """Convert to a served version."""
 
 
-class Comparisons:
-    """Compares two documents in each version in which fields are owned; each comparison is computed once."""
+def comparisons(versions: Versions, old: Document, new: Document) -> InVersion:
+    """Compares two documents in a version in which fields are owned; None: the version is no longer served."""
 
-    def __init__(self, versions: Versions, old: Document, new: Document) -> None:
-        self._versions = versions
-        self._old = old
-        self._new = new
-        self._made: dict[str, Comparison | None] = {}
+    @cache
+    def compared(api_version: str) -> Comparison | None:
+        structure = versions.structure(api_version)
+        if structure is None:
+            return None
+        before, after = (versions.converted(document, api_version) if document else {} for document in (old, new))
+        return compare(structure, before, after)
 
-    def __call__(self, api_version: str) -> Comparison | None:
-        """None: the version is no longer served."""
-        if api_version not in self._made:
-            structure, pair = self._versions.structure(api_version), (self._old, self._new)
-            old, new = (self._versions.converted(document, api_version) if document and structure else {} for document in pair)
-            self._made[api_version] = None if structure is None else compare(structure, old, new)
-        return self._made[api_version]
+    return compared
 
 
 def updated(

@@ -10,7 +10,7 @@ from machinery.apiserver.write.metadata import FieldOwnership, with_managed_fiel
 from machinery.errors import ConflictError
 from machinery.meta.managedfields.applying import Conflict, conflicts
 from machinery.meta.managedfields.configurations import ANNOTATION, KUBECTL, real_conflicts, with_note
-from machinery.meta.managedfields.ownership import Comparisons, applier
+from machinery.meta.managedfields.ownership import applier, comparisons
 from machinery.meta.managedfields.structure import Structure, structure
 from tests.fakes.managedfields import SCHEMA, STRUCTURE, V1, OneVersion, World
 
@@ -265,7 +265,7 @@ def live(note: str | None, **content: Any) -> dict[str, Any]:
 def found_between(before: dict[str, Any], after: dict[str, Any]) -> list[Conflict]:
     world = World()
     world.update("kubectl-client-side-apply", before)
-    return conflicts(Comparisons(world.versions, before, {**before, **after}), world.holdings, applier(KUBECTL))
+    return conflicts(comparisons(world.versions, before, {**before, **after}), world.holdings, applier(KUBECTL))
 
 
 def fields(found: list[Conflict]) -> list[str]:
