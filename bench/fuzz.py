@@ -11,10 +11,8 @@ import asyncio
 import random
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -50,20 +48,9 @@ SHOWN = 2000
 SELDOM, MOSTLY = 0.1, 0.8
 
 
-@dataclass(slots=True)
-class Findings:
-    """Results of a run."""
-
-    operations: int = 0
-    answers: Counter[int] = field(default_factory=Counter)
-    failures: dict[str, str] = field(default_factory=dict)
-    """One request with its answer and the problem, by operation and kind of failure."""
-    seconds: float = 0.0
-
-
-def fuzzed(path: Path, *, examples: int, number: int, most: int | None = None) -> Findings:
+def fuzzed(path: Path, *, examples: int, number: int, most: int | None = None) -> Part:
     """Run all operations, or at most that many, in an order drawn by the seed, with the credentials of a kubeconfig."""
-    findings, began = Findings(), time.monotonic()
+    part, began = Part("operations"), time.monotonic()
     with session_of(path) as (url, session):
 
         def send(operation: Operation, case: Case) -> None:
@@ -71,9 +58,9 @@ def fuzzed(path: Path, *, examples: int, number: int, most: int | None = None) -
                 answer = case.call(base_url=url, session=session, verify=session.verify, cert=session.cert)
             except requests.ConnectionError as error:
                 shown = f"{case.as_curl_command()}\n{error}"[:SHOWN]
-                findings.failures.setdefault(f"{operation.label}: no answer", shown)
+                part.failures.setdefault(f"{operation.label}: no answer", shown)
                 return
-            findings.answers[answer.status_code] += 1
+            part.outcomes[str(answer.status_code)] += 1
             try:
                 case.validate_response(answer, checks=list(CHECKS))
                 wrong = ["Internal error"] if answer.status_code == INTERNAL_ERROR else []
@@ -83,15 +70,15 @@ def fuzzed(path: Path, *, examples: int, number: int, most: int | None = None) -
                 wrong = [f"{type(failure).__name__}: {failure}"]
             for text in wrong:
                 shown = f"{case.as_curl_command()}\n{answer.status_code} {answer.text}\n{text}"
-                findings.failures.setdefault(f"{operation.label}: {text.splitlines()[0]}", shown[:SHOWN])
+                part.failures.setdefault(f"{operation.label}: {text.splitlines()[0]}", shown[:SHOWN])
 
         operations = list(_operations(url, session))
         random.Random(number).shuffle(operations)  # noqa: S311 - to repeat it
         for kind, operation in operations[:most]:
-            findings.operations += 1
             _send_examples(kind, operation, send, examples, number)
-    findings.seconds = time.monotonic() - began
-    return findings
+        part.name = f"{len(operations[:most])} operations of the published OpenAPI"
+    part.seconds = time.monotonic() - began
+    return part
 
 
 def _operations(url: str, session: requests.Session) -> Iterator[tuple[Mapping[str, str], Operation]]:
@@ -167,16 +154,16 @@ def session_of(path: Path) -> Iterator[tuple[str, requests.Session]]:
         yield read.cluster.server, session
 
 
-def written(findings: Findings, parts: Sequence[Part], examples: int, number: int, began: datetime) -> str:
+def written(findings: Part, parts: Sequence[Part], examples: int, number: int, began: datetime) -> str:
     """The result of one run as Markdown."""
-    failures = {**findings.failures, **{name: shown for part in parts for name, shown in part.failures.items()}}
+    failures = [name for part in (findings, *parts) for name in part.failures]
     rows = [
         f"| {part.name} | {part.outcomes.total()} | {part.seconds:.0f} s | "
         f"{', '.join(f'{count} {name}' for name, count in part.outcomes.most_common())} |"
         for part in parts
     ]
-    answers = ", ".join(f"{count} of {status}" for status, count in sorted(findings.answers.items()))
-    counted = f"{findings.answers.total()} requests to {findings.operations} operations of the published OpenAPI"
+    answers = ", ".join(f"{count} of {status}" for status, count in sorted(findings.outcomes.items()))
+    counted = f"{findings.outcomes.total()} requests to {findings.name}"
     took = f"{findings.seconds / 60:.1f} minutes ({examples} examples of each, seed {number})"
     lines = [
         "# Generated requests: the last run",
@@ -204,7 +191,7 @@ async def _run(examples: int, number: int, cases: int, seconds: float) -> int:
         parts = await wirefuzz.fuzzed(stage, random.Random(number), cases=cases, seconds=seconds)  # noqa: S311 - to repeat it
         findings = await asyncio.to_thread(fuzzed, stage.admin, examples=examples, number=number)
     NOTES.write_text(written(findings, parts, examples, number, began))
-    failures = [*findings.failures.values(), *(shown for part in parts for shown in part.failures.values())]
+    failures = [shown for part in (findings, *parts) for shown in part.failures.values()]
     click.echo("\n\n".join((NOTES.read_text(), *failures)))
     return 1 if failures else 0
 

@@ -10,7 +10,6 @@ from bench.csrs.drafts import Keys
 from hub.api.certificates import CertificateRecord, Lifetimes, Purpose
 from hub.api.certificatesigningrequests import request as rules
 from hub.api.certificatesigningrequests.request import AddOnRequest, Requester, RequestPhase, Submission
-from hub.api.managedclusters.cluster import JoinRequest
 from hub.issuer import LocalIssuer
 from hub.ports import Transaction
 from hub.registry import certificates
@@ -18,7 +17,6 @@ from hub.registry.approvalrules import approval
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificatesigningrequests import credential_uses, issuance, service as requests, submission
 from hub.registry.managedclusteraddons import service as addons
-from hub.registry.managedclusters import service as clusters
 from hub.registry.recovery import recover
 from machinery import pki
 from machinery.errors import MusterError
@@ -30,12 +28,12 @@ from machinery.identity import (
     ClusterName,
     SerialNumber,
     agent_id,
-    agent_subject,
     bootstrap_user,
     cluster_name,
 )
 from machinery.runtime.clock import ManualClock
 from tests.fakes.inline_store import InlineStore
+from tests.fakes.registration import Newcomer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -105,10 +103,11 @@ class World:
 
     def _settle(self) -> None:
         """Create clusters with their agents, an add-on, and requesters of every kind."""
-        unbound, self.askers = self._credential(None), []
-        edge = self._join(EDGE, self.keys.own[0].pem, unbound)
-        self.victim = self._join(OTHER, self.keys.victims.pem, unbound)
-        gone = self._join(GONE, self.keys.revoked.pem, unbound)
+        unbound = self._credential(None, key=self.keys.credentials.spki)
+        own = self._joined(EDGE, self.keys.own[0].pem, unbound)
+        edge, recovery = own.certificate(), own.certificate(Purpose.RECOVERY)
+        self.victim = self._joined(OTHER, self.keys.victims.pem, unbound).certificate()
+        gone = self._joined(GONE, self.keys.revoked.pem, unbound).certificate()
         self._run(lambda tx: tx.certificates.revoke([gone.serial], tx.now, "Test"))
         registration = {"type": "kubeClient", "kubeClient": {"driver": "csr", "subject": {}}}
         addon = {"metadata": {"name": WORK, "namespace": EDGE}, "status": {"registrations": [registration]}}
@@ -118,7 +117,6 @@ class World:
         self._run(lambda tx: credential_uses.admit(tx, spent.credential or unbound.credential, OTHER))  # type: ignore[arg-type]
         self._run(lambda tx: credentials.revoke(tx, revoked.credential))  # type: ignore[arg-type]
         token, _ = self._run(credentials.create_token, credentials.CredentialTerms(TOKENS, None, timedelta(hours=1)), "ann")
-        recovery = self._newest(EDGE, Purpose.RECOVERY)
         self.askers = [
             RequesterRecord("agent", edge, edge.user, edge.groups, frozenset((EDGE,))),
             RequesterRecord("unbound credential", unbound, unbound.user, unbound.groups),
@@ -144,19 +142,14 @@ class World:
             raise RuntimeError("an issued certificate has no record")
         return record
 
-    def _newest(self, cluster: ClusterName, purpose: Purpose) -> CertificateRecord:
-        return self._run(lambda tx: [each for each in tx.certificates.of_cluster(cluster) if each.purpose is purpose][-1])
-
-    def _credential(self, cluster: ClusterName | None, uses: int | None = None) -> CertificateRecord:
-        known = getattr(self, "askers", None) is None
-        spki = self.keys.credentials.spki if known else self._spki()
+    def _credential(self, cluster: ClusterName | None, uses: int | None = None, key: bytes | None = None) -> CertificateRecord:
         made, _ = self._run(
             lambda tx: credentials.create(
                 tx,
                 cluster=cluster,
                 uses=uses,
                 lifetime=None,
-                public_key=spki,
+                public_key=key or self._spki(),
                 issuer=self.issuer,
                 lifetimes=LIFETIMES,
                 actor="ann",
@@ -165,15 +158,12 @@ class World:
         (record,) = self._run(lambda tx: tx.certificates.of_credential(made.id))
         return record
 
-    def _join(self, cluster: ClusterName, key: bytes, credential: CertificateRecord) -> CertificateRecord:
-        joining = JoinRequest(cluster, UID + cluster, AGENT, credential=credential.credential)
-        self._run(clusters.ensure, joining, credential.user)
-        self._run(clusters.set_accepted, cluster, True, "ann")  # noqa: FBT003 - the use case's own order
-        request = pki.build_request(agent_subject(cluster, AGENT), key)
-        name = self._run(submission.submit, Submission(cluster, AGENT, request, credential, UID + cluster))
-        self._run(lambda tx: requests.decide(tx, name, approve=True, reason="R", message="m", actor="ann"))
-        self._run(issuance.issue, name, self.issuer, LIFETIMES, "hub")
-        return self._newest(cluster, Purpose.AGENT)
+    def _joined(self, cluster: ClusterName, key: bytes, credential: CertificateRecord) -> Newcomer:
+        newcomer = Newcomer(self.store, self.issuer, cluster, AGENT, UID + cluster, key)
+        newcomer.join(credential)
+        newcomer.accept()
+        newcomer.issued(credential)
+        return newcomer
 
     def tried(self, attempt: Attempt) -> Outcome:
         """Submit, approve and issue one request. Raises everything that is no refusal."""
@@ -185,15 +175,12 @@ class World:
             if self._run(requests.state, name).phase is RequestPhase.PENDING:
                 self._run(lambda tx: requests.decide(tx, name, approve=True, reason="R", message="m", actor="ann"))
             self._run(issuance.issue, name, self.issuer, LIFETIMES, "hub")
-            return self._run(self._outcome, name)
+            request = self._run(requests.find, name)
+            again = self._run(issuance.issue, name, self.issuer, LIFETIMES, "hub") is not None
+            records = self._run(lambda tx: tuple(tx.certificates.of_request(request.uid)))
+            return Outcome(str(self._run(requests.state, name).phase), request.document, records, again)
         except MusterError as error:
             return Outcome(type(error).__name__)
-
-    def _outcome(self, tx: Transaction, name: str) -> Outcome:
-        stored = requests.find(tx, name)
-        again = issuance.issue(tx, name, self.issuer, LIFETIMES, "hub") is not None
-        records = tuple(tx.certificates.of_request(stored.uid))
-        return Outcome(str(requests.state(tx, name).phase), stored.document, records, again)
 
     def _submitted(self, attempt: Attempt) -> str:
         """As the gRPC door decodes it."""

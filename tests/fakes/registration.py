@@ -9,6 +9,7 @@ from hub.api.certificates import CertificateRecord, Lifetimes, Purpose
 from hub.api.certificatesigningrequests.request import RequestState, Submission
 from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.meta.change import REQUESTS
+from hub.ports import Issuer
 from hub.registry.approvalrules import approval as approving
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificatesigningrequests import issuance, service as requests, submission
@@ -31,7 +32,7 @@ class Newcomer:
     """One cluster's side of registration, against a store in memory."""
 
     store: InlineStore
-    issuer: WordIssuer = field(default_factory=WordIssuer)
+    issuer: Issuer = field(default_factory=WordIssuer)
     cluster: ClusterName = EDGE
     agent: AgentId = AGENT
     uid: str = "uid-1"
