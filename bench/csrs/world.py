@@ -159,7 +159,7 @@ class World:
         return record
 
     def _joined(self, cluster: ClusterName, key: bytes, credential: CertificateRecord) -> Newcomer:
-        newcomer = Newcomer(self.store, self.issuer, cluster, AGENT, UID + cluster, key)
+        newcomer = Newcomer(self.store, self.issuer, cluster, AGENT, UID + cluster, key)  # type: ignore[arg-type]  # any Issuer does
         newcomer.join(credential)
         newcomer.accept()
         newcomer.issued(credential)

@@ -15,7 +15,7 @@ from hub.registry.bootstrapcredentials.documents import AdvertisedAddress
 from hub.registry.certificateauthorities.resource import CERTIFICATE_AUTHORITY, authorities_of
 from machinery.apiserver.authn.chain import TokenChecks
 from machinery.apiserver.http.connections import ConnectionBounds
-from machinery.apiserver.http.draining import Draining, startup_filter
+from machinery.apiserver.http.draining import Draining
 from machinery.apiserver.http.filters import Filters, Limiting, RefusalLimit
 from machinery.apiserver.http.health import HealthCheck
 from machinery.apiserver.http.limits import REQUEST_LIMIT
@@ -53,7 +53,6 @@ async def build_operators_door(core: HubCore) -> OperatorsDoor:
         default_lease_duration=settings.default_lease_duration,
         revocations=access.peers.listen,
         filters=Filters(
-            paths=(startup_filter(lambda: server.signals.mux_and_discovery_complete.signaled),),
             gate=(draining.gate,),
             in_flight=(draining.counted, RevocationLists(store, issuer, clock)),  # revocation lists are public
             audit=(Auditing(access.auditor), RefusalLimit(limits.refusals, clock)),

@@ -9,7 +9,6 @@ from hub.api.certificates import CertificateRecord, Lifetimes, Purpose
 from hub.api.certificatesigningrequests.request import RequestState, Submission
 from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.meta.change import REQUESTS
-from hub.ports import Issuer
 from hub.registry.approvalrules import approval as approving
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificatesigningrequests import issuance, service as requests, submission
@@ -32,7 +31,7 @@ class Newcomer:
     """One cluster's side of registration, against a store in memory."""
 
     store: InlineStore
-    issuer: Issuer = field(default_factory=WordIssuer)
+    issuer: WordIssuer = field(default_factory=WordIssuer)
     cluster: ClusterName = EDGE
     agent: AgentId = AGENT
     uid: str = "uid-1"

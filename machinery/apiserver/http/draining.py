@@ -1,49 +1,18 @@
-"""Filters of a starting and of a stopping server.
+"""Filters of a stopping server.
 
-While paths are still being installed, an unknown path is answered with 503 instead of 404: garbage collectors delete objects on
-a 404. A stopping server refuses new requests at the gate and counts admitted ones until they are done. Health, metrics and the
+A stopping server refuses new requests at the gate and counts admitted ones until they are done. Health, metrics and the
 server's own loopback requests are always answered, since hooks may need the API to the end. Both filters of a stop use one
 predicate for this: a request that only one of them exempted would make a drain wait for ever.
 """
 
 import asyncio
-from collections.abc import Callable
 from datetime import timedelta
 
 from aiohttp import web
 
-from machinery.apiserver.http.filters import Filter, Incoming, Inner
+from machinery.apiserver.http.filters import Incoming, Inner
 from machinery.apiserver.http.loopback import Loopback
-from machinery.apiserver.http.responses import NO_SUCH_PATH
-from machinery.errors import NotFoundError, UnavailableError
-
-RETRY = timedelta(seconds=5)
-
-
-def startup_filter(complete: Callable[[], bool]) -> Filter:
-    """The filter; `complete` returns whether all paths are installed."""
-
-    async def filter_request(incoming: Incoming, inner: Inner) -> web.StreamResponse:
-        if complete():
-            return await inner(incoming)
-        try:
-            response = await inner(incoming)
-        except NotFoundError as error:
-            if error.subject is None:  # about a path, not about an object
-                raise _early() from error
-            raise
-        if NO_SUCH_PATH in response:
-            raise _early()
-        return response
-
-    return filter_request
-
-
-def _early() -> UnavailableError:
-    return UnavailableError(
-        "the request has been made before all known HTTP paths have been installed, please try again", retry_after=RETRY
-    )
-
+from machinery.errors import UnavailableError
 
 EXEMPT = ("/readyz", "/livez", "/healthz", "/metrics")
 RETRY_AFTER = 5

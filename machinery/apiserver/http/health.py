@@ -24,15 +24,11 @@ async def _ping() -> None:
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """`probe` raises when the check fails. The check belongs to the named endpoints.
-
-    Excluding a `group` excludes all its checks. A name may occur twice with different endpoints.
-    """
+    """`probe` raises when the check fails. A name may occur twice with different endpoints."""
 
     name: str
     probe: Callable[[], Awaitable[None]]
     endpoints: tuple[str, ...] = ENDPOINTS
-    group: str = ""
 
 
 PING = HealthCheck("ping", _ping)
@@ -67,10 +63,9 @@ class HealthEndpoints:
         exclude = set(request.query.getall("exclude", []))
         unknown, lines, passed = set(exclude), [], True
         for each in self._checks[endpoint].values():
-            excluded_by = next((name for name in (each.name, each.group) if name and name in exclude), "")
-            if excluded_by:
-                unknown.discard(excluded_by)
-                lines.append(f"[+]{each.name} excluded{'' if excluded_by == each.name else f' with {excluded_by}'}: ok")
+            if each.name in exclude:
+                unknown.discard(each.name)
+                lines.append(f"[+]{each.name} excluded: ok")
             elif await self._failure(each, endpoint) is None:
                 lines.append(f"[+]{each.name} ok")
             else:

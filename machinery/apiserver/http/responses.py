@@ -140,16 +140,12 @@ Convert = Callable[[Document], Document]
 
 
 NOT_FOUND = "404 page not found\n"
-NO_SUCH_PATH = web.ResponseKey("no_such_path", bool)
-"""Set on the response when the path itself is unknown, as opposed to a missing object."""
 
 
 def no_such_page() -> web.Response:
     """Response for an unknown path."""
     headers = {"X-Content-Type-Options": "nosniff"}
-    response = web.Response(text=NOT_FOUND, status=404, content_type="text/plain", charset="utf-8", headers=headers)
-    response[NO_SUCH_PATH] = True
-    return response
+    return web.Response(text=NOT_FOUND, status=404, content_type="text/plain", charset="utf-8", headers=headers)
 
 
 async def run_in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,12 +12,11 @@ from multidict import CIMultiDict
 from machinery.apiserver.access import Attributes, Authorizer, Decision, attributes
 from machinery.apiserver.authn.aggregation import Origin
 from machinery.apiserver.authn.impersonation import Impersonation
-from machinery.apiserver.http.draining import Draining, startup_filter
+from machinery.apiserver.http.draining import Draining
 from machinery.apiserver.http.filters import Incoming
 from machinery.apiserver.http.loopback import USER_AGENT, Loopback
-from machinery.apiserver.http.responses import no_such_page
 from machinery.apiserver.storage import Actor
-from machinery.errors import BadRequestError, ErrorSubject, ForbiddenError, NotFoundError, UnavailableError
+from machinery.errors import BadRequestError, ForbiddenError, UnavailableError
 from machinery.identity import is_reserved
 from machinery.runtime.clock import ManualClock
 
@@ -108,40 +106,6 @@ async def test_draining_does_not_wait_for_watches_or_failed_requests() -> None:
         await draining.counted(incoming("/apis"), broken)
     assert draining.in_flight == 0
     await draining.drained()
-
-
-async def nothing(_incoming: Incoming) -> web.StreamResponse:
-    return no_such_page()
-
-
-async def no_resource(_incoming: Incoming) -> web.StreamResponse:
-    raise NotFoundError("the server could not find the requested resource")
-
-
-async def test_missing_path_is_unavailable_until_all_paths_are_installed() -> None:
-    late, complete = incoming("/apis/late.example.com/v1/things"), False
-    mark = startup_filter(lambda: complete)
-
-    async def slowly(request: Incoming) -> web.StreamResponse:
-        nonlocal complete
-        complete = True
-        return await nothing(request)
-
-    async def no_object(_incoming: Incoming) -> web.StreamResponse:
-        raise NotFoundError('things "a" not found', subject=ErrorSubject(name="a", kind="things"))
-
-    for missing in (nothing, no_resource):
-        with pytest.raises(UnavailableError) as early:
-            await mark(late, missing)
-        assert early.value.retry_after == timedelta(seconds=5), missing.__name__
-    with pytest.raises(NotFoundError):
-        await mark(incoming("/apis/example.com/v1/things/a"), no_object)
-    assert (await mark(incoming("/version"), fine)).status == 200
-    with pytest.raises(UnavailableError):
-        await mark(incoming("/nowhere"), slowly)
-    assert (await mark(late, nothing)).status == 404
-    with pytest.raises(NotFoundError):
-        await mark(late, no_resource)
 
 
 ALICE = Actor("alice", ("ops", "system:authenticated"))

@@ -210,11 +210,9 @@ async def ill() -> None:
 
 WELL = (HealthCheck("good", well),)
 ILL = (*WELL, HealthCheck("bad", ill))
-GROUPED = (*WELL, HealthCheck("etcd", ill), HealthCheck("etcd-readiness", ill, group="etcd"))
 WARNED = "warn: some health checks cannot be excluded: no matches for"
 PING, PASSED, FAILED = "[+]ping ok\n", "{} check passed\n", "{} check failed\n"
 GOOD, BAD = f"{PING}[+]good ok\n", "[-]bad failed: reason withheld\n"
-ETCD = "[+]etcd excluded: ok\n[+]etcd-readiness excluded with etcd: ok\n"
 CASES: list[tuple[str, tuple[HealthCheck, ...], str, int, str]] = [
     ("?verbose=false", (), "", 200, PING + PASSED),
     ("", ILL, "", 500, GOOD + BAD + FAILED),
@@ -224,7 +222,6 @@ CASES: list[tuple[str, tuple[HealthCheck, ...], str, int, str]] = [
     ("?exclude=good", ILL, "", 500, f"{PING}[+]good excluded: ok\n{BAD}{FAILED}"),
     ("?verbose&exclude=zz&exclude=aa&exclude=bad", ILL, "", 200, f'{GOOD}[+]bad excluded: ok\n{WARNED} "aa","zz"\n{PASSED}'),
     ("?exclude=nosuch", ILL, "", 500, f'{GOOD}{BAD}{WARNED} "nosuch"\n{FAILED}'),
-    ("?verbose&exclude=etcd", GROUPED, "", 200, GOOD + ETCD + PASSED),
     ("", ILL, "bad", 500, "internal server error: this will fail\n"),
     ("", ILL, "nosuch", 404, "404 page not found\n"),
     ("?exclude=", ILL, "", 500, f'{GOOD}{BAD}{WARNED} ""\n{FAILED}'),
