@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -19,19 +20,14 @@ log = structlog.get_logger(__name__)
 NOT_LEADING = "this replica does not lead: nothing was sent"
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    term: int
-    until: float
-    """Monotonic time."""
-
-
 class Leadership:
     """The leadership flag of one process."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._held: _Held | None = None
+        self._term: int | None = None
+        self._until = 0.0
+        """Monotonic time until which the flag for `_term` is set."""
         self.deposed = asyncio.Event()
         """Set when a writer found a newer term."""
         self.refused = 0
@@ -42,8 +38,7 @@ class Leadership:
     @property
     def term(self) -> int | None:
         """The term in which this process leads now; None: it does not lead."""
-        held = self._held
-        return held.term if held is not None and self._clock.monotonic() < held.until else None
+        return self._term if self._clock.monotonic() < self._until else None
 
     def require(self, term: int) -> None:
         """Raises NotLeaderError unless this process leads now, in `term`."""
@@ -54,24 +49,24 @@ class Leadership:
     def was_fenced(self, term: int) -> None:
         """Record that a transaction of a write in `term` found a newer term."""
         self.fenced += 1
-        if self._held is not None and self._held.term == term:
-            self._held = None
+        if self._term == term:
+            self._term = None
             self.deposed.set()
 
     def hold(self, term: int, until: float) -> None:
         """Set the flag for `term` until `until` (monotonic)."""
-        if self._held is None or self._held.term != term:
+        if self._term != term:
             self.deposed.clear()
-        self._held = _Held(term, until)
+        self._term, self._until = term, until
 
     def extend(self, term: int, until: float) -> None:
         """As `hold`, but only if the flag is set for `term`; an expired or cleared flag stays cleared."""
-        if self._held is not None and self._held.term == term:
-            self._held = _Held(term, until)
+        if self._term == term:
+            self._until = until
 
     def drop(self) -> None:
         """Clear the flag."""
-        self._held = None
+        self._term = None
 
 
 NO_ANSWER = "no answer in time"
@@ -145,11 +140,9 @@ class LeaderTerm:
         self._tally = tally
         self._stop_within = stop_within
         self._survives_renew_failure = survives_renew_failure
-        self._enduring = False
 
     async def run(self, held: LockRecord, since: float, work: Coroutine[Any, Any, None], stop: asyncio.Event) -> TermEnd:
         """`since`: monotonic time at which `take` began. The flag is already set. Return why the term ended."""
-        self._enduring = False
         keeping = asyncio.create_task(self._keep(held, since), name="election/renewals")
         working = asyncio.create_task(work, name="election/work")
         stopping = asyncio.create_task(stop.wait(), name="election/stop")
@@ -157,7 +150,7 @@ class LeaderTerm:
             await asyncio.wait((keeping, working, stopping), return_when=asyncio.FIRST_COMPLETED)
             lost = keeping.result() if keeping.done() else None
             if lost is not None:
-                _tell(held.term, lost)  # the work may take its time to end
+                _log_end(held.term, lost)  # the work may take its time to end
         finally:
             try:
                 ended = await self._ended(working)
@@ -171,7 +164,7 @@ class LeaderTerm:
         loss = TermEnd.STOPPED if stop.is_set() else TermEnd.WORK_ENDED
         if not keeping.cancelled():
             loss, ended = keeping.result(), False
-        _tell(held.term, loss)
+        _log_end(held.term, loss)
         if ended:
             await self._release(held)
         return loss
@@ -188,69 +181,50 @@ class LeaderTerm:
 
     async def _keep(self, held: LockRecord, since: float) -> TermEnd:
         """Renew until that fails for too long. The flag is cleared before this returns."""
+        retry, attempt = self._timings.retry.total_seconds(), self._timings.attempt.total_seconds()
+        is_overdue = False
         try:
             while True:
-                if await self._deposed(self._nap(since)):
-                    return TermEnd.DEPOSED
-                begun = self._clock.monotonic()
-                if self._left(since) <= 0 and not self._goes_on(held.term):
-                    return TermEnd.NOT_RENEWED
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(retry, self._left(since)) or retry):  # an overdue lock is tried as often
+                        await self._leadership.deposed.wait()
+                        return TermEnd.DEPOSED
+                begun, left = self._clock.monotonic(), self._left(since)
+                if left <= 0:
+                    self._leadership.drop()
+                    if not self._survives_renew_failure():
+                        return TermEnd.NOT_RENEWED
+                    if not is_overdue:
+                        log.warning(
+                            "the work goes on without the lock: nobody is seen to hold it, and nothing is written",
+                            term=held.term,
+                        )
+                    is_overdue = True
                 try:
-                    held = await self._renewed(held, begun, self._left(since) or self._deadline)
+                    async with asyncio.timeout(min(left or self._deadline, attempt)):
+                        held = await self._lock.renew(held)
                 except ConflictError:
                     return TermEnd.TAKEN
                 except Exception as error:
                     self._tally.failures += 1
                     how = {"error": error_text(error), "seconds_left": round(self._left(since), 3)}
                     log.warning("the leader's lock was not renewed", **how, exc_info=stack_of(error))
+                    continue
+                self._tally.renewals += 1
+                seconds = round(self._clock.monotonic() - begun, 3)
+                self._tally.slowest_renewal_seconds = max(self._tally.slowest_renewal_seconds, seconds)
+                since = begun
+                if is_overdue:
+                    self._leadership.hold(held.term, since + self._deadline)
+                    log.info("leadership resumed", term=held.term)
+                    is_overdue = False
                 else:
-                    since = begun
-                    self._stands(held.term, since + self._deadline)
+                    self._leadership.extend(held.term, since + self._deadline)
         finally:
             self._leadership.drop()
 
-    def _nap(self, since: float) -> float:
-        """Seconds until the next renewal; an overdue lock is tried at the same period."""
-        retry = self._timings.retry.total_seconds()
-        return min(retry, self._left(since)) or retry
-
-    def _goes_on(self, term: int) -> bool:
-        """Clear the flag of an overdue lock. Return whether the work continues without it."""
-        self._leadership.drop()
-        if not self._survives_renew_failure():
-            return False
-        if not self._enduring:
-            log.warning("the work goes on without the lock: nobody is seen to hold it, and nothing is written", term=term)
-        self._enduring = True
-        return True
-
-    def _stands(self, term: int, until: float) -> None:
-        if not self._enduring:
-            self._leadership.extend(term, until)
-            return
-        self._enduring = False
-        self._leadership.hold(term, until)
-        log.info("leadership resumed", term=term)
-
     def _left(self, since: float) -> float:
         return max(since + self._deadline - self._clock.monotonic(), 0.0)
-
-    async def _renewed(self, held: LockRecord, begun: float, left: float) -> LockRecord:
-        async with asyncio.timeout(min(left, self._timings.attempt.total_seconds())):
-            renewed = await self._lock.renew(held)
-        self._tally.renewals += 1
-        took = self._clock.monotonic() - begun
-        self._tally.slowest_renewal_seconds = max(self._tally.slowest_renewal_seconds, round(took, 3))
-        return renewed
-
-    async def _deposed(self, within: float) -> bool:
-        """Sleep up to `within` seconds. Return True early when a writer finds that the term is over."""
-        try:
-            async with asyncio.timeout(within):
-                await self._leadership.deposed.wait()
-        except TimeoutError:
-            return False
-        return True
 
     async def _release(self, held: LockRecord) -> None:
         """Release the lock. A failure is only logged: the lock expires."""
@@ -276,7 +250,7 @@ def stack_of(error: Exception) -> Exception | None:
     return None if isinstance(error, MusterError | TimeoutError) else error
 
 
-def _tell(term: int, loss: TermEnd) -> None:
+def _log_end(term: int, loss: TermEnd) -> None:
     """Log the end of a term, after the flag was cleared."""
-    tell = log.info if loss is TermEnd.STOPPED else log.warning
-    tell("leadership lost", term=term, because=str(loss))
+    write = log.info if loss is TermEnd.STOPPED else log.warning
+    write("leadership lost", term=term, because=str(loss))

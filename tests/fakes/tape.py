@@ -10,6 +10,7 @@ from typing import Any
 from grpc import aio
 
 from machinery.runtime.clock import SystemClock
+from spoke.domain.schedule import Detection
 from spoke.ports.hub import ClientIdentity, HubAddress
 from spoke.transports.grpc.client import GrpcHubClient
 
@@ -81,8 +82,8 @@ class RecordingChannel:
 class RecordedClient(GrpcHubClient):
     """The program's client, with a tape beside it."""
 
-    def __init__(self, address: HubAddress, identity: ClientIdentity, tape: Tape) -> None:
-        super().__init__(address, identity, SystemClock())
+    def __init__(self, address: HubAddress, identity: ClientIdentity, tape: Tape, detection: Detection | None = None) -> None:
+        super().__init__(address, identity, SystemClock(), detection)
         self._tape = tape
 
     @property
