@@ -10,8 +10,6 @@ from machinery.expression import syntax, tree
 from machinery.expression.syntax import ExpressionError, Sort
 from machinery.expression.types import FieldType, ListOf, MapOf, Scalar, Type
 
-__all__ = ["ExpressionError", "Fields", "checked"]
-
 FUNCTIONS: tuple[str, ...] = get_args(tree.TextFunction)
 
 

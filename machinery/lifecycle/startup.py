@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
@@ -36,24 +37,26 @@ async def in_time(what: str, work: Awaitable[T], limit: timedelta, *, then: str 
         raise StartError(_too_long(what, limit, then)) from None
 
 
+@dataclass(frozen=True, slots=True)
 class StartupRetry:
     """Retries steps of a start whose dependency may be unavailable for a moment.
 
-    A step that raises UnavailableError is repeated, so it must be safe to repeat. `stop`: set to abandon the start.
+    A step that raises UnavailableError is repeated, so it must be safe to repeat.
     """
 
-    def __init__(self, limit: timedelta, *, then: str, stop: asyncio.Event) -> None:
-        """`limit`: for each step, all attempts together; `then`: the remedy to state when it is exceeded."""
-        self._limit = limit
-        self._then = then
-        self._stop = stop
+    limit: timedelta
+    """For each step, all attempts together."""
+    then: str
+    """The remedy to state when the limit is exceeded."""
+    stop: asyncio.Event
+    """Set to abandon the start."""
 
     async def __call__(self, what: str, step: Callable[[], Awaitable[T]]) -> T:
         """Return the result of `step`. Raises StartError with `what` and the last failure, after the limit or on a stop."""
         pauses, last = Backoff(FIRST, LONGEST), ""
         try:
-            async with asyncio.timeout(self._limit.total_seconds()) as bound:
-                while not self._stop.is_set():
+            async with asyncio.timeout(self.limit.total_seconds()) as bound:
+                while not self.stop.is_set():
                     try:
                         return await step()
                     except UnavailableError as error:
@@ -62,11 +65,11 @@ class StartupRetry:
                     log.warning("the start waits", for_what=what, error=last, retry_in=round(pause.total_seconds(), 3))
                     with suppress(TimeoutError):
                         async with asyncio.timeout(pause.total_seconds()):
-                            await self._stop.wait()
+                            await self.stop.wait()
         except TimeoutError:
             if not bound.expired():
                 raise
-            raise StartError(_too_long(what, self._limit, self._then, last)) from None
+            raise StartError(_too_long(what, self.limit, self.then, last)) from None
         raise StartError(f"told to stop while it waited for {what}" + (f": {last}" if last else ""))
 
 

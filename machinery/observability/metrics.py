@@ -75,26 +75,22 @@ def histogram(name: str, text: str, *labels: str) -> Metric:
 class Distribution:
     """Counts of observed values per bucket. Written by one thread, read by any."""
 
-    __slots__ = ("_bounds", "_counts", "_sum")
+    __slots__ = ("_bounds", "_counts", "total")
 
     def __init__(self, bounds: Sequence[float] = SHORT) -> None:
         self._bounds = tuple(bounds)
         self._counts = [0] * (len(self._bounds) + 1)
-        self._sum = 0.0
+        self.total = 0.0
+        """Sum of the observed values."""
 
     def observe(self, value: float) -> None:
         self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
+        self.total += value
 
     @property
     def count(self) -> int:
         """Number of observations."""
         return sum(self._counts)
-
-    @property
-    def total(self) -> float:
-        """Sum of the observed values."""
-        return self._sum
 
     def cumulated(self) -> Iterator[tuple[float, int]]:
         """Each bound, infinity last, with the number of values up to it."""

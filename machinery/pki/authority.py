@@ -26,27 +26,23 @@ class CertificateAuthority:
     def __init__(self, certificate: bytes, key: bytes) -> None:
         """Raises InvalidError when one is unreadable, they are no pair, or the certificate is not a CA's."""
         self._certificate = certificates.load_certificate(certificate)
-        self._facts = certificates.facts_of(self._certificate)
+        self.facts = certificates.facts_of(self._certificate)
         self._key = keys.load_signing_key(key)
-        if keys.encode_public_key(self._key.public_key()) != self._facts.public_key:
+        if keys.encode_public_key(self._key.public_key()) != self.facts.public_key:
             raise InvalidError("the CA certificate and the CA key are no pair")
-        if not self._facts.is_ca:
+        if not self.facts.is_ca:
             raise InvalidError("the certificate is not one of a certificate authority")
         self._name = names.raw_subject_of(self._certificate)
-        self._begun = {usage: _begun(self._name, usage, self._facts.subject_key_id) for usage in Usage}
+        self._begun = {usage: _begun(self._name, usage, self.facts.subject_key_id) for usage in Usage}
 
     @property
     def certificate(self) -> bytes:
         """PEM."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
-    @property
-    def facts(self) -> certificates.CertificateFacts:
-        return self._facts
-
     def sign(self, plan: Plan) -> bytes:
         """Sign a certificate; return it in PEM. Raises InvalidError for an unreadable or unusable key."""
-        _refuse(lint_plan(plan, self._facts))
+        _refuse(lint_plan(plan, self.facts))
         key: Any = keys.load_public_key(plan.public_key)
         builder = (
             self._begun[plan.usage]
@@ -61,7 +57,7 @@ class CertificateAuthority:
         if alternatives:
             builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         signed = builder.sign(self._key, hashes.SHA256())
-        _refuse(lint_certificate(signed, plan, self._facts))
+        _refuse(lint_certificate(signed, plan, self.facts))
         return signed.public_bytes(serialization.Encoding.PEM)
 
     def cross_sign(self, other: bytes, serial: SerialNumber) -> bytes:
@@ -71,8 +67,8 @@ class CertificateAuthority:
         """
         certificate = certificates.load_certificate(other)
         facts = certificates.facts_of(certificate)
-        begins, ends = max(facts.not_before, self._facts.not_before), min(facts.not_after, self._facts.not_after)
-        if not facts.is_ca or facts.key_hash == self._facts.key_hash or begins >= ends:
+        begins, ends = max(facts.not_before, self.facts.not_before), min(facts.not_after, self.facts.not_after)
+        if not facts.is_ca or facts.key_hash == self.facts.key_hash or begins >= ends:
             raise InvalidError("only another CA can be cross-signed, and while both are valid")
         key = certificate.public_key()
         own_id = self._certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
@@ -90,8 +86,8 @@ class CertificateAuthority:
     def sign_list(self, content: RevocationList) -> bytes:
         """Sign a revocation list; return it in DER."""
         own_id = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
-        if self._facts.subject_key_id is not None:
-            own_id = x509.SubjectKeyIdentifier(self._facts.subject_key_id)
+        if self.facts.subject_key_id is not None:
+            own_id = x509.SubjectKeyIdentifier(self.facts.subject_key_id)
         return sign_list(content, self._name, own_id, self._key)
 
 

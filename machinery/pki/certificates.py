@@ -95,11 +95,6 @@ def is_issued_by(certificate: bytes, authority: bytes) -> bool:
     return True
 
 
-def encode_pem(der: bytes) -> bytes:
-    """Convert a certificate from DER to PEM. Raises InvalidError."""
-    return load_certificate(der).public_bytes(serialization.Encoding.PEM)
-
-
 def load_certificate(encoded: bytes) -> x509.Certificate:
     """For this package."""
     try:

@@ -31,7 +31,8 @@ class Seal:
             raise InvalidError(f"each key for Secrets must have {KEY_LENGTH} bytes, and there must be one at least")
         self._keys = tuple(keys)
         self._ciphers = {header_of(key): AESGCM(key) for key in keys}
-        self._first = header_of(keys[0])
+        self.header = header_of(keys[0])
+        """Header of newly sealed documents."""
 
     @classmethod
     def parse(cls, text: bytes) -> Self:
@@ -51,11 +52,6 @@ class Seal:
         told = b"# Keys for Secrets in the database: the first seals, all open. Without them the Secrets are lost."
         return b"\n".join((told, *map(b64encode, self._keys), b""))
 
-    @property
-    def header(self) -> bytes:
-        """Header of newly sealed documents."""
-        return self._first
-
     def has_key_for(self, header: bytes) -> bool:
         """Whether a document with this header can be opened."""
         return header in self._ciphers
@@ -63,7 +59,7 @@ class Seal:
     def closed(self, plain: bytes, place: str) -> bytes:
         """Seal `plain` for `place`."""
         nonce = os.urandom(NONCE_LENGTH)
-        return self._first + nonce + self._ciphers[self._first].encrypt(nonce, plain, place.encode())
+        return self.header + nonce + self._ciphers[self.header].encrypt(nonce, plain, place.encode())
 
     def opened(self, sealed: bytes, place: str) -> bytes:
         """Open a document sealed for `place`. Raises UnavailableError: missing key, or the document was changed or moved."""

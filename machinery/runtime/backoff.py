@@ -19,17 +19,13 @@ class Backoff:
         self._cap = cap
         self._jitter = jitter
         self._random = random or Random()  # noqa: S311 - spreads load, guards nothing
-        self._failures = 0
-
-    @property
-    def failures(self) -> int:
-        return self._failures
+        self.failures = 0
 
     def next(self) -> timedelta:
         """Count one more failure and return the delay after it."""
-        delay: timedelta = min(self._first * 2 ** min(self._failures, 32), self._cap)
-        self._failures += 1
+        delay: timedelta = min(self._first * 2 ** min(self.failures, 32), self._cap)
+        self.failures += 1
         return delay * (1 - self._jitter * self._random.random())
 
     def reset(self) -> None:
-        self._failures = 0
+        self.failures = 0

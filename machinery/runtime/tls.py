@@ -43,25 +43,17 @@ class Serving:
     """
 
     def __init__(self, material: Material) -> None:
-        self._material = material
+        self.material = material
         self._clients: dict[str, bytes] = {}
         self._newest = server_context(material)
-        self._context = server_context(material)
-        self._context.sni_callback = self._hand_on
-
-    @property
-    def material(self) -> Material:
-        return self._material
-
-    @property
-    def context(self) -> ssl.SSLContext:
+        self.context = server_context(material)
         """Context of an HTTPS listener: TLS 1.2 or later, client certificate optional."""
-        return self._context
+        self.context.sni_callback = self._hand_on
 
     def replace(self, material: Material) -> None:
         """Raises InvalidError when certificate or key are unreadable or no pair; then nothing changes."""
         self._newest = server_context(material, *self._clients.values())
-        self._material = material
+        self.material = material
 
     def trust_clients(self, source: str, authorities: bytes) -> None:
         """Accept client certificates of these CAs (PEM) too, in place of the earlier CAs of `source`; b"" removes them.
@@ -70,7 +62,7 @@ class Serving:
         """
         clients = {name: bundle for name, bundle in self._clients.items() if name != source}
         clients |= {source: authorities} if authorities else {}
-        self._newest = server_context(self._material, *clients.values())
+        self._newest = server_context(self.material, *clients.values())
         self._clients = clients
 
     def _hand_on(self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _context: ssl.SSLContext) -> None:

@@ -291,7 +291,8 @@ class Bench:
 
     async def prepared(self, cluster: str, bootstrap: Path | None = None, *flags: str) -> Program:
         """A spoke for `cluster` that is not started yet, with a hollow cluster when there is none."""
-        kubeconfig = await self._cluster(cluster)
+        known = self.folder / f"{cluster}.kubeconfig"
+        kubeconfig = known if known.exists() else await self.hollow(cluster)
         file = bootstrap or await self.bootstrap(cluster)
         return self.program(
             f"spoke-{cluster}-{len(self.programs)}",
@@ -302,10 +303,6 @@ class Bench:
 
     async def spoke(self, cluster: str, bootstrap: Path | None = None, *flags: str) -> Program:
         return await (await self.prepared(cluster, bootstrap, *flags)).start()
-
-    async def _cluster(self, name: str) -> Path:
-        file = self.folder / f"{name}.kubeconfig"
-        return file if file.exists() else await self.hollow(name)
 
     async def get(self, path: str) -> Any:
         async with await KubeClient.from_file(self.admin) as client:
