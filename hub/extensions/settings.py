@@ -104,7 +104,7 @@ class AttestationSettings(SettingsGroup):
     registration. Agents with the driver csr cannot attest and are rejected with required."""
     attestation_issuers: Path | None = None
     """YAML file with the OpenID Connect issuers of managed clusters, for bootstrap credentials that name none. Read at each
-    registration. See docs/how-to/bootstrap-credentials.md."""
+    registration. See docs/how-to/attestation.md."""
     attestation_allowed_issuers: Words = ()
     """Issuers whose keys the hub fetches if a bootstrap credential names them without keys: complete https:// URLs, or
     https://HOST[:PORT] for all issuers of a host; *.HOST matches subdomains. Keys must come from the same host or a listed one.

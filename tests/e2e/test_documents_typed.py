@@ -205,18 +205,21 @@ PAGES: Mapping[str, Page] = {
     "docs/how-to/back-up-and-restore.md": Page(),
     "docs/how-to/upgrade.md": Page(),
     "docs/how-to/bootstrap-credentials.md": Page(
+        joined=("edge9",),
+        spelled={"0123456789abcdef": CREDENTIAL, "--cluster edge1 -o edge1.kubeconfig": "--cluster edge1 -o first.kubeconfig"},
+    ),
+    "docs/how-to/attestation.md": Page(
         hub=("--attestation-allowed-issuers=https://oidc.example.com/edge1",),
         joined=("edge9",),
         elsewhere={"hub serve --attestation-allowed-issuers": "a hub is there already, with this setting"},
         spelled={
-            "0123456789abcdef": CREDENTIAL,
             "edge1-cluster.kubeconfig": "../edge9.kubeconfig",
-            "--cluster edge1 -o edge1.kubeconfig": "--cluster edge1 -o first.kubeconfig",
-            "oidc.example.com/edge1 -o edge1.kubeconfig": "oidc.example.com/edge1 -o second.kubeconfig",
+            "oidc.example.com/edge1 -o edge1.kubeconfig": "oidc.example.com/edge1 -o first.kubeconfig",
             "| jq -r .issuer": "| grep issuer",
             "| jq ": "| cat #",
         },
     ),
+    "docs/how-to/aggregation.md": Page(elsewhere={"helm ": CLUSTER, "kubectl get apiservices": CLUSTER}),
     "docs/how-to/diagnose-a-cluster.md": Page(joined=("edge1",)),
     "docs/how-to/look-at-a-hub.md": Page(spelled={"hub doctor": "hub doctor {listen}"}),
     "docs/how-to/work-with-hubctl.md": Page(
