@@ -76,62 +76,40 @@ class Dropped(msgspec.Struct, frozen=True):
     last: datetime
 
 
-_NAMES = {
-    "audit_id": "auditID",
-    "request_uri": "requestURI",
-    "impersonated_user": "impersonatedUser",
-    "source_ips": "sourceIPs",
-    "user_agent": "userAgent",
-    "object_ref": "objectRef",
-    "response_status": "responseStatus",
-    "request_object": "requestObject",
-    "response_object": "responseObject",
-    "received": "requestReceivedTimestamp",
-    "at": "stageTimestamp",
-}
-
-
 NO_BODY = msgspec.Raw()
 
 
-class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, rename=_NAMES):
+class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, rename="camel"):
     """One record. Bodies are JSON, or NO_BODY if none is recorded; no field ever contains a credential."""
 
     level: AuditLevel
-    audit_id: str = ""
+    audit_id: str = msgspec.field(default="", name="auditID")
     stage: Stage
-    request_uri: str = ""
+    request_uri: str = msgspec.field(default="", name="requestURI")
     verb: str = ""
     user: User | None = None
     impersonated_user: User | None = None
-    source_ips: tuple[str, ...] = ()
+    source_ips: tuple[str, ...] = msgspec.field(default=(), name="sourceIPs")
     user_agent: str = ""
     object_ref: ObjectReference | None = None
     response_status: ResponseStatus | None = None
     request_object: msgspec.Raw = NO_BODY
     response_object: msgspec.Raw = NO_BODY
-    received: datetime | None = None
-    at: datetime
+    received: datetime | None = msgspec.field(default=None, name="requestReceivedTimestamp")
+    at: datetime = msgspec.field(name="stageTimestamp")
     dropped: Dropped | None = None
     annotations: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class AuditFields:
-    """Searchable fields. `resource` has neither group nor subresource."""
+    """Searchable fields. `user` is the authenticated one, even with impersonation; `resource` has no group or subresource."""
 
     user: str = ""
     verb: str = ""
     resource: str = ""
     namespace: str = ""
     name: str = ""
-
-
-def fields_of(record: AuditRecord) -> AuditFields:
-    """Searchable fields of the record. The user is the authenticated one, even with impersonation."""
-    reference = record.object_ref or ObjectReference()
-    user = record.user.username if record.user else ""
-    return AuditFields(user, record.verb, reference.resource, reference.namespace, reference.name)
 
 
 def _cleaned(value: Any) -> Any:
@@ -186,7 +164,9 @@ class Numbering:
     def entry(self, record: AuditRecord) -> AuditEntry:
         """Never fails, whatever text clients have sent."""
         record = _cleaned(record)
-        return AuditEntry(self.replica, next(self._numbers), record.at, fields_of(record), encode_record(record))
+        about, user = record.object_ref or ObjectReference(), record.user.username if record.user else ""
+        fields = AuditFields(user, record.verb, about.resource, about.namespace, about.name)
+        return AuditEntry(self.replica, next(self._numbers), record.at, fields, encode_record(record))
 
 
 def named(at: datetime, replica: str, sequence: int) -> str:

@@ -141,23 +141,28 @@ def violations(document: Document) -> Sequence[Cause]:
 def status_of(ended: RevokedObjects, actor: str, now: datetime, *, uid: str = "", cluster: str = "") -> dict[str, Any]:
     """Status of a Revocation. `cluster`, `uid`: of the ManagedCluster that it concerns, if any."""
     shown = sorted(ended.certificates, key=lambda record: (record.purpose, record.serial))[:MAX_SHOWN]
-    status: dict[str, Any] = {
+    return {
         "revokedBy": actor,
         "revokedAt": format_micro_time(now),
         "certificatesRevoked": len(ended.certificates),
-        "certificates": [_shown(record) for record in shown],
+        "certificates": [
+            {
+                "serial": f"{record.serial:x}",
+                "purpose": str(record.purpose),
+                "notAfter": format_time(record.not_after),
+                **_known(cluster=record.cluster, agent=record.agent, addon=record.addon),
+            }
+            for record in shown
+        ],
         "bootstrapCredentials": list(ended.credentials),
         "requestsRefused": list(ended.requests),
         "serviceAccountsEnded": ended.accounts,
+        **_known(cluster=cluster or ended.cluster, clusterUID=uid),
     }
-    about = {"cluster": cluster or ended.cluster or "", "clusterUID": uid}
-    return {**status, **{name: value for name, value in about.items() if value}}
 
 
-def _shown(record: CertificateRecord) -> dict[str, str]:
-    whose = {"cluster": record.cluster, "agent": record.agent, "addon": record.addon}
-    told = {"serial": f"{record.serial:x}", "purpose": str(record.purpose), "notAfter": format_time(record.not_after)}
-    return {**told, **{name: str(value) for name, value in whose.items() if value}}
+def _known(**values: str | None) -> dict[str, str]:
+    return {name: value for name, value in values.items() if value}
 
 
 def revoked_at(document: Document) -> datetime | None:
