@@ -8,8 +8,8 @@ from typing import Any
 from bench.csrs.drafts import Draft, dns_names, rdns_of
 from bench.csrs.mutations import MUTATIONS, requested_duration
 from bench.csrs.world import AGENT, EDGE, GONE, NEW, OTHER, RECOVERY, TOKENS, UID, WORK, Attempt, World
-from hub.api.certificatesigningrequests import request as rules
-from hub.api.certificatesigningrequests.request import AddOnRequest
+from hub.api import certificatesigningrequests as rules
+from hub.api.certificatesigningrequests import AddOnRequest
 from machinery.identity import (
     CLUSTER_LABEL,
     SIGNER,

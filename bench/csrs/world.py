@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from bench.csrs.drafts import Keys
+from hub.api import certificatesigningrequests as rules
 from hub.api.certificates import CertificateRecord, Lifetimes, Purpose
-from hub.api.certificatesigningrequests import request as rules
-from hub.api.certificatesigningrequests.request import AddOnRequest, Requester, RequestPhase, Submission
+from hub.api.certificatesigningrequests import AddOnRequest, Requester, RequestPhase, Submission
 from hub.issuer import LocalIssuer
 from hub.ports import Transaction
 from hub.registry import certificates

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from hub.api.certificatesigningrequests import request as requests
+from hub.api import certificatesigningrequests as requests
 from hub.api.managedclusters import cluster as clusters
 from hub.api.managedclustersets import LABEL as SET_LABEL
 from hub.api.meta import document as doc

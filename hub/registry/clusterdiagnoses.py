@@ -11,7 +11,7 @@ from typing import Any
 
 from hub.api import bootstrapcredentials as credentials
 from hub.api.certificates import Purpose
-from hub.api.certificatesigningrequests.request import ADDON_LABEL
+from hub.api.certificatesigningrequests import ADDON_LABEL
 from hub.api.clusterdiagnoses import ClusterFacts, Diagnosis, DiagnosisFinding, Lead, Offer, diagnose
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS

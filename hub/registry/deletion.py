@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
 
-from hub.api import namespaces as namespace_rules
+from hub.api import certificatesigningrequests as requests, namespaces as namespace_rules
 from hub.api.certificates import CertificateRecord, Purpose
-from hub.api.certificatesigningrequests import request as requests
-from hub.api.certificatesigningrequests.request import Requester, RequestPhase
+from hub.api.certificatesigningrequests import Requester, RequestPhase
 from hub.api.managedclusters import cluster as rules, removal
 from hub.api.managedclusters.removal import Remaining
 from hub.api.meta import document as doc

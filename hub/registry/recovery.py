@@ -21,7 +21,7 @@ import msgspec
 from hub.api import restorations as restoration_rules
 from hub.api.certificateauthorities.authority import ADMITTED, AuthorityRecord
 from hub.api.certificates import BACKDATED, CertificateRecord, Purpose
-from hub.api.certificatesigningrequests.request import RequestPhase, Submission
+from hub.api.certificatesigningrequests import RequestPhase, Submission
 from hub.api.events import EventRecord
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.cluster import JoinRequest

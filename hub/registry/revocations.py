@@ -8,10 +8,9 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import uuid4
 
-from hub.api import revocations as rules
+from hub.api import certificatesigningrequests as request, revocations as rules
 from hub.api.certificates import AGENTS_PURPOSES, CertificateRecord, Purpose
-from hub.api.certificatesigningrequests import request
-from hub.api.certificatesigningrequests.request import FAILED, RequestPhase
+from hub.api.certificatesigningrequests import FAILED, RequestPhase
 from hub.api.managedclusters import duplicates as duplicate, removal
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS

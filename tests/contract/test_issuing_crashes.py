@@ -10,7 +10,7 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from hub.api.certificates import CertificateRecord, IssuedCertificate, Lifetimes, Profile, Purpose
-from hub.api.certificatesigningrequests.request import RequestPhase, RequestState, Submission, phase
+from hub.api.certificatesigningrequests import RequestPhase, RequestState, Submission, phase
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.meta import document as doc

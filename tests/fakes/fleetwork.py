@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from hub.api.certificatesigningrequests.request import Requester
+from hub.api.certificatesigningrequests import Requester
 from hub.api.events import EventRecord
 from hub.api.managedclustersets import API_VERSION, BY_LABELS, EXCLUSIVE, KIND, LABEL
 from hub.api.meta.change import Kind

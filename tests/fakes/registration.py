@@ -6,7 +6,7 @@ from typing import Any
 
 from hub.api.bootstrapcredentials import CredentialRecord
 from hub.api.certificates import CertificateRecord, Lifetimes, Purpose
-from hub.api.certificatesigningrequests.request import RequestState, Submission
+from hub.api.certificatesigningrequests import RequestState, Submission
 from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.meta.change import REQUESTS
 from hub.registry.approvalrules import approval as approving

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from hub.api.certificatesigningrequests.request import RequestPhase
+from hub.api.certificatesigningrequests import RequestPhase
 from hub.api.managedclusteraddons import addon as addon_token
 from hub.api.managedclusters import availability as clocksync, cluster as cluster_rules
 from hub.api.managedclusters.availability import PARTED

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from hub.api.bootstrapcredentials import CredentialPhase
 from hub.api.certificates import CertificateRecord, Purpose
-from hub.api.certificatesigningrequests.request import RequestPhase, state
+from hub.api.certificatesigningrequests import RequestPhase, state
 from hub.api.clusterdiagnoses.facts import ClusterFacts, FindingState, StepResult, whole
 from hub.api.liveness import GRACE_FACTOR, grace
 from hub.api.managedclusters import cluster as rules, duplicates as duplicate

@@ -6,7 +6,7 @@ clusters that are not known to be available. The store keeps one row per field.
 
 from collections.abc import Iterable, Mapping
 
-from hub.api.certificatesigningrequests.request import selectable as selectable_of_request
+from hub.api.certificatesigningrequests import selectable as selectable_of_request
 from hub.api.events import selectable as selectable_of_event
 from hub.api.liveness import LastBeat
 from hub.api.managedclusteraddons.health import FEATURE_PREFIX as ADDON_PREFIX

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from hub.api import certificatesigningrequests as requests
 from hub.api.approvalrules import FLAG, ApprovalRule, RuleDecision, RuleVerdict
 from hub.api.certificates import Lifetimes
-from hub.api.certificatesigningrequests import request as requests
-from hub.api.certificatesigningrequests.request import RequestPhase
+from hub.api.certificatesigningrequests import RequestPhase
 from hub.api.events import EventRecord
 from hub.api.managedclusters import cluster as rules
 from hub.api.meta import document as doc

@@ -7,7 +7,7 @@ from datetime import timedelta
 import structlog
 
 from hub.api.auditrecords import AuditSize
-from hub.api.certificatesigningrequests.request import RequestRetention
+from hub.api.certificatesigningrequests import RequestRetention
 from hub.api.events import EventRecord
 from hub.api.objects import history as rules
 from hub.api.objects.history import RetentionPeriods, Trimmed

@@ -12,9 +12,8 @@ from typing import Any
 
 import structlog
 
-from hub.api import revocations as revocation_rules
-from hub.api.certificatesigningrequests import request as request_rules
-from hub.api.certificatesigningrequests.request import RequestPhase
+from hub.api import certificatesigningrequests as request_rules, revocations as revocation_rules
+from hub.api.certificatesigningrequests import RequestPhase
 from hub.api.events import NORMAL, WARNING, EventRecord
 from hub.api.managedclusters import agent_annotations as reported, cluster as cluster_rules
 from hub.api.managedclusters.agent_annotations import RENEW

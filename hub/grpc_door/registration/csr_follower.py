@@ -6,9 +6,9 @@ from contextlib import contextmanager, nullcontext
 from datetime import UTC, timedelta
 from typing import Protocol
 
+from hub.api import certificatesigningrequests as requests_domain
 from hub.api.certificates import CertificateRecord
-from hub.api.certificatesigningrequests import request as requests_domain
-from hub.api.certificatesigningrequests.request import RequestPhase, RequestState
+from hub.api.certificatesigningrequests import RequestPhase, RequestState
 from hub.api.meta import document as doc
 from hub.grpc_door.session.changes import Followed
 from hub.grpc_door.session.context import DoorContext

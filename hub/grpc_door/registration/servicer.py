@@ -7,7 +7,7 @@ from typing import Any
 
 from hub.access.rules import check_hub_reader, check_recovery_view, check_registration, check_request_view, recovering_agent
 from hub.api.certificates import CertificateRecord, Purpose
-from hub.api.certificatesigningrequests.request import AddOnRequest, Submission
+from hub.api.certificatesigningrequests import AddOnRequest, Submission
 from hub.api.managedclusters import admission as joinlabels
 from hub.api.managedclusters.cluster import Acceptance, ClientConfig, JoinRequest
 from hub.grpc_door.errors import aborting

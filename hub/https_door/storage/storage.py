@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from hub.api.certificates import CertificateRecord, Purpose
-from hub.api.certificatesigningrequests.request import SERIAL_EXTRA, Requester
+from hub.api.certificatesigningrequests import SERIAL_EXTRA, Requester
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Kind
 from hub.api.query.expressions import FieldReference

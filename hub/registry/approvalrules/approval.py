@@ -8,12 +8,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from hub.api import approvalrules as by_rule
+from hub.api import approvalrules as by_rule, certificatesigningrequests as rules
 from hub.api.approvalrules import ApprovalRule, RequesterKind, RequesterRecord, RuleDecision, RuleInput, RuleVerdict, rule_of
 from hub.api.auditrecords import AuditRecord
 from hub.api.certificates import CertificateRecord, Purpose
-from hub.api.certificatesigningrequests import request as rules
-from hub.api.certificatesigningrequests.request import APPROVED, RequestPhase
+from hub.api.certificatesigningrequests import APPROVED, RequestPhase
 from hub.api.managedclusters import cluster as clusters
 from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS

@@ -7,7 +7,7 @@ from typing import Any
 
 from hub.api import approvalrules
 from hub.api.approvalrules import RuleDecision, RuleVerdict
-from hub.api.certificatesigningrequests.request import RequestPhase, phase
+from hub.api.certificatesigningrequests import RequestPhase, phase
 from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS
 from hub.api.objects.managed_fields import HUB_WRITER

@@ -5,11 +5,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import uuid4
 
-from hub.api import bootstrapcredentials as rules
+from hub.api import bootstrapcredentials as rules, certificatesigningrequests as requests
 from hub.api.bootstrapcredentials import UNBOUND, CredentialBounds, CredentialRecord, CredentialUse
 from hub.api.certificates import AGENTS_PURPOSES, CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
-from hub.api.certificatesigningrequests import request as requests
-from hub.api.certificatesigningrequests.request import RequestPhase
+from hub.api.certificatesigningrequests import RequestPhase
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS
 from hub.api.revocations import CREDENTIAL_REVOKED as REVOKED

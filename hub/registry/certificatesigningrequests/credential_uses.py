@@ -8,10 +8,14 @@ issuer of its first attested registration, until the cluster is deleted.
 from dataclasses import replace
 from datetime import datetime
 
-from hub.api import bootstrapcredentials as rules, managedclustersets as sets, revocations
+from hub.api import (
+    bootstrapcredentials as rules,
+    certificatesigningrequests as requests,
+    managedclustersets as sets,
+    revocations,
+)
 from hub.api.bootstrapcredentials import AttestationError, Attested, Binding, CredentialRecord, CredentialUse, check_binding
-from hub.api.certificatesigningrequests import request as requests
-from hub.api.certificatesigningrequests.request import RequestPhase
+from hub.api.certificatesigningrequests import RequestPhase
 from hub.api.managedclusters import cluster as clusters
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS

@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass, replace
 
-from hub.api import certificates as profiles
+from hub.api import certificates as profiles, certificatesigningrequests as rules
 from hub.api.bootstrapcredentials import CredentialUse, check_name
 from hub.api.certificates import CertificateHolder, CertificateRecord, Lifetimes, Profile, Purpose
-from hub.api.certificatesigningrequests import request as rules
-from hub.api.certificatesigningrequests.request import FAILED, RequestPhase
+from hub.api.certificatesigningrequests import FAILED, RequestPhase
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS
 from hub.api.objects.managed_fields import HUB_WRITER

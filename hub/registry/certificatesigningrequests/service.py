@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from hub.api.certificatesigningrequests import request as rules
-from hub.api.certificatesigningrequests.request import (
+from hub.api import certificatesigningrequests as rules
+from hub.api.certificatesigningrequests import (
     APPROVED,
     DENIED,
     Requester,

@@ -2,9 +2,9 @@
 
 import secrets
 
+from hub.api import certificatesigningrequests as rules
 from hub.api.certificates import Purpose
-from hub.api.certificatesigningrequests import request as rules
-from hub.api.certificatesigningrequests.request import Submission
+from hub.api.certificatesigningrequests import Submission
 from hub.api.managedclusteraddons import addon as addons
 from hub.api.managedclusters import cluster as clusters
 from hub.api.meta import document as doc

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hub.api.certificatesigningrequests.request import Requester
+from hub.api.certificatesigningrequests import Requester
 from hub.api.meta.change import Kind
 from hub.ports import Store, Transaction, Written
 from hub.registry.generic import objects

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 from hub.api import managedclustersets as sets
-from hub.api.certificatesigningrequests.request import RequestPhase, phase
+from hub.api.certificatesigningrequests import RequestPhase, phase
 from hub.api.liveness import DEFAULT_LEASE_DURATION
 from hub.api.managedclusters import admission, availability, cluster as rules, duplicates as duplicate, removal
 from hub.api.managedclusters.agent_annotations import with_agent_version

@@ -18,7 +18,7 @@ import aiohttp
 import pytest
 
 from hub.api.certificates import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
-from hub.api.certificatesigningrequests.request import USAGES, Requester
+from hub.api.certificatesigningrequests import USAGES, Requester
 from hub.composition.core import Access
 from hub.composition.operators import OperatorsDoor
 from hub.https_door.storage.feed import ChangeFeed

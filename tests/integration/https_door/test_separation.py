@@ -11,7 +11,7 @@ import pytest
 
 from hub.api.approvalrules import of_flag
 from hub.api.certificates import CertificateHolder, Purpose
-from hub.api.certificatesigningrequests.request import RequestPhase
+from hub.api.certificatesigningrequests import RequestPhase
 from hub.registry.approvalrules import approval as approving
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.managedclusteraddons import service as addons

@@ -8,7 +8,7 @@ import pytest
 
 from hub.api import approvalrules as rules
 from hub.api.approvalrules import ApprovalRule, RequesterKind, RequesterRecord, RuleInput, RuleVerdict, read_rule
-from hub.api.certificatesigningrequests.request import Requester, RequestPhase
+from hub.api.certificatesigningrequests import Requester, RequestPhase
 from hub.api.managedclusters import cluster as clusters_rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES

@@ -15,7 +15,7 @@ from aiohttp.test_utils import make_mocked_request
 from structlog.testing import capture_logs
 
 from hub.api.certificates import CertificateRecord, Purpose
-from hub.api.certificatesigningrequests.request import SERIAL_EXTRA, USAGES, requester_serial
+from hub.api.certificatesigningrequests import SERIAL_EXTRA, USAGES, requester_serial
 from hub.api.managedclusteraddons.versions import add_on_stored
 from hub.api.meta.change import MANAGED_CLUSTERS, Change, Kind
 from hub.grpc_door.session.changes import REMEMBERED, ChangeSubscriptions, Followed

@@ -11,6 +11,7 @@ from sqlalchemy import delete
 from bench.csrs.attempts import FORGERIES
 from bench.csrs.mutations import MUTATIONS
 from bench.csrs.runs import run_cases
+from hub.api import certificatesigningrequests as rules
 from hub.api.bootstrapcredentials import (
     FAILED,
     AttestationError,
@@ -26,8 +27,7 @@ from hub.api.bootstrapcredentials import (
     phase,
 )
 from hub.api.certificates import CertificateRecord, Purpose
-from hub.api.certificatesigningrequests import request as rules
-from hub.api.certificatesigningrequests.request import AddOnRequest, RequestPhase
+from hub.api.certificatesigningrequests import AddOnRequest, RequestPhase
 from hub.api.managedclusters import cluster as clusters_rules
 from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.managedclustersets import LABEL

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from hub.api import certificatesigningrequests as rules
 from hub.api.bootstrapcredentials import CredentialRecord
 from hub.api.certificates import CertificateRecord, Purpose
-from hub.api.certificatesigningrequests import request as rules
-from hub.api.certificatesigningrequests.request import AddOnRequest, Requester, RequestPhase, RequestRetention, RequestState
+from hub.api.certificatesigningrequests import AddOnRequest, Requester, RequestPhase, RequestRetention, RequestState
 from hub.api.managedclusteraddons.addon import SUBJECTS, leaves_registrations_unchanged
 from hub.api.meta.change import ADDON_DEFINITIONS, ADDONS, REQUESTS
 from hub.api.objects.managed_fields import HUB_WRITER

@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 
 from hub.api import credentialissuers as rules
 from hub.api.certificates import Lifetimes, Purpose
-from hub.api.certificatesigningrequests.request import Requester
+from hub.api.certificatesigningrequests import Requester
 from hub.api.credentialissuers import Strategy, merge
 from hub.api.logins import (
     JWT,

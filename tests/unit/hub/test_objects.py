@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hub.api.certificatesigningrequests import request as request_rules
+from hub.api import certificatesigningrequests as request_rules
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.admission import admitted
 from hub.api.managedclusters.availability import Departure

@@ -9,7 +9,7 @@ import pytest
 
 from hub.api import revocations as rules
 from hub.api.certificates import CertificateHolder, CertificateRecord, Profile, Purpose
-from hub.api.certificatesigningrequests.request import AddOnRequest, RequestPhase
+from hub.api.certificatesigningrequests import AddOnRequest, RequestPhase
 from hub.api.events import EventRecord
 from hub.api.liveness import Beat
 from hub.api.managedclusters import cluster as cluster_rules

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hub.api.certificatesigningrequests.request import Requester
+from hub.api.certificatesigningrequests import Requester
 from hub.api.clusterroles import AUTOUPDATE, Groups, cluster_role, rule, settled
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Kind

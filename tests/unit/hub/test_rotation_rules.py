@@ -7,7 +7,7 @@ from typing import Any
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityOrder, AuthorityRecord, Follower, Phase
 from hub.api.certificateauthorities.rotation import Act, Member, RotationSnapshot, RotationStep, due_steps, goes_by_time
 from hub.api.certificates import Purpose
-from hub.api.certificatesigningrequests.request import RequestRetention, removed_at
+from hub.api.certificatesigningrequests import RequestRetention, removed_at
 from hub.api.managedclusters.agent_annotations import (
     LATE_RENEWAL as LATEST,
     LONGEST_RENEWAL,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hub.api.certificates import CertificateRecord, Lifetimes
-from hub.api.certificatesigningrequests.request import RequestState
+from hub.api.certificatesigningrequests import RequestState
 from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.meta.change import REQUESTS
 from hub.issuer import LocalIssuer

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from hub.api import managedclustersets
 from hub.api.approvalrules import RuleDecision, RuleVerdict
 from hub.api.auditrecords import AuditQuery, AuditRecord, Numbering
-from hub.api.certificatesigningrequests.request import RequestPhase
+from hub.api.certificatesigningrequests import RequestPhase
 from hub.api.managedclusters import removal
 from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES, CLUSTER_SETS, EVENTS, MANAGED_CLUSTERS, NAMESPACES, REQUESTS, Change, Kind

@@ -1,1 +1,0 @@
-"""CertificateSigningRequests: states, strict checks, approval by rule, removal."""
