@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
+from hub.api.history import Ledger, Trimmed
 from hub.api.meta.change import Change, Kind
-from hub.api.objects.history import Ledger, Trimmed
 from hub.api.query.expressions import FieldReference
 from machinery.meta.objects import Key, Page, Query, StoredObject
 

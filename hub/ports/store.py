@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from hub.api.auditrecords import AuditEntry, AuditQuery, AuditSize
+from hub.api.history import Volume
 from hub.api.meta.change import Change, Kind
-from hub.api.objects.history import Volume
 from hub.ports.identities import AuthorityRecords, Bindings, CertificateRecords, Credentials, Trusts
 from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions
 from hub.ports.objects import ChangeLog, Objects

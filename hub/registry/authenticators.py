@@ -20,9 +20,9 @@ from hub.api.logins import (
     authorities_of,
     read_authenticator,
 )
+from hub.api.managed_fields import HUB_WRITER
 from hub.api.meta import document as doc
 from hub.api.meta.change import CREDENTIAL_ISSUERS, Kind
-from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Issuer, Transaction
 from hub.registry import certificates
 from hub.registry.generic import objects

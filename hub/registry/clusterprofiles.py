@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from hub.api import clusterprofiles as rules, managedclustersets as sets
 from hub.api.clusterprofiles import GROUP, KIND, VERSION
+from hub.api.managed_fields import HUB_WRITER
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, MANAGED_CLUSTERS
-from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.registry import namespaces
 from hub.registry.generic import objects

@@ -3,9 +3,9 @@
 from typing import Any
 
 from hub.api import clusterroles as rules
+from hub.api.managed_fields import HUB_WRITER
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Kind
-from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction, Written
 from hub.registry.generic import objects
 from machinery.meta.objects import Document, Key, Query, StoredObject

@@ -9,11 +9,11 @@ from itertools import islice
 from hub.api import certificatesigningrequests as requests, namespaces as namespace_rules
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import Requester, RequestPhase
+from hub.api.managed_fields import HUB_WRITER
 from hub.api.managedclusters import cluster as rules, removal
 from hub.api.managedclusters.removal import Remaining
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, Kind
-from hub.api.objects.managed_fields import HUB_WRITER
 from hub.api.revocations import CLUSTER_DELETED, CLUSTER_LEFT
 from hub.ports import Transaction
 from hub.registry import certificates, namespaces, owners

@@ -5,10 +5,10 @@ from datetime import timedelta
 
 from hub.api import events as rules
 from hub.api.events import EventRecord
+from hub.api.managed_fields import HUB_WRITER
 from hub.api.meta import document as doc
 from hub.api.meta.change import EVENTS
 from hub.api.namespaces import HUB
-from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.registry import namespaces
 from hub.registry.generic import objects

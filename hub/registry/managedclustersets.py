@@ -7,10 +7,10 @@ matches. A ManagedClusterSetBinding lets its namespace use a set.
 from typing import Any
 
 from hub.api import managedclustersets as rules
+from hub.api.managed_fields import HUB_WRITER
 from hub.api.managedclustersets import BY_LABELS, EMPTY, EXCLUSIVE, ClusterSet
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Kind
-from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.registry.generic import objects
 from hub.registry.generic.definition import ResourceDefinition

@@ -3,9 +3,9 @@
 from typing import Any
 
 from hub.api import namespaces as rules
+from hub.api.managed_fields import HUB_WRITER
 from hub.api.meta import document as doc
 from hub.api.meta.change import NAMESPACES, SERVICE_ACCOUNTS
-from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction, Written
 from hub.registry.generic.objects import write
 from machinery.errors import Cause, ErrorSubject, ForbiddenError, NotFoundError

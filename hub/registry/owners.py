@@ -12,11 +12,11 @@ from datetime import UTC, datetime, timedelta
 
 from hub.api.certificates import CertificateRecord, Purpose, own_agent as latest_agent
 from hub.api.liveness import LastBeat
+from hub.api.managed_fields import AGENT_WRITER, HUB_WRITER
 from hub.api.managedclusters import agent_annotations as reported, cluster as rules, duplicates as duplicate
 from hub.api.managedclusters.availability import Departure, silence_condition
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
-from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER
 from hub.ports import Transaction
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters

@@ -11,10 +11,10 @@ from uuid import uuid4
 from hub.api import certificatesigningrequests as request, revocations as rules
 from hub.api.certificates import AGENTS_PURPOSES, CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import FAILED, RequestPhase
+from hub.api.managed_fields import HUB_WRITER
 from hub.api.managedclusters import duplicates as duplicate, removal
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS
-from hub.api.objects.managed_fields import HUB_WRITER
 from hub.api.revocations import RevocationTarget, RevokedObjects
 from hub.ports import Transaction, Written
 from hub.registry import certificates, core as accounts, owners

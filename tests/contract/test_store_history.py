@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from hub.api.history import RetentionPeriods, Trimmed
 from hub.api.meta.change import EVENTS, LEASES, MANAGED_CLUSTERS, SECRETS, Kind
-from hub.api.objects.history import RetentionPeriods, Trimmed
 from hub.controllers.clock_guard import ClockGuard
 from hub.controllers.hub.retention import Compaction
 from hub.ports import Store, Transaction, Written

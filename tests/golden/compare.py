@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import yaml
 
-from hub.api.objects.managed_fields import HUB_WRITER
+from hub.api.managed_fields import HUB_WRITER
 
 CHANCE = frozenset(
     (

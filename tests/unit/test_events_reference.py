@@ -5,11 +5,11 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from hub.api import history
 from hub.api.certificatesigningrequests import RequestPhase
 from hub.api.managedclusteraddons import addon as addon_token
 from hub.api.managedclusters import availability as clocksync, cluster as cluster_rules
 from hub.api.managedclusters.availability import PARTED
-from hub.api.objects import history
 from hub.controllers.certificates import rotation
 from hub.controllers.clusters import cluster_sets
 from hub.registry.recovery import READOPTED
@@ -43,7 +43,7 @@ WORKED_OUT: Mapping[tuple[str, str], frozenset[str] | set[str]] = {
     ("hub/controllers/observers/transition_recorder.py", "verdict.capitalize()"): {"Accepted", "Denied"},
     ("hub/controllers/certificates/rotation.py", "authority.phase.value"): {phase.value for phase in rotation.SAID},
     ("hub/controllers/clusters/cluster_sets.py", "reason"): {reason for _, reason, _ in cluster_sets.CHANGES.values()},
-    ("hub/api/objects/history.py", "reason"): {
+    ("hub/api/history.py", "reason"): {
         *(history.SHORTENED, history.FILLS_UP, history.FULL),
         *(history.AUDIT_SHORTENED, history.AUDIT_FILLS_UP),
     },

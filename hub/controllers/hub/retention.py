@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import structlog
 
+from hub.api import history as rules
 from hub.api.auditrecords import AuditSize
 from hub.api.certificatesigningrequests import RequestRetention
 from hub.api.events import EventRecord
-from hub.api.objects import history as rules
-from hub.api.objects.history import RetentionPeriods, Trimmed
+from hub.api.history import RetentionPeriods, Trimmed
 from hub.controllers import ACTOR
 from hub.controllers.builder import ControllerBuilder
 from hub.controllers.clock_guard import ClockGuard

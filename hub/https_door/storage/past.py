@@ -12,8 +12,8 @@ from datetime import datetime
 from itertools import islice, pairwise
 from typing import Any
 
+from hub.api.history import has_history
 from hub.api.meta.change import Change, Kind
-from hub.api.objects.history import has_history
 from hub.https_door.storage.storage import find
 from hub.ports import Store, Transaction
 from hub.registry.generic.definition import WritePath

@@ -13,10 +13,10 @@ from hub.api.approvalrules import ApprovalRule, RequesterKind, RequesterRecord, 
 from hub.api.auditrecords import AuditRecord
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import APPROVED, RequestPhase
+from hub.api.managed_fields import HUB_WRITER
 from hub.api.managedclusters import cluster as clusters
 from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS
-from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.registry import owners
 from hub.registry.certificatesigningrequests import issuance, service as request_objects

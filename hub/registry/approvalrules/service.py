@@ -8,9 +8,9 @@ from typing import Any
 from hub.api import approvalrules
 from hub.api.approvalrules import RuleDecision, RuleVerdict
 from hub.api.certificatesigningrequests import RequestPhase, phase
+from hub.api.managed_fields import HUB_WRITER
 from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS
-from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction, Written
 from hub.registry.approvalrules.approval import is_open
 from hub.registry.certificatesigningrequests import service as request_objects

@@ -6,9 +6,9 @@ from hub.api import certificates as profiles, certificatesigningrequests as rule
 from hub.api.bootstrapcredentials import CredentialUse, check_name
 from hub.api.certificates import CertificateHolder, CertificateRecord, Lifetimes, Profile, Purpose
 from hub.api.certificatesigningrequests import FAILED, RequestPhase
+from hub.api.managed_fields import HUB_WRITER
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS
-from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Issuer, Transaction, Written
 from hub.registry import certificates
 from hub.registry.certificatesigningrequests import credential_uses, service as request_objects, submission

@@ -15,9 +15,9 @@ from hub.api.certificatesigningrequests import (
     RequestState,
     removed_at,
 )
+from hub.api.managed_fields import HUB_WRITER
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS
-from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction, Written
 from hub.registry.certificatesigningrequests import credential_uses
 from hub.registry.generic.objects import write

@@ -5,11 +5,11 @@ import secrets
 from hub.api import certificatesigningrequests as rules
 from hub.api.certificates import Purpose
 from hub.api.certificatesigningrequests import Submission
+from hub.api.managed_fields import AGENT_WRITER
 from hub.api.managedclusteraddons import addon as addons
 from hub.api.managedclusters import cluster as clusters
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDON_DEFINITIONS, ADDONS, MANAGED_CLUSTERS, REQUESTS
-from hub.api.objects.managed_fields import AGENT_WRITER
 from hub.ports import Transaction
 from hub.registry import certificates
 from hub.registry.certificatesigningrequests import credential_uses, service as request_objects

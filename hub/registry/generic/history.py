@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from hub.api.objects.history import Ledger, Trimmed, Volume
+from hub.api.history import Ledger, Trimmed, Volume
 from hub.ports import Transaction
 
 PASSED_AT_ONCE = 200

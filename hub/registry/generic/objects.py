@@ -12,9 +12,9 @@ from uuid import uuid4
 
 import msgspec
 
+from hub.api.managed_fields import HUB_WRITER, tracked
 from hub.api.meta import document as doc
 from hub.api.meta.change import Kind
-from hub.api.objects.managed_fields import HUB_WRITER, tracked
 from hub.ports import Transaction, Written
 from machinery.errors import ErrorSubject, NotFoundError, TooLargeError
 from machinery.identity import BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX, SUBJECT_PREFIX

@@ -8,10 +8,10 @@ from hub.api import hubleaders, hubreplicas
 from hub.api.events import WARNING, EventRecord
 from hub.api.hubreplicas import LOST_AFTER, AgentSession, LogLevelOrder, Replica, alive
 from hub.api.liveness import LastBeat
+from hub.api.managed_fields import HUB_WRITER
 from hub.api.managedclusters import duplicates as duplicate
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
-from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.registry import events, owners
 from hub.registry.managedclusters import service as clusters

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 from hub.api import liveness
 from hub.api.auditrecords import AuditEntry
 from hub.api.liveness import Beat, Checkpoint, Expiry, expires_at, grace, time_left
+from hub.api.managed_fields import AGENT_WRITER
 from hub.api.managedclusters import availability, cluster as rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
-from hub.api.objects.managed_fields import AGENT_WRITER
 from hub.ports import Transaction
 from hub.registry import certificates
 from hub.registry.managedclusters import service as clusters

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 
 from hub.api.events import WARNING, EventRecord
 from hub.api.liveness import Brake
+from hub.api.managed_fields import HUB_WRITER
 from hub.api.managedclusters import availability as stale, cluster as cluster_rules
 from hub.api.managedclusters.availability import Patience, StalenessPolicy, StalenessStep
 from hub.api.meta.change import MANAGED_CLUSTERS
-from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.registry.managedclusters import service as clusters
 from machinery.identity import ClusterName

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from hub.api.managed_fields import AGENT_WRITER, HUB_WRITER
 from hub.api.managedclusteraddons import addon as rules, health as addon_discovery
 from hub.api.managedclusters.cluster import availability
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, SERVICE_ACCOUNTS, Kind
-from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER
 from hub.ports import Transaction, Written
 from hub.registry import core as accounts, namespaces
 from hub.registry.generic import objects

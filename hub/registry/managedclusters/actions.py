@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from hub.api.certificates import CertificateRecord, Purpose
+from hub.api.managed_fields import HUB_WRITER
 from hub.api.managedclusters import agent_annotations as reported, availability as parting, cluster as rules
 from hub.api.managedclusters.agent_annotations import LONGEST_RENEWAL, RenewalOrder
 from hub.api.meta import document as doc
-from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Store, Transaction
 from hub.registry.generic.definition import action
 from hub.registry.generic.schemas import MOMENT, TEXT, Schema, described, record

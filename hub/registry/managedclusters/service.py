@@ -9,6 +9,7 @@ from uuid import uuid4
 from hub.api import managedclustersets as sets
 from hub.api.certificatesigningrequests import RequestPhase, phase
 from hub.api.liveness import DEFAULT_LEASE_DURATION
+from hub.api.managed_fields import AGENT_WRITER, HUB_WRITER
 from hub.api.managedclusters import admission, availability, cluster as rules, duplicates as duplicate, removal
 from hub.api.managedclusters.agent_annotations import with_agent_version
 from hub.api.managedclusters.availability import transition
@@ -28,7 +29,6 @@ from hub.api.meta.change import (
     SERVICE_ACCOUNTS,
     Kind,
 )
-from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER
 from hub.api.revocations import CLUSTER_DELETED, CLUSTER_REBUILT
 from hub.ports import Transaction, Written
 from hub.registry import certificates, namespaces

@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy import delete, func, select, tuple_
 
 from hub.api.auditrecords import STRANGERS, AuditEntry, AuditFields, AuditQuery, AuditSize
-from hub.api.objects.history import BYTES_OF_A_ROW
+from hub.api.history import BYTES_OF_A_ROW
 from hub.ports import AuditLog
 from hub.store import schema
 from hub.store.engine.encoding import from_micros, to_micros

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from sqlalchemy import Connection, text
 
+from hub.api.history import Volume
 from hub.api.meta.change import Change
-from hub.api.objects.history import Volume
 from hub.ports import Transaction
 from hub.store.changelog.changes import SqlChanges
 from hub.store.engine.encoding import RowForm

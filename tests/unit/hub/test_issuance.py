@@ -11,9 +11,9 @@ from hub.api import certificatesigningrequests as rules
 from hub.api.bootstrapcredentials import CredentialRecord
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import AddOnRequest, Requester, RequestPhase, RequestRetention, RequestState
+from hub.api.managed_fields import HUB_WRITER
 from hub.api.managedclusteraddons.addon import SUBJECTS, leaves_registrations_unchanged
 from hub.api.meta.change import ADDON_DEFINITIONS, ADDONS, REQUESTS
-from hub.api.objects.managed_fields import HUB_WRITER
 from hub.ports import Transaction
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.service import CredentialTerms, create_token

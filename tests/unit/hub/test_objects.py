@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
-from hub.api import certificatesigningrequests as request_rules
+from hub.api import certificatesigningrequests as request_rules, managed_fields as ownership
+from hub.api.managed_fields import AGENT_WRITER, HUB_WRITER, tracked
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.admission import admitted
 from hub.api.managedclusters.availability import Departure
 from hub.api.managedclusters.cluster import AVAILABLE, JoinRequest, StatusReport
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, CONFIG_MAPS, MANAGED_CLUSTERS, REQUESTS, Kind
-from hub.api.objects import managed_fields as ownership
-from hub.api.objects.managed_fields import AGENT_WRITER, HUB_WRITER, tracked
 from hub.https_door.groups import groups_of
 from hub.ports import Transaction, Written
 from hub.registry import kinds, owners

@@ -8,7 +8,7 @@ import pytest
 
 from hub.api.auditrecords import AuditEntry, AuditFields, AuditQuery
 from hub.api.events import EventRecord
-from hub.api.objects.history import (
+from hub.api.history import (
     AUDIT_FILLS_UP,
     AUDIT_SHORTENED,
     BYTES_OF_A_ROW,

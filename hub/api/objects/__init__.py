@@ -1,1 +1,0 @@
-"""Rules for objects of every kind: field ownership and history."""
