@@ -16,8 +16,8 @@ from hub.grpc_door.calls import CallAttributes, CallCounts, Gate
 from hub.grpc_door.errors import Context
 from hub.grpc_door.session.acknowledgements import BeatRate, Deferred
 from hub.grpc_door.session.changes import ChangeSubscriptions
-from hub.grpc_door.session.clock_reports import Clocks
 from hub.grpc_door.session.drain import Age, Cordon
+from hub.grpc_door.session.report_writer import Clocks
 from hub.grpc_door.session.sessions import Sessions
 from hub.grpc_door.session.trust_bundle_push import TrustBundlePush
 from hub.heartbeat import BeatBuffer

@@ -6,22 +6,18 @@ its cluster and answers. Sessions wait in a queue that is served at a bounded ra
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import lru_cache
 from typing import Protocol
 
-import structlog
-
 from hub.api.certificates import CertificateRecord
+from hub.grpc_door.session.report_writer import ReportWriter
 from hub.ports import Store
 from hub.registry.certificateauthorities import service
 from hub.registry.certificateauthorities.service import TrustReport
-from machinery.errors import MusterError
 from machinery.identity import AgentId, ClusterName
-from machinery.observability.log_once import LogOnce
 from machinery.pki import parse_chain
-from machinery.runtime.backoff import Backoff
 from machinery.runtime.event_loop import paced, until_tick
 
 PER_SECOND = 50.0
@@ -32,13 +28,7 @@ AGAIN = timedelta(minutes=10)
 """After this time an agent that did not take the bundle gets it again."""
 RECONSIDERED = 500.0
 """Sessions per second that are refreshed after a change of one of the hub's CAs."""
-GATHER = timedelta(milliseconds=200)
-"""Reports within this time are written together."""
-MOST = 500
-"""Reports in one transaction."""
 _Agent = tuple[ClusterName | None, AgentId | None]
-
-log = structlog.get_logger(__name__)
 
 
 @lru_cache(maxsize=8)
@@ -77,9 +67,8 @@ class TrustBundlePush:
         self._standing = standing
         self._open: dict[TrustBundleReceiver, tuple[float, bytes]] = {}
         self._queue: dict[TrustBundleReceiver, None] = {}
-        self._reports: dict[_Agent, TrustReport] = {}
+        self.reports = ReportWriter(self._write, "what agents trust cannot be kept now")
         self._waiting = asyncio.Event()
-        self._reported = asyncio.Event()
         self.pushed = 0
         """Number of bundles sent."""
 
@@ -87,10 +76,14 @@ class TrustBundlePush:
         """Number of sessions that wait for the bundle."""
         return len(self._queue)
 
+    async def _write(self, reports: Mapping[_Agent, TrustReport]) -> None:
+        """Writes reports; a transaction only if one is news."""
+        if await self._store.read(service.trust_news, reports.values()):
+            await self._store.run(service.note_trust, reports.values())
+
     def note(self, record: CertificateRecord, trusted: frozenset[str] | None) -> None:
         """Queues a report of an agent with this certificate, to be written soon."""
-        self._reports[record.cluster, record.agent] = TrustReport(record, trusted)
-        self._reported.set()
+        self.reports.put((record.cluster, record.agent), TrustReport(record, trusted))
 
     def check(self, session: TrustBundleReceiver) -> None:
         """Adds a session to the queue if its agent trusts other CAs than the hub's bundle has."""
@@ -108,7 +101,7 @@ class TrustBundlePush:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._push(), name="trust/push")
             group.create_task(self._follow(), name="trust/bundle")
-            group.create_task(self._write_reports(), name="trust/reports")
+            group.create_task(self.reports.run(), name="trust/reports")
 
     async def _push(self) -> None:
         while True:
@@ -147,29 +140,3 @@ class TrustBundlePush:
         present = self._bundle()
         is_fresh = bundle == present and asyncio.get_running_loop().time() - at < AGAIN.total_seconds()
         return not is_fresh and session.trusted != fingerprints(present)
-
-    async def _write_reports(self) -> None:
-        pauses, failure = Backoff(GATHER, timedelta(seconds=5)), LogOnce(log)
-        while True:
-            await self._reported.wait()
-            await asyncio.sleep(GATHER.total_seconds())
-            self._reported.clear()
-            try:
-                await self.write()
-                pauses.reset()
-                failure.reset()
-            except MusterError as error:
-                failure.warning("what agents trust cannot be kept now", error.message)
-                await asyncio.sleep(pauses.next().total_seconds())
-                self._reported.set()
-
-    async def write(self) -> None:
-        """Writes the waiting reports; a transaction only if one is news. Raises MusterError; the reports then still wait."""
-        while self._reports:
-            reports = {agent: self._reports.pop(agent) for agent in list(self._reports)[:MOST]}
-            try:
-                if await self._store.read(service.trust_news, reports.values()):
-                    await self._store.run(service.note_trust, reports.values())
-            except BaseException:
-                self._reports = reports | self._reports
-                raise

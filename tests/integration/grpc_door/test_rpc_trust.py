@@ -78,7 +78,7 @@ async def test_trust_of_an_agent_is_recorded_once(stage: RpcStage) -> None:
     assert str(found.signed_by).startswith("hub/")
     newest = await stage.store.read(lambda tx: tx.changes.newest())
     await stage.welcomed(credential, trusted_authorities=sorted(own(stage)))
-    await trusting_of(stage).write()
+    await trusting_of(stage).reports.write()
     assert await until_trusted(stage, own(stage)) == found
     assert await stage.store.read(lambda tx: tx.changes.newest()) == newest
 
@@ -129,7 +129,7 @@ async def test_trust_that_cannot_be_written_now_is_written_later(stage: RpcStage
         patched.setattr(service, "note_trust", broken)
         trusting_of(stage).note(record, frozenset((OTHER,)))
         with pytest.raises(MusterError):
-            await trusting_of(stage).write()
+            await trusting_of(stage).reports.write()
     await until_trusted(stage, frozenset((OTHER,)))
 
 

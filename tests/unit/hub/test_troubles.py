@@ -26,7 +26,7 @@ from hub.api.managedclusters.cluster import JoinRequest, StatusReport, joining_d
 from hub.api.meta.change import MANAGED_CLUSTERS, Change
 from hub.audit.trail import Trail
 from hub.grpc_door.session.changes import ChangeSubscriptions as StreamFeed
-from hub.grpc_door.session.clock_reports import Clocks
+from hub.grpc_door.session.report_writer import Clocks
 from hub.grpc_door.session.sessions import Sessions
 from hub.grpc_door.session.trust_bundle_push import TrustBundlePush
 from hub.heartbeat import BeatBuffer, HeartbeatCoverage

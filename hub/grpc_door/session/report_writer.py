@@ -1,0 +1,100 @@
+"""Writes reports of agents to the database, many in one transaction: what their clocks say, and which CAs they trust."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from typing import Generic, TypeVar
+
+import structlog
+
+from hub.ports import Store, Transaction
+from hub.registry.managedclusters import service as clusters
+from machinery.errors import MusterError
+from machinery.identity import ClusterName
+from machinery.observability.log_once import LogOnce
+from machinery.runtime.backoff import Backoff
+
+K = TypeVar("K")
+V = TypeVar("V")
+ACTOR = "system:hub:clock-sync"
+GATHER = timedelta(milliseconds=200)
+"""Reports within this time are written together."""
+MOST = 500
+"""Reports in one transaction."""
+SAME = timedelta(seconds=1)
+"""Smaller differences from the previous skew are ignored, because a report may be delayed on its way."""
+MAX_KEPT = 50_000
+"""Clusters whose last skew is kept."""
+
+log = structlog.get_logger(__name__)
+
+
+class ReportWriter(Generic[K, V]):
+    """The newest report of each key, until it is written. `write` stores reports; `failure`: log event of its errors."""
+
+    def __init__(self, write: Callable[[Mapping[K, V]], Awaitable[object]], failure: str) -> None:
+        self._write = write
+        self._event = failure
+        self._waiting: dict[K, V] = {}
+        self._filled = asyncio.Event()
+
+    def put(self, key: K, report: V) -> None:
+        """Queues a report, in place of an earlier one that still waits. Returns at once."""
+        self._waiting[key] = report
+        self._filled.set()
+
+    async def run(self) -> None:
+        """Writes until cancelled. Failures are retried after a pause."""
+        pauses, failure = Backoff(GATHER, timedelta(seconds=5)), LogOnce(log)
+        while True:
+            await self._filled.wait()
+            await asyncio.sleep(GATHER.total_seconds())
+            self._filled.clear()
+            try:
+                await self.write()
+                pauses.reset()
+                failure.reset()
+            except MusterError as error:
+                failure.warning(self._event, error.message)
+                await asyncio.sleep(pauses.next().total_seconds())
+                self._filled.set()
+
+    async def write(self) -> None:
+        """Writes the waiting reports. Raises MusterError; the reports then still wait."""
+        while self._waiting:
+            reports = {key: self._waiting.pop(key) for key in list(self._waiting)[:MOST]}
+            try:
+                await self._write(reports)
+            except BaseException:
+                self._waiting = reports | self._waiting
+                raise
+
+
+class Clocks(ReportWriter[ClusterName, timedelta]):
+    """Clock skews of clusters. `limit`: skew above which a clock is wrong; zero: five lease durations.
+
+    An agent sends its time in Hello and with every status report, because a clock may be set during a session of an hour.
+    """
+
+    def __init__(self, store: Store, limit: timedelta) -> None:
+        super().__init__(lambda skews: store.run(_note, skews, limit), "what agents' clocks say cannot be written down")
+        self._before: dict[ClusterName, timedelta] = {}
+
+    def note(self, cluster: ClusterName, skew: timedelta, *, again: bool = False) -> None:
+        """Queues the skew: how far the agent's clock was ahead of the hub's at receipt.
+
+        `again`: it is not the first one of its session, so that only a change counts.
+        """
+        before = self._before.get(cluster)
+        if again and before is not None and abs(skew - before) < SAME:
+            return
+        if len(self._before) >= MAX_KEPT:
+            self._before.clear()
+        self._before[cluster] = skew
+        self.put(cluster, skew)
+
+
+def _note(tx: Transaction, skews: Mapping[ClusterName, timedelta], limit: timedelta) -> None:
+    """Writes in the order of names, so that two replicas never wait for each other's locks."""
+    for cluster, skew in sorted(skews.items()):
+        clusters.note_clock_skew(tx, cluster, skew, limit, ACTOR)
