@@ -37,10 +37,6 @@ async def build_agents_door(core: HubCore) -> AgentsDoor:
     hearing = HeartbeatCoverage(store, clock, resources.replica, lambda: beats.storing)
     await hearing.mark()
     sessions = Sessions(store, resources.replica)
-    cordon = Cordon(settings.connection_age_grace, sessions.all)
-    clocks = Clocks(store, settings.clock_skew_limit)
-    trust_push = TrustBundlePush(store, lambda: issuer.trust_bundle, standing=lambda: issuer.standing.authorities)
-    feed = ChangeSubscriptions(store)
     parts = DoorContext(
         hub_id=hub_id,
         issuer=issuer,
@@ -48,10 +44,10 @@ async def build_agents_door(core: HubCore) -> AgentsDoor:
         clock=clock,
         peers=access.peers,
         beats=beats,
-        feed=feed,
+        feed=ChangeSubscriptions(store),
         sessions=sessions,
-        cordon=cordon,
-        clocks=clocks,
+        cordon=Cordon(settings.connection_age_grace, sessions.all),
+        clocks=Clocks(store, settings.clock_skew_limit),
         gate=Gate(clock, min(QUIET, settings.shutdown_grace)),
         auditor=access.auditor,
         limits=access.limits,
@@ -64,20 +60,20 @@ async def build_agents_door(core: HubCore) -> AgentsDoor:
         tokens=account_tokens(hub_id, resources.token_keys),
         unattended_recovery=settings.recovery == "automatic",
         authorities=lambda: issuer.standing.authorities,
-        trust_push=trust_push,
+        trust_push=TrustBundlePush(store, lambda: issuer.trust_bundle, standing=lambda: issuer.standing.authorities),
         attestor=Attestor(store, hub_id, HttpsDocuments.with_authorities, clock, core.attestation),
     )
     door = RpcDoor(settings.grpc_listen.host, settings.grpc_listen.port, core.certificates.doors.serving, parts)
     context.server.add_door(door)
-    context.server.health.add("drained", cordon.ready, endpoints=READINESS)
+    context.server.health.add("drained", parts.cordon.ready, endpoints=READINESS)
     context.server.flush.add("heartbeats", beats.flush)
     context.add_task("heartbeats", beats.run)
     context.add_task("hearing", hearing.run)
-    context.add_task("clocks", clocks.run)
-    context.add_task("streams", feed.run)
-    context.add_task("trust", trust_push.run)
+    context.add_task("clocks", parts.clocks.run)
+    context.add_task("streams", parts.feed.run)
+    context.add_task("trust", parts.trust_push.run)
     context.add_task("sessions", sessions.run)
-    context.add_task("cordon", cordon.run)
+    context.add_task("cordon", parts.cordon.run)
     if not settings.is_alone:
         context.add_task("sessions elsewhere", sessions.follow_others)
     context.inspection.add("sessions", lambda: _open_sessions(parts))

@@ -19,7 +19,6 @@ from hub.metrics.replica import add_audit, add_certificates
 from hub.replica.admin_kubeconfig import AdminKubeconfig, AdminSecret
 from hub.replica.installation import entry
 from hub.replica.serving_certificate import DoorsCertificate, doors_certificate
-from hub.settings import HubSettings
 from machinery.apiserver.http.loopback import Loopback, LoopbackClient
 from machinery.client.kubeconfig import ClusterEntry
 from machinery.lifecycle.health import LIVENESS, READINESS
@@ -121,18 +120,7 @@ async def _open_access(context: BuildContext, resources: Resources) -> Access:
     peers = Peers(resources.store, clock, signers=lambda: issuer.standing.authorities)
     audit = auditing(settings, resources.store, resources.replica, clock, on_end=context.process.shutdown.failed)
     auditor = await context.stack.enter_async_context(audit)
-    limits = AccessLimits(clock, _limits_of(settings))
-    context.server.flush.add("audit", auditor.flush)
-    context.add_task("revocations", peers.run)
-    context.inspection.add("audit", lambda: {str(trail["sink"]): trail for trail in auditor.snapshot()})
-    context.inspection.add("limits", limits.snapshot)
-    add_audit(context.metrics, auditor)
-    add_limits(context.metrics, limits)
-    return Access(peers, auditor, limits)
-
-
-def _limits_of(settings: HubSettings) -> LimitConfig:
-    return LimitConfig(
+    config = LimitConfig(
         read_only=settings.max_requests_inflight,
         mutating=settings.max_mutating_requests_inflight,
         lifelines=settings.max_lifelines_inflight,
@@ -145,3 +133,11 @@ def _limits_of(settings: HubSettings) -> LimitConfig:
         rate=settings.identity_rate,
         burst=settings.identity_burst,
     )
+    limits = AccessLimits(clock, config)
+    context.server.flush.add("audit", auditor.flush)
+    context.add_task("revocations", peers.run)
+    context.inspection.add("audit", lambda: {str(trail["sink"]): trail for trail in auditor.snapshot()})
+    context.inspection.add("limits", limits.snapshot)
+    add_audit(context.metrics, auditor)
+    add_limits(context.metrics, limits)
+    return Access(peers, auditor, limits)

@@ -15,7 +15,7 @@ from hub.grpc_door.messages import decoded_duration
 from hub.grpc_door.registration.agent_calls import check_gone, issue_addon_token, leave, returning_holder, stand_by
 from hub.grpc_door.registration.csr_follower import CSRFollower
 from hub.grpc_door.session.context import DoorContext
-from hub.grpc_door.session.interceptor import stream, unary
+from hub.grpc_door.session.interceptor import open_call, unary
 from hub.registry import recovery
 from hub.registry.certificatesigningrequests.submission import submit
 from hub.registry.managedclusters import service as clusters
@@ -70,14 +70,14 @@ class RegistrationService(RegistrationServicer):
         self, request: wire.FollowRequestRequest, context: Any
     ) -> AsyncIterator[wire.FollowRequestResponse]:
         asked = self._attributes.request("watch", "FollowRequest", request.name)
-        async with aborting(context), stream(self._parts, context, asked) as call:
+        async with aborting(context), open_call(self._parts, context, asked) as call:
             async for answer in self._follower.follow(request.name, call, check_request_view):
                 yield answer
 
     async def Recover(  # noqa: N802 - the method's name
         self, request: wire.RecoverRequest, context: Any
     ) -> AsyncIterator[wire.FollowRequestResponse]:
-        async with aborting(context), stream(self._parts, context, self._attributes.request("create", "Recover")) as call:
+        async with aborting(context), open_call(self._parts, context, self._attributes.request("create", "Recover")) as call:
             recovering_agent(await returning_holder(self._parts, request, call))
             async with call.seat(request.cluster_name):
                 call.made = await self._recover(request, await call.identify())

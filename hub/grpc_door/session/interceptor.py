@@ -66,6 +66,8 @@ class RpcCall:
     created: bool = False
     made: str = ""
     """The name of the created object, if only the answer contains it."""
+    stored: bool = False
+    """Whether the audit record was written in the transaction of the change."""
     audit_id: str = field(default_factory=lambda: str(uuid4()))
     address: str = field(init=False)
     """The peer's address."""
@@ -138,8 +140,8 @@ class RpcCall:
         self.parts.calls.ended(self.method, None)
         return self._audited(Stage.RESPONSE_COMPLETE, ResponseStatus(OK))
 
-    def ended(self, error: BaseException | None, *, stored: bool = False) -> None:
-        """Records the outcome. `stored`: the audit record was written in the transaction of the change."""
+    def ended(self, error: BaseException | None) -> None:
+        """Records the outcome."""
         self.parts.calls.ended(self.method, error)
         stage, status = Stage.RESPONSE_COMPLETE, CUT_OFF
         if error is None:
@@ -148,16 +150,10 @@ class RpcCall:
             status = ResponseStatus(CODES.get(error.reason, INTERNAL), error.reason)
         elif isinstance(error, Exception):
             stage, status = Stage.PANIC, FAILED
-        self._audited(stage, status, error, offered=True, stored=stored)
+        self._audited(stage, status, error, offered=True)
 
     def _audited(
-        self,
-        stage: Stage,
-        status: ResponseStatus,
-        error: BaseException | None = None,
-        *,
-        offered: bool = False,
-        stored: bool = False,
+        self, stage: Stage, status: ResponseStatus, error: BaseException | None = None, *, offered: bool = False
     ) -> AuditEntry | None:
         """Makes the audit record, if the policy requires it: queues it if `offered`, else returns it."""
         try:
@@ -167,7 +163,7 @@ class RpcCall:
                 record = self._record(stage, status, verdict.level, error)
                 if not offered:
                     return auditor.entry(record)
-                auditor.offer(record, stored=stored)
+                auditor.offer(record, stored=self.stored)
         except Exception:
             log.exception("a call could not be audited", audit_id=self.audit_id)
         return None
@@ -249,7 +245,8 @@ class SessionAudit:
             except MusterError as error:
                 call.ended(error)
                 raise
-        call.ended(None, stored=written.stored)
+        call.stored = written.stored
+        call.ended(None)
 
     def _call_about(self, asked: Attributes) -> RpcCall:
         """Returns a call with its own attributes, under the session's audit id."""
@@ -259,30 +256,24 @@ class SessionAudit:
 async def unary(
     parts: DoorContext, context: Context, asked: Attributes, work: Callable[[CertificateRecord], Awaitable[T]], *, flow: str
 ) -> T:
-    """Runs `work` within the limits and audits it. Raises its errors, and UnavailableError at a closed gate."""
-    skip_pauses()
-    with parts.gate.entered():
-        call = RpcCall(parts, context, asked, parts.auditor.clock.now())
-        try:
-            logs.also(request_id=call.audit_id)  # bound to this task, the call's own, so that its failure is logged with the id
-            with call.trace:
-                record = await call.identify()
-                with recording(parts.auditor, call.changed) as written:
-                    async with call.seat(flow):
-                        answer = await work(record)
-            call.made = getattr(answer, "name", "")
-            call.created = getattr(answer, "created", bool(call.made))
-        except BaseException as error:
-            call.ended(error)
-            raise
-        call.ended(None, stored=written.stored)
-        parts.calls.observe(call.method, parts.auditor.clock.now() - call.received)
-        return answer
+    """Runs `work` within the limits. Raises its errors, and those of `open_call`."""
+    async with open_call(parts, context, asked) as call:
+        record = await call.identify()
+        with recording(parts.auditor, call.changed) as written:
+            async with call.seat(flow):
+                answer = await work(record)
+        call.made, call.stored = getattr(answer, "name", ""), written.stored
+        call.created = getattr(answer, "created", bool(call.made))
+    parts.calls.observe(call.method, parts.auditor.clock.now() - call.received)
+    return answer
 
 
 @asynccontextmanager
-async def stream(parts: DoorContext, context: Context, asked: Attributes) -> AsyncIterator[RpcCall]:
-    """Wraps a stream; the caller reports its opening with `opened`. Raises as `unary` does."""
+async def open_call(parts: DoorContext, context: Context, asked: Attributes) -> AsyncIterator[RpcCall]:
+    """Enters the gate, and audits and traces the block. A stream reports its opening with `RpcCall.opened`.
+
+    Raises UnavailableError at a closed gate.
+    """
     skip_pauses()
     with parts.gate.entered():
         call = RpcCall(parts, context, asked, parts.auditor.clock.now())

@@ -11,7 +11,7 @@ from grpc import aio
 from hub.access.rules import session_holder
 from hub.grpc_door.errors import Context, abort
 from hub.grpc_door.session.context import DoorContext
-from hub.grpc_door.session.interceptor import stream
+from hub.grpc_door.session.interceptor import open_call
 from hub.grpc_door.session.stream import Session
 from machinery.errors import BadRequestError, DeadlineError, UnavailableError
 from machinery.identity import SerialNumber
@@ -37,7 +37,7 @@ class Connecting:
     async def connect(self, _messages: object, context: Context) -> None:
         is_read = False
         try:
-            async with stream(self._parts, context, self._parts.attributes.session(None)) as call:
+            async with open_call(self._parts, context, self._parts.attributes.session(None)) as call:
                 record = await call.identify()
                 call.asked = self._parts.attributes.session(record.cluster)
                 self._parts.cordon.check()
