@@ -20,22 +20,22 @@ SESSIONS = gauge("hub_sessions", "Sessions of agents that are open on this repli
 OPENED = counter("hub_sessions_opened_total", "Sessions that were opened on this replica.")
 SUPERSEDED = counter("hub_sessions_superseded_total", "Sessions that ended because the same agent opened a newer one.")
 DRAINED = counter(
-    "hub_sessions_drained_total", "Sessions that were told to leave: old ones, and all when the replica stops or is drained."
+    "hub_sessions_drained_total", "Sessions that were asked to leave: old ones, and all when the replica stops or is drained."
 )
 CORDONED = gauge("hub_cordoned", "1: an operator has drained this replica, and it takes no sessions; 0: it does.")
-STORED = counter("hub_heartbeats_total", "Heartbeats, by what came of them: stored, refused (of an earlier owner).", "result")
+STORED = counter("hub_heartbeats_total", "Heartbeats by result: stored, refused (of an earlier owner).", "result")
 REVIVED = counter("hub_heartbeats_revived_total", "Heartbeats among them that ended a silence.")
 HELD = gauge("hub_heartbeats_held", "Heartbeats that were received and are not stored yet.")
-STORING = gauge("hub_heartbeats_storing", "1: heartbeats can be stored; 0: the database refuses, and none is acknowledged.")
-FAILED = counter("hub_heartbeat_flush_failures_total", "Flushes that the database refused; they are tried again.")
-LAG = histogram("hub_heartbeat_lag_seconds", "From the receipt of a heartbeat until it was durable.")
-FLUSH = histogram("hub_store_flush_seconds", "How long a flush of heartbeats to the database took.")
-ROWS = histogram("hub_store_flush_rows", "How many heartbeats a flush stored.")
-CALLS = counter("hub_grpc_handled_total", "Calls of the gRPC door that have ended, by method and outcome.", "method", "code")
-CALL_SECONDS = histogram(
-    "hub_grpc_handling_seconds", "How long calls took that were answered; streams are not among them.", "method"
+STORING = gauge(
+    "hub_heartbeats_storing", "1: heartbeats can be stored; 0: the database rejects them, and none is acknowledged."
 )
-CALLS_IN_FLIGHT = gauge("hub_grpc_in_flight", "Calls of the gRPC door under way, open sessions included.")
+FAILED = counter("hub_heartbeat_flush_failures_total", "Flushes that the database rejected; they are retried.")
+LAG = histogram("hub_heartbeat_lag_seconds", "From the receipt of a heartbeat until it was durable.")
+FLUSH = histogram("hub_store_flush_seconds", "Duration of a flush of heartbeats to the database.")
+ROWS = histogram("hub_store_flush_rows", "Heartbeats per flush.")
+CALLS = counter("hub_grpc_handled_total", "Calls of the gRPC door that have ended, by method and outcome.", "method", "code")
+CALL_SECONDS = histogram("hub_grpc_handling_seconds", "Duration of successful calls, without streams.", "method")
+CALLS_IN_FLIGHT = gauge("hub_grpc_in_flight", "Calls of the gRPC door in progress, with open sessions.")
 
 
 def add_agents(registry: Registry, agents: DoorContext) -> None:
@@ -74,23 +74,21 @@ def bounded(counted: Mapping[str, int], most: int = MOST_VERSIONS) -> Mapping[st
 
 ANSWERED = counter(
     "hub_api_requests_total",
-    "Requests at the HTTPS door; code 0: the client went before the answer.",
+    "Requests at the HTTPS door; code 0: the client disconnected before the answer.",
     "verb",
     "resource",
     "code",
 )
-REQUEST_SECONDS = histogram("hub_api_request_seconds", "How long requests took; watches are not among them.", "verb")
-REQUESTS_IN_FLIGHT = gauge("hub_api_in_flight", "Requests that are being answered; watches are not among them.")
+REQUEST_SECONDS = histogram("hub_api_request_seconds", "Duration of requests, without watches.", "verb")
+REQUESTS_IN_FLIGHT = gauge("hub_api_in_flight", "Requests in progress, without watches.")
 WATCHES = gauge("hub_watchers", "Open watches, by resource.", "resource")
-BEHIND = counter("hub_watchers_behind_total", "Watchers that were too slow, and read on from the change log.")
+BEHIND = counter("hub_watchers_behind_total", "Watchers that were too slow and continued from the change log.")
 SEATS = gauge("hub_limit_seats_taken", "Requests at both doors that have a seat of their level.", "level")
-CAPACITY = gauge("hub_limit_seats", "Seats that a level has; none: as many as come.", "level")
+CAPACITY = gauge("hub_limit_seats", "Seats of a level; no series: no limit.", "level")
 WAITING = gauge("hub_limit_waiting", "Requests at both doors that wait for a seat of their level.", "level")
-REFUSED = counter("hub_limit_refused_total", "Requests that found no seat in time and were told to try again.", "level")
-TOO_FAST = counter("hub_limit_rate_refused_total", "Requests that were refused because their sender asks too often.")
-LOGINS = counter(
-    "hub_logins_total", "Tokens that came to be exchanged for a certificate, by kind of authenticator.", "kind", "result"
-)
+REFUSED = counter("hub_limit_refused_total", "Requests that got no seat in time and were rejected with a retry delay.", "level")
+TOO_FAST = counter("hub_limit_rate_refused_total", "Requests that were rejected because their sender exceeds its rate.")
+LOGINS = counter("hub_logins_total", "Tokens submitted for a certificate, by kind of authenticator.", "kind", "result")
 
 
 def add_requests(registry: Registry, operators: HttpsServer, draining: Draining) -> None:

@@ -33,38 +33,44 @@ LEFT = ((timedelta(), "ended"), (timedelta(days=1), "1d"), (timedelta(days=7), "
 NAMES = (*(name for _, name in LEFT), "more")
 _MINOR = re.compile(r"v?(\d{1,3})\.(\d{1,3})(?!\d)")
 
-CLUSTERS = gauge("hub_clusters", "Clusters by what is known of them: available, unavailable, unknown, never_heard_of.", "state")
-ACCEPTED = gauge("hub_clusters_accepted", "Clusters that are accepted (true), and that wait or are denied (false).", "accepted")
+CLUSTERS = gauge("hub_clusters", "Clusters by availability: available, unavailable, unknown, never_heard_of.", "state")
+ACCEPTED = gauge(
+    "hub_clusters_accepted", "Clusters that are accepted (true), and those that wait or are denied (false).", "accepted"
+)
 VERSIONS = gauge("hub_clusters_by_version", "Clusters by the minor version of their Kubernetes.", "version")
-BRAKE = gauge("hub_brake_holds", "1: so many clusters fell silent together that taints and removal are held; 0: not so.")
+BRAKE = gauge(
+    "hub_brake_holds",
+    "1: the brake is active: too many clusters became silent together, and taints and removal are postponed; 0: it is not.",
+)
 CERTIFICATES = gauge(
     "hub_agent_certificates",
-    "Clusters by how long the certificate of their agent lasts: ended, at most 1d, 7d, 30d, more. Agents over gRPC.",
+    "Clusters by the remaining validity of their agent's certificate: ended, at most 1d, 7d, 30d, more. Agents over gRPC.",
     "left",
 )
 EARLIEST = gauge(
     "hub_agent_certificate_expiry_timestamp_seconds",
-    "When the next certificate of an agent ends that has not ended, since 1970.",
+    "When the next certificate of an agent expires, since 1970.",
 )
 REPLICAS = gauge("hub_replicas", "Replicas of the hub by state: Starting, Ready, Draining, Drained, Lost.", "state")
-SIZE = gauge("hub_database_size_bytes", "What the database takes.")
-FREE = gauge("hub_database_free_bytes", "What can still be written to an embedded database; a server's does not say.")
-RESERVE = gauge(
-    "hub_database_reserve_bytes", "With less than this free the oldest history goes before its time (--disk-reserve)."
-)
-LOG = gauge("hub_history_bytes", "What the change log takes of the database.")
-BEGAN = gauge("hub_history_began_timestamp_seconds", "From when on the past can be read, since 1970.")
-BACKUP = gauge("hub_backup_timestamp_seconds", "When the newest backup was made, since 1970; none: there is no backup.")
+SIZE = gauge("hub_database_size_bytes", "Size of the database.")
+FREE = gauge("hub_database_free_bytes", "Free space for an embedded database; not reported for a database server.")
+RESERVE = gauge("hub_database_reserve_bytes", "Free space below which the oldest history is removed early (--disk-reserve).")
+LOG = gauge("hub_history_bytes", "Size of the change log in the database.")
+BEGAN = gauge("hub_history_began_timestamp_seconds", "Start of the readable history, since 1970.")
+BACKUP = gauge("hub_backup_timestamp_seconds", "When the newest backup was made, since 1970; no series: there is no backup.")
 SEEN = gauge("hub_fleet_seen_timestamp_seconds", "When the fleet was counted, since 1970.")
 CLUSTER = gauge(
-    "hub_cluster_available", "1: this cluster is available; 0: it is not, or not known to be.", "cluster", detailed=True
+    "hub_cluster_available", "1: this cluster is available; 0: it is unavailable or unknown.", "cluster", detailed=True
 )
 BEAT = gauge(
-    "hub_cluster_last_heartbeat_timestamp_seconds", "When this cluster was heard of last, since 1970.", "cluster", detailed=True
+    "hub_cluster_last_heartbeat_timestamp_seconds",
+    "When the last heartbeat of this cluster was received, since 1970.",
+    "cluster",
+    detailed=True,
 )
 EXPIRY = gauge(
     "hub_cluster_certificate_expiry_timestamp_seconds",
-    "When the certificate of this cluster's agent ends, since 1970.",
+    "When the certificate of this cluster's agent expires, since 1970.",
     "cluster",
     detailed=True,
 )

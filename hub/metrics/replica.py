@@ -28,12 +28,12 @@ from machinery.runtime.event_loop import until_tick
 
 SIGNED = counter("hub_certificates_signed_total", "Certificates signed by this replica.", "purpose", "issuer")
 SIGNING_FAILED = counter("hub_certificates_failed_total", "Signatures that an issuer could not make.", "purpose", "issuer")
-SIGNING_SECONDS = histogram("hub_csr_sign_seconds", "How long a signature took, with the looks at it before and after.")
+SIGNING_SECONDS = histogram("hub_csr_sign_seconds", "Duration of a signature, with the checks before and after it.")
 CA = gauge(
-    "hub_ca_certificate_expiry_timestamp_seconds", "When the hub's CAs end, since 1970: the first of each phase.", "phase"
+    "hub_ca_certificate_expiry_timestamp_seconds", "When the hub's CAs expire, since 1970: the first of each phase.", "phase"
 )
 SERVING = gauge(
-    "hub_serving_certificate_expiry_timestamp_seconds", "When the certificate ends that both doors show, since 1970."
+    "hub_serving_certificate_expiry_timestamp_seconds", "When the serving certificate of both doors expires, since 1970."
 )
 
 
@@ -64,13 +64,11 @@ def _end(chain: bytes) -> datetime:
 
 
 TRANSACTION_SECONDS = histogram(
-    "hub_database_transaction_seconds", "How long transactions took, with their wait for a turn; kind: read or write.", "kind"
+    "hub_database_transaction_seconds", "Duration of transactions, with their time in the queue; kind: read or write.", "kind"
 )
-TRANSACTION_FAILED = counter("hub_database_failures_total", "Transactions that the database would not have.", "kind")
-UNDER_WAY = gauge("hub_database_transactions", "Transactions under way, those included that wait for their turn.", "kind")
-REVISION = gauge(
-    "hub_database_revision", "The newest revision that this replica knows of: every change of an object takes one."
-)
+TRANSACTION_FAILED = counter("hub_database_failures_total", "Transactions that failed.", "kind")
+UNDER_WAY = gauge("hub_database_transactions", "Transactions in progress, with those in the queue.", "kind")
+REVISION = gauge("hub_database_revision", "The newest revision that this replica knows; every change of an object has one.")
 
 
 def add_database(registry: Registry, store: SqlStore) -> None:
@@ -82,15 +80,13 @@ def add_database(registry: Registry, store: SqlStore) -> None:
 
 
 AUDIT_WRITTEN = counter(
-    "hub_audit_events_total", "Audit records, by what came of them: written, dropped (no room), late.", "sink", "result"
+    "hub_audit_events_total", "Audit records by result: written, dropped (the queue is full), late.", "sink", "result"
 )
-AUDIT_WAITING = gauge("hub_audit_waiting", "Audit records that are not kept yet.", "sink")
+AUDIT_WAITING = gauge("hub_audit_waiting", "Audit records that are not written yet.", "sink")
 AUDIT_CAPACITY = gauge(
-    "hub_audit_capacity", "Audit records that may wait; what comes beyond is dropped, and a record says how many.", "sink"
+    "hub_audit_capacity", "Size of the queue of audit records; further records are dropped and counted in a record.", "sink"
 )
-AUDIT_FAILURES = counter(
-    "hub_audit_failures_total", "Attempts to keep audit records that failed; they are tried again.", "sink"
-)
+AUDIT_FAILURES = counter("hub_audit_failures_total", "Failed attempts to write audit records; they are retried.", "sink")
 
 
 def add_audit(registry: Registry, auditor: Auditor) -> None:
@@ -109,20 +105,20 @@ def _of_each(auditor: Auditor, what: str) -> Callable[[], Mapping[str, Any]]:
     return lambda: {str(trail["sink"]): trail[what] for trail in auditor.snapshot()}
 
 
-LEADS = gauge("hub_leader", "1: this replica leads; 0: it does not. One replica does.")
-TERM = gauge("hub_leader_term", "The term in which this replica leads.")
-GAINED = counter("hub_leader_gained_total", "How often this replica came to lead.")
-LOST = counter("hub_leader_lost_total", "How often this replica ceased to lead, by why.", "cause")
-LOCK_FAILURES = counter("hub_leader_lock_failures_total", "Looks at the leader's lock, and renewals of it, that failed.")
+LEADS = gauge("hub_leader", "1: this replica is the leader; 0: it is not.")
+TERM = gauge("hub_leader_term", "The term in which this replica is the leader.")
+GAINED = counter("hub_leader_gained_total", "How often this replica became the leader.")
+LOST = counter("hub_leader_lost_total", "How often this replica stopped leading, by cause.", "cause")
+LOCK_FAILURES = counter("hub_leader_lock_failures_total", "Failed reads and renewals of the leader's lock.")
 LOCK_RENEWED = counter("hub_leader_renewals_total", "Renewals of the leader's lock.")
 FENCED = counter(
-    "hub_leader_writes_refused_total", "Writes of a term that was over: unsent, or fenced by the database.", "where"
+    "hub_leader_writes_refused_total", "Rejected writes of an earlier term: unsent, or fenced by the database.", "where"
 )
 QUEUES = gauge("hub_controller_queue", "Keys that wait in a controller's queue.", "controller")
-STEPS = counter("hub_controller_reconciles_total", "Steps of a controller.", "controller", "result")
-STEP_SECONDS = histogram("hub_controller_reconcile_seconds", "How long steps of a controller took.", "controller")
-PHASES = counter("hub_csr_total", "Certificate requests that came into a phase; told by the leader.", "phase")
-STANDING = gauge("hub_csr_standing", "Certificate requests in each phase now; told by the leader.", "phase")
+STEPS = counter("hub_controller_reconciles_total", "Reconciliations of a controller.", "controller", "result")
+STEP_SECONDS = histogram("hub_controller_reconcile_seconds", "Duration of a controller's reconciliations.", "controller")
+PHASES = counter("hub_csr_total", "Certificate requests that entered a phase; reported by the leader.", "phase")
+STANDING = gauge("hub_csr_standing", "Certificate requests in each phase; reported by the leader.", "phase")
 BECAME = counter("hub_cluster_transitions_total", "Clusters whose condition Available became True, False or Unknown.", "status")
 
 
@@ -147,9 +143,9 @@ def add_leader(registry: Registry, leading: Leading) -> None:
 
 
 BUILD = gauge("hub_build_info", "Always 1; the version of this hub.", "version")
-CHECKS = gauge("hub_readiness_check", "1: this check of /readyz passes; 0: it fails. The log has why.", "check")
-DRAINING = gauge("hub_draining", "1: this replica stops and sends its agents away; 0: it serves.")
-LATE = histogram("hub_event_loop_lag_seconds", "How much later than asked for the event loop came back, once a second.")
+CHECKS = gauge("hub_readiness_check", "1: this check of /readyz passes; 0: it fails, and the log has the reason.", "check")
+DRAINING = gauge("hub_draining", "1: this replica is shutting down; 0: it serves.")
+LATE = histogram("hub_event_loop_lag_seconds", "Delay of the event loop, measured once a second.")
 LOOK_EVERY = timedelta(seconds=1)
 LAG = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Bucket bounds in seconds. A busy loop pauses on purpose, for up to 100 ms."""
@@ -199,7 +195,7 @@ async def _listen(host: str, port: int, registry: Registry, stack: AsyncExitStac
     except OSError as error:
         raise listening_failed("metrics_listen", host, port, error) from error
     stack.push_async_callback(listening.close)
-    log.info("metrics are told", address=f"{host}:{port}")
+    log.info("metrics listener open", address=f"{host}:{port}")
 
 
 def _application(registry: Registry) -> web.Application:

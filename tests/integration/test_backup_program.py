@@ -209,7 +209,7 @@ def test_findings_about_clocks_groups_replicas_and_leaders(tmp_path: Path) -> No
         ),
         (replace(WELL, replicas=[], leader=None), "replicas", DoctorState.BROKEN, ""),
         (replace(WELL, replicas=[], leader=None), "leader", DoctorState.BROKEN, ""),
-        (gone, "replicas", DoctorState.BROKEN, "none has told of itself for ten seconds"),
+        (gone, "replicas", DoctorState.BROKEN, "none has sent a heartbeat for ten seconds"),
         (gone, "leader", DoctorState.BROKEN, "has not renewed its lease"),
         (replace(WELL, leader=replace(LEADER, holder="")), "leader", DoctorState.BROKEN, "no replica leads"),
         (versions, "replicas", DoctorState.WARNING, "hub-0 1.0, hub-1 1.1"),

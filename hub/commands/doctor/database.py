@@ -102,7 +102,7 @@ def _ahead(whose: str, ahead: timedelta) -> DoctorFinding:
 def _replicas(state: DatabaseState) -> list[DoctorFinding]:
     living = [replica for replica in state.replicas if not replica.is_lost(state.now)]
     if not living:
-        message = "none has told of itself for ten seconds" if state.replicas else "none has told of itself"
+        message = "none has sent a heartbeat for ten seconds" if state.replicas else "none has sent a heartbeat"
         return [broken("replicas", message, "does `hub serve` run? its log says why not")]
     found = [well("replicas", ", ".join(f"{each.name} {each.state(state.now)} ({each.sessions} sessions)" for each in living))]
     found += [

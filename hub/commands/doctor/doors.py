@@ -28,7 +28,7 @@ REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 CREATED, OK = 201, 200
 _PROXY = (
     "TLS must end at the hub: have the load balancer, Ingress or Gateway pass TCP on (ssl-passthrough, TLSRoute, mode tcp); "
-    "one that ends TLS swallows the certificates by which the hub knows who comes"
+    "one that ends TLS drops the client certificates by which the hub identifies its clients"
 )
 
 
@@ -77,8 +77,8 @@ def _only_here(door: DoorAt) -> list[DoctorFinding]:
         is_local = door.address.host == "localhost"
     if not is_local:
         return []
-    message = f"{door.address} is what kubeconfigs say, and it leads nowhere from another machine"
-    return [warning(door.name, message, f"--{door.setting.replace('_', '-')} with the address that others reach it by")]
+    message = f"{door.address} is the address in kubeconfigs, and it cannot be reached from another machine"
+    return [warning(door.name, message, f"--{door.setting.replace('_', '-')} with an address that other machines can reach")]
 
 
 def _near(listening: Address) -> Address:
@@ -99,7 +99,7 @@ def _told(door: DoorAt, found: Dialled, within: Dialled) -> DoctorFinding:
         case HandshakeProblem.CONNECTION:
             message, advice = f"nobody answers at {door.address}: {found.message}", _way(door, within)
         case HandshakeProblem.STRANGER:
-            message = f"whoever answers at {door.address} shows a certificate that is not the hub's{shown}"
+            message = f"the server at {door.address} shows a certificate that is not the hub's{shown}"
             advice = f"{_PROXY}. Or {door.setting} names another server"
         case HandshakeProblem.HOST:
             message = f"the hub's certificate is not for {door.address.host}{shown}"
@@ -109,20 +109,20 @@ def _told(door: DoorAt, found: Dialled, within: Dialled) -> DoctorFinding:
         case HandshakeProblem.DATES:
             message, advice = f"the hub's certificate is not valid now{shown}", "set the clock, or see /readyz for its renewal"
         case HandshakeProblem.NO_HTTP2:
-            message, advice = f"whoever answers at {door.address} speaks no HTTP/2: it is not the gRPC door", _PROXY
+            message, advice = f"the server at {door.address} speaks no HTTP/2: it is not the gRPC door", _PROXY
         case HandshakeProblem.TERMINATED:
             message, advice = (
-                f"whoever answers at {door.address} asks for no client certificate: TLS ends before the hub",
+                f"the server at {door.address} asks for no client certificate: TLS ends before the hub",
                 _PROXY,
             )
         case _:
-            message, advice = f"whoever answers at {door.address} speaks no TLS: {found.message}", _PROXY
+            message, advice = f"the server at {door.address} speaks no TLS: {found.message}", _PROXY
     return broken(door.name, message + here, advice)
 
 
 def _way(door: DoorAt, within: Dialled) -> str:
     if within.problem is None:
-        return f"what is between is at fault: firewall, load balancer, Service; or {door.setting} is wrong"
+        return f"check firewall, load balancer and Service between the two; or {door.setting} is wrong"
     return f"does `hub serve` run, and does it listen on {door.listening}? its log says"
 
 

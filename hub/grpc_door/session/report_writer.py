@@ -77,7 +77,7 @@ class Clocks(ReportWriter[ClusterName, timedelta]):
     """
 
     def __init__(self, store: Store, limit: timedelta) -> None:
-        super().__init__(lambda skews: store.run(_note, skews, limit), "what agents' clocks say cannot be written down")
+        super().__init__(lambda skews: store.run(_note, skews, limit), "clock skews of agents cannot be stored")
         self._before: dict[ClusterName, timedelta] = {}
 
     def note(self, cluster: ClusterName, skew: timedelta, *, again: bool = False) -> None:

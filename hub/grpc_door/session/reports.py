@@ -188,7 +188,7 @@ class SessionReports:
         try:
             await self._retried(owners.report_hubs, self._cluster, self._epoch, hubs, self._actor)
         except (*TRANSIENT, TooManyRequestsError) as error:
-            log.info("an agent's list of hubs is not kept", cluster=self._cluster, error=error.message)
+            log.info("an agent's list of hubs is not stored", cluster=self._cluster, error=error.message)
 
     async def farewell(self, message: wire.Farewell, session: BeatSink) -> None:
         """Records where the agent goes and drops its waiting beat. The write continues even if the agent does not wait."""

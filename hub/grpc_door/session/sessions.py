@@ -155,9 +155,9 @@ class Sessions:
         if trouble is None:
             self._pauses.reset()
             if self._write_failure.reset():
-                log.info("open sessions are written down again")
+                log.info("open sessions are stored again")
             return
-        self._write_failure.warning("open sessions cannot be written down", trouble.message)
+        self._write_failure.warning("open sessions cannot be stored", trouble.message)
         self._unwritten = left | self._unwritten
         await asyncio.sleep(self._pauses.next().total_seconds())
         self._waiting.set()
@@ -179,7 +179,7 @@ class Sessions:
             if isinstance(trouble, PASSING):
                 left[place], passing = record, trouble
             elif trouble is not None:
-                log.error("a session cannot be written down, and is left out", cluster=place[0], error=trouble.message)
+                log.error("a session is rejected and not stored", cluster=place[0], error=trouble.message)
         return left, passing
 
     async def follow_others(self) -> None:

@@ -67,7 +67,7 @@ class TrustBundlePush:
         self._standing = standing
         self._open: dict[TrustBundleReceiver, tuple[float, bytes]] = {}
         self._queue: dict[TrustBundleReceiver, None] = {}
-        self.reports = ReportWriter(self._write, "what agents trust cannot be kept now")
+        self.reports = ReportWriter(self._write, "trusted CAs of agents cannot be stored")
         self._waiting = asyncio.Event()
         self.pushed = 0
         """Number of bundles sent."""

@@ -111,7 +111,7 @@ def presence(store: InlineStore, clock: ManualClock) -> Case:
 
 def clocks(store: InlineStore, _clock: ManualClock) -> Case:
     subject = Clocks(store, timedelta())
-    told = "what agents' clocks say cannot be written down"
+    told = "clock skews of agents cannot be stored"
     return Case(subject.run(), told, wanted=lambda: subject.note(EDGE, timedelta()))
 
 
@@ -146,7 +146,7 @@ def trust(store: InlineStore, clock: ManualClock) -> Case:
     now = clock.now()
     came = CertificateRecord(SerialNumber(1), Purpose.AGENT, "u", (), now, now, "k", now, cluster=EDGE, agent=AgentId("a"))
     subject, numbers = TrustBundlePush(store, lambda: b""), count()
-    told = "what agents trust cannot be kept now"
+    told = "trusted CAs of agents cannot be stored"
     return Case(subject.run(), told, wanted=lambda: subject.note(came, frozenset({f"{next(numbers)}"})))
 
 
@@ -213,11 +213,11 @@ def test_every_background_task_logs_each_trouble_once_and_its_end(monkeypatch: p
 def test_it_is_told_when_open_sessions_are_written_down_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def ours(store: InlineStore, _clock: ManualClock) -> Case:
         sessions = Sessions(store, "one")
-        return Case(sessions.run(), "open sessions cannot be written down", wanted=lambda: sessions.add(Open("a")))
+        return Case(sessions.run(), "open sessions cannot be stored", wanted=lambda: sessions.add(Open("a")))
 
     lines, case = logged(ours, ("", "full", "full", "away", "", ""), monkeypatch)
     told = [line["event"] for line in lines]
-    assert told == [case.trouble, case.trouble, "open sessions are written down again"]
+    assert told == [case.trouble, case.trouble, "open sessions are stored again"]
 
 
 def logged(
