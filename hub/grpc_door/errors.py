@@ -49,18 +49,19 @@ CODES: dict[str, grpc.StatusCode] = {
 
 async def abort(context: Context, error: Exception) -> NoReturn:
     """Ends the call with the error's status. Errors other than MusterError are logged with a stack trace, as INTERNAL."""
+    request_id = logs.request_id()
+    identified = ((AUDIT_ID, request_id),) if request_id else ()
     if not isinstance(error, MusterError):
         log.error("call failed", exc_info=error)
-        await context.abort(grpc.StatusCode.INTERNAL, "internal error", ((REASON, INTERNAL_REASON), *_named()))
-    code = CODES.get(error.reason, grpc.StatusCode.INTERNAL)
-    trailing: tuple[tuple[str, str], ...] = ((REASON, error.reason), *_named())
+        await context.abort(grpc.StatusCode.INTERNAL, "internal error", ((REASON, INTERNAL_REASON), *identified))
+    trailing = [(REASON, error.reason), *identified]
     if error.verdict is not None:
-        trailing = (*trailing, (CAUSE, error.verdict.value))
+        trailing.append((CAUSE, error.verdict.value))
     if isinstance(error, StaleEpochError):
-        trailing = (*trailing, (EPOCH, str(error.epoch)))
+        trailing.append((EPOCH, str(error.epoch)))
     if error.retry_after is not None:
-        trailing = (*trailing, (PUSHBACK, str(round(error.retry_after.total_seconds() * 1000))))
-    await context.abort(code, error.message, trailing)
+        trailing.append((PUSHBACK, str(round(error.retry_after.total_seconds() * 1000))))
+    await context.abort(CODES.get(error.reason, grpc.StatusCode.INTERNAL), error.message, tuple(trailing))
 
 
 @asynccontextmanager
@@ -72,11 +73,6 @@ async def aborting(context: Context) -> AsyncIterator[None]:
         raise
     except Exception as error:  # noqa: BLE001 - every failure becomes the call's status
         await abort(context, error)
-
-
-def _named() -> tuple[tuple[str, str], ...]:
-    request_id = logs.request_id()
-    return ((AUDIT_ID, request_id),) if request_id else ()
 
 
 PREFIX = "/muster.registration."

@@ -82,9 +82,8 @@ class RpcDoor(Door):
         try:
             self._port = server.add_secure_port(address, credentials_of(self._serving))
         except RuntimeError as error:
-            raise listening_failed(
-                "grpc_listen", self._host, self._port, bind_error(self._host.strip("[]"), self._port)
-            ) from error
+            reason = bind_error(self._host.strip("[]"), self._port)
+            raise listening_failed("grpc_listen", self._host, self._port, reason) from error
         await server.start()
         self._server = server
         log.info("gRPC door open", address=f"{self._host}:{self._port}")
@@ -120,21 +119,21 @@ class RpcDoor(Door):
 
     async def _end_evenly(self, grace: timedelta) -> None:
         """Sends Drain to each session and ends it `TO_LEAVE` later. Returns when no session is open."""
-        sessions, following = self._parts.sessions.all(), self._registration.following()
+        sessions, following = self._parts.sessions.all(), self._registration.follower.following()
         rate = drain_rate(len(sessions) + len(following), grace * PACED_SHARE)
         loop = asyncio.get_running_loop()
         async for session in paced(sessions, rate):
             session.drain(TO_LEAVE / 2)
             loop.call_later(TO_LEAVE.total_seconds(), session.end, _leaving())
-        async for end in paced(following, rate):
-            end()
+        async for followed in paced(following, rate):
+            followed.wake()
         await self._parts.sessions.none()
 
     def _end_all(self) -> None:
         for session in self._parts.sessions.all():
             session.end(_leaving())
-        for end in self._registration.following():
-            end()
+        for followed in self._registration.follower.following():
+            followed.wake()
 
     async def close(self, grace: timedelta) -> None:
         if self._server is not None:

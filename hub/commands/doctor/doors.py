@@ -67,7 +67,7 @@ async def reached(door: DoorAt, trust: bytes) -> list[DoctorFinding]:
     if dialled.problem is None:
         return [well(door.name, f"is behind {door.address}, with the hub's own certificate"), *found]
     within = await dial(_near(door.listening), trust, grpc=door.grpc) if door.address != _near(door.listening) else dialled
-    return [_told(door, dialled, within), *found]
+    return [_finding(door, dialled, within), *found]
 
 
 def _only_here(door: DoorAt) -> list[DoctorFinding]:
@@ -90,40 +90,35 @@ def _near(listening: Address) -> Address:
     return Address("::1" if ":" in listening.host else "127.0.0.1", listening.port) if is_everywhere else listening
 
 
-def _told(door: DoorAt, found: Dialled, within: Dialled) -> DoctorFinding:
-    shown = f" (it shows one {found.message})" if found.message else ""
-    here = "; the hub itself answers at " + str(_near(door.listening)) if within.problem is None else ""
-    match found.problem:
-        case HandshakeProblem.NAME:
-            message, advice = f"{door.address.host} cannot be resolved: {found.message}", f"check {door.setting} and the DNS"
-        case HandshakeProblem.CONNECTION:
-            message, advice = f"nobody answers at {door.address}: {found.message}", _way(door, within)
-        case HandshakeProblem.STRANGER:
-            message = f"the server at {door.address} shows a certificate that is not the hub's{shown}"
-            advice = f"{_PROXY}. Or {door.setting} names another server"
-        case HandshakeProblem.HOST:
-            message = f"the hub's certificate is not for {door.address.host}{shown}"
-            advice = (
-                f"set {door.setting}, or name it with --serving-names; the hub makes its certificate anew at its next start"
-            )
-        case HandshakeProblem.DATES:
-            message, advice = f"the hub's certificate is not valid now{shown}", "set the clock, or see /readyz for its renewal"
-        case HandshakeProblem.NO_HTTP2:
-            message, advice = f"the server at {door.address} speaks no HTTP/2: it is not the gRPC door", _PROXY
-        case HandshakeProblem.TERMINATED:
-            message, advice = (
-                f"the server at {door.address} asks for no client certificate: TLS ends before the hub",
-                _PROXY,
-            )
-        case _:
-            message, advice = f"the server at {door.address} speaks no TLS: {found.message}", _PROXY
+def _finding(door: DoorAt, dialled: Dialled, within: Dialled) -> DoctorFinding:
+    """What is wrong at the advertised address. `within`: the result at the listening address."""
+    host, server, setting = door.address.host, f"the server at {door.address}", door.setting
+    shown = f" (it shows one {dialled.message})" if dialled.message else ""
+    between = f"check firewall, load balancer and Service between the two; or {setting} is wrong"
+    if within.problem is not None:
+        between = f"does `hub serve` run, and does it listen on {door.listening}? its log says"
+    anew = "the hub makes its certificate anew at its next start"
+    message, advice = {
+        HandshakeProblem.NAME: (f"{host} cannot be resolved: {dialled.message}", f"check {setting} and the DNS"),
+        HandshakeProblem.CONNECTION: (f"nobody answers at {door.address}: {dialled.message}", between),
+        HandshakeProblem.STRANGER: (
+            f"{server} shows a certificate that is not the hub's{shown}",
+            f"{_PROXY}. Or {setting} names another server",
+        ),
+        HandshakeProblem.HOST: (
+            f"the hub's certificate is not for {host}{shown}",
+            f"set {setting}, or name it with --serving-names; {anew}",
+        ),
+        HandshakeProblem.DATES: (
+            f"the hub's certificate is not valid now{shown}",
+            "set the clock, or see /readyz for its renewal",
+        ),
+        HandshakeProblem.NO_HTTP2: (f"{server} speaks no HTTP/2: it is not the gRPC door", _PROXY),
+        HandshakeProblem.TERMINATED: (f"{server} asks for no client certificate: TLS ends before the hub", _PROXY),
+        HandshakeProblem.NO_TLS: (f"{server} speaks no TLS: {dialled.message}", _PROXY),
+    }[dialled.problem or HandshakeProblem.NO_TLS]
+    here = f"; the hub itself answers at {_near(door.listening)}" if within.problem is None else ""
     return broken(door.name, message + here, advice)
-
-
-def _way(door: DoorAt, within: Dialled) -> str:
-    if within.problem is None:
-        return f"check firewall, load balancer and Service between the two; or {door.setting} is wrong"
-    return f"does `hub serve` run, and does it listen on {door.listening}? its log says"
 
 
 async def query_door(settings: HubSettings, clock: Clock) -> AsyncIterator[DoctorFinding]:

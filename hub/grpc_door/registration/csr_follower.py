@@ -1,7 +1,7 @@
 """Streams that follow a certificate request until it is final, while the certificate of the caller is valid."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, timedelta
 from typing import Protocol
@@ -51,13 +51,13 @@ class CSRFollower:
         self._places = Counter[tuple[str, bytes]]()
         parts.peers.listen(self._recheck)
 
-    def following(self) -> Sequence[Callable[[], None]]:
-        """Returns functions that end the streams with UNAVAILABLE once the gate is closed."""
-        return [followed.wake for followed in self._following]
+    def following(self) -> Sequence[Followed]:
+        """Returns what the streams wait for. Waking it ends a stream with UNAVAILABLE once the gate is closed."""
+        return tuple(self._following)
 
     def _recheck(self, _revoked: SerialNumber | None) -> None:
         """Wakes all streams to check their certificates, after a revocation or while revocations cannot be read."""
-        for followed in tuple(self._following):
+        for followed in self.following():
             followed.wake()
 
     async def follow(self, name: str, call: RpcCall, check: Check) -> AsyncIterator[wire.FollowRequestResponse]:

@@ -1,6 +1,6 @@
 """The Registration service: registers clusters and issues their certificates."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -39,11 +39,7 @@ class RegistrationService(RegistrationServicer):
     def __init__(self, parts: DoorContext) -> None:
         self._parts = parts
         self._attributes = parts.attributes
-        self._follower = CSRFollower(parts)
-
-    def following(self) -> Sequence[Callable[[], None]]:
-        """Returns functions that end the waiting streams with UNAVAILABLE once the gate is closed."""
-        return self._follower.following()
+        self.follower = CSRFollower(parts)
 
     async def GetHub(self, request: wire.GetHubRequest, context: Any) -> wire.GetHubResponse:  # noqa: N802 - the method's name
         async with aborting(context):
@@ -71,7 +67,7 @@ class RegistrationService(RegistrationServicer):
     ) -> AsyncIterator[wire.FollowRequestResponse]:
         asked = self._attributes.request("watch", "FollowRequest", request.name)
         async with aborting(context), open_call(self._parts, context, asked) as call:
-            async for answer in self._follower.follow(request.name, call, check_request_view):
+            async for answer in self.follower.follow(request.name, call, check_request_view):
                 yield answer
 
     async def Recover(  # noqa: N802 - the method's name
@@ -81,7 +77,7 @@ class RegistrationService(RegistrationServicer):
             recovering_agent(await returning_holder(self._parts, request, call))
             async with call.seat(request.cluster_name):
                 call.made = await self._recover(request, await call.identify())
-            async for answer in self._follower.follow(call.made, call, check_recovery_view):
+            async for answer in self.follower.follow(call.made, call, check_recovery_view):
                 yield answer
 
     async def StandBy(self, request: wire.StandByRequest, context: Any) -> wire.StandByResponse:  # noqa: N802 - as above
