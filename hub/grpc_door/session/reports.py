@@ -23,10 +23,12 @@ from hub.ports import Store, Transaction
 from hub.registry import events, owners
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
+from machinery.apiserver.http.limits import Rates
 from machinery.errors import ConflictError, DeadlineError, MusterError, StaleEpochError, TooManyRequestsError, UnavailableError
 from machinery.identity import AddOnName, ClusterName, HubId
 from machinery.observability import tracing
 from machinery.runtime.backoff import Backoff
+from machinery.runtime.clock import Clock
 from machinery.wire.session.v1 import session_pb2 as wire
 
 RETRIES = 5
@@ -99,36 +101,28 @@ class ReportQueue:
 class AgentEvents:
     """Events of one session."""
 
-    def __init__(self, store: Store, cluster: ClusterName, actor: str) -> None:
+    def __init__(self, store: Store, clock: Clock, cluster: ClusterName, actor: str) -> None:
         self._store = store
         self._cluster = cluster
         self._actor = actor
-        self._tokens = float(AT_ONCE)
-        self._refilled_at = asyncio.get_running_loop().time()
+        self._rate = Rates(1 / EVERY, AT_ONCE, clock)
         self._dropped = 0
 
     async def take(self, message: wire.Event) -> None:
         """Stores a valid event within the rate. If the store cannot be written, the event is lost: it is not a report."""
-        if message.type not in _TYPES or _REASON.fullmatch(message.reason) is None or not self._take_token():
+        is_valid = message.type in _TYPES and _REASON.fullmatch(message.reason) is not None
+        if not is_valid or not self._rate.has_room(self._cluster):
             self._dropped += 1
             if self._dropped == 1:
                 log.warning("an agent's event is dropped", cluster=self._cluster, reason=message.reason[:80])
             return
+        self._rate.check(self._cluster)
         self._dropped = 0
         content = message.type, message.reason, message.message[:MAX_MESSAGE]
         try:
             await self._store.run(events.record_agent_event, self._cluster, message.addon_name, content, self._actor)
         except MusterError as error:
             log.info("an agent's event is lost", cluster=self._cluster, reason=message.reason, error=error.message)
-
-    def _take_token(self) -> bool:
-        now = asyncio.get_running_loop().time()
-        self._tokens = min(self._tokens + (now - self._refilled_at) / EVERY, AT_ONCE)
-        self._refilled_at = now
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
 
 
 class SessionReports:
@@ -143,7 +137,7 @@ class SessionReports:
         self._epoch = epoch
         self._agent_version = agent_version
         self._attributes = call.parts.attributes.status(cluster)
-        self._events = AgentEvents(call.parts.store, cluster, self._actor)
+        self._events: AgentEvents | None = None
         self.known_hubs = ""
         """The agent's hub list as the store has it."""
         self.leaving: asyncio.Task[None] | None = None
@@ -155,6 +149,7 @@ class SessionReports:
         Raises transient errors and StaleEpochError.
         """
         if kind == "event":
+            self._events = self._events or AgentEvents(self._parts.store, self._parts.clock, self._cluster, self._actor)
             await self._events.take(message)
             return None
         if kind == "hubs":

@@ -179,11 +179,11 @@ def told(store: InlineStore) -> list[dict[str, Any]]:
 
 
 async def test_events_of_an_agent_are_counted_bounded_and_marked_as_its_own(store: InlineStore, edge: ClusterName) -> None:
-    telling = AgentEvents(store, edge, AGENT)
+    telling = AgentEvents(store, ManualClock(), edge, AGENT)
     for wrong in (event(type="Fatal"), event(""), event("two words"), event("X" * 129), event("Gone", addon_name="none")):
         await telling.take(wrong)
     assert told(store) == []
-    telling = AgentEvents(store, edge, AGENT)
+    telling = AgentEvents(store, ManualClock(), edge, AGENT)
     await telling.take(event())
     await telling.take(event(message="x" * 5000))
     await telling.take(event())
@@ -195,7 +195,7 @@ async def test_events_of_an_agent_are_counted_bounded_and_marked_as_its_own(stor
     with_add_on(store, edge)
     await telling.take(event("Failed", addon_name=LOGS))
     assert {each["involvedObject"]["kind"] for each in told(store)} == {"ManagedCluster", "ManagedClusterAddOn"}
-    telling, before = AgentEvents(store, edge, AGENT), len(told(store))
+    telling, before = AgentEvents(store, ManualClock(), edge, AGENT), len(told(store))
     for number in range(3 * AT_ONCE):
         await telling.take(event(f"Reason{number}"))
     assert len(told(store)) == before + AT_ONCE
