@@ -41,17 +41,17 @@ async def run(place: DemoFolder, *, hubs: int, once: bool, within: float) -> Non
 def _on_signals(*groups: Children) -> None:
     """The first signal ends all programs gracefully, the second kills them."""
     task = asyncio.current_task()
-    asked = False
+    is_stopping = False
 
     def stop() -> None:
-        nonlocal asked
-        if asked or task is None:
+        nonlocal is_stopping
+        if is_stopping or task is None:
             for children in groups:
                 children.kill()
         else:
             click.echo("\nending ...", err=True)
             task.cancel()
-        asked = True
+        is_stopping = True
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop)

@@ -70,9 +70,9 @@ class ErrorTranslator:
 
     def _lost(self, error: OSError | http.client.HTTPException) -> ConnectionLostError:
         if str(error).startswith(TUNNEL):
-            said = str(error)[len(TUNNEL) :][:3]
+            status = str(error)[len(TUNNEL) :][:3]
             return ConnectionLostError(
-                f"the proxy of kubeconfig {self._source} does not lead to {self._address}: it answers {said}"
+                f"the proxy of kubeconfig {self._source} does not lead to {self._address}: it answers {status}"
             )
         why = (error.strerror if isinstance(error, OSError) else "") or type(error).__name__
         return ConnectionLostError(
@@ -95,14 +95,14 @@ class ErrorTranslator:
         )
 
     def _tls_failure(self, error: ssl.SSLError) -> CommandError:
-        said = (error.reason or "").lower().replace("_", " ")
-        if "alert" in said and ("certificate" in said or "unknown ca" in said):
+        reason = (error.reason or "").lower().replace("_", " ")
+        if "alert" in reason and ("certificate" in reason or "unknown ca" in reason):
             return RejectedCredentialError(
-                f"the hub at {self._address} does not accept the client certificate of {self._user} ({said}): "
+                f"the hub at {self._address} does not accept the client certificate of {self._user} ({reason}): "
                 f"it was made by another hub, or has expired. {self._identity.remedy}"
             )
         return ConnectionLostError(
-            f"no TLS connection to {self._address} ({said or 'closed'}): is this the HTTPS port of a hub, not its gRPC port?"
+            f"no TLS connection to {self._address} ({reason or 'closed'}): is this the HTTPS port of a hub, not its gRPC port?"
         )
 
     def _distrust(self, error: ssl.SSLCertVerificationError) -> str:

@@ -90,10 +90,10 @@ def exchanged(login: LoginKey, token: str, cache: LoginCache) -> ExecCredential:
     body = {"apiVersion": f"{GROUP}/v1alpha1", "kind": "TokenCredentialRequest", "metadata": {}, "spec": spec}
     answer = login.client().request("POST", PATH, body)
     credential = _credential(answer, login)
-    told = ExecCredential(credential["clientCertificateData"], key.decode("ascii"), credential["expirationTimestamp"])
-    document = {"chain": told.chain, "key": told.key, "expires": told.expires, "token_hash": _hash(token)}
+    issued = ExecCredential(credential["clientCertificateData"], key.decode("ascii"), credential["expirationTimestamp"])
+    document = {"chain": issued.chain, "key": issued.key, "expires": issued.expires, "token_hash": _hash(token)}
     cache.write(CERTIFICATE, document)
-    return told
+    return issued
 
 
 def _credential(answer: Mapping[str, Any], login: LoginKey) -> Mapping[str, str]:

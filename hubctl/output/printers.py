@@ -18,7 +18,7 @@ from hubctl.output.tables import Layout, print_lines, printable, shown, wants_co
 
 
 @dataclass(frozen=True, slots=True)
-class TableLayout:
+class PrintOptions:
     """What a printer shows of the objects of one kind, and in which format."""
 
     resource: ResourceKind
@@ -57,31 +57,31 @@ class Printer(ABC):
         self.first(join_pages(answers))
 
 
-def printer_of(look: TableLayout) -> Printer:
+def printer_of(options: PrintOptions) -> Printer:
     """The printer of an output format. Raises CommandError for an invalid template or invalid columns."""
-    name = look.form.name
+    name = options.form.name
     if name in TEMPLATES:
-        return TemplatePrinter(look)
-    if name in COLUMNS or (name == "csv" and look.form.argument):
-        return ColumnPrinter(look)
-    if look.form.is_table:
-        return TablePrinter(look)
-    return NamePrinter(look) if name == "name" else DocumentPrinter(look)
+        return TemplatePrinter(options)
+    if name in COLUMNS or (name == "csv" and options.form.argument):
+        return ColumnPrinter(options)
+    if options.form.is_table:
+        return TablePrinter(options)
+    return NamePrinter(options) if name == "name" else DocumentPrinter(options)
 
 
 class RowPrinter(Printer):
     """Prints rows of cells, in columns with blanks between, or as CSV."""
 
-    def __init__(self, look: TableLayout) -> None:
-        self._look = look
+    def __init__(self, options: PrintOptions) -> None:
+        self._options = options
         self._layout: Layout | None = None
 
     def _put(self, titles: Sequence[str], rows: Sequence[Sequence[str]], *, upper: bool = True) -> None:
         """Print rows; before the first ones, the titles."""
-        has_header = self._layout is None and self._look.headers
+        has_header = self._layout is None and self._options.headers
         if self._layout is None:
-            self._layout = Layout(titles, rows, color=wants_color(), upper=upper, heads=self._look.headers)
-        if self._look.form.name == "csv":
+            self._layout = Layout(titles, rows, color=wants_color(), upper=upper, heads=self._options.headers)
+        if self._options.form.name == "csv":
             from hubctl.output.columns import format_csv  # noqa: PLC0415 - the other forms do not wait for it
 
             click.echo(format_csv([*([titles] if has_header else []), *rows]), nl=False)
@@ -94,13 +94,13 @@ class TablePrinter(RowPrinter):
 
     accept = TABLE
 
-    def __init__(self, look: TableLayout) -> None:
-        super().__init__(look)
+    def __init__(self, options: PrintOptions) -> None:
+        super().__init__(options)
         self._columns: list[Mapping[str, Any]] = []
         self._chosen: list[int] = []
 
     def pages(self, answers: Iterator[dict[str, Any]]) -> None:
-        if self._look.form.name != "csv":  # the widths of a table depend on all rows
+        if self._options.form.name != "csv":  # the widths of a table depend on all rows
             super().pages(answers)
             return
         for index, answer in enumerate(answers):
@@ -109,57 +109,57 @@ class TablePrinter(RowPrinter):
 
     def first(self, answer: dict[str, Any]) -> None:
         rows = answer.get("rows") or []
-        if not rows and not self._look.watch:
-            click.echo(f"there is no {self._look.resource.noun} to show", err=True)
+        if not rows and not self._options.watch:
+            click.echo(f"there is no {self._options.resource.noun} to show", err=True)
             return
         self._columns = list(answer.get("columnDefinitions") or self._columns)
-        self._chosen = [index for index, column in enumerate(self._columns) if self._look.wide or not column.get("priority")]
+        self._chosen = [index for index, column in enumerate(self._columns) if self._options.wide or not column.get("priority")]
         self._put(self._titles(), [self._cells(row, "ADDED") for row in rows])
 
     def event(self, kind: str, answer: dict[str, Any]) -> None:
         for row in answer.get("rows") or []:
             cells = self._cells(row, kind)
-            if kind != "DELETED" or self._look.events:
+            if kind != "DELETED" or self._options.events:
                 self._put(self._titles(), [cells])
-            elif self._layout is not None and self._look.form.name != "csv":
+            elif self._layout is not None and self._options.form.name != "csv":
                 click.echo(f"{self._layout.row(cells)}   (deleted)")
 
     def _titles(self) -> list[str]:
-        look = self._look
+        options = self._options
         return [
-            *(["Event"] if look.events else []),
-            *(["Namespace"] if look.resource.namespaced else []),
+            *(["Event"] if options.events else []),
+            *(["Namespace"] if options.resource.namespaced else []),
             *(str(self._columns[index]["name"]) for index in self._chosen),
-            *(label.rpartition("/")[2] for label in look.labels),
-            *(["Labels"] if look.all_labels else []),
+            *(label.rpartition("/")[2] for label in options.labels),
+            *(["Labels"] if options.all_labels else []),
         ]
 
     def _cells(self, row: dict[str, Any], kind: str) -> list[str]:
-        look, cells = self._look, row.get("cells") or []
+        options, cells = self._options, row.get("cells") or []
         metadata = (row.get("object") or {}).get("metadata") or {}
         labels = metadata.get("labels") or {}
         chosen = [shown(cells[index]) if index < len(cells) else "" for index in self._chosen]
-        if look.kinds and chosen:
-            chosen[0] = f"{look.resource.singular}/{chosen[0]}"
+        if options.kinds and chosen:
+            chosen[0] = f"{options.resource.singular}/{chosen[0]}"
         pairs = ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
         return [
-            *([kind] if look.events else []),
-            *([shown(metadata.get("namespace"))] if look.resource.namespaced else []),
+            *([kind] if options.events else []),
+            *([shown(metadata.get("namespace"))] if options.resource.namespaced else []),
             *chosen,
-            *(shown(labels.get(label)) for label in look.labels),
-            *([shown(pairs or "<none>")] if look.all_labels else []),
+            *(shown(labels.get(label)) for label in options.labels),
+            *([shown(pairs or "<none>")] if options.all_labels else []),
         ]
 
 
 class ColumnPrinter(RowPrinter):
     """Prints user-defined columns, as a table or as CSV."""
 
-    def __init__(self, look: TableLayout) -> None:
+    def __init__(self, options: PrintOptions) -> None:
         from hubctl.output.columns import columns_in, columns_of  # noqa: PLC0415 - the other forms do not wait for it
 
-        super().__init__(look)
-        read = columns_in if look.form.name == "custom-columns-file" else columns_of
-        self._columns = read(argument_of(look.form))
+        super().__init__(options)
+        read = columns_in if options.form.name == "custom-columns-file" else columns_of
+        self._columns = read(argument_of(options.form))
 
     def first(self, answer: dict[str, Any]) -> None:
         rows = [[shown(column.cell(item)) for column in self._columns] for item in items_of(answer)]
@@ -173,12 +173,12 @@ class ColumnPrinter(RowPrinter):
 class TemplatePrinter(Printer):
     """Prints the results of JSONPath templates on an object or a list."""
 
-    def __init__(self, look: TableLayout) -> None:
+    def __init__(self, options: PrintOptions) -> None:
         from hubctl.jsonpath import as_json, parse_template, rendered  # noqa: PLC0415 - the other forms do not wait for it
 
-        self._watch = look.watch
-        self._template = parse_template(argument_of(look.form))
-        self._render = as_json if look.form.name == "jsonpath-as-json" else rendered
+        self._watch = options.watch
+        self._template = parse_template(argument_of(options.form))
+        self._render = as_json if options.form.name == "jsonpath-as-json" else rendered
 
     def first(self, answer: dict[str, Any]) -> None:
         for document in items_of(answer) if self._watch else [answer]:
@@ -200,8 +200,8 @@ class TemplatePrinter(Printer):
 class NamePrinter(Printer):
     """Prints KIND/NAME."""
 
-    def __init__(self, look: TableLayout) -> None:
-        self._kind = look.resource.singular
+    def __init__(self, options: PrintOptions) -> None:
+        self._kind = options.resource.singular
 
     def first(self, answer: dict[str, Any]) -> None:
         for document in items_of(answer):
@@ -219,20 +219,20 @@ class NamePrinter(Printer):
 class DocumentPrinter(Printer):
     """Prints documents as JSON or YAML."""
 
-    def __init__(self, look: TableLayout) -> None:
-        self._look = look
+    def __init__(self, options: PrintOptions) -> None:
+        self._options = options
 
     def first(self, answer: dict[str, Any]) -> None:
-        for document in items_of(answer) if self._look.watch else [answer]:
+        for document in items_of(answer) if self._options.watch else [answer]:
             self.event("ADDED", document)
 
     def event(self, kind: str, answer: dict[str, Any]) -> None:
-        document = {"type": kind, "object": answer} if self._look.events else answer
-        print_document(document, self._look.form.name, apart=self._look.watch)
+        document = {"type": kind, "object": answer} if self._options.events else answer
+        print_document(document, self._options.form.name, apart=self._options.watch)
 
     def pages(self, answers: Iterator[dict[str, Any]]) -> None:
         """Print one list; as JSON, each object as it arrives."""
-        if self._look.form.name != "json":
+        if self._options.form.name != "json":
             super().pages(answers)
             return
         head = next(answers)
@@ -269,5 +269,5 @@ def items_of(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def show_all(client: ApiClient, resource: ResourceKind) -> None:
     """Print all objects of a kind once, as a table. Raises CommandError."""
-    printer = printer_of(TableLayout(resource))
+    printer = printer_of(PrintOptions(resource))
     printer.pages(pages(client, resource.path, {}, accept=printer.accept))

@@ -256,7 +256,7 @@ def view(files: KubeconfigFiles, output: OutputFormat, *, minify: bool, raw: boo
       hubctl config view --minify --raw > berlin.kubeconfig
     """
     from hubctl.client.resources import ResourceKind  # noqa: PLC0415 - likewise
-    from hubctl.output.printers import TableLayout, printer_of  # noqa: PLC0415 - the other commands do not wait for it
+    from hubctl.output.printers import PrintOptions, printer_of  # noqa: PLC0415 - the other commands do not wait for it
 
     document = files.merged
     if minify:
@@ -270,11 +270,11 @@ def view(files: KubeconfigFiles, output: OutputFormat, *, minify: bool, raw: boo
     if output.is_table and output.given:
         raise CommandError("a kubeconfig has no table: -o yaml, json or jsonpath=...", code=2)
     form = output if output.given else OutputFormat("yaml", given=True)
-    look = TableLayout(ResourceKind((), "v1", "configs", "Config", "kubeconfig"), form)
+    options = PrintOptions(ResourceKind((), "v1", "configs", "Config", "kubeconfig"), form)
     if not raw:
         for part, inner in (("clusters", "cluster"), ("users", "user")):
             document = {**document, part: [{**entry, inner: _redacted(entry[inner])} for entry in document[part]]}
-    printer_of(look).first(document)
+    printer_of(options).first(document)
 
 
 def _redacted(entry: Document) -> Document:

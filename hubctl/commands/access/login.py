@@ -146,14 +146,14 @@ def login(context: click.Context, /, authenticator: str, output: str, **chosen: 
     if source.kept:
         cache.write(TOKENS, {"token": token_piped()})
     try:
-        told = exchanged(known, new_token(source, cache, _show, browser=not chosen["no_browser"]), cache)
+        issued = exchanged(known, new_token(source, cache, _show, browser=not chosen["no_browser"]), cache)
     except CommandError:
         cache.forget()
         raise
-    user = pki.parse_certificate(told.chain.encode()).subject.common_name
+    user = pki.parse_certificate(issued.chain.encode()).subject.common_name
     with file:
         file.write(write_kubeconfig(entry, plugin_of(known, source), user=user))
-    click.echo(f'logged in as "{user}"; the certificate is good until {told.expires}, and is renewed from then on')
+    click.echo(f'logged in as "{user}"; the certificate is good until {issued.expires}, and is renewed from then on')
     click.echo(f"kubectl --kubeconfig {output} get managedclusters")
 
 

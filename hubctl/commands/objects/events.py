@@ -12,7 +12,7 @@ from hubctl.client.http import ApiClient, join_pages, pages
 from hubctl.client.resources import AUDIT, Catalogue
 from hubctl.errors import CommandError
 from hubctl.output.formats import OutputFormat, output_option
-from hubctl.output.printers import Printer, TableLayout, print_document, printer_of
+from hubctl.output.printers import Printer, PrintOptions, print_document, printer_of
 from hubctl.output.tables import Layout, print_lines, shown, wants_color
 from machinery.meta.timestamps import format_micro_time
 
@@ -151,7 +151,7 @@ def audit(client: ApiClient, output: OutputFormat, limit: int | None, **chosen: 
       hubctl audit --user admin --resource managedclusters -o wide
       hubctl audit --since 2026-11-21T08:00:00Z --until 2026-11-21T09:00:00Z -o json
     """
-    printer = printer_of(TableLayout(AUDIT, output))
+    printer = printer_of(PrintOptions(AUDIT, output))
     query = {"fieldSelector": _audit_selector(chosen)}
     found = join_pages(pages(client, AUDIT.path, query, accept=printer.accept, limit=limit))
     if not output.given:

@@ -14,7 +14,7 @@ from hubctl.client.resources import Catalogue
 from hubctl.errors import CommandError
 from hubctl.options import moment, with_options
 from hubctl.output.formats import CRL_FORMS, OutputFormat, output_option
-from hubctl.output.printers import Printer, TableLayout, items_of, printer_of
+from hubctl.output.printers import Printer, PrintOptions, items_of, printer_of
 
 ALL = "*"
 """Groups all objects together."""
@@ -133,149 +133,138 @@ def get(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
         return
     if form.name in CRL_FORMS:
         raise CommandError(f"-o {form.name} is for revocation lists: hubctl get crl", code=2)
-    targets = read_targets(Catalogue(client), words)
-    query = _query(chosen)
-    if chosen["group_by"] or chosen["count"]:
-        _show_counts(client, targets, query, chosen)
-        return
-    for target in targets:
-        TargetScope.of(chosen).check(target)
-        if target.names and (chosen["where"] or chosen["sort_by"]):
-            raise CommandError("give names, or --where and --sort-by, not both", code=2)
-    watch = chosen["watch"] or chosen["watch_only"]
-    if len(targets) > 1 and watch:
-        raise CommandError("one kind at a time can be watched", code=2)
-    if len(targets) > 1:
-        _show_kinds(client, targets, query, chosen)
-    elif watch:
-        _watch(client, targets[0], query, chosen)
-    else:
-        _show(client, targets[0], query, chosen, printer_of(_layout(targets[0], chosen)))
+    GetCommand(client, chosen).run(read_targets(Catalogue(client), words))
 
 
-def _query(chosen: Mapping[str, Any]) -> dict[str, str]:
-    """What the options ask of the hub. Raises CommandError for options that exclude each other."""
-    watch = chosen["watch"] or chosen["watch_only"]
-    if chosen["all_namespaces"] and chosen["namespace"]:
-        raise CommandError("give -n or -A, not both", code=2)
-    if watch and chosen["limit"]:
-        raise CommandError("a watch shows all of them: leave out --limit", code=2)
-    if watch and chosen["at"]:
-        raise CommandError("the past does not change: leave out -w, or --at", code=2)
-    return {**TargetScope.of(chosen).query, "where": chosen["where"], "at": moment(chosen["at"])}
+class GetCommand:
+    """Prints objects, counts or changes, as the options ask for."""
 
+    def __init__(self, client: ApiClient, chosen: Mapping[str, Any]) -> None:
+        """Raises CommandError for options that exclude each other."""
+        self._client = client
+        self._chosen = chosen
+        self._form: OutputFormat = chosen["output"]
+        self._watches = chosen["watch"] or chosen["watch_only"]
+        if chosen["all_namespaces"] and chosen["namespace"]:
+            raise CommandError("give -n or -A, not both", code=2)
+        if self._watches and chosen["limit"]:
+            raise CommandError("a watch shows all of them: leave out --limit", code=2)
+        if self._watches and chosen["at"]:
+            raise CommandError("the past does not change: leave out -w, or --at", code=2)
+        self._query = {**TargetScope.of(chosen).query, "where": chosen["where"], "at": moment(chosen["at"])}
 
-def _layout(target: Target, chosen: Mapping[str, Any]) -> TableLayout:
-    return TableLayout(
-        target.resource,
-        chosen["output"],
-        watch=chosen["watch"] or chosen["watch_only"],
-        headers=not chosen["no_headers"],
-        labels=tuple(label for label in chosen["label_columns"].split(",") if label),
-        all_labels=chosen["show_labels"],
-        kinds=chosen["show_kind"],
-        events=chosen["events"],
-    )
-
-
-def _show_counts(client: ApiClient, targets: list[Target], query: Mapping[str, str], chosen: Mapping[str, Any]) -> None:
-    """Print a row per group, or a single number. Raises CommandError."""
-    if chosen["group_by"] and chosen["count"]:
-        raise CommandError("give --group-by or --count, not both: groups are counted", code=2)
-    left_out = ("watch", "watch_only", "sort_by", "limit")
-    if len(targets) != 1 or targets[0].names or any(chosen[option] for option in left_out):
-        raise CommandError("one kind is counted at a time, all of it: leave out names, -w, --sort-by and --limit", code=2)
-    resource, form, group_by = targets[0].resource, chosen["output"], chosen["group_by"] or ALL
-    answer = client.get(resource.within(chosen["namespace"]), accept=TABLE, **query, groupBy=group_by)
-    rows: list[dict[str, Any]] = answer.get("rows") or []
-    if form.is_table:
-        if group_by == ALL and form.name != "csv":
-            click.echo(rows[0]["cells"][0])
+    def run(self, targets: list[Target]) -> None:
+        """Raises CommandError, also for targets that the options do not fit."""
+        if self._chosen["group_by"] or self._chosen["count"]:
+            self._show_counts(targets)
             return
-        rows = [{**row, "cells": [NONE if cell is None else cell for cell in row["cells"]]} for row in rows]
-    elif form.name not in ("json", "yaml"):
-        raise CommandError(f"-o {form.name} shows objects, and counts are none: leave it out, or use json, yaml or csv", code=2)
-    printer_of(TableLayout(replace(resource, namespaced=False), form)).first({**answer, "rows": rows})
-
-
-def _show_kinds(client: ApiClient, targets: list[Target], query: Mapping[str, str], chosen: Mapping[str, Any]) -> None:
-    """Print several kinds: tables one after the other, documents as one list."""
-    printers = [printer_of(replace(_layout(target, chosen), kinds=True)) for target in targets]
-    form: OutputFormat = chosen["output"]
-    if form.is_table or form.name == "name":
-        for index, (target, printer) in enumerate(zip(targets, printers, strict=True)):
-            if index and form.name != "name":
-                click.echo()
-            _show(client, target, query, chosen, printer)
-        return
-    found: list[dict[str, Any]] = []
-    for target in targets:
-        if target.names:
-            _fetch(client, target, query, chosen, found, accept=printers[0].accept)
+        for target in targets:
+            TargetScope.of(self._chosen).check(target)
+            if target.names and (self._chosen["where"] or self._chosen["sort_by"]):
+                raise CommandError("give names, or --where and --sort-by, not both", code=2)
+        if len(targets) > 1 and self._watches:
+            raise CommandError("one kind at a time can be watched", code=2)
+        if len(targets) > 1:
+            self._show_kinds(targets)
+        elif self._watches:
+            self._watch(targets[0])
         else:
-            found.append(join_pages(_pages(client, target, query, chosen, printers[0].accept)))
-    printers[0].first({**LIST, "items": [item for answer in found for item in items_of(answer)]})
+            self._show(targets[0], printer_of(self._print_options(targets[0])))
 
+    def _print_options(self, target: Target) -> PrintOptions:
+        return PrintOptions(
+            target.resource,
+            self._form,
+            watch=self._watches,
+            headers=not self._chosen["no_headers"],
+            labels=tuple(label for label in self._chosen["label_columns"].split(",") if label),
+            all_labels=self._chosen["show_labels"],
+            kinds=self._chosen["show_kind"],
+            events=self._chosen["events"],
+        )
 
-def _show(client: ApiClient, target: Target, query: Mapping[str, str], chosen: Mapping[str, Any], printer: Printer) -> None:
-    """Print the objects that exist, even if others of the named ones do not. Raises CommandError."""
-    if not target.names:
-        printer.pages(_pages(client, target, query, chosen, printer.accept))
-        return
-    found: list[dict[str, Any]] = []
-    try:
-        _fetch(client, target, query, chosen, found, accept=printer.accept)
-    finally:
-        if len(found) == 1:
-            printer.first(found[0])
-        elif found and "columnDefinitions" in found[0]:
-            printer.first({**found[0], "rows": [row for answer in found for row in answer.get("rows") or ()]})
-        elif found:
-            printer.first({**LIST, "items": found})
+    def _show_counts(self, targets: list[Target]) -> None:
+        """Print a row per group, or a single number."""
+        if self._chosen["group_by"] and self._chosen["count"]:
+            raise CommandError("give --group-by or --count, not both: groups are counted", code=2)
+        if len(targets) != 1 or targets[0].names or self._watches or self._chosen["sort_by"] or self._chosen["limit"]:
+            raise CommandError("one kind is counted at a time, all of it: leave out names, -w, --sort-by and --limit", code=2)
+        resource, form, group_by = targets[0].resource, self._form, self._chosen["group_by"] or ALL
+        path = resource.within(self._chosen["namespace"])
+        answer = self._client.get(path, accept=TABLE, **self._query, groupBy=group_by)
+        rows: list[dict[str, Any]] = answer.get("rows") or []
+        if form.is_table:
+            if group_by == ALL and form.name != "csv":
+                click.echo(rows[0]["cells"][0])
+                return
+            rows = [{**row, "cells": [NONE if cell is None else cell for cell in row["cells"]]} for row in rows]
+        elif form.name not in ("json", "yaml"):
+            why = "shows objects, and counts are none: leave it out, or use json, yaml or csv"
+            raise CommandError(f"-o {form.name} {why}", code=2)
+        printer_of(PrintOptions(replace(resource, namespaced=False), form)).first({**answer, "rows": rows})
 
+    def _show_kinds(self, targets: list[Target]) -> None:
+        """Print several kinds: tables one after the other, documents as one list."""
+        printers = [printer_of(replace(self._print_options(target), kinds=True)) for target in targets]
+        if self._form.is_table or self._form.name == "name":
+            for index, (target, printer) in enumerate(zip(targets, printers, strict=True)):
+                if index and self._form.name != "name":
+                    click.echo()
+                self._show(target, printer)
+            return
+        found: list[dict[str, Any]] = []
+        for target in targets:
+            if target.names:
+                self._fetch(target, printers[0].accept, found)
+            else:
+                found.append(join_pages(self._pages(target, printers[0].accept)))
+        printers[0].first({**LIST, "items": [item for answer in found for item in items_of(answer)]})
 
-def _pages(
-    client: ApiClient, target: Target, query: Mapping[str, str], chosen: Mapping[str, Any], accept: str
-) -> Iterator[dict[str, Any]]:
-    path, query = target.resource.within(chosen["namespace"]), {**query, "sortBy": chosen["sort_by"]}
-    return pages(client, path, query, accept=accept, limit=chosen["limit"])
+    def _show(self, target: Target, printer: Printer) -> None:
+        """Print the objects that exist, even if others of the named ones do not."""
+        if not target.names:
+            printer.pages(self._pages(target, printer.accept))
+            return
+        found: list[dict[str, Any]] = []
+        try:
+            self._fetch(target, printer.accept, found)
+        finally:
+            if len(found) == 1:
+                printer.first(found[0])
+            elif found and "columnDefinitions" in found[0]:
+                printer.first({**found[0], "rows": [row for answer in found for row in answer.get("rows") or ()]})
+            elif found:
+                printer.first({**LIST, "items": found})
 
+    def _pages(self, target: Target, accept: str) -> Iterator[dict[str, Any]]:
+        path, query = target.resource.within(self._chosen["namespace"]), {**self._query, "sortBy": self._chosen["sort_by"]}
+        return pages(self._client, path, query, accept=accept, limit=self._chosen["limit"])
 
-def _fetch(
-    client: ApiClient,
-    target: Target,
-    query: Mapping[str, str],
-    chosen: Mapping[str, Any],
-    found: list[dict[str, Any]],
-    *,
-    accept: str,
-) -> None:
-    """Append each named object to `found`, also after failures. Raises CommandError for a missing one."""
+    def _fetch(self, target: Target, accept: str, found: list[dict[str, Any]]) -> None:
+        """Append each named object to `found`, also after failures. Raises CommandError for a missing one."""
+        get = self._client.find if self._chosen["ignore_not_found"] else self._client.get
 
-    def fetch(name: str) -> None:
-        path = target.resource.of(name, chosen["namespace"])
-        get = client.find if chosen["ignore_not_found"] else client.get
-        answer = get(path, accept=accept, at=query["at"])
-        if answer is not None:
-            found.append(answer)
+        def fetch(name: str) -> None:
+            answer = get(target.resource.of(name, self._chosen["namespace"]), accept=accept, at=self._query["at"])
+            found.extend([] if answer is None else [answer])
 
-    each(target.names, fetch)
+        each(target.names, fetch)
 
+    def _watch(self, target: Target) -> None:
+        """Print the objects, then every change. The hub sends changes unsorted."""
+        printer = printer_of(self._print_options(target))
+        if not target.resource.watchable:
+            raise CommandError(f"{target.resource.words[0]} cannot be watched: leave out -w", code=2)
+        if len(target.names) > 1:
+            raise CommandError("one name, or all, can be watched", code=2)
+        from hubctl.output.watch import follow  # noqa: PLC0415 - start-up time
 
-def _watch(client: ApiClient, target: Target, query: Mapping[str, str], chosen: Mapping[str, Any]) -> None:
-    """Print the objects, then every change. The hub sends changes unsorted. Raises CommandError."""
-    printer = printer_of(_layout(target, chosen))
-    if not target.resource.watchable:
-        raise CommandError(f"{target.resource.words[0]} cannot be watched: leave out -w", code=2)
-    if len(target.names) > 1:
-        raise CommandError("one name, or all, can be watched", code=2)
-    from hubctl.output.watch import follow  # noqa: PLC0415 - start-up time
-
-    if target.names:
-        query = {**query, "fieldSelector": f"metadata.name={target.names[0]}"}
-    answer = join_pages(_pages(client, target, query, chosen, printer.accept))
-    if not chosen["watch_only"]:
-        printer.first(answer)
-    elif answer.get("columnDefinitions"):
-        printer.first({**answer, "rows": []})
-    follow(client, printer, target.resource.within(chosen["namespace"]), query, str(answer["metadata"]["resourceVersion"]))
+        if target.names:
+            self._query["fieldSelector"] = f"metadata.name={target.names[0]}"
+        answer = join_pages(self._pages(target, printer.accept))
+        if not self._chosen["watch_only"]:
+            printer.first(answer)
+        elif answer.get("columnDefinitions"):
+            printer.first({**answer, "rows": []})
+        path, place = target.resource.within(self._chosen["namespace"]), str(answer["metadata"]["resourceVersion"])
+        follow(self._client, printer, path, self._query, place)

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from hubctl.arguments.targets import Target, TargetScope
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient, items
 from hubctl.client.resources import Catalogue, ResourceKind
@@ -58,8 +59,7 @@ def history(client: ApiClient, words: Sequence[str], namespace: str, **chosen: A
     kind, name = ("cluster", words[0]) if len(words) == 1 else words
     bounds = {name: moment(chosen[name]) for name in ("since", "until")}
     resource = Catalogue(client).named(kind)
-    if resource.namespaced and not namespace:
-        raise CommandError(f"an {resource.noun} is found by its cluster too: give -n CLUSTER", code=2)
+    TargetScope(namespace).check(Target(resource, (name,)))
     if chosen["watch"] and chosen["output"] in ("json", "yaml"):
         raise CommandError("-w shows a table: leave out -o, or give -o wide", code=2)
     path = f"{resource.of(name, namespace)}/history"
@@ -223,9 +223,8 @@ def _show_differences(client: ApiClient, kind: str, name: str | None, chosen: Ma
     times = moment(chosen["since"]), moment(chosen["until"])
     if name and (chosen["selector"] or chosen["where"]):
         raise CommandError("give a name, or --selector and --where, not both")
-    if name and resource.namespaced and not chosen["namespace"]:
-        raise CommandError(f"an {resource.noun} is found by its cluster too: give -n CLUSTER")
     if name:
+        TargetScope(chosen["namespace"]).check(Target(resource, (name,)))
         before, after = (client.find(resource.of(name, chosen["namespace"]), at=at) for at in times)
         if before is None and after is None:
             raise CommandError(f'there is no {resource.noun} "{name}" at either moment')

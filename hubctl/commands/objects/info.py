@@ -82,9 +82,9 @@ LOG_LEVEL = "/debug/flags/v"
 
 @click.command("log-level")
 @click.argument("level", required=False, type=click.Choice(["debug", "info", "warning", "error", "reset"]))
-@click.option("--for", "lasts", metavar="DURATION", help="Time after which the previous level is restored.  [default: 15m]")
+@click.option("--for", "duration", metavar="DURATION", help="Time after which the previous level is restored.  [default: 15m]")
 @connected
-def log_level(client: ApiClient, level: str | None, lasts: str | None) -> None:
+def log_level(client: ApiClient, level: str | None, duration: str | None) -> None:
     """Show the hub's log level, or change it temporarily on all replicas; `reset` restores it.
 
     Each replica applies the level within three seconds and restores the previous one by itself. If the database is
@@ -101,7 +101,7 @@ def log_level(client: ApiClient, level: str | None, lasts: str | None) -> None:
     elif level == "reset":
         answer = client.request("DELETE", LOG_LEVEL)
     else:
-        answer = client.request("PUT", LOG_LEVEL, {"level": level, **({"for": lasts} if lasts else {})})
+        answer = client.request("PUT", LOG_LEVEL, {"level": level, **({"for": duration} if duration else {})})
     if answer.get("ordered"):
         until = f"until {answer['until']}, ordered by {answer['by']}"
         click.echo(f"{answer['ordered']} {until}; started with {answer['started']}")

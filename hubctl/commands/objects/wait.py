@@ -129,9 +129,9 @@ def wait_for(client: ApiClient, one: One, wanted: WaitCondition, left: TimeLeft,
         if not wanted.met(document):
             continue
         if document is not None and form.given:
-            from hubctl.output.printers import TableLayout, printer_of  # noqa: PLC0415 - only with -o
+            from hubctl.output.printers import PrintOptions, printer_of  # noqa: PLC0415 - only with -o
 
-            printer_of(TableLayout(one.resource, form)).first(dict(document))
+            printer_of(PrintOptions(one.resource, form)).first(dict(document))
         else:
             click.echo(f"{one} {wanted.words}")
         return

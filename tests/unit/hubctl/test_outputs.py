@@ -22,7 +22,7 @@ from hubctl.errors import CommandError
 from hubctl.options import moment
 from hubctl.output.columns import columns_in, columns_of, format_csv
 from hubctl.output.formats import FormType, OutputFormat, argument_of
-from hubctl.output.printers import Printer, TableLayout, printer_of
+from hubctl.output.printers import Printer, PrintOptions, printer_of
 from hubctl.output.tables import Layout, printable, shown, table, wants_color
 from tests.checks import refusal
 
@@ -55,7 +55,7 @@ FORMS = (
 def output(
     capsys: pytest.CaptureFixture[str], form: str, answer: dict[str, Any], kind: ResourceKind = CLUSTERS, **more: Any
 ) -> str:
-    printer_of(TableLayout(kind, FormType().convert(form, None, None), **more)).first(answer)
+    printer_of(PrintOptions(kind, FormType().convert(form, None, None), **more)).first(answer)
     return capsys.readouterr().out
 
 
@@ -71,11 +71,11 @@ def test_each_form_prints_objects_and_tables(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_watch_prints_the_type_of_each_event(capsys: pytest.CaptureFixture[str]) -> None:
-    printer = printer_of(TableLayout(CLUSTERS, OutputFormat(given=True), watch=True, events=True))
+    printer = printer_of(PrintOptions(CLUSTERS, OutputFormat(given=True), watch=True, events=True))
     printer.first(TABLE)
     printer.event("DELETED", {"rows": TABLE["rows"]})
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["EVENT", "ADDED", "DELETED"]
-    printer = printer_of(TableLayout(CLUSTERS, OutputFormat("json", given=True), watch=True, events=True))
+    printer = printer_of(PrintOptions(CLUSTERS, OutputFormat("json", given=True), watch=True, events=True))
     printer.event("DELETED", EDGE)
     assert '"type": "DELETED"' in capsys.readouterr().out
 
@@ -118,12 +118,12 @@ def test_a_template_moves_no_cursor_of_a_terminal_and_leaves_a_pipe_its_bytes(mo
     document = {"metadata": {"name": "a\x1b[2Jb\x9b1m\tc\n\u202ed"}}
     for stream, expected in ((Terminal(), "a [2Jb 1m\tc\n d"), (io.StringIO(), "ab\x9b1m\tc\n\u202ed")):
         monkeypatch.setattr(sys, "stdout", stream)
-        printer_of(TableLayout(CLUSTERS, OutputFormat("jsonpath", "{.metadata.name}", given=True))).first(document)
+        printer_of(PrintOptions(CLUSTERS, OutputFormat("jsonpath", "{.metadata.name}", given=True))).first(document)
         assert stream.getvalue() == expected
 
 
 def pages_of(form: str) -> Printer:
-    return printer_of(TableLayout(CLUSTERS, OutputFormat(form, given=True)))
+    return printer_of(PrintOptions(CLUSTERS, OutputFormat(form, given=True)))
 
 
 def test_a_list_in_pages_is_printed_page_by_page_as_a_whole_one(capsys: pytest.CaptureFixture[str]) -> None:
