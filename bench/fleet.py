@@ -108,7 +108,7 @@ class Fleet:
         async def accepted() -> bool:
             command = (sys.executable, "-m", "hollow", "fault", f"--kubeconfig={self._kubeconfigs[name]}", fault)
             answer = await ask(command)
-            return answer.code == 0
+            return answer.returncode == 0
 
         await self._stage.until(accepted, f"{name} takes {fault}", every=0.5)
 

@@ -137,8 +137,8 @@ class Stage:
                 *("create", "bootstrap-kubeconfig", f"--cluster={cluster}", "-o", str(file), "--allow-loopback"),
             ]
         )
-        if answer.code:
-            raise RuntimeError(answer.error)
+        if answer.returncode:
+            raise RuntimeError(answer.stderr)
         return file
 
     async def until(self, condition: Callable[[], Any], what: str, within: float = 60.0, every: float = 0.02) -> None:

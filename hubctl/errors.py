@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 DONE, FAILED, MISUSED, NOT_FOUND, TIMED_OUT, UNREACHABLE, NOT_WELL, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
 """Exit codes: done; refused or failed; wrong usage, or an unusable kubeconfig; an object does not exist; the time is over
@@ -53,13 +52,3 @@ def usage_errors() -> Iterator[None]:
         yield
     except InvalidError as error:
         raise CommandError(error.message, code=MISUSED) from None
-
-
-def read_text(name: str | Path) -> str:
-    """The text of a file that the user names. Raises CommandError for wrong usage."""
-    try:
-        return Path(name).read_text()
-    except OSError as error:
-        raise CommandError(f"{name} cannot be read: {error.strerror or error}", code=MISUSED) from None
-    except UnicodeDecodeError:
-        raise CommandError(f"{name} cannot be read: it is no text", code=MISUSED) from None

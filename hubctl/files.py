@@ -1,51 +1,52 @@
-"""Files that hubctl writes: atomically, readable only by their owner, and other files only with --overwrite.
+"""Files that hubctl reads and writes: atomically, readable only by their owner, and other files only with --overwrite.
 
 This protects, for example, a `~/.kube/config` with all its contexts.
 """
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO
 
 import click
 
-from hubctl.errors import CommandError
+from hubctl.errors import MISUSED, CommandError
 
 
-class PrivateFile:
-    """A file readable only by its owner. It replaces the target when the block ends without error, else it is deleted."""
+def read_text(name: str | Path) -> str:
+    """The text of a file that the user names. Raises CommandError for wrong usage."""
+    try:
+        return Path(name).read_text()
+    except OSError as error:
+        raise CommandError(f"{name} cannot be read: {error.strerror or error}", code=MISUSED) from None
+    except UnicodeDecodeError:
+        raise CommandError(f"{name} cannot be read: it is no text", code=MISUSED) from None
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
 
-    def __enter__(self) -> Self:
-        try:
-            descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
-        except OSError as error:
-            raise CommandError(f"{self._path} cannot be written: {error.strerror}") from None
-        self._descriptor, self._name = descriptor, name
-        return self
-
-    def write(self, content: bytes) -> None:
-        with os.fdopen(os.dup(self._descriptor), "wb") as file:
-            file.write(content)
+@contextmanager
+def private_file(path: Path) -> Iterator[BinaryIO]:
+    """A new file readable only by its owner, which replaces `path` when the block ends without error. Raises CommandError."""
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise CommandError(f"{path} cannot be written: {error.strerror}") from None
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        os.close(self._descriptor)
-        if kind is not None:
-            Path(self._name).unlink(missing_ok=True)
-            return
-        Path(self._name).replace(self._path)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 OVERWRITE = click.option("--overwrite", is_flag=True, help="Replace FILE even if this command did not create it.")
 
 
-def output_file(name: str, is_own: Callable[[list[Any]], bool], *, overwrite: bool) -> PrivateFile:
+def output_file(name: str, is_own: Callable[[list[Any]], bool], *, overwrite: bool) -> AbstractContextManager[BinaryIO]:
     """The file to write; symbolic links are followed.
 
     `is_own` decides whether the command itself wrote such YAML documents. Raises CommandError for a file with other content.
@@ -55,7 +56,7 @@ def output_file(name: str, is_own: Callable[[list[Any]], bool], *, overwrite: bo
         raise CommandError(f"{name} is no file that can be replaced", code=2)
     if path.exists() and not overwrite and not is_own(_documents(path)):
         raise CommandError(f"{name} is there already and holds something else: name another file, or give --overwrite", code=2)
-    return PrivateFile(path)
+    return private_file(path)
 
 
 def only_user(documents: list[Any]) -> dict[str, Any] | None:

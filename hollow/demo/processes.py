@@ -8,21 +8,12 @@ import contextlib
 import os
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from subprocess import CompletedProcess
 from types import TracebackType
 from typing import Self
 
 _TAIL_BYTES = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramResult:
-    """Exit code and output of a completed program."""
-
-    code: int
-    output: str
-    error: str
 
 
 class Child:
@@ -107,7 +98,7 @@ class Children:
             child.send(signal.SIGKILL)
 
 
-async def ask(command: Sequence[str], within: float = 30.0) -> ProgramResult:
+async def ask(command: Sequence[str], within: float = 30.0) -> CompletedProcess[str]:
     """Run a program to its end. After `within` seconds kill it and raise TimeoutError."""
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -122,4 +113,4 @@ async def ask(command: Sequence[str], within: float = 30.0) -> ProgramResult:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return ProgramResult(process.returncode or 0, output.decode(), error.decode())
+    return CompletedProcess(command, process.returncode or 0, output.decode(), error.decode())

@@ -6,12 +6,13 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from subprocess import CompletedProcess
 from typing import Any
 
 import click
 
 from hollow.demo.place import CLUSTERS, DemoFolder, DemoHub, hollow_command, hub_command, program, spoke_command
-from hollow.demo.processes import Child, Children, ProgramResult, ask
+from hollow.demo.processes import Child, Children, ask
 
 AVAILABLE = "ManagedClusterConditionAvailable"
 STANDBY = "ManagedClusterStandby"
@@ -74,7 +75,7 @@ class Demo:
     def print_line(self, text: str) -> None:
         click.echo(f"{time.monotonic() - self._began:6.1f} s  {text}")
 
-    async def hubctl(self, hub: DemoHub, *arguments: str) -> ProgramResult:
+    async def hubctl(self, hub: DemoHub, *arguments: str) -> CompletedProcess[str]:
         return await ask(program("hubctl", f"--kubeconfig={hub.admin}", *arguments))
 
     async def serve(self, servers: Children) -> None:
@@ -105,8 +106,8 @@ class Demo:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         options = (f"--cluster={name}", "--allow-loopback", f"--output={path}")
         answer = await self.hubctl(hub, "create", "bootstrap-kubeconfig", *options)
-        if answer.code:
-            raise DemoError(f"hubctl makes no bootstrap kubeconfig for {name}: {answer.error.strip()}")
+        if answer.returncode:
+            raise DemoError(f"hubctl makes no bootstrap kubeconfig for {name}: {answer.stderr.strip()}")
 
     async def show_until_available(self) -> None:
         """Print the inventory at each change until every cluster is Available on the first hub."""
@@ -183,22 +184,22 @@ class Demo:
             await asyncio.sleep(POLL_SECONDS / 2)
 
     async def _hub_answers(self, hub: DemoHub) -> bool:
-        return hub.admin.exists() and (await self.hubctl(hub, "get", "clusters")).code == 0
+        return hub.admin.exists() and (await self.hubctl(hub, "get", "clusters")).returncode == 0
 
     async def _clusters_answer(self) -> bool:
         return all(self._place.cluster(name).exists() for name in CLUSTERS)
 
     async def _inventory(self, hub: DemoHub) -> dict[str, dict[str, Any]]:
         answer = await self.hubctl(hub, "get", "clusters", "--output=json")
-        if answer.code:
-            raise DemoError(f"hubctl get clusters: {answer.error.strip()}", self.servers[hub.name])
-        return {item["metadata"]["name"]: item for item in json.loads(answer.output)["items"]}
+        if answer.returncode:
+            raise DemoError(f"hubctl get clusters: {answer.stderr.strip()}", self.servers[hub.name])
+        return {item["metadata"]["name"]: item for item in json.loads(answer.stdout)["items"]}
 
     async def _print_table(self, hub: DemoHub) -> None:
         click.echo()
         if len(self.hubs) > 1:
             click.echo(f"on {hub.name}:")
-        click.echo((await self.hubctl(hub, "get", "clusters")).output.rstrip() or "no clusters yet")
+        click.echo((await self.hubctl(hub, "get", "clusters")).stdout.rstrip() or "no clusters yet")
         click.echo()
 
     def _check_programs(self) -> None:

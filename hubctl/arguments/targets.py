@@ -10,7 +10,8 @@ import click
 
 from hubctl.client.http import ApiClient, items
 from hubctl.client.resources import Catalogue, ResourceKind
-from hubctl.errors import FAILED, CommandError, read_text
+from hubctl.errors import FAILED, CommandError
+from hubctl.files import read_text
 
 T = TypeVar("T")
 ATTEMPTS = 5

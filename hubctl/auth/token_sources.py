@@ -7,7 +7,6 @@ folders of 0700, written atomically. A file that others could read or write is i
 import json
 import os
 import sys
-import tempfile
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hubctl.errors import CommandError
+from hubctl.files import private_file
 from hubctl.options import with_options
 from machinery.product import NAME
 from machinery.runtime.directory import PRIVATE_DIRECTORY
@@ -66,16 +66,10 @@ class LoginCache:
         path = self._path(part)
         try:
             self.folder.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(dir=self.folder, prefix=f".{path.name}.")  # 0600 from the first byte on
-            try:
-                with os.fdopen(descriptor, "w") as file:
-                    json.dump(document, file)
-                Path(name).replace(path)
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
         except OSError as error:
             raise CommandError(f"{path} cannot be written: {error.strerror or error}") from None
+        with private_file(path) as file:
+            file.write(json.dumps(document).encode())
         return path
 
     def forget(self) -> bool:

@@ -59,26 +59,21 @@ class ErrorTranslator:
         if isinstance(error, ssl.SSLError):
             return self._over(shown) or self._tls_failure(error)
         if isinstance(error, socket.gaierror):
-            return ConnectionLostError(
-                f'the host name "{self._host}" of the hub cannot be resolved: check the server in kubeconfig {self._source}'
-            )
+            host = f'the host name "{self._host}" of the hub cannot be resolved'
+            return ConnectionLostError(f"{host}: check the server in kubeconfig {self._source}")
         if isinstance(error, TimeoutError):
-            return ConnectionLostError(
-                f"the hub at {self._address} does not answer in time: is it reachable from here, is a firewall between?"
-            )
-        return self._over(shown) or self._lost(error)
-
-    def _lost(self, error: OSError | http.client.HTTPException) -> ConnectionLostError:
+            why = "does not answer in time: is it reachable from here, is a firewall between?"
+            return ConnectionLostError(f"the hub at {self._address} {why}")
         if str(error).startswith(TUNNEL):
-            status = str(error)[len(TUNNEL) :][:3]
-            return ConnectionLostError(
-                f"the proxy of kubeconfig {self._source} does not lead to {self._address}: it answers {status}"
+            proxy, status = f"the proxy of kubeconfig {self._source}", str(error)[len(TUNNEL) :][:3]
+            sentence = f"{proxy} does not lead to {self._address}: it answers {status}"
+        else:
+            why = (error.strerror if isinstance(error, OSError) else "") or type(error).__name__
+            sentence = (
+                f"the hub at {self._address} cannot be reached ({why.lower()}): "
+                f"does `hub serve` run, and is this the address it listens on? (kubeconfig {self._source})"
             )
-        why = (error.strerror if isinstance(error, OSError) else "") or type(error).__name__
-        return ConnectionLostError(
-            f"the hub at {self._address} cannot be reached ({why.lower()}): "
-            f"does `hub serve` run, and is this the address it listens on? (kubeconfig {self._source})"
-        )
+        return self._over(shown) or ConnectionLostError(sentence)
 
     def _over(self, shown: Shown) -> CommandError | None:
         """The error for an expired certificate: a hub closes such a connection in TLS, mostly without a reason."""

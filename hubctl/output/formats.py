@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from hubctl.errors import closest, read_text
+from hubctl.errors import closest
+from hubctl.files import read_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 

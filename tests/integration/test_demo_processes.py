@@ -76,7 +76,7 @@ async def test_programs_end_by_themselves_when_the_block_is_cancelled(tmp_path: 
 
 async def test_answer_holds_what_the_program_said_and_a_slow_program_is_ended() -> None:
     answer = await ask([sys.executable, "-c", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"])
-    assert (answer.code, answer.output, answer.error) == (3, "out\n", "err\n")
+    assert (answer.returncode, answer.stdout, answer.stderr) == (3, "out\n", "err\n")
     with pytest.raises(TimeoutError):
         await ask([sys.executable, "-c", "import time; time.sleep(60)"], within=0.3)
 

@@ -14,7 +14,7 @@ import click
 
 from hubctl.auth.kubeconfig import KubeconfigFiles, context_names, load, option_of
 from hubctl.errors import CommandError
-from hubctl.output.files import PrivateFile
+from hubctl.files import private_file
 from hubctl.output.formats import OutputFormat, output_option
 from hubctl.output.tables import print_lines, table
 
@@ -35,7 +35,7 @@ def _edit(path: Path, change: Callable[[Document], Document]) -> None:
     with _locked(target):
         content = as_yaml(change(load(target)))
         mode = target.stat().st_mode
-        with PrivateFile(target) as file:
+        with private_file(target) as file:
             file.write(content.encode())
         target.chmod(mode)
 

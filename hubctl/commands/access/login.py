@@ -23,8 +23,8 @@ from hubctl.auth.token_sources import (
 )
 from hubctl.client.token_exchange import AuthenticatorReference, LoginKey, exchanged, load_credential
 from hubctl.errors import CommandError, usage_errors
+from hubctl.files import OVERWRITE, only_user, output_file
 from hubctl.options import with_options
-from hubctl.output.files import OVERWRITE, only_user, output_file
 from machinery.client.exec_credential import EXEC_INFO, ExecCluster, ExecUser, read_exec_info, written_credential
 from machinery.client.kubeconfig import ClusterEntry, Kubeconfig, read_kubeconfig, write_kubeconfig
 from machinery.product import GROUP_SUFFIX, NAME
@@ -151,8 +151,8 @@ def login(context: click.Context, /, authenticator: str, output: str, **chosen: 
         cache.forget()
         raise
     user = pki.parse_certificate(issued.chain.encode()).subject.common_name
-    with file:
-        file.write(write_kubeconfig(entry, plugin_of(known, source), user=user))
+    with file as opened:
+        opened.write(write_kubeconfig(entry, plugin_of(known, source), user=user))
     click.echo(f'logged in as "{user}"; the certificate is good until {issued.expires}, and is renewed from then on')
     click.echo(f"kubectl --kubeconfig {output} get managedclusters")
 

@@ -11,8 +11,8 @@ from hubctl.client.http import ApiClient
 from hubctl.client.resources import CREDENTIALS
 from hubctl.commands.clusters.credential_options import check_endpoints, credential_spec, grpc_address, https_address
 from hubctl.errors import CommandError
+from hubctl.files import OVERWRITE, only_user, output_file
 from hubctl.options import with_options
-from hubctl.output.files import OVERWRITE, only_user, output_file
 from machinery.product import NAME
 
 FILE = click.Path(dir_okay=False)

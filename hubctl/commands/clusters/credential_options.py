@@ -11,7 +11,8 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from hubctl.errors import CommandError, read_text, usage_errors
+from hubctl.errors import CommandError, usage_errors
+from hubctl.files import read_text
 from hubctl.options import read_key_values
 from machinery.durations import parse_duration
 

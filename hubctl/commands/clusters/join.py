@@ -15,7 +15,7 @@ from hubctl.commands.clusters.create import ENDPOINTS, create_kubeconfig, endpoi
 from hubctl.commands.clusters.credential_options import credential_spec
 from hubctl.commands.objects.apply import apply_manifests
 from hubctl.errors import CommandError
-from hubctl.output.files import OVERWRITE, output_file
+from hubctl.files import OVERWRITE, output_file
 from machinery.product import version
 
 MANIFESTS = Path(__file__).with_name("agent.yaml")
@@ -75,8 +75,8 @@ def join(client: ApiClient, cluster: str, at: str | None, apply_context: str | N
     elif file is None:
         click.echo(_written(manifests), nl=False)
     else:
-        with file:
-            file.write(_written(manifests).encode())
+        with file as opened:
+            opened.write(_written(manifests).encode())
         click.echo(f"on the cluster: kubectl apply -f {chosen['output']}", err=True)
     click.echo(f'cluster "{cluster}" may join until {until}; then: hubctl accept {cluster}', err=True)
 

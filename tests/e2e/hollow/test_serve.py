@@ -57,30 +57,25 @@ async def test_a_served_cluster_can_be_used_and_stops_cleanly(tmp_path: Path) ->
             assert await process.stderr.read() == b""
 
 
-async def test_many_clusters_are_served_by_one_process_each_its_own(tmp_path: Path) -> None:
-    async with hollow(
-        "serve", "--count", "3", "--name", "load", "--nodes", "1", "--kubeconfig-out", str(tmp_path / "{name}.kubeconfig")
-    ) as process:
-        for _ in range(3):
+async def test_many_clusters_are_served_by_one_process_and_their_faults_switched_one_by_one(tmp_path: Path) -> None:
+    files = [tmp_path / f"load-{index}.kubeconfig" for index in range(3)]
+    many = ("--count", "3", "--name", "load", "--nodes", "1", "--kubeconfig-out", str(tmp_path / "{name}.kubeconfig"))
+    async with hollow("serve", *many, "--fault", "no-livez") as process:
+        for _ in files:
             await first_line(process)
         uids = set()
-        for index in range(3):
-            async with await KubeClient.from_file(tmp_path / f"load-{index}.kubeconfig") as client:
+        for file in files:
+            async with await KubeClient.from_file(file) as client:
                 uids.add((await client.get("/api/v1/namespaces/kube-system"))["metadata"]["uid"])
-                assert [node["metadata"]["name"] for node in await client.list("/api/v1/nodes")] == [f"load-{index}-node-0"]
+                assert [node["metadata"]["name"] for node in await client.list("/api/v1/nodes")] == [f"{file.stem}-node-0"]
+                assert (await client.raw("GET", "/livez")).status == 404
         assert len(uids) == 3
-
-
-async def test_faults_are_switched_from_the_command_line_while_it_runs(tmp_path: Path) -> None:
-    file = tmp_path / "c1.kubeconfig"
-    async with hollow("serve", "--kubeconfig-out", str(file), "--fault", "no-livez") as process:
-        await first_line(process)
-        async with await KubeClient.from_file(file) as client:
-            assert (await client.raw("GET", "/livez")).status == 404
-            assert await outcome("fault", "--kubeconfig", str(file), "error", "slow=10ms") == (0, "slow=0.01s, error\n", "")
+        async with await KubeClient.from_file(files[0]) as client:
+            assert await outcome("fault", "--kubeconfig", str(files[0]), "error", "slow=10ms") == (0, "slow=0.01s, error\n", "")
             assert (await client.raw("GET", "/api/v1/nodes")).status == 500
-            assert await outcome("fault", "--kubeconfig", str(file)) == (0, "slow=0.01s, error\n", "")
-            assert await outcome("fault", "--kubeconfig", str(file), "none") == (0, "healthy\n", "")
+            assert await outcome("fault", "--kubeconfig", str(files[0])) == (0, "slow=0.01s, error\n", "")
+            assert await outcome("fault", "--kubeconfig", str(files[1])) == (0, "no-livez\n", "")
+            assert await outcome("fault", "--kubeconfig", str(files[0]), "none") == (0, "healthy\n", "")
             assert (await client.raw("GET", "/livez")).status == 200
 
 

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from hubctl.__main__ import COMMANDS, ELSEWHERE, hubctl
-from hubctl.commands.objects.label import read_changes, read_taints, split, tainted
+from hubctl.commands.objects.label import read_taints, tainted
 from hubctl.commands.objects.wait import read_wanted, time_left
 from hubctl.errors import CommandError
 from hubctl.jsonpath import as_json, find, parse_path, parse_template, rendered
@@ -18,18 +18,6 @@ from tests.checks import refusal
 from tests.fakes import hubctl as here
 from tests.fakes.hubctl import ALL, LEAVES, typed
 from tests.fakes.jsonpaths import DOCUMENT, KINDER, SAME, WRONG
-
-
-def test_labels_follow_the_objects_and_are_overwritten_only_on_request() -> None:
-    assert split(("clusters", "edge1", "a=1", "b-")) == (("clusters", "edge1"), ("a=1", "b-"))
-    with pytest.raises(CommandError, match='"edge2" is neither'):
-        split(("clusters", "edge1", "a=1", "edge2"))
-    assert read_changes(["a=1", "b-", "c=x=y"]) == {"a": "1", "b": None, "c": "x=y"}
-    for pairs in (["a=1", "a-"], ["a=1", "a=2"]):
-        with pytest.raises(CommandError) as refused:
-            read_changes(pairs)
-        assert refused.value.code == 2
-
 
 OLD = [{"key": "a", "value": "1", "effect": "NoSelect", "timeAdded": "T"}, {"key": "a", "effect": "PreferNoSelect"}]
 
