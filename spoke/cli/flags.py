@@ -113,4 +113,4 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
         more: dict[str, Any] = {"action": "append"} if name in REPEATABLE else {}
         if isinstance(field.default, bool):
             more = {"nargs": "?", "const": "true"}
-        group.add_argument(*options, metavar=field.title, help=field.description, **more)
+        group.add_argument(*options, metavar=field.title, help=" ".join((field.description or "").split()), **more)

@@ -2,7 +2,7 @@
 
 Flags, environment and file have the same names: `--cluster-name`, `SPOKE_CLUSTER_NAME`, `cluster_name` (or `cluster-name`).
 
-A field's `title` is the placeholder of its value in the help, its `description` the text; `spoke.cli.flags` makes the flags.
+A field's `title` is the placeholder of its value in the help, its docstring the text; `spoke.cli.flags` makes the flags.
 """
 
 from collections.abc import Mapping
@@ -20,6 +20,7 @@ from machinery.settings import load_settings
 from spoke.settings.fields import (
     DriverName,
     Duration,
+    Flag,
     Gates,
     Labels,
     Mapped,
@@ -53,220 +54,106 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 class SpokeSettings(BaseModel):
     """The settings of `spoke run`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    bootstrap_kubeconfig_secret: Names = Field(
-        default=(),
-        title="NAME",
-        description="name of a Secret in the component namespace that contains a bootstrap kubeconfig in its key "
-        "`kubeconfig`; may be repeated; these hubs follow those of --bootstrap-kubeconfig",
-    )
-    bootstrap_kubeconfig: Paths = Field(
-        default=(),
-        validate_default=True,
-        title="FILE",
-        description="bootstrap kubeconfig: address of a hub, with the credential to register there; for several hubs repeat "
-        "the flag or separate files by commas, in the order of preference",
-    )
-    standby_registration: bool = Field(
-        default=True,
-        title="BOOL",
-        description="true (default): register at all hubs; false: register only at the chosen hub, and at another one when "
-        "it is chosen",
-    )
-    kubeconfig: Path | None = Field(
-        default=None,
-        title="FILE",
-        description="kubeconfig of the cluster that stores the agent's Secrets (default: in-cluster)",
-    )
-    spoke_kubeconfig: Path | None = Field(
-        default=None,
-        title="FILE",
-        description="kubeconfig of the managed cluster, if it is another cluster (default: as --kubeconfig)",
-    )
-    hub_timeout: NotNegative = Field(
-        default=timedelta(milliseconds=1500),
-        title="TIME",
-        description="maximum time for which the agent tries to reconnect to a lost hub before it changes to the next one; "
-        "the actual time is random (1500ms)",
-    )
-    fail_back_after: NotNegative = Field(
-        default=timedelta(),
-        title="TIME",
-        description="return to a preferred hub after it has been ready for this time (0: stay)",
-    )
-    unaccepted_hub: Literal["skip", "wait"] = Field(
-        default="skip",
-        title="HOW",
-        description="skip (default): use a hub that has not accepted this cluster only if there is no other; wait: treat it "
-        "like a hub that has",
-    )
-    hub_give_up_after: NotNegative = Field(
-        default=timedelta(minutes=10),
-        title="TIME",
-        description="with --standby-registration=false: time for which a hub must be lost before the agent registers at the "
-        "next one (10m)",
-    )
-    hub_keepalive: Annotated[Duration, AfterValidator(at_least(timedelta(seconds=5)))] = Field(
-        default=timedelta(seconds=10),
-        title="TIME",
-        description="interval of keepalive pings on an idle gRPC connection, at least 5s (10s)",
-    )
-    hub_keepalive_timeout: Positive = Field(
-        default=timedelta(seconds=5),
-        title="TIME",
-        description="time without an answer to a keepalive ping after which the connection is lost (5s)",
-    )
-    hub_silence: Annotated[Duration, AfterValidator(at_least(timedelta(seconds=1)))] = Field(
-        default=timedelta(seconds=5),
-        title="TIME",
-        description="time without an acknowledgement of a beat after which the agent ends the session (5s)",
-    )
-    registration_driver: DriverName = Field(
-        default="auto",
-        title="DRIVER",
-        description="grpc; csr (only the Kubernetes API; also works with an Open Cluster Management hub); or auto "
-        "(default): as the bootstrap kubeconfig specifies",
-    )
-    proxy_url: str = Field(
-        default="",
-        repr=False,
-        title="URL",
-        description="HTTP CONNECT proxy (default: proxy-url of the kubeconfig, else HTTPS_PROXY and NO_PROXY); if the URL "
-        "contains a password, set it in SPOKE_PROXY_URL or the file of --config, not on the command line",
-    )
-    cluster_name: str = Field(
-        default="",
-        title="NAME",
-        description="cluster name at the hub (default: the stored name, else the one in the bootstrap kubeconfig, else a UUID)",
-    )
-    agent_id: str = Field(default="", title="ID", description="agent id (default: the stored id, else five random letters)")
-    component_namespace: str = Field(
-        default_factory=own_namespace,
-        title="NAME",
-        description="namespace of the agent's Secrets (default: the pod's namespace, else open-cluster-management-agent)",
-    )
-    hub_kubeconfig_dir: Path | None = Field(
-        default=None, title="DIR", description="directory to which the agent mirrors its hub kubeconfig Secret"
-    )
-    client_cert_expiration_seconds: int = Field(
-        default=0,
-        title="N",
-        description="requested validity of client certificates in seconds, at least 3600 (0: the hub decides)",
-    )
-    attestation_service_account: ServiceAccount = Field(
-        default="",
-        title="NAMESPACE/NAME",
-        description="ServiceAccount of this cluster whose token attests the cluster's identity (default: the pod's)",
-    )
-    cluster_healthcheck_period: Duration = Field(
-        default=timedelta(minutes=1),
-        title="TIME",
-        description="interval at which the agent checks the complete status of the cluster (1m)",
-    )
-    max_custom_cluster_claims: int = Field(
-        default=20, ge=0, title="N", description="maximum number of custom cluster claims that are reported (20)"
-    )
-    reserved_cluster_claim_suffixes: Names = Field(
-        default=(),
-        title="A,B",
-        description="claims whose names have one of these suffixes are always reported",
-    )
-    spoke_external_server_urls: Names = Field(
-        default=(),
-        title="URL,URL",
-        description="URLs (https) at which others reach this cluster's API server",
-    )
-    spoke_external_ca: Path | None = Field(default=None, title="FILE", description="CA bundle that verifies those URLs")
-    cluster_labels: Labels = Field(
-        default_factory=dict,
-        title="K=V,K=V",
-        description="labels to set on the cluster when it joins; the hub ignores those that it does not allow",
-    )
-    cluster_annotations: Mapped = Field(
-        default_factory=dict,
-        title="K=V,K=V",
-        description="annotations to set on the cluster (agent.open-cluster-management.io/...)",
-    )
-    addon_kubeclient_registration_auth: Literal["", "csr", "token"] = Field(
-        default="csr",
-        title="HOW",
-        description="how add-ons authenticate at the hub: csr (client certificate, default) or token (of a ServiceAccount)",
-    )
-    addon_token_expiration_seconds: int = Field(
-        default=YEAR,
-        ge=SHORTEST_TOKEN,
-        title="N",
-        description="requested validity of add-on tokens in seconds, at least 600 (one year)",
-    )
-    addon_namespaces: Names = Field(
-        default=(ADDON_NAMESPACE,),
-        title="A,B",
-        description="namespaces in which the agent writes Secrets of add-ons, never its own namespace "
-        "(open-cluster-management-agent-addon)",
-    )
-    adopt_addon_secrets: bool = Field(
-        default=False,
-        title="BOOL",
-        description="take over add-on Secrets that Open Cluster Management's agent created (false: leave them unchanged)",
-    )
-    addon_lease_check_period: Positive = Field(
-        default=timedelta(seconds=30),
-        title="TIME",
-        description="interval at which the agent checks the Leases of add-ons (30s)",
-    )
-    addon_lease_grace: Positive = Field(
-        default=timedelta(minutes=5),
-        title="TIME",
-        description="time after its last renewal for which an add-on's Lease is valid (5m)",
-    )
-    rejoin: bool = Field(
-        default=False, title="BOOL", description="join again after `spoke leave`, with the existing bootstrap kubeconfig"
-    )
-    leader_elect: bool = Field(
-        default=True,
-        title="BOOL",
-        description="run leader election among the processes of this agent, by a Lease in the component namespace; only the "
-        "leader works (true)",
-    )
-    leader_elect_resource_name: str = Field(
-        default="", title="NAME", description="name of this Lease, different for each agent (default: spoke-agent)"
-    )
-    leader_elect_lease_duration: Duration = Field(
-        default=KUBERNETES.lease,
-        title="TIME",
-        description="time without a renewal after which another process takes over the Lease (15s)",
-    )
-    leader_elect_renew_deadline: Duration = Field(
-        default=KUBERNETES.renew_deadline,
-        title="TIME",
-        description="time after which a leader that cannot renew the Lease stops working (10s)",
-    )
+    bootstrap_kubeconfig_secret: Names = Field(default=(), title="NAME")
+    """name of a Secret in the component namespace that contains a bootstrap kubeconfig in its key `kubeconfig`; may be
+    repeated; these hubs follow those of --bootstrap-kubeconfig"""
+    bootstrap_kubeconfig: Paths = Field(default=(), validate_default=True, title="FILE")
+    """bootstrap kubeconfig: address of a hub, with the credential to register there; for several hubs repeat the flag or
+    separate files by commas, in the order of preference"""
+    standby_registration: Flag = True
+    """true (default): register at all hubs; false: register only at the chosen hub, and at another one when it is chosen"""
+    kubeconfig: Path | None = Field(default=None, title="FILE")
+    """kubeconfig of the cluster that stores the agent's Secrets (default: in-cluster)"""
+    spoke_kubeconfig: Path | None = Field(default=None, title="FILE")
+    """kubeconfig of the managed cluster, if it is another cluster (default: as --kubeconfig)"""
+    hub_timeout: NotNegative = timedelta(milliseconds=1500)
+    """maximum time for which the agent tries to reconnect to a lost hub before it changes to the next one; the actual time is
+    random (1500ms)"""
+    fail_back_after: NotNegative = timedelta()
+    """return to a preferred hub after it has been ready for this time (0: stay)"""
+    unaccepted_hub: Literal["skip", "wait"] = Field(default="skip", title="HOW")
+    """skip (default): use a hub that has not accepted this cluster only if there is no other; wait: treat it like a hub that
+    has"""
+    hub_give_up_after: NotNegative = timedelta(minutes=10)
+    """with --standby-registration=false: time for which a hub must be lost before the agent registers at the next one (10m)"""
+    hub_keepalive: Annotated[Duration, AfterValidator(at_least(timedelta(seconds=5)))] = timedelta(seconds=10)
+    """interval of keepalive pings on an idle gRPC connection, at least 5s (10s)"""
+    hub_keepalive_timeout: Positive = timedelta(seconds=5)
+    """time without an answer to a keepalive ping after which the connection is lost (5s)"""
+    hub_silence: Annotated[Duration, AfterValidator(at_least(timedelta(seconds=1)))] = timedelta(seconds=5)
+    """time without an acknowledgement of a beat after which the agent ends the session (5s)"""
+    registration_driver: DriverName = Field(default="auto", title="DRIVER")
+    """grpc; csr (only the Kubernetes API; also works with an Open Cluster Management hub); or auto (default): as the bootstrap
+    kubeconfig specifies"""
+    proxy_url: str = Field(default="", repr=False, title="URL")
+    """HTTP CONNECT proxy (default: proxy-url of the kubeconfig, else HTTPS_PROXY and NO_PROXY); if the URL contains a password,
+    set it in SPOKE_PROXY_URL or the file of --config, not on the command line"""
+    cluster_name: str = Field(default="", title="NAME")
+    """cluster name at the hub (default: the stored name, else the one in the bootstrap kubeconfig, else a UUID)"""
+    agent_id: str = Field(default="", title="ID")
+    """agent id (default: the stored id, else five random letters)"""
+    component_namespace: str = Field(default_factory=own_namespace, title="NAME")
+    """namespace of the agent's Secrets (default: the pod's namespace, else open-cluster-management-agent)"""
+    hub_kubeconfig_dir: Path | None = Field(default=None, title="DIR")
+    """directory to which the agent mirrors its hub kubeconfig Secret"""
+    client_cert_expiration_seconds: int = Field(default=0, title="N")
+    """requested validity of client certificates in seconds, at least 3600 (0: the hub decides)"""
+    attestation_service_account: ServiceAccount = Field(default="", title="NAMESPACE/NAME")
+    """ServiceAccount of this cluster whose token attests the cluster's identity (default: the pod's)"""
+    cluster_healthcheck_period: Duration = timedelta(minutes=1)
+    """interval at which the agent checks the complete status of the cluster (1m)"""
+    max_custom_cluster_claims: int = Field(default=20, ge=0, title="N")
+    """maximum number of custom cluster claims that are reported (20)"""
+    reserved_cluster_claim_suffixes: Names = Field(default=(), title="A,B")
+    """claims whose names have one of these suffixes are always reported"""
+    spoke_external_server_urls: Names = Field(default=(), title="URL,URL")
+    """URLs (https) at which others reach this cluster's API server"""
+    spoke_external_ca: Path | None = Field(default=None, title="FILE")
+    """CA bundle that verifies those URLs"""
+    cluster_labels: Labels = Field(default_factory=dict, title="K=V,K=V")
+    """labels to set on the cluster when it joins; the hub ignores those that it does not allow"""
+    cluster_annotations: Mapped = Field(default_factory=dict, title="K=V,K=V")
+    """annotations to set on the cluster (agent.open-cluster-management.io/...)"""
+    addon_kubeclient_registration_auth: Literal["", "csr", "token"] = Field(default="csr", title="HOW")
+    """how add-ons authenticate at the hub: csr (client certificate, default) or token (of a ServiceAccount)"""
+    addon_token_expiration_seconds: int = Field(default=YEAR, ge=SHORTEST_TOKEN, title="N")
+    """requested validity of add-on tokens in seconds, at least 600 (one year)"""
+    addon_namespaces: Names = Field(default=(ADDON_NAMESPACE,), title="A,B")
+    """namespaces in which the agent writes Secrets of add-ons, never its own namespace (open-cluster-management-agent-addon)"""
+    adopt_addon_secrets: Flag = False
+    """take over add-on Secrets that Open Cluster Management's agent created (false: leave them unchanged)"""
+    addon_lease_check_period: Positive = timedelta(seconds=30)
+    """interval at which the agent checks the Leases of add-ons (30s)"""
+    addon_lease_grace: Positive = timedelta(minutes=5)
+    """time after its last renewal for which an add-on's Lease is valid (5m)"""
+    rejoin: Flag = False
+    """join again after `spoke leave`, with the existing bootstrap kubeconfig"""
+    leader_elect: Flag = True
+    """run leader election among the processes of this agent, by a Lease in the component namespace; only the leader works
+    (true)"""
+    leader_elect_resource_name: str = Field(default="", title="NAME")
+    """name of this Lease, different for each agent (default: spoke-agent)"""
+    leader_elect_lease_duration: Duration = KUBERNETES.lease
+    """time without a renewal after which another process takes over the Lease (15s)"""
+    leader_elect_renew_deadline: Duration = KUBERNETES.renew_deadline
+    """time after which a leader that cannot renew the Lease stops working (10s)"""
     # Kubernetes' 2 s would cause most of an idle agent's load.
-    leader_elect_retry_period: Duration = Field(
-        default=timedelta(seconds=5),
-        title="TIME",
-        description="interval at which the leader renews the Lease and other processes check it (5s)",
-    )
-    feature_gates: Gates = Field(
-        default_factory=dict, title="NAME=BOOL,...", description="feature gates: ClusterClaim, ClusterProperty, AddonManagement"
-    )
-    health_listen: str = Field(
-        default="127.0.0.1:0",
-        title="HOST:PORT",
-        description="listen address of the probes; port 0: any free port, which `spoke doctor` and `spoke status` discover "
-        "(127.0.0.1:0)",
-    )
-    log_format: Literal["json", "console"] = Field(default="json", title="FORMAT", description="json (default) or console")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", title="LEVEL", description="debug, info (default), warning or error"
-    )
-    trace_endpoint: TraceEndpoint = Field(
-        default="", title="URL", description="collector that receives traces by OTLP over gRPC (default: no traces)"
-    )
-    trace_share: float = Field(
-        default=1.0, ge=0, le=1, title="SHARE", description="share of traces that is recorded, 0 to 1 (1.0)"
-    )
+    leader_elect_retry_period: Duration = timedelta(seconds=5)
+    """interval at which the leader renews the Lease and other processes check it (5s)"""
+    feature_gates: Gates = Field(default_factory=dict, title="NAME=BOOL,...")
+    """feature gates: ClusterClaim, ClusterProperty, AddonManagement"""
+    health_listen: str = Field(default="127.0.0.1:0", title="HOST:PORT")
+    """listen address of the probes; port 0: any free port, which `spoke doctor` and `spoke status` discover (127.0.0.1:0)"""
+    log_format: Literal["json", "console"] = Field(default="json", title="FORMAT")
+    """json (default) or console"""
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", title="LEVEL")
+    """debug, info (default), warning or error"""
+    trace_endpoint: TraceEndpoint = Field(default="", title="URL")
+    """collector that receives traces by OTLP over gRPC (default: no traces)"""
+    trace_share: float = Field(default=1.0, ge=0, le=1, title="SHARE")
+    """share of traces that is recorded, 0 to 1 (1.0)"""
 
     @field_validator("bootstrap_kubeconfig")
     @classmethod

@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from machinery.durations import format_duration, parse_duration
 from machinery.errors import InvalidError
@@ -132,9 +132,10 @@ def _positive(duration: timedelta) -> timedelta:
     return duration
 
 
-Duration = Annotated[timedelta, BeforeValidator(_duration)]
+Duration = Annotated[timedelta, BeforeValidator(_duration), Field(title="TIME")]
 NotNegative = Annotated[Duration, AfterValidator(at_least())]
 Positive = Annotated[Duration, AfterValidator(_positive)]
+Flag = Annotated[bool, Field(title="BOOL")]
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 Paths = Annotated[tuple[Path, ...], BeforeValidator(_listed)]
 Mapped = Annotated[dict[str, str], BeforeValidator(_mapped)]
