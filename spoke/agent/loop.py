@@ -15,12 +15,10 @@ import structlog
 
 from machinery.errors import InvalidError, MusterError, UnauthorizedError
 from machinery.identity import HubId
-from machinery.meta.conditions import Condition
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import OffsetClock
 from spoke.agent.observation import Observation, Observer
 from spoke.bootstraps import BootstrapWatch
-from spoke.controllers.addons import AddOnCredentials
 from spoke.controllers.status import AvailabilityWatch
 from spoke.credentials.directory import MIRROR_RETRY, PatientDirectory
 from spoke.credentials.owner import OwnerConflictError
@@ -35,8 +33,8 @@ from spoke.observability.progress import AgentProgress
 from spoke.options import AgentOptions, World
 from spoke.registration.csr_flow import RequestDeniedError
 from spoke.registration.register import Registration
-from spoke.session.context import AgentContext, Member
-from spoke.session.stay import Stay
+from spoke.session.context import AgentContext
+from spoke.session.supervisor import SessionSupervisor
 
 BOOTSTRAP_LOOK = timedelta(seconds=2)
 FIRST = "hub-first"
@@ -97,12 +95,10 @@ class SpokeAgent:
         )
         self._registration = Registration(options, world, hub_clock=self._hub_clock, progress=self.progress)
         self._observer = Observer(self._agent, self._registration)
-        self._conditions: dict[str, Condition] = {}
-        self._addons = AddOnCredentials()
         self._waits_for_first = True
         self._looked_once = False
         self._seen: Observation | None = None
-        self._stay: Stay | None = None
+        self._supervisor: SessionSupervisor | None = None
         pauses = options.pauses
         self._retry, self._denied, self._overtaken = (
             pause.backoff(world.random) for pause in (pauses.retry, pauses.denied, pauses.refused)
@@ -130,8 +126,8 @@ class SpokeAgent:
                         await self._bootstrap.rest(step.delay)
                     step = await self._act(step.action)
         finally:
-            if self._stay is not None:
-                await self._stay.close()
+            if self._supervisor is not None:
+                await self._supervisor.close()
             stop_listening()
             for name in ("bootstrap-kubeconfig", "mirror", FIRST):
                 scheduler.drop(name)
@@ -167,35 +163,30 @@ class SpokeAgent:
     async def _done(self, action: Action) -> NextStep:
         if action is Action.OBSERVE:
             return await self._observe()
-        if action is Action.CONNECT and self._stay is not None:
-            return await self._stay.connect()
-        if action is Action.SERVE and self._stay is not None:
+        if action is Action.CONNECT and self._supervisor is not None:
+            return await self._supervisor.connect()
+        if action is Action.SERVE and self._supervisor is not None:
             self._retry.reset()
-            return await self._stay.serve()
+            return await self._supervisor.serve()
         seen = self._seen
         if seen is None:
             raise AssertionError
         if action is Action.GIVE_UP:
-            return self._give_up(seen)
+            if seen.listing.trouble is not None or seen.finding is None:
+                raise seen.listing.trouble or AssertionError
+            return NextStep(Action.OBSERVE, finding=seen.finding)
         if action is Action.REST:
             return self._observe_after(seen.rest)
         return await (self._register(seen) if action is Action.REGISTER else self._own(seen, action))
 
     async def _observe(self) -> NextStep:
         """Read everything again. The round that begins here ends when its session has ended."""
-        if self._stay is not None:
-            self._observer.timed_by, stay, self._stay = self._stay.hub, self._stay, None
-            await stay.close()
+        if self._supervisor is not None:
+            self._observer.timed_by, supervisor, self._supervisor = self._supervisor.hub, self._supervisor, None
+            await supervisor.close()
         self._seen = None
         self._seen = await self._observer.observe()
         return NextStep(decide(self._observer.state_of(self._seen)))
-
-    # -- act
-
-    def _give_up(self, seen: Observation) -> NextStep:
-        if seen.listing.trouble is not None or seen.finding is None:
-            raise seen.listing.trouble or AssertionError
-        return NextStep(Action.OBSERVE, finding=seen.finding)
 
     async def _register(self, seen: Observation) -> NextStep:
         """Obtain a certificate, unless the list changes meanwhile or the hub's time was learned just now."""
@@ -229,15 +220,15 @@ class SpokeAgent:
         return owner is not None or not self._waits_for_first
 
     async def _own(self, seen: Observation, action: Action) -> NextStep:
-        """Write the owner's secret as `action` says, and begin the stay with the hub."""
+        """Write the owner's secret as `action` says, and begin the sessions with the hub."""
         hub, before, owner, identity = seen.hub, seen.owner, seen.owner, seen.identity
         if hub is None or identity is None:
             raise AssertionError
         self._looked_once = True
         if action is Action.GIVE:
-            owner = await self._observer.record.give(before, hub, seen.contents, reported_epoch=self._hubs.told)
+            owner = await self._observer.record.give(before, hub, seen.contents, reported_epoch=self._hubs.reported_epoch)
         elif action is Action.RAISE_EPOCH:
-            owner = await self._observer.record.raise_epoch(before, reported_epoch=self._hubs.told)
+            owner = await self._observer.record.raise_epoch(before, reported_epoch=self._hubs.reported_epoch)
         self._hubs.record_state(hub, HubState.READY)  # until the session reports whether it is accepted
         if self._mirror is not None:
             self._mirror.replace(owner.contents)
@@ -246,11 +237,8 @@ class SpokeAgent:
         if changed and made is not None and made.why is not ChoiceReason.KEPT and before.hub_id != hub:
             self._agent.announcements.tell(made.why.value, made.message)
         self._hubs.attend(seen.listing, owner, hub, identity)
-        member = Member(identity, self._conditions, self._addons)
-        self._stay = Stay(self._agent, member, owner, seen.kept)
+        self._supervisor = SessionSupervisor(self._agent, identity, owner, seen.kept)
         return NextStep(Action.CONNECT)
-
-    # -- failures
 
     def _rejected(self, finding: CredentialFinding) -> NextStep:
         """The credential is not used again: the next round registers."""
@@ -273,8 +261,8 @@ class SpokeAgent:
     @property
     def _hub(self) -> HubId | None:
         """The hub that the agent deals with; None while it observes."""
-        if self._stay is not None:
-            return self._stay.hub
+        if self._supervisor is not None:
+            return self._supervisor.hub
         return self._seen.hub if self._seen is not None else None
 
     @staticmethod

@@ -70,7 +70,7 @@ class Observer:
     async def _choose(self, seen: Observation) -> None:
         """Choose the hub of this round."""
         hubs, listing, owner = self._agent.hubs, seen.listing, seen.owner
-        hubs.settle(listing, owner)
+        hubs.update(listing, owner)
         if owner.hub_id is not None and not hubs.met(owner.hub_id):
             hubs.record_state(owner.hub_id, HubState.READY)
         if hubs.several and not self._agent.options.standby_registration:

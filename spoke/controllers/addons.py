@@ -86,23 +86,20 @@ class _Running:
     """Secrets in earlier places, deleted when the new one is stored."""
 
 
-@dataclass(slots=True)
-class AddOnCredentials:
-    """The add-on credentials in progress. They outlive sessions."""
-
-    running: dict[tuple[AddOnName, str], _Running] = field(default_factory=dict)
+AddOnCredentials = dict[tuple[AddOnName, str], _Running]
+"""The add-on credentials in progress, by add-on and secret. They outlive sessions."""
 
 
 class AddOnCertificates(Reconciler[AddOnName]):
     """Maintains the credentials of add-ons during one session. Key: the add-on's name."""
 
     def __init__(
-        self, client: HubClient, session: HubSession, registered: AddOnContext, certificates: AddOnCredentials, hub_clock: Clock
+        self, client: HubClient, session: HubSession, registered: AddOnContext, credentials: AddOnCredentials, hub_clock: Clock
     ) -> None:
         self._client = client
         self._session = session
         self._registered = registered
-        self._running = certificates.running
+        self._running = credentials
         self._clock = hub_clock
         self._addons: dict[AddOnName, AddOn] = {}
         self._noted: set[AddOnName] = set()

@@ -135,7 +135,7 @@ class HubList:
         return len(self._listing.hubs) > 1
 
     @property
-    def told(self) -> int:
+    def reported_epoch(self) -> int:
         """The highest epoch that a standby hub has claimed."""
         return self._standby.epoch
 
@@ -144,14 +144,14 @@ class HubList:
         """Whether the owner has failed since a session was last open."""
         return self._lost_since is not None
 
-    def settle(self, listing: BootstrapListing, owner: Owner) -> None:
+    def update(self, listing: BootstrapListing, owner: Owner) -> None:
         """Set the present list and owner."""
         self._listing, self._owner = listing, owner
         self._show()
 
     def attend(self, listing: BootstrapListing, owner: Owner, busy: HubId, agent: AgentIdentity) -> None:
         """Set list and owner, and `busy`, the hub whose state the agent itself determines; standby registration follows."""
-        self.settle(listing, owner)
+        self.update(listing, owner)
         self._busy = busy
         self._standby.attend(StandbyContext(listing, agent, busy, owner.hub_id, owner.epoch))
 

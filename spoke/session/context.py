@@ -16,7 +16,7 @@ from spoke.controllers.addons import AddOnCredentials
 from spoke.controllers.status import AvailabilityWatch
 from spoke.credentials.kubeconfigs import HubConnection, view_stored
 from spoke.credentials.owner import Owner, OwnerRecord
-from spoke.credentials.slot import Contents, credential_of, hub_slot
+from spoke.credentials.slot import credential_of, hub_slot
 from spoke.credentials.trust_bundle import fingerprints
 from spoke.domain.credential import judge
 from spoke.domain.names import AgentIdentity
@@ -42,16 +42,10 @@ class AgentContext:
     progress: AgentProgress
     watch: AvailabilityWatch
     announcements: Announcements
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """The agent at its hubs, with the state that outlives sessions."""
-
-    identity: AgentIdentity
     conditions: dict[str, Condition] = field(default_factory=dict)
     """Further conditions of the cluster to report, by type."""
-    addons: AddOnCredentials = field(default_factory=AddOnCredentials)
+    addon_credentials: AddOnCredentials = field(default_factory=dict)
+    """The add-on credentials in progress."""
 
 
 @dataclass(slots=True)
@@ -93,23 +87,29 @@ HEALS = Pause(timedelta(seconds=1), timedelta(minutes=10), jitter=0.5)
 class OwnerSecret:
     """`owner` is the content of the secret as last read or written."""
 
-    def __init__(self, agent: AgentContext, member: Member, owner: Owner) -> None:
+    def __init__(self, agent: AgentContext, identity: AgentIdentity, owner: Owner) -> None:
         self.owner = owner
         self._agent = agent
-        self._member = member
+        self._identity = identity
         self._record = OwnerRecord(agent.world.secrets, agent.hub_clock, agent.world.clock)
         self._heals = HEALS.backoff(agent.world.random)
 
     def attend(self, busy: HubId) -> None:
         """Notify standby registration of the owner and of the hub that the agent itself deals with."""
-        agent, member = self._agent, self._member
-        agent.hubs.attend(agent.bootstrap.listing, self.owner, busy, member.identity)
+        self._agent.hubs.attend(self._agent.bootstrap.listing, self.owner, busy, self._identity)
 
     async def give(self, known: Owner, hub: HubId) -> Owner:
         """Make `hub` the owner in the secret, with the credential of its slot; `owner` is not changed. Raises HubLostError."""
-        credential = await self._credential(hub)
         try:
-            owner = await self._record.give(known, hub, credential, reported_epoch=self._agent.hubs.told)
+            credential = credential_of(await hub_slot(self._agent.world.secrets, hub).read())
+        except MusterError as error:
+            raise HubLostError(f"the credential could not be read: {error.message}") from error
+        finding = judge(view_stored(credential), None, self._identity.names, self._agent.hub_clock.now())
+        if finding is not None and not finding.about_time:  # the time is that of the hub being left, which may be wrong
+            self._agent.hubs.fail(hub, finding.message)
+            raise HubLostError(finding.message, SessionEnd.UNAUTHENTICATED)
+        try:
+            owner = await self._record.give(known, hub, credential, reported_epoch=self._agent.hubs.reported_epoch)
         except MusterError as error:
             raise HubLostError(f"the owner's secret could not be changed: {error.message}") from error
         self._mirror(owner)
@@ -123,7 +123,7 @@ class OwnerSecret:
         if self.owner.hub_id not in (None, hub):
             await self.confirm()
             self.owner = await self.give(self.owner, hub)
-            self._agent.hubs.settle(self._agent.bootstrap.listing, self.owner)
+            self._agent.hubs.update(self._agent.bootstrap.listing, self.owner)
 
     async def confirm(self) -> None:
         """Raises OwnerConflictError when another copy of this agent has written the secret."""
@@ -132,17 +132,15 @@ class OwnerSecret:
     async def raise_epoch_above(self, stale: SessionEpochError, hub: HubId) -> None:
         """Raise the epoch above the hub's. Raises OwnerConflictError when another copy of this agent has written the secret."""
         await self.confirm()
-        if self._heals.failures:
-            log_failure = self._agent.progress.log_failure(stale, self._heals.next(), "raising the epoch")
-            await self._agent.bootstrap.rest(log_failure)
-        else:
-            self._heals.next()
+        failed_before, delay = self._heals.failures, self._heals.next()
+        if failed_before:
+            await self._agent.bootstrap.rest(self._agent.progress.log_failure(stale, delay, "raising the epoch"))
         await self._raise_epoch(stale.epoch, f"the hub {self._agent.hubs.name_of(hub)}", hub)
 
     async def raise_epoch_for_standby(self, hub: HubId) -> None:
         """Raise the epoch above the claim of a standby hub that knows another owner. Raises HubLostError."""
         try:
-            await self._raise_epoch(self._agent.hubs.told, "a hub in reserve", hub)
+            await self._raise_epoch(self._agent.hubs.reported_epoch, "a hub in reserve", hub)
         except MusterError as error:
             raise HubLostError(f"the epoch could not be raised: {error.message}") from error
 
@@ -150,27 +148,15 @@ class OwnerSecret:
         """Reset the backoff: a session has lasted, so the increase has helped."""
         self._heals.reset()
 
-    async def _raise_epoch(self, told: int, who: str, busy: HubId) -> None:
+    async def _raise_epoch(self, reported: int, source: str, busy: HubId) -> None:
         before = self.owner.epoch
-        self.owner = await self._record.raise_epoch(self.owner, reported_epoch=told)
+        self.owner = await self._record.raise_epoch(self.owner, reported_epoch=reported)
         now = self.owner.epoch
-        log.warning("hub.epoch_raised", known=told, before=before, epoch=now)
-        message = f"{who} knows the epoch {told}, the secret said {before}: it was lost or put back; it is {now} now"
+        log.warning("hub.epoch_raised", known=reported, before=before, epoch=now)
+        message = f"{source} knows the epoch {reported}, the secret said {before}: it was lost or put back; it is {now} now"
         self._agent.announcements.tell("HubEpochRaised", message, warning=True)
         self._mirror(self.owner)
         self.attend(busy)
-
-    async def _credential(self, hub: HubId) -> Contents:
-        """The credential in a hub's slot. Raises HubLostError when it has a flaw."""
-        try:
-            kept = credential_of(await hub_slot(self._agent.world.secrets, hub).read())
-        except MusterError as error:
-            raise HubLostError(f"the credential could not be read: {error.message}") from error
-        finding = judge(view_stored(kept), None, self._member.identity.names, self._agent.hub_clock.now())
-        if finding is not None and not finding.about_time:  # the time is that of the hub being left, which may be wrong
-            self._agent.hubs.fail(hub, finding.message)
-            raise HubLostError(finding.message, SessionEnd.UNAUTHENTICATED)
-        return kept
 
     def _mirror(self, owner: Owner) -> None:
         if self._agent.world.directory is not None:

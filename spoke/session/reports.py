@@ -2,9 +2,9 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -36,15 +36,16 @@ class SessionEvents:
     def __init__(self, session: HubSession) -> None:
         self._session = session
         self._waiting: deque[AgentEvent] = deque(maxlen=EVENT_QUEUE)
-        self._told: dict[tuple[str, str], str] = {}
+        self._last: dict[tuple[str, str], str] = {}
+        """The last message by reason and add-on."""
         self._wake = asyncio.Event()
 
-    def tell(self, news: AgentEvent) -> None:
+    def add(self, event: AgentEvent) -> None:
         """Queue an event, unless it repeats the last one with its reason and add-on."""
-        about = (news.reason, news.addon)
-        if self._told.get(about) != news.message:
-            self._told[about] = news.message
-            self._waiting.append(news)
+        about = (event.reason, event.addon)
+        if self._last.get(about) != event.message:
+            self._last[about] = event.message
+            self._waiting.append(event)
             self._wake.set()
 
     async def run(self) -> None:
@@ -55,16 +56,16 @@ class SessionEvents:
             if not left:
                 await asyncio.sleep(EVENT_PERIOD)
                 left = 1
-            news = self._waiting.popleft()
+            event = self._waiting.popleft()
             left -= 1
             if not self._waiting:
                 self._wake.clear()
             try:
-                await self._session.tell(news)
+                await self._session.tell(event)
             except HubLostError:
                 raise
             except MusterError as error:
-                log.info("news.not_told", reason=news.reason, error=error.message)
+                log.info("event.not_sent", reason=event.reason, error=error.message)
 
 
 K = TypeVar("K")
@@ -76,11 +77,10 @@ TEAR_AFTER = timedelta(seconds=1)
 class ClusterReports:
     """The reports over one link. Nothing is sent before the hub accepts the cluster."""
 
-    def __init__(self, link: ActiveSession, agent: AgentContext, conditions: dict[str, Condition]) -> None:
-        """`conditions`: further conditions of the cluster to report, by type."""
+    def __init__(self, link: ActiveSession, agent: AgentContext) -> None:
         world, options = agent.world, agent.options
-        self._conditions = conditions
-        self._telling = SessionEvents(link.session)
+        self._conditions = agent.conditions
+        self._events = SessionEvents(link.session)
         label = hub_label(link.connection.hub.hub_id, link.connection.hub.server)
         self._namespaces = ManagedNamespaceController(world.spoke, label, self._namespaces_changed)
         self._status = StatusController(
@@ -89,9 +89,9 @@ class ClusterReports:
             agent.watch,
             options.claims,
             endpoints=options.endpoints,
-            further=lambda: tuple(conditions.values()),
+            further=lambda: tuple(agent.conditions.values()),
             namespaces=lambda: self._namespaces.reports,
-            tell=self._telling.tell,
+            tell=self._events.add,
         )
         user = parse_agent_user(link.connection.certificate.subject.common_name)
         names = AgentNames(*user) if user is not None else None
@@ -99,19 +99,16 @@ class ClusterReports:
         self._status_controller = watched("status", self._status, agent.progress)
         self._namespaces_controller = watched("managed-namespaces", self._namespaces, agent.progress)
         self._upkeep_controller = watched("cluster-upkeep", upkeep, agent.progress)
+        self.controllers = (self._status_controller, self._namespaces_controller, self._upkeep_controller)
+        self.send_event = self._events.add
+        self.send_events = self._events.run
+        self.resyncs: Mapping[str, Callable[[], None]] = {
+            "status": lambda: self._status_controller.enqueue(RESYNC),
+            "managed-namespaces": lambda: self._namespaces_controller.enqueue(NAMESPACES),
+        }
+        """Functions for periodic resyncs, by name."""
 
-    def work(self) -> Iterable[tuple[str, Coroutine[Any, Any, None]]]:
-        """Name and coroutine of each task of the session."""
-        yield "events", self._telling.run()
-        for controller in (self._status_controller, self._namespaces_controller, self._upkeep_controller):
-            yield controller.name, controller.run()
-
-    def wakes(self) -> Iterable[tuple[str, Callable[[], None]]]:
-        """Name and function of each periodic resync."""
-        yield "status", lambda: self._status_controller.enqueue(RESYNC)
-        yield "managed-namespaces", lambda: self._namespaces_controller.enqueue(NAMESPACES)
-
-    def take(self, desired: Desired) -> None:
+    def accept(self, desired: Desired) -> None:
         """Apply the state that the hub wants."""
         self._status.accept(accepted=desired.accepted)
         if not desired.accepted:
@@ -125,43 +122,31 @@ class ClusterReports:
         """Report a change of the cluster."""
         self._status_controller.enqueue(CHANGED)
 
-    def tell(self, condition: Condition) -> None:
+    def add_condition(self, condition: Condition) -> None:
         """Add a condition of the cluster to all further reports, and send an event about it."""
         self._conditions[condition.type] = condition
-        self._telling.tell(news_of(condition))
+        self._events.add(news_of(condition))
         self.changed()
-
-    def news(self, news: AgentEvent) -> None:
-        """Send an event for operators to the hub."""
-        self._telling.tell(news)
 
     def _namespaces_changed(self) -> None:
         for report in self._namespaces.reports:
             if report.condition.status == FALSE:
-                self._telling.tell(news_of(report.condition))
+                self._events.add(news_of(report.condition))
         self.changed()
 
 
 def watched(name: str, reconciler: Reconciler[K], progress: AgentProgress, *, workers: int = 1) -> Controller[K]:
     """A controller whose steps the probes observe; it ignores HubLostError, which the session handles."""
 
+    class Watched(Reconciler[K]):
+        async def reconcile(self, key: K) -> timedelta | None:
+            with progress.working(name):
+                try:
+                    return await reconciler.reconcile(key)
+                except HubLostError:
+                    return None  # the whole session ends with it, and the next one reconciles everything
+
     def observe(controller: str, outcome: str) -> None:
         progress.counts.steps[controller, outcome] += 1
 
-    return Controller(name, _Watched(name, reconciler, progress), workers=workers, observe=observe, grace=TEAR_AFTER)
-
-
-class _Watched(Reconciler[K]):
-    """Records begin and end of each step for `/livez`, and drops HubLostError."""
-
-    def __init__(self, name: str, inner: Reconciler[K], progress: AgentProgress) -> None:
-        self._name = name
-        self._inner = inner
-        self._progress = progress
-
-    async def reconcile(self, key: K) -> timedelta | None:
-        with self._progress.working(self._name):
-            try:
-                return await self._inner.reconcile(key)
-            except HubLostError:
-                return None  # the whole session ends with it, and the next one reconciles everything
+    return Controller(name, Watched(), workers=workers, observe=observe, grace=TEAR_AFTER)

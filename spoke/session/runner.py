@@ -22,12 +22,13 @@ from spoke.controllers.certificate_rotation import KEY, CertificateRotation
 from spoke.controllers.lease import LeaseController
 from spoke.credentials.kubeconfigs import HubConnection, stored_connection
 from spoke.credentials.slot import Contents, slot_at
+from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import SessionEnd
 from spoke.domain.schedule import SILENCE, UNANSWERED, patience
 from spoke.ports.hub import Capability, Desired, HubLostError
 from spoke.registration.addon_credentials import AddOnContext
 from spoke.registration.csr_flow import CSRFlow
-from spoke.session.context import ActiveSession, AgentContext, Member
+from spoke.session.context import ActiveSession, AgentContext
 from spoke.session.reports import ClusterReports, watched
 from spoke.session.trust_bundle_sync import TrustBundleSync
 
@@ -35,7 +36,7 @@ REGISTRATION_RESYNC = timedelta(minutes=10)
 SOONEST_LEAVE = timedelta(milliseconds=500)
 """A hub of one replica asks the successor to leave as well; this delay bounds the rate of that loop."""
 
-TELLING_PAUSE = timedelta(seconds=1)
+HUB_LIST_PERIOD = timedelta(seconds=1)
 """Changes of the list within this time are sent together."""
 
 log = structlog.get_logger(__name__)
@@ -47,6 +48,7 @@ class Handover:
 
     begin: Callable[[], Awaitable[ActiveSession]]
     once: bool = False
+    """Not retried."""
     undo: Callable[[HubLostError], Awaitable[None]] | None = None
     """Reverts `begin` when the link does not take over, whether it was opened or not."""
 
@@ -71,28 +73,29 @@ class SessionRun:
     """Runs the controllers and streams of one link."""
 
     def __init__(
-        self, link: ActiveSession, agent: AgentContext, member: Member, *, events: HubEvents, rotation: CSRFlow
+        self, link: ActiveSession, agent: AgentContext, identity: AgentIdentity, *, events: HubEvents, rotation: CSRFlow
     ) -> None:
         self._link = link
         self._agent = agent
         self._events = events
-        world, options = agent.world, agent.options
+        world, options, hub = agent.world, agent.options, link.connection.hub_id
+        # Only a hub that takes the beats of many agents at once acknowledges them; only then are beats in step.
+        acknowledges = Capability.ACKNOWLEDGED_BEATS in link.client.capabilities
         self._lease = LeaseController(
             link.session,
             verdict=lambda: agent.watch.verdict,
             acknowledged=agent.progress.beat,
-            silence=_silence(link, options.detection.silence),
+            silence=patience(link.session.beat_interval, options.detection.silence) if acknowledges else UNANSWERED,
             random=world.random,
             latency=agent.progress.counts.acknowledgement,
-            hub_clock=agent.hub_clock if _acknowledges(link) else None,
+            hub_clock=agent.hub_clock if acknowledges else None,
         )
-        self._reporting = ClusterReports(link, agent, member.conditions)
+        self._reporting = ClusterReports(link, agent)
         self._addon_lease = AddOnLeaseController(
             link.session, world.spoke, world.management, world.clock, grace=options.addons.lease_grace
         )
-        hub = link.connection.hub_id
         registered = AddOnContext(
-            agent=member.identity,
+            agent=identity,
             kubeconfig=link.connection.kubeconfig,
             secrets=world.addon_secrets,
             pending=lambda secret: slot_at(world.secrets, secret, hub),
@@ -100,67 +103,88 @@ class SessionRun:
             hub_id=hub,
             care=options.addons,
         )
-        self._registration = AddOnCertificates(link.client, link.session, registered, member.addons, agent.hub_clock)
+        self._registration = AddOnCertificates(link.client, link.session, registered, agent.addon_credentials, agent.hub_clock)
         self._rotation = CertificateRotation(
             link.client,
             link.connection.certificate,
             rotation,
             hub_clock=agent.hub_clock,
             renewed=self._renewed,
-            tell=self._reporting.tell,
+            tell=self._reporting.add_condition,
         )
         self.addon_lease = watched("addon-lease", self._addon_lease, agent.progress)
         self.addon_registration = watched("addon-registration", self._registration, agent.progress, workers=4)
         self.rotation = watched("certificate-rotation", self._rotation, agent.progress)
         self._desired: Desired | None = None
         self._addons_known = False
-        self._successor: asyncio.Future[Handover] = asyncio.get_running_loop().create_future()
-        self._further: Handover | None = None
+        self._handover: Handover | None = None
+        self._next_handover: Handover | None = None
+        self._handover_wanted = asyncio.Event()
+        self._no_handover = asyncio.Event()
+        """Set unless a handover is in progress whose outcome is open."""
+        self._no_handover.set()
         self._hubs_changed = asyncio.Event()
-        self._succeeding = asyncio.Event()
-        self._settled = asyncio.Event()
 
     def report_hub_list(self) -> None:
         """Send the changed list of hubs to the hub soon."""
         self._hubs_changed.set()
 
+    def hand_over(self, handover: Handover) -> None:
+        """Hand over to the link that `handover` opens, after its first beat.
+
+        One handover is queued: a renewed certificate or a drain is kept while a move is in progress that may fail.
+        """
+        if self._handover is None:
+            self._handover = handover
+            self._handover_wanted.set()
+        elif not handover.once:
+            self._next_handover = handover
+
     async def run(self) -> ActiveSession:
         """Run until the session is over; return the link that took over. Raises HubLostError."""
         stop_listening = self._agent.watch.listen(self._verdict_changed)
-        self._schedule()
-        succession = asyncio.create_task(self._change_over(), name="session/succession")
+        wakes = self._schedule()
+        handover = asyncio.create_task(self._change_over(), name="session/handover")
         tasks = [asyncio.create_task(self._guarded(work), name=f"session/{name}") for name, work in self._work()]
         try:
             try:
-                done, _ = await asyncio.wait((succession, *tasks), return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait((handover, *tasks), return_when=asyncio.FIRST_COMPLETED)
             finally:
                 stop_listening()
-                self._unschedule()
-                await _ended((succession, *tasks))
+                for name in wakes:
+                    self._agent.world.scheduler.drop(name)
+                await _ended((handover, *tasks))
         except asyncio.CancelledError:
-            if (link := _result(succession)) is not None:
+            if (link := _result(handover)) is not None:
                 await link.close()
             raise
-        if (link := _result(succession)) is not None:
+        if (link := _result(handover)) is not None:
             return link
-        failed = [error for each in (*done, succession, *tasks) if not each.cancelled() and (error := each.exception())]
+        failed = [error for each in (*done, handover, *tasks) if not each.cancelled() and (error := each.exception())]
         raise next((leaf for error in failed for leaf in _leaves(error) if isinstance(leaf, MusterError)), failed[0])
 
     def _work(self) -> Iterable[tuple[str, Coroutine[Any, Any, None]]]:
         """Name and coroutine of each task of the session. None of them ends by itself, except with an error."""
+        capabilities = self._link.client.capabilities
         yield "end", self._end()
         yield "desired", self._follow_hub()
         yield "cluster", self._follow_cluster()
         yield "lease", self._lease.run()
-        if Capability.DRAIN in self._link.client.capabilities:
+        yield "events", self._reporting.send_events()
+        if Capability.DRAIN in capabilities:
             yield "drain", self._leave_when_asked()
-        if Capability.TRUST in self._link.client.capabilities:
-            sync = TrustBundleSync(self._agent, self._link, self._events.trust_hub_by)
-            yield "trust", sync.run(self._registration.trust_hub_by, self._reporting.news)
-        if Capability.SEVERAL_HUBS in self._link.client.capabilities:
-            yield "hubs", self._tell_hubs()
-        yield from self._reporting.work()
-        for controller in (self.addon_lease, self.addon_registration, self.rotation):
+        if Capability.TRUST in capabilities:
+            sync = TrustBundleSync(
+                self._agent,
+                self._link,
+                trust_hub_by=self._events.trust_hub_by,
+                update_addons=self._registration.trust_hub_by,
+                send_event=self._reporting.send_event,
+            )
+            yield "trust", sync.run()
+        if Capability.SEVERAL_HUBS in capabilities:
+            yield "hubs", self._send_hub_list()
+        for controller in (*self._reporting.controllers, self.addon_lease, self.addon_registration, self.rotation):
             yield controller.name, controller.run()
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
@@ -168,9 +192,7 @@ class SessionRun:
         try:
             await work
         except HubLostError:
-            if not self._succeeding.is_set():
-                raise
-            await self._settled.wait()
+            await self._no_handover.wait()
             raise
 
     async def _end(self) -> None:
@@ -197,20 +219,17 @@ class SessionRun:
         if self._rotation.ask(desired.renewal):
             self.rotation.enqueue(KEY)
         self._lease.accept(accepted=desired.accepted)
-        self._reporting.take(desired)
+        self._reporting.accept(desired)
         if desired.addons_known and self._agent.options.addons.enabled:
-            self._take_addons(desired)
-
-    def _take_addons(self, desired: Desired) -> None:
-        addons = desired.addons if desired.accepted else ()
-        names = {*self._addon_lease.names, *self._registration.names, *(addon.name for addon in addons)}
-        self._addon_lease.set_addons(addons)
-        self._registration.set_addons(desired.addons, desired.renewal)
-        self._addons_known = True
-        if desired.accepted:
-            for name in names:
-                self.addon_lease.enqueue(name)
-                self.addon_registration.enqueue(name)
+            addons = desired.addons if desired.accepted else ()
+            names = {*self._addon_lease.names, *self._registration.names, *(addon.name for addon in addons)}
+            self._addon_lease.set_addons(addons)
+            self._registration.set_addons(desired.addons, desired.renewal)
+            self._addons_known = True
+            if desired.accepted:
+                for name in names:
+                    self.addon_lease.enqueue(name)
+                    self.addon_registration.enqueue(name)
 
     async def _follow_cluster(self) -> None:
         changes = self._agent.world.spoke.changes()
@@ -231,65 +250,48 @@ class SessionRun:
             await asyncio.sleep(wait.total_seconds())
             self.hand_over(Handover(lambda: self._events.open(self._link.connection)))
 
-    async def _tell_hubs(self) -> None:
+    async def _send_hub_list(self) -> None:
         while True:
             await self._hubs_changed.wait()
             self._hubs_changed.clear()
             await self._link.session.report_hub_list(self._agent.hubs.listed())
-            await asyncio.sleep(TELLING_PAUSE.total_seconds())
-
-    def hand_over(self, succession: Handover) -> None:
-        """Hand over to the link that `succession` opens, after its first beat. A `once` succession is tried only once.
-
-        One handover is queued: a renewed certificate or a drain is kept while a move is in progress that may fail.
-        """
-        if not self._successor.done():
-            self._successor.set_result(succession)
-        elif not succession.once:
-            self._further = succession
+            await asyncio.sleep(HUB_LIST_PERIOD.total_seconds())
 
     async def _change_over(self) -> ActiveSession:
         """Open the successor and send a beat over it. The old session continues until then, and after a failure."""
         while True:
-            try:
-                link = await self._succeed(await self._successor)
-            finally:
-                self._settled.set()  # on every outcome, cancellation included: other tasks wait for it
-            if link is not None:
-                return link
-            self._successor = asyncio.get_running_loop().create_future()
-            if self._further is not None:
-                self._successor.set_result(self._further)
-                self._further = None
+            await self._handover_wanted.wait()
+            while (handover := self._handover) is not None:
+                backoff = Backoff(
+                    timedelta(milliseconds=500), timedelta(seconds=30), jitter=1.0, random=self._agent.world.random
+                )
+                while True:
+                    self._no_handover.clear()
+                    try:
+                        return await self._first_beat(await handover.begin())
+                    except HubLostError as error:
+                        self._no_handover.set()
+                        log.warning("handover.failed", error=error.message, loss=error.loss.name)
+                        if handover.undo is not None:
+                            await handover.undo(error)
+                    finally:
+                        self._no_handover.set()  # on every outcome, cancellation included: other tasks wait for it
+                    if handover.once:
+                        break
+                    await asyncio.sleep(backoff.next().total_seconds())
+                self._handover, self._next_handover = self._next_handover, None
+            self._handover_wanted.clear()
 
-    async def _succeed(self, succession: Handover) -> ActiveSession | None:
-        """The link that has carried a beat; None when a `once` succession has failed."""
-        backoff = Backoff(timedelta(milliseconds=500), timedelta(seconds=30), jitter=1.0, random=self._agent.world.random)
-        while True:
-            self._succeeding.set()
-            self._settled.clear()
-            try:
-                return await self._tried(await succession.begin())
-            except HubLostError as error:
-                self._succeeding.clear()
-                self._settled.set()
-                log.warning("succession.failed", error=error.message, loss=error.loss.name)
-                if succession.undo is not None:
-                    await succession.undo(error)
-                if succession.once:
-                    return None
-                await asyncio.sleep(backoff.next().total_seconds())
-
-    async def _tried(self, link: ActiveSession) -> ActiveSession:
+    async def _first_beat(self, link: ActiveSession) -> ActiveSession:
+        """The link after it has carried a beat, if the cluster is accepted. Closes it, and raises HubLostError, otherwise."""
         try:
             if self._desired is not None and self._desired.accepted:
                 async with asyncio.timeout(SILENCE.total_seconds()):
                     await link.session.beat(available=self._agent.watch.verdict)
-        except (HubLostError, TimeoutError) as error:
+        except BaseException as error:
             await link.close()
-            raise HubLostError(f"the successor carried no beat: {error}", SessionEnd.SILENT) from error
-        except BaseException:
-            await link.close()
+            if isinstance(error, HubLostError | TimeoutError):
+                raise HubLostError(f"the successor carried no beat: {error}", SessionEnd.SILENT) from error
             raise
         return link
 
@@ -302,38 +304,30 @@ class SessionRun:
         self._lease.send_now()
         self._reporting.changed()
 
-    def _schedule(self) -> None:
-        world, options, scheduler = self._agent.world, self._agent.options, self._agent.world.scheduler
-        for name, wake in self._reporting.wakes():
-            scheduler.every(options.resync, wake, name=name)
-        scheduler.every(options.addons.lease_period, self._enqueue_addon_leases, name="addon-lease")
-        scheduler.every(REGISTRATION_RESYNC, self._enqueue_addon_registrations, name="addon-registration")
+    def _schedule(self) -> tuple[str, ...]:
+        """Begin the periodic resyncs and wait for the renewal; return the names for the scheduler."""
+        world, options = self._agent.world, self._agent.options
+
+        def resync_addon_leases() -> None:
+            for name in self._addon_lease.names:
+                self.addon_lease.enqueue(name)
+
+        def resync_addon_registrations() -> None:
+            if self._addons_known:  # an add-on that cannot be read is not a deleted one
+                for name in self._registration.names:
+                    self.addon_registration.enqueue(name)
+
+        periods = {
+            **{name: (options.resync, resync) for name, resync in self._reporting.resyncs.items()},
+            "addon-lease": (options.addons.lease_period, resync_addon_leases),
+            "addon-registration": (REGISTRATION_RESYNC, resync_addon_registrations),
+        }
+        for name, (period, resync) in periods.items():
+            world.scheduler.every(period, resync, name=name)
         until_due = self._rotation.due - self._agent.hub_clock.now()
-        scheduler.at(world.clock.now() + until_due, lambda: self.rotation.enqueue(KEY), name="certificate-rotation")
+        world.scheduler.at(world.clock.now() + until_due, lambda: self.rotation.enqueue(KEY), name="certificate-rotation")
         self.rotation.enqueue(KEY)
-
-    def _unschedule(self) -> None:
-        for name in ("status", "managed-namespaces", "addon-lease", "addon-registration", "certificate-rotation"):
-            self._agent.world.scheduler.drop(name)
-
-    def _enqueue_addon_leases(self) -> None:
-        for name in self._addon_lease.names:
-            self.addon_lease.enqueue(name)
-
-    def _enqueue_addon_registrations(self) -> None:
-        if not self._addons_known:
-            return  # an add-on that cannot be read is not a deleted one
-        for name in self._registration.names:
-            self.addon_registration.enqueue(name)
-
-
-def _silence(link: ActiveSession, silence: timedelta) -> timedelta:
-    return patience(link.session.beat_interval, silence) if _acknowledges(link) else UNANSWERED
-
-
-def _acknowledges(link: ActiveSession) -> bool:
-    """Whether the hub takes beats of many agents at once; only then are beats in step."""
-    return Capability.ACKNOWLEDGED_BEATS in link.client.capabilities
+        return (*periods, "certificate-rotation")
 
 
 async def _ended(tasks: Iterable["asyncio.Task[Any]"]) -> None:
@@ -347,9 +341,9 @@ async def _ended(tasks: Iterable["asyncio.Task[Any]"]) -> None:
         raise
 
 
-def _result(succession: "asyncio.Task[ActiveSession]") -> ActiveSession | None:
+def _result(handover: "asyncio.Task[ActiveSession]") -> ActiveSession | None:
     """The link that has taken over; None when there is none."""
-    return None if succession.cancelled() or succession.exception() else succession.result()
+    return None if handover.cancelled() or handover.exception() else handover.result()
 
 
 def _leaves(error: BaseException) -> Iterable[BaseException]:

@@ -23,22 +23,32 @@ from spoke.credentials.trust_bundle import checked, fingerprints, known_by, stor
 from spoke.domain.report import WARNING, AgentEvent
 from spoke.session.context import ActiveSession, AgentContext
 
-KeepAddOns = Callable[[bytes], Awaitable[None]]
-"""Writes a new kubeconfig of the hub into the add-ons' secrets."""
-TellNews = Callable[[AgentEvent], None]
-
 log = structlog.get_logger(__name__)
 
 
 class TrustBundleSync:
-    """The handling over one link. `trust_hub_by` is called with the CAs with which the hub is verified from now on."""
+    """The handling over one link."""
 
-    def __init__(self, agent: AgentContext, link: ActiveSession, trust_hub_by: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        agent: AgentContext,
+        link: ActiveSession,
+        *,
+        trust_hub_by: Callable[[bytes], None],
+        update_addons: Callable[[bytes], Awaitable[None]],
+        send_event: Callable[[AgentEvent], None],
+    ) -> None:
+        """`update_addons` is called with the hub's new kubeconfig, then `trust_hub_by` with the CAs that verify it from now on.
+
+        `send_event` is called with a refusal for the operators of the hub.
+        """
         self._agent = agent
         self._link = link
-        self._know_by = trust_hub_by
+        self._trust_hub_by = trust_hub_by
+        self._update_addons = update_addons
+        self._send_event = send_event
 
-    async def run(self, addons: KeepAddOns, tell: TellNews) -> None:
+    async def run(self) -> None:
         """Adopt each pushed bundle as long as the session lasts. A refusal is reported to the operators of hub and cluster."""
         async with asyncio.TaskGroup() as group:
             working: asyncio.Task[None] | None = None
@@ -47,50 +57,39 @@ class TrustBundleSync:
                 if working is not None:
                     working.cancel()
                     await asyncio.wait([working])
-                working = group.create_task(self._take(bundle, addons, tell), name="session/trust bundle")
+                working = group.create_task(self._retry(bundle), name="session/trust bundle")
 
-    async def _take(self, bundle: bytes, addons: KeepAddOns, tell: TellNews) -> None:
+    async def _retry(self, bundle: bytes) -> None:
         pauses = Backoff(timedelta(milliseconds=500), timedelta(seconds=30), random=self._agent.world.random)
         while True:
             try:
-                await self._adopt(bundle, addons)
+                return await self._adopt(bundle)
             except InvalidError as error:
-                self._refused(error, tell)
-                return
+                message = f"the bundle of CAs that the hub sent is refused, and what was trusted stays: {error.message}"
+                log.error("trust.refused", why=error.message)  # noqa: TRY400 - the sentence says it all
+                self._send_event(AgentEvent("TrustBundleRefused", message, WARNING))
+                return self._agent.announcements.tell("TrustBundleRefused", message, warning=True)
             except MusterError as error:
                 delay = pauses.next()
                 log.warning("trust.not_kept", error=error.message, in_seconds=round(delay.total_seconds(), 1))
                 await asyncio.sleep(delay.total_seconds())
             except Exception:
                 log.exception("trust.failed")  # a defect of ours must not end the session
-                return
-            else:
-                return
+                return None
 
-    async def _adopt(self, bundle: bytes, addons: KeepAddOns) -> None:
+    async def _adopt(self, bundle: bytes) -> None:
         """Raises InvalidError when the bundle is refused; another MusterError when it cannot be stored now."""
-        link = self._link
+        link, world, hub = self._link, self._agent.world, self._link.connection.hub_id
         authorities = checked(bundle, self._agent.hub_clock.now())
         before = fingerprints(link.connection.address.ca)
-        await tried(link.connection, bundle, self._agent.world.dial)
-        await addons(known_by(link.connection, bundle).kubeconfig)
-        await self._write(bundle)
-        link.connection = known_by(link.connection, bundle)
-        self._know_by(bundle)
-        now = tuple(sorted({each.fingerprint for each in authorities}))
-        log.info("trust.installed", before=[each[:16] for each in before], now=[each[:16] for each in now])
-        await link.session.trust_installed(now)
-
-    async def _write(self, bundle: bytes) -> None:
-        """Write into the hub's slot, the owner's secret, and from there into the directory."""
-        world, hub = self._agent.world, self._link.connection.hub_id
+        await tried(link.connection, bundle, world.dial)
+        await self._update_addons(known_by(link.connection, bundle).kubeconfig)
         await store_trust_bundle(hub_slot(world.secrets, hub), bundle, hub)
         held = await store_trust_bundle(Slot(world.secrets, OWNER_SECRET), bundle, hub)
         if world.directory is not None and owner_of(held) == hub:
             world.directory.replace(held)
-
-    def _refused(self, error: InvalidError, tell: TellNews) -> None:
-        message = f"the bundle of CAs that the hub sent is refused, and what was trusted stays: {error.message}"
-        log.error("trust.refused", why=error.message)
-        tell(AgentEvent("TrustBundleRefused", message, WARNING))
-        self._agent.announcements.tell("TrustBundleRefused", message, warning=True)
+        link.connection = known_by(link.connection, bundle)
+        self._trust_hub_by(bundle)
+        now = tuple(sorted({each.fingerprint for each in authorities}))
+        log.info("trust.installed", before=[each[:16] for each in before], now=[each[:16] for each in now])
+        await link.session.trust_installed(now)

@@ -53,7 +53,7 @@ WORKED_OUT: Mapping[tuple[str, str], frozenset[str] | set[str]] = {
     ("hub/registry/events.py", "reason"): set(),  # an agent's, which are below
     ("hub/registry/recovery.py", "READOPTED"): {READOPTED},
     ("spoke/agent/loop.py", "made.why.value"): {why.value for why in ChoiceReason},
-    ("spoke/session/stay.py", "decision.why.value"): {why.value for why in ChoiceReason},
+    ("spoke/session/supervisor.py", "decision.why.value"): {why.value for why in ChoiceReason},
     ("spoke/domain/report.py", "condition.reason"): CONDITIONS,
     ("spoke/transports/kubernetes/documents.py", "'Available' if good else 'Unavailable'"): {"Available", "Unavailable"},
     ("spoke/failover/standby.py", "reason"): STANDBY,

@@ -3,19 +3,19 @@
 import json
 from base64 import b64encode
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 from machinery.client.errors import from_answer
 from machinery.client.rest import KubeClient, Response, RestResource
-from machinery.errors import MusterError, UnauthorizedError, UnavailableError
+from machinery.errors import UnauthorizedError, UnavailableError
 from machinery.identity import AgentId, ClusterName, parse_agent_user
 from machinery.pki import parse_chain
 from machinery.runtime.clock import Clock, OffsetClock
 from spoke.domain.route import shown_proxy
 from spoke.ports.hub import ClientIdentity, HubAddress
-from spoke.transports.kubernetes.documents import add_ons, managed_clusters
 
 WITHIN = timedelta(seconds=10)
 """A call without an answer for this long has failed."""
@@ -38,10 +38,10 @@ class ApiDoor:
 
     @property
     def clusters(self) -> RestResource:
-        return managed_clusters(self.address.group_suffix)
+        return RestResource(f"cluster.{self.address.group_suffix}", "v1", "managedclusters")
 
     def add_ons(self, version: str) -> RestResource:
-        return add_ons(self.address.group_suffix, version)
+        return RestResource(f"addon.{self.address.group_suffix}", version, "managedclusteraddons")
 
     def now(self) -> datetime:
         """The hub's time, as far as it is known."""
@@ -76,11 +76,16 @@ class ApiDoor:
         try:
             answer = await (await self.kube()).raw("GET", "/version")
         except UnavailableError as error:
-            raise self._explained(error) from error
+            if not self.address.proxy:
+                raise
+            raise UnavailableError(f"{error.message} (through the proxy {shown_proxy(self.address.proxy)})") from error
         self._learn(answer)
         if answer.status == _UNAUTHORIZED or answer.status >= _FAILURES:
             raise from_answer(answer.status, answer.body, retry_after=answer.headers.get("Retry-After"))
-        return _version(answer)
+        with suppress(ValueError):
+            document = json.loads(answer.body) if answer.status == _OK else None
+            return str(document.get("gitVersion") or "") if isinstance(document, dict) else ""
+        return ""
 
     async def close(self) -> None:
         opened, self._opened = self._opened, None
@@ -95,11 +100,6 @@ class ApiDoor:
             return
         now = self._own.now()
         self._time.set_time(now if told - DATE_STEP <= now <= told + 2 * DATE_STEP else told + DATE_STEP / 2)
-
-    def _explained(self, error: MusterError) -> MusterError:
-        if not self.address.proxy:
-            return error
-        return UnavailableError(f"{error.message} (through the proxy {shown_proxy(self.address.proxy)})")
 
     def _kubeconfig(self) -> Mapping[str, Any]:
         address, identity = self.address, self._identity
@@ -124,13 +124,3 @@ def _user(identity: ClientIdentity) -> dict[str, str]:
 
 def _encoded(pem: bytes) -> str:
     return b64encode(pem).decode()
-
-
-def _version(answer: Response) -> str:
-    if answer.status != _OK:
-        return ""
-    try:
-        document = json.loads(answer.body)
-    except ValueError:
-        return ""
-    return str(document.get("gitVersion") or "") if isinstance(document, dict) else ""

@@ -2,14 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
+from hashlib import sha256
 
 import structlog
 
+from machinery.client.rest import KubeClient, Object
 from machinery.errors import (
     AlreadyExistsError,
+    ConflictError,
     DenialCause,
+    ExpiredError,
     ForbiddenError,
     MethodNotAllowedError,
     MusterError,
@@ -19,7 +23,10 @@ from machinery.errors import (
 from machinery.identity import AddOnName, ClusterName, HubId
 from machinery.meta.conditions import HUB_ACCEPTED
 from machinery.observability import tracing
+from machinery.pki import check_request
+from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
+from spoke.domain.addon import KUBE_SIGNER
 from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import SessionEnd, loss_of
 from spoke.domain.report import ExternalEndpoint
@@ -41,15 +48,32 @@ from spoke.ports.hub import (
 )
 from spoke.transports.kubernetes.api import ApiDoor
 from spoke.transports.kubernetes.documents import (
+    ADDON_LABEL,
+    CLUSTER_LABEL,
+    REQUESTS,
     SERVICE_ACCOUNTS,
+    decoded,
     is_another,
+    new_cluster,
+    new_request,
     own_annotations,
+    request_state,
     section,
     token_of,
     token_request,
 )
-from spoke.transports.kubernetes.objects import ClusterMaintenance, ensure_cluster, follow_request, look, submit_request
-from spoke.transports.kubernetes.session import ApiSession
+from spoke.transports.kubernetes.session import ApiSession, look
+
+ANOTHER = (
+    'the cluster name "{}" belongs to another cluster: register under another name, '
+    "or have the other ManagedCluster deleted first"
+)
+HASHED = 10
+NAME_ATTEMPTS = 4
+"""Names to try when another request has ours."""
+WATCH_PERIOD = timedelta(minutes=4)
+MARGIN = timedelta(seconds=30)
+FINAL = frozenset(("issued", "denied", "failed"))
 
 log = structlog.get_logger(__name__)
 
@@ -81,18 +105,70 @@ class ApiHubClient(HubClient):
         annotations: Mapping[str, str],
         labels: Mapping[str, str] = NONE,
     ) -> RegistrationState:
-        return await ensure_cluster(
-            self._door, agent.cluster, agent.cluster_uid, endpoints=endpoints, annotations=annotations, labels=labels
-        )
+        """Create or find it. Raises AlreadyExistsError when it is another cluster's; ForbiddenError when creation is denied.
+
+        A bootstrap credential need not be allowed to read it (OCM's is, a stricter hub's is not).
+        """
+        kube, resource, name = await self._door.kube(), self._door.clusters, agent.cluster
+
+        async def seen() -> Object | None:
+            try:
+                return await kube.get(resource.path(name))
+            except (NotFoundError, ForbiddenError):
+                return None
+
+        present, created = await seen(), False
+        if present is None:
+            body = new_cluster(resource.group, name, own_annotations(annotations, agent.cluster_uid), endpoints, labels)
+            try:
+                present, created = await kube.create(resource.path(), body), True
+            except AlreadyExistsError:
+                present = await seen() or {"metadata": {"name": name}}
+        if is_another(present, agent.cluster_uid):
+            raise AlreadyExistsError(ANOTHER.format(name))
+        accepted = section(present, "spec").get("hubAcceptsClient") is True
+        return RegistrationState(created=created, accepted=accepted, uid=str(section(present, "metadata").get("uid") or ""))
 
     @tracing.client_span("submit request")
     async def submit_request(
         self, agent: AgentIdentity, request: bytes, *, duration: timedelta | None, addon: tuple[AddOnName, str] | None = None
     ) -> str:
-        return await submit_request(self._door, agent.cluster, request, duration=duration, addon=addon)
+        """Create the request, or find the one with the same bytes, from which its name derives.
 
-    def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
-        return follow_request(self._door, name)
+        So a request sent before a crash is found again, and no second one is created. The prefix is that of OCM's names. Raises
+        InvalidError for an invalid request.
+        """
+        check_request(request)
+        kube, cluster = await self._door.kube(), agent.cluster
+        prefix, labels, signer = f"{cluster}-", {CLUSTER_LABEL: str(cluster)}, KUBE_SIGNER
+        if addon is not None:
+            prefix, signer = f"addon-{cluster}-{addon[0]}-", addon[1]
+            labels[ADDON_LABEL] = str(addon[0])
+        digest = sha256(request).hexdigest()
+        for attempt in range(NAME_ATTEMPTS):
+            name = prefix + digest[attempt * HASHED : (attempt + 1) * HASHED]
+            try:
+                await kube.create(REQUESTS.path(), new_request(name, labels, request, signer, duration))
+            except AlreadyExistsError:
+                found = await kube.get(REQUESTS.path(name))
+                if decoded(section(found, "spec").get("request")) != request:
+                    continue
+            return name
+        raise ConflictError(f"the names for this certificate signing request are taken by others ({prefix}...): delete those")
+
+    async def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
+        last = ""
+        async with aclosing(_documents(await self._door.kube(), name)) as documents:
+            async for document in documents:
+                certificate = decoded(section(document, "status").get("certificate"))
+                if certificate:
+                    await self._door.ask_version()  # for the hub's time: an expired certificate is useless
+                state = request_state(document, certificate, self._door.now())
+                if state.state != last:
+                    last = state.state
+                    yield state
+                if last in FINAL:
+                    return
 
     @tracing.client_span("issue addon token")
     async def addon_token(self, cluster: ClusterName, addon: AddOnName, duration: timedelta) -> AddOnToken:
@@ -169,13 +245,8 @@ class ApiHubClient(HubClient):
         except MusterError as error:
             raise HubLostError(error.message, SessionEnd.UNREACHABLE, retry_after=error.retry_after) from error
         if seen is not None and is_another(seen, cluster_uid):
-            raise HubLostError(
-                f'the cluster name "{names[0]}" belongs to another cluster: register under another name, '
-                "or have the other ManagedCluster deleted first",
-                SessionEnd.REFUSED,
-            )
-        keeping = ClusterMaintenance(self._door, own_annotations(self._annotations, cluster_uid))
-        return ApiSession(self._door, names, seen, keeping)
+            raise HubLostError(ANOTHER.format(names[0]), SessionEnd.REFUSED)
+        return ApiSession(self._door, names, seen, own_annotations(self._annotations, cluster_uid))
 
 
 async def _guarded(session: ApiSession) -> None:
@@ -185,3 +256,37 @@ async def _guarded(session: ApiSession) -> None:
     except Exception:
         log.exception("session.failed")
         session.finish(HubLostError("a part of the session failed: this is a defect of the agent"))
+
+
+async def _documents(kube: KubeClient, name: str) -> AsyncGenerator[Object, None]:
+    """Yield the request now and after each change; list again after an interrupted watch."""
+    pauses = Backoff()
+    document = await kube.get(REQUESTS.path(name))
+    cluster = section(document, "metadata", "labels").get(CLUSTER_LABEL)
+    query = {"fieldSelector": f"metadata.name={name}", **({"labelSelector": f"{CLUSTER_LABEL}={cluster}"} if cluster else {})}
+    while True:
+        yield document
+        listed = [page async for page in kube.pages(REQUESTS.path(), query)]
+        found = [item for page in listed for item in page.items]
+        if not found:
+            raise NotFoundError(f'the certificate signing request "{name}" is gone')
+        yield found[0]
+        revision, seconds = listed[-1].resource_version, round(WATCH_PERIOD.total_seconds())
+        asked: dict[str, str | int | bool] = {
+            **query,
+            "resourceVersion": revision,
+            "allowWatchBookmarks": True,
+            "timeoutSeconds": seconds,
+        }
+        try:
+            async with kube.watch(REQUESTS.path(), asked, within=WATCH_PERIOD + MARGIN) as events:
+                async for event in events:
+                    if event.type == "DELETED":
+                        raise NotFoundError(f'the certificate signing request "{name}" was deleted')
+                    if event.type != "BOOKMARK":
+                        pauses.reset()
+                        yield event.object
+        except ExpiredError:
+            pass  # the next round lists again
+        await asyncio.sleep(pauses.next().total_seconds())
+        document = await kube.get(REQUESTS.path(name))

@@ -4,7 +4,8 @@ In its ManagedCluster the agent owns: the conditions that it reports, capacity, 
 among the client configs; the annotations with its prefix. It writes all other fields back unchanged.
 """
 
-from base64 import b64encode
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from machinery.client.rest import Object, RestResource
 from machinery.errors import InvalidError
 from machinery.identity import AddOnName, ClusterName, addon_subject, service_account_user
-from machinery.meta.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, TRUE, Condition, find, with_condition
+from machinery.meta.conditions import FALSE, HUB_ACCEPTED, TRUE, Condition, find, with_condition
 from machinery.meta.timestamps import format_micro_time, parse_time
 from spoke.domain.addon import CSR, INFRASTRUCTURE, KUBE_SIGNER, TOKEN, AddOn, AddOnRegistration, uid_in
 from spoke.domain.report import NORMAL, WARNING, AgentEvent, ClusterReport, ExternalEndpoint, ManagedNamespace
@@ -33,14 +34,6 @@ DEFAULT_LEASE = timedelta(seconds=60)
 REQUESTS = RestResource("certificates.k8s.io", "v1", "certificatesigningrequests")
 LEASES = RestResource("coordination.k8s.io", "v1", "leases")
 EVENTS = RestResource("events.k8s.io", "v1", "events")
-
-
-def managed_clusters(suffix: str) -> RestResource:
-    return RestResource(f"cluster.{suffix}", "v1", "managedclusters")
-
-
-def add_ons(suffix: str, version: str) -> RestResource:
-    return RestResource(f"addon.{suffix}", version, "managedclusteraddons")
 
 
 def section(document: Mapping[str, Any] | None, *path: str) -> Mapping[str, Any]:
@@ -215,10 +208,6 @@ def event(about: Object, kind: str, news: AgentEvent, agent: str, now: datetime)
     }
 
 
-def reported_availability(report: ClusterReport) -> Condition | None:
-    return next((condition for condition in report.conditions if condition.type == AVAILABLE), None)
-
-
 def new_request(name: str, labels: Mapping[str, str], request: bytes, signer: str, duration: timedelta | None) -> Object:
     """A CertificateSigningRequest as OCM's agent creates it."""
     seconds = {"expirationSeconds": round(duration.total_seconds())} if duration is not None else {}
@@ -230,8 +219,16 @@ def new_request(name: str, labels: Mapping[str, str], request: bytes, signer: st
     }
 
 
-def request_state(document: Object, certificate: bytes, recovery: bytes, now: datetime) -> CSRState:
-    """The state of a request. `certificate` and `recovery` are its contents, `now` is the hub's time."""
+def decoded(text: object) -> bytes:
+    """Decode base64; empty when invalid."""
+    try:
+        return b64decode(text, validate=True) if isinstance(text, str) else b""
+    except Base64Error:
+        return b""
+
+
+def request_state(document: Object, certificate: bytes, now: datetime) -> CSRState:
+    """The state of a request. `certificate` is its decoded certificate, `now` is the hub's time."""
     conditions = entries(section(document, "status"), "conditions")
     for kind, state in (("Denied", "denied"), ("Failed", "failed")):
         if (found := find(conditions, kind)) is not None:
@@ -240,7 +237,8 @@ def request_state(document: Object, certificate: bytes, recovery: bytes, now: da
         return CSRState("pending")
     if not certificate:
         return CSRState("approved")
-    return CSRState("issued", certificate=certificate, recovery_certificate=recovery, hub_time=now)
+    recovery = str(section(document, "metadata", "annotations").get(RECOVERY) or "")
+    return CSRState("issued", certificate=certificate, recovery_certificate=recovery.encode(), hub_time=now)
 
 
 SERVICE_ACCOUNTS = RestResource("", "v1", "serviceaccounts")

@@ -6,7 +6,7 @@ the agent waits.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -27,8 +27,8 @@ from machinery.meta.conditions import AVAILABLE, Condition, find
 from machinery.observability import tracing
 from machinery.runtime.backoff import Backoff
 from spoke.domain.hubs import ListedHub
-from spoke.domain.next_step import SessionEnd
-from spoke.domain.report import AgentEvent, ClusterReport
+from spoke.domain.next_step import SessionEnd, loss_of
+from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint
 from spoke.ports.hub import Desired, Drain, HubLostError
 from spoke.transports import OpenSession
 from spoke.transports.kubernetes.api import ApiDoor
@@ -39,13 +39,12 @@ from spoke.transports.kubernetes.documents import (
     availability_event,
     entries,
     event,
+    maintained_cluster,
     renewed,
     report_patch,
-    reported_availability,
     section,
     status_patch,
 )
-from spoke.transports.kubernetes.objects import ATTEMPTS, ClusterMaintenance, look
 from spoke.transports.kubernetes.watch import HubMirror
 
 T = TypeVar("T")
@@ -56,19 +55,38 @@ HIDDEN_PAUSE = timedelta(seconds=5)
 """Poll interval while the hub does not let the agent read its ManagedCluster."""
 LONGEST_SLEEP = timedelta(hours=1)
 
+ATTEMPTS = 8
+UPDATE_PAUSE = 0.02
+"""Seconds between the first two attempts of an update; each further pause is longer."""
+
 log = structlog.get_logger(__name__)
+
+
+async def look(door: ApiDoor, cluster: ClusterName) -> Object:
+    """Our ManagedCluster. Raises ForbiddenError when it is unreadable, HubLostError when no session is possible."""
+    try:
+        return await (await door.kube()).get(door.clusters.path(cluster))
+    except ForbiddenError:
+        raise
+    except UnauthorizedError as error:
+        raise HubLostError(error.message, loss_of(error.verdict, SessionEnd.UNAUTHENTICATED)) from error
+    except NotFoundError as error:
+        raise HubLostError(error.message, SessionEnd.FORGOTTEN) from error
+    except MusterError as error:
+        raise HubLostError(error.message, SessionEnd.UNREACHABLE, retry_after=error.retry_after) from error
 
 
 class ApiSession(OpenSession):
     """Beats and reports of one agent. `run` executes the background tasks."""
 
     def __init__(
-        self, door: ApiDoor, names: tuple[ClusterName, AgentId], seen: Object | None, keeping: ClusterMaintenance
+        self, door: ApiDoor, names: tuple[ClusterName, AgentId], seen: Object | None, annotations: Mapping[str, str]
     ) -> None:
         super().__init__()
         self._door = door
         self._cluster, self._agent = names
-        self._keeping = keeping
+        self._annotations = annotations
+        self._may_update = True
         self._mirror = HubMirror(door, self._cluster, seen, changed=self._changed, failed=self._failed)
         self._doubt = asyncio.Event()
         self._disturbed = asyncio.Event()
@@ -137,8 +155,26 @@ class ApiSession(OpenSession):
     async def _write(self, report: ClusterReport) -> int:
         async with self._writing:
             written = await self._write_status(report)
-            kept = await self._keeping.keep(written, report.endpoints)
-        return _revision(kept)
+            return _revision(await self._maintain(written, report.endpoints))
+
+    async def _maintain(self, present: Object, endpoints: Sequence[ExternalEndpoint]) -> Object:
+        """Write annotations and client configs where they differ, unless the hub forbids it; return the resulting document."""
+        kube, path = await self._door.kube(), self._door.clusters.path(self._cluster)
+        for attempt in range(1, ATTEMPTS + 1):
+            wanted = maintained_cluster(present, self._annotations, endpoints)
+            if wanted == present or not self._may_update:
+                break
+            try:
+                return await kube.update(path, wanted)
+            except ConflictError:
+                if attempt == ATTEMPTS:
+                    raise
+                await asyncio.sleep(UPDATE_PAUSE * attempt)
+                present = await kube.get(path)
+            except ForbiddenError as error:
+                self._may_update = False
+                log.info("cluster.not_kept", why=error.message)
+        return present
 
     async def _write_status(self, report: ClusterReport) -> Object:
         kube, path = await self._door.kube(), self._door.clusters.path(self._cluster)
@@ -175,7 +211,7 @@ class ApiSession(OpenSession):
 
     async def _tell_availability(self, before: Object, after: Object, report: ClusterReport) -> None:
         """Create an Event for a change of availability. A failure to create it is only logged."""
-        now = reported_availability(report)
+        now = next((condition for condition in report.conditions if condition.type == AVAILABLE), None)
         was = find(entries(section(before, "status"), "conditions"), AVAILABLE)
         if now is None or (was is not None and was.status == now.status):
             return

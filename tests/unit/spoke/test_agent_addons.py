@@ -258,7 +258,7 @@ class Place:
     def __init__(self) -> None:
         self.secrets: dict[tuple[str, bool], MemorySecrets] = {}
         self.pending = MemorySecrets()
-        self.certificates = AddOnCredentials()
+        self.certificates: AddOnCredentials = {}
 
     def of(self, addon: AddOn) -> Secrets:
         return self.at(addon.namespace, hosted=addon.hosted)
@@ -398,7 +398,7 @@ async def test_one_registration_more_or_less_and_a_secret_without_its_hub_replac
     issued, stored = len(stage.hub.issued), await kept.read(OTHER)
     without = {key: value for key, value in stored.contents.items() if key != "hub-id"}
     await kept.write(OTHER, without, stored.version)  # as an earlier release wrote it
-    place.certificates = AddOnCredentials()
+    place.certificates = {}
     async with at(stage.hub, place) as run:
         await run.look(both)
     assert len(stage.hub.issued) == issued

@@ -99,7 +99,7 @@ def test_request_is_issued_when_it_is_approved_and_has_a_certificate() -> None:
     rows = [("", b"", "pending"), ("", b"C", "pending"), ("Approved", b"", "approved"), ("Approved", b"C", "issued")]
     for kinds, certificate, state in [*rows, ("Approved Failed", b"", "failed"), ("Denied", b"", "denied")]:
         conditions = [{"type": kind, "status": TRUE, "reason": "r", "message": "m"} for kind in kinds.split()]
-        found = request_state({"status": {"conditions": conditions}}, certificate, b"", NOW)
+        found = request_state({"status": {"conditions": conditions}}, certificate, NOW)
         assert found.state == state, (kinds, certificate)
 
 

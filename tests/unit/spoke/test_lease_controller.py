@@ -439,14 +439,14 @@ async def test_the_same_news_is_told_once_refused_news_are_lost_and_a_lost_sessi
     telling = SessionEvents(session)  # type: ignore[arg-type]
     running = asyncio.create_task(telling.run())
     for message in ("a", "a", "b", "b", "a"):
-        telling.tell(AgentEvent("R", message))
+        telling.add(AgentEvent("R", message))
     await until(lambda: [each.message for each in session.told] == ["a", "b", "a"])
     session.refuse = ForbiddenError("no right to it")
-    telling.tell(AgentEvent("R", "c"))
+    telling.add(AgentEvent("R", "c"))
     await asyncio.sleep(3600)
     assert not running.done()
     session.refuse = HubLostError("gone")
-    telling.tell(AgentEvent("R", "d"))
+    telling.add(AgentEvent("R", "d"))
     await check_refusal_of(HubLostError, running)
 
 
@@ -454,7 +454,7 @@ async def test_news_without_end_are_told_slowly_and_the_oldest_give_way() -> Non
     session = Listener()
     telling = SessionEvents(session)  # type: ignore[arg-type]
     for number in range(3 * EVENT_QUEUE):
-        telling.tell(AgentEvent(f"R{number}", ""))
+        telling.add(AgentEvent(f"R{number}", ""))
     running = asyncio.create_task(telling.run())
     await asyncio.sleep(1)
     assert len(session.told) == EVENT_BURST

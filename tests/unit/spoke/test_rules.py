@@ -356,7 +356,7 @@ def hubs_of(clock: ManualClock, scheduler: ManualScheduler) -> HubList:
         random=Random(1),
         wake_up=lambda: None,
     )
-    hubs.settle(ReserveStage(clock).listing, Owner(hub_id=B, epoch=1))
+    hubs.update(ReserveStage(clock).listing, Owner(hub_id=B, epoch=1))
     for hub in (A, B):
         hubs.record_state(hub, HubState.READY)
     return hubs

@@ -1,4 +1,4 @@
-"""The stay with one hub as the owner: one session after another, until the agent changes to another hub.
+"""Supervises the sessions with the owner: one after another, until the agent changes to another hub.
 
 After a loss the agent first retries the same hub for a short random time, because restarts and drains of replicas end soon.
 When the hub refuses, or the credential is unusable, it does not wait: everything is observed again.
@@ -20,28 +20,29 @@ from spoke.credentials.owner import Owner, OwnerConflictError
 from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, hub_slot
 from spoke.credentials.trust_bundle import known_by
 from spoke.domain.hubs import ChoiceReason, HubDecision, HubState, epoch_too_high, is_credible
+from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import BRIEF, OBSERVE, Action, NextStep, Reaction, SessionEnd, react
 from spoke.failover.candidates import ReconnectBudget
 from spoke.ports.hub import HubLostError, SessionEpochError
 from spoke.registration.csr_flow import CSRFlow, pends_for
 from spoke.registration.register import renewal
-from spoke.session.context import ActiveSession, AgentContext, Member, OwnerSecret, open_session
+from spoke.session.context import ActiveSession, AgentContext, OwnerSecret, open_session
 from spoke.session.runner import Handover, HubEvents, SessionRun
 
 SHORTEST_DIAL = 0.25
-"""Seconds that a dial may take even if less time of the trial is left."""
+"""Seconds that a dial may take even if less time of the budget is left."""
 
 log = structlog.get_logger(__name__)
 
 
-class Stay(HubEvents):
+class SessionSupervisor(HubEvents):
     """Connects to the hub (`connect`) and runs sessions with it (`serve`). Both return the agent's next step."""
 
-    def __init__(self, agent: AgentContext, member: Member, owner: Owner, kept: Contents) -> None:
+    def __init__(self, agent: AgentContext, identity: AgentIdentity, owner: Owner, kept: Contents) -> None:
         """`owner` was just read or written; `kept` is the content of the hub's slot. Raises InvalidError."""
         self._agent = agent
-        self._member = member
-        self._holding = OwnerSecret(agent, member, owner)
+        self._identity = identity
+        self._owner_secret = OwnerSecret(agent, identity, owner)
         self._connection = stored_connection(owner.contents, agent.options.reach)
         self._previous: HubConnection | None = None
         self._kept = kept
@@ -49,7 +50,7 @@ class Stay(HubEvents):
         self._link: ActiveSession | None = None
         self._run: SessionRun | None = None
         random, pauses = agent.world.random, agent.options.pauses
-        self._trial = ReconnectBudget(agent.options.hubs, lambda: agent.hubs.is_lost, agent.world.clock, random)
+        self._budget = ReconnectBudget(agent.options.hubs, lambda: agent.hubs.is_lost, agent.world.clock, random)
         self._reconnect, self._superseded, self._unwelcome = (
             pause.backoff(random) for pause in (pauses.retry, pauses.refused, pauses.unwelcome)
         )
@@ -57,8 +58,6 @@ class Stay(HubEvents):
     @property
     def hub(self) -> HubId:
         return self._connection.hub_id
-
-    # -- steps
 
     async def connect(self) -> NextStep:
         """Open a session with the owner."""
@@ -68,7 +67,7 @@ class Stay(HubEvents):
         elif agent.bootstrap.changed and self._leaves():
             return OBSERVE
         try:
-            self._link = await agent.bootstrap.unless_changed(self._dialled(), leave=self._leaves)
+            self._link = await agent.bootstrap.unless_changed(self._dial(), leave=self._leaves)
         except HubLostError as lost:
             return await self._lost(lost)
         return NextStep(Action.SERVE) if self._link is not None else OBSERVE
@@ -79,10 +78,10 @@ class Stay(HubEvents):
         if link is None:
             raise AssertionError
         self._reconnect.reset()
-        self._trial.opened()
+        self._budget.opened()
         self._agent.hubs.be_open()
         if link.connection.certificate.serial != self._connection.certificate.serial:
-            await self._stand_on(link)
+            await self._adopt(link)
         try:
             self._link = await self._agent.bootstrap.unless_changed(self._session(link), leave=self._reconsider)
         except HubLostError as lost:
@@ -95,10 +94,10 @@ class Stay(HubEvents):
         if link is not None:
             await link.close()
 
-    async def _dialled(self) -> ActiveSession:
-        """Open a link to the owner. While another hub is usable, it takes no longer than the rest of the trial."""
-        await self._holding.take_back(self.hub)
-        left = self._trial.left
+    async def _dial(self) -> ActiveSession:
+        """Open a link to the owner. While another hub is usable, it takes no longer than the rest of the budget."""
+        await self._owner_secret.take_back(self.hub)
+        left = self._budget.left
         try:
             async with asyncio.timeout(max(left, SHORTEST_DIAL) if left is not None and self._agent.hubs.is_better() else None):
                 return await self.open(self._connection)
@@ -109,7 +108,7 @@ class Stay(HubEvents):
         if self._rotation is None:
             raise AssertionError
         try:
-            self._run = SessionRun(link, self._agent, self._member, events=self, rotation=self._rotation)
+            self._run = SessionRun(link, self._agent, self._identity, events=self, rotation=self._rotation)
             after = await self._run.run()
             try:
                 if after.connection.hub_id != link.connection.hub_id:
@@ -122,34 +121,31 @@ class Stay(HubEvents):
             self._run = None
             await link.close()
 
-    async def _stand_on(self, link: ActiveSession) -> None:
+    async def _adopt(self, link: ActiveSession) -> None:
         """Make the link that took over current; it has a new certificate or another hub."""
         moved = link.connection.hub_id != self.hub
         self._previous = None if moved else self._connection
         self._connection = link.connection
         if moved:
-            self._trial.moved()
-            self._holding.owner = link.owner
-            self._holding.attend(self.hub)
+            self._budget.moved()
+            self._owner_secret.owner = link.owner
+            self._owner_secret.attend(self.hub)
         self._rotation = await self._renewal({})
 
     async def _renewal(self, kept: Contents) -> CSRFlow:
         """The renewal of the present certificate, resumed if a request is pending in `kept`, the hub's slot."""
-        agent, slot = self._agent, hub_slot(self._agent.world.secrets, self.hub)
-        owner = Slot(agent.world.secrets, OWNER_SECRET)
-        member, duration = self._member, agent.options.duration
-        flow = renewal(self._connection, member.identity, duration, slot, owner=owner, mirror=agent.world.directory)
+        world, duration = self._agent.world, self._agent.options.duration
+        slot, owner = hub_slot(world.secrets, self.hub), Slot(world.secrets, OWNER_SECRET)
+        flow = renewal(self._connection, self._identity, duration, slot, owner=owner, mirror=world.directory)
         if pends_for(kept, self._connection.certificate.public_key):
             await slot.forget()  # the previous run ended after storing the certificate and before deleting its request
         else:
             flow.resume(kept)
         return flow
 
-    # -- events of the session
-
     async def open(self, connection: HubConnection, owner: Owner | None = None) -> ActiveSession:
         """Open a link with the content of the owner's secret. Raises HubLostError."""
-        return await open_session(self._agent, connection, owner or self._holding.owner, self._member.identity.cluster_uid)
+        return await open_session(self._agent, connection, owner or self._owner_secret.owner, self._identity.cluster_uid)
 
     def accepted(self, *, accepted: bool) -> None:
         ends_at = self._connection.chain[-1].not_after if self._connection.chain else None
@@ -171,11 +167,9 @@ class Stay(HubEvents):
         self._connection = known_by(self._connection, authorities)
         self._previous = self._previous and known_by(self._previous, authorities)
 
-    # -- going elsewhere
-
     def _leaves(self) -> bool:
-        """While dialling: whether this hub is off the list, or its trial is over and another hub is the choice."""
-        return self._is_off() or (self._trial.is_over and self._elsewhere() is not None)
+        """While dialling: whether this hub is off the list, or its budget is spent and another hub is the choice."""
+        return self._is_off() or (self._budget.is_over and self._elsewhere() is not None)
 
     def _reconsider(self) -> bool:
         """While a session is open: whether to end it now. Sends a changed list and begins a handover without ending it."""
@@ -183,8 +177,8 @@ class Stay(HubEvents):
             return True
         if self._run is not None:
             self._run.report_hub_list()
-            if self._agent.hubs.told > self._holding.owner.epoch:
-                self._run.hand_over(Handover(self._outgrown, once=True))
+            if self._agent.hubs.reported_epoch > self._owner_secret.owner.epoch:
+                self._run.hand_over(Handover(self._open_with_higher_epoch, once=True))
                 return False
         if (decision := self._elsewhere()) is not None and decision.not_before is None:
             self._move(decision)
@@ -197,13 +191,13 @@ class Stay(HubEvents):
             agent.bootstrap.acknowledge()
             return False
         listing = agent.bootstrap.settle()
-        agent.hubs.settle(listing, self._holding.owner)
+        agent.hubs.update(listing, self._owner_secret.owner)
         if not listing.hubs:
             return False
         own = listing.get(self.hub)
         if own is None or self._connection.hub.difference(own.connection.hub):
             return True
-        self._holding.attend(self.hub)
+        self._owner_secret.attend(self.hub)
         return False
 
     def _elsewhere(self) -> HubDecision | None:
@@ -217,19 +211,19 @@ class Stay(HubEvents):
 
     def _move(self, decision: HubDecision) -> None:
         if self._run is not None:
-            self._run.hand_over(Handover(partial(self._go_over, decision), once=True, undo=partial(self._stay, decision)))
+            self._run.hand_over(Handover(partial(self._go_over, decision), once=True, undo=partial(self._put_back, decision)))
 
     async def _go_over(self, decision: HubDecision) -> ActiveSession:
         """Make another hub the owner and open the link."""
-        agent, holding = self._agent, self._holding
-        holding.owner = owner = await holding.give(holding.owner, decision.hub_id)
+        agent, secret = self._agent, self._owner_secret
+        secret.owner = owner = await secret.give(secret.owner, decision.hub_id)
         link = await self.open(stored_connection(owner.contents, agent.options.reach), owner)
-        agent.hubs.settle(agent.bootstrap.listing, owner)
+        agent.hubs.update(agent.bootstrap.listing, owner)
         if agent.hubs.take(decision):
             agent.announcements.tell(decision.why.value, decision.message)
         return link
 
-    async def _stay(self, decision: HubDecision, error: HubLostError) -> None:
+    async def _put_back(self, decision: HubDecision, error: HubLostError) -> None:
         """After a failed handover, make this hub the owner again; retry until that is written."""
         agent = self._agent
         agent.hubs.fail(decision.hub_id, error.message)
@@ -237,18 +231,16 @@ class Stay(HubEvents):
         pauses = agent.options.pauses.retry.backoff(agent.world.random)
         while True:
             try:
-                return await self._holding.take_back(self.hub)
+                return await self._owner_secret.take_back(self.hub)
             except OwnerConflictError:
                 raise
             except MusterError as failed:
                 log.warning("hub.owner_not_put_back", error=failed.message)
                 await asyncio.sleep(pauses.next().total_seconds())
 
-    async def _outgrown(self) -> ActiveSession:
-        await self._holding.raise_epoch_for_standby(self.hub)
+    async def _open_with_higher_epoch(self) -> ActiveSession:
+        await self._owner_secret.raise_epoch_for_standby(self.hub)
         return await self.open(self._connection)
-
-    # -- after a loss
 
     async def _lost(self, lost: HubLostError) -> NextStep:
         """React to the loss. Raises OwnerConflictError, and errors of reading and writing the owner's secret."""
@@ -262,27 +254,27 @@ class Stay(HubEvents):
             log.warning("certificate.fallback", why=lost.message, next="the certificate before")
             self._connection, self._previous = previous, None
             return NextStep(Action.CONNECT)
-        if self._trial.lost():
+        if self._budget.lost():
             hubs.reset_failures(self.hub)
-            self._holding.reset_failures()
+            self._owner_secret.reset_failures()
         if lost.loss is SessionEnd.SUPERSEDED:
-            await self._holding.confirm()
+            await self._owner_secret.confirm()
         if reaction is Reaction.RAISE_EPOCH and isinstance(lost, SessionEpochError):
-            await self._holding.raise_epoch_above(lost, self.hub)
+            await self._owner_secret.raise_epoch_above(lost, self.hub)
             return NextStep(Action.CONNECT)
         if reaction is Reaction.DISCARD:
             return NextStep(Action.OBSERVE, finding=finding)
         return self._retry(lost)
 
     def _retry(self, lost: HubLostError) -> NextStep:
-        """Dial the same hub after a pause, unless its trial is over and another hub is the choice."""
+        """Dial the same hub after a pause, unless its budget is spent and another hub is the choice."""
         hubs = self._agent.hubs
         pauses = {SessionEnd.REFUSED: self._unwelcome, SessionEnd.SUPERSEDED: self._superseded}
         delay = pauses.get(lost.loss, self._reconnect).next()
         delay = max(delay, lost.retry_after or delay)
         if lost.loss is SessionEnd.REFUSED:
             hubs.record_state(self.hub, HubState.DENIED)
-        left = self._trial.left if lost.loss in BRIEF else 0.0
+        left = self._budget.left if lost.loss in BRIEF else 0.0
         if hubs.several and not left:
             hubs.fail(self.hub, lost.message)
             if self._elsewhere() is not None:
