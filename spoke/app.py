@@ -13,7 +13,7 @@ from machinery.client.rest import KubeClient
 from machinery.runtime.clock import Clock, SystemClock
 from machinery.runtime.scheduler import Scheduler, SystemScheduler
 from machinery.runtime.tasks import GuardedTasks
-from spoke.agent.leader_election import OPEN, ElectedAgent, Fence, OwnLock, candidate_of
+from spoke.agent.leader_election import ElectedAgent, OwnLock, TermFence, candidate_of
 from spoke.agent.loop import SpokeAgent
 from spoke.agent.unregistration import ResidentAgent, Working
 from spoke.bootstraps import BootstrapFile, Bootstraps, BootstrapSecret
@@ -59,12 +59,13 @@ async def build(
         # Wakes controllers on schedule.
         wakes = scheduler if scheduler is not None else await stack.enter_async_context(SystemScheduler())
 
-        def world(fence: Fence) -> World:
-            """The ports of the agent of one term; all writes and dials pass its fence."""
-            fenced = fence.secrets(secrets)
+        def world(fence: TermFence | None) -> World:
+            """The ports of the agent of one term; all writes and dials pass its fence. None: there is no leader election."""
+            fenced = fence.secrets(secrets) if fence else secrets
+            dial = dialer(clock, settings.cluster_annotations, detection_of(settings))
             return World(
                 bootstrap=bootstraps_of(settings, fenced),
-                dial=fence.dial(dialer(clock, settings.cluster_annotations, detection_of(settings))),
+                dial=fence.dial(dial) if fence else dial,
                 spoke=KubeCluster(spoke, gates=gates_of(settings.feature_gates)),
                 management=KubeCluster(management),
                 secrets=fenced,
@@ -79,21 +80,25 @@ async def build(
 
         progress = AgentProgress(clock)
 
-        def agent(fence: Fence) -> SpokeAgent:
+        def agent(fence: TermFence | None) -> SpokeAgent:
             return SpokeAgent(options_of(settings), world(fence), progress)
 
         def process() -> Working:
             # Of several processes of this agent, only the leader works.
             if settings.leader_elect:
                 return _elected(settings, agent, management, clock, progress)
-            return agent(OPEN)
+            return agent(None)
 
         # A cluster that has left its hubs stays away.
         yield ResidentAgent(process, secrets, lambda: bootstraps_of(settings, secrets), progress, rejoin=settings.rejoin)
 
 
 def _elected(
-    settings: SpokeSettings, agent: Callable[[Fence], SpokeAgent], management: KubeClient, clock: Clock, progress: AgentProgress
+    settings: SpokeSettings,
+    agent: Callable[[TermFence], SpokeAgent],
+    management: KubeClient,
+    clock: Clock,
+    progress: AgentProgress,
 ) -> ElectedAgent:
     lease = lease_of(settings, management, clock, status=lambda: progress.ready().text)
     return ElectedAgent(
@@ -184,7 +189,7 @@ def reach_of(settings: SpokeSettings) -> Reach:
 
 
 def addon_secrets_of(
-    settings: SpokeSettings, spoke: KubeClient, management: KubeClient, fence: Fence
+    settings: SpokeSettings, spoke: KubeClient, management: KubeClient, fence: TermFence | None = None
 ) -> Callable[[AddOn], Secrets]:
     """Access to an add-on's secrets. Raises RefusedSecretError for a namespace that is not listed."""
 
@@ -196,7 +201,8 @@ def addon_secrets_of(
                 f"the agent writes secrets of add-ons in {listed or 'no namespace'} alone (--addon-namespaces)"
             )
         client = management if addon.hosted else spoke
-        return fence.secrets(OwnedSecrets(client, addon.namespace, adopts=settings.adopt_addon_secrets))
+        secrets = OwnedSecrets(client, addon.namespace, adopts=settings.adopt_addon_secrets)
+        return fence.secrets(secrets) if fence else secrets
 
     return secrets_of
 

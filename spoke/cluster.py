@@ -5,15 +5,15 @@ cluster: an agent in hosted mode gets the managed cluster's kubeconfig as a file
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from machinery.client.reflector import ObjectKey, Reflector, mirrored
-from machinery.client.rest import KubeClient, Object, Response, RestResource
+from machinery.client.reflector import Reflector, mirrored
+from machinery.client.rest import KubeClient, Object, RestResource
 from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError
 from machinery.meta.timestamps import parse_time
 from machinery.observability.log_once import LogOnce
@@ -53,7 +53,7 @@ class KubeCluster(Cluster):
     ) -> None:
         self._client = client
         sources = ((CLAIMS, gates.cluster_claim), (PROPERTIES, gates.cluster_property))
-        self._told_by = [resource for resource, enabled in sources if enabled]
+        self._claim_resources = [resource for resource, enabled in sources if enabled]
         self._health_timeout = health_timeout
         self._coalesce = coalesce
 
@@ -71,14 +71,15 @@ class KubeCluster(Cluster):
                 answer = await self._client.raw("GET", "/healthz", accept="*/*", within=self._health_timeout)
         except MusterError as error:
             return ApiServerHealth(ok=False, status_code=None, detail=error.message)
-        return _health(answer)
+        body = " ".join(answer.body.decode(errors="replace").split())[:_SHOWN]
+        return ApiServerHealth(ok=answer.status == 200, status_code=answer.status, detail=body)  # noqa: PLR2004 - HTTP OK
 
     async def nodes(self) -> Sequence[NodeResources]:
         return [_node(item) async for page in self._client.pages(NODES.path()) for item in page.items]
 
     async def claims(self) -> Sequence[ReportedClaim]:
         """ClusterClaims and ClusterProperties that the feature gates enable; for equal names, the property."""
-        return merged_claims([await self._claims_of(resource) for resource in self._told_by])
+        return merged_claims([await self._claims_of(resource) for resource in self._claim_resources])
 
     async def _claims_of(self, resource: RestResource) -> Sequence[ReportedClaim]:
         try:
@@ -123,8 +124,8 @@ class KubeCluster(Cluster):
         changed: dict[str, None] = {}
         wake = asyncio.Event()
 
-        def tell(what: str) -> None:
-            changed[what] = None
+        def note(kind: str) -> None:
+            changed[kind] = None
             wake.set()
 
         claims = [
@@ -133,39 +134,27 @@ class KubeCluster(Cluster):
                 resource.path(),
                 _claim,
                 query=_REPORTED_CLAIMS,
-                on_change=_telling(tell, "claims"),
+                on_change=lambda _key, _value: note("claims"),
                 on_failure=_claims_failed,
             )
-            for resource in self._told_by
+            for resource in self._claim_resources
         ]
-        nodes = Reflector(self._client, NODES.path(), _node, on_change=_telling(tell, "nodes"))
+        nodes = Reflector(self._client, NODES.path(), _node, on_change=lambda _key, _value: note("nodes"))
         async with mirrored(nodes, *claims) as wait:
             while True:
                 await wait(wake)
                 await asyncio.sleep(self._coalesce.total_seconds())
-                told = list(changed)
+                kinds = list(changed)
                 changed.clear()
                 wake.clear()
-                for what in told:
-                    yield what
-
-
-def _telling(tell: Callable[[str], None], what: str) -> Callable[[ObjectKey, object], None]:
-    def changed(_key: ObjectKey, _value: object) -> None:
-        tell(what)
-
-    return changed
+                for kind in kinds:
+                    yield kind
 
 
 def _claims_failed(error: MusterError) -> None:
     """Not every cluster has the ClusterClaim resource, so its absence is only logged at debug level."""
     level = log.debug if isinstance(error, NotFoundError) else log.warning
     level("cluster claims are not watched", reason=error.reason, error=error.message)
-
-
-def _health(answer: Response) -> ApiServerHealth:
-    body = " ".join(answer.body.decode(errors="replace").split())[:_SHOWN]
-    return ApiServerHealth(ok=answer.status == 200, status_code=answer.status, detail=body)  # noqa: PLR2004 - HTTP OK
 
 
 def _node(item: Object) -> NodeResources:
@@ -252,10 +241,10 @@ class FollowedKubeconfig:
             if signature == known[0]:
                 continue  # a cheap check, because the agent is idle most of the time
             content = await asyncio.to_thread(_read_file, self._path)
-            if content == known[1] or await self.turned():
+            if content == known[1] or await self.reload():
                 self._seen = signature, content
 
-    async def turned(self) -> bool:
+    async def reload(self) -> bool:
         """Try to load the file; return whether it was handled. An unusable file or unreachable cluster changes nothing."""
         try:
             new = await KubeClient.from_file(self._path)

@@ -17,12 +17,11 @@ opens its own: the newer of two sessions stays. A process with neither session n
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Protocol
 from uuid import uuid4
 
 from machinery.client.ownership import Namespace
@@ -71,10 +70,8 @@ class OwnLock(Lock):
         self._proc = proc
 
     async def read(self) -> LockRecord | None:
-        try:
+        with _advice():
             record = await self._lock.read()
-        except ForbiddenError as error:
-            raise ForbiddenError(f"{error.message}; {_ADVICE}") from error
         if record is not None and self._home is not None:
             self._home.seen()
         if record is not None and record.holder and is_gone(record.incarnation, self._proc):
@@ -83,10 +80,8 @@ class OwnLock(Lock):
 
     async def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
         async def taken() -> LockRecord:
-            try:
+            with _advice():
                 return await self._lock.take(seen, candidate, lease)
-            except ForbiddenError as error:
-                raise ForbiddenError(f"{error.message}; {_ADVICE}") from error
 
         return await (taken() if self._home is None else self._home.holding(taken))
 
@@ -95,6 +90,14 @@ class OwnLock(Lock):
 
     async def release(self, held: LockRecord) -> bool:
         return await self._lock.release(held)
+
+
+@contextmanager
+def _advice() -> Iterator[None]:
+    try:
+        yield
+    except ForbiddenError as error:
+        raise ForbiddenError(f"{error.message}; {_ADVICE}") from error
 
 
 def is_gone(incarnation: str, proc: Path = PROC) -> bool:
@@ -123,28 +126,7 @@ def _born(proc: Path, number: int) -> str:
     return ""
 
 
-class Fence(Protocol):
-    """Guards the operations that only one process of an agent may perform."""
-
-    def secrets(self, inner: Secrets) -> Secrets: ...
-
-    def dial(self, inner: Dial) -> Dial: ...
-
-
-class OpenFence(Fence):
-    """For an agent with a single process."""
-
-    def secrets(self, inner: Secrets) -> Secrets:
-        return inner
-
-    def dial(self, inner: Dial) -> Dial:
-        return inner
-
-
-OPEN = OpenFence()
-
-
-class TermFence(Fence):
+class TermFence:
     """The permissions of an agent in one term."""
 
     def __init__(self, leadership: Leadership, term: int, progress: AgentProgress) -> None:
@@ -177,21 +159,21 @@ class TermFence(Fence):
 class HeldSecrets(Secrets):
     """Secrets that only the holder of the Lease writes; every process may read."""
 
-    def __init__(self, inner: Secrets, tenure: TermFence) -> None:
+    def __init__(self, inner: Secrets, fence: TermFence) -> None:
         self._inner = inner
-        self._tenure = tenure
+        self._fence = fence
 
     async def read(self, name: str) -> SecretSnapshot:
         return await self._inner.read(name)
 
     async def write(self, name: str, contents: Mapping[str, bytes], version: str | None) -> SecretSnapshot:
         """Raises NotLeaderError, too; nothing was sent then."""
-        self._tenure.require_writing()
+        self._fence.require_writing()
         return await self._inner.write(name, contents, version)
 
     async def delete(self, name: str) -> None:
         """Raises NotLeaderError, too; nothing was sent then."""
-        self._tenure.require_writing()
+        self._fence.require_writing()
         await self._inner.delete(name)
 
     async def named(self, prefix: str) -> Sequence[str]:

@@ -132,7 +132,11 @@ class AddOnCertificates(Reconciler[AddOnName]):
         addon = self._addons.get(key)
         if addon is not None and not addon.deleting and await self._note_driver(addon):
             return None  # the hub answers with the changed add-on
-        wanted = {secret_name(addon.name, entry): self._settled(entry) for entry in addon.registrations} if addon else {}
+        driver = self._registered.care.driver
+        entries = (
+            [replace(e, driver=driver or e.driver or CSR) if e.for_hub else e for e in addon.registrations] if addon else []
+        )
+        wanted = {secret_name(key, entry): entry for entry in entries}
         if addon is None or not addon.deleting:
             for known, running in tuple(self._running.items()):
                 if known[0] == key and known[1] not in wanted:
@@ -151,7 +155,9 @@ class AddOnCertificates(Reconciler[AddOnName]):
             if self._refused.get(key) != error.message:
                 self._refused[key] = error.message
                 log.warning("addon.secret_refused", addon=addon.name, secret=secret, error=error.message)
-                await self._tell(addon, Condition(CERTIFICATE_ROTATED, FALSE, "SecretRefused", error.message))
+                await self._session.report_addon(
+                    addon.name, (Condition(CERTIFICATE_ROTATED, FALSE, "SecretRefused", error.message),)
+                )
             return REFUSED_AGAIN
         self._refused.pop(key, None)
         return nap
@@ -166,10 +172,6 @@ class AddOnCertificates(Reconciler[AddOnName]):
         log.info("addon.driver_noted", addon=addon.name, driver=wanted)
         return True
 
-    def _settled(self, entry: AddOnRegistration) -> AddOnRegistration:
-        """The registration with the driver that this agent uses for it."""
-        return replace(entry, driver=self._registered.care.driver or entry.driver or CSR) if entry.for_hub else entry
-
     async def _run(self, addon: AddOn, secret: str, entry: AddOnRegistration) -> _Running:
         """Raises RefusedSecretError; the previous credential then stays as it is."""
         if secret.startswith(RESERVED):
@@ -179,7 +181,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
         if before is not None and before.fingerprint == fingerprint:
             await self._know(before)
             return before
-        credential, place = credential_for(addon, entry, secret, self._registered), _place(addon)
+        credential, place = credential_for(addon, entry, secret, self._registered), (addon.namespace, addon.hosted)
         left: dict[Place, Slot] = {}
         if before is not None:
             await before.credential.forget()
@@ -191,17 +193,17 @@ class AddOnCertificates(Reconciler[AddOnName]):
     async def _keep(self, addon: AddOn, running: _Running) -> timedelta:
         """Look after one credential once; return the time until the next."""
         try:
-            looked = await running.credential.look(self._client, addon, self._clock, self._asked)
+            result = await running.credential.look(self._client, addon, self._clock, self._asked)
         except RefusedError as refused:
-            await self._tell(addon, refused.told)
+            await self._session.report_addon(addon.name, (refused.condition,))
             raise
-        if looked.told is not None:
-            await self._tell(addon, looked.told)
-        if looked.there:
+        if result.condition is not None:
+            await self._session.report_addon(addon.name, (result.condition,))
+        if result.is_stored:
             for each in running.left.values():
                 await _deleted(each)
             running.left = {}
-        return looked.nap
+        return result.next_in
 
     async def _drop(self, known: tuple[AddOnName, str], running: _Running) -> None:
         for each in (running.credential.target, *running.left.values()):
@@ -210,19 +212,12 @@ class AddOnCertificates(Reconciler[AddOnName]):
         del self._running[known]
         log.info("addon.secret_deleted", addon=known[0], secret=known[1])
 
-    async def _tell(self, addon: AddOn, condition: Condition) -> None:
-        await self._session.report_addon(addon.name, (condition,))
-
 
 async def _deleted(slot: Slot) -> None:
     try:
         await slot.delete()
     except RefusedSecretError as error:
         log.warning("addon.secret_kept", secret=slot.name, because=error.message)
-
-
-def _place(addon: AddOn) -> Place:
-    return addon.namespace, addon.hosted
 
 
 def _fingerprint(addon: AddOn, entry: AddOnRegistration, shared: AddOnContext) -> str:
@@ -233,15 +228,15 @@ def _fingerprint(addon: AddOn, entry: AddOnRegistration, shared: AddOnContext) -
         entry.user,
         sorted(entry.groups),
         sorted(entry.organization_units),
-        _place(addon),
+        (addon.namespace, addon.hosted),
         shared.hub_id,
-        _whoever_vouches(shared.kubeconfig) if entry.for_hub else b"",
+        _without_authority(shared.kubeconfig) if entry.for_hub else b"",
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 @lru_cache(maxsize=16)
-def _whoever_vouches(kubeconfig: bytes) -> bytes:
+def _without_authority(kubeconfig: bytes) -> bytes:
     """The kubeconfig without the hub's CAs, whose change keeps the credential. An unreadable one is returned unchanged."""
     try:
         return with_authority(kubeconfig, b"")

@@ -10,6 +10,7 @@ agent does so only at registration. A hub writes nothing if it knows them alread
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 
 import structlog
@@ -106,8 +107,8 @@ CHANGED = "changed"
 RESYNC = "resync"
 
 
-def _nobody(_: AgentEvent) -> None:
-    pass
+ClusterContents = tuple[tuple[NodeResources, ...], str, tuple[ReportedClaim, ...]]
+"""Nodes, version and claims."""
 
 
 class StatusController(Reconciler[str]):
@@ -123,7 +124,7 @@ class StatusController(Reconciler[str]):
         endpoints: tuple[ExternalEndpoint, ...] = (),
         further: Callable[[], Iterable[Condition]] = tuple,
         namespaces: Callable[[], tuple[NamespaceReport, ...]] = tuple,
-        tell: Callable[[AgentEvent], None] = _nobody,
+        tell: Callable[[AgentEvent], object] = lambda _: None,
     ) -> None:
         self._session = session
         self._cluster = cluster
@@ -146,7 +147,7 @@ class StatusController(Reconciler[str]):
             return None
         _, answers = await self._watch.look()
         read = await self._read_while_available() if answers else None
-        report = self._report(self._watch.current, read=read)
+        report = self._report(self._watch.current, read)
         if report != self._told or key == RESYNC:
             await self._session.report(report)
             self._told = report
@@ -154,9 +155,7 @@ class StatusController(Reconciler[str]):
             raise read
         return RECHECK if read is None else None
 
-    async def _read_while_available(
-        self,
-    ) -> "tuple[tuple[NodeResources, ...], str, tuple[ReportedClaim, ...]] | Exception | None":
+    async def _read_while_available(self) -> ClusterContents | Exception | None:
         """Like `_read`; None when the API server becomes unavailable meanwhile, which is then reported at once."""
         reading = asyncio.create_task(self._read(), name="status/read")
         failing = asyncio.create_task(self._watch.unavailable.wait(), name="status/unavailable")
@@ -168,7 +167,7 @@ class StatusController(Reconciler[str]):
                 task.cancel()
             await asyncio.wait((reading, failing))
 
-    async def _read(self) -> "tuple[tuple[NodeResources, ...], str, tuple[ReportedClaim, ...]] | Exception":
+    async def _read(self) -> ClusterContents | Exception:
         """Nodes, version and claims, or the error that prevents reading them. Never raises."""
         try:
             async with asyncio.TaskGroup() as group:
@@ -179,36 +178,30 @@ class StatusController(Reconciler[str]):
             return next((error for error in errors.exceptions if isinstance(error, MusterError)), errors)
         return tuple(nodes.result()), version.result(), tuple(claims.result())
 
-    def _report(
-        self,
-        state: Availability,
-        *,
-        read: "tuple[tuple[NodeResources, ...], str, tuple[ReportedClaim, ...]] | Exception | None",
-    ) -> ClusterReport:
-        conditions = (JOINED_CONDITION, *((state.condition,) if state.condition else ()), *self._further())
+    def _report(self, state: Availability, read: ClusterContents | Exception | None) -> ClusterReport:
+        report = ClusterReport(
+            conditions=(JOINED_CONDITION, *((state.condition,) if state.condition else ()), *self._further()),
+            complete=False,
+            endpoints=self._endpoints,
+            namespaces=self._namespaces(),
+        )
         if read is None or isinstance(read, Exception):
-            return ClusterReport(
-                conditions=conditions, complete=False, endpoints=self._endpoints, namespaces=self._namespaces()
-            )
+            return report
         nodes, version, claims = read
-        self._note_truncation(truncated_claims(claims, self._rules))
-        return ClusterReport(
-            conditions=conditions,
+        truncated = truncated_claims(claims, self._rules)
+        if truncated and truncated != self._truncated:
+            log.warning("CustomClusterClaimsTruncated", left_out=truncated, maximum=self._rules.max_custom)
+            self._tell(left_out(truncated, self._rules.max_custom))
+        self._truncated = truncated
+        return replace(
+            report,
             complete=True,
             capacity=capacity_of(nodes),
             allocatable=allocatable_of(nodes),
             kubernetes_version=version,
             claims=exposed_claims(claims, self._rules),
             node_count=len(nodes),
-            endpoints=self._endpoints,
-            namespaces=self._namespaces(),
         )
-
-    def _note_truncation(self, truncated: int) -> None:
-        if truncated and truncated != self._truncated:
-            log.warning("CustomClusterClaimsTruncated", left_out=truncated, maximum=self._rules.max_custom)
-            self._tell(left_out(truncated, self._rules.max_custom))
-        self._truncated = truncated
 
 
 UPKEEP = "cluster"

@@ -1,10 +1,9 @@
-"""What the agent does next: pure decisions, as tables.
+"""What the agent does next, and why sessions end: pure decisions, as tables.
 
-The agent repeats `observe -> decide -> act`. `decide` chooses the action after an observation, `react` the reaction to the loss
-of a session.
+The agent repeats `observe -> decide -> act`. `decide` chooses the action after an observation.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum, auto
@@ -119,33 +118,3 @@ _DECISIONS: tuple[tuple[Callable[[AgentState], bool], Action], ...] = (
 def decide(state: AgentState) -> Action:
     """The action after an observation."""
     return next(action for holds, action in _DECISIONS if holds(state))
-
-
-class Reaction(Enum):
-    """How the agent reacts to the loss of a session."""
-
-    FALL_BACK = auto()
-    """Dial again with the certificate before the renewal."""
-    RAISE_EPOCH = auto()
-    """Write an epoch above the hub's, and dial again."""
-    DISCARD = auto()
-    """Do not use the credential again: register."""
-    RETRY = auto()
-    """Dial the same hub again, or another one that is the choice by then."""
-
-
-_REACTIONS: Mapping[tuple[SessionEnd, bool], Reaction] = {
-    (SessionEnd.UNAUTHENTICATED, True): Reaction.FALL_BACK,
-    (SessionEnd.STALE, True): Reaction.RAISE_EPOCH,
-    (SessionEnd.STALE, False): Reaction.RAISE_EPOCH,
-}
-"""By the reason, and whether the certificate before the renewal is still known."""
-
-
-def react(end: SessionEnd, *, has_previous: bool, is_flawed: bool) -> Reaction:
-    """The reaction to a loss.
-
-    `has_previous`: the certificate before the renewal is still known. `is_flawed`: the loss, or the hub's time, shows that the
-    credential cannot be used. STALE stands for an epoch that may be true.
-    """
-    return _REACTIONS.get((end, has_previous)) or (Reaction.DISCARD if is_flawed else Reaction.RETRY)

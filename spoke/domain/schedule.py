@@ -107,14 +107,14 @@ class RequestedRenewal:
     addons_before: datetime | None = None
     """If present, certificates of add-ons that the hub issued before this are to be renewed, too."""
 
-    def addon_due(self, serial: SerialNumber, not_before: datetime, heard_at: datetime) -> datetime | None:
+    def addon_due(self, serial: SerialNumber, not_before: datetime, received_at: datetime) -> datetime | None:
         """When an add-on's certificate is due, in hub time; None: not requested.
 
         Certificates have whole seconds: one issued in the second of the request counts as later.
         """
         if self.addons_before is None or not_before + BACKDATE >= self.addons_before.replace(microsecond=0):
             return None
-        return moment(serial, heard_at, ADDONS_WITHIN if self.within is None else self.within)
+        return moment(serial, received_at, ADDONS_WITHIN if self.within is None else self.within)
 
 
 class RenewalTime:
@@ -124,14 +124,14 @@ class RenewalTime:
         self.serial = serial
         self.due = rotate_at(serial, not_before, not_after)
 
-    def ask(self, within: timedelta | None, heard_at: datetime) -> bool:
+    def ask(self, within: timedelta | None, received_at: datetime) -> bool:
         """Apply the hub's request; return whether the renewal is due earlier now. A repeated one never moves it later."""
-        asked = moment(self.serial, heard_at, within) if within is not None else self.due
+        asked = moment(self.serial, received_at, within) if within is not None else self.due
         earlier = asked < self.due
         self.due = min(asked, self.due)
         return earlier
 
 
-def moment(serial: SerialNumber, heard_at: datetime, within: timedelta) -> datetime:
+def moment(serial: SerialNumber, received_at: datetime, within: timedelta) -> datetime:
     """The moment within the remaining time at which the certificate with this serial is renewed."""
-    return heard_at + max(within, timedelta()) * drawn(serial)
+    return received_at + max(within, timedelta()) * drawn(serial)

@@ -50,27 +50,27 @@ class RenewalRequest:
     """A renewal that the hub asks for, and the hub time at which the request arrived."""
 
     renewal: RequestedRenewal
-    heard_at: datetime
+    received_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class AddOnCheckResult:
     """Result of one `look`: the time until the next, and a condition to report on the add-on."""
 
-    nap: timedelta
-    told: Condition | None = None
-    there: bool = True
+    next_in: timedelta
+    condition: Condition | None = None
+    is_stored: bool = True
     """Whether the credential is stored now."""
 
 
 class RefusedError(MusterError):
-    """A credential could not be obtained; `told` is the condition to report on the add-on."""
+    """A credential could not be obtained; `condition` is the one to report on the add-on."""
 
     reason = "ServiceUnavailable"
 
-    def __init__(self, error: MusterError, told: Condition) -> None:
+    def __init__(self, error: MusterError, condition: Condition) -> None:
         super().__init__(error.message, retry_after=error.retry_after)
-        self.told = told
+        self.condition = condition
 
 
 class AddOnCredential(Protocol):
@@ -134,7 +134,7 @@ class CertificateCredential(AddOnCredential):
             async with asyncio.timeout(PATIENCE.total_seconds()):
                 leaf = await self._flow.run(client)
         except TimeoutError:
-            return AddOnCheckResult(RETRY, there=False)
+            return AddOnCheckResult(RETRY, is_stored=False)
         except MusterError as error:
             raise RefusedError(error, not_rotated(error.message)) from error
         self._flow = self._new_flow()
@@ -188,7 +188,7 @@ class TokenCredential(AddOnCredential):
     ) -> AddOnCheckResult:
         del asked  # a token is no certificate
         if not addon.account_uid:
-            return AddOnCheckResult(RETRY, there=False)  # the hub creates the ServiceAccount and reports it
+            return AddOnCheckResult(RETRY, is_stored=False)  # the hub creates the ServiceAccount and reports it
         contents = await self.target.read()
         claims = unverified_claims(contents.get(TOKEN_FILE, b"").decode(errors="replace"))
         due = token_due_of(claims)
@@ -224,5 +224,5 @@ class TokenCredential(AddOnCredential):
 
 def _until_due(leaf: CertificateFacts, clock: Clock, asked: RenewalRequest | None) -> timedelta:
     due = rotate_at(leaf.serial, leaf.not_before, leaf.not_after)
-    sooner = asked.renewal.addon_due(leaf.serial, leaf.not_before, asked.heard_at) if asked is not None else None
+    sooner = asked.renewal.addon_due(leaf.serial, leaf.not_before, asked.received_at) if asked is not None else None
     return max(min(due, sooner or due) - clock.now(), timedelta())

@@ -21,7 +21,7 @@ from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, hub_slot
 from spoke.credentials.trust_bundle import known_by
 from spoke.domain.hubs import ChoiceReason, HubDecision, HubState, epoch_too_high, is_credible
 from spoke.domain.names import AgentIdentity
-from spoke.domain.next_step import BRIEF, OBSERVE, Action, NextStep, Reaction, SessionEnd, react
+from spoke.domain.next_step import BRIEF, OBSERVE, Action, NextStep, SessionEnd
 from spoke.failover.candidates import ReconnectBudget
 from spoke.ports.hub import HubLostError, SessionEpochError
 from spoke.registration.csr_flow import CSRFlow, pends_for
@@ -249,8 +249,7 @@ class SessionSupervisor(HubEvents):
             said = f"the hub {hubs.name_of(self.hub)} takes no session: {epoch_too_high(lost.epoch)}"
             lost = HubLostError(said, SessionEnd.REFUSED)
         finding = rejection(lost.loss, lost.message, self._connection.chain, agent.hub_clock.now())
-        reaction = react(lost.loss, has_previous=previous is not None, is_flawed=finding is not None)
-        if reaction is Reaction.FALL_BACK and previous is not None:
+        if lost.loss is SessionEnd.UNAUTHENTICATED and previous is not None:
             log.warning("certificate.fallback", why=lost.message, next="the certificate before")
             self._connection, self._previous = previous, None
             return NextStep(Action.CONNECT)
@@ -259,11 +258,11 @@ class SessionSupervisor(HubEvents):
             self._owner_secret.reset_failures()
         if lost.loss is SessionEnd.SUPERSEDED:
             await self._owner_secret.confirm()
-        if reaction is Reaction.RAISE_EPOCH and isinstance(lost, SessionEpochError):
+        if isinstance(lost, SessionEpochError):
             await self._owner_secret.raise_epoch_above(lost, self.hub)
             return NextStep(Action.CONNECT)
-        if reaction is Reaction.DISCARD:
-            return NextStep(Action.OBSERVE, finding=finding)
+        if finding is not None:
+            return NextStep(Action.OBSERVE, finding=finding)  # the agent registers again
         return self._retry(lost)
 
     def _retry(self, lost: HubLostError) -> NextStep:

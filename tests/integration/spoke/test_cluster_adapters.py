@@ -21,7 +21,7 @@ from machinery.election import Candidate
 from machinery.errors import DeadlineError, ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from machinery.identity import AddOnName, ClusterName, HubId
 from machinery.runtime.clock import ManualClock, SystemClock
-from spoke.agent.leader_election import OPEN, OwnLock
+from spoke.agent.leader_election import OwnLock
 from spoke.app import addon_secrets_of
 from spoke.bootstraps import Bootstraps, BootstrapSecret, BootstrapWatch
 from spoke.cli.commands import examine
@@ -296,7 +296,7 @@ async def test_addon_secret_of_others_is_left_alone_and_one_of_ocm_adopted_on_de
     await secrets.delete("ocm")
 
     settings = SpokeSettings(bootstrap_kubeconfig=(Path("b"),), component_namespace=AGENT, addon_namespaces=("default", "more"))
-    secrets_of = addon_secrets_of(settings, client, client, OPEN)
+    secrets_of = addon_secrets_of(settings, client, client)
     for namespace in settings.addon_namespaces:
         secrets_of(AddOn(AddOnName("logs"), namespace))
     for namespace in ("", AGENT, "kube-system"):

@@ -38,7 +38,7 @@ async def test_running_agent_takes_over_a_replaced_kubeconfig_of_the_same_cluste
     wrong_token = {**document, "users": [{**document["users"][0], "user": {"token": "wrong"}}]}
     for content in ("", "not: [yaml", "apiVersion: v1", yaml.safe_dump(wrong_token)):
         put(file, content)
-        assert not await FollowedKubeconfig(client, file).turned(), content
+        assert not await FollowedKubeconfig(client, file).reload(), content
         assert await KubeCluster(client).uid() == uid
     async with await KubeClient.from_file(file) as wrong:
         with pytest.raises(UnauthorizedError):
@@ -54,7 +54,7 @@ async def test_running_agent_takes_over_a_replaced_kubeconfig_of_the_same_cluste
     followed = FollowedKubeconfig(client, file)
     async with HollowCluster(ClusterShape("other")) as other:
         put(file, yaml.safe_dump(other.kubeconfig()))
-        assert await followed.turned()
+        assert await followed.reload()
     assert await KubeCluster(client).uid() == uid
 
 

@@ -26,7 +26,7 @@ from spoke.domain.hubs import (
     refuse_move,
 )
 from spoke.domain.names import AgentNames
-from spoke.domain.next_step import Action, AgentState, Reaction, SessionEnd, decide, react
+from spoke.domain.next_step import Action, AgentState, decide
 from spoke.domain.report import NodeResources, ReportedClaim
 from spoke.domain.schedule import BACKDATE, EARLIEST, LATEST, rotate_at, threshold
 from spoke.domain.status import (
@@ -438,15 +438,3 @@ def test_an_observation_has_one_next_action() -> None:
         (AT_A, Action.KEEP),
     ]
     assert [(state, decide(state), action) for state, action in rows if decide(state) is not action] == []
-
-
-def test_a_loss_has_one_reaction() -> None:
-    """Only the hub's own word on the credential, or its time, makes the agent register again."""
-    assert react(SessionEnd.UNAUTHENTICATED, has_previous=True, is_flawed=True) is Reaction.FALL_BACK
-    for end in SessionEnd:
-        for has_previous in (False, True):
-            if end is SessionEnd.UNAUTHENTICATED and has_previous:
-                continue
-            for is_flawed, otherwise in ((True, Reaction.DISCARD), (False, Reaction.RETRY)):
-                expected = Reaction.RAISE_EPOCH if end is SessionEnd.STALE else otherwise
-                assert react(end, has_previous=has_previous, is_flawed=is_flawed) is expected, (end, has_previous, is_flawed)
