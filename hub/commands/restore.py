@@ -99,7 +99,7 @@ def _restored(manifest: Manifest, done: Restored, outcome: RestoreOutcome) -> It
     if done.former is not None:
         yield f"  the database that was there is kept as {done.former}"
     yield f"  {outcome.agents} agents with a certificate that stands, {outcome.credentials} bootstrap credentials that are good"
-    yield f"  the log goes on at revision {done.revision}: whoever watched, or pages through a list, begins anew"
+    yield f"  the log continues at revision {done.revision}: watches and paged lists have to start again"
     for each in outcome.lists:
         yield (
             f"  list {each.number} of {each.authority}, of {format_time(each.at)}: {each.revoked} revoked, "
@@ -109,7 +109,7 @@ def _restored(manifest: Manifest, done: Restored, outcome: RestoreOutcome) -> It
 
 def _lost(manifest: Manifest, order: RestoreOrder, outcome: RestoreOutcome) -> Iterator[str]:
     """Decisions after the backup that may be lost."""
-    yield f"what was decided after {manifest.made} is lost; look after it:"
+    yield f"what was decided after {manifest.made} is lost; check it:"
     until = max((each.at for each in outcome.lists), default=order.made)
     yield (
         f"  revocations of certificates after {format_time(until)} may be lost"

@@ -22,11 +22,11 @@ from machinery.lifecycle.health import READINESS
 
 @dataclass(frozen=True, slots=True)
 class AgentsDoor:
-    """`hearing`: since when heartbeats could be stored, which decides whether silence counts."""
+    """`coverage`: since when heartbeats could be stored, which decides whether silence counts."""
 
     door: RpcDoor
     parts: DoorContext
-    hearing: HeartbeatCoverage
+    coverage: HeartbeatCoverage
 
 
 async def build_agents_door(core: HubCore) -> AgentsDoor:
@@ -34,8 +34,8 @@ async def build_agents_door(core: HubCore) -> AgentsDoor:
     settings, clock, store = context.settings, context.clock, resources.store
     issuer, hub_id = resources.issuer, resources.hub_id
     beats = BeatBuffer(store, clock, settings.flush_window)
-    hearing = HeartbeatCoverage(store, clock, resources.replica, lambda: beats.storing)
-    await hearing.mark()
+    coverage = HeartbeatCoverage(store, clock, resources.replica, lambda: beats.storing)
+    await coverage.mark()
     sessions = Sessions(store, resources.replica)
     parts = DoorContext(
         hub_id=hub_id,
@@ -60,7 +60,7 @@ async def build_agents_door(core: HubCore) -> AgentsDoor:
         tokens=account_tokens(hub_id, resources.token_keys),
         unattended_recovery=settings.recovery == "automatic",
         authorities=lambda: issuer.standing.authorities,
-        trust_push=TrustBundlePush(store, lambda: issuer.trust_bundle, standing=lambda: issuer.standing.authorities),
+        trust_push=TrustBundlePush(store, lambda: issuer.trust_bundle, authorities=lambda: issuer.standing.authorities),
         attestor=Attestor(store, hub_id, HttpsDocuments.with_authorities, clock, core.attestation),
     )
     door = RpcDoor(settings.grpc_listen.host, settings.grpc_listen.port, core.certificates.doors.serving, parts)
@@ -68,7 +68,7 @@ async def build_agents_door(core: HubCore) -> AgentsDoor:
     context.server.health.add("drained", parts.cordon.ready, endpoints=READINESS)
     context.server.flush.add("heartbeats", beats.flush)
     context.add_task("heartbeats", beats.run)
-    context.add_task("hearing", hearing.run)
+    context.add_task("coverage", coverage.run)
     context.add_task("clocks", parts.clocks.run)
     context.add_task("streams", parts.feed.run)
     context.add_task("trust", parts.trust_push.run)
@@ -79,7 +79,7 @@ async def build_agents_door(core: HubCore) -> AgentsDoor:
     context.inspection.add("sessions", lambda: _open_sessions(parts))
     context.inspection.add("heartbeats", lambda: {"held": len(beats), "storing": beats.storing})
     add_agents(context.metrics, parts)
-    return AgentsDoor(door, parts, hearing)
+    return AgentsDoor(door, parts, coverage)
 
 
 def _open_sessions(parts: DoorContext) -> dict[str, object]:

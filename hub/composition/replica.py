@@ -33,7 +33,7 @@ async def start_controllers(core: HubCore, agents: AgentsDoor, *, leads: bool) -
             settings,
             context.lifetimes,
             clock=clock,
-            since=agents.hearing.since,
+            since=agents.coverage.since,
             decisions=DecisionAudit(core.access.auditor),
             make_rotation=rotation_of(resources.issuer, resources.ring, settings, context.lifetimes, clock),
         )

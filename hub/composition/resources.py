@@ -99,7 +99,7 @@ async def open_resources(context: BuildContext) -> Resources:
         await step("comparing the key of Secrets", same_seal)
     token_keys = await step("comparing the keys of tokens", partial(keep_token_keys, keys, made, clock.now()))
     # namespaces for objects that belong to no cluster
-    await step("making the standing namespaces", partial(made.run, namespaces.ensure_predefined))
+    await step("creating the predefined namespaces", partial(made.run, namespaces.ensure_predefined))
     # epochs from an earlier version that would lock out an agent
     lowered = await step("lowering epochs", partial(made.run, owners.lower_epochs))
     if lowered:

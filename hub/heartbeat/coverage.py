@@ -15,7 +15,7 @@ import structlog
 
 from hub.api.liveness import FRESH, JUMP
 from hub.ports import Store, Transaction
-from hub.registry.liveness import heartbeats as hearing
+from hub.registry.liveness import heartbeats
 from machinery.errors import MusterError
 from machinery.observability.log_once import LogOnce
 from machinery.runtime.clock import Clock
@@ -66,7 +66,7 @@ class HeartbeatCoverage:
         """
         epoch = self._epoch
         is_ahead = epoch is not None and self._ago(tx.now) > epoch.latest + JUMP
-        return None if is_ahead else hearing.covered_since(tx)
+        return None if is_ahead else heartbeats.covered_since(tx)
 
     def _mark(self, tx: Transaction, asked: float) -> "_Epoch":
         """`asked`: the monotonic time before the transaction began."""
@@ -75,7 +75,7 @@ class HeartbeatCoverage:
         jumped = self._epoch is not None and not was_away and epoch.is_apart(self._epoch)
         if jumped:
             log.warning("silences are counted anew: the database's clock has jumped")
-        hearing.mark_coverage(tx, self._replica, began=self._began or was_away, jumped=jumped)
+        heartbeats.mark_coverage(tx, self._replica, began=self._began or was_away, jumped=jumped)
         return epoch
 
     def _ago(self, now: datetime) -> datetime:

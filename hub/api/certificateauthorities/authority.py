@@ -167,9 +167,9 @@ class AgentTrust:
         return other is not None and (self.trusted, self.serial) == (other.trusted, other.serial)
 
 
-def told(fingerprints: Iterable[str]) -> frozenset[str] | None:
+def checked_fingerprints(fingerprints: Iterable[str]) -> frozenset[str] | None:
     """The reported fingerprints; None if the agent reports none. Raises BadRequestError for invalid fingerprints."""
-    said = frozenset(fingerprints)
-    if len(said) > MOST or any(len(each) != LENGTH or not HEX.issuperset(each) for each in said):
+    reported = frozenset(fingerprints)
+    if len(reported) > MOST or any(len(each) != LENGTH or not HEX.issuperset(each) for each in reported):
         raise BadRequestError(f"trusted_authorities: at most {MOST} hex SHA-256 of CA certificates in DER, in lower case")
-    return said or None
+    return reported or None

@@ -54,7 +54,7 @@ async def examined(settings: HubSettings, clock: Clock) -> AsyncIterator[DoctorF
             ("keys", partial(_keys, settings, clock.now()), _RIGHTS),
             ("database", partial(_database, settings, clock), _DATABASE),
             ("doors", partial(_doors, settings), _RIGHTS),
-            ("operators", partial(doors.query_door, settings, clock), "see what is said of the HTTPS door"),
+            ("operators", partial(doors.query_door, settings, clock), "see the findings about the HTTPS door"),
         ]
     for name, check, advice in checks:
         for finding in await findings_of(name, check, advice):

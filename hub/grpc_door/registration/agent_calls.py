@@ -3,7 +3,7 @@
 from datetime import UTC, timedelta
 
 from hub.access.rules import check_registration, session_holder
-from hub.api.certificateauthorities.authority import told
+from hub.api.certificateauthorities.authority import checked_fingerprints
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.managedclusters.availability import Departure
 from hub.grpc_door.errors import Context
@@ -26,11 +26,11 @@ LONGEST_LIFETIME = timedelta(days=366)
 
 async def stand_by(parts: DoorContext, request: wire.StandByRequest, record: CertificateRecord) -> wire.StandByResponse:
     cluster = check_own(record, request.cluster_name, request.agent_id)
-    trusted = told(request.trusted_authorities)
+    trusted = checked_fingerprints(request.trusted_authorities)
     departure = Departure(cluster, HubId(request.owner_hub_id), request.epoch, record.agent)
-    standing = await parts.store.run(owners.stand_by, departure, request.cluster_uid, parts.hub_id, record.user)
+    state = await parts.store.run(owners.stand_by, departure, request.cluster_uid, parts.hub_id, record.user)
     parts.trust_push.note(record, trusted)
-    answer = wire.StandByResponse(accepted=standing.accepted, epoch=standing.epoch, trust_bundle=parts.issuer.trust_bundle)
+    answer = wire.StandByResponse(accepted=state.accepted, epoch=state.epoch, trust_bundle=parts.issuer.trust_bundle)
     answer.hub_time.FromDatetime(parts.clock.now())
     answer.again_after.FromTimedelta(parts.standby_interval)
     order, now = await parts.store.read(actions.wanted_renewal, cluster)

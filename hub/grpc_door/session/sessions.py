@@ -146,19 +146,17 @@ class Sessions:
         """Writes the waiting records. Errors in PASSING are retried after a pause; rejected sessions are dropped."""
         records, self._unwritten = self._unwritten, {}
         entries, self._entries = self._entries, ()
-        left, trouble = records, await self._record(records, entries)
-        if trouble is not None and not isinstance(trouble, PASSING):
-            left, trouble = await self._record_singly(records)
-            trouble = trouble or await self._record({}, entries)
-        if trouble is not None:
-            self._entries = (*entries, *self._entries)
-        if trouble is None:
+        left, failure = records, await self._record(records, entries)
+        if failure is not None and not isinstance(failure, PASSING):
+            left, failure = await self._record_singly(records)
+            failure = failure or await self._record({}, entries)
+        if failure is None:
             self._pauses.reset()
             if self._write_failure.reset():
                 log.info("open sessions are stored again")
             return
-        self._write_failure.warning("open sessions cannot be stored", trouble.message)
-        self._unwritten = left | self._unwritten
+        self._write_failure.warning("open sessions cannot be stored", failure.message)
+        self._unwritten, self._entries = left | self._unwritten, (*entries, *self._entries)
         await asyncio.sleep(self._pauses.next().total_seconds())
         self._waiting.set()
 
@@ -175,11 +173,11 @@ class Sessions:
         """Writes each session by itself, so that a rejected one does not block others. Returns the rest and its error."""
         left, passing = {}, None
         for place, record in _in_order(records):
-            trouble = passing or await self._record({place: record})
-            if isinstance(trouble, PASSING):
-                left[place], passing = record, trouble
-            elif trouble is not None:
-                log.error("a session is rejected and not stored", cluster=place[0], error=trouble.message)
+            failure = passing or await self._record({place: record})
+            if isinstance(failure, PASSING):
+                left[place], passing = record, failure
+            elif failure is not None:
+                log.error("a session is rejected and not stored", cluster=place[0], error=failure.message)
         return left, passing
 
     async def follow_others(self) -> None:

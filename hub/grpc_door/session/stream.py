@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from grpc import aio
 
 from hub.access.rules import session_holder
-from hub.api.certificateauthorities.authority import told
+from hub.api.certificateauthorities.authority import checked_fingerprints
 from hub.api.certificates import CertificateRecord
 from hub.api.managedclusters.agent_annotations import RenewalOrder, sound_version
 from hub.grpc_door.messages import AVAILABLE, SessionClusterView, instant_of, read_view
@@ -187,7 +187,7 @@ class Session(BeatSink, TrustBundleReceiver):
 
     def _note_trust(self, fingerprints: Iterable[str]) -> None:
         """Records the CAs that the agent reports in Hello and TrustInstalled. Raises BadRequestError."""
-        self.trusted = told(fingerprints)
+        self.trusted = checked_fingerprints(fingerprints)
         self._parts.trust_push.note(self._record, self.trusted)
         self._parts.trust_push.check(self)
 

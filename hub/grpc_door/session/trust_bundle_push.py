@@ -58,13 +58,13 @@ class TrustBundlePush:
         bundle: Callable[[], bytes],
         *,
         rate: float = PER_SECOND,
-        standing: Callable[[], object] = lambda: None,
+        authorities: Callable[[], object] = lambda: None,
     ) -> None:
-        """`standing`: returns another object after any change of the hub's CAs."""
+        """`authorities`: returns another object after any change of the hub's CAs."""
         self._store = store
         self._bundle = bundle
         self._rate = rate
-        self._standing = standing
+        self._authorities = authorities
         self._open: dict[TrustBundleReceiver, tuple[float, bytes]] = {}
         self._queue: dict[TrustBundleReceiver, None] = {}
         self.reports = ReportWriter(self._write, "trusted CAs of agents cannot be stored")
@@ -120,11 +120,11 @@ class TrustBundlePush:
     async def _follow(self) -> None:
         """Checks all sessions when the bundle changes, and every `AGAIN` for agents that did not take it."""
         loop = asyncio.get_running_loop()
-        seen, at, stood = self._bundle(), loop.time(), self._standing()
+        seen, at, authorities = self._bundle(), loop.time(), self._authorities()
         while True:
             await asyncio.sleep(until_tick(LOOK))
-            if self._standing() != stood:
-                stood = self._standing()
+            if self._authorities() != authorities:
+                authorities = self._authorities()
                 async for session in paced(tuple(self._open), RECONSIDERED):
                     session.reconsider()
             bundle = self._bundle()

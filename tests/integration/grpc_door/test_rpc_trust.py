@@ -182,7 +182,7 @@ async def test_connected_agents_of_an_outgoing_ca_are_asked_to_renew(stage: RpcS
     present = AuthorityRecord(AuthorityId(str(record.signed_by).removeprefix("hub/")), b"", Phase.ISSUING, now, now)
     standing = [present]
     object.__setattr__(stage.parts, "authorities", lambda: tuple(standing))
-    monkeypatch.setattr(trusting_of(stage), "_standing", lambda: tuple(standing))
+    monkeypatch.setattr(trusting_of(stage), "_authorities", lambda: tuple(standing))
     standing[:] = [replace(present, phase=Phase.OUTGOING)]
     assert (await renewal_requested(stream)).renew_within.ToTimedelta() >= timedelta(seconds=10)
     standing[:] = [replace(present, phase=Phase.RETIRING)]

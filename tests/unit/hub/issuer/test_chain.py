@@ -429,7 +429,7 @@ class Session(TrustBundleReceiver):
 def test_bundle_that_changes_goes_to_all_that_lack_it_and_of_another_ca_every_session_is_told_once() -> None:
     async def work() -> tuple[Session, Session, Session]:
         bundle, standing = [OLD], [1]
-        trusting = TrustBundlePush(fresh_store(), lambda: bundle[0], standing=lambda: tuple(standing))
+        trusting = TrustBundlePush(fresh_store(), lambda: bundle[0], authorities=lambda: tuple(standing))
         running = asyncio.create_task(trusting.run())
         taking, silent, gone = Session(fingerprints(OLD)), Session(None), Session(fingerprints(OLD))
         for session in (taking, silent, gone):
