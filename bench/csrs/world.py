@@ -143,18 +143,8 @@ class World:
         return record
 
     def _credential(self, cluster: ClusterName | None, uses: int | None = None, key: bytes | None = None) -> CertificateRecord:
-        made, _ = self._run(
-            lambda tx: credentials.create(
-                tx,
-                cluster=cluster,
-                uses=uses,
-                lifetime=None,
-                public_key=key or self._spki(),
-                issuer=self.issuer,
-                lifetimes=LIFETIMES,
-                actor="ann",
-            )
-        )
+        terms, own = credentials.CredentialTerms(cluster, uses, LIFETIMES.bootstrap), key or self._spki()
+        made, _ = self._run(lambda tx: credentials.create(tx, terms, own, self.issuer, lifetimes=LIFETIMES, actor="ann"))
         (record,) = self._run(lambda tx: tx.certificates.of_credential(made.id))
         return record
 

@@ -14,7 +14,7 @@ from hub.api.certificateauthorities.authority import BUNDLED, RECOVERING, Author
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.revocations import verdict_on
 from hub.ports import Store, Transaction
-from hub.registry import certificates, recovery
+from hub.registry import recovery
 from machinery import pki
 from machinery.errors import DenialCause, InvalidError, UnauthorizedError
 from machinery.identity import SerialNumber
@@ -185,7 +185,7 @@ def refusal_of(reason: str | None) -> UnauthorizedError:
 
 def _record_of(tx: Transaction, facts: CertificateFacts) -> tuple[CertificateRecord | None, UnauthorizedError | None]:
     """Returns the record; if there is none, the error for a certificate whose record was lost by a restore."""
-    record = certificates.resolve(tx, facts.serial)
+    record = tx.certificates.by_serial(facts.serial)
     return record, recovery.refusal_of(tx, facts) if record is None else None
 
 

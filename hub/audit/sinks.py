@@ -14,7 +14,6 @@ from hub.audit.auditor import Auditor
 from hub.audit.policy import default_policy, read_policy
 from hub.audit.trail import AuditSink, Trail
 from hub.ports import Store
-from hub.registry import auditrecords as audit
 from hub.settings import HubSettings
 from machinery.errors import InvalidError, UnavailableError
 from machinery.runtime.clock import Clock
@@ -108,7 +107,7 @@ class StoreSink(AuditSink):
         """Does nothing: the database is open."""
 
     async def write(self, entries: Sequence[AuditEntry]) -> None:
-        await self._store.run(audit.append, entries)
+        await self._store.run(lambda tx: tx.audit.add(entries))
 
 
 @asynccontextmanager

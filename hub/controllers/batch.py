@@ -1,6 +1,7 @@
 """Reconciler that handles many names in one transaction, because a commit costs more than a step."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -8,57 +9,41 @@ from hub.ports import Store, Transaction
 from machinery.errors import NotFoundError
 from machinery.runtime.controller import Batch, BatchReconciler
 
-UseCase = Callable[[Transaction, Any, str], object]
-"""One name's step, with the actor; idempotent. A NotFoundError ends it, because the object is gone."""
-
 
 class TransactionReconciler(BatchReconciler[str]):
-    """`committed` is called after the commit with each step's result that is not None."""
+    """Makes `step` for each name; it is idempotent, and a NotFoundError ends it, because the object is gone.
 
-    def __init__(self, store: Store, committed: Callable[[Any], None] = lambda _result: None) -> None:
-        self._store = store
-        self._committed = committed
-
-    def prepared(self, tx: Transaction, names: Sequence[str]) -> Callable[[Any], object]:
-        """Read what the steps of these names share, if it is known in advance. Returns their step function."""
-        raise NotImplementedError
-
-    async def reconcile_all(self, keys: Sequence[str]) -> Batch[str]:
-        batch = Batch[str]()
-        await batch.run(keys, self._commit)
-        return batch
-
-    async def _commit(self, names: Sequence[str]) -> Mapping[str, timedelta | None]:
-        for result in await self._store.run(self._steps, names):
-            if result is not None:
-                self._committed(result)
-        return dict.fromkeys(names)
-
-    def _steps(self, tx: Transaction, names: Sequence[str]) -> Sequence[object]:
-        step, results = self.prepared(tx, names), []
-        for name in names:
-            try:
-                results.append(step(name))
-            except NotFoundError:
-                continue
-        return results
-
-
-class UseCaseReconciler(TransactionReconciler):
-    """Calls `use_case` for each name. `read_ahead` reads the objects of all names together, if they are known in advance."""
+    `read_ahead`: reads what the steps of these names share, as far as it is known in advance; each step gets its result.
+    `committed`: called after the commit with each step's result that is not None.
+    """
 
     def __init__(
         self,
         store: Store,
-        use_case: UseCase,
-        actor: str,
-        read_ahead: Callable[[Transaction, Sequence[str]], None] = lambda _tx, _names: None,
+        step: Callable[[Transaction, str, Any], object],
+        read_ahead: Callable[[Transaction, Sequence[str]], object] = lambda _tx, _names: None,
+        committed: Callable[[Any], None] = lambda _result: None,
     ) -> None:
-        super().__init__(store)
-        self._use_case = use_case
-        self._actor = actor
+        self._store = store
+        self._step = step
         self._read_ahead = read_ahead
+        self._committed = committed
 
-    def prepared(self, tx: Transaction, names: Sequence[str]) -> Callable[[Any], object]:
-        self._read_ahead(tx, names)
-        return lambda name: self._use_case(tx, name, self._actor)
+    async def reconcile_all(self, keys: Sequence[str]) -> Batch[str]:
+        batch = Batch[str]()
+
+        async def commit(names: Sequence[str]) -> Mapping[str, timedelta | None]:
+            for result in await self._store.run(self._steps, names):
+                if result is not None:
+                    self._committed(result)
+            return dict.fromkeys(names)
+
+        await batch.run(keys, commit)
+        return batch
+
+    def _steps(self, tx: Transaction, names: Sequence[str]) -> Sequence[object]:
+        shared, results = self._read_ahead(tx, names), []
+        for name in names:
+            with suppress(NotFoundError):
+                results.append(self._step(tx, name, shared))
+        return results

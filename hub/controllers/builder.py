@@ -1,11 +1,11 @@
 """What the `register` function of a controller uses: its dependencies, the change log and the scheduler."""
 
 import asyncio
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -14,13 +14,14 @@ from hub.api.events import EventRecord
 from hub.api.liveness import BrakeLimits
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, APPROVAL_RULES, CLUSTER_SETS, NAMESPACES, Change, Kind
-from hub.controllers import event_recorder
+from hub.controllers import ACTOR, event_recorder
+from hub.controllers.batch import TransactionReconciler
 from hub.controllers.event_recorder import Recorder
 from hub.controllers.observers.fleet_index import FleetIndex
 from hub.ports import Issuer, Store, Transaction
 from hub.registry.approvalrules.approval import ApprovalOutcome
 from hub.settings import HubSettings
-from machinery.meta.objects import ChangeType, Document, Key, Query, StoredObject
+from machinery.meta.objects import ChangeType, Document, Key, Page, Query
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import BatchReconciler, Controller, Reconciler
 from machinery.runtime.informer import Informer
@@ -102,16 +103,14 @@ class EventHandlers:
         for begin in (*(observer.relisting for observer in self.observers), *self.on_relist):
             begin()
         for kind in self.kinds:
-            after: Key | None = None
-            while True:
-                items, more = await store.read(_page, kind, after)
-                for stored in items:
+            after, more = None, True
+            while more:
+                page = await store.read(_page, kind, after)
+                for stored in page.items:
                     for observer in self.observers:
                         observer.listed(kind, stored.key, stored.document)
                     self._enqueue(kind, stored.key, stored.document, is_gone=False)
-                if not more:
-                    break
-                after = items[-1].key
+                after, more = page.after, page.after is not None
         return revision
 
     async def change(self, changes: Sequence[Change]) -> None:
@@ -125,6 +124,13 @@ class EventHandlers:
         for handler in self.by_kind.get(kind, ()):
             if (handler.deleted or not is_gone) and handler.wanted(document):
                 handler.enqueue(key)
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Generic[K]):
+    """A reconciler that is one function."""
+
+    reconcile: Callable[[K], Coroutine[Any, Any, timedelta | None]]
 
 
 class ControllerBuilder:
@@ -150,7 +156,7 @@ class ControllerBuilder:
         self.decisions = decisions
         self.controllers: dict[str, Controller[Any]] = {}
         self.handlers = EventHandlers()
-        self._periodic: dict[str, Callable[[Scheduler], None]] = {}
+        self._periodic: list[tuple[Controller[str], timedelta, float, bool]] = []
         self._recorder = Recorder(store)
         self._events = self.add(event_recorder.NAME, self._recorder)
         self.fleet = FleetIndex()
@@ -172,6 +178,20 @@ class ControllerBuilder:
         """Add a controller; see Controller."""
         controller = self.controllers[name] = Controller(name, reconciler, workers=workers, grace=grace)
         return controller
+
+    def add_step(self, name: str, step: Callable[[K], Coroutine[Any, Any, timedelta | None]]) -> Controller[K]:
+        """Add a controller whose reconciler is one function; see Reconciler."""
+        return self.add(name, Step(step))
+
+    def add_use_case(
+        self,
+        name: str,
+        use_case: Callable[[Transaction, Any, str], object],
+        read_ahead: Callable[[Transaction, Sequence[str]], object] = lambda _tx, _names: None,
+    ) -> Controller[str]:
+        """Add a controller that calls a use case for each name, with its own name as the actor; see TransactionReconciler."""
+        actor = f"{ACTOR}:{name}"
+        return self.add(name, TransactionReconciler(self.store, lambda tx, key, _: use_case(tx, key, actor), read_ahead))
 
     def watch(
         self,
@@ -198,22 +218,18 @@ class ControllerBuilder:
 
     def every(self, period: timedelta, controller: Controller[str], *, jitter: float = 0.25, at_once: bool = False) -> None:
         """Enqueue PERIODIC once per period."""
-
-        def start(scheduler: Scheduler) -> None:
-            work = partial(controller.enqueue, PERIODIC)
-            scheduler.every(period, work, name=controller.name, jitter=jitter, at_once=at_once)
-
-        self._periodic[controller.name] = start
+        self._periodic.append((controller, period, jitter, at_once))
 
     def start_periodic(self, scheduler: Scheduler) -> None:
         """Add the periodic work to the scheduler."""
-        for start in self._periodic.values():
-            start(scheduler)
+        for controller, period, jitter, at_once in self._periodic:
+            work = partial(controller.enqueue, PERIODIC)
+            scheduler.every(period, work, name=controller.name, jitter=jitter, at_once=at_once)
 
     def stop_periodic(self, scheduler: Scheduler) -> None:
         """Remove it from the scheduler."""
-        for name in self._periodic:
-            scheduler.drop(name)
+        for controller, *_ in self._periodic:
+            scheduler.drop(controller.name)
 
     def informer(self, synced: asyncio.Event) -> Informer[Change]:
         """Returns what follows the change log for all controllers. `synced` is set when all objects were sent once."""
@@ -227,6 +243,5 @@ class ControllerBuilder:
         return Informer("controllers", follow, list_all, self.handlers.change, resyncs_after_errors=True)
 
 
-def _page(tx: Transaction, kind: Kind, after: Key | None) -> tuple[tuple[StoredObject, ...], bool]:
-    page = tx.objects.find(kind, Query(limit=PAGE, after=after))
-    return page.items, page.after is not None
+def _page(tx: Transaction, kind: Kind, after: Key | None) -> Page:
+    return tx.objects.find(kind, Query(limit=PAGE, after=after))

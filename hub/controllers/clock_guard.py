@@ -60,18 +60,13 @@ class ClockGuard:
 
         It runs on a thread of the store; a controller waits for the result before it calls again.
         """
-        self._look(now)
-        return not self.wait
-
-    def _look(self, now: datetime) -> None:
         ours = self._clock.monotonic()
         began = now - timedelta(seconds=ours)
-        if self._began is not None and abs(began - self._began) > APART:
-            log.warning("nothing goes by its age for a while: the database's clock has jumped", minutes=self._minutes(began))
+        if self._began is None:
             self._since = ours
-        elif self._began is None:
+        elif abs(began - self._began) > APART:
+            minutes = round((began - self._began) / timedelta(minutes=1), 1)
+            log.warning("nothing goes by its age for a while: the database's clock has jumped", minutes=minutes)
             self._since = ours
         self._began = began
-
-    def _minutes(self, began: datetime) -> float:
-        return round((began - (self._began or began)) / timedelta(minutes=1), 1)
+        return not self.wait

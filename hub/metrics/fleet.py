@@ -13,9 +13,9 @@ from functools import partial
 
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query.selection import CONDITIONS, HUB_ACCEPTS, VERSION
+from hub.controllers.hub.retention import history_status
 from hub.metrics.doors import OTHER, bounded
 from hub.ports import Store, Transaction
-from hub.registry.generic import history
 from hub.registry.liveness import brake
 from hub.store.backup.backup import BACKUP_MADE
 from machinery.errors import MusterError
@@ -121,7 +121,7 @@ def counted(tx: Transaction, *, detailed: bool = False) -> Snapshot:
         if version:
             versions[minor(version)] += count
     ending = tx.trusts.ending([tx.now + span for span, _ in LEFT])  # each count includes the one before
-    earliest, backup, kept = tx.trusts.first_end(tx.now), tx.facts.get(BACKUP_MADE), history.standing(tx)
+    earliest, backup, kept = tx.trusts.first_end(tx.now), tx.facts.get(BACKUP_MADE), history_status(tx)
     values: dict[Metric, Values] = {
         CLUSTERS: {name: states.get(state, 0) for state, name in STATES.items()},
         ACCEPTED: {"true": accepted.get("true", 0), "false": sum(accepted.values()) - accepted.get("true", 0)},

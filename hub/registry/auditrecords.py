@@ -3,10 +3,9 @@
 They are added by the doors, found in the order of time, and removed by age or size.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime
 from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
@@ -14,27 +13,20 @@ import msgspec
 from hub.api.auditrecords import DRY_RUN, AuditEntry, AuditPosition, AuditQuery, AuditSize, named
 from hub.api.meta import document as doc
 from hub.ports import Transaction
-from hub.registry.generic.definition import ResourceDefinition
-from hub.registry.generic.schemas import MOMENT, TEXT, Schema, described, listing, record
+from hub.registry.generic.definition import ResourceDefinition, own_resource
+from hub.registry.generic.schemas import INT32, INT64, MOMENT, TEXT, TEXT_MAP, TEXTS, cell, described, record, words
 from hub.registry.generic.virtual import VirtualStorage, not_found
-from machinery.apiserver.resource import AGE, Column, Resource, TableRow
+from machinery.apiserver.resource import AGE, Column, TableRow
 from machinery.apiserver.storage import GroupResource
 from machinery.errors import BadRequestError, TooLargeError
 from machinery.meta.objects import Key, Page, Query, StoredObject
 from machinery.meta.selectors import Operator, Requirement
 from machinery.meta.timestamps import format_time, parse_time
 
-_NUMBER: Schema = {"type": "integer", "format": "int64"}
-_FREE: Schema = {"x-kubernetes-preserve-unknown-fields": True}
+_FREE = {"x-kubernetes-preserve-unknown-fields": True}
 """Any type, because a JSON patch is a list."""
-_TEXTS = listing(TEXT)
-_USER = record(
-    username=TEXT,
-    uid=TEXT,
-    groups=_TEXTS,
-    extra={"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}},
-)
-SCHEMA: Schema = record(
+_USER = record(username=TEXT, uid=TEXT, groups=TEXTS, extra={"type": "object", "additionalProperties": TEXTS})
+SCHEMA = record(
     "AuditRecord is one request that the hub's audit policy wanted remembered. Select by the fields "
     "user, verb, resource, namespace, name, since and until, as in "
     "since=2026-11-21T08:00:00Z,verb=delete.",
@@ -43,35 +35,19 @@ SCHEMA: Schema = record(
     stage=described(TEXT, "ResponseStarted, ResponseComplete, Panic; Dropped: records that found no room."),
     requestURI=TEXT,
     verb=TEXT,
-    user=record(
-        "Who really asked.",
-        username=TEXT,
-        uid=TEXT,
-        groups=_TEXTS,
-        extra={"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}},
-    ),
-    impersonatedUser=record(
-        "On whose behalf, when that was another.",
-        username=TEXT,
-        uid=TEXT,
-        groups=_TEXTS,
-        extra={"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}},
-    ),
-    sourceIPs=_TEXTS,
+    user=described(_USER, "Who really asked."),
+    impersonatedUser=described(_USER, "On whose behalf, when that was another."),
+    sourceIPs=TEXTS,
     userAgent=TEXT,
     objectRef=record(resource=TEXT, namespace=TEXT, name=TEXT, uid=TEXT, apiGroup=TEXT, apiVersion=TEXT, subresource=TEXT),
-    responseStatus=record(code={"type": "integer", "format": "int32"}, reason=TEXT),
+    responseStatus=record(code=INT32, reason=TEXT),
     requestObject=_FREE,
     responseObject=_FREE,
     requestReceivedTimestamp=MOMENT,
     stageTimestamp=MOMENT,
-    annotations={"type": "object", "additionalProperties": {"type": "string"}},
-    dropped=record(count=_NUMBER, first=MOMENT, last=MOMENT),
+    annotations=TEXT_MAP,
+    dropped=record(count=INT64, first=MOMENT, last=MOMENT),
 )
-
-
-def _of(*path: str) -> Any:
-    return lambda row: doc.mapping(row.document, *path[:-1]).get(path[-1], "") if path[:-1] else row.document.get(path[-1], "")
 
 
 def _object(row: TableRow) -> str:
@@ -90,34 +66,28 @@ def _verb(row: TableRow) -> str:
     return f"{row.document.get('verb', '')}{' (dry run)' if dry else ''}"
 
 
-def _source(row: TableRow) -> str:
-    return ", ".join(str(source) for source in doc.sequence(row.document, "sourceIPs"))
-
-
+_IMPERSONATED = cell("impersonatedUser", "username", absent="")
 COLUMNS = (
-    Column("Time", _of("stageTimestamp"), description="When it was answered."),
-    Column("User", _of("user", "username"), description="Who really asked."),
+    Column("Time", cell("stageTimestamp", absent=""), description="When it was answered."),
+    Column("User", cell("user", "username", absent=""), description="Who really asked."),
     Column("Verb", _verb, description="What was asked."),
     Column("Object", _object, description="About what: resource, name, subresource."),
-    Column("Namespace", _of("objectRef", "namespace"), description="In which namespace."),
-    Column("Code", _of("responseStatus", "code"), type="integer", description="How it was answered."),
-    Column("Stage", _of("stage"), description="Where the request stood.", priority=1),
-    Column("As", _of("impersonatedUser", "username"), description="On whose behalf, when that was another.", priority=1),
-    Column("Source", _source, description="Where the request came from.", priority=1),
-    Column("Audit-ID", _of("auditID"), description="The request's id.", priority=1),
+    Column("Namespace", cell("objectRef", "namespace", absent=""), description="In which namespace."),
+    Column("Code", cell("responseStatus", "code", absent=""), type="integer", description="How it was answered."),
+    Column("Stage", cell("stage", absent=""), description="Where the request stood.", priority=1),
+    Column("As", _IMPERSONATED, description="On whose behalf, when that was another.", priority=1),
+    Column("Source", words("sourceIPs", separator=", "), description="Where the request came from.", priority=1),
+    Column("Audit-ID", cell("auditID", absent=""), description="The request's id.", priority=1),
     AGE,
 )
 
 
 AUDIT_RECORD = ResourceDefinition(
-    Resource(
-        group="hub",
-        version="v1alpha1",
-        name="auditrecords",
-        kind="AuditRecord",
-        verbs=("get", "list"),
-        schema=SCHEMA,
-        columns=COLUMNS,
+    own_resource(
+        "auditrecords",
+        "AuditRecord",
+        SCHEMA,
+        COLUMNS,
         selectable_names=("user", "verb", "resource", "namespace", "name", "since", "until"),
     ),
     bind=lambda shown, store, _own: replace(shown, storage=AuditStorage(store, shown.api_version())),
@@ -125,39 +95,9 @@ AUDIT_RECORD = ResourceDefinition(
 )
 
 
-TRIMMED_AT_ONCE = 2_000
-"""Records removed per transaction, so that other writers do not wait long."""
-SHORTENED_AT_ONCE = 200
-
-
-def append(tx: Transaction, entries: Sequence[AuditEntry]) -> None:
-    """Add records; existing ones are kept."""
-    tx.audit.add(entries)
-
-
-def find(tx: Transaction, query: AuditQuery) -> tuple[Sequence[AuditEntry], int]:
-    """Records ordered by time, and the newest revision of the store."""
-    return tx.audit.find(query), tx.changes.newest()
-
-
-def trim(tx: Transaction, retention: timedelta) -> int:
-    """Remove a batch of records older than `retention`; return their number."""
-    return tx.audit.remove(TRIMMED_AT_ONCE, before=tx.now - retention).records
-
-
 def sizes(tx: Transaction) -> tuple[int, Mapping[str, AuditSize]]:
     """Number of refusals of strangers, and the size of all other records by caller."""
     return sum(size.records for size in tx.audit.sizes(strangers=True).values()), tx.audit.sizes(strangers=False)
-
-
-def trim_anonymous(tx: Transaction, limit: int) -> int:
-    """Remove a batch of the oldest refusals of strangers; return their number."""
-    return tx.audit.remove(min(limit, SHORTENED_AT_ONCE), strangers=True).records
-
-
-def shorten(tx: Transaction, user: str, since: datetime | None) -> AuditSize:
-    """Remove a batch of the oldest records of one caller. `since`: no record of the caller is older."""
-    return tx.audit.remove(SHORTENED_AT_ONCE, strangers=False, user=user, since=since)
 
 
 KIND = "AuditRecord"
@@ -181,7 +121,7 @@ class AuditStorage(VirtualStorage):
         limit, asked = query.limit, _audit_query(query)
         if asked is None or not all(term.matches({}) for term in query.labels):
             return Page((), await self.revision())
-        found, revision = await self._store.read(find, asked)
+        found, revision = await self._store.read(lambda tx: (tx.audit.find(asked), tx.changes.newest()))
         if limit is None and len(found) > MOST:
             raise TooLargeError(
                 f"more than {MOST} records are chosen: ask for pages with limit, or choose fewer by fieldSelector, "

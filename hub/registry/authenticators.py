@@ -3,7 +3,7 @@
 A login is a short-lived certificate for a user that an authenticator has named.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hub.api import credentialissuers as rules
@@ -90,7 +90,7 @@ def record_strategy(tx: Transaction, strategy: Strategy, api_version: str, actor
     return True
 
 
-_ADDRESS: Schema = {**NAME, "maxLength": 2048}
+_ADDRESS = {**NAME, "maxLength": 2048}
 _TLS = record(
     "How the server's certificate is verified.",
     certificateAuthorityData=described(TEXT, "Base64 of the CAs in PEM. Without it: those that the hub's machine trusts."),
@@ -113,7 +113,7 @@ _STATUS = record(
     conditions=CONDITIONS,
     observedGeneration={"type": "integer", "format": "int64"},
 )
-JWT_SCHEMA: Schema = record(
+JWT_SCHEMA = record(
     "JWTAuthenticator lets the tokens of an OpenID Connect issuer be exchanged for certificates of operators. Signatures are "
     "checked with the issuer's own keys: RS, PS and ES algorithms.",
     ("spec",),
@@ -133,7 +133,7 @@ JWT_SCHEMA: Schema = record(
     ),
     status=_STATUS,
 )
-WEBHOOK_SCHEMA: Schema = record(
+WEBHOOK_SCHEMA = record(
     "WebhookAuthenticator lets tokens be exchanged that a webhook knows: it is posted a TokenReview (v1).",
     ("spec",),
     spec=record(
@@ -147,42 +147,23 @@ WEBHOOK_SCHEMA: Schema = record(
 )
 
 
-def _violations(new: Document, _old: Document | None) -> Sequence[Cause]:
-    return [
-        *(cause for field in ("issuer", "endpoint") for cause in _of_address(new, field)),
-        *_of_authorities(new),
-        *_of_operators(new),
-        *_of_prefixes(new),
-    ]
-
-
-def _of_address(new: Document, field: str) -> list[Cause]:
-    spec = doc.mapping(new, "spec")
-    error = https_url_error(spec[field]) if field in spec else None
-    return [] if error is None else [invalid_value(f"spec.{field}", spec[field], f"must be an https:// address: {error}")]
-
-
-def _of_authorities(new: Document) -> list[Cause]:
+def _violations(new: Document, _old: Document | None) -> Iterator[Cause]:
+    spec, claims = doc.mapping(new, "spec"), doc.mapping(new, "spec", "claims")
+    for field in ("issuer", "endpoint"):
+        if field in spec and (error := https_url_error(spec[field])) is not None:
+            yield invalid_value(f"spec.{field}", spec[field], f"must be an https:// address: {error}")
     try:
-        bundle = authorities_of(new)
-        if bundle:
+        if bundle := authorities_of(new):
             pki.parse_chain(bundle)
     except InvalidError as error:
-        return [Cause("FieldValueInvalid", f"Invalid value: {error.message}", "spec.tls.certificateAuthorityData")]
-    return []
-
-
-def _of_operators(new: Document) -> list[Cause]:
-    listed = enumerate(doc.sequence(new, "spec", "operatorGroups"))
-    why = f'groups that begin with "{RESERVED}" never come out of a token'
-    return [forbidden(f"spec.operatorGroups[{at}]", why) for at, group in listed if str(group).startswith(RESERVED)]
-
-
-def _of_prefixes(new: Document) -> list[Cause]:
-    claims = doc.mapping(new, "spec", "claims")
-    why = f'a name that begins with "{RESERVED}" never comes out of a token'
-    prefixes = ("usernamePrefix", "groupsPrefix")
-    return [forbidden(f"spec.claims.{name}", why) for name in prefixes if str(claims.get(name) or "").startswith(RESERVED)]
+        yield Cause("FieldValueInvalid", f"Invalid value: {error.message}", "spec.tls.certificateAuthorityData")
+    for index, group in enumerate(doc.sequence(new, "spec", "operatorGroups")):
+        if str(group).startswith(RESERVED):
+            why = f'groups that begin with "{RESERVED}" never come out of a token'
+            yield forbidden(f"spec.operatorGroups[{index}]", why)
+    for name in ("usernamePrefix", "groupsPrefix"):
+        if str(claims.get(name) or "").startswith(RESERVED):
+            yield forbidden(f"spec.claims.{name}", f'a name that begins with "{RESERVED}" never comes out of a token')
 
 
 def _phase(row: TableRow) -> str:
@@ -234,7 +215,7 @@ _STRATEGY = record(
     signer=described(TEXT, "The CA, as records of certificates name it."),
     frontend=_FRONTEND,
 )
-ISSUER_SCHEMA: Schema = record(
+ISSUER_SCHEMA = record(
     "CredentialIssuer tells how logins are signed by the CA of the Kubernetes cluster that the hub runs in.",
     status=record("", strategies=listing(_STRATEGY, "type", description="Those that clients should prefer come first.")),
 )

@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
 from secrets import randbits
-from typing import Any
 
 import msgspec
 
@@ -73,11 +72,6 @@ def key_hash(public_key: bytes) -> str:
     return sha256(public_key).hexdigest()
 
 
-def resolve(tx: Transaction, serial: SerialNumber) -> CertificateRecord | None:
-    """The record of a certificate; None: this hub never signed it, so it authorizes nothing."""
-    return tx.certificates.by_serial(serial)
-
-
 def has_agent(tx: Transaction, cluster: ClusterName) -> bool:
     """Whether an agent of the cluster has a certificate that has neither expired nor been revoked."""
     return any(record.purpose is Purpose.AGENT and record.is_open(tx.now) for record in tx.certificates.of_cluster(cluster))
@@ -106,83 +100,61 @@ def admit_operator(tx: Transaction, user: str, public_key: bytes, issuer: Issuer
 
 LIST_LIFETIME = timedelta(days=1)
 """From thisUpdate to nextUpdate."""
-_decode_list = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedList:
-    """The current list. `der`: signed."""
+    """The current list. `der`: signed. `digest`: of its entries."""
 
     authority: str
     number: int
     signed_at: datetime
     der: bytes
+    digest: str = ""
 
 
 def current_list(tx: Transaction, signer: ListSigner, authority: str) -> PublishedList | None:
     """The list that may be published; None if `sign_list` is due. Raises NotFoundError for an unknown CA."""
-    return _current_list(tx, authority, _digest(_list_entries(tx, signer, authority)))
+    stored = _stored_list(tx, authority)
+    return stored if _is_current(stored, _list_entries(tx, signer, authority)[1], tx.now) else None
 
 
 def sign_list(tx: Transaction, signer: ListSigner, authority: str) -> PublishedList:
     """The list; a new one if the current one may not be published. Raises NotFoundError."""
-    entries = _list_entries(tx, signer, authority)
-    if (found := _current_list(tx, authority, _digest(entries))) is not None:
-        return found
-    before = _stored_list(tx, authority)
-    now = tx.now.replace(microsecond=0)
+    entries, digest = _list_entries(tx, signer, authority)
+    before, now = _stored_list(tx, authority), tx.now.replace(microsecond=0)
+    if before is not None and _is_current(before, digest, tx.now):
+        return before
     # Higher than all earlier numbers, and different from that of a replica that signs at the same time.
-    number = max(_micros(tx.now), 1 + (before.number if before else 0))
+    number = max(int(tx.now.timestamp() * 1_000_000), 1 + (before.number if before else 0))
     der = signer.sign_list(authority, RevocationList(number, now, now + LIST_LIFETIME, entries))
-    kept = {"number": number, "signed": now.timestamp(), "entries": _digest(entries), "der": b64encode(der).decode()}
-    tx.facts.set(_list_fact(authority), msgspec.json.encode(kept).decode())
-    return PublishedList(authority, number, now, der)
+    stored = {"number": number, "signed": now.timestamp(), "entries": digest, "der": b64encode(der).decode()}
+    tx.facts.set(f"revocation-list/{authority}", msgspec.json.encode(stored).decode())
+    return PublishedList(authority, number, now, der, digest)
 
 
-def _current_list(tx: Transaction, authority: str, entries: str) -> PublishedList | None:
-    kept = _stored_list(tx, authority)
-    if kept is None or kept.entries != entries or not timedelta() <= tx.now - kept.signed_at < LIST_LIFETIME / 2:
-        return None
-    return PublishedList(authority, kept.number, kept.signed_at, kept.der)
+def _is_current(stored: PublishedList | None, digest: str, now: datetime) -> bool:
+    return stored is not None and stored.digest == digest and timedelta() <= now - stored.signed_at < LIST_LIFETIME / 2
 
 
-@dataclass(frozen=True, slots=True)
-class _StoredList:
-    number: int
-    signed_at: datetime
-    entries: str
-    der: bytes
-
-
-def _stored_list(tx: Transaction, authority: str) -> _StoredList | None:
-    text = tx.facts.get(_list_fact(authority))
+def _stored_list(tx: Transaction, authority: str) -> PublishedList | None:
+    text = tx.facts.get(f"revocation-list/{authority}")
     if text is None:
         return None
-    found = _decode_list(text)
+    found = msgspec.json.decode(text)
     signed_at = datetime.fromtimestamp(found["signed"], tz=tx.now.tzinfo)
-    return _StoredList(int(found["number"]), signed_at, found["entries"], b64decode(found["der"]))
+    return PublishedList(authority, int(found["number"]), signed_at, b64decode(found["der"]), found["entries"])
 
 
-def _list_entries(tx: Transaction, signer: ListSigner, authority: str) -> tuple[RevokedSerial, ...]:
+def _list_entries(tx: Transaction, signer: ListSigner, authority: str) -> tuple[tuple[RevokedSerial, ...], str]:
+    """The entries that the list must have, and their digest. Raises NotFoundError."""
     known = tuple(signer.authorities)
     if authority not in known:
         raise NotFoundError(f'the hub has no CA "{authority}" that signs lists')
-    oldest = known[0]
-    return tuple(
+    entries = tuple(
         RevokedSerial(record.serial, record.revoked_at.replace(microsecond=0), listed_reason(record.revoked_reason))
         for record in tx.certificates.revoked(tx.now - LIST_LIFETIME)
-        if record.revoked_at is not None and (record.signed_by or oldest) == authority
+        if record.revoked_at is not None and (record.signed_by or known[0]) == authority
     )
-
-
-def _digest(entries: tuple[RevokedSerial, ...]) -> str:
-    told = "\n".join(f"{each.serial:x} {each.at.isoformat()} {each.reason}" for each in sorted(entries))
-    return sha256(told.encode()).hexdigest()
-
-
-def _list_fact(authority: str) -> str:
-    return f"revocation-list/{authority}"
-
-
-def _micros(moment: datetime) -> int:
-    return int(moment.timestamp() * 1_000_000)
+    lines = "\n".join(f"{each.serial:x} {each.at.isoformat()} {each.reason}" for each in sorted(entries))
+    return entries, sha256(lines.encode()).hexdigest()

@@ -4,8 +4,7 @@ There is one for every name, also of clusters that never registered; it then cov
 listed, because each needs several reads of its own.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -16,11 +15,11 @@ from hub.api.clusterdiagnoses import ClusterFacts, Diagnosis, DiagnosisFinding, 
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS
 from hub.ports import Transaction
-from hub.registry.generic.definition import ResourceDefinition
-from hub.registry.generic.schemas import TEXT, Schema, described, listing, record
+from hub.registry.generic.definition import computed, own_resource
+from hub.registry.generic.schemas import FLAG, TEXT, cell, described, listing, record
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage
 from hub.registry.liveness import brake
-from machinery.apiserver.resource import Column, Resource, TableRow
+from machinery.apiserver.resource import Column
 from machinery.apiserver.storage import GroupResource
 from machinery.errors import MethodNotAllowedError, NotFoundError
 from machinery.identity import CLUSTER_LABEL, ClusterName, cluster_name
@@ -34,12 +33,12 @@ _PARTS = {
     "message": described(TEXT, "What was found."),
     "advice": described(TEXT, "What to do."),
 }
-SCHEMA: Schema = record(
+SCHEMA = record(
     "ClusterDiagnosis walks what the hub has on record of a cluster when somebody asks: its bootstrap credentials, decisions, "
     "certificate, session, beats, clock, API server and add-ons. There is one for every name that a cluster may have.",
     status=record(
         "What was found.",
-        well={"type": "boolean", "description": "Whether the cluster is Available and nothing stands in the way."},
+        well=described(FLAG, "Whether the cluster is Available and nothing stands in the way."),
         available=described(TEXT, "Its condition: True, False or Unknown."),
         cause=record("The first step that is not well; absent: none is.", **_PARTS),
         steps=listing(record("One step.", **_PARTS), description="In the order of the way."),
@@ -47,29 +46,18 @@ SCHEMA: Schema = record(
 )
 
 
-def _cause(field: str) -> Callable[[TableRow], str]:
-    return lambda row: str(doc.mapping(row.document, "status", "cause").get(field) or "")
-
-
 _COLUMNS = (
-    Column("Available", lambda row: doc.mapping(row.document, "status").get("available"), description="Its condition."),
-    Column("Cause", _cause("reason"), description="The first step that is not well."),
-    Column("Message", _cause("message"), description="What was found there."),
-    Column("Advice", _cause("advice"), description="What to do.", priority=1),
+    Column("Available", cell("status", "available"), description="Its condition."),
+    Column("Cause", cell("status", "cause", "reason", absent=""), description="The first step that is not well."),
+    Column("Message", cell("status", "cause", "message", absent=""), description="What was found there."),
+    Column("Advice", cell("status", "cause", "advice", absent=""), description="What to do.", priority=1),
 )
-
-
 FALLS_OF = timedelta(hours=1)
-
-
-def of_cluster(tx: Transaction, name: ClusterName) -> Diagnosis:
-    """Also for an unknown cluster: from its bootstrap credentials."""
-    return diagnose(facts(tx, name))
 
 
 def facts(tx: Transaction, name: ClusterName) -> ClusterFacts:
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
-    records = tx.certificates.of_cluster(name)
+    records, lock = tx.certificates.of_cluster(name), tx.leaders.record()
     return ClusterFacts(
         name=name,
         now=tx.now,
@@ -80,7 +68,7 @@ def facts(tx: Transaction, name: ClusterName) -> ClusterFacts:
         beat=tx.heartbeats.of(name),
         sessions=tx.agent_sessions.of(name),
         replicas={replica.name: replica for replica in tx.replicas.all()},
-        lead=_lead(tx),
+        lead=Lead(lock.holder, lock.renewed_at, lock.lease) if lock else None,
         addons=[each.document for each in tx.objects.find(ADDONS, Query(namespace=name)).items],
         brake=brake.now(tx),
         falls=len(tx.transitions.falls(tx.now - FALLS_OF, [name]).get(name, ())),
@@ -104,11 +92,6 @@ def _requests(tx: Transaction, name: ClusterName) -> Sequence[Document]:
     return sorted(found, key=lambda request: str(doc.mapping(request, "metadata").get("creationTimestamp")))
 
 
-def _lead(tx: Transaction) -> Lead | None:
-    record = tx.leaders.record()
-    return Lead(record.holder, record.renewed_at, record.lease) if record else None
-
-
 class DiagnosisStorage(ComputedStorage):
     """Computes one diagnosis for a name."""
 
@@ -118,7 +101,7 @@ class DiagnosisStorage(ComputedStorage):
             name = cluster_name(key.name)
         except ValueError as error:
             raise NotFoundError(f'{resource} "{key.name}" not found: {error}') from None
-        found, revision = await self._store.read(_look, name)
+        found, revision = await self._store.read(lambda tx: (diagnose(facts(tx, name)), tx.changes.newest()))
         return self.stored(ComputedObject(name, f"ClusterDiagnosis/{name}", {"status": _status(found)}), revision)
 
     async def list(self, resource: GroupResource, query: Query) -> Page:
@@ -127,34 +110,18 @@ class DiagnosisStorage(ComputedStorage):
         raise MethodNotAllowedError(f"{resource} are asked for by the name of a cluster")
 
 
-def _look(tx: Transaction, name: ClusterName) -> tuple[Diagnosis, int]:
-    return of_cluster(tx, name), tx.changes.newest()
-
-
 def _status(found: Diagnosis) -> dict[str, Any]:
-    cause = found.cause
-    status: dict[str, Any] = {"well": found.is_well, "available": found.available or "Unknown"}
-    if cause is not None:
-        status["cause"] = _told(cause)
-    return {**status, "steps": [_told(finding) for finding in found.findings]}
+    cause = {"cause": _step(found.cause)} if found.cause is not None else {}
+    steps = [_step(finding) for finding in found.findings]
+    return {"well": found.is_well, "available": found.available or "Unknown", **cause, "steps": steps}
 
 
-def _told(finding: DiagnosisFinding) -> dict[str, str]:
-    told = {"step": finding.step, "state": str(finding.state), "reason": finding.reason, "message": finding.said}
-    return {**told, "advice": finding.advice} if finding.advice else told
+def _step(finding: DiagnosisFinding) -> dict[str, str]:
+    step = {"step": finding.step, "state": str(finding.state), "reason": finding.reason, "message": finding.said}
+    return {**step, "advice": finding.advice} if finding.advice else step
 
 
-CLUSTER_DIAGNOSIS = ResourceDefinition(
-    Resource(
-        group="hub",
-        version="v1alpha1",
-        name="clusterdiagnoses",
-        singular="clusterdiagnosis",
-        kind="ClusterDiagnosis",
-        verbs=("get",),
-        schema=SCHEMA,
-        columns=_COLUMNS,
-    ),
-    bind=lambda shown, store, _own: replace(shown, storage=DiagnosisStorage(store, shown, lambda _tx: ())),
-    stored=False,
+CLUSTER_DIAGNOSIS = computed(
+    own_resource("clusterdiagnoses", "ClusterDiagnosis", SCHEMA, _COLUMNS, verbs=("get",)),
+    storage=DiagnosisStorage,
 )

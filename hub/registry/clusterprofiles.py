@@ -59,12 +59,8 @@ def _namespaces(tx: Transaction, cluster: Document) -> frozenset[str]:
     names = tuple(each.name for each in all_sets(tx) if each.has(labels))
     named = (Requirement("metadata.name", Operator.IN, names),)
     bindings = tx.objects.find(CLUSTER_SET_BINDINGS, Query(fields=named)).items if names else ()
-    return frozenset(namespace for namespace in {binding.key.namespace for binding in bindings} if _is_open(tx, namespace))
-
-
-def _is_open(tx: Transaction, namespace: str) -> bool:
-    found = namespaces.get(tx, namespace)
-    return found is not None and not doc.is_deleting(found.document)
+    found = (namespaces.get(tx, namespace) for namespace in {binding.key.namespace for binding in bindings})
+    return frozenset(each.key.name for each in found if each is not None and not doc.is_deleting(each.document))
 
 
 def _profiles(tx: Transaction, cluster: str, wanted: Iterable[str]) -> Mapping[str, StoredObject]:
@@ -111,7 +107,6 @@ CLUSTER_PROFILE = ResourceDefinition(
         group=GROUP,
         version=VERSION,
         name="clusterprofiles",
-        singular="clusterprofile",
         kind=KIND,
         namespaced=True,
         schema=SCHEMA,

@@ -19,7 +19,7 @@ def put_cluster_role(
 ) -> Written:
     """Create (`old` None) or update, and update all aggregating roles in the same transaction.
 
-    `writer`: see `hub.registry.generic.objects.store`. Raises AlreadyExistsError, ConflictError.
+    `writer`: see `hub.registry.generic.objects.write`. Raises AlreadyExistsError, ConflictError.
     """
     name = doc.name(new)
     stored = {each.key.name: each for each in tx.objects.find(CLUSTER_ROLES, Query()).items}
@@ -48,9 +48,8 @@ def reconcile(tx: Transaction, groups: rules.Groups) -> int:
 
     Objects with the annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` are not changed.
     """
-    roles = [(CLUSTER_ROLES, default) for default in rules.cluster_roles(groups)]
-    bindings = [(CLUSTER_ROLE_BINDINGS, default) for default in rules.CLUSTER_ROLE_BINDINGS]
-    return sum(_reconcile(tx, kind, default) for kind, default in (*roles, *bindings))
+    roles = sum(_reconcile(tx, CLUSTER_ROLES, default) for default in rules.cluster_roles(groups))
+    return roles + sum(_reconcile(tx, CLUSTER_ROLE_BINDINGS, default) for default in rules.CLUSTER_ROLE_BINDINGS)
 
 
 def _reconcile(tx: Transaction, kind: Kind, default: Document) -> bool:

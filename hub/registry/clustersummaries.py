@@ -3,46 +3,43 @@
 It is the only object and is not stored. The only accepted write is `spec.releaseBrake`.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
-from hub.api.liveness import Brake
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query.selection import CONDITIONS, HUB_ACCEPTS, VERSION
 from hub.ports import Transaction
-from hub.registry.generic.definition import ResourceDefinition
-from hub.registry.generic.schemas import MOMENT, TEXT, Schema, cell, described, record
+from hub.registry.generic.definition import computed, own_resource
+from hub.registry.generic.schemas import FLAG, INT64, MOMENT, TEXT, cell, described, record
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage
 from hub.registry.liveness import brake
-from machinery.apiserver.resource import Column, Resource, TableRow, age_of
+from machinery.apiserver.resource import Column, TableRow, age_of
 from machinery.apiserver.storage import Actor, GroupResource, UpdateFunc
 from machinery.errors import MethodNotAllowedError
 from machinery.meta import conditions
 from machinery.meta.objects import Key, StoredObject
 from machinery.meta.timestamps import format_time
 
-_NUMBER: Schema = {"type": "integer", "format": "int64"}
-_NUMBERS: Schema = {"type": "object", "additionalProperties": _NUMBER}
-SCHEMA: Schema = record(
+_NUMBERS = {"type": "object", "additionalProperties": INT64}
+SCHEMA = record(
     "ClusterSummary counts the managed clusters by their state. There is one, named fleet; it is counted when somebody looks.",
     spec=record(
         "What may be asked of it.",
-        releaseBrake={"type": "boolean", "description": "true, written: the brake lets go. It is done and not kept."},
+        releaseBrake=described(FLAG, "true, written: the brake lets go. It is done and not kept."),
     ),
     status=record(
         "The counts.",
-        clusters=described(_NUMBER, "All clusters."),
-        accepted=described(_NUMBER, "Those that the hub accepts."),
-        waiting=described(_NUMBER, "Those that wait for an operator, or were denied."),
+        clusters=described(INT64, "All clusters."),
+        accepted=described(INT64, "Those that the hub accepts."),
+        waiting=described(INT64, "Those that wait for an operator, or were denied."),
         available=described(_NUMBERS, "By availability: True, False, Unknown, or Never heard of."),
         brake=record(
             "Whether taints, stale marks and removals are held, because a large part of the fleet fell silent at once.",
-            holds={"type": "boolean"},
+            holds=FLAG,
             since=MOMENT,
-            silent=described(_NUMBER, "Clusters that had fallen silent when it was put on."),
-            fleet=described(_NUMBER, "Of so many that lived before."),
+            silent=described(INT64, "Clusters that had fallen silent when it was put on."),
+            fleet=described(INT64, "Of so many that lived before."),
             message=TEXT,
         ),
         versions=described(_NUMBERS, "By Kubernetes version."),
@@ -55,22 +52,19 @@ def _brake_cell(row: TableRow) -> str:
     return f"held for {age_of(str(state.get('since')), row.now)}" if state.get("holds") else "off"
 
 
-def _column(name: str, cell: Callable[[TableRow], Any], description: str) -> Column:
-    return Column(name, cell, type="integer", description=description)
-
-
+_COUNTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("Clusters", ("clusters",), "All managed clusters."),
+    ("Accepted", ("accepted",), "Those that the hub accepts."),
+    ("Waiting", ("waiting",), "Those that it does not accept."),
+    ("Available", ("available", "True"), "Those that are well."),
+    ("Unavailable", ("available", "False"), "Those whose agent says that they are not well."),
+    ("Unknown", ("available", "Unknown"), "Those that have fallen silent."),
+    ("Never", ("available", "Never"), "Those that were never heard of."),
+)
 _COLUMNS = (
-    _column("Clusters", cell("status", "clusters", absent=0), "All managed clusters."),
-    _column("Accepted", cell("status", "accepted", absent=0), "Those that the hub accepts."),
-    _column("Waiting", cell("status", "waiting", absent=0), "Those that it does not accept."),
-    _column("Available", cell("status", "available", "True", absent=0), "Those that are well."),
-    _column("Unavailable", cell("status", "available", "False", absent=0), "Those whose agent says that they are not well."),
-    _column("Unknown", cell("status", "available", "Unknown", absent=0), "Those that have fallen silent."),
-    _column("Never", cell("status", "available", "Never", absent=0), "Those that were never heard of."),
+    *(Column(name, cell("status", *path, absent=0), "integer", description=about) for name, path, about in _COUNTS),
     Column("Brake", _brake_cell, description="Whether taints and removals are held, and since when."),
 )
-
-
 NEVER = "Never"
 """State of clusters without the condition Available, which have never sent a beat."""
 
@@ -90,40 +84,30 @@ class SummaryStorage(ComputedStorage):
         return await self.get(resource, key)
 
 
-def _brake(state: Brake) -> dict[str, Any]:
-    if state.since is None:
-        return {"holds": False}
-    told = {"silent": state.silent, "fleet": state.fleet, "message": brake.held(state)}
-    return {"holds": True, "since": format_time(state.since), **told}
-
-
 def _fleet(tx: Transaction) -> Sequence[ComputedObject]:
     accepted = tx.objects.tally(MANAGED_CLUSTERS, HUB_ACCEPTS)
     available = tx.objects.tally(MANAGED_CLUSTERS, CONDITIONS + conditions.AVAILABLE)
     versions = tx.objects.tally(MANAGED_CLUSTERS, VERSION)
+    state = brake.now(tx)
+    held: dict[str, Any] = {"holds": state.since is not None}
+    if state.since is not None:
+        counts = {"silent": state.silent, "fleet": state.fleet, "message": brake.held(state)}
+        held |= {"since": format_time(state.since), **counts}
     status = {
         "clusters": sum(accepted.values()),
         "accepted": accepted.get("true", 0),
         "waiting": sum(count for value, count in accepted.items() if value != "true"),
         "available": {state or NEVER: count for state, count in sorted(available.items())},
         "versions": {version: count for version, count in sorted(versions.items()) if version},
-        "brake": _brake(brake.now(tx)),
+        "brake": held,
     }
     return (ComputedObject("fleet", "ClusterSummary", {"status": status}),)
 
 
-CLUSTER_SUMMARY = ResourceDefinition(
-    Resource(
-        group="hub",
-        version="v1alpha1",
-        name="clustersummaries",
-        singular="clustersummary",
-        kind="ClusterSummary",
-        short_names=("fleet",),
-        verbs=("get", "list", "update", "patch"),
-        schema=SCHEMA,
-        columns=_COLUMNS,
+CLUSTER_SUMMARY = computed(
+    own_resource(
+        "clustersummaries", "ClusterSummary", SCHEMA, _COLUMNS, short_names=("fleet",), verbs=("get", "list", "update", "patch")
     ),
-    bind=lambda shown, store, _own: replace(shown, storage=SummaryStorage(store, shown, _fleet)),
-    stored=False,
+    _fleet,
+    SummaryStorage,
 )

@@ -53,7 +53,7 @@ def delete_cluster(tx: Transaction, name: str, deadline: timedelta, actor: str) 
         return _give_up(tx, stored, actor)
     overdue = removal.is_overdue(stored.document, deadline, tx.now)
     if overdue:
-        _revoke(tx, name)
+        certificates.revoke_cluster(tx, ClusterName(name), CLUSTER_DELETED)
     before = removal.OVERDUE in {entry.get("reason") for entry in doc.conditions(stored.document)}
     if removal.is_emptied(stored.document):
         if overdue and not before:
@@ -62,7 +62,10 @@ def delete_cluster(tx: Transaction, name: str, deadline: timedelta, actor: str) 
     moved = _remove_next(tx, name, actor, at_once=overdue)
     left = Remaining.of([(kind, each.document) for kind, each in clusters.content_of(tx, name)])
     if not left.objects:
-        _let_go(tx, stored, actor)
+        certificates.revoke_cluster(tx, ClusterName(name), CLUSTER_DELETED)
+        others = [each for each in doc.finalizers(stored.document) if each != removal.FINALIZER]
+        new = doc.with_status_condition(stored.document, removal.GONE, tx.now)
+        clusters.put(tx, doc.with_metadata(new, finalizers=others or None), stored, actor, writer=HUB_WRITER)
         return ClusterDeletionProgress(gone=True, moved=moved)
     told = removal.progress(name, left, deadline, overdue=overdue)
     clusters.set_condition(tx, ClusterName(name), told, actor)
@@ -83,18 +86,6 @@ def _remove_next(tx: Transaction, name: str, actor: str, *, at_once: bool) -> in
     return len(unmarked)
 
 
-def _let_go(tx: Transaction, cluster: StoredObject, actor: str) -> None:
-    """Revoke the certificates and remove the hub's own finalizer; without others the cluster is deleted."""
-    _revoke(tx, cluster.key.name)
-    others = [name for name in doc.finalizers(cluster.document) if name != removal.FINALIZER]
-    new = doc.with_status_condition(cluster.document, removal.GONE, tx.now)
-    clusters.put(tx, doc.with_metadata(new, finalizers=others or None), cluster, actor, writer=HUB_WRITER)
-
-
-def _revoke(tx: Transaction, name: str) -> None:
-    certificates.revoke_cluster(tx, ClusterName(name), CLUSTER_DELETED)
-
-
 def _give_up(tx: Transaction, cluster: StoredObject, actor: str) -> ClusterDeletionProgress:
     """Delete everything at once, regardless of finalizers."""
     orphaned = []
@@ -103,20 +94,15 @@ def _give_up(tx: Transaction, cluster: StoredObject, actor: str) -> ClusterDelet
         held = doc.finalizers(stored.document)
         if held:
             orphaned.append(f"{kind.partition('.')[0]}/{stored.key.name} ({', '.join(map(str, held))})")
-        _remove_whole(tx, kind, stored, actor)
+        path, who = WRITE_PATHS[kind], Requester(actor)
+        if not doc.is_deleting(stored.document):
+            path.remove(tx, stored, who)
+        if (marked := tx.objects.get(kind, stored.key)) is not None:
+            path.put(tx, doc.with_metadata(marked.document, finalizers=None), marked, who)
     others = [str(name) for name in doc.finalizers(cluster.document) if name != removal.FINALIZER]
     orphaned += [f"the cluster itself ({name})" for name in others]
     clusters.put(tx, doc.with_metadata(cluster.document, finalizers=None), cluster, actor, writer=HUB_WRITER)
     return ClusterDeletionProgress(gone=True, moved=len(found), orphaned=tuple(orphaned))
-
-
-def _remove_whole(tx: Transaction, kind: Kind, stored: StoredObject, actor: str) -> None:
-    path, who = WRITE_PATHS[kind], Requester(actor)
-    if not doc.is_deleting(stored.document):
-        path.remove(tx, stored, who)
-    marked = tx.objects.get(kind, stored.key)
-    if marked is not None:
-        path.put(tx, doc.with_metadata(marked.document, finalizers=None), marked, who)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +118,15 @@ def delete_namespace(tx: Transaction, name: str, actor: str) -> NamespaceDeletio
     stored = namespaces.get(tx, name)
     if stored is None or not doc.is_deleting(stored.document):
         return NamespaceDeletionProgress()
-    if removed := _remove_portion(tx, name, Requester(actor)):
-        return NamespaceDeletionProgress(removed=removed)
-    held, finalizers = _remaining_content(tx, name)
+    unmarked = ((path, each) for path, each in _namespace_content(tx, name) if not doc.is_deleting(each.document))
+    if portion := list(islice(unmarked, PORTION)):
+        for path, each in portion:
+            path.remove(tx, each, Requester(actor))
+        return NamespaceDeletionProgress(removed=len(portion))
+    held, finalizers = Counter[Kind](), Counter[str]()
+    for path, each in _namespace_content(tx, name):
+        held[path.kind] += 1
+        finalizers.update(map(str, doc.finalizers(each.document)))
     document = stored.document
     for condition in namespace_rules.remaining(held, finalizers):
         document = doc.with_status_condition(document, condition, tx.now)
@@ -143,24 +135,6 @@ def delete_namespace(tx: Transaction, name: str, actor: str) -> NamespaceDeletio
     if doc.differs(document, stored.document):
         namespaces.put(tx, dict(document), stored, actor, writer=HUB_WRITER)
     return NamespaceDeletionProgress(held=sum(held.values()))
-
-
-def _remove_portion(tx: Transaction, name: str, who: Requester) -> int:
-    left = ((path, stored) for path, stored in _namespace_content(tx, name) if not doc.is_deleting(stored.document))
-    portion = list(islice(left, PORTION))
-    for path, stored in portion:
-        path.remove(tx, stored, who)
-    return len(portion)
-
-
-def _remaining_content(tx: Transaction, name: str) -> tuple[Counter[Kind], Counter[str]]:
-    """Remaining objects, all marked for deletion: number by kind, and by finalizer."""
-    held: Counter[Kind] = Counter()
-    finalizers: Counter[str] = Counter()
-    for path, stored in _namespace_content(tx, name):
-        held[path.kind] += 1
-        finalizers.update(map(str, doc.finalizers(stored.document)))
-    return held, finalizers
 
 
 def _namespace_content(tx: Transaction, name: str) -> Iterator[tuple[WritePath, StoredObject]]:

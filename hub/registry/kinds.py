@@ -3,20 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hub.api.meta.change import (
-    CLUSTER_ROLE_BINDINGS,
-    CLUSTER_ROLES,
-    CONFIG_MAPS,
-    EVENTS,
-    LEASES,
-    NAMESPACES,
-    REQUESTS,
-    ROLE_BINDINGS,
-    ROLES,
-    SECRETS,
-    SERVICE_ACCOUNTS,
-    Kind,
-)
+from hub.api.meta import change
+from hub.api.meta.change import Kind
 from hub.registry import (
     auditrecords,
     authenticators,
@@ -65,17 +53,17 @@ DEFINITIONS: tuple[ResourceDefinition, ...] = (
 """The hub's own resources, in the order in which API groups are served."""
 
 _KUBERNETES = (
-    WritePath(REQUESTS, requested=requests.put, custom_remove=requests.remove),
-    WritePath(LEASES, namespaced=True, custom_put=core.put_lease, custom_remove=core.remove_lease),
-    WritePath(NAMESPACES, custom_put=namespaces.put, custom_remove=namespaces.remove),
-    WritePath(CONFIG_MAPS, namespaced=True),
-    WritePath(EVENTS, namespaced=True),
-    WritePath(SECRETS, namespaced=True),
-    WritePath(SERVICE_ACCOUNTS, namespaced=True, custom_put=core.put_account, custom_remove=core.remove_account),
-    WritePath(CLUSTER_ROLES, custom_put=clusterroles.put_cluster_role, custom_remove=clusterroles.remove_cluster_role),
-    WritePath(CLUSTER_ROLE_BINDINGS),
-    WritePath(ROLES, namespaced=True),
-    WritePath(ROLE_BINDINGS, namespaced=True),
+    WritePath(change.REQUESTS, requested=requests.put, custom_remove=requests.remove),
+    WritePath(change.LEASES, namespaced=True, custom_put=core.put_lease, custom_remove=core.remove_lease),
+    WritePath(change.NAMESPACES, custom_put=namespaces.put, custom_remove=namespaces.remove),
+    WritePath(change.CONFIG_MAPS, namespaced=True),
+    WritePath(change.EVENTS, namespaced=True),
+    WritePath(change.SECRETS, namespaced=True),
+    WritePath(change.SERVICE_ACCOUNTS, namespaced=True, custom_put=core.put_account, custom_remove=core.remove_account),
+    WritePath(change.CLUSTER_ROLES, custom_put=clusterroles.put_cluster_role, custom_remove=clusterroles.remove_cluster_role),
+    WritePath(change.CLUSTER_ROLE_BINDINGS),
+    WritePath(change.ROLES, namespaced=True),
+    WritePath(change.ROLE_BINDINGS, namespaced=True),
 )
 """Resources of Kubernetes, whose schemas are in `machinery.apiserver.kinds`."""
 

@@ -14,7 +14,7 @@ from hub.api.meta.change import CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUS
 from hub.ports import Transaction
 from hub.registry.generic import objects
 from hub.registry.generic.definition import ResourceDefinition
-from hub.registry.generic.schemas import CONDITION, DNS_LABEL, NAME, TEXT, Schema, condition_column, described, listing, record
+from hub.registry.generic.schemas import CONDITION, DNS_LABEL, NAME, TEXT, condition_column, described, listing, record
 from hub.registry.managedclusters import service as membership
 from machinery.apiserver.resource import AGE, STATUS, Resource
 from machinery.errors import Cause, invalid_value
@@ -44,11 +44,10 @@ def update_empty_condition(tx: Transaction, name: str, actor: str) -> None:
     """Update the set's condition with the number of its clusters; no write if unchanged."""
     stored = tx.objects.get(CLUSTER_SETS, Key("", name))
     found = rules.cluster_set(stored.document) if stored else None
-    if stored is None or found is None:
-        return
-    query = found.query()
-    members = tx.objects.count(MANAGED_CLUSTERS, query) if query else 0
-    _set_condition(tx, CLUSTER_SETS, stored, rules.empty_condition(members), actor)
+    if stored is not None and found is not None:
+        query = found.query()
+        members = tx.objects.count(MANAGED_CLUSTERS, query) if query else 0
+        _set_condition(tx, CLUSTER_SETS, stored, rules.empty_condition(members), actor)
 
 
 def update_binding(tx: Transaction, key: Key, actor: str) -> None:
@@ -92,7 +91,7 @@ def _set_condition(tx: Transaction, kind: Kind, stored: StoredObject, condition:
 
 _ATOMIC = {"x-kubernetes-list-type": "atomic"}
 _EXPRESSION = record("", ("key", "operator"), key=TEXT, operator=TEXT, values={**listing(TEXT), **_ATOMIC})
-_LABELS: Schema = {
+_LABELS = {
     **record(
         "labelSelector selects the clusters of a set of type LabelSelector.",
         matchLabels={"type": "object", "additionalProperties": TEXT},
@@ -100,7 +99,7 @@ _LABELS: Schema = {
     ),
     "x-kubernetes-map-type": "atomic",
 }
-_SELECTOR: Schema = {
+_SELECTOR = {
     **record(
         "clusterSelector says which ManagedClusters are in the set.",
         ("selectorType",),
@@ -118,7 +117,7 @@ _SELECTOR: Schema = {
 _STATUS = record("status represents the current status.", conditions=listing(CONDITION))
 _NAMESPACE = record("", ("name",), name=DNS_LABEL)
 _NAMESPACES = listing(_NAMESPACE, "name", description="managedNamespaces are namespaces that the clusters of the set get.")
-SET_SCHEMA: Schema = record(
+SET_SCHEMA = record(
     "ManagedClusterSet defines a group of ManagedClusters that workloads can run on.",
     spec={
         **record("Spec defines the attributes of the set.", clusterSelector=_SELECTOR, managedNamespaces=_NAMESPACES),
@@ -126,12 +125,11 @@ SET_SCHEMA: Schema = record(
     },
     status=_STATUS,
 )
-BINDING_SCHEMA: Schema = record(
+BINDING_SCHEMA = record(
     "ManagedClusterSetBinding lets workloads of its namespace run on the clusters of a ManagedClusterSet.",
     spec=record("Spec defines the set.", clusterSet=described(NAME, "The set's name, and the binding's own.")),
     status=_STATUS,
 )
-_WITH_VALUES, _WITHOUT_VALUES = ("In", "NotIn"), ("Exists", "DoesNotExist")
 
 
 def _set_violations(new: Document, _old: Document | None) -> list[Cause]:
@@ -146,9 +144,9 @@ def _set_violations(new: Document, _old: Document | None) -> list[Cause]:
     for index, expression in enumerate(doc.sequence(selector, "matchExpressions")):
         operator, values = expression.get("operator"), expression.get("values") or []
         at = f"{path}.matchExpressions[{index}]"
-        if operator not in (*_WITH_VALUES, *_WITHOUT_VALUES):
+        if operator not in ("In", "NotIn", "Exists", "DoesNotExist"):
             causes.append(invalid_value(f"{at}.operator", operator, "not a valid selector operator"))
-        elif (operator in _WITH_VALUES) != bool(values):
+        elif (operator in ("In", "NotIn")) != bool(values):
             why = "must be specified when `operator` is 'In' or 'NotIn', and not when it is 'Exists' or 'DoesNotExist'"
             causes.append(invalid_value(f"{at}.values", values, why))
     return causes

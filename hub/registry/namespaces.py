@@ -18,7 +18,7 @@ STARTING = "hub:start"
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
     """Create (`old` None) or update; a deleted one is removed when no finalizer is left.
 
-    `writer`: see `hub.registry.generic.objects.store`. Raises ForbiddenError, ConflictError and others.
+    `writer`: see `hub.registry.generic.objects.write`. Raises ForbiddenError, ConflictError and others.
     """
     if old is not None and doc.is_deleting(new):
         _check_deletable(old.key.name)

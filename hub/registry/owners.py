@@ -28,8 +28,6 @@ AHEAD = timedelta(hours=24)
 """Limit for epochs ahead of the clock. Agents create none that is more than an hour ahead of their own clock."""
 RETURNS_WITHIN = timedelta(seconds=30)
 """How long after its last beat the first of two agents may return."""
-_UNIT = timedelta(milliseconds=1)
-_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
@@ -41,11 +39,6 @@ class StandbyStatus:
     epoch: int
 
 
-def check(tx: Transaction, cluster: ClusterName, epoch: int) -> None:
-    """Raise StaleEpochError if a write belongs to a former owner's epoch, BadRequestError if the epoch is invalid."""
-    _checked(tx, cluster, epoch)
-
-
 class SecondAgentError(AlreadyExistsError):
     """Another agent of the cluster has its session."""
 
@@ -53,6 +46,20 @@ class SecondAgentError(AlreadyExistsError):
         super().__init__(duplicate.refused(cluster, holder, other).message)
         self.holder = holder
         self.other = other
+
+
+def check(tx: Transaction, cluster: ClusterName, epoch: int, agent: AgentId | None = None) -> LastBeat | None:
+    """The cluster's last beat. Raises StaleEpochError if a write belongs to a former owner's epoch.
+
+    Raises BadRequestError if the epoch is invalid; SecondAgentError if another agent than `agent` has a session.
+    """
+    _check_epoch(tx, epoch)
+    last = tx.heartbeats.of(cluster)
+    if agent is not None:
+        check_agent(tx, cluster, agent, last)
+    if last is not None and last.outdates(epoch):
+        raise heartbeats.outdated(last.epoch)
+    return last
 
 
 def check_agent(tx: Transaction, cluster: ClusterName, agent: AgentId, last: LastBeat | None) -> None:
@@ -104,7 +111,7 @@ def is_claimed(tx: Transaction, cluster: ClusterName, epoch: int, agent: AgentId
 
     Raises StaleEpochError, BadRequestError; SecondAgentError: another agent has a session.
     """
-    last = _checked(tx, cluster, epoch, agent)
+    last = check(tx, cluster, epoch, agent)
     return epoch == 0 if last is None else last.owner is None and epoch <= last.epoch
 
 
@@ -119,7 +126,7 @@ def record_handover(tx: Transaction, departure: Departure, epoch: int, actor: st
 
     Raises StaleEpochError, BadRequestError, NotFoundError.
     """
-    _check(tx, departure)
+    _check_departure(tx, departure)
     check(tx, departure.cluster, epoch)
     _depart(tx, clusters.find(tx, departure.cluster), departure, actor)
 
@@ -130,10 +137,11 @@ def stand_by(tx: Transaction, departure: Departure, cluster_uid: str, hub: HubId
     Nothing changes if a higher epoch is known, or if a session of the same epoch is open here. Raises NotFoundError;
     ForbiddenError: the cluster is denied; AlreadyExistsError: another cluster has the name, or another agent the session.
     """
-    _check(tx, departure)
+    _check_departure(tx, departure)
     stored = clusters.find(tx, departure.cluster)
     check_same(stored, cluster_uid)
-    check_not_denied(stored)
+    if rules.is_denied(stored.document):
+        raise denied(stored.key.name)
     last = tx.heartbeats.of(departure.cluster)
     if departure.agent is not None:
         check_agent(tx, departure.cluster, departure.agent, last)
@@ -170,12 +178,6 @@ def check_same(stored: StoredObject, cluster_uid: str) -> None:
         raise AlreadyExistsError(f'the cluster name "{stored.key.name}" belongs to another cluster (its uid differs)')
 
 
-def check_not_denied(stored: StoredObject) -> None:
-    """Raise ForbiddenError if the cluster is denied."""
-    if rules.is_denied(stored.document):
-        raise denied(stored.key.name)
-
-
 def denied(name: str) -> ForbiddenError:
     """The error for the agent of a denied cluster."""
     message = f'cluster "{name}" is denied: an operator accepts it again with `hubctl accept {name}`'
@@ -196,17 +198,7 @@ def _depart(tx: Transaction, stored: StoredObject, departure: Departure, actor: 
             clusters.put(tx, new, stored, actor, writer=HUB_WRITER)
 
 
-def _checked(tx: Transaction, cluster: ClusterName, epoch: int, agent: AgentId | None = None) -> LastBeat | None:
-    _check_epoch(tx, epoch)
-    last = tx.heartbeats.of(cluster)
-    if agent is not None:
-        check_agent(tx, cluster, agent, last)
-    if last is not None and last.outdates(epoch):
-        raise heartbeats.outdated(last.epoch)
-    return last
-
-
-def _check(tx: Transaction, departure: Departure) -> None:
+def _check_departure(tx: Transaction, departure: Departure) -> None:
     _check_epoch(tx, departure.epoch)
     if departure.owner and not HUB_ID.fullmatch(departure.owner):
         raise BadRequestError(f'"{departure.owner[:80]}" is no id of a hub')
@@ -221,4 +213,4 @@ def _check_epoch(tx: Transaction, epoch: int) -> None:
 
 
 def _epoch_at(moment: datetime) -> int:
-    return (moment - _BEGINNING) // _UNIT
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)

@@ -12,7 +12,6 @@ acceptance, since its former acceptance is lost.
 Records about a restore: the restore itself, and revocations after the backup, from revocation lists.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -36,7 +35,7 @@ from hub.registry.managedclusters import service as clusters
 from machinery import pki
 from machinery.errors import AlreadyExistsError, DenialCause, ForbiddenError, InvalidError, NotFoundError, UnauthorizedError
 from machinery.identity import RECOVERY_USER_PREFIX, AgentId, ClusterName, recovery_subject
-from machinery.meta.objects import Document, Key
+from machinery.meta.objects import Key
 from machinery.pki import CertificateFacts, RevokedSerial
 
 ACTOR = "system:hub:recovery"
@@ -50,19 +49,16 @@ def recover(tx: Transaction, asked: Submission, *, unattended: bool) -> str:
     Raises InvalidError, TooManyRequestsError; ForbiddenError: the agent may not return; NotFoundError: the cluster was deleted;
     AlreadyExistsError: another cluster has the name.
     """
-    _check_holder(tx, asked)
-    _check_cluster(tx, asked)
-    name = submission.enter(tx, asked)
-    if unattended and not needs_approval(tx, asked.requester) and _is_pending(tx, name):
+    _check_returning(tx, asked)
+    name = submission.submit(tx, asked, is_checked=True)
+    decides = unattended and not needs_approval(tx, asked.requester)
+    if decides and request_objects.state(tx, name).phase is RequestPhase.PENDING:
         request_objects.decide(tx, name, approve=True, reason=REASON, message=MESSAGE, actor=ACTOR)
     return name
 
 
-def _is_pending(tx: Transaction, name: str) -> bool:
-    return request_objects.state(tx, name).phase is RequestPhase.PENDING
-
-
-def _check_holder(tx: Transaction, asked: Submission) -> None:
+def _check_returning(tx: Transaction, asked: Submission) -> None:
+    """Raise ForbiddenError, NotFoundError or AlreadyExistsError unless the holder may recover this agent."""
     holder = asked.requester
     if holder.purpose is not Purpose.RECOVERY or not holder.is_open(tx.now):
         raise ForbiddenError("only a recovery certificate that is valid and not revoked recovers an agent")
@@ -70,15 +66,15 @@ def _check_holder(tx: Transaction, asked: Submission) -> None:
         raise ForbiddenError(
             f'this recovery certificate is for agent "{holder.agent}" of cluster "{holder.cluster}" and recovers nothing else'
         )
-
-
-def _check_cluster(tx: Transaction, asked: Submission) -> None:
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", asked.cluster))
     if stored is None:
         raise NotFoundError(f'the ManagedCluster "{asked.cluster}" was deleted: register again with a bootstrap kubeconfig')
     if asked.requester.is_readopted and rules.awaits_acceptance(stored.document):
         return  # no certificate is issued before acceptance
-    _check_acceptance(stored.document, asked.cluster)
+    if not rules.is_accepted(stored.document) or doc.is_deleting(stored.document):
+        raise ForbiddenError(
+            f'cluster "{asked.cluster}" is not accepted: an operator accepts it with `hubctl accept {asked.cluster}`'
+        )
     if not rules.is_same_cluster(stored.document, asked.cluster_uid):
         raise AlreadyExistsError(
             f'the cluster name "{asked.cluster}" belongs to a cluster with another uid: a rebuilt cluster registers again with '
@@ -87,11 +83,6 @@ def _check_cluster(tx: Transaction, asked: Submission) -> None:
     newest = owners.own_agent(tx, asked.cluster)
     if newest != asked.agent:
         raise ForbiddenError(f'agent "{newest}" has taken the place of agent "{asked.agent}" in cluster "{asked.cluster}"')
-
-
-def _check_acceptance(cluster: Document, name: ClusterName) -> None:
-    if not rules.is_accepted(cluster) or doc.is_deleting(cluster):
-        raise ForbiddenError(f'cluster "{name}" is not accepted: an operator accepts it with `hubctl accept {name}`')
 
 
 READOPTION_ACTOR = "system:hub:readoption"
@@ -115,10 +106,7 @@ class Returning:
 
 def refusal_of(tx: Transaction, facts: CertificateFacts) -> UnauthorizedError | None:
     """The error for a certificate without a record that a restore has lost; None for any other."""
-    if (
-        tx.certificates.by_serial(facts.serial) is not None
-        or restoration_rules.covering(restorations(tx), facts.not_before) is None
-    ):
+    if tx.certificates.by_serial(facts.serial) is not None or _covering_restore(tx, facts.not_before) is None:
         return None
     return UnauthorizedError(CERTIFICATE_LOST, causes=DenialCause.CERTIFICATE_LOST.because(CERTIFICATE_LOST))
 
@@ -128,23 +116,30 @@ def readopt(tx: Transaction, returning: Returning) -> None:
     facts = pki.parse_certificate(returning.certificate)
     if tx.certificates.by_serial(facts.serial) is not None:
         return  # readopted concurrently, or revoked by a list: the record decides
-    signer, restored = _signer(tx, returning.certificate), restoration_rules.covering(restorations(tx), facts.not_before)
-    if signer is None or restored is None or facts.subject != recovery_subject(returning.cluster, returning.agent):
+    signer, restore = _signer(tx, returning.certificate), _covering_restore(tx, facts.not_before)
+    if signer is None or restore is None or facts.subject != recovery_subject(returning.cluster, returning.agent):
         raise UnauthorizedError("this certificate is not known to the hub: register again with a bootstrap kubeconfig")
     tx.certificates.add(_record(facts, returning, signer))
     if tx.objects.get(MANAGED_CLUSTERS, Key("", returning.cluster)) is None:
         joining = JoinRequest(returning.cluster, returning.cluster_uid, returning.agent)
         clusters.enter(tx, joining, READOPTION_ACTOR, returning.lease_duration)
+    message = (
+        f'agent "{returning.agent}" comes back: its certificate was signed after the backup of '
+        f"{restore.made:%Y-%m-%dT%H:%M:%SZ}, from which the hub was restored"
+    )
     about = clusters.find(tx, returning.cluster).document
-    events.tell(tx, [EventRecord(returning.cluster, about, READOPTED, _message(returning, restored))], READOPTION_ACTOR)
+    events.tell(tx, [EventRecord(returning.cluster, about, READOPTED, message)], READOPTION_ACTOR)
 
 
 def needs_approval(tx: Transaction, holder: CertificateRecord) -> bool:
     """Whether requests of this holder need approval: it was readopted, and the restore was ordered with APPROVAL."""
-    if not holder.is_readopted:
-        return False
-    found = restoration_rules.covering(restorations(tx), holder.not_before)
-    return found is not None and found.readopts is restoration_rules.Readopts.APPROVAL
+    found = _covering_restore(tx, holder.not_before) if holder.is_readopted else None
+    return found is not None and found.readopts is Readopts.APPROVAL
+
+
+def _covering_restore(tx: Transaction, moment: datetime) -> Restoration | None:
+    """The restore that has lost the records of certificates of this instant."""
+    return restoration_rules.covering(restorations(tx), moment)
 
 
 def _signer(tx: Transaction, certificate: bytes) -> AuthorityRecord | None:
@@ -165,13 +160,6 @@ def _record(facts: CertificateFacts, returning: Returning, signer: AuthorityReco
         cluster=returning.cluster,
         agent=returning.agent,
         signed_by=signer.signer,
-    )
-
-
-def _message(returning: Returning, restored: Restoration) -> str:
-    return (
-        f'agent "{returning.agent}" comes back: its certificate was signed after the backup of '
-        f"{restored.made:%Y-%m-%dT%H:%M:%SZ}, from which the hub was restored"
     )
 
 
@@ -218,13 +206,21 @@ def restored(tx: Transaction, order: RestoreOrder) -> RestoreOutcome:
     kept = (*known, Restoration(order.made, tx.now, order.readopts))[-restoration_rules.KEPT :]
     tx.facts.set(restoration_rules.FACT, msgspec.json.encode([each.as_fact() for each in kept]).decode())
     touched = set[ClusterName]()
-    taken = tuple(_take(tx, encoded, touched) for encoded in order.lists)
+    lists = tuple(_take(tx, encoded, touched) for encoded in order.lists)
+    spent = tuple(name for name in sorted(touched) if not _has_unrevoked_agent(tx, name))
+    for name in spent:  # otherwise older bootstrap credentials could register them again
+        spec = {"cluster": name, "reason": Reason.UNSPECIFIED.value, "message": REVOKED_BY_LIST}
+        revocation.create(tx, f"{name}-restored-{tx.now:%Y%m%d%H%M%S}", spec, RESTORE_ACTOR)
     return RestoreOutcome(
         agents=len(tx.authorities.held(Purpose.AGENT, tx.now)),
         credentials=sum(1 for each in tx.credentials.all() if each.revoked_at is None and each.expires_at > tx.now),
-        lists=taken,
-        spent=tuple(_revoke_spent(tx, touched)),
+        lists=lists,
+        spent=spent,
     )
+
+
+def _has_unrevoked_agent(tx: Transaction, cluster: ClusterName) -> bool:
+    return any(each.purpose is Purpose.AGENT and each.revoked_at is None for each in tx.certificates.of_cluster(cluster))
 
 
 def restorations(tx: Transaction) -> tuple[Restoration, ...]:
@@ -242,16 +238,17 @@ def _take(tx: Transaction, encoded: bytes, touched: set[ClusterName]) -> Taken:
     for entry in content.entries:
         record = tx.certificates.by_serial(entry.serial)
         if record is None:
-            tx.certificates.add(_remembered(entry, authority))
+            tx.certificates.add(_record_of_unknown(entry, authority))
             unknown += 1
         elif record.revoked_at is None:
             tx.certificates.revoke([entry.serial], tx.now, recorded_reason(entry.reason))
-            touched.update((record.cluster,) if record.cluster is not None else ())
             revoked += 1
+            if record.cluster is not None:
+                touched.add(record.cluster)
     return Taken(authority.signer, content.this_update, content.number, revoked, unknown)
 
 
-def _remembered(entry: RevokedSerial, authority: AuthorityRecord) -> CertificateRecord:
+def _record_of_unknown(entry: RevokedSerial, authority: AuthorityRecord) -> CertificateRecord:
     """Record of an unknown revoked certificate: it authorizes nothing and stays on the hub's own lists.
 
     Its end is unknown, so the record lasts as long as its CA.
@@ -269,16 +266,3 @@ def _remembered(entry: RevokedSerial, authority: AuthorityRecord) -> Certificate
         revoked_reason=recorded_reason(entry.reason),
         signed_by=authority.signer,
     )
-
-
-def _revoke_spent(tx: Transaction, touched: set[ClusterName]) -> Iterator[ClusterName]:
-    """Create Revocations for completely revoked clusters; otherwise older bootstrap credentials could register them again."""
-    for name in sorted(cluster for cluster in touched if not _stands(tx, cluster)):
-        spec = {"cluster": name, "reason": Reason.UNSPECIFIED.value, "message": REVOKED_BY_LIST}
-        revocation.create(tx, f"{name}-restored-{tx.now:%Y%m%d%H%M%S}", spec, RESTORE_ACTOR)
-        yield name
-
-
-def _stands(tx: Transaction, cluster: ClusterName) -> bool:
-    records: Sequence[CertificateRecord] = tx.certificates.of_cluster(cluster)
-    return any(record.purpose is Purpose.AGENT and record.revoked_at is None for record in records)

@@ -21,11 +21,10 @@ from hub.registry import certificates, core as accounts, owners
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificatesigningrequests import service as request_objects
 from hub.registry.generic import objects
-from hub.registry.generic.definition import ResourceDefinition
-from hub.registry.generic.schemas import DNS_LABEL, MOMENT, TEXT, Schema, described, listing, record
+from hub.registry.generic.definition import ResourceDefinition, own_resource
+from hub.registry.generic.schemas import DNS_LABEL, INT64, MOMENT, TEXT, cell, described, listing, record
 from hub.registry.managedclusters import service as clusters
-from machinery.apiserver.resource import AGE, Column, Resource, TableRow
-from machinery.apiserver.storage import Actor
+from machinery.apiserver.resource import AGE, Column, TableRow
 from machinery.errors import ErrorSubject, InvalidError, MethodNotAllowedError, MusterError, NotFoundError
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
 from machinery.meta.objects import Document, Key, Query, StoredObject
@@ -102,13 +101,13 @@ def _cluster(tx: Transaction, cluster: ClusterName, reason: str, actor: str) -> 
     if not records and tx.objects.get(MANAGED_CLUSTERS, Key("", cluster)) is None:
         raise NotFoundError(f'cluster "{cluster}" not found')
     held = _ended(tx, (record for record in records if record.purpose in AGENTS_PURPOSES), reason)
-    bound = [each for each in tx.credentials.all() if each.cluster == cluster and each.revoked_at is None]
-    standing = [each.id for each in bound if each.expires_at > tx.now]
+    unrevoked = [each for each in tx.credentials.all() if each.cluster == cluster and each.revoked_at is None]
+    valid = [each.id for each in unrevoked if each.expires_at > tx.now]
     owners.lower_epochs(tx, cluster)
-    spent = [_credential(tx, credential, reason, actor) for credential in standing]
+    revoked = [_credential(tx, credential, reason, actor) for credential in valid]
     return RevokedObjects(
-        (*held, *(record for each in spent for record in each.certificates)),
-        tuple(standing),
+        (*held, *(record for each in revoked for record in each.certificates)),
+        tuple(valid),
         _refuse_requests(tx, cluster, None, actor),
         _end_accounts(tx, cluster, actor),
     )
@@ -150,8 +149,8 @@ def _refuse_requests(tx: Transaction, cluster: ClusterName, agent: AgentId | Non
     refused = []
     for stored in request_objects.of_cluster(tx, cluster):
         phase = request.phase(stored.document)
-        affected_clusters = agent is None or _is_for(stored.document, cluster, agent)
-        if not affected_clusters or phase not in (RequestPhase.PENDING, RequestPhase.APPROVED):
+        is_affected = agent is None or _is_for(stored.document, cluster, agent)
+        if not is_affected or phase not in (RequestPhase.PENDING, RequestPhase.APPROVED):
             continue
         message = "the cluster was revoked after this was asked for" if agent is None else "its agent was revoked"
         if phase is RequestPhase.PENDING:
@@ -180,25 +179,20 @@ def _end_accounts(tx: Transaction, cluster: ClusterName, actor: str) -> int:
     return len(made)
 
 
-_COUNT: Schema = {"type": "integer", "format": "int64"}
 _SPEC = record(
     "What is revoked: one of cluster, serial and bootstrapCredential. It cannot be changed, nor taken back.",
     cluster=described(DNS_LABEL, "All that the cluster and its add-ons hold, and its own bootstrap credentials."),
-    agent={**TEXT, "maxLength": 253, "description": "This agent of the cluster alone."},
-    serial={
-        **TEXT,
-        "maxLength": 40,
-        "pattern": "^[0-9a-f]+$",
-        "description": "A certificate's serial in lower-case hex, and with it all certificates over the same key.",
-    },
-    bootstrapCredential={**TEXT, "maxLength": 63, "description": "The id of a bootstrap credential."},
-    reason={
-        **TEXT,
-        "enum": [str(each) for each in rules.Reason],
-        "default": str(rules.Reason.UNSPECIFIED),
-        "description": "One of RFC 5280's: it goes into the revocation list.",
-    },
-    message={**TEXT, "maxLength": 1024, "description": "Why, in words for people."},
+    agent=described({**TEXT, "maxLength": 253}, "This agent of the cluster alone."),
+    serial=described(
+        {**TEXT, "maxLength": 40, "pattern": "^[0-9a-f]+$"},
+        "A certificate's serial in lower-case hex, and with it all certificates over the same key.",
+    ),
+    bootstrapCredential=described({**TEXT, "maxLength": 63}, "The id of a bootstrap credential."),
+    reason=described(
+        {**TEXT, "enum": [str(each) for each in rules.Reason], "default": str(rules.Reason.UNSPECIFIED)},
+        "One of RFC 5280's: it goes into the revocation list.",
+    ),
+    message=described({**TEXT, "maxLength": 1024}, "Why, in words for people."),
 )
 _CERTIFICATE = record("", serial=TEXT, purpose=TEXT, cluster=TEXT, agent=TEXT, addon=TEXT, notAfter=MOMENT)
 _STATUS = record(
@@ -207,18 +201,14 @@ _STATUS = record(
     revokedAt=described(MOMENT, "Bootstrap credentials that were made before do not bring the cluster back."),
     cluster=TEXT,
     clusterUID=TEXT,
-    certificatesRevoked=described(_COUNT, "Those that would still be good."),
+    certificatesRevoked=described(INT64, "Those that would still be good."),
     certificates=listing(_CERTIFICATE, description=f"The first {rules.MAX_SHOWN} of them."),
     bootstrapCredentials=listing(TEXT),
     requestsRefused=listing(TEXT, description="Certificate requests that were not issued yet."),
-    serviceAccountsEnded=described(_COUNT, "ServiceAccounts of add-ons, whose tokens are worth nothing any more."),
+    serviceAccountsEnded=described(INT64, "ServiceAccounts of add-ons, whose tokens are worth nothing any more."),
 )
-SCHEMA: Schema = record(
-    "Revocation takes back what opens the hub, at once and on every replica: create one to revoke.",
-    ("spec",),
-    spec=_SPEC,
-    status=_STATUS,
-)
+_SUMMARY = "Revocation takes back what opens the hub, at once and on every replica: create one to revoke."
+SCHEMA = record(_SUMMARY, ("spec",), spec=_SPEC, status=_STATUS)
 
 
 def _ended_cell(row: TableRow) -> str:
@@ -230,32 +220,25 @@ def _ended_cell(row: TableRow) -> str:
 
 _COLUMNS = (
     Column("Subject", lambda row: rules.subject_of(row.document), description="What was revoked."),
-    Column("Reason", lambda row: doc.mapping(row.document, "spec").get("reason"), description="Why."),
-    Column("By", lambda row: doc.mapping(row.document, "status").get("revokedBy"), description="Who did it."),
+    Column("Reason", cell("spec", "reason"), description="Why."),
+    Column("By", cell("status", "revokedBy"), description="Who did it."),
     Column("Ended", _ended_cell, description="What ended with it."),
-    Column("Message", lambda row: doc.mapping(row.document, "spec").get("message"), description="Why, in words.", priority=1),
+    Column("Message", cell("spec", "message"), description="Why, in words.", priority=1),
     AGE,
 )
 
 
-def _without_status(new: Document, _actor: Actor, _now: object) -> Document:
-    """Removes the status, which only the hub writes."""
-    return {name: part for name, part in new.items() if name != "status"}
-
-
 REVOCATION = ResourceDefinition(
-    Resource(
-        group="hub",
-        version="v1alpha1",
-        name="revocations",
-        kind="Revocation",
+    own_resource(
+        "revocations",
+        "Revocation",
+        SCHEMA,
+        _COLUMNS,
         verbs=("create", "get", "list", "watch"),
-        schema=SCHEMA,
         validate=lambda new, _old: rules.violations(new),
-        prepare_create=_without_status,
+        prepare_create=lambda new, _actor, _now: {name: part for name, part in new.items() if name != "status"},
         selectable=rules.selectable,
         selectable_names=("spec.cluster", "spec.agent", "spec.serial", "spec.bootstrapCredential"),
-        columns=_COLUMNS,
     ),
     put=put,
     remove=remove,

@@ -70,7 +70,7 @@ class AdminKubeconfig:
         credential, written = _judged(directory.read(ADMIN_FILE), str(path), cluster, self._clock.now())
         if credential is not None:
             serial = pki.parse_certificate(credential.chain).serial
-            if await self._store.read(certificates.resolve, serial) is None:
+            if await self._store.read(lambda tx: tx.certificates.by_serial(serial)) is None:
                 log.info("admin kubeconfig is not on record and is written again: the hub was restored, or is another")
                 credential = None
         if credential is not None and written == cluster:

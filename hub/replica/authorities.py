@@ -121,14 +121,14 @@ class AuthorityFollower:
     async def look(self, *, far: bool = False) -> None:
         """Check all CAs once. Raises UnavailableError; the previous state then stays in effect."""
         del far
-        everyone = tuple(await self._store.look(authorities.all_of))
+        everyone = tuple(await self._store.look(lambda tx: tx.authorities.all()))
         standing = AuthoritySnapshot(everyone, await self._keys(everyone))
         before = {each.id: each.phase for each in self._issuer.standing.authorities}
         if self._issuer.take(standing):
             self._tell(before, standing)
         known = [Follower(self._replica, each.id, each.phase, each.id in standing.keys) for each in everyone]
         if known != self._said:
-            await self._store.run(authorities.follow, self._replica, known)
+            await self._store.run(lambda tx: tx.authorities.follow(self._replica, known))
             self._said = known
 
     async def _keys(self, everyone: Sequence[AuthorityRecord]) -> Mapping[AuthorityId, LocalIssuer]:
@@ -192,7 +192,7 @@ async def open_authorities(
 
     `in_files`: keys belong into files. A CA in files that is not in the database is adopted in either case.
     """
-    if not await store.read(authorities.all_of):
+    if not await store.read(lambda tx: tx.authorities.all()):
         await _begin(keys, store, ring, in_files=in_files, lifetimes=lifetimes, now=clock.now())
     issuer = RotatingIssuer()
     follower = AuthorityFollower(store, issuer, ring, replica)

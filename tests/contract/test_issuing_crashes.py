@@ -211,8 +211,8 @@ async def working(store: Store, clock: ManualClock, issuer: WordIssuer, count: i
 
 def come(tx: Transaction, name: ClusterName, issuer: WordIssuer, key: bytes) -> None:
     """A cluster joins, and asks for its certificate."""
-    terms: dict[str, Any] = {"cluster": name, "uses": 1, "lifetime": None, "public_key": pki.public_key_of(pki.generate_key())}
-    record, issued = credentials.create(tx, **terms, issuer=issuer, lifetimes=Lifetimes(), actor="admin")
+    terms, own = credentials.CredentialTerms(name, 1, Lifetimes().bootstrap), pki.public_key_of(pki.generate_key())
+    record, issued = credentials.create(tx, terms, own, issuer, lifetimes=Lifetimes(), actor="admin")
     requester = present(tx.certificates.by_serial(issued.serial))
     clusters.ensure(tx, JoinRequest(name, f"uid-{name}", AGENT, credential=record.id), "agent")
     request = pki.build_request(agent_subject(name, AGENT), key)

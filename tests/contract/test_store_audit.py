@@ -32,7 +32,7 @@ SECOND = timedelta(seconds=1)
 
 
 async def everything(store: Store) -> list[AuditEntry]:
-    found, _ = await store.read(audit.find, AuditQuery())
+    found = await store.read(lambda tx: tx.audit.find(AuditQuery()))
     return list(found)
 
 
@@ -40,14 +40,14 @@ async def test_records_come_back_as_they_were_and_can_be_sent_again(store: Store
     kept = entries("a", *(record(at=clock.now() + number * SECOND) for number in range(5)))
     other = entries("b", record(at=clock.now() + 9 * SECOND))
     for part in (kept[:3], kept[1:], other, other):
-        await store.run(audit.append, part)
+        await store.run(lambda tx, entries: tx.audit.add(entries), part)
     assert await everything(store) == [*kept, *other]
 
 
 async def test_text_that_no_database_takes_is_kept_with_marks_in_its_place(store: Store, clock: ManualClock) -> None:
     strange = entries("a", record(at=clock.now(), user="a\x00\udcff", name="\x00", namespace="\x00", verb="\x00"))
-    await store.run(audit.append, strange)
-    found, _ = await store.read(audit.find, AuditQuery(equal=(("user", "a\ufffd\ufffd"), ("name", "\ufffd"))))
+    await store.run(lambda tx: tx.audit.add(strange))
+    found = await store.read(lambda tx: tx.audit.find(AuditQuery(equal=(("user", "a\ufffd\ufffd"), ("name", "\ufffd")))))
     assert list(found) == strange
 
 
@@ -55,11 +55,11 @@ async def test_records_are_found_by_what_they_say_in_the_order_of_time(store: St
     now = clock.now()
     mine = entries("b", record(at=now), record(at=now + 2 * SECOND, verb="delete", namespace="ns"), record(at=now + 3 * SECOND))
     others = entries("a", record(at=now + SECOND, user="bob"), record(at=now + 2 * SECOND, resource="leases", name="x"))
-    await store.run(audit.append, mine)
-    await store.run(audit.append, others)
+    await store.run(lambda tx: tx.audit.add(mine))
+    await store.run(lambda tx: tx.audit.add(others))
 
     async def found(**query: object) -> list[AuditEntry]:
-        chosen, _ = await store.read(audit.find, AuditQuery(**query))  # type: ignore[arg-type]
+        chosen = await store.read(lambda tx: tx.audit.find(AuditQuery(**query)))  # type: ignore[arg-type]
         return list(chosen)
 
     assert await found() == [mine[0], others[0], others[1], mine[1], mine[2]]
@@ -72,23 +72,22 @@ async def test_records_are_found_by_what_they_say_in_the_order_of_time(store: St
     assert await found(after=AuditPosition(others[1].at, others[1].replica, 2)) == [mine[1], mine[2]]
 
 
-async def test_oldest_records_go_by_age_and_by_size(store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_oldest_records_go_by_age_and_by_size(store: Store, clock: ManualClock) -> None:
     now = clock.now()
     kept = entries("a", *(record(at=now + number * SECOND) for number in (0, 9, 1, 2)))
     strangers = [Numbering("z", STRANGERS).entry(record(at=now + number * SECOND)) for number in (0, 1)]
-    await store.run(audit.append, [*kept, *strangers])
+    await store.run(lambda tx: tx.audit.add([*kept, *strangers]))
     refused, sizes = await store.read(audit.sizes)
     assert (refused, [(user, size.records, size.floor) for user, size in sizes.items()]) == (2, [("ann", 4, now)])
     clock.advance(timedelta(days=1) + SECOND)
-    assert await store.run(audit.trim, timedelta(days=1)) == 2
+    assert (await store.run(lambda tx: tx.audit.remove(9, before=tx.now - timedelta(days=1)))).records == 2
     assert await everything(store) == [kept[2], strangers[1], kept[3], kept[1]]
     others = entries("b", record(at=now, user="bob"), record(at=now + 5 * SECOND, user="bob"))
-    await store.run(audit.append, others)
-    monkeypatch.setattr(audit, "SHORTENED_AT_ONCE", 2)
-    gone = await store.run(audit.shorten, "ann", kept[2].at)
+    await store.run(lambda tx: tx.audit.add(others))
+    gone = await store.run(lambda tx: tx.audit.remove(2, strangers=False, user="ann", since=kept[2].at))
     assert (gone.records, gone.bytes, gone.floor) == (2, sizes["ann"].bytes // 2, kept[3].at)
     assert await everything(store) == [others[0], strangers[1], others[1], kept[1]]
-    assert await store.run(audit.trim_anonymous, 9) == 1
+    assert (await store.run(lambda tx: tx.audit.remove(2, strangers=True))).records == 1
     assert await everything(store) == [*others, kept[1]]
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import count
-from typing import Any
 
 import pytest
 
@@ -350,8 +349,8 @@ async def test_one_request_issued_by_many_at_once_has_one_certificate(store: Sto
     newcomer = Newcomer(InlineStore(clock))
 
     def submit(tx: Transaction) -> str:
-        terms: dict[str, Any] = {"cluster": None, "uses": None, "lifetime": None, "public_key": b"operator's"}
-        record, _ = credentials.create(tx, **terms, issuer=newcomer.issuer, lifetimes=LIFETIMES, actor="ann")
+        terms = CredentialTerms(None, None, LIFETIMES.bootstrap)
+        record, _ = credentials.create(tx, terms, b"operator's", newcomer.issuer, lifetimes=LIFETIMES, actor="ann")
         (requester,) = tx.certificates.of_credential(record.id)
         name = submission.submit(tx, newcomer.submission(requester))
         requests.decide(tx, name, approve=True, reason="R", message="m", actor="ann")

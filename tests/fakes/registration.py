@@ -1,7 +1,6 @@
 """A cluster on its way into a hub, for tests of the use cases: its key, its requests and its certificates."""
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from hub.api.bootstrapcredentials import CredentialRecord
@@ -11,6 +10,7 @@ from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.meta.change import REQUESTS
 from hub.registry.approvalrules import approval as approving
 from hub.registry.bootstrapcredentials import service as credentials
+from hub.registry.bootstrapcredentials.service import CredentialTerms
 from hub.registry.certificatesigningrequests import issuance, service as requests, submission
 from hub.registry.managedclusters import service as clusters
 from machinery import pki
@@ -39,15 +39,14 @@ class Newcomer:
 
     def bootstrap(self, **asked: Any) -> CertificateRecord:
         """A bootstrap credential's certificate, for any cluster name and any number of them unless told."""
-        choices = {"cluster": None, "uses": None, "lifetime": None, **asked}
-        record, _ = self.credential(**choices)
+        record, _ = self.credential(**asked)
         (certificate,) = self.store.transact(lambda tx: tx.certificates.of_credential(record.id))
         return certificate
 
-    def credential(self, **asked: Any) -> tuple[CredentialRecord, object]:
-        public_key = pki.public_key_of(pki.generate_key())
-        create = partial(credentials.create, public_key=public_key, issuer=self.issuer, lifetimes=LIFETIMES, actor=OPERATOR)
-        return self.store.transact(lambda tx: create(tx, **asked))
+    def credential(self, *, public_key: bytes = b"", **asked: Any) -> tuple[CredentialRecord, object]:
+        terms = CredentialTerms(**{"cluster": None, "uses": None, "lifetime": LIFETIMES.bootstrap, **asked})
+        public_key = public_key or pki.public_key_of(pki.generate_key())
+        return self.store.transact(credentials.create, terms, public_key, self.issuer, lifetimes=LIFETIMES, actor=OPERATOR)
 
     def request(self, subject: CertificateSubject | None = None, key: bytes | None = None) -> bytes:
         return pki.build_request(subject or agent_subject(self.cluster, self.agent), key or self.key)

@@ -20,6 +20,7 @@ from hub.grpc_door.server import RpcDoor
 from hub.grpc_door.session.context import DoorContext
 from hub.ports import Transaction
 from hub.registry.bootstrapcredentials import service as credentials
+from hub.registry.bootstrapcredentials.service import CredentialTerms
 from hub.registry.certificatesigningrequests import issuance, service as requests
 from hub.registry.managedclusters import service as clusters
 from machinery import pki
@@ -142,16 +143,10 @@ class RpcStage(InProcessHub):
         """A bootstrap credential."""
         key = pki.generate_key()
         bound = None if cluster is None else cluster_name(cluster)
+        terms = CredentialTerms(bound, uses, self.lifetimes.bootstrap if lifetime is None else lifetime, bounds)
+        public_key, lifetimes = pki.public_key_of(key), self.lifetimes
         _record, issued = await self.store.run(
-            credentials.create,
-            cluster=bound,
-            uses=uses,
-            lifetime=lifetime,
-            public_key=pki.public_key_of(key),
-            issuer=self.issuer,
-            lifetimes=self.lifetimes,
-            actor=ADMIN,
-            bounds=bounds,
+            credentials.create, terms, public_key, self.issuer, lifetimes=lifetimes, actor=ADMIN
         )
         return Credential(issued.chain, key)
 

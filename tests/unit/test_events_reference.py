@@ -28,7 +28,7 @@ STANDBY = {"HubReady", "HubNotAccepted", "HubDenied", "HubRevoked", "HubLost", "
 MOVES = {"MoveRequested", "MoveCompleted", "MoveCancelled"}
 CONDITIONS = {"ClientCertificateUpdated", "ClientCertificateUpdateFailed", "NamespaceApplyFailed"}
 WORKED_OUT: Mapping[tuple[str, str], frozenset[str] | set[str]] = {
-    ("hub/controllers/clusters/addons.py", "news.reason"): {
+    ("hub/controllers/clusters/addons.py", "condition.reason"): {
         addon_token.token_ready(Key("c1", "x"), "u").reason,
         addon_token.token_failed("why").reason,
     },
@@ -49,7 +49,7 @@ WORKED_OUT: Mapping[tuple[str, str], frozenset[str] | set[str]] = {
     },
     ("hub/replica/leader_election.py", "REASON"): {LED},
     ("hub/registry/liveness/taints.py", "available.reason"): {cluster_rules.SILENT.reason, cluster_rules.UNAVAILABLE.reason},
-    ("hub/registry/hubreplicas/service.py", "*reason_and_message"): {"ReplicaDrained", "ReplicaUncordoned"},
+    ("hub/registry/hubreplicas/service.py", "reason"): {"ReplicaDrained", "ReplicaUncordoned", "ReplicaLost"},
     ("hub/registry/events.py", "reason"): set(),  # an agent's, which are below
     ("hub/registry/recovery.py", "READOPTED"): {READOPTED},
     ("spoke/agent/loop.py", "made.why.value"): {why.value for why in ChoiceReason},

@@ -12,16 +12,15 @@ from datetime import datetime, timedelta
 
 from hub.api import certificatesigningrequests as requests
 from hub.api.approvalrules import FLAG, ApprovalRule, RuleDecision, RuleVerdict
-from hub.api.certificates import Lifetimes
 from hub.api.certificatesigningrequests import RequestPhase
 from hub.api.events import EventRecord
 from hub.api.managedclusters import cluster as rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, NAMESPACES, REQUESTS
 from hub.controllers import ACTOR
-from hub.controllers.batch import TransactionReconciler, UseCaseReconciler
+from hub.controllers.batch import TransactionReconciler
 from hub.controllers.builder import ControllerBuilder, GenerationFilter
-from hub.ports import Issuer, Store, Transaction
+from hub.ports import Store, Transaction
 from hub.registry.approvalrules import approval as approving, service as approval_rules
 from hub.registry.approvalrules.approval import ApprovalOutcome
 from hub.registry.approvalrules.service import DecisionCount
@@ -47,15 +46,10 @@ Page = Callable[[Transaction, Key | None], tuple[list[str], Key | None]]
 Record = Callable[[Transaction, ApprovalOutcome], ApprovalOutcome]
 
 
-def unrecorded(_tx: Transaction, outcome: ApprovalOutcome) -> ApprovalOutcome:
-    """For hubs that do not audit decisions."""
-    return outcome
-
-
 class RuleReconciler(TransactionReconciler):
     """`globs`: cluster names that need no operator. `are_there_rules`: whether ApprovalRules may exist.
 
-    `record`: writes the audit records of each outcome in its transaction.
+    `record`: writes the audit records of each outcome in its transaction. The shared result of `read_ahead` is all rules.
     """
 
     def __init__(
@@ -65,9 +59,9 @@ class RuleReconciler(TransactionReconciler):
         *,
         are_there_rules: Callable[[], bool] = lambda: False,
         committed: Callable[[ApprovalOutcome], None] = lambda _outcome: None,
-        record: Record = unrecorded,
+        record: Record = lambda _tx, outcome: outcome,
     ) -> None:
-        super().__init__(store, committed)
+        super().__init__(store, self.decide, self.read_ahead, committed)
         self._globs = globs
         self._are_there_rules = are_there_rules
         self._record = record
@@ -76,21 +70,11 @@ class RuleReconciler(TransactionReconciler):
     def has_rules(self) -> bool:
         return bool(self._globs) or self._are_there_rules()
 
-    def prepared(self, tx: Transaction, names: Sequence[str]) -> Callable[[str], object]:
-        self.read_ahead(tx, names)
-        known = approving.rules_in(tx, self._globs) if self.has_rules else ()
+    def read_ahead(self, tx: Transaction, names: Sequence[str]) -> Sequence[ApprovalRule]:
+        del names
+        return approving.rules_in(tx, self._globs) if self.has_rules else ()
 
-        def step(name: str) -> ApprovalOutcome | None:
-            outcome = self.decide(tx, known, name)
-            return None if outcome is None else self._record(tx, outcome)
-
-        return step
-
-    def read_ahead(self, tx: Transaction, names: Sequence[str]) -> None:
-        """Read the objects of these names together."""
-        raise NotImplementedError
-
-    def decide(self, tx: Transaction, known: tuple[ApprovalRule, ...], name: str) -> ApprovalOutcome | None:
+    def decide(self, tx: Transaction, name: str, known: Sequence[ApprovalRule]) -> ApprovalOutcome | None:
         """Decide about one name by the known rules."""
         raise NotImplementedError
 
@@ -100,23 +84,24 @@ class AcceptanceReconciler(RuleReconciler):
         """Whether a step on this cluster may write."""
         return _verdict(cluster) is not None or (self.has_rules and approving.is_open(cluster))
 
-    def read_ahead(self, tx: Transaction, names: Sequence[str]) -> None:
+    def read_ahead(self, tx: Transaction, names: Sequence[str]) -> Sequence[ApprovalRule]:
         keys = [Key("", name) for name in names]
         tx.objects.read_ahead(MANAGED_CLUSTERS, keys)
         tx.objects.read_ahead(NAMESPACES, keys)  # each accepted cluster gets a namespace
+        return super().read_ahead(tx, names)
 
-    def decide(self, tx: Transaction, known: tuple[ApprovalRule, ...], name: str) -> ApprovalOutcome | None:
+    def decide(self, tx: Transaction, name: str, known: Sequence[ApprovalRule]) -> ApprovalOutcome | None:
         cluster = ClusterName(name)
         outcome = approving.accept(tx, cluster, known) if known else None
         verdict = _verdict(clusters.find(tx, cluster).document)
-        if verdict is None:
-            return outcome
-        decided = [each.rule for each in outcome.decisions if not each.dry_run] if outcome else []
-        # the rule that decided is the actor of both writes of the transaction
-        actor = approving.RULE_ACTOR + decided[0] if decided else f"{ACTOR}:{ACCEPTANCE}"
-        clusters.set_condition(tx, cluster, verdict, actor)
-        accepted = name if verdict.status == conditions.TRUE else ""
-        return ApprovalOutcome(outcome.decisions if outcome else (), accepted)
+        if verdict is not None:
+            decisions = outcome.decisions if outcome else ()
+            decided = [each.rule for each in decisions if not each.dry_run]
+            # the rule that decided is the actor of both writes of the transaction
+            actor = approving.RULE_ACTOR + decided[0] if decided else f"{ACTOR}:{ACCEPTANCE}"
+            clusters.set_condition(tx, cluster, verdict, actor)
+            outcome = ApprovalOutcome(decisions, name if verdict.status == conditions.TRUE else "")
+        return None if outcome is None else self._record(tx, outcome)
 
 
 def _verdict(cluster: Document) -> Condition | None:
@@ -134,12 +119,13 @@ class ApprovalReconciler(RuleReconciler):
         """Whether the request is undecided."""
         return requests.phase(request) is RequestPhase.PENDING
 
-    def read_ahead(self, tx: Transaction, names: Sequence[str]) -> None:
+    def read_ahead(self, tx: Transaction, names: Sequence[str]) -> Sequence[ApprovalRule]:
         approving.read_ahead(tx, names)
+        return super().read_ahead(tx, names)
 
-    def decide(self, tx: Transaction, known: tuple[ApprovalRule, ...], name: str) -> ApprovalOutcome:
-        outcome = approving.review(tx, name, known, f"{ACTOR}:{APPROVAL}")
-        return replace(outcome or ApprovalOutcome(), asking=approving.asking(tx, name, known))
+    def decide(self, tx: Transaction, name: str, known: Sequence[ApprovalRule]) -> ApprovalOutcome:
+        outcome = approving.review(tx, name, known, f"{ACTOR}:{APPROVAL}") or ApprovalOutcome()
+        return self._record(tx, replace(outcome, asking=approving.asking(tx, name, known)))
 
 
 class RuleStatusReconciler(BatchReconciler[str]):
@@ -157,11 +143,9 @@ class RuleStatusReconciler(BatchReconciler[str]):
 
     def count(self, decision: RuleDecision) -> None:
         """Add a decision to the next write of COUNTS."""
-        self._add(decision.rule, DecisionCount.of(decision, self._now()))
-
-    def _add(self, rule: str, count: DecisionCount) -> None:
-        known = self._counts.get(rule)
-        self._counts[rule] = known.and_then(count) if known else count
+        count = DecisionCount.of(decision, self._now())
+        known = self._counts.get(decision.rule)
+        self._counts[decision.rule] = known.and_then(count) if known else count
 
     async def reconcile_all(self, keys: Sequence[str]) -> Batch[str]:
         batch = Batch[str]()
@@ -183,40 +167,25 @@ class RuleStatusReconciler(BatchReconciler[str]):
         try:
             await self._store.run(approval_rules.note, taken, f"{ACTOR}:{RULES}")
         except Exception:
-            later, self._counts = self._counts, taken
-            for rule, count in later.items():
-                self._add(rule, count)
+            later = self._counts
+            self._counts = taken | {rule: taken[rule].and_then(later[rule]) if rule in taken else later[rule] for rule in later}
             raise
         return dict.fromkeys(keys)
 
     async def _evaluate(self, keys: Sequence[str]) -> Mapping[str, timedelta | None]:
         await self._store.run(approval_rules.describe, keys[0], f"{ACTOR}:{RULES}")
-        await self._enqueue_pages(approval_rules.open_clusters, self._enqueue_cluster)
-        await self._enqueue_pages(approval_rules.undecided_requests, self._enqueue_request)
+        pages: tuple[tuple[Page, Enqueue], ...] = (
+            (approval_rules.open_clusters, self._enqueue_cluster),
+            (approval_rules.undecided_requests, self._enqueue_request),
+        )
+        for page, enqueue in pages:
+            after, more = None, True
+            while more:
+                names, after = await self._store.read(page, after)
+                for name in names:
+                    enqueue(name)
+                more = after is not None
         return dict.fromkeys(keys)
-
-    async def _enqueue_pages(self, page: Page, enqueue: Enqueue) -> None:
-        after: Key | None = None
-        while True:
-            names, after = await self._store.read(page, after)
-            for name in names:
-                enqueue(name)
-            if after is None:
-                return
-
-
-def issuance_reconciler(store: Store, issuer: Issuer, lifetimes: Lifetimes) -> UseCaseReconciler:
-    """Signs with `issuer`; the hub's records determine the content of each certificate."""
-
-    def issue(tx: Transaction, name: str, actor: str) -> None:
-        issuance.issue(tx, name, issuer, lifetimes, actor)
-
-    return UseCaseReconciler(store, issue, f"{ACTOR}:{ISSUANCE}", request_service.read_ahead)
-
-
-def _is_approved(request: Document) -> bool:
-    """Whether the request is approved and not signed."""
-    return requests.phase(request) is RequestPhase.APPROVED
 
 
 def register(builder: ControllerBuilder) -> None:
@@ -235,29 +204,27 @@ def register(builder: ControllerBuilder) -> None:
         if outcome.accepted:  # renewals and add-ons waited for the acceptance
             ruling.enqueue(ACCEPTED + outcome.accepted)
 
-    def enqueue_cluster(name: str) -> None:
-        acceptance.enqueue(name)
+    def issue(tx: Transaction, name: str, actor: str) -> None:
+        issuance.issue(tx, name, builder.issuer, builder.lifetimes, actor)
 
-    def enqueue_request(name: str) -> None:
-        approval.enqueue(name)
-
-    status = RuleStatusReconciler(store, builder.clock.now, enqueue_cluster, enqueue_request)
+    accepting, approver = (
+        make(
+            store,
+            builder.settings.auto_approve,
+            are_there_rules=lambda: bool(status.wanted.known),
+            committed=committed,
+            record=(lambda _tx, outcome: outcome) if decisions is None else decisions.write,
+        )
+        for make in (AcceptanceReconciler, ApprovalReconciler)
+    )
+    acceptance, approval = builder.add(ACCEPTANCE, accepting), builder.add(APPROVAL, approver)
+    status = RuleStatusReconciler(store, builder.clock.now, acceptance.enqueue, approval.enqueue)
     ruling = builder.add(RULES, status)
-    record = unrecorded if decisions is None else decisions.write
-    globs = builder.settings.auto_approve
-
-    def are_there_rules() -> bool:
-        return bool(status.wanted.known)
-
-    accepting = AcceptanceReconciler(store, globs, are_there_rules=are_there_rules, committed=committed, record=record)
-    acceptance = builder.add(ACCEPTANCE, accepting)
-    approver = ApprovalReconciler(store, globs, are_there_rules=are_there_rules, committed=committed, record=record)
-    approval = builder.add(APPROVAL, approver)
+    issuing = builder.add_use_case(ISSUANCE, issue, request_service.read_ahead)
     builder.watch_names(APPROVAL_RULES, ruling, status.wanted)
     builder.watch_names(MANAGED_CLUSTERS, acceptance, accepting.wanted)
     builder.watch_names(REQUESTS, approval, ApprovalReconciler.wanted)
-    issuance_ = builder.add(ISSUANCE, issuance_reconciler(store, builder.issuer, builder.lifetimes))
-    builder.watch_names(REQUESTS, issuance_, _is_approved)
+    builder.watch_names(REQUESTS, issuing, lambda request: requests.phase(request) is RequestPhase.APPROVED)
 
 
 def _event_of(decision: RuleDecision) -> EventRecord:

@@ -13,13 +13,13 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import Kind
 from hub.controllers import ACTOR
 from hub.controllers.builder import ControllerBuilder, GenerationFilter
-from hub.ports import Store, Transaction
+from hub.ports import Store
 from hub.registry import authenticators as logins
 from machinery.apiserver.authn.issuer_keys import HttpsDocuments, JsonDocuments, check_https, discover, fetch_keys
 from machinery.errors import MusterError
 from machinery.meta.conditions import FALSE, TRUE, UNKNOWN, Condition
 from machinery.meta.objects import Document, Key
-from machinery.runtime.controller import Controller, Reconciler
+from machinery.runtime.controller import Reconciler
 
 NAME = "authenticators"
 AGAIN, SOON = timedelta(minutes=3), timedelta(seconds=20)
@@ -45,20 +45,16 @@ class AuthenticatorStatus(Reconciler[tuple[Kind, str]]):
 
     async def reconcile(self, key: tuple[Kind, str]) -> timedelta | None:
         kind, name = key
-        document = await self._store.read(_document, kind, name)
-        if document is None:
+        stored = await self._store.read(lambda tx: tx.objects.get(kind, Key("", name)))
+        if stored is None:
             self.wanted[kind].known.pop(name, None)
             return None
+        document = stored.document
         found = await self._examine(WORDS[kind], document)
-        phase = phase_of(found)
+        phase = "Ready" if all(each.status == TRUE for each in found) else "Error"
         seen: dict[str, Any] = {"phase": phase, "observedGeneration": doc.mapping(document, "metadata").get("generation", 1)}
         await self._store.run(logins.write_status, kind, name, found, seen=seen, actor=f"{ACTOR}:{NAME}")
         return AGAIN if phase == "Ready" else SOON
-
-
-def _document(tx: Transaction, kind: Kind, name: str) -> Document | None:
-    stored = tx.objects.get(kind, Key("", name))
-    return None if stored is None else stored.document
 
 
 async def examine(kind: str, document: Document, connect: Connect) -> list[Condition]:
@@ -126,18 +122,14 @@ class _Server:
         await self._documents.reach(self.address)
 
 
-def phase_of(conditions: list[Condition]) -> str:
-    return "Ready" if all(each.status == TRUE for each in conditions) else "Error"
-
-
 def register(builder: ControllerBuilder) -> None:
     reconciler = AuthenticatorStatus(
         builder.store, lambda kind, document: examine(kind, document, HttpsDocuments.with_authorities)
     )
     controller = builder.add(NAME, reconciler, workers=WORKERS, grace=GRACE)
+
+    def enqueue(kind: Kind, key: Key) -> None:
+        controller.enqueue((kind, key.name))
+
     for kind in WORDS:
-        builder.watch(kind, partial(_enqueue, controller, kind), reconciler.wanted[kind])
-
-
-def _enqueue(controller: Controller[tuple[Kind, str]], kind: Kind, key: Key) -> None:
-    controller.enqueue((kind, key.name))
+        builder.watch(kind, partial(enqueue, kind), reconciler.wanted[kind])

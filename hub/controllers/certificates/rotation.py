@@ -75,21 +75,52 @@ class Rotation(Reconciler[str]):
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
         """Make the first possible step, and run again at once if there was one."""
         seen, is_believed, retired = await self._store.look(self._look)
-        if seen is not None and await self._made_one(seen, is_believed=is_believed):
+        if seen is not None and await self._make_one(seen, is_believed=is_believed):
             return timedelta()
         await self._forget(retired)
         return None
 
-    async def _made_one(self, seen: RotationSnapshot, *, is_believed: bool) -> bool:
+    def _look(self, tx: Transaction) -> tuple[RotationSnapshot | None, bool, Sequence[AuthorityId]]:
+        """The change under way (None: none), whether the clock is trusted (each call counts), and the retired CAs."""
+        is_believed = self._steady.trusts_clock(tx.now)
+        everyone = tx.authorities.all()
+        is_under_way = any(each.wish is not None or each.phase not in (Phase.ISSUING, Phase.RETIRED) for each in everyone)
+        retired = [each.id for each in everyone if each.phase is Phase.RETIRED]
+        return authorities.rotation_snapshot(tx) if is_under_way else None, is_believed, retired
+
+    async def _make_one(self, seen: RotationSnapshot, *, is_believed: bool) -> bool:
+        """Make the first due step that can be made now; warn about others once. Returns whether there was one."""
         hindered: dict[RotationStep, str] = {}
         for step in due_steps(seen, self._patience):
-            trouble = DOUBTED if not is_believed and goes_by_time(seen, step) else await self._make_step(step, seen)
-            if trouble is None:
-                self._hindered = {}
-                return True
-            hindered[step] = trouble
-        self._warn(hindered)
+            if not is_believed and goes_by_time(seen, step):
+                hindered[step] = DOUBTED
+                continue
+            try:
+                changed = await self._take(step, seen)
+            except MusterError as error:
+                hindered[step] = error.message
+                continue
+            for each in changed:
+                self._say(each)
+            self._hindered = {}
+            return True
+        for step, why in hindered.items():
+            if self._hindered.get(step) != why:
+                log.warning("the change of CA cannot go on now", ca=step.authority, step=step.act.value, error=why)
+        self._hindered = hindered
         return False
+
+    async def _take(self, step: RotationStep, seen: RotationSnapshot) -> Sequence[AuthorityRecord]:
+        if step.act is Act.MAKE:
+            old = next(each for each in seen.authorities if each.id == step.authority)
+            return [await self._store.run(authorities.propose, await self._make(seen, old))]
+        changed = await self._store.run(authorities.take, step, self._recovery)
+        for one in changed:
+            if one.compromised and (left := await self._store.read(authorities.left_behind, one)):
+                log.warning(
+                    "agents did not leave a compromised CA and need a new bootstrap credential", ca=one.id, clusters=left
+                )
+        return changed
 
     async def _forget(self, retired: Collection[AuthorityId]) -> None:
         """Remove the keys of retired CAs, each once, with retries."""
@@ -105,42 +136,6 @@ class Rotation(Reconciler[str]):
         else:
             self._unforgotten = ""
 
-    async def _make_step(self, step: RotationStep, seen: RotationSnapshot) -> str | None:
-        """Make a step. Returns the reason if it cannot be made now; None on success."""
-        try:
-            changed = await self._take(step, seen)
-        except MusterError as error:
-            return error.message
-        for each in changed:
-            self._say(each)
-        return None
-
-    def _look(self, tx: Transaction) -> tuple[RotationSnapshot | None, bool, Sequence[AuthorityId]]:
-        """The change under way (None: none), whether the clock is trusted (each call counts), and the retired CAs."""
-        is_believed = self._steady.trusts_clock(tx.now)
-        everyone = tx.authorities.all()
-        retired = [each.id for each in everyone if each.phase is Phase.RETIRED]
-        return (authorities.rotation_snapshot(tx) if _is_under_way(everyone) else None), is_believed, retired
-
-    def _warn(self, hindered: Mapping[RotationStep, str]) -> None:
-        for step, trouble in hindered.items():
-            if self._hindered.get(step) != trouble:
-                log.warning("the change of CA cannot go on now", ca=step.authority, step=step.act.value, error=trouble)
-        self._hindered = hindered
-
-    async def _take(self, step: RotationStep, seen: RotationSnapshot) -> Sequence[AuthorityRecord]:
-        if step.act is Act.MAKE:
-            old = next(each for each in seen.authorities if each.id == step.authority)
-            made = await self._make(seen, old)
-            return [await self._store.run(authorities.propose, made)]
-        changed = await self._store.run(authorities.take, step, self._recovery)
-        for one in changed:
-            if one.compromised and (left := await self._store.read(authorities.left_behind, one)):
-                log.warning(
-                    "agents did not leave a compromised CA and need a new bootstrap credential", ca=one.id, clusters=left
-                )
-        return changed
-
     def _say(self, authority: AuthorityRecord) -> None:
         log.info("change of CA", ca=authority.id, phase=authority.phase.value)
         about = {"apiVersion": self._api_version, "kind": KIND, "metadata": {"name": authority.id}}
@@ -148,7 +143,3 @@ class Rotation(Reconciler[str]):
         self._record_event(
             EventRecord("", about, authority.phase.value, f"The CA {authority.id} {SAID[authority.phase]}", kind)
         )
-
-
-def _is_under_way(everyone: Collection[AuthorityRecord]) -> bool:
-    return any(each.wish is not None or each.phase not in (Phase.ISSUING, Phase.RETIRED) for each in everyone)

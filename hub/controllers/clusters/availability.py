@@ -52,8 +52,7 @@ class AvailabilityReconciler(BatchReconciler[str]):
             return {name: expiry.look_again for name, expiry in found.items()}
 
         async def write(names: Sequence[str]) -> Mapping[str, timedelta | None]:
-            expire = partial(heartbeats.expire, actor=f"{ACTOR}:{NAME}")
-            found = await self._store.run(self._judge, names, expire)
+            found = await self._store.run(self._judge, names, partial(heartbeats.expire, actor=f"{ACTOR}:{NAME}"))
             return {name: expiry.look_again for name, expiry in found.items()}
 
         await batch.run(keys, read)

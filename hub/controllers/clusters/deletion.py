@@ -32,49 +32,18 @@ WAITED_SHARE = 10
 LONGEST_INTERVAL = timedelta(minutes=1)
 
 
-def pause(lasting: timedelta, shortest: timedelta) -> timedelta:
-    """The interval between checks after waiting for `lasting`: at least `shortest`, at most LONGEST_INTERVAL.
-
-    The end of a short wait is noticed soon, and an endless wait, such as for a finalizer of a controller that is gone, costs
-    the database next to nothing, however many objects it holds.
-    """
-    return min(max(lasting / WAITED_SHARE, shortest), LONGEST_INTERVAL)
-
-
 class Waiting:
-    """Namespaces whose content is waited for. `shortest`: the interval after progress."""
+    """Namespaces whose content is waited for. As an observer, it calls `wake` when an object in one of them is deleted.
+
+    `shortest`: the interval between checks after progress. It grows with the time waited: the end of a short wait is noticed
+    soon, and an endless wait, such as for a finalizer of a controller that is gone, costs the database next to nothing.
+    """
 
     def __init__(self, shortest: timedelta) -> None:
         self._shortest = shortest
-        self._done: dict[str, timedelta] = {}
+        self._progress: dict[str, timedelta] = {}
         """How long the deletion had lasted at the last progress."""
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._done
-
-    def begin(self, name: str) -> None:
-        """Call it before the check, so that deletions during it cause another one."""
-        self._done.setdefault(name, timedelta())
-
-    def go_on(self, name: str, lasting: timedelta) -> None:
-        """Note progress: the interval starts from `shortest` again."""
-        self._done[name] = lasting
-
-    def end(self, name: str) -> None:
-        self._done.pop(name, None)
-
-    def pause(self, name: str, lasting: timedelta) -> timedelta:
-        return pause(lasting - self._done.get(name, timedelta()), self._shortest)
-
-
-class DeletionWatcher:
-    """Observer that calls `wake` with a waiting namespace when an object in it is deleted."""
-
-    def __init__(self) -> None:
-        self._waiting: list[tuple[Waiting, Callable[[str], None]]] = []
-
-    def watch(self, waiting: Waiting, wake: Callable[[str], None]) -> None:
-        self._waiting.append((waiting, wake))
+        self.wake: Callable[[str], None] = lambda _name: None
 
     def relisting(self) -> None:
         """No-op: waiting namespaces are listed again."""
@@ -83,10 +52,24 @@ class DeletionWatcher:
         """No-op: the object exists."""
 
     def changed(self, kind: Kind, key: Key, document: Document, change: ChangeType, actor: str) -> None:  # noqa: ARG002
-        if change is ChangeType.DELETED:
-            for names, wake in self._waiting:
-                if key.namespace in names:
-                    wake(key.namespace)
+        if change is ChangeType.DELETED and key.namespace in self._progress:
+            self.wake(key.namespace)
+
+    def begin(self, name: str) -> None:
+        """Call it before the check, so that deletions during it cause another one."""
+        self._progress.setdefault(name, timedelta())
+
+    def go_on(self, name: str, lasting: timedelta) -> None:
+        """Note progress: the interval starts from `shortest` again."""
+        self._progress[name] = lasting
+
+    def end(self, name: str) -> None:
+        self._progress.pop(name, None)
+
+    def pause(self, name: str, lasting: timedelta) -> timedelta:
+        """The interval until the next check of a deletion that has lasted so long, at most LONGEST_INTERVAL."""
+        waited = lasting - self._progress.get(name, timedelta())
+        return min(max(waited / WAITED_SHARE, self._shortest), LONGEST_INTERVAL)
 
 
 NAMESPACES_NAME = "namespaces"
@@ -187,12 +170,8 @@ class Removal(Reconciler[str]):
         if progress.moved:
             self.waiting.go_on(key, lasting)
             return timedelta()
-        return self._pause(key, lasting)
-
-    def _pause(self, key: str, lasting: timedelta) -> timedelta:
-        """The time until the next check, which is not after the deadline."""
         left, usual = self._deadline - lasting, self.waiting.pause(key, lasting)
-        return min(left, usual) if left > timedelta() else usual
+        return min(left, usual) if left > timedelta() else usual  # not after the deadline
 
 
 def _cluster_step(
@@ -207,15 +186,14 @@ def _cluster_step(
 
 
 def register(builder: ControllerBuilder) -> None:
-    watcher = DeletionWatcher()
-    builder.handlers.observers.append(watcher)
     housing = Namespaces(builder.store)
     namespaces_ = builder.add(NAMESPACES_NAME, housing, workers=WORKERS)
-    builder.handlers.on_relist.append(housing.relisting)
-    watcher.watch(housing.waiting, lambda name: namespaces_.queue.add_after(name, NAMESPACE_CHECKS))
-    builder.watch_names(NAMESPACES, namespaces_, housing.wanted)
-    builder.watch_names(MANAGED_CLUSTERS, namespaces_, housing.wanted_of)
+    housing.waiting.wake = lambda name: namespaces_.queue.add_after(name, NAMESPACE_CHECKS)
     removing = Removal(builder.store, builder.settings.deletion_deadline, builder.record_event)
     removal = builder.add(REMOVAL_NAME, removing, workers=WORKERS)
-    watcher.watch(removing.waiting, lambda name: removal.queue.add_after(name, CLUSTER_CHECKS))
+    removing.waiting.wake = lambda name: removal.queue.add_after(name, CLUSTER_CHECKS)
+    builder.handlers.observers += (housing.waiting, removing.waiting)
+    builder.handlers.on_relist.append(housing.relisting)
+    builder.watch_names(NAMESPACES, namespaces_, housing.wanted)
+    builder.watch_names(MANAGED_CLUSTERS, namespaces_, housing.wanted_of)
     builder.watch_names(MANAGED_CLUSTERS, removal, doc.is_deleting)

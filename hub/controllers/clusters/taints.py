@@ -62,9 +62,8 @@ class TaintReconciler(BatchReconciler[str]):
         batch, due = Batch[str](), list[str]()
 
         def delays(found: _Found) -> Mapping[str, timedelta | None]:
-            held = [name for name, outcome in found.items() if outcome.held]
-            self._held |= dict.fromkeys(held)
-            self._holds = self._holds or bool(held)
+            self._held |= dict.fromkeys(name for name, outcome in found.items() if outcome.held)
+            self._holds = self._holds or any(outcome.held for outcome in found.values())
             return {name: outcome.look_again for name, outcome in found.items()}
 
         async def read(names: Sequence[str]) -> Mapping[str, timedelta | None]:
@@ -89,9 +88,9 @@ class TaintReconciler(BatchReconciler[str]):
         state, news = await self._store.run(brake.keep, self._limits, f"{ACTOR}:{NAME}")
         self._alarm(news, {})
         self._holds = state.holds
-        released = () if state.holds else tuple(self._held)
-        for name in released:
-            del self._held[name]
+        if state.holds:
+            return ()
+        released, self._held = tuple(self._held), {}
         return released
 
     async def _write(self, names: Sequence[str]) -> _Found:
@@ -117,16 +116,16 @@ class TaintReconciler(BatchReconciler[str]):
         found = {cluster: service.taint(tx, cluster, self._patience, known, actor) for cluster in clusters}
         return found, state, news
 
-    def _alarm(self, news: EventRecord | None, found: _Found) -> None:
+    def _alarm(self, brake_event: EventRecord | None, found: _Found) -> None:
         """Log the fleet's alarm, whose Event is already stored, then log the clusters' alarms and record their Events."""
-        if news is not None:
-            level = "error" if news.type == WARNING else "info"
-            getattr(log, level)("the brake holds" if news.type == WARNING else "the brake is released", detail=news.message)
+        if brake_event is not None and brake_event.type == WARNING:
+            log.error("the brake holds", detail=brake_event.message)
+        elif brake_event is not None:
+            log.info("the brake is released", detail=brake_event.message)
         for cluster, outcome in found.items():
-            if outcome.told is not None:
-                told = outcome.told
-                log.warning("cluster cannot be relied on", cluster=cluster, reason=told.reason, detail=told.message)
-                self._record_event(told)
+            if (event := outcome.event) is not None:
+                log.warning("cluster cannot be relied on", cluster=cluster, reason=event.reason, detail=event.message)
+                self._record_event(event)
 
 
 def register(builder: ControllerBuilder) -> None:

@@ -9,7 +9,7 @@ import structlog
 from hub.api.events import EventRecord
 from hub.api.hubreplicas import LOST_AFTER, could_report
 from hub.controllers import ACTOR
-from hub.controllers.builder import PERIODIC, ControllerBuilder, Since
+from hub.controllers.builder import PERIODIC, ControllerBuilder, Since, Step
 from hub.ports import Store, Transaction
 from hub.registry.hubreplicas import service as replicas
 from machinery.runtime.controller import Controller, Reconciler
@@ -44,35 +44,25 @@ class LostReplicas(Reconciler[str]):
 LEADER_EVENTS = "succession"
 
 
-class LeaderEvents(Reconciler[str]):
-    """Records the Events up to the current term, by its own leader or, after a very short term, by a later leader."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._current: tuple[int, EventRecord] | None = None
-
-    def begin(self, term: int, event: EventRecord) -> None:
-        """Set the Event of the term. The caller enqueues a step."""
-        self._current = term, event
-
-    async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        if self._current is not None:
-            await self._store.run(replicas.record_leader_terms, *self._current, f"{ACTOR}:{LEADER_EVENTS}")
-        return None
-
-
 def register(builder: ControllerBuilder) -> None:
     lost = builder.add(NAME, LostReplicas(builder.store, since=builder.since))
     builder.every(LOST_AFTER / 2, lost, jitter=0)
 
 
 def register_leader_events(builder: ControllerBuilder) -> Callable[[int, EventRecord], None]:
-    """Returns what is to be called with a term that begins and its Event."""
-    reconciler = LeaderEvents(builder.store)
-    controller = builder.add(LEADER_EVENTS, reconciler)
+    """Returns what is to be called with a term that begins and its Event.
+
+    Events up to the term are recorded by its own leader or, after a very short term, by a later leader.
+    """
+    begun: list[tuple[int, EventRecord]] = []
+
+    async def record_terms(_key: str) -> None:
+        await builder.store.run(replicas.record_leader_terms, *begun[-1], f"{ACTOR}:{LEADER_EVENTS}")
+
+    controller = builder.add_step(LEADER_EVENTS, record_terms)
 
     def begin(term: int, event: EventRecord) -> None:
-        reconciler.begin(term, event)
+        begun.append((term, event))
         controller.enqueue(PERIODIC)
 
     return begin
@@ -82,19 +72,15 @@ SERVING_CERTIFICATE = "serving-certificate"
 RENEWAL_CHECKS = timedelta(hours=12)
 
 
-class ServingCertificate(Reconciler[str]):
-    """`renew` checks the certificate and replaces it when due."""
-
-    def __init__(self, renew: Callable[[], None]) -> None:
-        self._renew = renew
-
-    async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        self._renew()
-        return None
-
-
 def start_serving_certificate(renew: Callable[[], None], tasks: GuardedTasks, scheduler: Scheduler) -> None:
-    """Run the controller of the doors' certificate, which each replica has, until `tasks` end."""
-    controller = Controller(SERVING_CERTIFICATE, ServingCertificate(renew))
+    """Run the controller of the doors' certificate, which each replica has, until `tasks` end.
+
+    `renew` checks the certificate and replaces it when due.
+    """
+
+    async def step(_key: str) -> None:
+        renew()
+
+    controller = Controller(SERVING_CERTIFICATE, Step(step))
     tasks.start(SERVING_CERTIFICATE, controller.run())
     scheduler.every(RENEWAL_CHECKS, partial(controller.enqueue, PERIODIC), name=SERVING_CERTIFICATE, jitter=0.25)

@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -10,25 +11,26 @@ from hub.api import history as rules
 from hub.api.auditrecords import AuditSize
 from hub.api.certificatesigningrequests import RequestRetention
 from hub.api.events import EventRecord
-from hub.api.history import RetentionPeriods, Trimmed
+from hub.api.history import Ledger, RetentionPeriods, Trimmed, Volume
 from hub.controllers import ACTOR
 from hub.controllers.builder import ControllerBuilder
 from hub.controllers.clock_guard import ClockGuard
 from hub.ports import Store, Transaction
 from hub.registry import auditrecords as audit, events
-from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.certificatesigningrequests import service as request_ends
 from hub.registry.certificatesigningrequests.service import REMOVED_AT_ONCE
-from hub.registry.generic import history
-from hub.registry.generic.history import HistoryStatus
 from hub.settings import HubSettings
-from machinery.identity import SerialNumber
 from machinery.runtime.controller import Reconciler
 
 log = structlog.get_logger(__name__)
 
 NAME = "compaction"
 PERIOD = timedelta(minutes=5)
+CHANGES_AT_ONCE = 200
+"""Change-log rows per transaction, so that other writers do not wait long."""
+MEASURED_AT_ONCE = 2_000
+RECORDS_AT_ONCE, SHORTENED_AT_ONCE = 2_000, 200
+"""Audit records removed per transaction, by age and for space."""
 PORTION = 200
 """Events deleted per transaction, so that other writers wait only briefly."""
 PORTIONS = 25
@@ -43,6 +45,19 @@ STRANGERS_KEPT = 50_000
 """Audit records of refused callers without an identity, at most about 75 MB."""
 PAUSE = timedelta(milliseconds=100)
 """Pause between portions, each of which blocks other writers for some milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryStatus:
+    """What is kept and its size. `began`: start of the readable past; None: nothing is written yet."""
+
+    ledger: Ledger
+    volume: Volume
+    began: datetime | None
+
+
+def history_status(tx: Transaction) -> HistoryStatus:
+    return HistoryStatus(tx.changes.ledger(), tx.volume(), tx.changes.began())
 
 
 class Compaction(Reconciler[str]):
@@ -76,7 +91,7 @@ class Compaction(Reconciler[str]):
         self._due = [part for part in due if await part()]
         if self._due:
             return PAUSE
-        self.standing = await self._store.read(history.standing)
+        self.standing = await self._store.read(history_status)
         self._say()
         return self._steady.wait or None
 
@@ -95,37 +110,57 @@ class Compaction(Reconciler[str]):
         return any([await self._log(), await self._past()])
 
     async def _log(self) -> bool:
-        """Compact, then measure."""
-        trimmed = await self._steady.run(self._store, history.compact, self._keeping.window) or Trimmed()
-        self._gone["changes"] += trimmed.rows
-        uncounted = await self._store.run(history.measure)
-        return trimmed.more or uncounted
+        """Compact, then measure the sizes of new rows."""
+        trimmed = await self._steady.run(
+            self._store, lambda tx: tx.changes.compact(tx.now - self._keeping.window, limit=CHANGES_AT_ONCE)
+        )
+        unmeasured = await self._store.run(lambda tx: tx.changes.measure(limit=MEASURED_AT_ONCE))
+        self._gone["changes"] += trimmed.rows if trimmed else 0
+        return unmeasured or (trimmed is not None and trimmed.more)
 
     async def _past(self) -> bool:
         """Delete by age, then by size."""
-        trimmed = await self._steady.run(self._store, history.forget, self._keeping.history) or Trimmed()
-        self._gone["past"] += trimmed.rows
-        if trimmed.more:
+        trimmed = await self._steady.run(
+            self._store, lambda tx: tx.changes.forget(tx.now - self._keeping.history, limit=CHANGES_AT_ONCE)
+        )
+        self._gone["past"] += trimmed.rows if trimmed else 0
+        if trimmed is not None and trimmed.more:
             return True
-        early = await self._store.run(history.make_room, self._keeping.history_bytes, self._keeping.reserve)
+        early = await self._store.run(self._free_space)
         self._gone["past before its time"] += early.rows
         return early.more
 
+    def _free_space(self, tx: Transaction) -> Trimmed:
+        """Remove the oldest past if the log or the disk is too full, but never what a watch may need."""
+        left = tx.volume().left
+        if tx.changes.ledger().bytes <= self._keeping.history_bytes and (left is None or left >= self._keeping.reserve):
+            return Trimmed()
+        return tx.changes.forget(None, limit=CHANGES_AT_ONCE)
+
     async def _transitions(self) -> bool:
-        return await self._steady.run(self._store, _forget, self._keeping.transitions) == FORGOTTEN_AT_ONCE
+        trimmed = await self._steady.run(
+            self._store, lambda tx: tx.transitions.trim(tx.now - self._keeping.transitions, FORGOTTEN_AT_ONCE)
+        )
+        return trimmed == FORGOTTEN_AT_ONCE
 
     async def _certificates(self) -> bool:
         """Query without blocking writers: it skips the records that are kept for ever."""
-        logins = await self._steady.run(self._store, _forget_logins)
-        ended = await self._steady.read(self._store, _ended) or ()
+        logins = await self._steady.run(
+            self._store, lambda tx: tx.certificates.forget_logins(tx.now - LOGINS_KEPT, FORGOTTEN_AT_ONCE)
+        )
+        ended = await self._steady.read(
+            self._store, lambda tx: tx.certificates.ended(tx.now - CERTIFICATES_KEPT, FORGOTTEN_AT_ONCE)
+        )
         if ended:
-            self._gone["certificates"] += await self._store.run(_forget_certificates, ended)
-        return FORGOTTEN_AT_ONCE in (logins, len(ended))
+            self._gone["certificates"] += await self._store.run(lambda tx: tx.certificates.forget(ended))
+        return FORGOTTEN_AT_ONCE in (logins, len(ended or ()))
 
     async def _audit(self) -> bool:
-        records = await self._steady.run(self._store, audit.trim, self._keeping.records) or 0
-        self._gone["audit records"] += records
-        return records >= audit.TRIMMED_AT_ONCE or await self._audit_size()
+        removed = await self._steady.run(
+            self._store, lambda tx: tx.audit.remove(RECORDS_AT_ONCE, before=tx.now - self._keeping.records).records
+        )
+        self._gone["audit records"] += removed or 0
+        return removed == RECORDS_AT_ONCE or await self._audit_size()
 
     async def _audit_size(self) -> bool:
         """Measure once per run without blocking writers, then delete in portions.
@@ -136,11 +171,14 @@ class Compaction(Reconciler[str]):
             self._records = await self._store.read(audit.sizes)
         strangers, known = self._records
         if strangers > STRANGERS_KEPT:
-            gone = await self._store.run(audit.trim_anonymous, strangers - STRANGERS_KEPT)
+            limit = min(strangers - STRANGERS_KEPT, SHORTENED_AT_ONCE)
+            gone = (await self._store.run(lambda tx: tx.audit.remove(limit, strangers=True))).records
             strangers -= gone
         elif _bytes(known) > self._keeping.records_bytes:
             user, taken = max(known.items(), key=lambda item: item[1].bytes)
-            portion = await self._store.run(audit.shorten, user, taken.floor)
+            portion = await self._store.run(
+                lambda tx: tx.audit.remove(SHORTENED_AT_ONCE, strangers=False, user=user, since=taken.floor)
+            )
             known = {**known, user: taken.without(portion)}
             gone = portion.records
             self._gone["audit records before their time"] += gone
@@ -168,22 +206,6 @@ def _bytes(sizes: Mapping[str, AuditSize]) -> int:
     return sum(size.bytes for size in sizes.values())
 
 
-def _forget(tx: Transaction, kept: timedelta) -> int:
-    return tx.transitions.trim(tx.now - kept, FORGOTTEN_AT_ONCE)
-
-
-def _forget_logins(tx: Transaction) -> int:
-    return tx.certificates.forget_logins(tx.now - LOGINS_KEPT, FORGOTTEN_AT_ONCE)
-
-
-def _ended(tx: Transaction) -> Sequence[SerialNumber]:
-    return tx.certificates.ended(tx.now - CERTIFICATES_KEPT, FORGOTTEN_AT_ONCE)
-
-
-def _forget_certificates(tx: Transaction, serials: Sequence[SerialNumber]) -> int:
-    return tx.certificates.forget(serials)
-
-
 CLEANUP = "request-cleanup"
 
 
@@ -200,14 +222,13 @@ class RequestCleanup(Reconciler[str]):
         self._steady = steady
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        due = await self._steady.read(self._store, request_ends.due_for_removal, self._ends) or ()
-        portions = [due[place : place + REMOVED_AT_ONCE] for place in range(0, len(due), REMOVED_AT_ONCE)]
-        gone = 0
-        for names in portions:
+        due, gone = await self._steady.read(self._store, request_ends.due_for_removal, self._ends) or (), 0
+        for place in range(0, len(due), REMOVED_AT_ONCE):
+            names = due[place : place + REMOVED_AT_ONCE]
             gone += await self._steady.run(self._store, request_ends.expire, names, self._ends, f"{ACTOR}:{CLEANUP}") or 0
         if gone:
             log.info("finished requests removed", count=gone)
-        forgotten = await self._steady.run(self._store, credentials.forget_ended, self._keep_credentials)
+        forgotten = await self._steady.run(self._store, lambda tx: tx.credentials.forget_ended(tx.now - self._keep_credentials))
         if forgotten:
             log.info("ended bootstrap credentials forgotten", count=forgotten)
         return self._steady.wait or None

@@ -93,10 +93,12 @@ class FleetIndex:
         gone = change is ChangeType.DELETED
         if kind == CLUSTER_SETS:
             if self._note_set(key.name, None if gone else managedclustersets.cluster_set(document)):
-                _call(self.on_reach, key.name)
+                for callback in self.on_reach:
+                    callback(key.name)
         elif kind == ADDONS:
             if self._note_addon(key, None if gone else document):
-                _call(self.on_addons, key.namespace)
+                for callback in self.on_addons:
+                    callback(key.namespace)
         elif kind == MANAGED_CLUSTERS:
             self._note_silence(key.name, None if gone else document)
             self._move(key.name, None if gone else document)
@@ -140,11 +142,12 @@ class FleetIndex:
         if after is not None:
             self._clusters[name] = after
         if before is not None and before.age != self._age:  # the selectors have changed since, so its former sets are unknown
-            affected_clusters = frozenset(self._sets) | before.sets
+            affected = frozenset(self._sets) | before.sets
         else:
-            affected_clusters = (before.sets if before else frozenset()) ^ (after.sets if after else frozenset())
-        for each in affected_clusters:
-            _call(self.on_members, each)
+            affected = (before.sets if before else frozenset()) ^ (after.sets if after else frozenset())
+        for callback in self.on_members:
+            for each in affected:
+                callback(each)
 
     def _membership(self, cluster: Document) -> _Membership:
         labels = doc.labels(cluster)
@@ -152,8 +155,3 @@ class FleetIndex:
         named = (own.name,) if own is not None and own.is_exclusive else ()
         chosen = (each.name for each in self._selecting if each.has(labels))
         return _Membership(self._age, frozenset((*named, *chosen)))
-
-
-def _call(callbacks: Iterable[Callback], name: str) -> None:
-    for callback in callbacks:
-        callback(name)

@@ -115,7 +115,9 @@ class TransitionRecorder:
             self._tell(EventRecord(key.name, document, "Deleted", f"deleted by {actor}"))
 
     def _cluster(self, key: Key, document: Document, *, by: str = "", told: bool = False) -> None:
-        available, duplicated = cluster_rules.availability(document), _duplicated(document)
+        available, twice = cluster_rules.availability(document), _condition(document, cluster_rules.DUPLICATED)
+        duplicated = twice.message if twice and twice.status == TRUE else ""
+        clock = _condition(document, conditions.CLOCK_SYNCED)
         now = _Cluster(
             accepted=cluster_rules.is_accepted(document),
             deleting=doc.is_deleting(document),
@@ -124,7 +126,7 @@ class TransitionRecorder:
             cluster_set=doc.labels(document).get(LABEL, ""),
             move_to=reported.move_to(document),
             renewal=doc.annotations(document).get(RENEW, ""),
-            clock=_status(document, conditions.CLOCK_SYNCED),
+            clock=clock.status if clock else "",
             kubernetes=intern(str(doc.mapping(document, "status", "version").get("kubernetes") or "")),
         )
         before, self._clusters[key] = self._clusters.get(key), now
@@ -151,7 +153,8 @@ class TransitionRecorder:
             self._tell(EventRecord(key.name, document, "DeletionBegun", f"is being deleted{_with(by)}: it waits for {waits}"))
         if available and now.available != before.available:
             self.availability[available.status] += 1
-            _tell_availability(key.name, available)
+            fields = {"available": available.status, "reason": available.reason, "detail": available.message}
+            log.info("cluster availability changed", cluster=key.name, **fields)
             if available.status == TRUE or has_parted(available):  # the alarm of an unavailable cluster comes with its taint
                 self._tell(EventRecord(key.name, document, available.reason, available.message))
         for reason, message in _ordered(now, before, available):
@@ -169,14 +172,14 @@ class TransitionRecorder:
             log.info("cluster has another version", cluster=key.name, version=now.kubernetes, before=before.kubernetes)
             said = f"Kubernetes {now.kubernetes}; it was {before.kubernetes}"
             self._tell(EventRecord(key.name, document, "KubernetesVersionChanged", said))
-        clock = conditions.find(doc.conditions(document), conditions.CLOCK_SYNCED)
+        clock = _condition(document, conditions.CLOCK_SYNCED)
         if clock is not None and now.clock != before.clock and FALSE in (now.clock, before.clock):
             log.info("clock of a cluster", cluster=key.name, synced=now.clock)
             self._tell(EventRecord(key.name, document, clock.reason, clock.message, _type(now.clock == TRUE)))
 
     def _addon(self, key: Key, document: Document, *, told: bool = False) -> None:
         """Record a change of health, except to Unknown, which follows from a silent cluster with its own alarm."""
-        available = conditions.find(doc.conditions(document), ADDON_AVAILABLE)
+        available = _condition(document, ADDON_AVAILABLE)
         if available is None or available.status == UNKNOWN:
             return
         ill = available.status == FALSE
@@ -221,36 +224,21 @@ class TransitionRecorder:
                 )
 
 
-def _tell_availability(name: str, available: Condition) -> None:
-    fields = {"cluster": name, "available": available.status, "reason": available.reason, "detail": available.message}
-    log.info("cluster availability changed", **fields)
-
-
 def _ordered(now: _Cluster, before: _Cluster, available: Condition | None) -> Iterator[tuple[str, str]]:
     """Orders of an operator to the agent: reason and message."""
-    if now.move_to != before.move_to:
-        yield _moving(now.move_to, before.move_to, available)
+    if now.move_to and now.move_to != before.move_to:
+        yield "MoveRequested", f"to move to the hub {now.move_to}"
+    elif now.move_to != before.move_to:
+        if available is not None and has_parted(available) and before.move_to in available.message:
+            yield "MoveCompleted", f"moved to the hub {before.move_to}"
+        else:
+            yield "MoveCancelled", f"no longer to move to the hub {before.move_to}"
     if now.renewal and now.renewal != before.renewal:
         yield "RenewalRequested", f"to renew every certificate of before {now.renewal.partition('/')[0]}"
 
 
-def _moving(to: str, before: str, available: Condition | None) -> tuple[str, str]:
-    """Reason and message of an order to move: requested, completed or cancelled."""
-    if to:
-        return "MoveRequested", f"to move to the hub {to}"
-    if has_parted(available) and available is not None and before in available.message:
-        return "MoveCompleted", f"moved to the hub {before}"
-    return "MoveCancelled", f"no longer to move to the hub {before}"
-
-
-def _duplicated(document: Document) -> str:
-    condition = conditions.find(doc.conditions(document), cluster_rules.DUPLICATED)
-    return condition.message if condition and condition.status == TRUE else ""
-
-
-def _status(document: Document, kind: str) -> str:
-    condition = conditions.find(doc.conditions(document), kind)
-    return condition.status if condition else ""
+def _condition(document: Document, kind: str) -> Condition | None:
+    return conditions.find(doc.conditions(document), kind)
 
 
 def _with(actor: str) -> str:

@@ -10,11 +10,13 @@ from hub.api import certificatesigningrequests as requests_domain
 from hub.api.certificates import CertificateRecord
 from hub.api.certificatesigningrequests import RequestPhase, RequestState
 from hub.api.meta import document as doc
+from hub.api.meta.change import REQUESTS
 from hub.grpc_door.session.changes import Followed
 from hub.grpc_door.session.context import DoorContext
 from hub.grpc_door.session.interceptor import RpcCall
 from hub.ports import Transaction
 from hub.registry.certificatesigningrequests import service as requests
+from hub.registry.generic.objects import missing
 from machinery.errors import ForbiddenError, TooManyRequestsError, UnavailableError
 from machinery.identity import CLUSTER_LABEL, SerialNumber
 from machinery.meta.objects import ChangeType, Document
@@ -124,5 +126,5 @@ def _state_of(document: Document, record: CertificateRecord, check: Check) -> Re
     try:
         check(record, requester=requester, cluster=doc.labels(document).get(CLUSTER_LABEL, ""))
     except ForbiddenError:
-        raise requests.missing(doc.name(document)) from None  # does not reveal which requests of others exist
+        raise missing(REQUESTS, doc.name(document)) from None  # does not reveal which requests of others exist
     return requests_domain.state(document)

@@ -4,7 +4,7 @@ Nothing is denied here: without a matching rule a request waits for an operator.
 subject and its requester name the same cluster exactly, and it is for a client certificate only.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -20,7 +20,6 @@ from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS
 from hub.ports import Transaction
 from hub.registry import owners
 from hub.registry.certificatesigningrequests import issuance, service as request_objects
-from hub.registry.certificatesigningrequests.issuance import CertificateGrant
 from hub.registry.generic.objects import write
 from hub.registry.managedclusters import service as cluster_objects
 from machinery.errors import InvalidError, MusterError
@@ -51,17 +50,9 @@ class ApprovalOutcome:
 class _Asked:
     """A strict request and its grant. `is_automatic`: built-in rules approve it, see `_asked`."""
 
-    request: Document
-    grant: CertificateGrant
-    cluster: StoredObject | None
-    asker: RequesterRecord | None
+    candidate: RuleInput
+    purpose: Purpose
     is_automatic: bool
-
-    def candidate(self, tx: Transaction) -> RuleInput:
-        holder = self.grant.holder
-        document = self.cluster.document if self.cluster else None
-        name = holder.cluster or ClusterName("")
-        return RuleInput(name, document, tx.now, self.request, self.asker, str(holder.agent or ""))
 
 
 def rules_in(tx: Transaction, globs: tuple[str, ...]) -> tuple[ApprovalRule, ...]:
@@ -84,25 +75,23 @@ def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
 def review(tx: Transaction, name: str, known: Sequence[ApprovalRule], actor: str) -> ApprovalOutcome | None:
     """Approve a request if a rule matches; None if nothing was written. Raises NotFoundError."""
     stored = request_objects.find(tx, name)
-    if rules.phase(stored.document) is not RequestPhase.PENDING:
-        return None
-    asked = _asked(tx, stored.document)
+    asked = _asked(tx, stored.document) if rules.phase(stored.document) is RequestPhase.PENDING else None
     if asked is None:
         return None
-    message, by, outcome = rules.AUTO_APPROVED_MESSAGE, actor, ApprovalOutcome()
+    message, by, decisions = rules.AUTO_APPROVED_MESSAGE, actor, tuple[RuleDecision, ...]()
     if not asked.is_automatic:
-        if asked.grant.purpose is not Purpose.AGENT or _is_denied(asked.cluster):
+        candidate = asked.candidate
+        if asked.purpose is not Purpose.AGENT or _is_denied(candidate.document):
             return None
-        candidate = asked.candidate(tx)
         fitting = [rule for rule in known if rule.fits(RuleVerdict.APPROVE, candidate)]
         deciding = next((rule for rule in fitting if not rule.dry_run), None)
         if deciding is None:
             return _noted(tx, stored, fitting, candidate.cluster) if fitting else None
         message, by = f'Approved by the rule "{deciding.name}".', RULE_ACTOR + deciding.name
-        outcome = ApprovalOutcome((_decision(deciding, RuleVerdict.APPROVE, candidate.cluster, stored),))
+        decisions = (_decision(deciding, RuleVerdict.APPROVE, candidate.cluster, stored),)
     approved = rules.with_decision(stored.document, APPROVED, rules.AUTO_APPROVED_REASON, message, tx.now)
     write(tx, REQUESTS, approved, stored, by, writer=HUB_WRITER)
-    return outcome
+    return ApprovalOutcome(decisions)
 
 
 def _noted(tx: Transaction, stored: StoredObject, fitting: Sequence[ApprovalRule], cluster: str) -> ApprovalOutcome | None:
@@ -115,6 +104,13 @@ def _noted(tx: Transaction, stored: StoredObject, fitting: Sequence[ApprovalRule
     noted = rules.with_decision(bare, by_rule.DRY_RUN, "WouldApprove", told, tx.now)
     write(tx, REQUESTS, noted, stored, RULE_ACTOR + fitting[0].name, writer=HUB_WRITER)
     return ApprovalOutcome(tuple(_decision(rule, RuleVerdict.APPROVE, cluster, stored) for rule in fitting))
+
+
+def asking(tx: Transaction, request: str, known: Sequence[ApprovalRule]) -> str:
+    """The request's cluster, if some rule accepts clusters by their requests; else ""."""
+    if not any(_needs_request(rule) for rule in known):
+        return ""
+    return doc.labels(request_objects.find(tx, request).document).get(CLUSTER_LABEL, "")
 
 
 def accept(tx: Transaction, name: ClusterName, known: Sequence[ApprovalRule]) -> ApprovalOutcome | None:
@@ -134,13 +130,6 @@ def accept(tx: Transaction, name: ClusterName, known: Sequence[ApprovalRule]) ->
     shown = doc.with_status_condition(accepted, clusters.accepted(accepted), tx.now)
     cluster_objects.put(tx, shown, stored, RULE_ACTOR + deciding.name, writer=HUB_WRITER)
     return ApprovalOutcome((_decision(deciding, RuleVerdict.ACCEPT, name, stored),), accepted=name)
-
-
-def asking(tx: Transaction, request: str, known: Sequence[ApprovalRule]) -> str:
-    """The request's cluster, if some rule accepts clusters by their requests; else ""."""
-    if not any(_needs_request(rule) for rule in known):
-        return ""
-    return doc.labels(request_objects.find(tx, request).document).get(CLUSTER_LABEL, "")
 
 
 def _needs_request(rule: ApprovalRule) -> bool:
@@ -168,17 +157,11 @@ def _accepting(tx: Transaction, cluster: StoredObject, known: Sequence[ApprovalR
     deciding = [rule for rule in known if RuleVerdict.ACCEPT in rule.decides and not rule.paused]
     candidates = [RuleInput(ClusterName(cluster.key.name), cluster.document, tx.now)]
     if any(map(_needs_request, deciding)):
-        candidates += [asked.candidate(tx) for asked in _asked_for(tx, cluster.key.name)]
+        refused = (RequestPhase.DENIED, RequestPhase.FAILED)
+        requests = (stored.document for stored in request_objects.of_cluster(tx, cluster.key.name))
+        found = [_asked(tx, request) for request in requests if rules.phase(request) not in refused]
+        candidates += [asked.candidate for asked in found if asked is not None and asked.purpose is Purpose.AGENT]
     return [rule for rule in deciding if any(rule.fits(RuleVerdict.ACCEPT, candidate) for candidate in candidates)]
-
-
-def _asked_for(tx: Transaction, cluster: str) -> Iterator[_Asked]:
-    """Requests for an agent of this cluster that are neither denied nor failed."""
-    refused = (RequestPhase.DENIED, RequestPhase.FAILED)
-    for stored in request_objects.of_cluster(tx, cluster):
-        asked = _asked(tx, stored.document) if rules.phase(stored.document) not in refused else None
-        if asked is not None and asked.grant.purpose is Purpose.AGENT:
-            yield asked
 
 
 def _asked(tx: Transaction, request: Document) -> _Asked | None:
@@ -210,7 +193,9 @@ def _asked(tx: Transaction, request: Document) -> _Asked | None:
         asker = RequesterRecord(RequesterKind.USER, user, user, groups)
     elif is_automatic:
         asker = RequesterRecord(RequesterKind.AGENT, user, user, groups)
-    return _Asked(request, grant, cluster, asker, is_automatic)
+    document = cluster.document if cluster else None
+    candidate = RuleInput(name, document, tx.now, request, asker, str(grant.holder.agent or ""))
+    return _Asked(candidate, grant.purpose, is_automatic)
 
 
 def is_an_addons(subject: CertificateSubject) -> bool:
@@ -235,12 +220,11 @@ def _is_own(tx: Transaction, requester: CertificateRecord, name: ClusterName, cl
     )
 
 
-def _is_denied(cluster: StoredObject | None) -> bool:
+def _is_denied(cluster: Document | None) -> bool:
     """Whether an operator denied or deleted the cluster; no rule reverts that."""
     if cluster is None:
         return False
-    document = cluster.document
-    return doc.is_deleting(document) or (clusters.was_ever_accepted(document) and not clusters.is_accepted(document))
+    return doc.is_deleting(cluster) or (clusters.was_ever_accepted(cluster) and not clusters.is_accepted(cluster))
 
 
 def _decision(rule: ApprovalRule, verdict: RuleVerdict, cluster: str, stored: StoredObject) -> RuleDecision:

@@ -4,19 +4,28 @@ from hub.api.approvalrules import CLUSTER_FIELDS, RequesterKind, RuleVerdict
 from hub.api.meta import document as doc
 from hub.registry.approvalrules import service as approval_rules
 from hub.registry.generic.definition import ResourceDefinition
-from hub.registry.generic.schemas import CONDITIONS, MOMENT, NAME, TEXT, Schema, described, listing, record
-from machinery.apiserver.resource import AGE, STATUS, Column, Resource, TableRow, age_of
+from hub.registry.generic.schemas import (
+    CONDITIONS,
+    FLAG,
+    INT64,
+    MOMENT,
+    NAME,
+    TEXT,
+    TEXT_MAP,
+    TEXTS,
+    age_cell,
+    cell,
+    described,
+    listing,
+    record,
+    words,
+)
+from machinery.apiserver.resource import AGE, STATUS, Column, Resource, TableRow
 
-_TRUTH: Schema = {"type": "boolean"}
-_COUNT: Schema = {"type": "integer", "format": "int64"}
-_GLOB: Schema = {**TEXT, "maxLength": 63, "pattern": r"^[a-z0-9*?]([-a-z0-9*?]*[a-z0-9*?])?$"}
-_EXPRESSION = record("", ("key", "operator"), key=TEXT, operator=TEXT, values=listing(TEXT))
-_SELECTOR: Schema = {
-    **record(
-        "clusterSelector chooses clusters by their labels.",
-        matchLabels={"type": "object", "additionalProperties": TEXT},
-        matchExpressions=listing(_EXPRESSION),
-    ),
+_GLOB = {**TEXT, "maxLength": 63, "pattern": r"^[a-z0-9*?]([-a-z0-9*?]*[a-z0-9*?])?$"}
+_EXPRESSION = record("", ("key", "operator"), key=TEXT, operator=TEXT, values=TEXTS)
+_SELECTOR = {
+    **record("clusterSelector chooses clusters by their labels.", matchLabels=TEXT_MAP, matchExpressions=listing(_EXPRESSION)),
     "x-kubernetes-map-type": "atomic",
 }
 _REQUESTER = record(
@@ -50,22 +59,22 @@ _SPEC = record(
         "description": 'A condition such as labels["region"] == "eu" && requester.user.endsWith("-ci"). What is missing is '
         f"unknown, and what is unknown does not hold. Fields: {CLUSTER_FIELDS.described()}.",
     },
-    dryRun=described(_TRUTH, "Only say what would be decided: a condition, an Event, an audit record, the counts."),
-    paused=described(_TRUTH, "Decide nothing for now."),
+    dryRun=described(FLAG, "Only say what would be decided: a condition, an Event, an audit record, the counts."),
+    paused=described(FLAG, "Decide nothing for now."),
 )
 _STATUS = record(
     "What the rule has decided. What a kill of the hub loses of the counts is a second's worth.",
-    accepted=_COUNT,
-    approved=_COUNT,
-    wouldAccept=_COUNT,
-    wouldApprove=_COUNT,
-    matched=described(_COUNT, "All of them together."),
+    accepted=INT64,
+    approved=INT64,
+    wouldAccept=INT64,
+    wouldApprove=INT64,
+    matched=described(INT64, "All of them together."),
     lastMatched=MOMENT,
-    last=record("The newest decision.", decision=NAME, cluster=TEXT, dryRun=_TRUTH),
-    observedGeneration=_COUNT,
+    last=record("The newest decision.", decision=NAME, cluster=TEXT, dryRun=FLAG),
+    observedGeneration=INT64,
     conditions=CONDITIONS,
 )
-SCHEMA: Schema = record(
+SCHEMA = record(
     "ApprovalRule accepts clusters and approves their first certificates without a human. It never denies: what no rule is for "
     "waits for an operator, and what an operator has denied stays denied.",
     ("spec",),
@@ -79,32 +88,14 @@ def _mode(row: TableRow) -> str:
     return "Paused" if spec.get("paused") is True else "DryRun" if spec.get("dryRun") is True else "Active"
 
 
-def _decides(row: TableRow) -> str:
-    return ",".join(map(str, doc.sequence(row.document, "spec", "decides")))
-
-
-def _matched(row: TableRow) -> int:
-    return int(doc.mapping(row.document, "status").get("matched") or 0)
-
-
-def _last(row: TableRow) -> str:
-    moment = doc.mapping(row.document, "status").get("lastMatched")
-    return age_of(moment, row.now) if moment else "<never>"
-
-
-def _names(row: TableRow) -> str:
-    return ",".join(map(str, doc.sequence(row.document, "spec", "clusterNames")))
-
-
+_MATCHED = cell("status", "matched", absent=0)
 COLUMNS = (
-    Column("Decides", _decides, description="Accept, Approve or both."),
+    Column("Decides", words("spec", "decides"), description="Accept, Approve or both."),
     Column("Mode", _mode, description="Active, DryRun or Paused."),
-    Column("Matched", _matched, type="integer", description="How many decisions it has made, dry ones included."),
-    Column("Last Match", _last, description="How long ago the newest was."),
-    Column("Names", _names, description="Patterns of clusters' names.", priority=1),
-    Column(
-        "Condition", lambda row: doc.mapping(row.document, "spec").get("condition"), description="Its condition.", priority=1
-    ),
+    Column("Matched", _MATCHED, type="integer", description="How many decisions it has made, dry ones included."),
+    Column("Last Match", age_cell("status", "lastMatched", absent="<never>"), description="How long ago the newest was."),
+    Column("Names", words("spec", "clusterNames"), description="Patterns of clusters' names.", priority=1),
+    Column("Condition", cell("spec", "condition"), description="Its condition.", priority=1),
     AGE,
 )
 

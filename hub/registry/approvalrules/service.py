@@ -1,5 +1,6 @@
 """Use cases about ApprovalRules: the kind's only write path, and the counts of their decisions."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -38,23 +39,18 @@ class DecisionCount:
 
     @classmethod
     def of(cls, decision: RuleDecision, at: datetime) -> "DecisionCount":
-        return cls({_counted(decision): 1}, decision, at)
+        accepts = decision.verdict is RuleVerdict.ACCEPT
+        real, dry = ("accepted", "wouldAccept") if accepts else ("approved", "wouldApprove")
+        return cls({dry if decision.dry_run else real: 1}, decision, at)
 
     def and_then(self, later: "DecisionCount") -> "DecisionCount":
-        counts = {name: self.counts.get(name, 0) + later.counts.get(name, 0) for name in _COUNTS}
-        return replace(later, counts=counts)
-
-
-def _counted(decision: RuleDecision) -> str:
-    if decision.verdict is RuleVerdict.ACCEPT:
-        return "wouldAccept" if decision.dry_run else "accepted"
-    return "wouldApprove" if decision.dry_run else "approved"
+        return replace(later, counts=Counter(self.counts) + Counter(later.counts))
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
     """Create (`old` None) or update. Raises InvalidError and the errors of `Objects.put`.
 
-    `writer`: see `hub.registry.generic.objects.store`.
+    `writer`: see `hub.registry.generic.objects.write`.
     """
     admitted = approvalrules.admitted(new, old.document if old else None)
     return objects.put(tx, APPROVAL_RULES, admitted, old, actor, generations=True, writer=writer)
@@ -62,17 +58,14 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
 
 def note(tx: Transaction, use_counts: Mapping[str, DecisionCount], actor: str) -> None:
     """Add decision counts to the rules' statuses; deleted rules are ignored."""
-    for name, tally in use_counts.items():
+    for name, new in use_counts.items():
         stored = tx.objects.get(APPROVAL_RULES, Key("", name))
         if stored is not None:
-            _write_status(tx, stored, actor, **_counted_status(stored, tally))
-
-
-def _counted_status(stored: StoredObject, tally: DecisionCount) -> dict[str, Any]:
-    before = doc.mapping(stored.document, "status")
-    counts = {name: int(before.get(name) or 0) + tally.counts.get(name, 0) for name in _COUNTS}
-    last = {"decision": str(tally.last.verdict), "cluster": tally.last.cluster, "dryRun": tally.last.dry_run}
-    return {**counts, "matched": sum(counts.values()), "lastMatched": format_time(tally.at), "last": last}
+            before = doc.mapping(stored.document, "status")
+            counts = {count: int(before.get(count) or 0) + new.counts.get(count, 0) for count in _COUNTS}
+            last = {"decision": str(new.last.verdict), "cluster": new.last.cluster, "dryRun": new.last.dry_run}
+            matched, moment = sum(counts.values()), format_time(new.at)
+            _write_status(tx, stored, actor, **counts, matched=matched, lastMatched=moment, last=last)
 
 
 def describe(tx: Transaction, name: str, actor: str) -> None:
@@ -96,19 +89,13 @@ def _write_status(tx: Transaction, stored: StoredObject, actor: str, **fields: A
 def undecided_requests(tx: Transaction, after: Key | None) -> tuple[list[str], Key | None]:
     """One page of names of undecided requests, and the start of the next page."""
     page = tx.objects.find(REQUESTS, Query(limit=PAGE, after=after))
-    return _undecided(page.items), page.after
+    return [stored.key.name for stored in page.items if phase(stored.document) is RequestPhase.PENDING], page.after
 
 
 def undecided_of(tx: Transaction, clusters: Iterable[str]) -> list[str]:
     """Names of undecided requests of these clusters."""
-    names = []
-    for cluster in clusters:
-        names += _undecided(request_objects.of_cluster(tx, cluster))
-    return names
-
-
-def _undecided(requests: Iterable[StoredObject]) -> list[str]:
-    return [stored.key.name for stored in requests if phase(stored.document) is RequestPhase.PENDING]
+    found = (stored for cluster in clusters for stored in request_objects.of_cluster(tx, cluster))
+    return [stored.key.name for stored in found if phase(stored.document) is RequestPhase.PENDING]
 
 
 def open_clusters(tx: Transaction, after: Key | None) -> tuple[list[str], Key | None]:

@@ -1,25 +1,27 @@
 """BootstrapCredentials as documents: strict parsing of a creation request, and the document of a credential."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, NoReturn
+from datetime import datetime, timedelta
+from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
 from hub.api import bootstrapcredentials as rules
-from hub.api.bootstrapcredentials import UNBOUND, CredentialBounds, CredentialRecord, CredentialUse, Demand, UseCount
+from hub.api.bootstrapcredentials import CredentialBounds, CredentialRecord, CredentialUse, Demand, UseCount
 from hub.api.meta import document as doc
+from hub.registry.bootstrapcredentials.service import CredentialTerms
 from machinery import pki
 from machinery.apiserver.storage import GroupResource
-from machinery.errors import Cause, ErrorSubject, InvalidError
-from machinery.identity import ClusterName, HubId, cluster_name
+from machinery.errors import Cause, ErrorSubject, InvalidError, forbidden
+from machinery.identity import HubId, cluster_name
 from machinery.meta.objects import Document, Key
 from machinery.meta.selectors import valid_label_key, valid_label_value
 from machinery.meta.timestamps import format_time
 from machinery.product import is_reserved
 
 KIND = "BootstrapCredential"
+INVALID = "FieldValueInvalid"
 MAX_PATTERNS = 64
 MAX_LABELS = 64
 SHOWN = 100
@@ -52,20 +54,15 @@ class AdvertisedAddress:
 
 @dataclass(frozen=True, slots=True)
 class RequestedCredential:
-    """The parsed creation request."""
+    """The parsed creation request. `public_key` None: a token is requested."""
 
+    terms: CredentialTerms
     public_key: bytes | None
-    """None: a token is requested."""
-    cluster: ClusterName | None
-    uses: int | None
-    seconds: int | None
-    bounds: CredentialBounds
-    document: Document
 
 
 @dataclass(frozen=True, slots=True)
 class CredentialView:
-    """The current state of a credential. `told`: status fields that only the answer to the creation has."""
+    """The current state of a credential. `secret`: status fields that only the answer to the creation has."""
 
     record: CredentialRecord
     tally: UseCount
@@ -73,96 +70,91 @@ class CredentialView:
     uses: Sequence[CredentialUse]
     now: datetime
     revision: int
-    told: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secret: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-class Reading:
-    """Parses one document and reports problems by field."""
-
-    def __init__(self, resource: GroupResource, key: Key, document: Document, flaws: DemandFlaws) -> None:
-        self._flaws = flaws
-        self._resource = resource
-        self._key = key
-        self._document = document
-        self._spec = doc.mapping(document, "spec")
-
-    def asked(self) -> RequestedCredential:
-        """Parses the document. Raises InvalidError."""
-        prefix = doc.mapping(self._document, "metadata").get("generateName")
-        if not prefix or not self._key.name.startswith(str(prefix)):
-            self._forbid("the hub names credentials: use generateName", "metadata.name")
-        spec = self._spec
-        wants_token = bool(spec.get("token"))
-        if wants_token and spec.get("request"):
-            self._forbid("a credential is a certificate or a token", "spec.request")
-        if wants_token and spec.get("attestation"):
-            self._forbid("a token is for agents that cannot attest: ask for a certificate", "spec.attestation")
-        public_key = None if wants_token else pki.check_request(str(spec.get("request") or "").encode()).public_key
-        bounds = CredentialBounds(self._patterns(), spec.get("clusterSet") or None, self._labels(), self._demand())
-        return RequestedCredential(
-            public_key,
-            self._cluster(),
-            spec.get("uses"),
-            spec.get("expirationSeconds"),
-            UNBOUND if bounds == UNBOUND else bounds,
-            self._document,
-        )
-
-    def _cluster(self) -> ClusterName | None:
-        name = self._spec.get("clusterName")
-        try:
-            return cluster_name(str(name)) if name else None
-        except InvalidError as error:
-            self._refuse(error.message, "spec.clusterName")
-
-    def _patterns(self) -> tuple[str, ...]:
-        patterns = tuple(map(str, self._spec.get("clusterNames") or ()))
-        if patterns and self._spec.get("clusterName"):
-            self._forbid("a credential is for one name or for patterns", "spec.clusterNames")
-        if len(patterns) > MAX_PATTERNS:
-            self._refuse(f"at most {MAX_PATTERNS} patterns", "spec.clusterNames")
-        for index, pattern in enumerate(patterns):
-            if not _GLOB.fullmatch(pattern):
-                why = 'it can match no cluster name: use lower-case letters, digits, "-", "*" and "?"'
-                self._refuse(f'"{pattern[:80]}": {why}', f"spec.clusterNames[{index}]")
-        return patterns
-
-    def _labels(self) -> dict[str, str]:
-        labels = {str(key): str(value) for key, value in doc.mapping(self._document, "spec", "labels").items()}
-        if len(labels) > MAX_LABELS:
-            self._refuse(f"at most {MAX_LABELS} labels", "spec.labels")
-        for key, value in labels.items():
-            if not valid_label_key(key) or not valid_label_value(value):
-                self._refuse(f'"{key[:80]}={value[:80]}" is no label', "spec.labels")
-            if is_reserved(key):
-                self._refuse(f'"{key}" is reserved; the set of a cluster is spec.clusterSet', "spec.labels")
-        return labels
-
-    def _demand(self) -> Demand | None:
-        asked = doc.mapping(self._document, "spec", "attestation")
-        if not asked:
-            return None
-        demand = Demand.of({part: asked.get(field) for field, part in ATTESTATION_FIELDS.items()})
-        for part, why in self._flaws(demand):
-            field = next(field for field, name in ATTESTATION_FIELDS.items() if name == part)
-            self._refuse(why, f"spec.attestation.{field}")
-        return demand
-
-    def _forbid(self, message: str, where: str) -> NoReturn:
-        self._raise(Cause("FieldValueForbidden", f"Forbidden: {message}", where))
-
-    def _refuse(self, message: str, where: str) -> NoReturn:
-        self._raise(Cause("FieldValueInvalid", message, where))
-
-    def _raise(self, cause: Cause) -> NoReturn:
-        subject = ErrorSubject(name=self._key.name, group=self._resource.group, kind=KIND)
-        text = f'{KIND}.{self._resource.group} "{self._key.name}" is invalid: {cause.field}: {cause.message}'
+def read_request(
+    resource: GroupResource, key: Key, document: Document, flaws: DemandFlaws, lifetime: timedelta
+) -> RequestedCredential:
+    """Parse a creation request. `lifetime`: the default. Raises InvalidError."""
+    spec = doc.mapping(document, "spec")
+    labels = {str(label): str(value) for label, value in doc.mapping(spec, "labels").items()}
+    asked = doc.mapping(spec, "attestation")
+    demand = Demand.of({part: asked.get(field) for field, part in ATTESTATION_FIELDS.items()}) if asked else None
+    bounds = CredentialBounds(tuple(map(str, spec.get("clusterNames") or ())), spec.get("clusterSet") or None, labels, demand)
+    for cause in _violations(key, document, bounds, flaws):
+        subject = ErrorSubject(name=key.name, group=resource.group, kind=KIND)
+        text = f'{KIND}.{resource.group} "{key.name}" is invalid: {cause.field}: {cause.message}'
         raise InvalidError(text, subject=subject, causes=[cause])
+    public_key = None if spec.get("token") else pki.check_request(str(spec.get("request") or "").encode()).public_key
+    name, seconds = spec.get("clusterName"), spec.get("expirationSeconds")
+    lifetime = lifetime if seconds is None else timedelta(seconds=seconds)
+    return RequestedCredential(CredentialTerms(name or None, spec.get("uses"), lifetime, bounds), public_key)
 
 
-def shown(sight: CredentialView, address: AdvertisedAddress, trust_bundle: bytes, api_version: str) -> dict[str, Any]:
+def _violations(key: Key, document: Document, bounds: CredentialBounds, flaws: DemandFlaws) -> Iterator[Cause]:
+    spec, prefix = doc.mapping(document, "spec"), doc.mapping(document, "metadata").get("generateName")
+    if not prefix or not key.name.startswith(str(prefix)):
+        yield forbidden("metadata.name", "the hub names credentials: use generateName")
+    if spec.get("token") and spec.get("request"):
+        yield forbidden("spec.request", "a credential is a certificate or a token")
+    if spec.get("token") and spec.get("attestation"):
+        yield forbidden("spec.attestation", "a token is for agents that cannot attest: ask for a certificate")
+    if bounds.patterns and spec.get("clusterName"):
+        yield forbidden("spec.clusterNames", "a credential is for one name or for patterns")
+    if len(bounds.patterns) > MAX_PATTERNS:
+        yield Cause(INVALID, f"at most {MAX_PATTERNS} patterns", "spec.clusterNames")
+    for index, pattern in enumerate(bounds.patterns):
+        if not _GLOB.fullmatch(pattern):
+            why = 'it can match no cluster name: use lower-case letters, digits, "-", "*" and "?"'
+            yield Cause(INVALID, f'"{pattern[:80]}": {why}', f"spec.clusterNames[{index}]")
+    yield from _label_violations(bounds.labels)
+    for part, why in flaws(bounds.attestation) if bounds.attestation else ():
+        field = next(field for field, name in ATTESTATION_FIELDS.items() if name == part)
+        yield Cause(INVALID, why, f"spec.attestation.{field}")
+    try:
+        cluster_name(str(spec.get("clusterName") or "any"))
+    except InvalidError as error:
+        yield Cause(INVALID, error.message, "spec.clusterName")
+
+
+def _label_violations(labels: Mapping[str, str]) -> Iterator[Cause]:
+    if len(labels) > MAX_LABELS:
+        yield Cause(INVALID, f"at most {MAX_LABELS} labels", "spec.labels")
+    for label, value in labels.items():
+        if not valid_label_key(label) or not valid_label_value(value):
+            yield Cause(INVALID, f'"{label[:80]}={value[:80]}" is no label', "spec.labels")
+        if is_reserved(label):
+            yield Cause(INVALID, f'"{label}" is reserved; the set of a cluster is spec.clusterSet', "spec.labels")
+
+
+def shown(view: CredentialView, address: AdvertisedAddress, trust_bundle: bytes, api_version: str) -> dict[str, Any]:
     """Returns the document of a credential."""
-    record = sight.record
+    record, bounds, tally = view.record, view.record.bounds, view.tally
+    demand = bounds.attestation.document() if bounds.attestation else {}
+    spec: dict[str, Any] = {
+        "clusterName": record.cluster,
+        "clusterNames": list(bounds.patterns),
+        "clusterSet": bounds.cluster_set,
+        "labels": dict(bounds.labels),
+        "attestation": {field: demand[part] for field, part in ATTESTATION_FIELDS.items() if part in demand},
+        "uses": record.uses,
+        "token": record.token_hash is not None,
+    }
+    status: dict[str, Any] = {
+        "phase": str(rules.phase(record, tally.issued, view.now)),
+        "createdBy": record.created_by,
+        "expirationTimestamp": format_time(record.expires_at),
+        "admittedClusters": list(view.admitted),
+        "usesSpent": tally.issued,
+        "usesHeld": tally.held + tally.names,
+        "uses": [_use(use) for use in view.uses[-SHOWN:]],
+    }
+    if record.revoked_at is not None:
+        status["revocationTimestamp"] = format_time(record.revoked_at)
+        status |= {"revokedBy": record.revoked_by} if record.revoked_by else {}
+        status |= {"revocationReason": record.revoked_reason} if record.revoked_reason else {}
+    seconds = round((record.expires_at - record.created_at).total_seconds())
     return {
         "apiVersion": api_version,
         "kind": KIND,
@@ -170,63 +162,24 @@ def shown(sight: CredentialView, address: AdvertisedAddress, trust_bundle: bytes
             "name": record.id,
             "uid": str(uuid5(NAMESPACE_OID, record.id)),
             "creationTimestamp": format_time(record.created_at),
-            "resourceVersion": str(sight.revision),
+            "resourceVersion": str(view.revision),
         },
-        "spec": _spec(record),
+        "spec": {"expirationSeconds": seconds, **{name: value for name, value in spec.items() if value}},
         "status": {
-            **_status(sight),
+            **status,
             "hubID": address.hub_id,
             "server": address.server,
             "grpcServer": address.grpc_server,
             "certificateAuthority": trust_bundle.decode("ascii"),
-            **sight.told,
+            **view.secret,
         },
     }
 
 
-def _spec(record: CredentialRecord) -> dict[str, Any]:
-    bounds = record.bounds
-    told: dict[str, Any] = {
-        "clusterName": record.cluster,
-        "clusterNames": list(bounds.patterns),
-        "clusterSet": bounds.cluster_set,
-        "labels": dict(bounds.labels),
-        "attestation": _attestation(bounds.attestation) if bounds.attestation else None,
-        "uses": record.uses,
-        "token": record.token_hash is not None,
-    }
-    seconds = round((record.expires_at - record.created_at).total_seconds())
-    return {"expirationSeconds": seconds, **{name: value for name, value in told.items() if value}}
-
-
-def _attestation(demand: Demand) -> dict[str, str]:
-    told = demand.document()
-    return {field: told[part] for field, part in ATTESTATION_FIELDS.items() if part in told}
-
-
-def _status(sight: CredentialView) -> dict[str, Any]:
-    record, tally = sight.record, sight.tally
-    status: dict[str, Any] = {
-        "phase": str(rules.phase(record, tally.issued, sight.now)),
-        "createdBy": record.created_by,
-        "expirationTimestamp": format_time(record.expires_at),
-        "admittedClusters": list(sight.admitted),
-        "usesSpent": tally.issued,
-        "usesHeld": tally.held + tally.names,
-        "uses": [_use(use) for use in sight.uses[-SHOWN:]],
-    }
-    if record.revoked_at is not None:
-        status["revocationTimestamp"] = format_time(record.revoked_at)
-        status.update({"revokedBy": record.revoked_by} if record.revoked_by else {})
-        status.update({"revocationReason": record.revoked_reason} if record.revoked_reason else {})
-    return status
-
-
 def _use(use: CredentialUse) -> dict[str, Any]:
-    told: dict[str, Any] = {"clusterName": use.cluster, "agent": use.agent, "requestName": use.request}
-    told["heldSince"] = format_time(use.held_at)
+    shown = {"clusterName": use.cluster, "agent": use.agent, "requestName": use.request, "heldSince": format_time(use.held_at)}
     if use.issued_at is not None:
-        told["issuedAt"] = format_time(use.issued_at)
+        shown["issuedAt"] = format_time(use.issued_at)
     if use.serial is not None:
-        told["serialNumber"] = f"{use.serial:x}"
-    return told
+        shown["serialNumber"] = f"{use.serial:x}"
+    return shown

@@ -4,8 +4,7 @@ A certificate is issued for a certificate request, so that the private key stays
 for clients that support no other credential; the hub stores its hash.
 """
 
-from datetime import timedelta
-from typing import Any
+from functools import partial
 
 import msgspec
 
@@ -20,23 +19,20 @@ from hub.registry.bootstrapcredentials.documents import (
     AdvertisedAddress,
     CredentialView,
     DemandFlaws,
-    Reading,
     RequestedCredential,
+    read_request,
     shown,
 )
-from hub.registry.bootstrapcredentials.service import CredentialTerms
-from hub.registry.generic.definition import ResourceDefinition
-from hub.registry.generic.schemas import MOMENT, TEXT, Schema, described, listing, record
+from hub.registry.generic.definition import ResourceDefinition, own_resource
+from hub.registry.generic.schemas import FLAG, INT32, MOMENT, TEXT, TEXT_MAP, cell, described, listing, record
 from hub.registry.generic.virtual import DryRun, VirtualStorage, not_found
-from machinery.apiserver.resource import AGE, Column, Resource, TableRow
+from machinery.apiserver.resource import AGE, Column, TableRow
 from machinery.apiserver.storage import Actor, GroupResource, UpdateFunc
 from machinery.errors import InvalidError, MethodNotAllowedError
 from machinery.identity import CredentialId
 from machinery.meta.objects import Document, Key, Page, Query, StoredObject
 
-_FLAG: Schema = {"type": "boolean"}
-_COUNT: Schema = {"type": "integer", "format": "int32"}
-_POSITIVE: Schema = {**_COUNT, "minimum": 1}
+_POSITIVE = {**INT32, "minimum": 1}
 _ATTESTATION = record(
     "The first registration must bring a token of a service account of the managed cluster, for this hub alone.",
     ("issuer",),
@@ -56,7 +52,7 @@ _USE = record(
     issuedAt=described(MOMENT, "Absent while the request waits."),
     serialNumber=described(TEXT, "Of the certificate, in hex."),
 )
-SCHEMA: Schema = record(
+SCHEMA = record(
     "BootstrapCredential lets a cluster join. The private key never leaves its creator: create one "
     "with a certificate request, and the answer's status holds the certificate. With `token` the hub "
     "makes a bearer token instead, for agents that speak the Kubernetes API.",
@@ -67,7 +63,7 @@ SCHEMA: Schema = record(
             "A certificate signing request in PEM over the creator's key; its subject does not count. Needed "
             "at creation unless a token is asked for, not kept.",
         ),
-        token=described(_FLAG, "Whether the credential is a bearer token for the HTTPS door."),
+        token=described(FLAG, "Whether the credential is a bearer token for the HTTPS door."),
         clusterName=described(TEXT, "The only cluster name that may join with it."),
         clusterNames=listing(
             TEXT,
@@ -79,18 +75,12 @@ SCHEMA: Schema = record(
             "The set that a cluster is put into which joins with it. It is good for new clusters, for those "
             "of that set, and for those entered by hand that have not joined and are in no set.",
         ),
-        labels={
-            "type": "object",
-            "additionalProperties": {"type": "string"},
-            "description": "Labels that a cluster gets which joins with it, over what its agent says.",
-        },
+        labels=described(TEXT_MAP, "Labels that a cluster gets which joins with it, over what its agent says."),
         attestation=_ATTESTATION,
         uses=described(_POSITIVE, "How many agents may get a certificate with it; absent: as many as come."),
-        expirationSeconds={
-            **_POSITIVE,
-            "maximum": 365 * 24 * 3600,
-            "description": "How long the credential is valid; absent: the hub's default.",
-        },
+        expirationSeconds=described(
+            {**_POSITIVE, "maximum": 365 * 24 * 3600}, "How long the credential is valid; absent: the hub's default."
+        ),
     ),
     status=record(
         phase=described(TEXT, "Active, UsedUp, Expired or Revoked."),
@@ -100,8 +90,8 @@ SCHEMA: Schema = record(
         revocationTimestamp=MOMENT,
         revocationReason=TEXT,
         admittedClusters=listing(TEXT, description="Clusters that were let in with it and have not been deleted."),
-        usesSpent=described(_COUNT, "How many agents have got a certificate with it."),
-        usesHeld=described(_COUNT, "How many uses are held for those that wait for a decision."),
+        usesSpent=described(INT32, "How many agents have got a certificate with it."),
+        usesHeld=described(INT32, "How many uses are held for those that wait for a decision."),
         uses=listing(_USE, description="The last of them, oldest first."),
         certificate=described(TEXT, "The certificate in PEM, only in the answer to the creation."),
         token=described(TEXT, "The bearer token, only in the answer to the creation."),
@@ -123,45 +113,30 @@ def _uses(row: TableRow) -> str:
     return f"{status.get('usesSpent', 0)}/{doc.mapping(row.document, 'spec').get('uses', '-')}"
 
 
-def _of(part: str, field: str, absent: Any = None) -> Any:
-    return lambda row: doc.mapping(row.document, part).get(field, absent)
-
-
 def _labels(row: TableRow) -> str:
     labels = doc.mapping(row.document, "spec", "labels")
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items())) or "<none>"
 
 
+_SET = cell("spec", "clusterSet", absent="<none>")
+_ATTESTED = cell("spec", "attestation", "issuer", absent="<none>")
 COLUMNS = (
     Column("Cluster", _clusters, description="The name, or the patterns of names, that may join."),
     Column("Uses", _uses, description="Agents that got a certificate with it, of how many."),
-    Column("Phase", _of("status", "phase"), description="Whether it still admits."),
-    Column("Expires", _of("status", "expirationTimestamp"), description="Until when."),
+    Column("Phase", cell("status", "phase"), description="Whether it still admits."),
+    Column("Expires", cell("status", "expirationTimestamp"), description="Until when."),
     AGE,
-    Column("Held", _of("status", "usesHeld", 0), description="Uses held for those that wait.", priority=1),
-    Column("Set", _of("spec", "clusterSet", "<none>"), description="The set that clusters are put into.", priority=1),
+    Column("Held", cell("status", "usesHeld", absent=0), description="Uses held for those that wait.", priority=1),
+    Column("Set", _SET, description="The set that clusters are put into.", priority=1),
     Column("Labels", _labels, description="What clusters get.", priority=1),
-    Column(
-        "Attested",
-        lambda row: doc.mapping(row.document, "spec", "attestation").get("issuer", "<none>"),
-        description="The issuer whose token a cluster must bring.",
-        priority=1,
-    ),
-    Column("Created By", _of("status", "createdBy"), description="Who made it.", priority=1),
-    Column("Revoked By", _of("status", "revokedBy", "<none>"), description="Who ended it.", priority=1),
+    Column("Attested", _ATTESTED, description="The issuer whose token a cluster must bring.", priority=1),
+    Column("Created By", cell("status", "createdBy"), description="Who made it.", priority=1),
+    Column("Revoked By", cell("status", "revokedBy", absent="<none>"), description="Who ended it.", priority=1),
 )
 
 
 BOOTSTRAP_CREDENTIAL = ResourceDefinition(
-    Resource(
-        group="hub",
-        version="v1alpha1",
-        name="bootstrapcredentials",
-        kind="BootstrapCredential",
-        verbs=("create", "delete", "get", "list"),
-        schema=SCHEMA,
-        columns=COLUMNS,
-    ),
+    own_resource("bootstrapcredentials", "BootstrapCredential", SCHEMA, COLUMNS, verbs=("create", "delete", "get", "list")),
     stored=False,
 )
 
@@ -181,24 +156,24 @@ class CredentialStorage(VirtualStorage):
         issuer: Issuer,
         address: AdvertisedAddress,
         lifetimes: Lifetimes,
-        api_version: str,
+        version: str,
         *,
         flaws: DemandFlaws,
     ) -> None:
+        super().__init__(store, version)
         self._flaws = flaws
-        super().__init__(store, api_version)
         self._issuer = issuer
         self._address = address
         self._lifetimes = lifetimes
 
     async def get(self, resource: GroupResource, key: Key) -> StoredObject:
-        return self._stored(await self._store.read(_look, resource, key))
+        return self._stored(await self._store.read(_find_view, resource, key))
 
     async def list(self, resource: GroupResource, query: Query) -> Page:
         del resource
-        sights = sorted(await self._store.read(_look_at_all), key=lambda sight: sight.record.id)
+        views = sorted(await self._store.read(_all_views), key=lambda view: view.record.id)
         revision = await self.revision()
-        items = [self._stored(sight) for sight in sights if query.matches(Key("", str(sight.record.id)), {}, {})]
+        items = [self._stored(view) for view in views if query.matches(Key("", str(view.record.id)), {}, {})]
         left = [item for item in items if query.after is None or item.key > query.after]
         chosen = tuple(left[: query.limit])
         rest = len(left) - len(chosen)
@@ -207,86 +182,74 @@ class CredentialStorage(VirtualStorage):
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
     ) -> StoredObject:
-        asked = Reading(resource, key, document, self._flaws).asked()
+        asked = read_request(resource, key, document, self._flaws, self._lifetimes.bootstrap)
+        create = partial(_create, asked=asked, issuer=self._issuer, lifetimes=self._lifetimes, actor=actor.user)
         try:
-            sight = await self._store.run(_create, asked, self._issuer, self._lifetimes, actor, dry_run=dry_run)
+            return self._stored(await self._store.run(create, dry_run=document if dry_run else None))
         except DryRun as seen:
             return StoredObject(key, 0, _encode(seen.document))
-        return self._stored(sight)
 
     async def update(
         self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
     ) -> StoredObject:
         stored = await self.get(resource, key)
-        document = stored.document
-        new = change(document)
-        if new == document:
-            return stored
-        if new is not None:
+        new = change(stored.document)
+        if new is not None and new != stored.document:
             raise MethodNotAllowedError("a bootstrap credential does not change: delete it and make another")
-        if not dry_run:
+        if new is None and not dry_run:
             await self._store.run(credentials.revoke, CredentialId(key.name), actor.user, DELETED)
         return stored
 
-    def _stored(self, sight: CredentialView) -> StoredObject:
-        document = shown(sight, self._address, self._issuer.trust_bundle, self._api_version)
-        return StoredObject(Key("", sight.record.id), sight.revision, _encode(document))
+    def _stored(self, view: CredentialView) -> StoredObject:
+        document = shown(view, self._address, self._issuer.trust_bundle, self._api_version)
+        return StoredObject(Key("", view.record.id), view.revision, _encode(document))
 
 
 def _create(
-    tx: Transaction, asked: RequestedCredential, issuer: Issuer, lifetimes: Lifetimes, actor: Actor, *, dry_run: bool
+    tx: Transaction,
+    *,
+    asked: RequestedCredential,
+    issuer: Issuer,
+    lifetimes: Lifetimes,
+    actor: str,
+    dry_run: Document | None,
 ) -> CredentialView:
-    _check_set(tx, asked.bounds.cluster_set)
-    lifetime = timedelta(seconds=asked.seconds) if asked.seconds is not None else lifetimes.bootstrap
+    """Raises InvalidError if the set does not exist or clusters cannot be assigned to it."""
+    terms = asked.terms
+    if (name := terms.bounds.cluster_set) is not None:
+        stored = tx.objects.get(CLUSTER_SETS, Key("", name))
+        found = sets.cluster_set(stored.document) if stored is not None else None
+        if found is None:
+            raise InvalidError(f'spec.clusterSet: there is no ManagedClusterSet "{name[:80]}": make it first')
+        if not found.is_exclusive:
+            raise InvalidError(
+                f'spec.clusterSet: clusters are in the set "{name}" by their labels, and not by being put into it'
+            )
     if asked.public_key is None:
-        record, token = credentials.create_token(
-            tx, CredentialTerms(asked.cluster, asked.uses, lifetime, asked.bounds), actor.user
-        )
-        told = {"token": token}
+        record, token = credentials.create_token(tx, terms, actor)
+        secret = {"token": token}
     else:
-        record, issued = credentials.create(
-            tx,
-            cluster=asked.cluster,
-            uses=asked.uses,
-            lifetime=lifetime,
-            public_key=asked.public_key,
-            issuer=issuer,
-            lifetimes=lifetimes,
-            actor=actor.user,
-            bounds=asked.bounds,
-        )
-        told = {"certificate": issued.chain.decode("ascii")}
-    if dry_run:
-        raise DryRun(asked.document)
-    return CredentialView(record, UseCount(), (), (), tx.now, tx.changes.newest(), told)
+        record, issued = credentials.create(tx, terms, asked.public_key, issuer, lifetimes=lifetimes, actor=actor)
+        secret = {"certificate": issued.chain.decode("ascii")}
+    if dry_run is not None:
+        raise DryRun(dry_run)
+    return CredentialView(record, UseCount(), (), (), tx.now, tx.changes.newest(), secret)
 
 
-def _check_set(tx: Transaction, name: str | None) -> None:
-    """Raises InvalidError unless the set exists and clusters can be assigned to it."""
-    if name is None:
-        return
-    stored = tx.objects.get(CLUSTER_SETS, Key("", name))
-    found = sets.cluster_set(stored.document) if stored is not None else None
-    if found is None:
-        raise InvalidError(f'spec.clusterSet: there is no ManagedClusterSet "{name[:80]}": make it first')
-    if not found.is_exclusive:
-        raise InvalidError(f'spec.clusterSet: clusters are in the set "{name}" by their labels, and not by being put into it')
-
-
-def _look(tx: Transaction, resource: GroupResource, key: Key) -> CredentialView:
+def _find_view(tx: Transaction, resource: GroupResource, key: Key) -> CredentialView:
     record = tx.credentials.by_id(CredentialId(key.name))
     if record is None or record.is_hidden:
         not_found(resource, key)
-    return _sight(tx, record, tx.credentials.tally(record.id), tx.changes.newest())
+    return _view(tx, record, tx.credentials.tally(record.id), tx.changes.newest())
 
 
-def _look_at_all(tx: Transaction) -> list[CredentialView]:
+def _all_views(tx: Transaction) -> list[CredentialView]:
     newest, use_counts = tx.changes.newest(), tx.credentials.use_counts()
     shown_ones = [record for record in tx.credentials.all() if not record.is_hidden]
-    return [_sight(tx, record, use_counts.get(record.id, UseCount()), newest) for record in shown_ones]
+    return [_view(tx, record, use_counts.get(record.id, UseCount()), newest) for record in shown_ones]
 
 
-def _sight(tx: Transaction, record: CredentialRecord, tally: UseCount, revision: int) -> CredentialView:
+def _view(tx: Transaction, record: CredentialRecord, tally: UseCount, revision: int) -> CredentialView:
     admitted = sorted(tx.credentials.admitted(record.id)) if tally.taken else ()
     uses = tx.credentials.uses(record.id) if tally.issued or tally.held else ()
     return CredentialView(record, tally, admitted, uses, tx.now, revision)

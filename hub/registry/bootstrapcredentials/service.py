@@ -9,7 +9,6 @@ from hub.api import bootstrapcredentials as rules, certificatesigningrequests as
 from hub.api.bootstrapcredentials import UNBOUND, CredentialBounds, CredentialRecord, CredentialUse
 from hub.api.certificates import AGENTS_PURPOSES, CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.api.certificatesigningrequests import RequestPhase
-from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS
 from hub.api.revocations import CREDENTIAL_REVOKED as REVOKED
 from hub.ports import Issuer, Transaction
@@ -33,29 +32,20 @@ class CredentialTerms:
 
 
 def create(
-    tx: Transaction,
-    *,
-    cluster: ClusterName | None,
-    uses: int | None,
-    lifetime: timedelta | None,
-    public_key: bytes,
-    issuer: Issuer,
-    lifetimes: Lifetimes,
-    actor: str,
-    bounds: CredentialBounds = UNBOUND,
+    tx: Transaction, terms: CredentialTerms, public_key: bytes, issuer: Issuer, *, lifetimes: Lifetimes, actor: str
 ) -> tuple[CredentialRecord, IssuedCertificate]:
     """Record a credential and sign its client certificate over `public_key` (DER SubjectPublicKeyInfo).
 
     Raises InvalidError if uses or lifetime are not positive, or the key is already known.
     """
-    record = _new(tx, CredentialTerms(cluster, uses, lifetime if lifetime is not None else lifetimes.bootstrap, bounds), actor)
+    record = _new(tx, terms, actor)
     if tx.certificates.of_key(certificates.key_hash(public_key)):
         raise InvalidError("the key of the certificate request is already in use: make a new key for this credential")
     tx.credentials.add(record)
     profile = Profile(
         Purpose.BOOTSTRAP, bootstrap_subject(record.id), public_key, tx.now - lifetimes.backdate, record.expires_at
     )
-    return record, certificates.sign(tx, issuer, profile, CertificateHolder(cluster=cluster, credential=record.id))
+    return record, certificates.sign(tx, issuer, profile, CertificateHolder(cluster=terms.cluster, credential=record.id))
 
 
 def create_token(tx: Transaction, terms: CredentialTerms, actor: str) -> tuple[CredentialRecord, str]:
@@ -98,31 +88,21 @@ def revoke(
     serials = [one.serial for one in tx.certificates.of_credential(credential) if one.revoked_at is None]
     uses = tx.credentials.uses(credential)
     for use in uses:
-        _deny(tx, use, actor)
-    if agents:
-        serials += [serial for use in uses if use.issued_at is not None for serial in _opened(tx, use)]
+        stored = tx.objects.get(REQUESTS, Key("", use.request)) if use.issued_at is None else None
+        if stored is not None and requests.phase(stored.document) is RequestPhase.PENDING:
+            message = f"The bootstrap credential {credential} that this request came with was revoked."
+            request_objects.decide(tx, use.request, approve=False, reason=REVOKED, message=message, actor=actor)
+        if agents and use.issued_at is not None:
+            serials += _agent_serials(tx, use)
     if serials:
         tx.certificates.revoke(serials, tx.now, REVOKED)
     return tx.credentials.by_id(credential) or record
 
 
-def _deny(tx: Transaction, use: CredentialUse, actor: str) -> None:
-    """Deny a pending request, so that its denial is visible."""
-    stored = tx.objects.get(REQUESTS, Key("", use.request)) if use.issued_at is None else None
-    if stored is not None and requests.phase(stored.document) is RequestPhase.PENDING:
-        message = f"The bootstrap credential {use.credential} that this request came with was revoked."
-        request_objects.decide(tx, doc.name(stored.document), approve=False, reason=REVOKED, message=message, actor=actor)
-
-
-def _opened(tx: Transaction, use: CredentialUse) -> list[SerialNumber]:
+def _agent_serials(tx: Transaction, use: CredentialUse) -> list[SerialNumber]:
     """Unrevoked certificates that the agent has got since it joined with the credential."""
     return [
         record.serial
         for record in tx.certificates.of_cluster(use.cluster)
         if record.agent == use.agent and record.purpose in AGENTS_PURPOSES and record.revoked_at is None
     ]
-
-
-def forget_ended(tx: Transaction, older_than: timedelta) -> int:
-    """Delete credentials that expired or were revoked longer ago, with their uses; return their number."""
-    return tx.credentials.forget_ended(tx.now - older_than)

@@ -11,17 +11,15 @@ from hub.api.certificateauthorities.rotation import Member, RotationSnapshot, wa
 from hub.api.meta import document as doc
 from hub.ports import Store, Transaction
 from hub.registry.certificateauthorities import service as authorities
-from hub.registry.generic.definition import ResourceDefinition, action
-from hub.registry.generic.schemas import MOMENT, TEXT, Schema, cell, described, listing, record
+from hub.registry.generic.definition import ResourceDefinition, action, own_resource
+from hub.registry.generic.schemas import FLAG, INT32, MOMENT, TEXT, cell, described, listing, record, words
 from hub.registry.generic.virtual import ComputedObject, ComputedStorage
 from machinery import pki
-from machinery.apiserver.resource import AGE, Column, Question, Resource, TableRow
+from machinery.apiserver.resource import AGE, Column, Question, Resource, Subresource
 from machinery.errors import ConflictError
 from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time
 
-_COUNT: Schema = {"type": "integer", "format": "int32"}
-_FLAG: Schema = {"type": "boolean"}
 SHOWN = 50
 """Names of clusters in one list."""
 _STATUS = record(
@@ -37,19 +35,15 @@ _STATUS = record(
     notBefore=MOMENT,
     notAfter=described(MOMENT, "No certificate outlives its CA: change it in time."),
     certificate=described(TEXT, "PEM."),
-    crossSigned=described(_FLAG, "Whether the CA before it vouches for it, for agents that know only that one."),
-    compromised=_FLAG,
+    crossSigned=described(FLAG, "Whether the CA before it vouches for it, for agents that know only that one."),
+    compromised=FLAG,
     wish=described(TEXT, "What an operator wants of it that is not done yet: Rotate, Proceed or Compromised."),
     wishedBy=TEXT,
     endsAt=described(MOMENT, "When it is retired at the latest."),
-    signed={
-        "type": "object",
-        "additionalProperties": _COUNT,
-        "description": "Certificates that have not ended, by purpose.",
-    },
-    agents=described(_COUNT, "Accepted clusters whose agent has a certificate."),
-    agentsWithoutTrust=described(_COUNT, "Of those that say whom they trust, the ones that do not trust this CA."),
-    agentsHolding=described(_COUNT, "Those whose certificate is of this CA."),
+    signed=described({"type": "object", "additionalProperties": INT32}, "Certificates that have not ended, by purpose."),
+    agents=described(INT32, "Accepted clusters whose agent has a certificate."),
+    agentsWithoutTrust=described(INT32, "Of those that say whom they trust, the ones that do not trust this CA."),
+    agentsHolding=described(INT32, "Those whose certificate is of this CA."),
     clustersWithoutTrust=listing(TEXT, description=f"The first {SHOWN} of them."),
     clustersHolding=listing(TEXT, description=f"The first {SHOWN} of them."),
     clustersLeftBehind=listing(
@@ -57,47 +51,39 @@ _STATUS = record(
     ),
     waitsFor=listing(TEXT, description="What the next step waits for, in words."),
 )
-SCHEMA: Schema = record("CertificateAuthority is a CA of the hub. The hub makes them.", status=_STATUS)
+SCHEMA = record("CertificateAuthority is a CA of the hub. The hub makes them.", status=_STATUS)
 
-ACTION_SCHEMA: Schema = record(
+ACTION_SCHEMA = record(
     "CertificateAuthorityAction is an operator's word about a CA. The replica that leads carries it out.",
     spec=record(
         "How.",
-        withinSeconds={
-            "type": "integer",
-            "format": "int32",
-            "minimum": 0,
-            "maximum": 3600,
-            "description": "Of one that is compromised: agents that are connected have this long to trust the next CA, "
-            "and as long again to renew. 60 without it.",
-        },
+        withinSeconds=described(
+            {**INT32, "minimum": 0, "maximum": 3600},
+            "Of one that is compromised: agents that are connected have this long to trust the next CA, and as long again to "
+            "renew. 60 without it.",
+        ),
     ),
     status=record(
         "What came, or comes, of it.",
         phase=TEXT,
-        stranded_agents=described(_COUNT, "Agents that need a new bootstrap credential if the CA goes at once."),
+        stranded=described(INT32, "Agents that need a new bootstrap credential if the CA goes at once."),
         strandedClusters=listing(TEXT, description="All of them."),
         silentClusters=listing(
             TEXT,
             description="Of those that can be moved: whose agent has a session, and sent nothing for longer than its lease.",
         ),
-        moving=described(_COUNT, "Agents that hold a certificate of it and can be moved now."),
+        moving=described(INT32, "Agents that hold a certificate of it and can be moved now."),
     ),
 )
 
 
-def _waits(row: TableRow) -> str:
-    return "; ".join(doc.mapping(row.document, "status").get("waitsFor") or ())
-
-
+_WITHOUT_TRUST = cell("status", "agentsWithoutTrust")
 _COLUMNS = (
     Column("Phase", cell("status", "phase"), description="Distributing, Issuing, Outgoing, Retiring or Retired."),
     Column("Ends", cell("status", "notAfter"), description="Until when its certificate is valid."),
-    Column(
-        "Without Trust", cell("status", "agentsWithoutTrust"), type="integer", description="Agents that do not trust it yet."
-    ),
+    Column("Without Trust", _WITHOUT_TRUST, type="integer", description="Agents that do not trust it yet."),
     Column("Holding", cell("status", "agentsHolding"), type="integer", description="Agents whose certificate is of it."),
-    Column("Waits For", _waits, description="What the next step waits for."),
+    Column("Waits For", words("status", "waitsFor", separator="; "), description="What the next step waits for."),
     AGE,
     Column("Fingerprint", cell("status", "fingerprint"), description="SHA-256 of the certificate.", priority=1),
 )
@@ -109,10 +95,6 @@ PATIENCE = timedelta(hours=24)
 
 Cannot = Callable[[Collection[AuthorityId]], Awaitable[str | None]]
 """Returns why there can be no next CA beside these; None: there can."""
-
-
-async def _can(_known: Collection[AuthorityId]) -> str | None:
-    return None
 
 
 def _computed(tx: Transaction, patience: timedelta) -> Sequence[ComputedObject]:
@@ -157,60 +139,45 @@ def _names(members: Collection[Member]) -> list[str]:
 
 
 def authorities_of(
-    shown: Resource, store: Store, own: str, *, patience: timedelta = PATIENCE, cannot: Cannot = _can
+    shown: Resource, store: Store, own: str, *, patience: timedelta = PATIENCE, cannot: Cannot | None = None
 ) -> Resource:
     """The served resource with its actions `rotate`, `proceed` and `compromised`."""
 
-    async def known() -> str | None:
-        return await cannot([each.id for each in await store.read(authorities.all_of)])
+    async def why_not() -> str | None:
+        known = await store.read(lambda tx: tx.authorities.all())
+        return await cannot([each.id for each in known]) if cannot is not None else None
 
-    async def rotate(question: Question) -> Document:
-        why_not, dry_run = await known(), question.dry_run
-        one = await store.run(_rotate, AuthorityId(question.name), question.actor.user, cannot=why_not, dry_run=dry_run)
-        return _answered(question, {"phase": one.phase.value})
+    async def rotate(named: AuthorityId, actor: str, question: Question) -> Mapping[str, Any]:
+        one = await store.run(_rotate, named, actor, cannot=await why_not(), dry_run=question.dry_run)
+        return {"phase": one.phase.value}
 
-    async def proceed(question: Question) -> Document:
-        one = await store.run(authorities.proceed, AuthorityId(question.name), question.actor.user, dry_run=question.dry_run)
-        return _answered(question, {"phase": one.phase.value})
+    async def proceed(named: AuthorityId, actor: str, question: Question) -> Mapping[str, Any]:
+        one = await store.run(authorities.proceed, named, actor, dry_run=question.dry_run)
+        return {"phase": one.phase.value}
 
-    async def compromised(question: Question) -> Document:
+    async def compromised(named: AuthorityId, actor: str, question: Question) -> Mapping[str, Any]:
         seconds = doc.mapping(question.document, "spec").get("withinSeconds", WITHIN)
-        why_not = await known()
-        one, seen = await store.run(
-            _give_up,
-            AuthorityId(question.name),
-            question.actor.user,
-            timedelta(seconds=seconds),
-            cannot=why_not,
-            dry_run=question.dry_run,
-        )
-        stranded_agents = seen.holding(one) if not seconds else seen.stranded_agents(one)
-        moving = len(seen.holding(one)) - len(stranded_agents)
-        told = {
+        within = timedelta(seconds=seconds)
+        one, seen = await store.run(_give_up, named, actor, within, cannot=await why_not(), dry_run=question.dry_run)
+        stranded = seen.stranded_agents(one) if seconds else seen.holding(one)
+        return {
             "phase": one.phase.value,
-            "stranded": len(stranded_agents),
-            "strandedClusters": _names(stranded_agents),
+            "stranded": len(stranded),
+            "strandedClusters": _names(stranded),
             "silentClusters": _names(seen.silent(one)) if seconds else [],
-            "moving": moving,
+            "moving": len(seen.holding(one)) - len(stranded),
         }
-        return _answered(question, told)
 
-    actions = (("rotate", rotate), ("proceed", proceed), ("compromised", compromised))
-    return replace(
-        shown,
-        storage=ComputedStorage(store, shown, partial(_computed, patience=patience)),
-        subresources=tuple(
-            action(
-                own,
-                name,
-                answer,
-                resource="certificateauthorityactions",
-                kind="CertificateAuthorityAction",
-                schema=ACTION_SCHEMA,
-            )
-            for name, answer in actions
-        ),
-    )
+    def posted(act: Callable[[AuthorityId, str, Question], Awaitable[Mapping[str, Any]]]) -> Subresource:
+        async def answer(question: Question) -> Document:
+            status = await act(AuthorityId(question.name), question.actor.user, question)
+            return {**question.document, "status": status}
+
+        kind = "CertificateAuthorityAction"
+        return action(own, act.__name__, answer, resource=f"{kind.lower()}s", kind=kind, schema=ACTION_SCHEMA)
+
+    storage = ComputedStorage(store, shown, partial(_computed, patience=patience))
+    return replace(shown, storage=storage, subresources=tuple(map(posted, (rotate, proceed, compromised))))
 
 
 def _rotate(tx: Transaction, named: AuthorityId, actor: str, *, cannot: str | None, dry_run: bool) -> AuthorityRecord:
@@ -228,22 +195,8 @@ def _give_up(
     return authorities.give_up(tx, named, actor, within, cannot=cannot, dry_run=dry_run), seen
 
 
-def _answered(question: Question, status: Mapping[str, Any]) -> Document:
-    return {**question.document, "status": dict(status)}
-
-
 CERTIFICATE_AUTHORITY = ResourceDefinition(
-    Resource(
-        group="hub",
-        version="v1alpha1",
-        name="certificateauthorities",
-        singular="certificateauthority",
-        kind="CertificateAuthority",
-        short_names=("ca",),
-        verbs=("get", "list"),
-        schema=SCHEMA,
-        columns=_COLUMNS,
-    ),
+    own_resource("certificateauthorities", "CertificateAuthority", SCHEMA, _COLUMNS, short_names=("ca",)),
     bind=authorities_of,
     stored=False,
 )

@@ -6,16 +6,15 @@ or uses the Kubernetes API only. For such agents only certificate records exist.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from hub.api.certificateauthorities.authority import (
     AgentTrust,
     AuthorityId,
     AuthorityOrder,
     AuthorityRecord,
-    Follower,
     HeldCertificate,
     Phase,
     issuing,
@@ -56,10 +55,6 @@ def authority_id(certificate: bytes) -> AuthorityId:
     return AuthorityId(pki.parse_certificate(certificate).key_hash[:16])
 
 
-def all_of(tx: Transaction) -> Sequence[AuthorityRecord]:
-    return tx.authorities.all()
-
-
 def adopt(tx: Transaction, made: Made) -> AuthorityRecord:
     """Record the first CA, which issues at once. Returns the recorded one if another replica was faster."""
     known = issuing(tx.authorities.all())
@@ -71,10 +66,6 @@ def adopt(tx: Transaction, made: Made) -> AuthorityRecord:
     if made.sealed is not None:
         tx.authorities.keep_key(first.id, made.sealed)
     return first
-
-
-def follow(tx: Transaction, replica: str, known: Sequence[Follower]) -> None:
-    tx.authorities.follow(replica, known)
 
 
 def find(tx: Transaction, authority: AuthorityId) -> AuthorityRecord:
@@ -158,35 +149,31 @@ def propose(tx: Transaction, made: Made) -> AuthorityRecord:
 
 def take(tx: Transaction, step: RotationStep, recovery: timedelta) -> Sequence[AuthorityRecord]:
     """Take a step that `hub.api.certificateauthorities.rotation` found due. Returns the CAs that it changed."""
-    one = find(tx, step.authority)
+    one, changed = find(tx, step.authority), list[AuthorityRecord]()
     match step.act, one.phase:
         case Act.ISSUE, Phase.DISTRIBUTING:
-            return _issue(tx, one)
+            before = issuing(tx.authorities.all())
+            tx.facts.set(KNOWN, pki.parse_certificate(one.certificate).key_hash)
+            changed = [one.moved(Phase.ISSUING, tx.now)]
+            if before is not None:
+                changed.append(before.moved(Phase.OUTGOING, tx.now, moved_until(before, tx.now)))
         case Act.RETIRE, Phase.OUTGOING:
-            return [_put(tx, one.moved(Phase.RETIRING, tx.now, tx.now + recovery))]
+            changed = [one.moved(Phase.RETIRING, tx.now, tx.now + recovery)]
         case Act.END, phase if phase not in (Phase.ISSUING, Phase.RETIRED):
-            return [_end(tx, one)]
-        case _:
-            return []
-
-
-def _issue(tx: Transaction, new: AuthorityRecord) -> Sequence[AuthorityRecord]:
-    before = issuing(tx.authorities.all())
-    changed = [_put(tx, new.moved(Phase.ISSUING, tx.now))]
-    tx.facts.set(KNOWN, pki.parse_certificate(new.certificate).key_hash)
-    if before is not None:
-        changed.append(_put(tx, before.moved(Phase.OUTGOING, tx.now, moved_until(before, tx.now))))
+            if one.is_given_up:
+                _revoke_signed(tx, one)
+            tx.authorities.keep_key(one.id, None)
+            changed = [replace(one.moved(Phase.RETIRED, tx.now), compromised=one.is_given_up)]
+    for each in changed:
+        tx.authorities.put(each)
     return changed
 
 
-def _end(tx: Transaction, one: AuthorityRecord) -> AuthorityRecord:
-    if one.is_given_up:
-        signers = _signers(one, tx.authorities.all())
-        tx.authorities.revoke_signed(signers, tx.now, COMPROMISED)
-        for cluster in tx.authorities.clusters_without_certificate(signers, COMPROMISED, tx.now):
-            clusters.note_revoked(tx, cluster, one.wished_by or "hub")
-    tx.authorities.keep_key(one.id, None)
-    return _put(tx, replace(one.moved(Phase.RETIRED, tx.now), compromised=one.is_given_up))
+def _revoke_signed(tx: Transaction, one: AuthorityRecord) -> None:
+    signers = _signers(one, tx.authorities.all())
+    tx.authorities.revoke_signed(signers, tx.now, COMPROMISED)
+    for cluster in tx.authorities.clusters_without_certificate(signers, COMPROMISED, tx.now):
+        clusters.note_revoked(tx, cluster, one.wished_by or "hub")
 
 
 def left_behind(tx: Transaction, one: AuthorityRecord) -> tuple[ClusterName, ...]:
@@ -202,32 +189,26 @@ def _signers(one: AuthorityRecord, everyone: Sequence[AuthorityRecord]) -> list[
     return [one.signer, *([None] if one.id == first.id else [])]
 
 
-def _put(tx: Transaction, authority: AuthorityRecord) -> AuthorityRecord:
-    tx.authorities.put(authority)
-    return authority
-
-
 def rotation_snapshot(tx: Transaction) -> RotationSnapshot:
     """Read everything that a rotation depends on."""
     everyone = tuple(tx.authorities.all())
+    signed: dict[AuthorityId, dict[Purpose, int]] = defaultdict(dict)
+    for (signed_by, purpose), count in tx.authorities.signed(tx.now).items():
+        if (signer := signer_of(signed_by, everyone)) is not None:
+            signed[signer.id][purpose] = signed[signer.id].get(purpose, 0) + count
+    replicas = tx.replicas.all()
+    # after a database outage also the replicas that had no time to update their rows yet
+    can_judge = could_report(hearing.covered_since(tx), tx.now)
     return RotationSnapshot(
         now=tx.now,
         authorities=everyone,
         fingerprints={each.id: pki.parse_certificate(each.certificate).fingerprint for each in everyone},
         members=_members(tx, everyone),
-        signed=_signed(tx, everyone),
+        signed=signed,
         followers=tuple(tx.authorities.followers()),
-        living=_living(tx),
+        living=alive(replicas, tx.now) if can_judge else frozenset(replica.name for replica in replicas),
         left_behind={one.id: left_behind(tx, one) for one in everyone if one.compromised},
     )
-
-
-def _living(tx: Transaction) -> frozenset[str]:
-    """Serving replicas; after a database outage also those that had no time to update their rows yet."""
-    everybody = tx.replicas.all()
-    if could_report(hearing.covered_since(tx), tx.now):
-        return alive(everybody, tx.now)
-    return frozenset(replica.name for replica in everybody)
 
 
 def _members(tx: Transaction, everyone: Sequence[AuthorityRecord]) -> tuple[Member, ...]:
@@ -238,46 +219,27 @@ def _members(tx: Transaction, everyone: Sequence[AuthorityRecord]) -> tuple[Memb
     }
     away = {stored.key.name for stored in tx.objects.find(MANAGED_CLUSTERS, Query(fields=_AWAY)).items}
     connected = {beat.cluster: beat.at for beat in tx.heartbeats.all() if beat.session is not None}
-    silent = {
-        cluster for cluster, at in connected.items() if cluster in accepted and (not at or tx.now - at > accepted[cluster])
-    }
-    said = {(each.cluster, each.agent): each for each in current_trust(tx)}
-    chosen: dict[ClusterName, HeldCertificate] = {}
+    reports = {(each.cluster, each.agent): each for each in current_trust(tx)}
+    newest: dict[ClusterName, HeldCertificate] = {}
     for held in tx.authorities.held(Purpose.AGENT, tx.now):
-        before = chosen.get(held.cluster)
+        before = newest.get(held.cluster)
         if held.cluster in accepted and (before is None or before.issued_at < held.issued_at):
-            chosen[held.cluster] = held
-    return tuple(
-        replace(
-            _member(held, said.get((held.cluster, held.agent)), everyone, held.cluster in connected, held.cluster in away),
-            silent=held.cluster in silent,
+            newest[held.cluster] = held
+    members = []
+    for cluster, held in newest.items():
+        report, at = reports.get((cluster, held.agent)), connected.get(cluster)
+        signer = signer_of(held.signed_by if report is None else report.signed_by, everyone)
+        member = Member(
+            cluster,
+            AgentId(held.agent),
+            signer.id if signer else None,
+            connected=cluster in connected,
+            away=cluster in away and cluster not in connected,
+            trusted=None if report is None else report.trusted,
+            silent=cluster in connected and (not at or tx.now - at > accepted[cluster]),
         )
-        for held in chosen.values()
-    )
-
-
-def _member(
-    held: HeldCertificate,
-    said: AgentTrust | None,
-    everyone: Sequence[AuthorityRecord],
-    connected: bool,  # noqa: FBT001 - a private part
-    away: bool,  # noqa: FBT001 - a private part
-) -> Member:
-    cluster, agent = ClusterName(held.cluster), AgentId(held.agent)
-    signer = signer_of(held.signed_by if said is None else said.signed_by, everyone)
-    trusted = None if said is None else said.trusted
-    return Member(
-        cluster, agent, signer.id if signer else None, connected=connected, away=away and not connected, trusted=trusted
-    )
-
-
-def _signed(tx: Transaction, everyone: Sequence[AuthorityRecord]) -> Mapping[AuthorityId, Mapping[Purpose, int]]:
-    counted: dict[AuthorityId, dict[Purpose, int]] = defaultdict(dict)
-    for (signed_by, purpose), count in tx.authorities.signed(tx.now).items():
-        signer = signer_of(signed_by, everyone)
-        if signer is not None:
-            counted[signer.id][purpose] = counted[signer.id].get(purpose, 0) + count
-    return counted
+        members.append(member)
+    return tuple(members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,24 +250,23 @@ class TrustReport:
     trusted: frozenset[str] | None
 
 
-def trust_news(tx: Transaction, words: Iterable[TrustReport]) -> Sequence[AgentTrust]:
+def trust_news(tx: Transaction, reports: Iterable[TrustReport]) -> Sequence[AgentTrust]:
     """Reports that differ from the stored rows. Read-only."""
-    said = [_said(tx, word) for word in words if word.record.cluster is not None and word.record.agent is not None]
-    return [each for each in said if not each.is_as(_known_trust(tx, each))]
+    found = (_trust_of(report, tx.now) for report in reports)
+    return [each for each in found if each is not None and not each.is_as(tx.trusts.get(each.cluster, each.agent))]
 
 
-def note_trust(tx: Transaction, words: Iterable[TrustReport]) -> int:
+def note_trust(tx: Transaction, reports: Iterable[TrustReport]) -> int:
     """Store reports and return the number of written rows. Unchanged reports are not written.
 
     The certificate presented last counts, not the newest: an agent may have returned to an earlier one. Deleted clusters get no
     row.
     """
-    written = 0
-    for said in trust_news(tx, words):
-        if tx.objects.get(MANAGED_CLUSTERS, Key("", said.cluster)) is not None:
-            tx.trusts.put(said)
-            written += 1
-    return written
+    news = trust_news(tx, reports)
+    known = [each for each in news if tx.objects.get(MANAGED_CLUSTERS, Key("", each.cluster)) is not None]
+    for each in known:
+        tx.trusts.put(each)
+    return len(known)
 
 
 def current_trust(tx: Transaction) -> Sequence[AgentTrust]:
@@ -313,21 +274,17 @@ def current_trust(tx: Transaction) -> Sequence[AgentTrust]:
     return [each for each in tx.trusts.all() if each.not_after > tx.now]
 
 
-def _said(tx: Transaction, word: TrustReport) -> AgentTrust:
-    record = word.record
+def _trust_of(report: TrustReport, now: datetime) -> AgentTrust | None:
+    record = report.record
     if record.cluster is None or record.agent is None:
-        raise AssertionError
+        return None
     return AgentTrust(
         cluster=record.cluster,
         agent=record.agent,
-        trusted=word.trusted,
+        trusted=report.trusted,
         serial=record.serial,
         issued_at=record.issued_at,
         not_after=record.not_after,
         signed_by=record.signed_by,
-        since=tx.now,
+        since=now,
     )
-
-
-def _known_trust(tx: Transaction, said: AgentTrust) -> AgentTrust | None:
-    return tx.trusts.get(said.cluster, said.agent)

@@ -52,11 +52,14 @@ def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, acto
         return None
     try:
         grant = grant_of(tx, request)
-        spent = _use(tx, grant)
+        holder, first = grant.holder, grant.requester is None or grant.requester.purpose is Purpose.BOOTSTRAP
+        use: CredentialUse | None = None
+        if first and holder.credential is not None and holder.cluster is not None and holder.agent is not None:
+            use = credential_uses.use_for(tx, holder.credential, holder.cluster, holder.agent)
     except MusterError as error:
         failed = rules.with_decision(request, FAILED, rules.REFUSED_REASON, error.message, tx.now)
         return write(tx, REQUESTS, failed, stored, actor, writer=HUB_WRITER)
-    holder = replace(grant.holder, request_uid=stored.uid)
+    holder = replace(holder, request_uid=stored.uid)
     start = tx.now - lifetimes.backdate
     lifetime = min(rules.requested_duration(request) or lifetimes.agent, lifetimes.agent)
     profile = Profile(grant.purpose, grant.subject, grant.public_key, start, tx.now + lifetime, grant.dns_names)
@@ -66,8 +69,8 @@ def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, acto
         until = tx.now + lifetimes.recovery
         recovering = replace(profile, purpose=Purpose.RECOVERY, subject=subject, not_after=until)
         recovery = certificates.sign(tx, issuer, recovering, holder).chain
-    if spent is not None:
-        credential_uses.spend(tx, replace(spent, request=name, issued_at=tx.now, serial=issued.serial))
+    if use is not None:
+        credential_uses.spend(tx, replace(use, request=name, issued_at=tx.now, serial=issued.serial))
     return write(tx, REQUESTS, rules.with_certificate(request, issued.chain, recovery), stored, actor, writer=HUB_WRITER)
 
 
@@ -133,12 +136,3 @@ def _credential(
     check_name(record, cluster)
     credential_uses.check_cluster_revocation(tx, cluster, record.created_at)
     return credential
-
-
-def _use(tx: Transaction, grant: CertificateGrant) -> CredentialUse | None:
-    """The use that a first certificate spends; None for others. Raises ForbiddenError if none is left."""
-    holder, requester = grant.holder, grant.requester
-    first = requester is None or requester.purpose is Purpose.BOOTSTRAP
-    if not first or holder.credential is None or holder.cluster is None or holder.agent is None:
-        return None
-    return credential_uses.use_for(tx, holder.credential, holder.cluster, holder.agent)

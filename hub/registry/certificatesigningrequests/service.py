@@ -20,14 +20,13 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS
 from hub.ports import Transaction, Written
 from hub.registry.certificatesigningrequests import credential_uses
+from hub.registry.generic import objects
 from hub.registry.generic.objects import write
 from machinery import pki
-from machinery.errors import ConflictError, ErrorSubject, MusterError, NotFoundError, TooManyRequestsError
+from machinery.errors import ConflictError, MusterError, TooManyRequestsError
 from machinery.identity import CLUSTER_LABEL, ClusterName
 from machinery.meta.objects import Document, Key, Query, StoredObject
 from machinery.meta.selectors import Operator, Requirement
-
-RESOURCE = "certificatesigningrequests.certificates.k8s.io"
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, requester: Requester) -> Written:
@@ -89,16 +88,7 @@ def of_cluster(tx: Transaction, cluster: str) -> Sequence[StoredObject]:
 
 def find(tx: Transaction, name: str) -> StoredObject:
     """Raises NotFoundError."""
-    stored = tx.objects.get(REQUESTS, Key("", name))
-    if stored is None:
-        raise missing(name)
-    return stored
-
-
-def missing(name: str) -> NotFoundError:
-    """The error for a request that does not exist."""
-    subject = ErrorSubject(name=name, group="certificates.k8s.io", kind="certificatesigningrequests")
-    return NotFoundError(f'{RESOURCE} "{name}" not found', subject=subject)
+    return objects.find(tx, REQUESTS, Key("", name))
 
 
 def state(tx: Transaction, name: str) -> RequestState:

@@ -30,44 +30,37 @@ from machinery.meta.objects import Key
 SUFFIX_LENGTH = 5
 
 
-def submit(tx: Transaction, submission: Submission) -> str:
+def submit(tx: Transaction, submission: Submission, *, is_checked: bool = False) -> str:
     """Store an agent's CSR after strict checks; return metadata.name. Idempotent for the same requester and CSR.
 
-    Raises InvalidError, TooLargeError, ForbiddenError, TooManyRequestsError; AlreadyExistsError: another cluster has the name.
+    `is_checked`: the caller has checked that the requester may request this. Raises InvalidError, TooLargeError,
+    ForbiddenError, TooManyRequestsError; AlreadyExistsError: another cluster has the name.
     """
-    cluster_name(submission.cluster)
-    agent_id(submission.agent)
-    certificates.checked_request(submission.request)
-    _check_standing(tx, submission)
-    name = enter(tx, submission)
-    if submission.requester.purpose is Purpose.BOOTSTRAP and submission.requester.credential is not None:
-        credential_uses.hold(tx, submission.requester.credential, submission.cluster, submission.agent, name)
-    return name
-
-
-def enter(tx: Transaction, submission: Submission) -> str:
-    """Store or find the CSR of an authorized requester; equal requests get the name of the earlier one.
-
-    Raises InvalidError, ForbiddenError, TooManyRequestsError.
-    """
-    facts, cluster, addon = certificates.checked_request(submission.request), submission.cluster, submission.addon
+    cluster, agent, addon, requester = submission.cluster, submission.agent, submission.addon, submission.requester
+    cluster_name(cluster)
+    agent_id(agent)
+    facts = certificates.checked_request(submission.request)
+    if not is_checked:
+        _check_requester(tx, submission)
     if addon is None:
-        rules.check_subject(facts, agent_subject(cluster, submission.agent))
+        rules.check_subject(facts, agent_subject(cluster, agent))
     else:
         rules.check_subject(facts, *registered(tx, cluster, addon.name, addon.signer_name))
     rules.check_key_is_new(cluster, tx.certificates.of_key(certificates.key_hash(facts.public_key)))
     suffix = "".join(secrets.choice(AGENT_ID_ALPHABET) for _ in range(SUFFIX_LENGTH))
     document = rules.submitted_document(submission, rules.name_prefix(submission) + suffix)
     asked, known = rules.fingerprint(document), request_objects.of_cluster(tx, cluster)
-    for stored in known:
-        if rules.fingerprint(stored.document) == asked:
-            return stored.key.name
-    request_objects.check_room(document, known)
-    write(tx, REQUESTS, document, None, submission.requester.user, writer=AGENT_WRITER)
-    return doc.name(document)
+    name = next((stored.key.name for stored in known if rules.fingerprint(stored.document) == asked), "")
+    if not name:
+        request_objects.check_room(document, known)
+        write(tx, REQUESTS, document, None, requester.user, writer=AGENT_WRITER)
+        name = doc.name(document)
+    if requester.purpose is Purpose.BOOTSTRAP and requester.credential is not None:
+        credential_uses.hold(tx, requester.credential, cluster, agent, name)
+    return name
 
 
-def _check_standing(tx: Transaction, submission: Submission) -> None:
+def _check_requester(tx: Transaction, submission: Submission) -> None:
     """Raise ForbiddenError unless the requester may request certificates for this cluster.
 
     Raises AlreadyExistsError if another cluster has the name.

@@ -9,7 +9,7 @@ from hub.api.meta.change import Kind
 from hub.ports import Store, Transaction, Written
 from hub.registry.generic import objects
 from hub.registry.generic.virtual import Compute, ComputedStorage
-from machinery.apiserver.resource import Answers, Resource, Schema, Subresource, Validation
+from machinery.apiserver.resource import Answers, Column, Resource, Schema, Subresource, Validation
 from machinery.apiserver.storage import GroupResource
 from machinery.meta.objects import StoredObject
 from machinery.product import GROUP_SUFFIX, OWN_GROUPS
@@ -89,11 +89,20 @@ class ResourceDefinition:
         return shown if self.bind is None else self.bind(shown, store, group_of("hub", suffix))
 
 
-def computed(resource: Resource, compute: Compute) -> ResourceDefinition:
-    """A resource whose objects are computed when they are read."""
+def own_resource(
+    name: str, kind: str, schema: Schema, columns: tuple[Column, ...], *, verbs: tuple[str, ...] = ("get", "list"), **parts: Any
+) -> Resource:
+    """A kind of this project, in its own API group. `parts`: further fields of the Resource."""
+    return Resource(group="hub", version="v1alpha1", name=name, kind=kind, schema=schema, columns=columns, verbs=verbs, **parts)
+
+
+def computed(
+    resource: Resource, compute: Compute = lambda _tx: (), storage: type[ComputedStorage] = ComputedStorage
+) -> ResourceDefinition:
+    """A resource whose objects are computed when they are read, by `compute` or by a storage of its own."""
 
     def bind(shown: Resource, store: Store, _own: str) -> Resource:
-        return replace(shown, storage=ComputedStorage(store, shown, compute))
+        return replace(shown, storage=storage(store, shown, compute))
 
     return ResourceDefinition(resource, bind=bind, stored=False)
 
@@ -102,14 +111,15 @@ def action(
     own_group: str, name: str, answers: Answers, *, resource: str, kind: str, schema: Schema, validate: Validation | None = None
 ) -> Subresource:
     """A subresource that operators post to. `name`: in the path; `resource`, `kind`: of the document that is posted."""
+    create, version = ("create",), "v1alpha1"
     posted = Resource(
         group=own_group,
-        version="v1alpha1",
+        version=version,
         name=resource,
         kind=kind,
-        verbs=("create",),
+        verbs=create,
         schema=schema,
         validate=validate,
         answers=answers,
     )
-    return Subresource(name, verbs=("create",), question=posted)
+    return Subresource(name, verbs=create, question=posted)

@@ -33,30 +33,6 @@ class Unchanged(Written):
         return self.old
 
 
-def store(
-    tx: Transaction, kind: Kind, document: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = ""
-) -> Written:
-    """Store an admitted and stamped document. Raises the errors of `Objects.put`, and TooLargeError.
-
-    `writer`: the field manager of the hub's own write; "" if the API server has set managedFields already. A document that
-    differs from the old one only in times of its managedFields is not written.
-    """
-    before = old.document if old else None
-    if writer:
-        document = tracked(kind, document, before, writer, tx.now)
-    if old is not None and before is not None and is_same(document, before) and _is_current(tx, kind, old):
-        return Unchanged(old)
-    if writer != HUB_WRITER:
-        check_agent_size(document, old, actor)
-    return tx.objects.put(kind, document, old, actor)
-
-
-def _is_current(tx: Transaction, kind: Kind, old: StoredObject) -> bool:
-    """A write with an outdated revision is refused even if it changes nothing."""
-    now = tx.objects.get(kind, old.key)
-    return now is not None and (now.uid, now.revision) == (old.uid, old.revision)
-
-
 OF_CLUSTERS = (SUBJECT_PREFIX, BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX)
 AGENT_LIMIT = 1280 * 1024
 """Largest JSON in bytes that an agent may write. Operators may write 256 KiB more (`OBJECT_LIMIT`)."""
@@ -90,11 +66,24 @@ def write(
     *,
     generations: bool = False,
     writer: str = "",
+    uid: str = "",
 ) -> Written:
-    """Stamp and store an admitted document. The hub sets uid, creation time and generation. `writer`: see `store`."""
+    """Store an admitted document with uid, creation time and generation. Raises the errors of `Objects.put`, and TooLargeError.
+
+    `writer`: the field manager of the hub's own write; "" if the API server has set managedFields already. `uid`: of a new
+    object; "": a random one. A document that differs from the old one only in times of its managedFields is not written.
+    """
     before = old.document if old else None
-    stamped = doc.stamped(document, before, uid=str(uuid4()), now=tx.now, generations=generations)
-    return store(tx, kind, stamped, old, actor, writer=writer)
+    document = doc.stamped(document, before, uid=uid or str(uuid4()), now=tx.now, generations=generations)
+    if writer:
+        document = tracked(kind, document, before, writer, tx.now)
+    if old is not None and before is not None and is_same(document, before):
+        now = tx.objects.get(kind, old.key)  # a write with an outdated revision is refused even if it changes nothing
+        if now is not None and (now.uid, now.revision) == (old.uid, old.revision):
+            return Unchanged(old)
+    if writer != HUB_WRITER:
+        check_agent_size(document, old, actor)
+    return tx.objects.put(kind, document, old, actor)
 
 
 def put(
@@ -107,7 +96,7 @@ def put(
     generations: bool = False,
     writer: str = "",
 ) -> Written:
-    """Create (`old` None) or update; a deleted object is removed when it has no finalizers. `writer`: see `store`.
+    """Create (`old` None) or update; a deleted object is removed when it has no finalizers. `writer`: see `write`.
 
     Raises AlreadyExistsError, ConflictError.
     """
@@ -128,6 +117,11 @@ def find(tx: Transaction, kind: Kind, key: Key) -> StoredObject:
     """Raises NotFoundError."""
     stored = tx.objects.get(kind, key)
     if stored is None:
-        resource, _, group = kind.partition(".")
-        raise NotFoundError(f'{kind} "{key.name}" not found', subject=ErrorSubject(name=key.name, group=group, kind=resource))
+        raise missing(kind, key.name)
     return stored
+
+
+def missing(kind: Kind, name: str) -> NotFoundError:
+    """The error for an object that does not exist."""
+    resource, _, group = kind.partition(".")
+    return NotFoundError(f'{kind} "{name}" not found', subject=ErrorSubject(name=name, group=group, kind=resource))

@@ -4,13 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 from hub.api.meta import document as doc
-from machinery.apiserver.resource import Column, TableRow
-from machinery.meta.objects import Document
+from machinery.apiserver.resource import Column, TableRow, age_of
 
 Schema = dict[str, Any]
 
 TEXT: Schema = {"type": "string"}
 NAME: Schema = {"type": "string", "minLength": 1}
+FLAG: Schema = {"type": "boolean"}
+INT32: Schema = {"type": "integer", "format": "int32"}
+INT64: Schema = {"type": "integer", "format": "int64"}
 MOMENT: Schema = {"type": "string", "format": "date-time"}
 OPEN: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 DNS_LABEL: Schema = {**TEXT, "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}
@@ -23,7 +25,7 @@ CONDITION: Schema = {
     "properties": {
         "lastTransitionTime": MOMENT,
         "message": {**TEXT, "maxLength": 32768},
-        "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
+        "observedGeneration": {**INT64, "minimum": 0},
         "reason": {**TEXT, "maxLength": 1024, "minLength": 1, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"},
         "status": {**TEXT, "enum": ["True", "False", "Unknown"]},
         "type": {**TEXT, "maxLength": 316, "pattern": QUALIFIED_NAME},
@@ -50,7 +52,8 @@ def listing(items: Schema, *keys: str, description: str = "") -> Schema:
     return {"type": "array", **told, **known, "items": items}
 
 
-CONDITIONS_OF_TYPE: Schema = listing(CONDITION, "type")
+TEXTS: Schema = listing(TEXT)
+TEXT_MAP: Schema = {"type": "object", "additionalProperties": TEXT}
 CONDITIONS: Schema = listing(CONDITION, "type", description="conditions describe the state of the object.")
 
 
@@ -59,16 +62,26 @@ def cell(*path: str, absent: Any = None) -> Callable[[TableRow], Any]:
     return lambda row: doc.mapping(row.document, *path[:-1]).get(path[-1], absent)
 
 
-def condition_status(document: Document, kind: str) -> str | None:
-    """Returns the status of a condition; None: there is no such condition."""
-    return next((entry.get("status") for entry in doc.conditions(document) if entry.get("type") == kind), None)
+def words(*path: str, separator: str = ",") -> Callable[[TableRow], str]:
+    """Returns a table cell with the entries of a list."""
+    return lambda row: separator.join(map(str, doc.sequence(row.document, *path)))
+
+
+def age_cell(*path: str, absent: str = "<unknown>") -> Callable[[TableRow], str]:
+    """Returns a table cell with the age of an instant; `absent` without one."""
+    return lambda row: age_of(moment, row.now) if (moment := cell(*path)(row)) else absent
+
+
+def condition_cell(kind: str, part: str = "status") -> Callable[[TableRow], Any]:
+    """Returns a table cell with a part of a condition; None without the condition."""
+    return lambda row: next((each.get(part) for each in doc.conditions(row.document) if each.get("type") == kind), None)
+
+
+def crd_path(path: str) -> str:
+    """Returns the description that Kubernetes gives to a column of a custom resource definition."""
+    return f"Custom resource definition column (in JSONPath format): {path}"
 
 
 def condition_column(name: str, kind: str) -> Column:
     """Returns a column with the status of a condition."""
-
-    def cell(row: TableRow) -> str | None:
-        return condition_status(row.document, kind)
-
-    path = f'.status.conditions[?(@.type=="{kind}")].status'
-    return Column(name, cell, description=f"Custom resource definition column (in JSONPath format): {path}")
+    return Column(name, condition_cell(kind), description=crd_path(f'.status.conditions[?(@.type=="{kind}")].status'))

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from hub.api import hubleaders, hubreplicas
-from hub.api.events import WARNING, EventRecord
+from hub.api.events import NORMAL, WARNING, EventRecord
 from hub.api.hubreplicas import LOST_AFTER, AgentSession, LogLevelOrder, Replica, alive
-from hub.api.liveness import LastBeat
 from hub.api.managed_fields import HUB_WRITER
 from hub.api.managedclusters import duplicates as duplicate
 from hub.api.meta import document as doc
@@ -109,7 +108,9 @@ def sweep(tx: Transaction) -> int:
     everybody = tx.replicas.all()
     living = alive(everybody, tx.now)
     lost = {name: tx.agent_sessions.end_of(name) for name in tx.agent_sessions.replicas() if name not in living}
-    events.tell(tx, [_lost(name, sessions) for name, sessions in lost.items()], ACTOR)
+    silence = f"it has not said for {format_duration(LOST_AFTER)} that it lives"
+    messages = {name: f"{silence}: {sessions} sessions of agents that it had are over" for name, sessions in lost.items()}
+    events.tell(tx, [_event(name, "ReplicaLost", message, WARNING) for name, message in messages.items()], ACTOR)
     ended = sum(lost.values()) + tx.agent_sessions.end_unowned(tx.now - LOST_AFTER)
     for replica in everybody:
         if replica.is_forgotten(tx.now):
@@ -117,13 +118,9 @@ def sweep(tx: Transaction) -> int:
     return ended
 
 
-def _lost(name: str, sessions: int) -> EventRecord:
-    message = (
-        f"it has not said for {format_duration(LOST_AFTER)} that it lives: {sessions} sessions of agents that it had are over"
-    )
-    return EventRecord(
-        "", {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}}, "ReplicaLost", message, WARNING
-    )
+def _event(name: str, reason: str, message: str, kind: str = NORMAL) -> EventRecord:
+    """An Event about a replica."""
+    return EventRecord("", {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}}, reason, message, kind)
 
 
 def open_session(tx: Transaction, opened: Opened) -> AgentSession:
@@ -133,24 +130,21 @@ def open_session(tx: Transaction, opened: Opened) -> AgentSession:
     if last is not None and last.outdates(opened.epoch):
         return session
     is_newest = tx.agent_sessions.open(session)
-    if not is_newest and opened.at is None and (last_at := _recorded(tx, session)) > tx.now + AHEAD:
-        session = replace(session, at=last_at + timedelta(microseconds=1))
-        is_newest = tx.agent_sessions.open(session)
+    if not is_newest and opened.at is None:
+        recorded = next((each.at for each in tx.agent_sessions.of(opened.cluster) if each.agent == opened.agent), tx.now)
+        if recorded > tx.now + AHEAD:
+            session = replace(session, at=recorded + timedelta(microseconds=1))
+            is_newest = tx.agent_sessions.open(session)
     if is_newest:
         tx.heartbeats.set_session(opened.cluster, opened.session, agent_version=opened.agent_version)
         _show_agents(tx, opened.cluster)
     return session
 
 
-def _recorded(tx: Transaction, session: AgentSession) -> datetime:
-    """Start of the agent's newest recorded session."""
-    return next((each.at for each in tx.agent_sessions.of(session.cluster) if each.agent == session.agent), session.at)
-
-
 def close_session(tx: Transaction, cluster: ClusterName, agent: AgentId, session: str) -> None:
     """Record that `session` ended, unless another one has replaced it."""
     tx.agent_sessions.close(cluster, agent, session)
-    last: LastBeat | None = tx.heartbeats.of(cluster)
+    last = tx.heartbeats.of(cluster)
     if last is not None and last.session == session:
         tx.heartbeats.set_session(cluster, None)
     _show_agents(tx, cluster, ended=True)
@@ -164,11 +158,10 @@ def _show_agents(tx: Transaction, cluster: ClusterName, *, ended: bool = False) 
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
     if stored is None:
         return
-    shown = duplicate.reason(stored.document)
     if len(agents) > 1:
         holder, other, *_ = sorted(tx.agent_sessions.of(cluster), key=lambda each: (each.at, each.session))
         owners.note_second(tx, cluster, holder.agent, other.agent, ACTOR)
-    elif len(agents) <= 1 and shown == duplicate.TWO_AGENTS:
+    elif duplicate.reason(stored.document) == duplicate.TWO_AGENTS:
         new = duplicate.without_refusal(stored.document, tx.now)
         if doc.differs(new, stored.document):
             clusters.put(tx, new, stored, ACTOR, writer=HUB_WRITER)
@@ -188,25 +181,21 @@ def order_drain(tx: Transaction, name: str, actor: str, *, force: bool = False, 
     Raises NotFoundError; ConflictError if it is lost, or, without `force`, if no other replica takes sessions.
     """
     found = _find_replica(tx, name)
-    if found.drained:
-        return found
-    if not force and not _others(tx, name):
+    others = (replica for replica in tx.replicas.all() if replica.name != name)
+    if not found.drained and not force and not any(replica.takes_sessions(tx.now) for replica in others):
         raise ConflictError(
             f'no other replica than "{name}" takes sessions: its agents could go nowhere but to another hub of theirs. Start '
             "another replica first, or insist with force (hubctl drain replica --force)"
         )
-    return _put_drained(
-        tx, replace(found, drained=True), ("ReplicaDrained", f"{actor} drains the replica {name}"), actor, dry_run
-    )
+    ordered = _event(name, "ReplicaDrained", f"{actor} drains the replica {name}")
+    return _put_drained(tx, replace(found, drained=True), ordered, actor, is_due=not (found.drained or dry_run))
 
 
 def end_drain(tx: Transaction, name: str, actor: str, *, dry_run: bool = False) -> Replica:
     """Let the replica take sessions again. Raises NotFoundError, ConflictError."""
     found = _find_replica(tx, name)
-    if not found.drained:
-        return found
-    reason_and_message = ("ReplicaUncordoned", f"{actor} lets the replica {name} have sessions again")
-    return _put_drained(tx, replace(found, drained=False), reason_and_message, actor, dry_run)
+    ended = _event(name, "ReplicaUncordoned", f"{actor} lets the replica {name} have sessions again")
+    return _put_drained(tx, replace(found, drained=False), ended, actor, is_due=found.drained and not dry_run)
 
 
 def _find_replica(tx: Transaction, name: str) -> Replica:
@@ -218,15 +207,10 @@ def _find_replica(tx: Transaction, name: str) -> Replica:
     return found
 
 
-def _others(tx: Transaction, name: str) -> Sequence[Replica]:
-    return [replica for replica in tx.replicas.all() if replica.name != name and replica.takes_sessions(tx.now)]
-
-
-def _put_drained(tx: Transaction, replica: Replica, reason_and_message: tuple[str, str], actor: str, dry_run: bool) -> Replica:  # noqa: FBT001 - passed on
-    if not dry_run:
+def _put_drained(tx: Transaction, replica: Replica, event: EventRecord, actor: str, *, is_due: bool) -> Replica:
+    if is_due:
         tx.replicas.put(replica)
-        about = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": replica.name}}
-        events.tell(tx, [EventRecord("", about, *reason_and_message)], actor)
+        events.tell(tx, [event], actor)
     return replica
 
 

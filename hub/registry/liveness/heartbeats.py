@@ -1,7 +1,7 @@
 """Use cases about heartbeats: writes that are not news, the start and end of a silence, which are, and coverage."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from hub.api import liveness
 from hub.api.auditrecords import AuditEntry
@@ -42,13 +42,15 @@ def silence(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: 
     since the agent had no reason to send beats more often before.
     """
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
-    if stored is None or conditions.find(doc.conditions(stored.document), conditions.HUB_ACCEPTED) is None:
+    accepted = conditions.find(doc.conditions(stored.document), conditions.HUB_ACCEPTED) if stored is not None else None
+    if stored is None or accepted is None:
         return Expiry(expired=False, look_again=None)
     last = tx.heartbeats.of(cluster)
     duration = rules.lease_duration(stored.document)
+    accepted_at = accepted.last_transition_time or since  # earlier time does not count as silence
     if last is not None and last.owner is not None:
         return Expiry(expired=True, look_again=None if _is_unknown(stored) else timedelta())
-    expiry = expires_at(last.at if last else None, duration, window=window, since=max(since, _accepted_at(stored)))
+    expiry = expires_at(last.at if last else None, duration, window=window, since=max(since, accepted_at))
     if expiry <= tx.now and (cut := _lease_cut_at(tx, stored, tx.now - grace(duration) - window)):
         expiry = max(expiry, expires_at(cut, duration, window=window, since=cut))
     left = time_left(expiry, tx.now)
@@ -83,13 +85,6 @@ def _lease_cut_at(tx: Transaction, stored: StoredObject, since: datetime) -> dat
             cut = change.at
         before = duration
     return cut
-
-
-def _accepted_at(stored: StoredObject) -> datetime:
-    """Last change of the cluster's acceptance; earlier time does not count as silence."""
-    accepted = conditions.find(doc.conditions(stored.document), conditions.HUB_ACCEPTED)
-    moment = accepted.last_transition_time if accepted else None
-    return moment or datetime.min.replace(tzinfo=UTC)
 
 
 def revive(tx: Transaction, beat: Beat, actor: str, entries: Sequence[AuditEntry] = ()) -> bool:

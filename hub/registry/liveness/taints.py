@@ -27,7 +27,7 @@ class TaintOutcome:
     """The taints must be written now."""
     held: bool = False
     """The brake postpones the write."""
-    told: EventRecord | None = None
+    event: EventRecord | None = None
     """The Event, if the taints were written."""
 
 
@@ -68,21 +68,16 @@ def taint(tx: Transaction, name: ClusterName, patience: Patience, known: BatchCo
         return found
     stored = clusters.find(tx, name)
     clusters.put(tx, stale.tainted(stored.document), stored, actor, writer=HUB_WRITER)
-    return TaintOutcome(due=True, told=_alarm(stored.document))
+    available = cluster_rules.availability(stored.document)
+    if available is None or available.status == conditions.TRUE:
+        return TaintOutcome(due=True)
+    return TaintOutcome(due=True, event=EventRecord(name, stored.document, available.reason, available.message, WARNING))
 
 
 def is_silent(cluster: Document) -> bool:
     """Whether the brake applies to the cluster: it was connected before and is silent without an announced departure."""
     available = cluster_rules.availability(cluster)
     return available is not None and (available.status, available.reason) == (conditions.UNKNOWN, cluster_rules.SILENT.reason)
-
-
-def _alarm(cluster: Document) -> EventRecord | None:
-    available = cluster_rules.availability(cluster)
-    if available is None or available.status == conditions.TRUE:
-        return None
-    name = str(cluster["metadata"]["name"])
-    return EventRecord(name, cluster, available.reason, available.message, WARNING)
 
 
 def age(tx: Transaction, name: ClusterName, policy: StalenessPolicy, actor: str) -> StalenessStep | None:

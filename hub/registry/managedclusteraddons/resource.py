@@ -6,25 +6,36 @@ from hub.api.managedclusteraddons import versions
 from hub.api.meta import document as doc
 from hub.api.query.selection import ADD_ON_ALIASES, ADD_ON_FIELDS, of_conditions
 from hub.registry.generic.definition import ResourceDefinition
-from hub.registry.generic.schemas import CONDITIONS, DNS_LABEL, NAME, TEXT, Schema, condition_column, described, listing, record
+from hub.registry.generic.schemas import (
+    CONDITIONS,
+    DNS_LABEL,
+    INT32,
+    INT64,
+    NAME,
+    TEXT,
+    TEXTS,
+    Schema,
+    cell,
+    condition_cell,
+    condition_column,
+    crd_path,
+    described,
+    listing,
+    record,
+)
 from hub.registry.managedclusteraddons import service as addons
 from machinery.apiserver.resource import STATUS, Column, Resource, ServedVersion, TableRow, age_of
 
-GROUP: Schema = {**TEXT, "default": ""}
-CONFIG: Schema = record("", ("name", "resource"), group=GROUP, resource=NAME, namespace=TEXT, name=NAME)
-CONFIG_KIND: Schema = record("", ("resource",), group=GROUP, resource=NAME)
-SPEC_HASH: Schema = record("", ("name",), namespace=TEXT, name=NAME, specHash=TEXT)
-COORDINATES: Schema = record("Deprecated, of v1alpha1.", crdName=TEXT, crName=TEXT, lastObservedGeneration={"type": "integer"})
-ADD_ON_META: Schema = record("What people are shown of the add-on.", displayName=TEXT, description=TEXT)
-_DRIVER: Schema = {**TEXT, "enum": ["csr", "token"]}
-_TEXTS = listing(TEXT)
-_SIGNER_NAME: Schema = {
-    **TEXT,
-    "minLength": 5,
-    "maxLength": 571,
-    "pattern": r"^([a-z0-9][a-z0-9-]*[a-z0-9]\.)+[a-z]+\/[a-z0-9-\.]+$",
-}
-_SUBJECT = record("The subject of the agent's certificate.", user=TEXT, groups=_TEXTS, organizationUnits=_TEXTS)
+GROUP = {**TEXT, "default": ""}
+CONFIG = record("", ("name", "resource"), group=GROUP, resource=NAME, namespace=TEXT, name=NAME)
+CONFIG_KIND = record("", ("resource",), group=GROUP, resource=NAME)
+SPEC_HASH = record("", ("name",), namespace=TEXT, name=NAME, specHash=TEXT)
+COORDINATES = record("Deprecated, of v1alpha1.", crdName=TEXT, crName=TEXT, lastObservedGeneration={"type": "integer"})
+ADD_ON_META = record("What people are shown of the add-on.", displayName=TEXT, description=TEXT)
+_DRIVER = {**TEXT, "enum": ["csr", "token"]}
+_SIGNER_PATTERN = r"^([a-z0-9][a-z0-9-]*[a-z0-9]\.)+[a-z]+\/[a-z0-9-\.]+$"
+_SIGNER_NAME = {**TEXT, "minLength": 5, "maxLength": 571, "pattern": _SIGNER_PATTERN}
+_SUBJECT = record("The subject of the agent's certificate.", user=TEXT, groups=TEXTS, organizationUnits=TEXTS)
 _REGISTRATION = record(
     "How the add-on's agent identifies itself: with a client certificate for the hub, or another signer's.",
     ("type",),
@@ -36,7 +47,7 @@ _OLD_REGISTRATION = record(
     "A certificate that the add-on's agent has: of which signer, with which subject.",
     ("signerName",),
     signerName=_SIGNER_NAME,
-    subject=record("", user=TEXT, groups=_TEXTS, organizationUnit=_TEXTS),
+    subject=record("", user=TEXT, groups=TEXTS, organizationUnit=TEXTS),
 )
 _ADDON_REFERENCE = record(
     "A configuration in use.",
@@ -45,16 +56,18 @@ _ADDON_REFERENCE = record(
     resource=NAME,
     namespace=TEXT,
     name=NAME,
-    lastObservedGeneration={"type": "integer", "format": "int64"},
+    lastObservedGeneration=INT64,
     desiredConfig=SPEC_HASH,
     lastAppliedConfig=SPEC_HASH,
 )
 _RELATED = record("", ("group", "name", "resource"), group=TEXT, resource=TEXT, namespace=TEXT, name=TEXT)
-_ADDON_ABOUT = "ManagedClusterAddOn represents the desired state and current status of an add-on of one managed cluster."
+_ADDON = "ManagedClusterAddOn represents the desired state and current status of an add-on of one managed cluster."
+_ADDON_SPEC = "spec holds configuration that could apply to any add-on."
 _CONFIGS = listing(CONFIG, description="configs is a list of add-on configurations.")
+_INSTALL_NAMESPACE = described(DNS_LABEL, "Deprecated: where on the managed cluster the agent is installed.")
 
 
-def _status(registration: Schema, reference: Schema) -> Schema:
+def _status(registration: Schema) -> Schema:
     return record(
         "status represents the current status of the add-on.",
         namespace=described(TEXT, "namespace on the managed cluster for the add-on's secret and lease."),
@@ -62,7 +75,7 @@ def _status(registration: Schema, reference: Schema) -> Schema:
         registrations=listing(registration, description="registrations say how the add-on's agent registers to the hub."),
         addOnMeta=ADD_ON_META,
         addOnConfiguration=COORDINATES,
-        configReferences=listing(reference),
+        configReferences=listing(_ADDON_REFERENCE),
         supportedConfigs=listing(CONFIG_KIND, "group", "resource"),
         relatedObjects=listing(_RELATED),
         healthCheck=record("", mode={**TEXT, "enum": ["Lease", "Customized"], "default": "Lease"}),
@@ -70,30 +83,18 @@ def _status(registration: Schema, reference: Schema) -> Schema:
     )
 
 
-ADDON_SCHEMA: Schema = record(
-    _ADDON_ABOUT,
-    ("spec",),
-    spec=record("spec holds configuration that could apply to any add-on.", configs=_CONFIGS),
-    status=_status(_REGISTRATION, _ADDON_REFERENCE),
-)
-ADDON_V1ALPHA1: Schema = record(
-    _ADDON_ABOUT,
-    ("spec",),
-    spec=record(
-        "spec holds configuration that could apply to any add-on.",
-        configs=_CONFIGS,
-        installNamespace=described(DNS_LABEL, "Deprecated: where on the managed cluster the agent is installed."),
-    ),
-    status=_status(_OLD_REGISTRATION, _ADDON_REFERENCE),
-)
+_SPEC = record(_ADDON_SPEC, configs=_CONFIGS)
+_SPEC_V1ALPHA1 = record(_ADDON_SPEC, configs=_CONFIGS, installNamespace=_INSTALL_NAMESPACE)
+ADDON_SCHEMA = record(_ADDON, ("spec",), spec=_SPEC, status=_status(_REGISTRATION))
+ADDON_V1ALPHA1 = record(_ADDON, ("spec",), spec=_SPEC_V1ALPHA1, status=_status(_OLD_REGISTRATION))
 
 
 def _available(part: str) -> Callable[[TableRow], str]:
-    def cell(row: TableRow) -> str:
-        found = next((entry for entry in doc.conditions(row.document) if entry.get("type") == "Available"), {})
-        return str(found.get(part) or "")
+    return lambda row: str(condition_cell("Available", part)(row) or "")
 
-    return cell
+
+def _since(row: TableRow) -> str:
+    return age_of(_available("lastTransitionTime")(row), row.now)
 
 
 def _identified(row: TableRow) -> str:
@@ -102,18 +103,12 @@ def _identified(row: TableRow) -> str:
     return ",".join(str(entry.get("type")) for entry in registrations if isinstance(entry, Mapping))
 
 
+_NAMESPACE = "On the managed cluster, of its secret and lease."
 _WIDE = (
-    Column(
-        "Since", lambda row: age_of(_available("lastTransitionTime")(row), row.now), description="In that state.", priority=1
-    ),
+    Column("Since", _since, description="In that state.", priority=1),
     Column("Reason", _available("reason"), description="Why it is Available or not.", priority=1),
     Column("Registrations", _identified, description="How its agent identifies itself.", priority=1),
-    Column(
-        "Namespace",
-        lambda row: doc.mapping(row.document, "status").get("namespace"),
-        description="On the managed cluster, of its secret and lease.",
-        priority=1,
-    ),
+    Column("Namespace", cell("status", "namespace"), description=_NAMESPACE, priority=1),
     Column("Message", _available("message"), description="What its agent says.", priority=1),
 )
 
@@ -139,7 +134,7 @@ MANAGED_CLUSTER_ADD_ON = ResourceDefinition(
 )
 
 
-_SHARE: Schema = {
+_SHARE = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
     "pattern": "^((100|[0-9]{1,2})%|[0-9]+)$",
     "x-kubernetes-int-or-string": True,
@@ -149,8 +144,8 @@ _PATIENCE: dict[str, Schema] = {
     "minSuccessTime": {**TEXT, "default": "0"},
     "progressDeadline": {**TEXT, "default": "None", "pattern": "^(([0-9])+[h|m|s])|None$"},
 }
-_GROUPS = listing(record("", groupIndex={"type": "integer", "format": "int32"}, groupName=TEXT))
-_ROLLOUT: Schema = {
+_GROUPS = listing(record("", groupIndex=INT32, groupName=TEXT))
+_ROLLOUT = {
     **record(
         "How changes of the configuration reach the clusters.",
         type={**TEXT, "default": "All", "enum": ["All", "Progressive", "ProgressivePerGroup"]},
@@ -161,7 +156,7 @@ _ROLLOUT: Schema = {
     "default": {"type": "All"},
 }
 _PLACEMENT = record("", ("name", "namespace"), namespace=NAME, name=NAME, configs=listing(CONFIG), rolloutStrategy=_ROLLOUT)
-_STRATEGY: Schema = {
+_STRATEGY = {
     **record(
         "installStrategy says on which clusters the add-on is installed by itself.",
         type={**TEXT, "default": "Manual", "enum": ["Manual", "Placements"]},
@@ -170,79 +165,41 @@ _STRATEGY: Schema = {
     "default": {"type": "Manual"},
 }
 _DEFAULT_REFERENCE = record("", ("resource",), group=GROUP, resource=NAME, desiredConfig=SPEC_HASH)
-_DEFINITION_REFERENCE = record(
-    "",
-    ("resource",),
-    group=GROUP,
-    resource=NAME,
-    desiredConfig=SPEC_HASH,
-    lastKnownGoodConfig=SPEC_HASH,
-    lastAppliedConfig=SPEC_HASH,
-)
+_HASHES = dict.fromkeys(("desiredConfig", "lastKnownGoodConfig", "lastAppliedConfig"), SPEC_HASH)
+_DEFINITION_REFERENCE = record("", ("resource",), group=GROUP, resource=NAME, **_HASHES)
 _PROGRESSION = record(
     "", ("name", "namespace"), namespace=NAME, name=NAME, configReferences=listing(_DEFINITION_REFERENCE), conditions=CONDITIONS
 )
-_DEFINITION_ABOUT = (
-    "ClusterManagementAddOn represents the registration of an add-on to the hub; ManagedClusterAddOns bear its name."
-)
-_SPEC = "spec represents the desired configuration of the add-on."
+_SUMMARY = "ClusterManagementAddOn represents the registration of an add-on to the hub; ManagedClusterAddOns bear its name."
 _DEFAULT = record("", ("name",), namespace=TEXT, name=NAME)
 _SUPPORTED = record("", ("resource",), group=GROUP, resource=NAME, defaultConfig=_DEFAULT)
-DEFINITION_SCHEMA: Schema = record(
-    _DEFINITION_ABOUT,
-    ("spec",),
-    spec=record(
-        _SPEC,
+
+
+def _definition(configs: str, config: Schema, references: str) -> Schema:
+    """Returns the schema; the versions differ in the names of two lists and in the form of a configuration."""
+    spec = record(
+        "spec represents the desired configuration of the add-on.",
         addOnMeta=ADD_ON_META,
         addOnConfiguration=COORDINATES,
-        defaultConfigs=listing(CONFIG, "group", "resource"),
         installStrategy=_STRATEGY,
-    ),
-    status=record(
+        **{configs: listing(config, "group", "resource")},
+    )
+    status = record(
         "status represents the current status of the add-on.",
-        defaultConfigReferences=listing(_DEFAULT_REFERENCE),
         installProgressions=listing(_PROGRESSION),
-    ),
+        **{references: listing(_DEFAULT_REFERENCE)},
+    )
+    return record(_SUMMARY, ("spec",), spec=spec, status=status)
+
+
+DEFINITION_SCHEMA = _definition("defaultConfigs", CONFIG, "defaultConfigReferences")
+DEFINITION_V1ALPHA1 = _definition("supportedConfigs", _SUPPORTED, "defaultconfigReferences")
+_DISPLAY_NAME, _CRD_NAME = (
+    Column(name, cell("spec", *path), description=crd_path(".".join(("", "spec", *path))))
+    for name, path in (("DISPLAY NAME", ("addOnMeta", "displayName")), ("CRD NAME", ("addOnConfiguration", "crdName")))
 )
-DEFINITION_V1ALPHA1: Schema = record(
-    _DEFINITION_ABOUT,
-    ("spec",),
-    spec=record(
-        _SPEC,
-        addOnMeta=ADD_ON_META,
-        addOnConfiguration=COORDINATES,
-        supportedConfigs=listing(_SUPPORTED, "group", "resource"),
-        installStrategy=_STRATEGY,
-    ),
-    status=record(
-        "status represents the current status of the add-on.",
-        defaultconfigReferences=listing(_DEFAULT_REFERENCE),
-        installProgressions=listing(_PROGRESSION),
-    ),
-)
-
-
-def _spec(*path: str) -> str:
-    return f"Custom resource definition column (in JSONPath format): .spec.{'.'.join(path)}"
-
-
-def _display_name(row: TableRow) -> str | None:
-    return doc.mapping(row.document, "spec", "addOnMeta").get("displayName")
-
-
-def _crd_name(row: TableRow) -> str | None:
-    return doc.mapping(row.document, "spec", "addOnConfiguration").get("crdName")
-
-
-_DISPLAY_NAME = Column("DISPLAY NAME", _display_name, description=_spec("addOnMeta", "displayName"))
-_CRD_NAME = Column("CRD NAME", _crd_name, description=_spec("addOnConfiguration", "crdName"))
-_V1ALPHA1 = ServedVersion(
-    "v1alpha1",
-    DEFINITION_V1ALPHA1,
-    versions.definition_shown,
-    versions.definition_stored,
-    columns=(_DISPLAY_NAME, _CRD_NAME),
-)
+_SHOWN, _STORED = versions.definition_shown, versions.definition_stored
+_V1ALPHA1 = ServedVersion("v1alpha1", DEFINITION_V1ALPHA1, _SHOWN, _STORED, columns=(_DISPLAY_NAME, _CRD_NAME))
 
 
 CLUSTER_MANAGEMENT_ADD_ON = ResourceDefinition(

@@ -7,7 +7,7 @@ from hub.api.managed_fields import AGENT_WRITER, HUB_WRITER
 from hub.api.managedclusteraddons import addon as rules, health as addon_discovery
 from hub.api.managedclusters.cluster import availability
 from hub.api.meta import document as doc
-from hub.api.meta.change import ADDONS, SERVICE_ACCOUNTS, Kind
+from hub.api.meta.change import ADDONS, SERVICE_ACCOUNTS
 from hub.ports import Transaction, Written
 from hub.registry import core as accounts, namespaces
 from hub.registry.generic import objects
@@ -23,7 +23,7 @@ from machinery.product import GROUP_SUFFIX
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
     """Create (`old` None) or update. Raises InvalidError and the errors of `Objects.put`.
 
-    `writer`: see `hub.registry.generic.objects.store`.
+    `writer`: see `hub.registry.generic.objects.write`.
     """
     return objects.put(tx, ADDONS, rules.admitted(new), old, actor, generations=True, writer=writer)
 
@@ -119,32 +119,25 @@ def _ensure_token(tx: Transaction, key: Key, actor: str) -> Condition:
             what = f"{kind.partition('.')[0]} {found.key}"
             return rules.token_failed(f"{what} exists and is not this add-on's: delete it, or give it the labels that say so")
     for kind, found in parts:
-        _put_token_part(tx, kind, key, found, actor)
+        new = rules.token_part(kind, key, found.document if found else None)
+        if found is None or doc.differs(new, found.document):
+            objects.put(tx, kind, new, found, actor, writer=HUB_WRITER)
     account = tx.objects.get(SERVICE_ACCOUNTS, rules.token_part_key(SERVICE_ACCOUNTS, key))
     if account is None or doc.is_deleting(account.document):
         return rules.token_failed("the ServiceAccount is being deleted")
     return rules.token_ready(account.key, account.uid)
 
 
-def _put_token_part(tx: Transaction, kind: Kind, key: Key, found: StoredObject | None, actor: str) -> None:
-    new = rules.token_part(kind, key, found.document if found else None)
-    if found is None or doc.differs(new, found.document):
-        objects.put(tx, kind, new, found, actor, writer=HUB_WRITER)
-
-
 def _remove_token(tx: Transaction, key: Key, actor: str) -> None:
     """Rights are removed before the account."""
     for kind in reversed(rules.TOKEN_KINDS):
         found = tx.objects.get(kind, rules.token_part_key(kind, key))
-        if found is not None and rules.token_owner(found.document) == key:
-            _remove_token_part(tx, kind, found, actor)
-
-
-def _remove_token_part(tx: Transaction, kind: Kind, found: StoredObject, actor: str) -> None:
-    if kind == SERVICE_ACCOUNTS:
-        accounts.remove_account(tx, found, actor)
-    else:
-        objects.remove(tx, kind, found, actor)
+        if found is None or rules.token_owner(found.document) != key:
+            continue
+        if kind == SERVICE_ACCOUNTS:
+            accounts.remove_account(tx, found, actor)
+        else:
+            objects.remove(tx, kind, found, actor)
 
 
 def _put_changed(tx: Transaction, new: dict[str, object], stored: StoredObject, actor: str) -> bool:

@@ -1,6 +1,6 @@
 """Orders of operators to clusters' agents, to move to another hub or to renew certificates, and the subresources for them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,7 +12,7 @@ from hub.api.managedclusters.agent_annotations import LONGEST_RENEWAL, RenewalOr
 from hub.api.meta import document as doc
 from hub.ports import Store, Transaction
 from hub.registry.generic.definition import action
-from hub.registry.generic.schemas import MOMENT, TEXT, Schema, described, record
+from hub.registry.generic.schemas import FLAG, INT64, MOMENT, TEXT, described, listing, record
 from hub.registry.managedclusters import service as clusters
 from machinery.apiserver.resource import Question, Subresource
 from machinery.errors import Cause, InvalidError, invalid_value, required
@@ -27,10 +27,9 @@ HUB_ID = "hub-id"
 def order_move(tx: Transaction, cluster: ClusterName, word: str, actor: str, *, dry_run: bool = False) -> dict[str, Any]:
     """Order the agent to move to one of its reported hubs; return that hub. Raises NotFoundError, InvalidError."""
     stored = clusters.find(tx, cluster)
-    if parting.has_parted(rules.availability(stored.document)):
-        available = rules.availability(stored.document)
-        said = available.message if available else ""
-        raise InvalidError(f'cluster "{cluster}" is not with this hub: {said} Ask the hub that it reports to')
+    available = rules.availability(stored.document)
+    if available is not None and parting.has_parted(available):
+        raise InvalidError(f'cluster "{cluster}" is not with this hub: {available.message} Ask the hub that it reports to')
     hub = reported.destination(stored.document, word, tx.facts.get(HUB_ID) or "")
     if not dry_run and reported.move_to(stored.document) != hub["id"]:
         clusters.put(tx, reported.ordered(stored.document, hub["id"]), stored, actor, writer=HUB_WRITER)
@@ -51,18 +50,12 @@ class RenewingAgent:
     """An agent and its newest valid certificate."""
 
     agent: AgentId
-    issued_at: datetime
-    not_after: datetime
-    signed_by: str | None
+    certificate: CertificateRecord
     renewed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RenewalProgress:
-    """The current order and the state of the agents."""
-
-    order: RenewalOrder | None
-    holders: Sequence[RenewingAgent]
+RenewalProgress = tuple[RenewalOrder | None, Sequence[RenewingAgent]]
+"""The current order and the state of the agents."""
 
 
 def order_renewal(
@@ -73,13 +66,13 @@ def order_renewal(
     given = RenewalOrder(tx.now, reported.check_renewal_interval(within))
     if not dry_run:
         clusters.put(tx, reported.with_renewal_order(stored.document, given), stored, actor, writer=HUB_WRITER)
-    return RenewalProgress(given, _holders(tx, cluster, given))
+    return given, _holders(tx, cluster, given)
 
 
 def renewal_progress(tx: Transaction, cluster: ClusterName) -> RenewalProgress:
     """The state of a cluster's agents for the current order. Raises NotFoundError."""
     standing = reported.renewal_order(clusters.find(tx, cluster).document)
-    return RenewalProgress(standing, _holders(tx, cluster, standing))
+    return standing, _holders(tx, cluster, standing)
 
 
 def wanted_renewal(tx: Transaction, cluster: ClusterName) -> tuple[RenewalOrder | None, datetime]:
@@ -94,24 +87,18 @@ def _holders(tx: Transaction, cluster: ClusterName, standing: RenewalOrder | Non
             known = newest.get(held.agent, held)
             newest[held.agent] = max(known, held, key=lambda each: (each.issued_at, each.serial))
     return [
-        RenewingAgent(
-            agent,
-            held.issued_at,
-            held.not_after,
-            held.signed_by,
-            renewed=standing is None or not standing.asks(held.issued_at),
-        )
+        RenewingAgent(agent, held, renewed=standing is None or not standing.asks(held.issued_at))
         for agent, held in sorted(newest.items())
     ]
 
 
-MOVE_SCHEMA: Schema = record(
+MOVE_SCHEMA = record(
     "ClusterMove asks the agent of a cluster to go to another of the hubs that it reports. The order stays until it has gone "
     "there, or is cancelled.",
     spec=record(
         "Where to.",
         to=described(TEXT, "The hub's name, id, url, or the beginning of its id."),
-        cancel={"type": "boolean", "description": "true: the agent may stay."},
+        cancel=described(FLAG, "true: the agent may stay."),
     ),
     status=record(
         "What became of it.",
@@ -128,18 +115,15 @@ def cluster_move(store: Store, own_group: str) -> Subresource:
         name, actor = ClusterName(question.name), question.actor.user
         spec = doc.mapping(question.document, "spec")
         if spec.get("cancel") is True:
-            hub_id = await store.run(cancel_move, name, actor, dry_run=question.dry_run)
-            return _moved(question, {"hubID": hub_id})
-        hub = await store.run(order_move, name, str(spec.get("to")), actor, dry_run=question.dry_run)
-        return _moved(question, {"hubID": str(hub["id"]), "hubName": str(hub.get("name") or "")})
+            status = {"hubID": await store.run(cancel_move, name, actor, dry_run=question.dry_run)}
+        else:
+            hub = await store.run(order_move, name, str(spec.get("to")), actor, dry_run=question.dry_run)
+            status = {"hubID": str(hub["id"]), "hubName": str(hub.get("name") or "")}
+        return {**question.document, "status": {field: value for field, value in status.items() if value}}
 
     return action(
         own_group, "move", answer, resource="clustermoves", kind="ClusterMove", schema=MOVE_SCHEMA, validate=_move_violations
     )
-
-
-def _moved(question: Question, status: Mapping[str, str]) -> Document:
-    return {**question.document, "status": {name: value for name, value in status.items() if value}}
 
 
 def _move_violations(new: Document, _old: Document | None) -> Sequence[Cause]:
@@ -149,34 +133,27 @@ def _move_violations(new: Document, _old: Document | None) -> Sequence[Cause]:
     return (required("spec.to", "name one of the hubs that the agent reports, or cancel"),)
 
 
-ROTATION_SCHEMA: Schema = record(
+_AGENT = record(
+    "An agent with a certificate that is good.",
+    name=described(TEXT, "The agent's id."),
+    renewed=described(FLAG, "Whether its newest certificate is of after the order."),
+    issuedTime=described(MOMENT, "When its newest certificate was issued."),
+    endTime=described(MOMENT, "When that ends."),
+    signedBy=described(TEXT, "The issuer, and which of its CAs."),
+)
+ROTATION_SCHEMA = record(
     "ClusterRotation has the agents of a cluster renew every certificate that was issued before it was posted. The order "
     "stays: an agent that is off renews when it comes back.",
     spec=record(
         "How.",
-        withinSeconds={
-            "type": "integer",
-            "format": "int64",
-            "description": "Each agent renews at a random moment within this; 0: at once.",
-        },
-        show={"type": "boolean", "description": "true: nothing is ordered, and the status tells of the order that stands."},
+        withinSeconds=described(INT64, "Each agent renews at a random moment within this; 0: at once."),
+        show=described(FLAG, "true: nothing is ordered, and the status tells of the order that stands."),
     ),
     status=record(
         "How far it is.",
         before=described(MOMENT, "Certificates that were issued before this are to be renewed; absent: none is."),
-        withinSeconds={"type": "integer", "format": "int64", "description": "As it was ordered."},
-        agents={
-            "type": "array",
-            "items": record(
-                "An agent with a certificate that is good.",
-                name=described(TEXT, "The agent's id."),
-                renewed={"type": "boolean", "description": "Whether its newest certificate is of after the order."},
-                issuedTime=described(MOMENT, "When its newest certificate was issued."),
-                endTime=described(MOMENT, "When that ends."),
-                signedBy=described(TEXT, "The issuer, and which of its CAs."),
-            ),
-            "description": "Its agents; absent: none has a certificate.",
-        },
+        withinSeconds=described(INT64, "As it was ordered."),
+        agents=listing(_AGENT, description="Its agents; absent: none has a certificate."),
     ),
 )
 
@@ -187,10 +164,10 @@ def cluster_rotation(store: Store, own_group: str) -> Subresource:
     async def answer(question: Question) -> Document:
         name, spec = ClusterName(question.name), doc.mapping(question.document, "spec")
         if spec.get("show") is True:
-            return _rotated(question, await store.read(renewal_progress, name))
+            return {**question.document, "status": _renewal_status(*await store.read(renewal_progress, name))}
         within = timedelta(seconds=int(spec.get("withinSeconds") or 0))
-        actor = question.actor.user
-        return _rotated(question, await store.run(order_renewal, name, within, actor, dry_run=question.dry_run))
+        progress = await store.run(order_renewal, name, within, question.actor.user, dry_run=question.dry_run)
+        return {**question.document, "status": _renewal_status(*progress)}
 
     return action(
         own_group,
@@ -203,26 +180,25 @@ def cluster_rotation(store: Store, own_group: str) -> Subresource:
     )
 
 
-def _rotated(question: Question, found: RenewalProgress) -> Document:
+def _renewal_status(order: RenewalOrder | None, holders: Sequence[RenewingAgent]) -> Document:
     agents = [
         {
             "name": each.agent,
             "renewed": each.renewed,
-            "issuedTime": format_time(each.issued_at),
-            "endTime": format_time(each.not_after),
-            **({"signedBy": each.signed_by} if each.signed_by else {}),
+            "issuedTime": format_time(each.certificate.issued_at),
+            "endTime": format_time(each.certificate.not_after),
+            **({"signedBy": each.certificate.signed_by} if each.certificate.signed_by else {}),
         }
-        for each in found.holders
+        for each in holders
     ]
     status: dict[str, Any] = {"agents": agents} if agents else {}
-    if found.order is not None:
-        seconds = found.order.within // timedelta(seconds=1)
-        status |= {"before": format_time(found.order.before), "withinSeconds": seconds}
-    return {**question.document, "status": status}
+    if order is not None:
+        status |= {"before": format_time(order.before), "withinSeconds": order.within // timedelta(seconds=1)}
+    return status
 
 
 def _rotation_violations(new: Document, _old: Document | None) -> Sequence[Cause]:
-    within = doc.mapping(new, "spec").get("withinSeconds")
-    if within is None or (isinstance(within, int) and 0 <= within <= LONGEST_RENEWAL // timedelta(seconds=1)):
+    within, longest = doc.mapping(new, "spec").get("withinSeconds"), LONGEST_RENEWAL // timedelta(seconds=1)
+    if within is None or (isinstance(within, int) and 0 <= within <= longest):
         return ()
-    return (invalid_value("spec.withinSeconds", within, f"between 0 and {LONGEST_RENEWAL // timedelta(seconds=1)}"),)
+    return (invalid_value("spec.withinSeconds", within, f"between 0 and {longest}"),)

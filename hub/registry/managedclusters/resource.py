@@ -15,21 +15,24 @@ from hub.api.query.selection import CLUSTER_ALIASES, CLUSTER_FIELDS, CLUSTER_LAB
 from hub.ports import Store, Transaction
 from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.generic.schemas import (
-    CONDITIONS_OF_TYPE,
+    CONDITION,
     DNS_LABEL,
+    FLAG,
+    INT32,
     MOMENT,
     NAME,
     QUALIFIED_NAME,
     TEXT,
-    Schema,
+    cell,
     condition_column,
+    crd_path,
     described,
     listing,
     record,
 )
 from hub.registry.managedclusters import service as clusters
 from hub.registry.managedclusters.actions import cluster_move, cluster_rotation
-from machinery.apiserver.resource import STATUS, Column, Extras, Resource, TableRow, age_of
+from machinery.apiserver.resource import AGE, STATUS, Column, Extras, Resource, TableRow
 from machinery.apiserver.storage import Actor
 from machinery.durations import human_duration
 from machinery.identity import ClusterName
@@ -45,54 +48,39 @@ _QUANTITIES: dict[str, Any] = {
         "x-kubernetes-int-or-string": True,
     },
 }
-_TAINTS = listing(
-    record(
-        "",
-        (
-            "effect",
-            "key",
-        ),
-        effect={
-            **TEXT,
-            "description": "effect on placements that do not tolerate the taint.",
-            "enum": list(admission.TAINT_EFFECTS),
-        },
-        key={
-            **TEXT,
-            "description": "key of the taint, such as foo.example.com/bar.",
-            "maxLength": 316,
-            "pattern": QUALIFIED_NAME,
-        },
-        timeAdded={**MOMENT, "description": "when the taint was added.", "nullable": True},
-        value={**TEXT, "description": "value that belongs to the key.", "maxLength": 1024},
-    ),
-    description="taints repel the cluster from placements that do not tolerate them.",
+_EFFECT, _TAINT_KEY = {**TEXT, "enum": list(admission.TAINT_EFFECTS)}, {**TEXT, "maxLength": 316, "pattern": QUALIFIED_NAME}
+_TAINT = record(
+    "",
+    ("effect", "key"),
+    effect=described(_EFFECT, "effect on placements that do not tolerate the taint."),
+    key=described(_TAINT_KEY, "key of the taint, such as foo.example.com/bar."),
+    timeAdded=described({**MOMENT, "nullable": True}, "when the taint was added."),
+    value=described({**TEXT, "maxLength": 1024}, "value that belongs to the key."),
+)
+_CLIENT_CONFIG = record(
+    "",
+    ("url",),
+    caBundle=described({**TEXT, "format": "byte"}, "CA bundle of the API server."),
+    url=described(TEXT, "URL of the API server of the managed cluster."),
 )
 _SPEC = record(
     "Spec represents a desired configuration for the agent on the managed cluster.",
-    hubAcceptsClient={
-        "description": "hubAcceptsClient says whether the hub accepts that the agent of this cluster joins. The other "
-        "half of the double opt-in is the approval of its certificate signing request.",
-        "type": "boolean",
-    },
-    leaseDurationSeconds={
-        "description": "leaseDurationSeconds is how often the agent shows that it lives; after five times as long "
-        "without a sign it is unknown whether the cluster is available.",
-        "type": "integer",
-        "format": "int32",
-        "default": round(DEFAULT_LEASE_DURATION.total_seconds()),
-    },
-    managedClusterClientConfigs=listing(
-        record(
-            "",
-            ("url",),
-            caBundle={**TEXT, "format": "byte", "description": "CA bundle of the API server."},
-            url=described(TEXT, "URL of the API server of the managed cluster."),
-        ),
-        description="managedClusterClientConfigs are the addresses of the managed cluster's API server.",
+    hubAcceptsClient=described(
+        FLAG,
+        "hubAcceptsClient says whether the hub accepts that the agent of this cluster joins. The other half of the double "
+        "opt-in is the approval of its certificate signing request.",
     ),
-    taints=_TAINTS,
+    leaseDurationSeconds=described(
+        {**INT32, "default": round(DEFAULT_LEASE_DURATION.total_seconds())},
+        "leaseDurationSeconds is how often the agent shows that it lives; after five times as long without a sign it is "
+        "unknown whether the cluster is available.",
+    ),
+    managedClusterClientConfigs=listing(
+        _CLIENT_CONFIG, description="managedClusterClientConfigs are the addresses of the managed cluster's API server."
+    ),
+    taints=listing(_TAINT, description="taints repel the cluster from placements that do not tolerate them."),
 )
+_MANAGED_NAMESPACE = record("", ("clusterSet", "name"), clusterSet=TEXT, name=DNS_LABEL, conditions=listing(CONDITION, "type"))
 _STATUS = record(
     "Status represents the current status of the joined managed cluster.",
     allocatable=described(_QUANTITIES, "what pods may use of the cluster's resources."),
@@ -101,44 +89,16 @@ _STATUS = record(
         record(name={**NAME, "maxLength": 253}, value={**NAME, "maxLength": 1024}),
         description="facts that the managed cluster tells about itself.",
     ),
-    conditions=listing(
-        record(
-            "",
-            (
-                "lastTransitionTime",
-                "message",
-                "reason",
-                "status",
-                "type",
-            ),
-            lastTransitionTime=MOMENT,
-            message={**TEXT, "maxLength": 32768},
-            observedGeneration={"type": "integer", "format": "int64", "minimum": 0},
-            reason={**NAME, "maxLength": 1024, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"},
-            status={**TEXT, "enum": ["True", "False", "Unknown"]},
-            type={**TEXT, "maxLength": 316, "pattern": QUALIFIED_NAME},
-        ),
-        "type",
-        description="conditions: accepted, joined, available, clock synced.",
-    ),
+    conditions=listing(CONDITION, "type", description="conditions: accepted, joined, available, clock synced."),
     managedNamespaces=listing(
-        record(
-            "",
-            (
-                "clusterSet",
-                "name",
-            ),
-            clusterSet=TEXT,
-            name=DNS_LABEL,
-            conditions=CONDITIONS_OF_TYPE,
-        ),
+        _MANAGED_NAMESPACE,
         "clusterSet",
         "name",
         description="namespaces managed by the cluster sets that the cluster belongs to.",
     ),
     version=record("version of the managed cluster.", kubernetes=described(TEXT, "its Kubernetes version.")),
 )
-SCHEMA: Schema = record(
+SCHEMA = record(
     "ManagedCluster represents the desired state and current status of a managed cluster. Joining is "
     "a double opt-in: the hub accepts the cluster (spec.hubAcceptsClient) and approves its "
     "certificate signing request.",
@@ -152,10 +112,6 @@ def _urls(row: TableRow) -> str | None:
     return ",".join(config.get("url", "") for config in configs) or None
 
 
-def _path(path: str) -> str:
-    return f"Custom resource definition column (in JSONPath format): {path}"
-
-
 def _last_beat(row: TableRow) -> str:
     moment = row.extras.get("last_beat")
     return human_duration((row.now - moment).total_seconds()) if moment is not None else "<none>"
@@ -166,42 +122,23 @@ def _hubs(row: TableRow) -> str:
     return f"{sum(hub.get('state') == AgentHubState.READY for hub in hubs)}/{len(hubs)}" if hubs else "<none>"
 
 
-def _flaps(row: TableRow) -> int:
-    return int(row.extras.get("flaps") or 0)
-
-
 def _agent(row: TableRow) -> str:
     return str(row.extras.get("agent") or "<unknown>") if row.extras.get("session") else "(no session)"
 
 
+def _flaps(row: TableRow) -> int:
+    return int(row.extras.get("flaps") or 0)
+
+
+_VERSION = cell("status", "version", "kubernetes")
 _COLUMNS = (
-    Column(
-        "Hub Accepted",
-        lambda row: row.document.get("spec", {}).get("hubAcceptsClient"),
-        type="boolean",
-        description=_path(".spec.hubAcceptsClient"),
-    ),
-    Column("Managed Cluster URLs", _urls, description=_path(".spec.managedClusterClientConfigs[*].url")),
+    Column("Hub Accepted", cell("spec", "hubAcceptsClient"), type="boolean", description=crd_path(".spec.hubAcceptsClient")),
+    Column("Managed Cluster URLs", _urls, description=crd_path(".spec.managedClusterClientConfigs[*].url")),
     condition_column("Joined", conditions.JOINED),
     condition_column("Available", conditions.AVAILABLE),
-    Column(
-        "Age",
-        lambda row: age_of(row.document["metadata"].get("creationTimestamp"), row.now),
-        type="date",
-        description=_path(".metadata.creationTimestamp"),
-    ),
-    Column(
-        "Version",
-        lambda row: row.document.get("status", {}).get("version", {}).get("kubernetes"),
-        description="Kubernetes version of the managed cluster.",
-        priority=1,
-    ),
-    Column(
-        "Nodes",
-        lambda row: row.document.get("status", {}).get("capacity", {}).get(NODES),
-        description="How many nodes the managed cluster has.",
-        priority=1,
-    ),
+    replace(AGE, type="date", description=crd_path(".metadata.creationTimestamp")),
+    Column("Version", _VERSION, description="Kubernetes version of the managed cluster.", priority=1),
+    Column("Nodes", cell("status", "capacity", NODES), description="How many nodes the managed cluster has.", priority=1),
     Column("Hubs", _hubs, description="How many of the hubs that the agent may go to are ready for it.", priority=1),
     Column("Flaps", _flaps, type="integer", description="How often it ceased to be Available within a day.", priority=1),
     Column("Last Beat", _last_beat, description="How long ago the agent was heard.", priority=1),
@@ -233,7 +170,7 @@ def heartbeat_columns(store: Store) -> Extras:
     """
 
     async def look(keys: Sequence[Key]) -> Mapping[Key, Mapping[str, Any]]:
-        beats, falls = await store.read(_look, [ClusterName(key.name) for key in keys])
+        beats, falls = await store.read(_heartbeats_and_falls, [ClusterName(key.name) for key in keys])
         return {
             Key("", beat.cluster): {
                 "last_beat": beat.at,
@@ -247,17 +184,14 @@ def heartbeat_columns(store: Store) -> Extras:
     return look
 
 
-def _look(
+def _heartbeats_and_falls(
     tx: Transaction, clusters: Sequence[ClusterName]
 ) -> tuple[Sequence[LastBeat], Mapping[ClusterName, Sequence[datetime]]]:
-    return _beats(tx, clusters), tx.transitions.falls(tx.now - FLAPS_OF, clusters)
-
-
-def _beats(tx: Transaction, clusters: Sequence[ClusterName]) -> Sequence[LastBeat]:
     if len(clusters) > FEW:
-        return tx.heartbeats.all()
-    found = (tx.heartbeats.of(cluster) for cluster in clusters)
-    return [beat for beat in found if beat is not None]
+        beats = tx.heartbeats.all()
+    else:
+        beats = [beat for beat in map(tx.heartbeats.of, clusters) if beat is not None]
+    return beats, tx.transitions.falls(tx.now - FLAPS_OF, clusters)
 
 
 def _bound(shown: Resource, store: Store, own: str) -> Resource:

@@ -33,9 +33,9 @@ from hub.api.revocations import CLUSTER_DELETED, CLUSTER_REBUILT
 from hub.ports import Transaction, Written
 from hub.registry import certificates, namespaces
 from hub.registry.certificatesigningrequests import credential_uses
-from hub.registry.generic.objects import store
+from hub.registry.generic.objects import write
 from machinery.errors import AlreadyExistsError, ErrorSubject, ForbiddenError, NotFoundError
-from machinery.identity import CLUSTER_LABEL, ClusterName, CredentialId, cluster_name, parse_bootstrap_user
+from machinery.identity import CLUSTER_LABEL, ClusterName, cluster_name, parse_bootstrap_user
 from machinery.meta.conditions import Condition
 from machinery.meta.objects import Document, Key, Query, StoredObject
 from machinery.meta.selectors import Operator, Requirement
@@ -44,17 +44,18 @@ from machinery.meta.selectors import Operator, Requirement
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
     """Create (`old` None) or update, with defaults and validation. A bootstrap credential admits the name that it creates.
 
-    `writer`: see `hub.registry.generic.objects.store`. Raises InvalidError, AlreadyExistsError, ConflictError, ForbiddenError.
+    `writer`: see `hub.registry.generic.objects.write`. Raises InvalidError, AlreadyExistsError, ConflictError, ForbiddenError.
     """
     before = old.document if old else None
     if old is None:
         namespaces.check_free(tx, doc.name(new))
-    if old is None and (credential := parse_bootstrap_user(actor)) is not None:
-        new = _admitted(tx, credential, new)
-    document = with_default_set(tx, admission.admitted(new, before, tx.now))
+        if (credential := parse_bootstrap_user(actor)) is not None:
+            record, _ = credential_uses.admit(tx, credential, cluster_name(doc.name(new)))
+            new = _with_labels(new, credential_uses.labels_of_credential(record))
+    document, uid = with_default_set(tx, admission.admitted(new, before, tx.now)), old.uid if old else str(uuid4())
     if duplicate.is_rebuilt(document, before):
-        document = _hand_over(tx, document)
-    document = doc.stamped(document, before, uid=old.uid if old else str(uuid4()), now=tx.now, generations=True)
+        _end_cluster(tx, ClusterName(doc.name(document)), CLUSTER_REBUILT)
+        document = doc.with_status_condition(duplicate.without_former(document), duplicate.REBUILT, tx.now)
     if doc.is_deleting(document) and old is not None and not doc.finalizers(document):
         if not has_content(tx, old.key.name):
             return remove(tx, old, actor)
@@ -66,24 +67,17 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
     if before is not None and rules.is_revoked(before) and not certificates.has_agent(tx, ClusterName(doc.name(document))):
         # a late beat or report of the former agent must not change this
         document = doc.with_status_condition(document, rules.REVOKED, tx.now)
-    _note(tx, before, document, actor)
-    return store(tx, MANAGED_CLUSTERS, document, old, actor, writer=writer)
+    _record_transition(tx, uid, before, document, actor)
+    return write(tx, MANAGED_CLUSTERS, document, old, actor, generations=True, writer=writer, uid=uid)
 
 
-def _admitted(tx: Transaction, credential: CredentialId, new: dict[str, Any]) -> dict[str, Any]:
-    """A new ManagedCluster that a bootstrap credential creates, with the labels of the credential."""
-    record, _ = credential_uses.admit(tx, credential, cluster_name(doc.name(new)))
-    labels = credential_uses.labels_of_credential(record)
-    return doc.with_metadata(new, labels={**doc.labels(new), **labels}) if labels else new
-
-
-def _note(tx: Transaction, before: Document | None, after: Document | None, actor: str) -> None:
-    """Record a transition if availability changed."""
-    document = after or before
+def _record_transition(tx: Transaction, uid: str, before: Document | None, after: Document | None, actor: str) -> None:
+    """Record a change of availability, if there was one."""
     old, new = (rules.availability(each) if each else None for each in (before, after))
-    if document is None or (old is None and new is None):
+    if old is None and new is None:
         return
-    if found := transition(document, old, new, tx.now, actor):
+    cluster = before or doc.with_metadata(after or {}, uid=uid)
+    if found := transition(cluster, old, new, tx.now, actor):
         tx.transitions.add(found)
 
 
@@ -95,13 +89,18 @@ def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
     document = old.document
     if not doc.is_deleting(document) and (doc.finalizers(document) or has_content(tx, old.key.name)):
         return put(tx, doc.deleting(removal.held(document), tx.now), old, actor)
-    certificates.revoke_cluster(tx, ClusterName(old.key.name), CLUSTER_DELETED)
     tx.credentials.forget_name(ClusterName(old.key.name))
-    tx.bindings.release(ClusterName(old.key.name))
-    tx.heartbeats.forget(ClusterName(old.key.name))
-    tx.trusts.forget(ClusterName(old.key.name))
-    _note(tx, document, None, actor)
+    _end_cluster(tx, ClusterName(old.key.name), CLUSTER_DELETED)
+    _record_transition(tx, old.uid, document, None, actor)
     return tx.objects.delete(MANAGED_CLUSTERS, old, actor)
+
+
+def _end_cluster(tx: Transaction, name: ClusterName, reason: str) -> None:
+    """Revoke the certificates of the cluster that had this name, and delete its records."""
+    certificates.revoke_cluster(tx, name, reason)
+    tx.bindings.release(name)
+    tx.heartbeats.forget(name)
+    tx.trusts.forget(name)
 
 
 def find(tx: Transaction, name: ClusterName) -> StoredObject:
@@ -122,9 +121,8 @@ def require_accepted(stored: StoredObject) -> None:
     """Raise ForbiddenError for a cluster that is denied or not accepted yet."""
     name = stored.key.name
     if not rules.is_accepted(stored.document):
-        raise ForbiddenError(
-            f'cluster "{name}" is not accepted: an operator accepts it with `hubctl accept {name}`', subject=_subject(name)
-        )
+        why = f'cluster "{name}" is not accepted: an operator accepts it with `hubctl accept {name}`'
+        raise ForbiddenError(why, subject=_subject(name))
 
 
 def ensure(tx: Transaction, joining: JoinRequest, actor: str, *, lease_duration: timedelta = DEFAULT_LEASE_DURATION) -> Joined:
@@ -151,9 +149,22 @@ def ensure(tx: Transaction, joining: JoinRequest, actor: str, *, lease_duration:
         record, is_new = credential_uses.admit(tx, joining.credential, joining.name, joining.agent, joining.attested)
         labels = credential_uses.labels_of_credential(record) if is_new else {}
     if stored is None:
-        return _join(tx, replace(joining, labels={**joining.labels, **labels}), actor, lease_duration)
-    _adopt(tx, stored, joining, actor, labels)
+        if joining.credential is None:
+            why = f'{rules.RESOURCE} "{joining.name}" not found: it was deleted; register again with a bootstrap kubeconfig'
+            raise NotFoundError(why, subject=_subject(joining.name))
+        return enter(tx, replace(joining, labels={**joining.labels, **labels}), actor, lease_duration)
+    # what an operator created before the agent registered gets its uid; the credential's labels are given once
+    new = _with_labels(rules.adopted(stored.document, joining), labels)
+    if joining.client_configs:
+        new = doc.with_spec(new, managedClusterClientConfigs=rules.merged_client_configs(new, joining.client_configs))
+    if joining.attested is not None:
+        new = doc.with_status_condition(new, rules.attested(joining.attested), tx.now)
+    _write_changed(tx, new, stored, actor, AGENT_WRITER)
     return Joined(created=False, accepted=rules.is_accepted(stored.document), uid=stored.uid)
+
+
+def _with_labels(cluster: dict[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
+    return doc.with_metadata(cluster, labels={**doc.labels(cluster), **labels}) if labels else cluster
 
 
 def enter(tx: Transaction, joining: JoinRequest, actor: str, lease_duration: timedelta) -> Joined:
@@ -164,35 +175,9 @@ def enter(tx: Transaction, joining: JoinRequest, actor: str, lease_duration: tim
     document = with_default_set(tx, document)
     if joining.attested is not None:
         document = doc.with_status_condition(document, rules.attested(joining.attested), tx.now)
-    document = doc.stamped(document, None, uid=str(uuid4()), now=tx.now, generations=True)
-    store(tx, MANAGED_CLUSTERS, document, None, actor, writer=AGENT_WRITER)
-    return Joined(created=True, accepted=False, uid=str(document["metadata"]["uid"]))
-
-
-def _join(tx: Transaction, joining: JoinRequest, actor: str, lease_duration: timedelta) -> Joined:
-    if joining.credential is None:
-        raise NotFoundError(
-            f'{rules.RESOURCE} "{joining.name}" not found: it was deleted; register again with a bootstrap kubeconfig',
-            subject=_subject(joining.name),
-        )
-    return enter(tx, joining, actor, lease_duration)
-
-
-def _adopt(
-    tx: Transaction, stored: StoredObject, joining: JoinRequest, actor: str, labels_of_credential: Mapping[str, str]
-) -> None:
-    """Record the uid of a cluster that an operator created before its agent registered, and other fields the agent may set.
-
-    `labels_of_credential`: labels from the bootstrap credential, given once.
-    """
-    new = rules.adopted(stored.document, joining)
-    if labels_of_credential:
-        new = doc.with_metadata(new, labels={**doc.labels(new), **labels_of_credential})
-    if joining.client_configs:
-        new = doc.with_spec(new, managedClusterClientConfigs=rules.merged_client_configs(new, joining.client_configs))
-    if joining.attested is not None:
-        new = doc.with_status_condition(new, rules.attested(joining.attested), tx.now)
-    _write_changed(tx, new, stored, actor, AGENT_WRITER)
+    uid = str(uuid4())
+    write(tx, MANAGED_CLUSTERS, document, None, actor, generations=True, writer=AGENT_WRITER, uid=uid)
+    return Joined(created=True, accepted=False, uid=uid)
 
 
 def note_duplicate(tx: Transaction, joining: JoinRequest, actor: str) -> None:
@@ -201,16 +186,6 @@ def note_duplicate(tx: Transaction, joining: JoinRequest, actor: str) -> None:
     new = doc.with_status_condition(stored.document, duplicate.wanted(joining), tx.now)
     noted = doc.with_annotations(new, {duplicate.WANTED_BY: joining.cluster_uid} if joining.cluster_uid else {})
     _write_changed(tx, noted, stored, actor, HUB_WRITER)
-
-
-def _hand_over(tx: Transaction, new: Document) -> dict[str, Any]:
-    """Give the name to a rebuilt cluster: revoke the certificates and delete the state of the previous one."""
-    name = ClusterName(doc.name(new))
-    certificates.revoke_cluster(tx, name, CLUSTER_REBUILT)
-    tx.bindings.release(name)
-    tx.heartbeats.forget(name)
-    tx.trusts.forget(name)
-    return doc.with_status_condition(duplicate.without_former(new), duplicate.REBUILT, tx.now)
 
 
 def set_accepted(tx: Transaction, name: ClusterName, accepted: bool, actor: str) -> Written | StoredObject:  # noqa: FBT001 - the field's value

@@ -149,7 +149,7 @@ async def test_renewal_order_reaches_only_agents_whose_certificate_is_older(stag
     stream = await Stream.open(stage, credential)
     assert not (await stream.expect("desired")).HasField("renew_within")
     assert not (await stand_by(stage, credential)).HasField("renew_within")
-    given = (await order(stage)).order
+    given, _ = await order(stage)
     desired = await renewal_requested(stream)
     assert timedelta(minutes=59) < desired.renew_within.ToTimedelta() <= HOUR
     assert desired.renew_addons_before.ToDatetime(UTC) == given.before
@@ -160,8 +160,8 @@ async def test_renewal_order_reaches_only_agents_whose_certificate_is_older(stag
     assert not desired.HasField("renew_within")
     assert desired.renew_addons_before.ToDatetime(UTC) == given.before, "certificates of add-ons may be older"
     assert not (await stand_by(stage, renewed)).HasField("renew_within")
-    found = await stage.store.read(actions.renewal_progress, EDGE)
-    assert [(holder.agent, holder.renewed) for holder in found.holders] == [("agent", True)]
+    _, holders = await stage.store.read(actions.renewal_progress, EDGE)
+    assert [(holder.agent, holder.renewed) for holder in holders] == [("agent", True)]
 
 
 async def test_agent_that_returns_after_the_deadline_gets_a_little_time_to_renew(stage: RpcStage) -> None:
@@ -171,7 +171,7 @@ async def test_agent_that_returns_after_the_deadline_gets_a_little_time_to_renew
     stream = await Stream.open(stage, credential)
     assert (await renewal_requested(stream)).renew_within.ToTimedelta() > LATE_RENEWAL
     assert (await stand_by(stage, credential)).renew_within.ToTimedelta() > LATE_RENEWAL
-    assert not [holder for holder in (await stage.store.read(actions.renewal_progress, EDGE)).holders if holder.renewed]
+    assert not [holder for holder in (await stage.store.read(actions.renewal_progress, EDGE))[1] if holder.renewed]
 
 
 async def test_connected_agents_of_an_outgoing_ca_are_asked_to_renew(stage: RpcStage, monkeypatch: pytest.MonkeyPatch) -> None:

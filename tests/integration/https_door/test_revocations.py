@@ -235,7 +235,7 @@ async def begun(hub: HubUnderTest) -> str:
 
 
 async def every(hub: HubUnderTest) -> dict[str, AuthorityRecord]:
-    return {each.id: each for each in await hub.store.read(authorities.all_of)}
+    return {each.id: each for each in await hub.store.read(lambda tx: tx.authorities.all())}
 
 
 async def test_ca_status_shows_phase_certificates_and_what_is_waited_for(hub: HubUnderTest) -> None:

@@ -317,7 +317,7 @@ def test_counts_are_added_up_and_the_last_decision_is_told(store: InlineStore) -
 def test_a_rule_that_another_release_wrote_and_this_cannot_read_holds_up_no_others_counts(store: InlineStore) -> None:
     put_rule(store, "a")
     foreign = {"metadata": {"name": "b", "uid": "u", "generation": 1}, "spec": {"decides": ["Accept"], "condition": "later("}}
-    store.transact(writing.store, APPROVAL_RULES, foreign, None, OPERATOR)
+    store.transact(writing.write, APPROVAL_RULES, foreign, None, OPERATOR)
     decided = DecisionCount.of(rules.RuleDecision("a", RuleVerdict.ACCEPT, "c1", {"metadata": {"name": "c1"}}), NOW)
     store.transact(approval_rules.note, {"a": decided, "b": decided}, "hub")
     found = store.transact(lambda tx: [tx.objects.get(APPROVAL_RULES, Key("", name)) for name in ("a", "b")])

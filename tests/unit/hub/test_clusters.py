@@ -12,7 +12,7 @@ from sqlalchemy import delete
 from hub.api import managedclustersets
 from hub.api.bootstrapcredentials import CredentialBounds
 from hub.api.certificates import CertificateRecord, Purpose
-from hub.api.clusterdiagnoses import Diagnosis, DiagnosisFinding, FindingState
+from hub.api.clusterdiagnoses import Diagnosis, DiagnosisFinding, FindingState, diagnose
 from hub.api.hubreplicas import LOST_AFTER, Replica
 from hub.api.liveness import DEFAULT_LEASE_DURATION, Beat, Brake, encode_brake
 from hub.api.managedclusters import admission as joinlabels, cluster as rules, duplicates as duplicate
@@ -371,7 +371,7 @@ class World:
         self.store.transact(lambda tx: tx.leaders.take(None, Candidate("hub-0", "i1"), timedelta(seconds=15)))
 
     def diagnose(self, name: ClusterName = EDGE) -> Diagnosis:
-        return self.store.transact(diagnosing.of_cluster, name)
+        return self.store.transact(lambda tx: diagnose(diagnosing.facts(tx, name)))
 
     def found(self, step: str) -> DiagnosisFinding:
         return next(each for each in self.diagnose().findings if each.step == step)
@@ -422,10 +422,10 @@ def test_cluster_that_is_well_is_ok_at_every_step(world: World) -> None:
 
 def test_agent_that_has_not_come_and_its_bootstrap_credential(world: World) -> None:
     """The best of several credentials counts."""
-    world.newcomer.credential(cluster=ClusterName("other"), uses=1, lifetime=None)
+    world.newcomer.credential(cluster=ClusterName("other"), uses=1)
     world.shows("NoBootstrapCredential", 'no cluster "edge"')
     assert [each.step for each in world.diagnose().findings] == ["hub", "cluster"], "nothing else is looked at"
-    revoked, _ = world.newcomer.credential(cluster=EDGE, uses=1, lifetime=None)
+    revoked, _ = world.newcomer.credential(cluster=EDGE, uses=1)
     world.store.transact(credentials.revoke, revoked.id, OPERATOR)
     assert world.cause()[0] == "BootstrapCredentialRevoked"
     requester = world.newcomer.bootstrap(uses=1)
@@ -438,7 +438,7 @@ def test_agent_that_has_not_come_and_its_bootstrap_credential(world: World) -> N
     assert world.cause()[0] == "NotComeYet"
     world.pass_time(timedelta(hours=1))
     assert world.cause()[0] == "BootstrapCredentialExpired"
-    record, _ = world.newcomer.credential(cluster=EDGE, uses=1, lifetime=None)
+    record, _ = world.newcomer.credential(cluster=EDGE, uses=1)
     reason, said = world.cause()
     assert (reason, record.id in said, world.diagnose().findings[-1].state) == ("NotComeYet", True, FindingState.WAITING)
 

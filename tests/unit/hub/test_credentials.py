@@ -255,9 +255,9 @@ def test_ended_credentials_are_forgotten_after_a_while(newcomer: Newcomer, clock
     requester, standing = newcomer.bootstrap(), newcomer.bootstrap(lifetime=timedelta(days=3))
     newcomer.issued(requester)
     clock.advance(timedelta(days=1))
-    assert newcomer.store.transact(credentials.forget_ended, timedelta(days=1)) == 0
+    assert newcomer.store.transact(lambda tx: tx.credentials.forget_ended(tx.now - timedelta(days=1))) == 0
     clock.advance(timedelta(hours=1, seconds=1))
-    assert newcomer.store.transact(credentials.forget_ended, timedelta(days=1)) == 1
+    assert newcomer.store.transact(lambda tx: tx.credentials.forget_ended(tx.now - timedelta(days=1))) == 1
     left = newcomer.store.transact(lambda tx: [record.id for record in tx.credentials.all()])
     assert left == [standing.credential]
     assert newcomer.certificate().credential == requester.credential, "certificates keep their origin"

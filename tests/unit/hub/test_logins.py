@@ -40,7 +40,6 @@ from hub.ports import Issuer, Transaction
 from hub.registry import authenticators as logins, core as accounts, revocations as revocation
 from hub.registry.generic import objects
 from hub.registry.kinds import WRITE_PATHS
-from hub.registry.managedclusteraddons.service import _remove_token_part
 from machinery import pki
 from machinery.apiserver.authn.chain import Identity, TokenAuthenticator
 from machinery.apiserver.authn.issuer_keys import JsonDocuments
@@ -240,7 +239,7 @@ def reason(store: InlineStore, serial: SerialNumber) -> str | None:
 def test_logins_of_an_account_end_with_it_and_those_of_another_stay(store: InlineStore, clock: ManualClock) -> None:
     removals: dict[str, Remove] = {
         "deleted": lambda tx, old: PATH.remove(tx, old, WHO),
-        "its add-on ends": lambda tx, old: _remove_token_part(tx, SERVICE_ACCOUNTS, old, "hub"),
+        "its add-on ends": lambda tx, old: accounts.remove_account(tx, old, "hub"),
         "its cluster is revoked": lambda tx, _old: revocation._end_accounts(tx, ClusterName("edge1"), "hub"),
     }
     other = login(store, "other")

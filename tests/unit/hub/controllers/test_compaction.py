@@ -23,7 +23,6 @@ from hub.controllers.clock_guard import SETTLED, ClockGuard
 from hub.controllers.hub import retention as compaction_module
 from hub.controllers.hub.retention import PAUSE, Compaction
 from hub.registry import auditrecords as audit
-from hub.registry.generic import history
 from machinery.errors import ExpiredError, UnavailableError
 from tests.checks import check_refusal, check_refusal_of
 from tests.unit.hub.conftest import transactions_of
@@ -129,7 +128,7 @@ async def test_each_transaction_passes_a_portion_and_no_part_asks_in_vain(hub: H
     hub.join("c1")
     relabel(hub, 100, timedelta(seconds=1))
     hub.clock.advance(2 * HOUR)
-    monkeypatch.setattr(history, "PASSED_AT_ONCE", 20)
+    monkeypatch.setattr(compaction_module, "CHANGES_AT_ONCE", 20)
     written = transactions_of(hub.store, monkeypatch)
     steps = await settle(compaction(hub, replace(KEEPING, history=timedelta())))
     of_the_log, others = 4, 3
@@ -141,7 +140,7 @@ async def test_each_transaction_passes_a_portion_and_no_part_asks_in_vain(hub: H
 
 async def test_a_clock_that_is_a_year_ahead_for_two_minutes_costs_nothing(hub: Hub) -> None:
     hub.join("c1")
-    hub.store.transact(audit.append, [entry_of(hub.clock.now())])
+    hub.store.transact(lambda tx: tx.audit.add([entry_of(hub.clock.now())]))
     relabel(hub, 10, timedelta(minutes=1))
     before = hub.store.transact(lambda tx: tx.changes.ledger())
     subject = Compaction(hub.store, KEEPING, ClockGuard(hub.clock))
@@ -162,9 +161,9 @@ async def test_what_a_clock_that_was_ahead_has_written_holds_up_nothing(hub: Hub
     hub.clock.set_forward(400 * DAY)
     relabel(hub, 5, timedelta(seconds=1))
     ahead = hub.revision
-    hub.store.transact(audit.append, [entry_of(hub.clock.now())])
+    hub.store.transact(lambda tx: tx.audit.add([entry_of(hub.clock.now())]))
     hub.clock.set_forward(-400 * DAY)
-    hub.store.transact(audit.append, [replace(entry_of(hub.clock.now()), sequence=2)])
+    hub.store.transact(lambda tx: tx.audit.add([replace(entry_of(hub.clock.now()), sequence=2)]))
     relabel(hub, 2, DAY)
     for passed, left in ((KEEPING.records, [1]), (390 * DAY, [1]), (10 * DAY, [])):
         hub.clock.advance(passed)
@@ -175,13 +174,13 @@ async def test_what_a_clock_that_was_ahead_has_written_holds_up_nothing(hub: Hub
 
 async def test_audit_records_above_their_size_go_early_and_not_for_strangers(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction_module, "STRANGERS_KEPT", 100)
-    monkeypatch.setattr(audit, "SHORTENED_AT_ONCE", 2)
+    monkeypatch.setattr(compaction_module, "SHORTENED_AT_ONCE", 2)
     known = [replace(entry_of(hub.clock.now()), sequence=number, document=b"x" * 800) for number in range(1, 11)]
     for entries in (
         known,
         [replace(entry_of(hub.clock.now()), replica="one.refused", sequence=number) for number in range(1, 501)],
     ):
-        hub.store.transact(audit.append, entries)
+        hub.store.transact(lambda tx, entries: tx.audit.add(entries), entries)
     others = [replace(each, replica="two", fields=AuditFields("bob", "get")) for each in known[:5]]
     told: list[EventRecord] = []
 
@@ -196,7 +195,7 @@ async def test_audit_records_above_their_size_go_early_and_not_for_strangers(hub
     assert await left(10 * (BYTES_OF_A_ROW + 800)) == (10, 100)
     assert await left(9_999) == (8, 100)
     assert reasons(told) == [AUDIT_FILLS_UP, AUDIT_SHORTENED]
-    hub.store.transact(audit.append, [replace(each, at=each.at - DAY) for each in others])
+    hub.store.transact(lambda tx: tx.audit.add([replace(each, at=each.at - DAY) for each in others]))
     assert await left(9_999) == (4, 100), "the caller with most of them loses its own first, although others' are older"
     assert sum(size.records for size in hub.store.transact(audit.sizes)[1].values()) == 9
 

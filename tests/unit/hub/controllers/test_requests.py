@@ -19,7 +19,7 @@ from hub.api.meta.change import APPROVAL_RULES, CLUSTER_SETS, EVENTS, MANAGED_CL
 from hub.api.meta.document import with_metadata
 from hub.api.namespaces import namespace
 from hub.audit.recording import DecisionAudit, record_of
-from hub.controllers.batch import TransactionReconciler, UseCaseReconciler
+from hub.controllers.batch import TransactionReconciler
 from hub.controllers.certificates import approval
 from hub.controllers.certificates.approval import AcceptanceReconciler, ApprovalReconciler, RuleStatusReconciler
 from hub.controllers.clusters import deletion
@@ -156,14 +156,14 @@ async def test_a_route_gets_its_kind_and_what_it_wants(hub: Hub) -> None:
 async def test_a_name_that_fails_holds_up_no_other_and_waits_again(hub: Hub) -> None:
     bad, done = ["bad"], list[str]()
 
-    def picky(_tx: Transaction, name: str, _actor: str) -> None:
+    def picky(_tx: Transaction, name: str, _shared: object) -> None:
         if name == "gone":
             raise NotFoundError("gone")
         if name in bad:
             raise UnavailableError("not now")
         done.append(name)
 
-    subject = Controller("picky", UseCaseReconciler(hub.store, picky, "test"), clock=hub.clock)
+    subject = Controller("picky", TransactionReconciler(hub.store, picky), clock=hub.clock)
     with capture_logs() as lines:
         pause = await work(subject, "a", "bad", "gone", "b")
     assert [line["error"] for line in lines] == ["1 of 4 failed, the last of them bad: not now"]

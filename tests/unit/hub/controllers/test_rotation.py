@@ -93,7 +93,7 @@ class World:
 
     @property
     def phases(self) -> dict[AuthorityId, Phase]:
-        return {each.id: each.phase for each in self.store.transact(authorities.all_of)}
+        return {each.id: each.phase for each in self.store.transact(lambda tx: tx.authorities.all())}
 
     @property
     def second(self) -> AuthorityId:
