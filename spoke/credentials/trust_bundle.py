@@ -125,7 +125,7 @@ class StoredTrust:
         self._dial = dial
         self._refused = b""
 
-    async def told(self, connection: HubConnection, bundle: bytes, now: datetime) -> bool:
+    async def update(self, connection: HubConnection, bundle: bytes, now: datetime) -> bool:
         """Check, try and store the CAs that a hub announces; return whether the stored trust changed.
 
         A refused bundle is logged once. Raises MusterError when it cannot be tried or stored now.

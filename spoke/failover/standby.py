@@ -6,7 +6,7 @@ A slot is deleted when its hub has been off the list for a while, and only if th
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
@@ -16,7 +16,7 @@ import structlog
 from machinery.errors import MusterError
 from machinery.identity import HubId
 from machinery.meta.timestamps import format_time
-from spoke.bootstraps import Bootstrap, BootstrapListing
+from spoke.bootstraps import BootstrapListing
 from spoke.credentials.slot import OWNER_SECRET, hub_slot
 from spoke.domain.hubs import HubState, ListedHub
 from spoke.domain.names import AgentIdentity
@@ -45,12 +45,6 @@ class StandbyContext:
     epoch: int = 0
 
 
-@dataclass(slots=True)
-class _Running:
-    keeper: StandbyRegistration
-    task: asyncio.Task[None]
-
-
 class Standby:
     """Runs the registrations, unless the options switch them off."""
 
@@ -58,7 +52,7 @@ class Standby:
         self._options = options
         self._world = world
         self._tell = tell
-        self._running: dict[HubId, _Running] = {}
+        self._running: dict[HubId, tuple[StandbyRegistration, asyncio.Task[None]]] = {}
         self._post: StandbyContext | None = None
         self._stirred = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
@@ -81,7 +75,7 @@ class Standby:
             return
         self._post = post
         if post.busy is not None and post.busy in self._running:
-            self._running[post.busy].task.cancel()
+            self._running[post.busy][1].cancel()
         self._stirred.set()
 
     def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
@@ -99,7 +93,7 @@ class Standby:
                 self._stirred.clear()
                 if self._post is None:
                     continue
-                await self._arrange(self._post)
+                await self._reconcile(self._post)
                 members = frozenset(hub.hub_id for hub in self._post.listing.hubs), self._post.listing.whole
                 if members != swept:
                     swept = members
@@ -107,40 +101,41 @@ class Standby:
                     sweeping = asyncio.create_task(self._sweep(), name="standby slots")
         finally:
             await _ended(sweeping)
-            for hub in tuple(self._running):
-                await self._let_go(hub)
+            for _, task in self._running.values():
+                await _ended(task)
+            self._running.clear()
 
-    async def _arrange(self, post: StandbyContext) -> None:
-        """Start and stop registrations as `post` requires."""
+    async def _reconcile(self, post: StandbyContext) -> None:
+        """Start and stop registrations as `post` requires. One with other credentials or names continues from the slot."""
         wanted = {hub.hub_id: hub for hub in post.listing.hubs if hub.hub_id != post.busy}
         self._claims = {hub: self._claims[hub] for hub in (*wanted, post.busy) if hub in self._claims}
-        errand = StandbyIdentity(post.agent, post.owner, post.epoch)
-        for hub, running in tuple(self._running.items()):
-            bootstrap = wanted.get(hub)
-            if bootstrap is None or running.task.done() or _is_another(running.keeper, bootstrap, errand):
-                await self._let_go(hub)
+        identity = StandbyIdentity(post.agent, post.owner, post.epoch)
+        for hub, (registration, task) in tuple(self._running.items()):
+            now, before = wanted.get(hub), registration.bootstrap
+            same = now is not None and (now.name, now.connection) == (before.name, before.connection)
+            if task.done() or not same or registration.identity.agent != identity.agent:
+                del self._running[hub]
+                await _ended(task)
         for hub, bootstrap in wanted.items():
             if hub in self._running:
-                self._running[hub].keeper.tell(errand)
+                self._running[hub][0].update(identity)
             else:
-                keeper = StandbyRegistration(bootstrap, errand, self._options, self._world, self._changed)
-                self._running[hub] = _Running(keeper, asyncio.create_task(keeper.run(), name=f"standby {bootstrap.name}"))
+                registration = StandbyRegistration(bootstrap, identity, self._options, self._world, self._changed)
+                task = asyncio.create_task(registration.run(), name=f"standby {bootstrap.name}")
+                self._running[hub] = registration, task
         self._show()
-
-    async def _let_go(self, hub: HubId) -> None:
-        await _ended(self._running.pop(hub).task)
 
     def _changed(self, before: StandbyRecord, after: StandbyRecord) -> None:
         if after.epoch:
             self._claims[after.hub.hub_id] = after.epoch
         if before.hub.state is not after.hub.state:
             log.info("standby.state", hub=after.hub.name, state=after.hub.state.value)
-        for reason, message in _news(before, after):
+        for reason, message in _events(before, after):
             self._tell(reason, message)
         self._show()
 
     def _show(self) -> None:
-        hubs = {hub: each.keeper.kept.hub for hub, each in self._running.items()}
+        hubs = {hub: registration.record.hub for hub, (registration, _) in self._running.items()}
         if hubs != self._hubs:
             self._hubs = MappingProxyType(hubs)
             for changed in tuple(self._listeners):
@@ -164,30 +159,24 @@ class Standby:
             log.warning("slots.not_swept", error=error.message)
 
 
-def _is_another(keeper: StandbyRegistration, bootstrap: Bootstrap, errand: StandbyIdentity) -> bool:
-    """Whether a registration's bootstrap credential or names have changed; a new one then continues from the slot."""
-    same = keeper.bootstrap.connection == bootstrap.connection and keeper.bootstrap.name == bootstrap.name
-    return not same or keeper.errand.agent != errand.agent
+_EVENTS = {
+    HubState.READY: ("HubReady", "the agent is registered at the hub {name} and accepted there"),
+    HubState.NOT_ACCEPTED: ("HubNotAccepted", "the hub {name} has not accepted this cluster: hubctl accept it there"),
+    HubState.DENIED: ("HubDenied", "the hub {name} has denied this cluster: {trouble}"),
+    HubState.REVOKED: ("HubRevoked", "the hub {name} has revoked this cluster's credential: {trouble}"),
+    HubState.LOST: ("HubLost", "there is no credential for the hub {name}, and no way to one: {trouble}"),
+}
+"""Reason and message of the Event when a hub comes into this state."""
 
 
-def _news(before: StandbyRecord, after: StandbyRecord) -> list[tuple[str, str]]:
+def _events(before: StandbyRecord, after: StandbyRecord) -> Iterator[tuple[str, str]]:
     """The announcements of a change: the reason of an Event and a sentence."""
-    name, state, told = after.hub.name, after.hub.state, []
-    if state is not before.hub.state:
-        if state is HubState.READY:
-            told.append(("HubReady", f"the agent is registered at the hub {name} and accepted there"))
-        elif state is HubState.NOT_ACCEPTED:
-            told.append(("HubNotAccepted", f"the hub {name} has not accepted this cluster: hubctl accept it there"))
-        elif state is HubState.DENIED:
-            told.append(("HubDenied", f"the hub {name} has denied this cluster: {after.trouble}"))
-        elif state is HubState.REVOKED:
-            told.append(("HubRevoked", f"the hub {name} has revoked this cluster's credential: {after.trouble}"))
-        elif state is HubState.LOST:
-            told.append(("HubLost", f"there is no credential for the hub {name}, and no way to one: {after.trouble}"))
-    ends_at = after.hub.credential_ends_at
+    name, state, ends_at = after.hub.name, after.hub.state, after.hub.credential_ends_at
+    if state is not before.hub.state and state in _EVENTS:
+        reason, message = _EVENTS[state]
+        yield reason, message.format(name=name, trouble=after.trouble)
     if after.ends_soon and not before.ends_soon and ends_at is not None:
-        told.append(("HubCredentialEndsSoon", f"the credential for the hub {name} ends at {format_time(ends_at)}, not renewed"))
-    return told
+        yield "HubCredentialEndsSoon", f"the credential for the hub {name} ends at {format_time(ends_at)}, not renewed"
 
 
 async def _ended(task: asyncio.Task[None] | None) -> None:

@@ -86,100 +86,101 @@ class StandbyRecord:
 
 
 class StandbyRegistration:
-    """Maintains the registration at one hub. `changed` is called on each change of `kept`. `run` ends only when cancelled."""
+    """Maintains the registration at one hub. `changed` is called on each change of `record`. `run` ends only when cancelled."""
 
     def __init__(
         self,
         bootstrap: Bootstrap,
-        errand: StandbyIdentity,
+        identity: StandbyIdentity,
         options: AgentOptions,
         world: World,
         changed: Callable[[StandbyRecord, StandbyRecord], None],
     ) -> None:
         self.bootstrap = bootstrap
-        self.errand = errand
+        self.identity = identity
         url = bootstrap.connection.hub.server
-        self.kept = StandbyRecord(ListedHub(bootstrap.hub_id, bootstrap.name, url, HubState.REGISTERING))
+        self.record = StandbyRecord(ListedHub(bootstrap.hub_id, bootstrap.name, url, HubState.REGISTERING))
         self._options = options
         self._world = world
         self._changed = changed
         self._clock = OffsetClock(world.clock)
         self._slot = hub_slot(world.secrets, bootstrap.hub_id)
-        self._belief = StoredTrust(self._slot, bootstrap.hub_id, world.dial)
+        self._trust = StoredTrust(self._slot, bootstrap.hub_id, world.dial)
         self._renewal: RenewalTime | None = None
         """Of the certificate in use."""
-        self._joining = Registration(options, world, hub_clock=self._clock, progress=AgentProgress(world.clock))
+        self._registration = Registration(options, world, hub_clock=self._clock, progress=AgentProgress(world.clock))
         self._judge = CredentialJudge()
         self._previous: Contents = {}
         """The slot before the last renewal, until the new credential has worked."""
-        self._plain = False
+        self._without_standby = False
         """This hub does not implement StandBy."""
-        self._ways = 1
+        self._routes = 1
         """How many credentials can yield a new certificate, as far as their validity shows."""
-        self._last_way = False  # the only usable credential was the one tried
+        self._last_route = False  # the only usable credential was the one tried
         self._renews_at = 0.0
         self._overtaken_at: float | None = None
         """When the hub last claimed a higher epoch than the agent's (monotonic)."""
-        self._news = asyncio.Event()
+        self._updated = asyncio.Event()
         pauses = options.pauses
         self._retry, self._denied, self._unaccepted, self._lost, self._renewals = (
             pause.backoff(world.random) for pause in (pauses.retry, pauses.denied, pauses.refused, LOST, LOST)
         )
 
-    def tell(self, errand: StandbyIdentity) -> None:
+    def update(self, identity: StandbyIdentity) -> None:
         """Record a new owner or epoch and notify the hub at once."""
-        if errand != self.errand:
-            self.errand = errand
-            self._news.set()
+        if identity != self.identity:
+            self.identity = identity
+            self._updated.set()
 
     async def run(self) -> None:
         """Run until cancelled."""
         bind_contextvars(hub=self.bootstrap.name)
         while True:
-            self._news.clear()
-            nap = await self._attempt()
+            self._updated.clear()
+            delay = await self._attempt()
             with suppress(TimeoutError):
-                async with asyncio.timeout(nap.total_seconds()):
-                    await self._news.wait()
+                async with asyncio.timeout(delay.total_seconds()):
+                    await self._updated.wait()
 
     async def _attempt(self) -> timedelta:
         """Run one round; return the time until the next."""
         try:
-            nap = await self._round()
-        except RequestDeniedError as error:
-            return self._trouble(HubState.DENIED, error, self._denied)
-        except (ForbiddenError, AlreadyExistsError) as error:
-            return self._trouble(HubState.DENIED if self._holds else HubState.REGISTERING, error, self._denied)
+            delay = await self._round()
         except MusterError as error:
+            if self._judge.is_rejected and not isinstance(error, RequestDeniedError | ForbiddenError | AlreadyExistsError):
+                return self._retry.next()  # the credential is the cause; the next round logs what follows
             return self._failed(error)
         except Exception:
             # A defect of ours at one hub must not affect the agent's other hubs.
-            nap = self._retry.next()
-            log.exception("standby.failed", in_seconds=round(nap.total_seconds(), 1))
-            return nap
-        self._retry.reset()
-        self._denied.reset()
-        self._lost.reset()
-        return nap
+            delay = self._retry.next()
+            log.exception("standby.failed", in_seconds=round(delay.total_seconds(), 1))
+            return delay
+        for backoff in (self._retry, self._denied, self._lost):
+            backoff.reset()
+        return delay
 
     def _failed(self, error: MusterError) -> timedelta:
-        if self._judge.is_rejected:
-            return self._retry.next()  # the credential is the cause; the next round logs what follows
-        if self._holds:
-            return self._trouble(HubState.UNREACHABLE, error, self._retry)
-        if self._judge.is_revoked:
-            return self._trouble(HubState.REVOKED, error, self._lost)
-        if not self._ways or (self._last_way and isinstance(error, UnauthorizedError)):
-            return self._trouble(HubState.LOST, error, self._lost)
-        return self._trouble(HubState.REGISTERING, error, self._retry)
-
-    def _trouble(self, state: HubState, error: MusterError, backoff: Backoff) -> timedelta:
+        """Record the failure; return the time until the next round."""
+        state, backoff = self._state_after(error)
         delay = backoff.next()
         delay = max(delay, error.retry_after or delay)
-        if (self.kept.hub.state, self.kept.trouble) != (state, error.message):
+        if (self.record.hub.state, self.record.trouble) != (state, error.message):
             log.warning("standby.trouble", state=state.value, error=error.message, in_seconds=round(delay.total_seconds(), 1))
-        self._publish(replace(self.kept, hub=replace(self.kept.hub, state=state), trouble=error.message))
+        self._publish(replace(self.record, hub=replace(self.record.hub, state=state), trouble=error.message))
         return delay
+
+    def _state_after(self, error: MusterError) -> tuple[HubState, Backoff]:
+        if isinstance(error, RequestDeniedError):
+            return HubState.DENIED, self._denied
+        if isinstance(error, ForbiddenError | AlreadyExistsError):
+            return (HubState.DENIED if self._holds else HubState.REGISTERING), self._denied
+        if self._holds:
+            return HubState.UNREACHABLE, self._retry
+        if self._judge.is_revoked:
+            return HubState.REVOKED, self._lost
+        if not self._routes or (self._last_route and isinstance(error, UnauthorizedError)):
+            return HubState.LOST, self._lost
+        return HubState.REGISTERING, self._retry
 
     async def _round(self) -> timedelta:
         """One round: register if the slot holds no good credential, then notify the hub."""
@@ -187,7 +188,7 @@ class StandbyRegistration:
         finding = self._judge.judge(
             contents,
             self.bootstrap.connection.hub,
-            self.errand.agent.names,
+            self.identity.agent.names,
             self._clock.now(),
             is_hub_time=self._clock.offset is not None,
         )
@@ -206,69 +207,69 @@ class StandbyRegistration:
     async def _register(self, contents: Contents, finding: CredentialFinding) -> Contents | None:
         """None: the hub's time has just been learned, by which the credential is to be judged again."""
         self._hold(None)
-        names, bootstrap, now = self.errand.agent.names, self.bootstrap.connection, self._clock.now()
+        names, bootstrap, now = self.identity.agent.names, self.bootstrap.connection, self._clock.now()
         recovers = finding.flaw in RECOVERABLE and recovery_connection(contents, names, now) is not None
         good = validity(bootstrap.chain, now) is None
-        way = self._joining.route(contents, names, finding, bootstrap)
-        if way is None:
+        route = self._registration.route(contents, names, finding, bootstrap)
+        if route is None:
             raise AssertionError  # there is a bootstrap credential, valid or not
-        self._ways = recovers + good
-        self._last_way = self._ways == 1 and (recovers if way.identity.recovers else good)
-        return await self._joining.obtain(way, self.errand.agent, contents, finding)
+        self._routes = recovers + good
+        self._last_route = self._routes == 1 and (recovers if route.identity.recovers else good)
+        return await self._registration.obtain(route, self.identity.agent, contents, finding)
 
     async def _at(self, client: HubClient, connection: HubConnection, contents: Contents) -> timedelta:
         """With a credential: call StandBy, and renew the credential when it is due."""
-        standing = await self._stand_by(client, connection)
-        self._clock.set_time(standing.time)
-        self._accept(connection, standing)
-        if await self._belief.told(connection, standing.trust_bundle, self._clock.now()):
+        answer = await self._stand_by(client, connection)
+        self._clock.set_time(answer.time)
+        self._accept(connection, answer)
+        if await self._trust.update(connection, answer.trust_bundle, self._clock.now()):
             return SOONEST  # the next round calls StandBy with the new trust and does whatever else is due
         leaf = connection.certificate
         now = self._clock.now()
         if self._renewal is None or self._renewal.serial != leaf.serial:
             self._renewal = RenewalTime(leaf.serial, leaf.not_before, leaf.not_after)
-        self._renewal.ask(standing.renew_within, now)
+        self._renewal.ask(answer.renew_within, now)
         due = self._renewal.due - now
         pends = read_pending(contents) is not None
         if pends and pends_for(contents, leaf.public_key):
             await self._slot.forget()  # the previous run ended after storing the certificate and before deleting its request
         elif pends or (due <= timedelta() and self._world.clock.monotonic() >= self._renews_at):
             return await self._renew(client, connection, contents)
-        again = (standing.again_after or AGAIN) * (1 - 0.25 * self._world.random.random())
-        if not standing.accepted:
+        again = (answer.again_after or AGAIN) * (1 - 0.25 * self._world.random.random())
+        if not answer.accepted:
             again = min(again, self._unaccepted.next())
         return max(min(again, due, LATEST), LEAST)
 
-    def _accept(self, connection: HubConnection, standing: StandbyAnswer) -> None:
+    def _accept(self, connection: HubConnection, answer: StandbyAnswer) -> None:
         """Record that the hub accepts the credential, and whether it would accept a session."""
         if self._previous:
             self._previous = {}
             self._renewals.reset()
-        if standing.accepted:
+        if answer.accepted:
             self._unaccepted.reset()
         leaf = connection.certificate
         soon = leaf.not_after - self._clock.now() < (leaf.not_after - leaf.not_before) * SOON
-        state, trouble = HubState.READY if standing.accepted else HubState.NOT_ACCEPTED, ""
-        if not is_credible(standing.epoch, self._world.clock.now()):
-            state, trouble = HubState.DENIED, epoch_too_high(standing.epoch)
-            if trouble != self.kept.trouble:
+        state, trouble = HubState.READY if answer.accepted else HubState.NOT_ACCEPTED, ""
+        if not is_credible(answer.epoch, self._world.clock.now()):
+            state, trouble = HubState.DENIED, epoch_too_high(answer.epoch)
+            if trouble != self.record.trouble:
                 log.warning("standby.claim_not_believed", error=trouble)
-        epoch = 0 if trouble else self._claimed(standing.epoch)
-        self._publish(StandbyRecord(replace(self.kept.hub, state=state), trouble, ends_soon=soon, epoch=epoch))
+        epoch = 0 if trouble else self._claimed(answer.epoch)
+        self._publish(StandbyRecord(replace(self.record.hub, state=state), trouble, ends_soon=soon, epoch=epoch))
 
     def _claimed(self, epoch: int) -> int:
         """Limit the epoch that the hub claims: a higher one counts once per `OVERTAKES_AGAIN`, as each costs a session."""
         now = self._world.clock.monotonic()
-        if epoch <= max(self.errand.epoch, self.kept.epoch):
+        if epoch <= max(self.identity.epoch, self.record.epoch):
             return epoch
         if self._overtaken_at is not None and now - self._overtaken_at < OVERTAKES_AGAIN.total_seconds():
-            return self.kept.epoch
+            return self.record.epoch
         self._overtaken_at = now
         return epoch
 
     async def _stand_by(self, client: HubClient, connection: HubConnection) -> StandbyAnswer:
         try:
-            return await self._told(client, fingerprints(connection.address.ca))
+            return await self._ask(client, fingerprints(connection.address.ca))
         except (UnauthorizedError, NotFoundError) as error:
             status = SessionEnd.UNAUTHENTICATED if isinstance(error, UnauthorizedError) else SessionEnd.FORGOTTEN
             end = loss_of(error.verdict, status)
@@ -280,17 +281,17 @@ class StandbyRegistration:
                 self._judge.reject(flaw)
             raise
 
-    async def _told(self, client: HubClient, trusted: Sequence[str]) -> StandbyAnswer:
+    async def _ask(self, client: HubClient, trusted: Sequence[str]) -> StandbyAnswer:
         """Call StandBy; only query a hub that is still the owner or does not implement StandBy."""
-        errand = self.errand
-        if not self._plain and errand.owner != self.bootstrap.hub_id:
+        identity = self.identity
+        if not self._without_standby and identity.owner != self.bootstrap.hub_id:
             try:
-                return await client.stand_by(errand.agent, owner=errand.owner, epoch=errand.epoch, trusted=trusted)
+                return await client.stand_by(identity.agent, owner=identity.owner, epoch=identity.epoch, trusted=trusted)
             except MethodNotAllowedError as error:
-                self._plain = True
+                self._without_standby = True
                 log.info("standby.not_told", because=error.message)
-        asked = await client.info()
-        return StandbyAnswer(accepted=True, epoch=0, time=asked.time, trust_bundle=asked.trust_bundle)
+        info = await client.info()
+        return StandbyAnswer(accepted=True, epoch=0, time=info.time, trust_bundle=info.trust_bundle)
 
     async def _give_up(self, connection: HubConnection, finding: CredentialFinding) -> None:
         """Restore the previous certificate once; without one, the next round registers at the hub again."""
@@ -304,8 +305,8 @@ class StandbyRegistration:
 
     async def _renew(self, client: HubClient, connection: HubConnection, contents: Contents) -> timedelta:
         """Submit a request for a new key under the present identity. The next round (`SOONEST`) uses the new certificate."""
-        errand = self.errand
-        flow = renewal(connection, errand.agent, self._options.duration, self._slot)
+        identity = self.identity
+        flow = renewal(connection, identity.agent, self._options.duration, self._slot)
         flow.resume(contents)
         log.info("CertificateRotationStarted", pending=flow.is_under_way)
         with suppress(TimeoutError):
@@ -318,17 +319,17 @@ class StandbyRegistration:
     @property
     def _holds(self) -> bool:
         """Whether there is a credential that may be valid."""
-        return self.kept.hub.credential_ends_at is not None
+        return self.record.hub.credential_ends_at is not None
 
     def _hold(self, ends_at: datetime | None) -> None:
         """Record when the credential ends; None: there is none. LOST and REVOKED persist until the hub accepts a credential."""
-        state = self.kept.hub.state
+        state = self.record.hub.state
         if ends_at is None and state not in (HubState.LOST, HubState.REVOKED):
             state = HubState.REGISTERING
-        if ends_at != self.kept.hub.credential_ends_at:
-            self._publish(replace(self.kept, hub=replace(self.kept.hub, state=state, credential_ends_at=ends_at)))
+        if ends_at != self.record.hub.credential_ends_at:
+            self._publish(replace(self.record, hub=replace(self.record.hub, state=state, credential_ends_at=ends_at)))
 
     def _publish(self, kept: StandbyRecord) -> None:
-        before, self.kept = self.kept, kept
+        before, self.record = self.record, kept
         if kept != before:
             self._changed(before, kept)

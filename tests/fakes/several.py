@@ -274,7 +274,7 @@ class ReserveStage:
     def trouble(self, hub: HubId) -> str:
         """The last failure at the hub; empty: none."""
         running = self.standby._running.get(hub)
-        return running.keeper.kept.trouble if running is not None else ""
+        return running[0].record.trouble if running is not None else ""
 
     def told_of(self, hub: HubId, reason: str) -> int:
         """How often this process has announced that about the hub."""
