@@ -20,7 +20,7 @@ from machinery.identity import HubId
 from machinery.runtime.clock import Clock
 from spoke.credentials.kubeconfigs import stored_hub, view_stored
 from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, credential_of, hub_slot, owned, settled
-from spoke.domain.credential import CERTIFICATE, EPOCH, HUB_ID, damage, present_keys
+from spoke.domain.credential import CERTIFICATE, EPOCH, HUB_ID, damage
 from spoke.domain.hubs import keeps, next_epoch
 from spoke.ports.cluster import Secrets
 
@@ -46,7 +46,9 @@ async def agreed(owner: Slot, slot: Slot, hub: HubId, *, held: Contents, kept: C
         return held
     ours, theirs = _begun(held), _begun(kept)
     if theirs is not None and (ours is None or theirs > ours) and owner_of(credential_of(kept)) == hub:
-        log.warning("credential.restored", secret=owner.name, source=slot.name, because=_wrong(held))
+        finding = damage(view_stored(held))
+        because = finding.message if finding is not None else "the stored credential is an older one"
+        log.warning("credential.restored", secret=owner.name, source=slot.name, because=because)
         return await owner.change(lambda present: owned(present, credential_of(kept), hub))
     if ours is None:
         return held
@@ -59,11 +61,6 @@ async def agreed(owner: Slot, slot: Slot, hub: HubId, *, held: Contents, kept: C
 
 def _pending_of(contents: Contents) -> Contents:
     return {key: content for key, content in contents.items() if key not in settled(contents)}
-
-
-def _wrong(held: Contents) -> str:
-    finding = damage(view_stored(held))
-    return finding.message if finding is not None else "the stored credential is an older one"
 
 
 def _begun(contents: Contents) -> datetime | None:
@@ -146,13 +143,14 @@ class OwnerRecord:
         return _parsed(await Slot(self._secrets, OWNER_SECRET).change(checked))
 
     async def _keep(self, known: Owner) -> None:
-        """Keep the credential of the previous owner in its slot."""
-        if known.hub_id is None or not _whole(known.contents):
+        """Keep the credential of the previous owner in its slot, unless that holds a newer one."""
+        chain = view_stored(known.contents).chain
+        if known.hub_id is None or not chain:
             return
         slot = hub_slot(self._secrets, known.hub_id)
-        ours = credential_of(known.contents)
-        if _begins(credential_of(await slot.read())) < _begins(ours):
-            await slot.change(lambda present: {**ours, **_pending_of(present)})
+        kept = view_stored(await slot.read()).chain
+        if not kept or kept[0].not_before < chain[0].not_before:
+            await slot.change(lambda present: {**credential_of(known.contents), **_pending_of(present)})
 
 
 def _check_owner(known: Owner, present: Owner) -> None:
@@ -166,12 +164,3 @@ def _check_owner(known: Owner, present: Owner) -> None:
 def _parsed(contents: Contents) -> Owner:
     text = contents.get(EPOCH, b"").decode(errors="replace").strip()
     return Owner(contents, owner_of(contents), int(text) if text.isdecimal() else 0)
-
-
-def _whole(contents: Contents) -> bool:
-    return bool(present_keys(contents) - {HUB_ID, EPOCH}) and view_stored(contents).chain is not None
-
-
-def _begins(contents: Contents) -> float:
-    chain = view_stored(contents).chain
-    return chain[0].not_before.timestamp() if chain else 0.0

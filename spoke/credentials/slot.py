@@ -99,13 +99,14 @@ class OwnedSlot(Slot):
     async def change(self, edit: Callable[[Contents], Contents]) -> Contents:
         """Store in both; return the contents of the owner's secret. Raises ConflictError when another hub is the owner."""
         stored = credential_of(await self._slot.change(edit))
-        return await self._owner.change(lambda present: self._owned(present, stored))
 
-    def _owned(self, present: Contents, stored: Contents) -> Contents:
-        owner = present.get(HUB_ID, b"").decode(errors="replace")
-        if owner not in ("", self._hub):
-            raise ConflictError(f"hub {owner} has become the owner of this cluster, which is not {self._hub} any more")
-        return owned(present, stored, self._hub)
+        def update(present: Contents) -> Contents:
+            owner = present.get(HUB_ID, b"").decode(errors="replace")
+            if owner not in ("", self._hub):
+                raise ConflictError(f"hub {owner} has become the owner of this cluster, which is not {self._hub} any more")
+            return owned(present, stored, self._hub)
+
+        return await self._owner.change(update)
 
 
 def hub_slot(secrets: Secrets, hub: HubId) -> Slot:

@@ -79,6 +79,7 @@ from spoke.ports.hub import (
     SessionHello,
     StandbyAnswer,
 )
+from spoke.transports import OpenSession
 
 HUB_ID = HubId("0f1e2d3c-0000-4000-8000-000000000001")
 BACKDATE = timedelta(minutes=5)
@@ -298,6 +299,8 @@ class MemoryHub:
         return [session for session in self.sessions if not session.over]
 
     def changed(self) -> None:
+        for session in self.sessions:
+            session._news.set()
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -584,7 +587,7 @@ class RecoveringMemoryClient(MemoryHubClient):
 
 
 @dataclass(eq=False)
-class MemorySession(HubSession):
+class MemorySession(OpenSession):
     """One session at a MemoryHub."""
 
     hub: MemoryHub
@@ -600,7 +603,7 @@ class MemorySession(HubSession):
     farewells: list[tuple[HubId, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._over: asyncio.Future[HubLostError] = asyncio.get_running_loop().create_future()
+        super().__init__()
         self._drains: asyncio.Queue[Drain] = asyncio.Queue()
         self._bundles: asyncio.Queue[bytes] = asyncio.Queue()
 
@@ -614,14 +617,14 @@ class MemorySession(HubSession):
 
     @property
     def over(self) -> bool:
-        return self._over.done()
+        return self._end.done()
 
     async def beat(self, *, available: bool | None) -> None:
         self._check()
         self._note()
         self.beats.append(available)
         if self.hub.silent:
-            await self._over
+            await self._end
         self._check()
         self.hub.changed()
 
@@ -644,28 +647,17 @@ class MemorySession(HubSession):
         self.news.append(news)
         self.hub.changed()
 
-    async def desired(self) -> AsyncGenerator[Desired, None]:
-        seen: Desired | None = None
-        while True:
-            self._check()
-            present = Desired(
-                self.hub.clusters[self.cluster].accepted,
-                self.hub.lease_duration,
-                self.hub.addons or (),
-                addons_known=self.hub.addons is not None,
-                deleting=self.hub.clusters[self.cluster].deleting,
-                namespaces=self.hub.namespaces,
-                renewal=self.hub.renewal_of(self.identity),
-                second_agent=self.hub.second_agent,
-            )
-            if present != seen:
-                seen = present
-                yield present
-            else:
-                await self.hub.next_change()
-
-    async def ended(self) -> Exception:
-        return await asyncio.shield(self._over)
+    def _present(self) -> Desired:
+        return Desired(
+            self.hub.clusters[self.cluster].accepted,
+            self.hub.lease_duration,
+            self.hub.addons or (),
+            addons_known=self.hub.addons is not None,
+            deleting=self.hub.clusters[self.cluster].deleting,
+            namespaces=self.hub.namespaces,
+            renewal=self.hub.renewal_of(self.identity),
+            second_agent=self.hub.second_agent,
+        )
 
     async def drained(self) -> Drain:
         return await self._drains.get()
@@ -698,19 +690,14 @@ class MemorySession(HubSession):
         self._drains.put_nowait(Drain(timedelta(), "maintenance", target))
 
     def end(self, lost: HubLostError) -> None:
-        if not self._over.done():
-            self._over.set_result(lost)
-            self.hub.changed()
+        self.finish(lost)
+        self.hub.changed()
 
     def _take_report(self) -> None:
         self._check()
         if self.refuse_reports:
             raise BY_REASON[self.refuse_reports]("refused")
         self._note()
-
-    def _check(self) -> None:
-        if self._over.done():
-            raise self._over.result().fresh_copy()
 
     def _note(self) -> None:
         """A write of this session. Raises StaleEpochError, and ends it, when a higher epoch was heard."""
