@@ -28,7 +28,7 @@ from spoke.domain.schedule import Detection
 from spoke.domain.status import ClusterClaimRules
 from spoke.observability.event_recorder import KubeEvents
 from spoke.observability.progress import AgentProgress
-from spoke.options import AddOnOptions, AgentOptions, Hubs, World
+from spoke.options import AddOnOptions, AgentOptions, AgentPorts, Hubs
 from spoke.ports.cluster import Attest, RefusedSecretError, Secrets
 from spoke.ports.hub import ClientIdentity, Dial, HubAddress, HubClient
 from spoke.settings import SpokeSettings
@@ -59,11 +59,11 @@ async def build(
         # Wakes controllers on schedule.
         wakes = scheduler if scheduler is not None else await stack.enter_async_context(SystemScheduler())
 
-        def world(fence: TermFence | None) -> World:
+        def ports_of(fence: TermFence | None) -> AgentPorts:
             """The ports of the agent of one term; all writes and dials pass its fence. None: there is no leader election."""
             fenced = fence.secrets(secrets) if fence else secrets
             dial = dialer(clock, settings.cluster_annotations, detection_of(settings))
-            return World(
+            return AgentPorts(
                 bootstrap=bootstraps_of(settings, fenced),
                 dial=fence.dial(dial) if fence else dial,
                 spoke=KubeCluster(spoke, gates=gates_of(settings.feature_gates)),
@@ -81,7 +81,7 @@ async def build(
         progress = AgentProgress(clock)
 
         def agent(fence: TermFence | None) -> SpokeAgent:
-            return SpokeAgent(options_of(settings), world(fence), progress)
+            return SpokeAgent(options_of(settings), ports_of(fence), progress)
 
         def process() -> Working:
             # Of several processes of this agent, only the leader works.

@@ -90,7 +90,7 @@ class AgentOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class AgentPorts:
     """The ports and clocks of the agent."""
 
     bootstrap: Bootstraps

@@ -30,7 +30,7 @@ from spoke.failover.candidates import HubList
 from spoke.failover.standby import Standby
 from spoke.observability.event_recorder import Announcements
 from spoke.observability.progress import AgentProgress
-from spoke.options import AgentOptions, World
+from spoke.options import AgentOptions, AgentPorts
 from spoke.registration.csr_flow import RequestDeniedError
 from spoke.registration.register import Registration
 from spoke.session.context import AgentContext
@@ -68,32 +68,32 @@ async def background_task(work: Callable[[], Awaitable[None]]) -> AsyncIterator[
 class SpokeAgent:
     """One agent of one cluster. A process may run any number of them."""
 
-    def __init__(self, options: AgentOptions, world: World, progress: AgentProgress | None = None) -> None:
+    def __init__(self, options: AgentOptions, ports: AgentPorts, progress: AgentProgress | None = None) -> None:
         self._options = options
-        announcements = Announcements(world.announcer)
-        self._mirror = PatientDirectory(world.directory) if world.directory is not None else None
-        self._secrets = RestoringSecrets(world.secrets, announcements.tell)
-        self._world = world = replace(world, directory=self._mirror, secrets=self._secrets)
-        self.progress = progress or AgentProgress(world.clock)
-        self._bootstrap = BootstrapWatch(world.bootstrap)
-        self._standby = Standby(options, world, announcements.tell)
+        announcements = Announcements(ports.announcer)
+        self._mirror = PatientDirectory(ports.directory) if ports.directory is not None else None
+        self._secrets = RestoringSecrets(ports.secrets, announcements.tell)
+        self._ports = ports = replace(ports, directory=self._mirror, secrets=self._secrets)
+        self.progress = progress or AgentProgress(ports.clock)
+        self._bootstrap = BootstrapWatch(ports.bootstrap)
+        self._standby = Standby(options, ports, announcements.tell)
         policy = replace(options.hubs.policy, registers_ahead=options.standby_registration)
         self._hubs = HubList(
             replace(options.hubs, policy=policy),
             self._standby,
             self.progress,
-            clock=world.clock,
-            scheduler=world.scheduler,
-            random=world.random,
+            clock=ports.clock,
+            scheduler=ports.scheduler,
+            random=ports.random,
             wake_up=self._bootstrap.wake_up,
         )
-        self._hub_clock = OffsetClock(world.clock)
-        watch = AvailabilityWatch(world.spoke, world.clock)
+        self._hub_clock = OffsetClock(ports.clock)
+        watch = AvailabilityWatch(ports.spoke, ports.clock)
         self.progress.verdict = lambda: watch.verdict
         self._agent = AgentContext(
-            options, world, self._bootstrap, self._hubs, self._hub_clock, self.progress, watch, announcements
+            options, ports, self._bootstrap, self._hubs, self._hub_clock, self.progress, watch, announcements
         )
-        self._registration = Registration(options, world, hub_clock=self._hub_clock, progress=self.progress)
+        self._registration = Registration(options, ports, hub_clock=self._hub_clock, progress=self.progress)
         self._observer = Observer(self._agent, self._registration)
         self._waits_for_first = True
         self._looked_once = False
@@ -101,12 +101,12 @@ class SpokeAgent:
         self._supervisor: SessionSupervisor | None = None
         pauses = options.pauses
         self._retry, self._denied, self._overtaken = (
-            pause.backoff(world.random) for pause in (pauses.retry, pauses.denied, pauses.refused)
+            pause.backoff(ports.random) for pause in (pauses.retry, pauses.denied, pauses.refused)
         )
 
     async def run(self) -> None:
         """Run until cancelled. Raises InvalidError at the start when neither bootstrap kubeconfig nor credential is usable."""
-        scheduler, clock = self._world.scheduler, self._world.clock
+        scheduler, clock = self._ports.scheduler, self._ports.clock
         scheduler.every(BOOTSTRAP_LOOK, self._bootstrap.look, name="bootstrap-kubeconfig")
         if self._mirror is not None:
             scheduler.every(MIRROR_RETRY, self._mirror.again, name="mirror")
@@ -203,7 +203,7 @@ class SpokeAgent:
         contents = await self._bootstrap.unless_changed(registering, leave=self._leaves_registration)
         if contents is None:
             if self._bootstrap.replaced:
-                log.info("bootstrap.replaced", source=self._world.bootstrap.source)
+                log.info("bootstrap.replaced", source=self._ports.bootstrap.source)
             return OBSERVE
         seen.contents, seen.kept, seen.finding, seen.is_new = contents, {}, None, True
         return NextStep(decide(self._observer.state_of(seen)))

@@ -43,13 +43,13 @@ class Observer:
     """Reads the stored state. Its public fields outlive the rounds."""
 
     def __init__(self, agent: AgentContext, registration: Registration) -> None:
-        self.record = OwnerRecord(agent.world.secrets, agent.hub_clock, agent.world.clock)
+        self.record = OwnerRecord(agent.ports.secrets, agent.hub_clock, agent.ports.clock)
         self.judges: defaultdict[HubId, CredentialJudge] = defaultdict(CredentialJudge)
         self.timed_by: HubId | None = None
         """The hub whose time the hub clock shows."""
         self._agent = agent
         self._registration = registration
-        self._naming = Naming(agent.options, agent.world.directory)
+        self._naming = Naming(agent.options, agent.ports.directory)
         self._cluster_uid = ""
 
     async def observe(self) -> Observation:
@@ -64,7 +64,7 @@ class Observer:
         return seen
 
     async def _uid(self) -> str:
-        self._cluster_uid = self._cluster_uid or await self._agent.world.spoke.uid()
+        self._cluster_uid = self._cluster_uid or await self._agent.ports.spoke.uid()
         return self._cluster_uid
 
     async def _choose(self, seen: Observation) -> None:
@@ -77,7 +77,7 @@ class Observer:
             # Without standby registration, the slots have the state of the other hubs.
             for hub in listing.hubs:
                 if hub.hub_id != owner.hub_id and not hubs.met(hub.hub_id):
-                    kept = view_stored(await hub_slot(self._agent.world.secrets, hub.hub_id).read())
+                    kept = view_stored(await hub_slot(self._agent.ports.secrets, hub.hub_id).read())
                     hubs.record_state(hub.hub_id, HubState.READY if kept.chain else HubState.REGISTERING)
         seen.decision = decision = hubs.decide()
         if decision is None or not hubs.several:
@@ -85,20 +85,20 @@ class Observer:
             return
         seen.hub = decision.hub_id
         if decision.not_before is not None:
-            seen.rest = max(decision.not_before - self._agent.world.clock.now(), timedelta())
+            seen.rest = max(decision.not_before - self._agent.ports.clock.now(), timedelta())
 
     async def _read_credential(self, seen: Observation, hub: HubId, uid: str) -> None:
         """Read and judge the hub's credential, and find the names and the way to a new one."""
-        slot, owner, listing = hub_slot(self._agent.world.secrets, hub), seen.owner, seen.listing
+        slot, owner, listing = hub_slot(self._agent.ports.secrets, hub), seen.owner, seen.listing
         seen.kept = await slot.read()
         if hub == owner.hub_id:
-            owned = Slot(self._agent.world.secrets, OWNER_SECRET)
+            owned = Slot(self._agent.ports.secrets, OWNER_SECRET)
             seen.contents = await agreed(owned, slot, hub, held=owner.contents, kept=seen.kept)
             seen.owner = owner = replace(owner, contents=seen.contents)
         else:
             seen.contents = credential_of(seen.kept)
         others = [] if credential_of(owner.contents) else [each for each in listing.hubs if each.hub_id != hub]
-        asked = [seen.kept, *[await hub_slot(self._agent.world.secrets, each.hub_id).read() for each in others]]
+        asked = [seen.kept, *[await hub_slot(self._agent.ports.secrets, each.hub_id).read() for each in others]]
         names = self._naming.choose(owner.contents, asked, listing)
         seen.identity = AgentIdentity(names, uid)
         bootstrap = listing.get(hub)

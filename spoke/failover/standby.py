@@ -21,7 +21,7 @@ from spoke.credentials.slot import OWNER_SECRET, hub_slot
 from spoke.domain.hubs import HubState, ListedHub
 from spoke.domain.names import AgentIdentity
 from spoke.failover.standby_registration import StandbyIdentity, StandbyRecord, StandbyRegistration
-from spoke.options import AgentOptions, World
+from spoke.options import AgentOptions, AgentPorts
 
 LEFT_AFTER = timedelta(minutes=1)
 """How long a hub must have been off the list before its slot is deleted: a file may be replaced in two steps."""
@@ -48,9 +48,9 @@ class StandbyContext:
 class Standby:
     """Runs the registrations, unless the options switch them off."""
 
-    def __init__(self, options: AgentOptions, world: World, tell: Tell = lambda _reason, _message: None) -> None:
+    def __init__(self, options: AgentOptions, ports: AgentPorts, tell: Tell = lambda _reason, _message: None) -> None:
         self._options = options
-        self._world = world
+        self._ports = ports
         self._tell = tell
         self._running: dict[HubId, tuple[StandbyRegistration, asyncio.Task[None]]] = {}
         self._post: StandbyContext | None = None
@@ -120,7 +120,7 @@ class Standby:
             if hub in self._running:
                 self._running[hub][0].update(identity)
             else:
-                registration = StandbyRegistration(bootstrap, identity, self._options, self._world, self._changed)
+                registration = StandbyRegistration(bootstrap, identity, self._options, self._ports, self._changed)
                 task = asyncio.create_task(registration.run(), name=f"standby {bootstrap.name}")
                 self._running[hub] = registration, task
         self._show()
@@ -148,12 +148,12 @@ class Standby:
         if post is None or not post.listing.hubs or not post.listing.whole:
             return
         listed = {hub.hub_id for hub in post.listing.hubs}
-        length = len(hub_slot(self._world.secrets, post.listing.hubs[0].hub_id).name)
-        kept = {hub_slot(self._world.secrets, hub).name for hub in (*listed, post.busy, post.owner) if hub is not None}
+        length = len(hub_slot(self._ports.secrets, post.listing.hubs[0].hub_id).name)
+        kept = {hub_slot(self._ports.secrets, hub).name for hub in (*listed, post.busy, post.owner) if hub is not None}
         try:
-            for name in await self._world.secrets.named(f"{OWNER_SECRET}-"):
+            for name in await self._ports.secrets.named(f"{OWNER_SECRET}-"):
                 if name not in kept and len(name) == length:
-                    await self._world.secrets.delete(name)
+                    await self._ports.secrets.delete(name)
                     log.info("slot.deleted", secret=name, because="its hub is not on the list any more")
         except MusterError as error:
             log.warning("slots.not_swept", error=error.message)

@@ -43,7 +43,7 @@ from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import SessionEnd, loss_of
 from spoke.domain.schedule import RenewalTime
 from spoke.observability.progress import AgentProgress
-from spoke.options import AgentOptions, Pause, World
+from spoke.options import AgentOptions, AgentPorts, Pause
 from spoke.ports.hub import HubClient, StandbyAnswer
 from spoke.registration.csr_flow import RequestDeniedError, pends_for, read_pending
 from spoke.registration.register import RECOVERABLE, Registration, renewal
@@ -93,7 +93,7 @@ class StandbyRegistration:
         bootstrap: Bootstrap,
         identity: StandbyIdentity,
         options: AgentOptions,
-        world: World,
+        ports: AgentPorts,
         changed: Callable[[StandbyRecord, StandbyRecord], None],
     ) -> None:
         self.bootstrap = bootstrap
@@ -101,14 +101,14 @@ class StandbyRegistration:
         url = bootstrap.connection.hub.server
         self.record = StandbyRecord(ListedHub(bootstrap.hub_id, bootstrap.name, url, HubState.REGISTERING))
         self._options = options
-        self._world = world
+        self._ports = ports
         self._changed = changed
-        self._clock = OffsetClock(world.clock)
-        self._slot = hub_slot(world.secrets, bootstrap.hub_id)
-        self._trust = StoredTrust(self._slot, bootstrap.hub_id, world.dial)
+        self._clock = OffsetClock(ports.clock)
+        self._slot = hub_slot(ports.secrets, bootstrap.hub_id)
+        self._trust = StoredTrust(self._slot, bootstrap.hub_id, ports.dial)
         self._renewal: RenewalTime | None = None
         """Of the certificate in use."""
-        self._registration = Registration(options, world, hub_clock=self._clock, progress=AgentProgress(world.clock))
+        self._registration = Registration(options, ports, hub_clock=self._clock, progress=AgentProgress(ports.clock))
         self._judge = CredentialJudge()
         self._previous: Contents = {}
         """The slot before the last renewal, until the new credential has worked."""
@@ -123,7 +123,7 @@ class StandbyRegistration:
         self._updated = asyncio.Event()
         pauses = options.pauses
         self._retry, self._denied, self._unaccepted, self._lost, self._renewals = (
-            pause.backoff(world.random) for pause in (pauses.retry, pauses.denied, pauses.refused, LOST, LOST)
+            pause.backoff(ports.random) for pause in (pauses.retry, pauses.denied, pauses.refused, LOST, LOST)
         )
 
     def update(self, identity: StandbyIdentity) -> None:
@@ -198,7 +198,7 @@ class StandbyRegistration:
             contents = await self._slot.read()
         connection = stored_connection(contents, self._options.reach)
         self._hold(connection.certificate.not_after)
-        client = self._world.dial(connection.address, connection.identity)
+        client = self._ports.dial(connection.address, connection.identity)
         try:
             return await self._at(client, connection, contents)
         finally:
@@ -233,9 +233,9 @@ class StandbyRegistration:
         pends = read_pending(contents) is not None
         if pends and pends_for(contents, leaf.public_key):
             await self._slot.forget()  # the previous run ended after storing the certificate and before deleting its request
-        elif pends or (due <= timedelta() and self._world.clock.monotonic() >= self._renews_at):
+        elif pends or (due <= timedelta() and self._ports.clock.monotonic() >= self._renews_at):
             return await self._renew(client, connection, contents)
-        again = (answer.again_after or AGAIN) * (1 - 0.25 * self._world.random.random())
+        again = (answer.again_after or AGAIN) * (1 - 0.25 * self._ports.random.random())
         if not answer.accepted:
             again = min(again, self._unaccepted.next())
         return max(min(again, due, LATEST), LEAST)
@@ -250,7 +250,7 @@ class StandbyRegistration:
         leaf = connection.certificate
         soon = leaf.not_after - self._clock.now() < (leaf.not_after - leaf.not_before) * SOON
         state, trouble = HubState.READY if answer.accepted else HubState.NOT_ACCEPTED, ""
-        if not is_credible(answer.epoch, self._world.clock.now()):
+        if not is_credible(answer.epoch, self._ports.clock.now()):
             state, trouble = HubState.DENIED, epoch_too_high(answer.epoch)
             if trouble != self.record.trouble:
                 log.warning("standby.claim_not_believed", error=trouble)
@@ -259,7 +259,7 @@ class StandbyRegistration:
 
     def _claimed(self, epoch: int) -> int:
         """Limit the epoch that the hub claims: a higher one counts once per `OVERTAKES_AGAIN`, as each costs a session."""
-        now = self._world.clock.monotonic()
+        now = self._ports.clock.monotonic()
         if epoch <= max(self.identity.epoch, self.record.epoch):
             return epoch
         if self._overtaken_at is not None and now - self._overtaken_at < OVERTAKES_AGAIN.total_seconds():
@@ -300,7 +300,7 @@ class StandbyRegistration:
             self._judge.reject(finding)
             return
         log.warning("certificate.fallback", why=finding.message, next="the certificate before")
-        self._renews_at = self._world.clock.monotonic() + self._renewals.next().total_seconds()
+        self._renews_at = self._ports.clock.monotonic() + self._renewals.next().total_seconds()
         await self._slot.change(lambda _: settled(previous))
 
     async def _renew(self, client: HubClient, connection: HubConnection, contents: Contents) -> timedelta:

@@ -28,7 +28,7 @@ from spoke.credentials.trust_bundle import trust_in
 from spoke.domain.credential import CredentialFinding, Flaw, validity
 from spoke.domain.names import AgentIdentity, AgentNames, choose_names, fresh_agent_id
 from spoke.observability.progress import AgentProgress
-from spoke.options import AgentOptions, World
+from spoke.options import AgentOptions, AgentPorts
 from spoke.ports.cluster import CredentialDirectory
 from spoke.ports.hub import HubClient
 from spoke.registration.csr_flow import CSRFlow, WantedCertificate, names_contents, pends_for
@@ -69,9 +69,9 @@ class Registration:
     If both credentials are usable, it alternates between them. The certificate is stored in the hub's slot alone.
     """
 
-    def __init__(self, options: AgentOptions, world: World, *, hub_clock: OffsetClock, progress: AgentProgress) -> None:
+    def __init__(self, options: AgentOptions, ports: AgentPorts, *, hub_clock: OffsetClock, progress: AgentProgress) -> None:
         self._options = options
-        self._world = world
+        self._ports = ports
         self._hub_clock = hub_clock
         self._progress = progress
         self._flow: CSRFlow | None = None
@@ -104,13 +104,13 @@ class Registration:
             by="recovery certificate" if recovers else "bootstrap credential",
             **({"not_recovered": why_not} if why_not else {}),
         )
-        slot = hub_slot(self._world.secrets, route.hub_id)
+        slot = hub_slot(self._ports.secrets, route.hub_id)
         kept, stored = await slot.read(), view_stored(contents)
         if stored.chain and pends_for(kept, stored.chain[0].public_key):
             kept = {}  # already used: it led to the certificate that has the flaw
         flow = self._prepare(route, agent, slot, kept)
         self._failures += 1
-        client = self._world.dial(route.address, route.identity)
+        client = self._ports.dial(route.address, route.identity)
         with tracing.span("recover" if recovers else "join", {"muster.cluster": agent.cluster}):
             try:
                 if recovers:
@@ -171,9 +171,9 @@ class Registration:
                 f"{bootstrap.hub_id}: make a new one with hubctl create bootstrap-kubeconfig"
             )
         if info.attestation_audience:
-            if self._world.attest is None:
+            if self._ports.attest is None:
                 raise InvalidError("the hub demands a token of this cluster, and this agent can have none")
-            client.bring(await self._world.attest.token(info.attestation_audience))
+            client.bring(await self._ports.attest.token(info.attestation_audience))
         return by_our_clock
 
     def _explained(self, route: HubConnection, error: MusterError) -> MusterError:

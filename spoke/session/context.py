@@ -24,7 +24,7 @@ from spoke.domain.next_step import SessionEnd
 from spoke.failover.candidates import HubList
 from spoke.observability.event_recorder import Announcements
 from spoke.observability.progress import AgentProgress
-from spoke.options import AgentOptions, Pause, World
+from spoke.options import AgentOptions, AgentPorts, Pause
 from spoke.ports.hub import Capability, HubClient, HubLostError, HubSession, SessionEpochError, SessionHello
 
 log = structlog.get_logger(__name__)
@@ -35,7 +35,7 @@ class AgentContext:
     """The parts of an agent, one instance of each. `hub_clock` shows the hub's time."""
 
     options: AgentOptions
-    world: World
+    ports: AgentPorts
     bootstrap: BootstrapWatch
     hubs: HubList
     hub_clock: OffsetClock
@@ -63,7 +63,7 @@ class ActiveSession:
 async def open_session(agent: AgentContext, connection: HubConnection, owner: Owner, cluster_uid: str) -> ActiveSession:
     """Dial the hub with the owner's epoch and open a session. Raises HubLostError."""
     agent.progress.enter("opening a session with the hub")
-    client = agent.world.dial(connection.address, connection.identity)
+    client = agent.ports.dial(connection.address, connection.identity)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(client.close)
         greeting = SessionHello(cluster_uid, owner.epoch, agent.hubs.listed(), fingerprints(connection.address.ca))
@@ -74,7 +74,7 @@ async def open_session(agent: AgentContext, connection: HubConnection, owner: Ow
         except MusterError as error:
             raise HubLostError(error.message) from error
         stack.enter_context(agent.progress.connected(arbitrated=Capability.ONE_SESSION in client.capabilities))
-        agent.hub_clock.set_time(agent.world.clock.now() + session.hub_time_offset)
+        agent.hub_clock.set_time(agent.ports.clock.now() + session.hub_time_offset)
         log.info("session.opened", hub=connection.address.target, epoch=owner.epoch)
         return ActiveSession(connection, client, session, stack.pop_all().aclose, owner)
     raise AssertionError
@@ -91,8 +91,8 @@ class OwnerSecret:
         self.owner = owner
         self._agent = agent
         self._identity = identity
-        self._record = OwnerRecord(agent.world.secrets, agent.hub_clock, agent.world.clock)
-        self._heals = HEALS.backoff(agent.world.random)
+        self._record = OwnerRecord(agent.ports.secrets, agent.hub_clock, agent.ports.clock)
+        self._heals = HEALS.backoff(agent.ports.random)
 
     def attend(self, busy: HubId) -> None:
         """Notify standby registration of the owner and of the hub that the agent itself deals with."""
@@ -101,7 +101,7 @@ class OwnerSecret:
     async def give(self, known: Owner, hub: HubId) -> Owner:
         """Make `hub` the owner in the secret, with the credential of its slot; `owner` is not changed. Raises HubLostError."""
         try:
-            credential = credential_of(await hub_slot(self._agent.world.secrets, hub).read())
+            credential = credential_of(await hub_slot(self._agent.ports.secrets, hub).read())
         except MusterError as error:
             raise HubLostError(f"the credential could not be read: {error.message}") from error
         finding = judge(view_stored(credential), None, self._identity.names, self._agent.hub_clock.now())
@@ -159,5 +159,5 @@ class OwnerSecret:
         self.attend(busy)
 
     def _mirror(self, owner: Owner) -> None:
-        if self._agent.world.directory is not None:
-            self._agent.world.directory.replace(owner.contents)
+        if self._agent.ports.directory is not None:
+            self._agent.ports.directory.replace(owner.contents)

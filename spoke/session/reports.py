@@ -78,14 +78,14 @@ class ClusterReports:
     """The reports over one link. Nothing is sent before the hub accepts the cluster."""
 
     def __init__(self, link: ActiveSession, agent: AgentContext) -> None:
-        world, options = agent.world, agent.options
+        ports, options = agent.ports, agent.options
         self._conditions = agent.conditions
         self._events = SessionEvents(link.session)
         label = hub_label(link.connection.hub.hub_id, link.connection.hub.server)
-        self._namespaces = ManagedNamespaceController(world.spoke, label, self._namespaces_changed)
+        self._namespaces = ManagedNamespaceController(ports.spoke, label, self._namespaces_changed)
         self._status = StatusController(
             link.session,
-            world.spoke,
+            ports.spoke,
             agent.watch,
             options.claims,
             endpoints=options.endpoints,
@@ -95,7 +95,7 @@ class ClusterReports:
         )
         user = parse_agent_user(link.connection.certificate.subject.common_name)
         names = AgentNames(*user) if user is not None else None
-        upkeep = ClusterReconciler(link.client, world.spoke, names, options.annotations, options.endpoints)
+        upkeep = ClusterReconciler(link.client, ports.spoke, names, options.annotations, options.endpoints)
         self._status_controller = watched("status", self._status, agent.progress)
         self._namespaces_controller = watched("managed-namespaces", self._namespaces, agent.progress)
         self._upkeep_controller = watched("cluster-upkeep", upkeep, agent.progress)

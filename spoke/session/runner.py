@@ -78,7 +78,7 @@ class SessionRun:
         self._link = link
         self._agent = agent
         self._events = events
-        world, options, hub = agent.world, agent.options, link.connection.hub_id
+        ports, options, hub = agent.ports, agent.options, link.connection.hub_id
         # Only a hub that takes the beats of many agents at once acknowledges them; only then are beats in step.
         acknowledges = Capability.ACKNOWLEDGED_BEATS in link.client.capabilities
         self._lease = LeaseController(
@@ -86,19 +86,19 @@ class SessionRun:
             verdict=lambda: agent.watch.verdict,
             acknowledged=agent.progress.beat,
             silence=patience(link.session.beat_interval, options.detection.silence) if acknowledges else UNANSWERED,
-            random=world.random,
+            random=ports.random,
             latency=agent.progress.counts.acknowledgement,
             hub_clock=agent.hub_clock if acknowledges else None,
         )
         self._reporting = ClusterReports(link, agent)
         self._addon_lease = AddOnLeaseController(
-            link.session, world.spoke, world.management, world.clock, grace=options.addons.lease_grace
+            link.session, ports.spoke, ports.management, ports.clock, grace=options.addons.lease_grace
         )
         registered = AddOnContext(
             agent=identity,
             kubeconfig=link.connection.kubeconfig,
-            secrets=world.addon_secrets,
-            pending=lambda secret: slot_at(world.secrets, secret, hub),
+            secrets=ports.addon_secrets,
+            pending=lambda secret: slot_at(ports.secrets, secret, hub),
             duration=options.duration,
             hub_id=hub,
             care=options.addons,
@@ -152,7 +152,7 @@ class SessionRun:
             finally:
                 stop_listening()
                 for name in wakes:
-                    self._agent.world.scheduler.drop(name)
+                    self._agent.ports.scheduler.drop(name)
                 await _ended((handover, *tasks))
         except asyncio.CancelledError:
             if (link := _result(handover)) is not None:
@@ -232,7 +232,7 @@ class SessionRun:
                     self.addon_registration.enqueue(name)
 
     async def _follow_cluster(self) -> None:
-        changes = self._agent.world.spoke.changes()
+        changes = self._agent.ports.spoke.changes()
         try:
             async for _ in changes:
                 self._reporting.changed()
@@ -246,7 +246,7 @@ class SessionRun:
                 self._events.move_requested(drain.target, drain.reason)
                 continue
             log.info("hub.drains", why=drain.reason, within_seconds=drain.reconnect_after.total_seconds())
-            wait = max(drain.reconnect_after * self._agent.world.random.random(), SOONEST_LEAVE)
+            wait = max(drain.reconnect_after * self._agent.ports.random.random(), SOONEST_LEAVE)
             await asyncio.sleep(wait.total_seconds())
             self.hand_over(Handover(lambda: self._events.open(self._link.connection)))
 
@@ -263,7 +263,7 @@ class SessionRun:
             await self._handover_wanted.wait()
             while (handover := self._handover) is not None:
                 backoff = Backoff(
-                    timedelta(milliseconds=500), timedelta(seconds=30), jitter=1.0, random=self._agent.world.random
+                    timedelta(milliseconds=500), timedelta(seconds=30), jitter=1.0, random=self._agent.ports.random
                 )
                 while True:
                     self._no_handover.clear()
@@ -306,7 +306,7 @@ class SessionRun:
 
     def _schedule(self) -> tuple[str, ...]:
         """Begin the periodic resyncs and wait for the renewal; return the names for the scheduler."""
-        world, options = self._agent.world, self._agent.options
+        ports, options = self._agent.ports, self._agent.options
 
         def resync_addon_leases() -> None:
             for name in self._addon_lease.names:
@@ -323,9 +323,9 @@ class SessionRun:
             "addon-registration": (REGISTRATION_RESYNC, resync_addon_registrations),
         }
         for name, (period, resync) in periods.items():
-            world.scheduler.every(period, resync, name=name)
+            ports.scheduler.every(period, resync, name=name)
         until_due = self._rotation.due - self._agent.hub_clock.now()
-        world.scheduler.at(world.clock.now() + until_due, lambda: self.rotation.enqueue(KEY), name="certificate-rotation")
+        ports.scheduler.at(ports.clock.now() + until_due, lambda: self.rotation.enqueue(KEY), name="certificate-rotation")
         self.rotation.enqueue(KEY)
         return (*periods, "certificate-rotation")
 

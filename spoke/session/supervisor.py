@@ -49,8 +49,8 @@ class SessionSupervisor(HubEvents):
         self._rotation: CSRFlow | None = None
         self._link: ActiveSession | None = None
         self._run: SessionRun | None = None
-        random, pauses = agent.world.random, agent.options.pauses
-        self._budget = ReconnectBudget(agent.options.hubs, lambda: agent.hubs.is_lost, agent.world.clock, random)
+        random, pauses = agent.ports.random, agent.options.pauses
+        self._budget = ReconnectBudget(agent.options.hubs, lambda: agent.hubs.is_lost, agent.ports.clock, random)
         self._reconnect, self._superseded, self._unwelcome = (
             pause.backoff(random) for pause in (pauses.retry, pauses.refused, pauses.unwelcome)
         )
@@ -134,9 +134,9 @@ class SessionSupervisor(HubEvents):
 
     async def _renewal(self, kept: Contents) -> CSRFlow:
         """The renewal of the present certificate, resumed if a request is pending in `kept`, the hub's slot."""
-        world, duration = self._agent.world, self._agent.options.duration
-        slot, owner = hub_slot(world.secrets, self.hub), Slot(world.secrets, OWNER_SECRET)
-        flow = renewal(self._connection, self._identity, duration, slot, owner=owner, mirror=world.directory)
+        ports, duration = self._agent.ports, self._agent.options.duration
+        slot, owner = hub_slot(ports.secrets, self.hub), Slot(ports.secrets, OWNER_SECRET)
+        flow = renewal(self._connection, self._identity, duration, slot, owner=owner, mirror=ports.directory)
         if pends_for(kept, self._connection.certificate.public_key):
             await slot.forget()  # the previous run ended after storing the certificate and before deleting its request
         else:
@@ -228,7 +228,7 @@ class SessionSupervisor(HubEvents):
         agent = self._agent
         agent.hubs.fail(decision.hub_id, error.message)
         agent.announcements.tell("HubMoveFailed", f"{decision.message}; but {error.message}", warning=True)
-        pauses = agent.options.pauses.retry.backoff(agent.world.random)
+        pauses = agent.options.pauses.retry.backoff(agent.ports.random)
         while True:
             try:
                 return await self._owner_secret.take_back(self.hub)
@@ -245,7 +245,7 @@ class SessionSupervisor(HubEvents):
     async def _lost(self, lost: HubLostError) -> NextStep:
         """React to the loss. Raises OwnerConflictError, and errors of reading and writing the owner's secret."""
         agent, hubs, previous = self._agent, self._agent.hubs, self._previous
-        if isinstance(lost, SessionEpochError) and not is_credible(lost.epoch, agent.world.clock.now()):
+        if isinstance(lost, SessionEpochError) and not is_credible(lost.epoch, agent.ports.clock.now()):
             said = f"the hub {hubs.name_of(self.hub)} takes no session: {epoch_too_high(lost.epoch)}"
             lost = HubLostError(said, SessionEnd.REFUSED)
         finding = rejection(lost.loss, lost.message, self._connection.chain, agent.hub_clock.now())

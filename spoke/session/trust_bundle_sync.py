@@ -60,7 +60,7 @@ class TrustBundleSync:
                 working = group.create_task(self._retry(bundle), name="session/trust bundle")
 
     async def _retry(self, bundle: bytes) -> None:
-        pauses = Backoff(timedelta(milliseconds=500), timedelta(seconds=30), random=self._agent.world.random)
+        pauses = Backoff(timedelta(milliseconds=500), timedelta(seconds=30), random=self._agent.ports.random)
         while True:
             try:
                 return await self._adopt(bundle)
@@ -79,15 +79,15 @@ class TrustBundleSync:
 
     async def _adopt(self, bundle: bytes) -> None:
         """Raises InvalidError when the bundle is refused; another MusterError when it cannot be stored now."""
-        link, world, hub = self._link, self._agent.world, self._link.connection.hub_id
+        link, ports, hub = self._link, self._agent.ports, self._link.connection.hub_id
         authorities = checked(bundle, self._agent.hub_clock.now())
         before = fingerprints(link.connection.address.ca)
-        await tried(link.connection, bundle, world.dial)
+        await tried(link.connection, bundle, ports.dial)
         await self._update_addons(known_by(link.connection, bundle).kubeconfig)
-        await store_trust_bundle(hub_slot(world.secrets, hub), bundle, hub)
-        held = await store_trust_bundle(Slot(world.secrets, OWNER_SECRET), bundle, hub)
-        if world.directory is not None and owner_of(held) == hub:
-            world.directory.replace(held)
+        await store_trust_bundle(hub_slot(ports.secrets, hub), bundle, hub)
+        held = await store_trust_bundle(Slot(ports.secrets, OWNER_SECRET), bundle, hub)
+        if ports.directory is not None and owner_of(held) == hub:
+            ports.directory.replace(held)
         link.connection = known_by(link.connection, bundle)
         self._trust_hub_by(bundle)
         now = tuple(sorted({each.fingerprint for each in authorities}))

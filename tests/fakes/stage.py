@@ -15,7 +15,7 @@ from spoke.agent.loop import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.domain.credential import PENDING_KEY, PENDING_REQUEST, REQUEST_NAME
 from spoke.domain.report import NodeResources
-from spoke.options import AgentOptions, Pause, Pauses, World
+from spoke.options import AgentOptions, AgentPorts, Pause, Pauses
 from spoke.ports.cluster import Attest, Secrets
 from tests.fakes.credentials import MemoryCluster, MemoryDirectory, MemorySecrets
 from tests.fakes.hub import MemoryHub, MemorySession
@@ -27,12 +27,12 @@ AT_ONCE = Pause(timedelta(milliseconds=1), timedelta(milliseconds=5))
 NODE = NodeResources("a", {"cpu": "4"}, {"cpu": "3"}, schedulable=True)
 
 
-def world_of(clock: Clock, secrets: Secrets, **others: Any) -> World:
+def world_of(clock: Clock, secrets: Secrets, **others: Any) -> AgentPorts:
     """Of an agent without a bootstrap kubeconfig, whose cluster in memory manages itself; `others` are fields of a world."""
     cluster = others.pop("spoke", None) or MemoryCluster()
     usual = {"bootstrap": Bootstraps([]), "spoke": cluster, "management": cluster, "addon_secrets": lambda _: secrets}
     usual |= {"directory": None, "scheduler": LoopScheduler(clock), "random": Random(1)}
-    return World(clock=clock, secrets=secrets, **{**usual, **others})
+    return AgentPorts(clock=clock, secrets=secrets, **{**usual, **others})
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Stage:
     attest: Attest | None = None
     options: AgentOptions = field(default_factory=lambda: AgentOptions(pauses=Pauses(AT_ONCE, AT_ONCE, AT_ONCE, AT_ONCE)))
 
-    def world(self) -> World:
+    def world(self) -> AgentPorts:
         return world_of(
             self.clock,
             self.secrets,

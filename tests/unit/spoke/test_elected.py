@@ -27,7 +27,7 @@ from spoke.cli.leave import Leave
 from spoke.domain.credential import LEFT
 from spoke.domain.next_step import SessionEnd
 from spoke.observability.progress import AgentProgress
-from spoke.options import AgentOptions, World
+from spoke.options import AgentOptions, AgentPorts
 from spoke.ports.hub import HubLostError
 from tests.checks import check_refusal_of, present
 from tests.fakes.credentials import MemoryRemains, MemorySecrets
@@ -42,7 +42,7 @@ ROLLS = trials(5, 50)
 SECONDS = timedelta(seconds=15)
 
 
-def held(world: World, tenure: TermFence) -> World:
+def held(world: AgentPorts, tenure: TermFence) -> AgentPorts:
     dial, secrets = tenure.dial(world.dial), tenure.secrets(world.secrets)
     return replace(world, dial=dial, secrets=secrets, addon_secrets=lambda addon: tenure.secrets(world.addon_secrets(addon)))
 
