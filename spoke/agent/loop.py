@@ -212,7 +212,7 @@ class SpokeAgent:
         """Whether to stop registering: for a new list, or for another usable hub unless the preferred one may still answer."""
         if self._bootstrap.replaced:
             return True
-        owner = self.progress.standing.owner
+        owner = self.progress.hubs_status.owner
         self._bootstrap.acknowledge()
         decision = self._hubs.decide() if self._hubs.several else None
         if decision is None or self._seen is None or decision.hub_id == self._seen.hub:

@@ -41,7 +41,7 @@ class LeftMark:
     def content(self) -> bytes:
         return json.dumps({"at": self.at, "known": sorted(self.known)}).encode()
 
-    def stands(self, present: Collection[str]) -> bool:
+    def covers(self, present: Collection[str]) -> bool:
         """Whether no bootstrap credential in `present` is new."""
         return self.known.issuperset(present)
 
@@ -143,7 +143,7 @@ class ResidentAgent:
             bootstraps = self._list_of()
             while self._mark == mark:
                 await bootstraps.load()
-                if not mark.stands(fingerprints(bootstraps)):
+                if not mark.covers(fingerprints(bootstraps)):
                     await forget_departure(self._secrets)
                     self._mark = None
                     return

@@ -64,6 +64,6 @@ class CredentialJudge:
         stored = view_stored(contents)
         finding, rejected = judge(stored, hub, names, now), self._rejected
         self._rejected = None
-        self._revoked = next((each for each in (rejected, self._revoked) if each is not None and each.lasts(stored)), None)
+        self._revoked = next((each for each in (rejected, self._revoked) if each is not None and each.applies_to(stored)), None)
         rejected = rejected or self._revoked
         return rejected if finding is None or (finding.about_time and not is_hub_time) else finding

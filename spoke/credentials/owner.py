@@ -19,7 +19,7 @@ from machinery.errors import ConflictError, InvalidError, MusterError
 from machinery.identity import HubId
 from machinery.runtime.clock import Clock
 from spoke.credentials.kubeconfigs import stored_hub, view_stored
-from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, credential_of, hub_slot, owned, settled
+from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, credential_of, hub_slot, owned, without_request
 from spoke.domain.credential import CERTIFICATE, EPOCH, HUB_ID, damage
 from spoke.domain.hubs import keeps, next_epoch
 from spoke.ports.cluster import Secrets
@@ -60,7 +60,7 @@ async def agreed(owner: Slot, slot: Slot, hub: HubId, *, held: Contents, kept: C
 
 
 def _pending_of(contents: Contents) -> Contents:
-    return {key: content for key, content in contents.items() if key not in settled(contents)}
+    return {key: content for key, content in contents.items() if key not in without_request(contents)}
 
 
 def _begun(contents: Contents) -> datetime | None:

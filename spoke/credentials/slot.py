@@ -72,7 +72,7 @@ class Slot:
         It reads again instead of using the cache, because another process may have stored a credential since.
         """
         if CERTIFICATE in await self.read():
-            await self.change(settled)
+            await self.change(without_request)
         else:
             await self.delete()
 
@@ -119,14 +119,14 @@ def slot_at(secrets: Secrets, secret: str, hub: HubId) -> Slot:
     return Slot(secrets, f"{secret}-{hub[:8]}")
 
 
-def settled(contents: Contents) -> Contents:
+def without_request(contents: Contents) -> Contents:
     """The contents without a pending request."""
     return {key: content for key, content in contents.items() if key not in (PENDING_KEY, PENDING_REQUEST, REQUEST_NAME)}
 
 
 def credential_of(contents: Contents) -> Contents:
     """The credential in a slot or in the owner's secret, without the keys of the owner."""
-    return {key: content for key, content in settled(contents).items() if key not in (HUB_ID, EPOCH)}
+    return {key: content for key, content in without_request(contents).items() if key not in (HUB_ID, EPOCH)}
 
 
 def owned(present: Contents, credential: Contents, hub: HubId) -> Contents:

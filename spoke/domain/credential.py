@@ -66,7 +66,7 @@ class CredentialFinding:
     serial: SerialNumber | None = None
     """Serial of the certificate, if the flaw applies to that one only."""
 
-    def lasts(self, stored: "StoredCredential") -> bool:
+    def applies_to(self, stored: "StoredCredential") -> bool:
         """Whether it still applies to `stored`: a revocation is permanent."""
         same = bool(stored.chain) and stored.chain is not None and stored.chain[0].serial == self.serial
         return self.flaw is Flaw.REVOKED and same

@@ -92,11 +92,6 @@ class Availability:
     failing_since: float | None = None
     condition: Condition | None = None
 
-    @property
-    def settled(self) -> bool:
-        """Whether no failure is waiting for the threshold."""
-        return self.failing_since is None or self.verdict is False
-
     def observed(self, *, ok: bool, status_code: int | None, detail: str, began: float, ended: float) -> "Availability":
         """The state after one probe that ran between two monotonic instants."""
         if ok:

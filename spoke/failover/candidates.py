@@ -262,6 +262,6 @@ class HubList:
     def _show(self) -> None:
         found = self.candidates()
         hubs = tuple(each.hub for each in found)
-        self._progress.standing = HubsStatus(
+        self._progress.hubs_status = HubsStatus(
             self._owner.hub_id, self._owner.epoch, hubs, self._decision, self._decided_at, found
         )

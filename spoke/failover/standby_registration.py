@@ -35,7 +35,7 @@ from machinery.runtime.clock import OffsetClock
 from spoke.bootstraps import Bootstrap
 from spoke.credentials.judgement import CredentialJudge, rejection
 from spoke.credentials.kubeconfigs import HubConnection, recovery_connection, stored_connection
-from spoke.credentials.slot import Contents, hub_slot, settled
+from spoke.credentials.slot import Contents, hub_slot, without_request
 from spoke.credentials.trust_bundle import StoredTrust, fingerprints
 from spoke.domain.credential import CERTIFICATE, CredentialFinding, Flaw, validity
 from spoke.domain.hubs import HubState, ListedHub, epoch_too_high, is_credible
@@ -301,7 +301,7 @@ class StandbyRegistration:
             return
         log.warning("certificate.fallback", why=finding.message, next="the certificate before")
         self._renews_at = self._ports.clock.monotonic() + self._renewals.next().total_seconds()
-        await self._slot.change(lambda _: settled(previous))
+        await self._slot.change(lambda _: without_request(previous))
 
     async def _renew(self, client: HubClient, connection: HubConnection, contents: Contents) -> timedelta:
         """Submit a request for a new key under the present identity. The next round (`SOONEST`) uses the new certificate."""

@@ -77,17 +77,17 @@ def registry_of(progress: AgentProgress) -> Registry:
 
 
 def _by_state(progress: AgentProgress) -> Mapping[str, int]:
-    found = Counter(hub.state for hub in progress.standing.hubs)
+    found = Counter(hub.state for hub in progress.hubs_status.hubs)
     return {state.name.lower(): found[state] for state in HubState}
 
 
 def _ends(progress: AgentProgress) -> Mapping[str, float]:
     """The earliest end of a credential on either side."""
     ends: dict[str, float] = {}
-    standing = progress.standing
-    for hub in standing.hubs:
+    status = progress.hubs_status
+    for hub in status.hubs:
         if hub.credential_ends_at is not None:
-            side, end = OWNER if hub.hub_id == standing.owner else RESERVE, hub.credential_ends_at.timestamp()
+            side, end = OWNER if hub.hub_id == status.owner else RESERVE, hub.credential_ends_at.timestamp()
             ends[side] = min(end, ends.get(side, end))
     return ends
 
@@ -97,7 +97,7 @@ Document = dict[str, Any]
 
 def overview(progress: AgentProgress) -> Document:
     """The whole document, without unknown values."""
-    role, standing, ready = progress.role(), progress.standing, progress.ready()
+    role, status, ready = progress.role(), progress.hubs_status, progress.ready()
     return _present(
         {
             "process": _present({"state": role.state, "leaseHolder": role.holder}),
@@ -106,8 +106,8 @@ def overview(progress: AgentProgress) -> Document:
             "step": progress.step,
             "trouble": progress.trouble,
             "lastBeat": _time(progress.last_beat),
-            "owner": _owner_document(standing),
-            "hubs": [_hub_document(each, standing, progress.now()) for each in standing.candidates],
+            "owner": _owner_document(status),
+            "hubs": [_hub_document(each, status, progress.now()) for each in status.candidates],
             "decisions": [
                 {"at": _time(each.at), "reason": each.reason, "message": each.message} for each in progress.decisions
             ],
@@ -115,16 +115,16 @@ def overview(progress: AgentProgress) -> Document:
     )
 
 
-def _owner_document(standing: HubsStatus) -> Document:
-    if standing.owner is None:
+def _owner_document(status: HubsStatus) -> Document:
+    if status.owner is None:
         return {}
-    name = next((hub.name for hub in standing.hubs if hub.hub_id == standing.owner), "")
-    because = standing.decision.message if standing.decision is not None else ""
-    since = _time(standing.decided_at)
-    return _present({"hubId": standing.owner, "name": name, "epoch": standing.epoch, "because": because, "since": since})
+    name = next((hub.name for hub in status.hubs if hub.hub_id == status.owner), "")
+    because = status.decision.message if status.decision is not None else ""
+    since = _time(status.decided_at)
+    return _present({"hubId": status.owner, "name": name, "epoch": status.epoch, "because": because, "since": since})
 
 
-def _hub_document(candidate: HubCandidate, standing: HubsStatus, now: datetime) -> Document:
+def _hub_document(candidate: HubCandidate, status: HubsStatus, now: datetime) -> Document:
     hub = candidate.hub
     return _present(
         {
@@ -132,7 +132,7 @@ def _hub_document(candidate: HubCandidate, standing: HubsStatus, now: datetime) 
             "name": hub.name,
             "url": hub.url,
             "state": hub.state.value,
-            "owner": hub.hub_id == standing.owner,
+            "owner": hub.hub_id == status.owner,
             "credentialEndsAt": _time(hub.credential_ends_at),
             "readySince": _time(candidate.ready_since),
             "lastFailure": candidate.trouble,

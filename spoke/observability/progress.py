@@ -83,7 +83,7 @@ class AgentProgress:
         self.counts = Counts()
         self.verdict: Callable[[], bool | None] = lambda: None
         """Whether the managed cluster's API server answers; None: unknown."""
-        self._standing = HubsStatus()
+        self._hubs_status = HubsStatus()
         self._step = "starting"
         self._trouble = ""
         self._path: set[str] = set()
@@ -96,19 +96,19 @@ class AgentProgress:
         self._waits: Callable[[], ProbeResult | None] = lambda: None
 
     @property
-    def standing(self) -> HubsStatus:
+    def hubs_status(self) -> HubsStatus:
         """The agent's hubs, and the one that holds its session."""
-        return self._standing
+        return self._hubs_status
 
-    @standing.setter
-    def standing(self, standing: HubsStatus) -> None:
-        made = standing.decision
-        if made is not None and standing.decided_at is not None:
-            decided = Decided(standing.decided_at, made.why.value, made.message)
+    @hubs_status.setter
+    def hubs_status(self, status: HubsStatus) -> None:
+        made = status.decision
+        if made is not None and status.decided_at is not None:
+            decided = Decided(status.decided_at, made.why.value, made.message)
             if not self.decisions or self.decisions[-1] != decided:
                 self.decisions.append(decided)
                 self.counts.decisions[made.why.value,] += 1
-        self._standing = standing
+        self._hubs_status = status
 
     @property
     def trouble(self) -> str:
@@ -161,7 +161,7 @@ class AgentProgress:
 
     def stop(self) -> None:
         """Record that this process stops working: its state of hubs is obsolete."""
-        self._standing, self._beat_at, self._trouble = HubsStatus(), None, ""
+        self._hubs_status, self._beat_at, self._trouble = HubsStatus(), None, ""
         self.enter("waiting to work")
 
     def now(self) -> datetime:

@@ -24,7 +24,7 @@ from machinery.meta.timestamps import format_time
 from machinery.observability import tracing
 from machinery.pki import CertificateFacts, build_request, generate_key, parse_certificate, parse_request, public_key_of
 from spoke.credentials.kubeconfigs import stored_texts
-from spoke.credentials.slot import Contents, Slot, settled, without_credential, without_trust
+from spoke.credentials.slot import Contents, Slot, without_credential, without_request, without_trust
 from spoke.domain.credential import (
     AGENT_NAME,
     CERTIFICATE,
@@ -195,7 +195,7 @@ class CSRFlow:
             on_step("making a key and a certificate signing request")
             key = generate_key()
             pending = PendingRequest(wanted.agent.names, key, build_request(wanted.subject, key))
-            await self._slot.change(lambda present: {**settled(present), **pending.contents()})
+            await self._slot.change(lambda present: {**without_request(present), **pending.contents()})
             self._pending, self._ensured, self._submitted = pending, False, False
         if self._submitted:
             return self._pending
@@ -212,7 +212,7 @@ class CSRFlow:
             self._pending = replace(self._pending, name=name)
         on_step("noting the name of the certificate signing request")
         named = self._pending
-        await self._slot.change(lambda present: {**settled(present), **named.contents()})
+        await self._slot.change(lambda present: {**without_request(present), **named.contents()})
         self._submitted = True
         log.info("request.submitted", request=named.name)
         return named

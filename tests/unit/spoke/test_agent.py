@@ -526,7 +526,7 @@ def revoke(hub: Stage | Several) -> None:
 
 
 def state(progress: AgentProgress) -> HubState | None:
-    return next((hub.state for hub in progress.standing.hubs), None)
+    return next((hub.state for hub in progress.hubs_status.hubs), None)
 
 
 async def test_revoked_credential_is_shown_once_per_start_until_a_new_bootstrap_kubeconfig(stage: Stage) -> None:

@@ -358,7 +358,7 @@ def full(clock: ManualClock) -> AgentProgress:
     rest = clock.now() + timedelta(seconds=10)
     candidates = (HubCandidate(hubs[0], ready_since=clock.now()), HubCandidate(hubs[1], rest, "connection refused"))
     decision = HubDecision(ONE, ChoiceReason.FAILED_OVER, "the hub west is lost; the hub east is ready")
-    progress.standing = HubsStatus(ONE, 1770000000000, hubs, decision, clock.now(), candidates)
+    progress.hubs_status = HubsStatus(ONE, 1770000000000, hubs, decision, clock.now(), candidates)
     progress.role = lambda: Role("stands by", "spoke-7d9f-x2x4k")
     return progress
 
@@ -395,7 +395,7 @@ def test_the_last_decisions_are_kept_and_no_more() -> None:
     for number in range(DECISIONS + 5):
         decided = HubDecision(ONE, ChoiceReason.FAILED_OVER, f"decision {number}")
         for _ in range(2):
-            progress.standing = HubsStatus(ONE, number, (), decided, clock.now())
+            progress.hubs_status = HubsStatus(ONE, number, (), decided, clock.now())
         clock.advance(timedelta(seconds=1))
     assert [each.message for each in progress.decisions] == [f"decision {number}" for number in range(5, DECISIONS + 5)]
 
@@ -468,8 +468,8 @@ def test_metrics_count_hubs_by_state_troubles_by_cause_and_name_no_hub(progress:
         ListedHub(THREE, "hub-c", "https://c", HubState.LOST, now + timedelta(days=5)),
     )
     made = HubDecision(ONE, ChoiceReason.FAILED_OVER, "the hub hub-b is lost")
-    progress.standing = HubsStatus(ONE, 1, hubs, made, now)
-    progress.standing = HubsStatus(ONE, 2, hubs, made, now)
+    progress.hubs_status = HubsStatus(ONE, 1, hubs, made, now)
+    progress.hubs_status = HubsStatus(ONE, 2, hubs, made, now)
     told = lines(progress)
     assert {'muster_spoke_hubs{state="ready"} 2', 'muster_spoke_hubs{state="lost"} 1'} <= told
     assert 'muster_spoke_hubs{state="denied"} 0' in told

@@ -267,7 +267,7 @@ async def test_a_lease_that_another_took_ends_the_work_and_the_process_runs_for_
     await asyncio.sleep(3)
     assert not cast.hub.open_sessions
     assert not one.task.done()
-    assert one.agent.progress.standing.owner is None, "what it knew is the past's"
+    assert one.agent.progress.hubs_status.owner is None, "what it knew is the past's"
     await other.release(taken)
     cast.ring()
     await cast.works(one)
@@ -436,7 +436,7 @@ async def test_a_running_agent_ends_its_session_first_and_does_not_register_anew
         await asyncio.sleep(0.1)  # time in which it would come back
         assert len(scene.stage.hub.calls) == calls
         assert agent.progress.live().ok
-        assert agent.progress.standing.owner is None
+        assert agent.progress.hubs_status.owner is None
     async with scene.resident() as agent:
         await until(lambda: "has left its hubs" in agent.progress.ready().text)
         assert len(scene.stage.hub.calls) == calls, "nor after a restart"
@@ -557,8 +557,8 @@ async def test_hub_is_not_waited_for_by_force_or_where_it_does_not_know_the_call
 def test_a_mark_tells_new_bootstrap_credentials_from_known_ones() -> None:
     mark = LeftMark("2026-01-01T00:00:00Z", frozenset({"a", "b"}))
     assert mark_in({LEFT: mark.content()}) == mark
-    assert mark.stands({"a"})
-    assert mark.stands(())
-    assert not mark.stands({"a", "c"})
+    assert mark.covers({"a"})
+    assert mark.covers(())
+    assert not mark.covers({"a", "c"})
     assert mark_in({LEFT: b"nonsense"}) == LeftMark("", frozenset())
     assert mark_in({}) is None

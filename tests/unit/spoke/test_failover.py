@@ -30,7 +30,7 @@ async def test_agent_registers_everywhere_reports_to_the_first_and_leaves_it_whe
         owner, before = await world.owner()
         assert (owner, world["a"].session.epoch, world["b"].sessions) == ("a", before, [])
         assert world["b"].clusters[CLUSTER].owner == world["a"].hub_id
-        standing = agent.progress.standing
+        standing = agent.progress.hubs_status
         assert [hub.state for hub in standing.hubs] == [HubState.READY, HubState.READY]
         assert (standing.owner, standing.epoch) == (world["a"].hub_id, before)
         for session in world["a"].open_sessions:
@@ -46,7 +46,7 @@ async def test_agent_registers_everywhere_reports_to_the_first_and_leaves_it_whe
         assert (owner, world["b"].session.epoch) == ("b", epoch)
         assert world.directory.contents["hub-id"] == world["b"].hub_id.encode()
         assert "HubFailedOver" in world.told.reasons
-        assert "connection re" in present(agent.progress.standing.decision).message
+        assert "connection re" in present(agent.progress.hubs_status.decision).message
         world.revive("a")
         await world.until(lambda: world["a"].clusters[CLUSTER].owner == world["b"].hub_id)
         assert world["a"].clusters[CLUSTER].epoch == epoch
@@ -394,7 +394,7 @@ async def test_hub_that_claims_an_incredible_epoch_locks_the_agent_out_of_no_oth
     async with world.running() as agent:
         await world.ready()
         world["b"].clusters[CLUSTER].epoch = 2**63 - 1
-        await world.until(lambda: agent.progress.standing.hubs[1].state is HubState.DENIED, 3600)
+        await world.until(lambda: agent.progress.hubs_status.hubs[1].state is HubState.DENIED, 3600)
         assert any("claims the epoch 9223372036854775807" in message for _, message in world.told.events)
         world["a"].clusters[CLUSTER].epoch = 2**63 - 1
         for session in world["a"].open_sessions:
@@ -406,7 +406,7 @@ async def test_hub_that_claims_an_incredible_epoch_locks_the_agent_out_of_no_oth
         for _ in range(10):
             for epoch, state in ((2**63 - 1, HubState.DENIED), (world["c"].session.epoch + 1, HubState.READY)):
                 world["b"].clusters[CLUSTER].epoch = epoch
-                await world.until(lambda: agent.progress.standing.hubs[1].state is state)  # noqa: B023 - it is awaited
+                await world.until(lambda: agent.progress.hubs_status.hubs[1].state is state)  # noqa: B023 - it is awaited
             await asyncio.sleep(1)
         assert len(world["c"].sessions) <= before + 1 + (world.clock.monotonic() - began) / 3600
         assert bounded()
