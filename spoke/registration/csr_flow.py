@@ -220,7 +220,7 @@ class CSRFlow:
     async def _store(self, on_step: Callable[[str], object]) -> None:
         """Store the certificate, mirror it, and then delete the pending request."""
 
-        def filled(present: Contents) -> Contents:
+        def updated(present: Contents) -> Contents:
             kept = without_credential(present)
             if self._known_by is not None:
                 kept = {**without_trust(kept), **self._known_by(present)}
@@ -228,7 +228,7 @@ class CSRFlow:
 
         if not self.credential:
             on_step("storing the certificate")
-            self.credential = await self._target.change(filled)
+            self.credential = await self._target.change(updated)
         if self._mirror is not None:
             on_step("mirroring the credential to its directory")
             self._mirror.replace(self.credential)
