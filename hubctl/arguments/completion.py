@@ -36,18 +36,6 @@ def names_of(kind: str) -> Completion:
     return complete
 
 
-def names_of_kind_before(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete names of the kind in the preceding argument `kind`."""
-    del parameter
-    return _names(context, str(context.params.get("kind") or ""), incomplete)
-
-
-def kinds(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the words of the kinds that the hub serves."""
-    del parameter
-    return _kinds(context, incomplete)
-
-
 def _kinds(context: click.Context, incomplete: str) -> list[CompletionItem]:
     from hubctl.client.connection import chosen_client  # noqa: PLC0415 - only when a key was pressed
     from hubctl.client.resources import ALL, Catalogue  # noqa: PLC0415 - likewise
