@@ -29,7 +29,6 @@ from machinery.apiserver.http.limits import (
     TOO_MANY,
     Openings,
     Pool,
-    Pools,
     PriorityLevel,
     Rates,
     origin,
@@ -91,7 +90,7 @@ class AccessLimits:
 
     def __init__(self, clock: Clock, capacity: LimitConfig | None = None) -> None:
         capacity = capacity or LimitConfig()
-        self.pools = Pools(capacity.levels(), clock)
+        self.pools = {level.name: Pool(level, clock) for level in capacity.levels()}
         self._per_cluster = capacity.sessions_per_cluster
         self._open: Counter[ClusterName] = Counter()
         self._turned_away = 0
@@ -116,11 +115,8 @@ class AccessLimits:
         identity = f"{user} {flow[:LONGEST_FLOW]}" if flow else user
         if user:
             self.rates.check(identity)
-        await pool.take(identity, min(has or REQUEST_LIMIT, REQUEST_LIMIT) / PATIENCE)
-        try:
+        async with pool.seat(identity, min(has or REQUEST_LIMIT, REQUEST_LIMIT) / PATIENCE):
             yield
-        finally:
-            pool.give(identity)
 
     def refuse(self, address: str) -> None:
         """Counts a refusal of an unknown caller. Raises TooManyRequestsError above the rate of its address."""
@@ -144,7 +140,8 @@ class AccessLimits:
         """Returns the counters for the debug socket."""
         sessions = {"clusters": len(self._open), "open": self._open.total(), "refused": self._turned_away}
         sums = {"rates": self.rates.snapshot(), "refusals": self.refusals.snapshot(), "watches": self.watches.snapshot()}
-        return {**self.pools.snapshot(), **sums, "sessions per cluster": sessions}
+        levels = {name: pool.snapshot() for name, pool in self.pools.items()}
+        return {**levels, **sums, "sessions per cluster": sessions}
 
 
 def level_of(actor: Actor, asked: Attributes) -> str:

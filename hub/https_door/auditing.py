@@ -8,9 +8,8 @@ instead.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from functools import partial
+from contextlib import suppress
+from typing import Any
 
 import msgspec
 import structlog
@@ -21,7 +20,7 @@ from hub.api.bootstrapcredentials import AttestationError
 from hub.api.meta.change import Change
 from hub.audit import Auditor, AuditVerdict
 from hub.audit.auditor import body_of, reference_of, short, token_hash, user_of
-from hub.audit.recording import RequestRecording, change_of, recording, status_of
+from hub.audit.recording import change_of, recording, status_of
 from machinery.apiserver.http.filters import Incoming, Inner
 from machinery.apiserver.http.status_errors import status_document
 from machinery.errors import MusterError
@@ -57,15 +56,6 @@ class _Named(msgspec.Struct):
 _named = msgspec.json.Decoder(_Named).decode
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """The outcome of a request; `answer`: the body that was sent, if it is known."""
-
-    stage: Stage
-    status: ResponseStatus
-    answer: bytes | None = None
-
-
 class Auditing:
     """The filter for the slot `audit`."""
 
@@ -73,124 +63,111 @@ class Auditing:
         self._auditor = auditor
 
     async def __call__(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
-        received = self._auditor.clock.now()
+        audit = _RequestAudit(self._auditor, incoming)
         if incoming.long_running:
-            incoming.on_headers.append(partial(self._started, incoming, received))
-        with recording(self._auditor, partial(self._changed, incoming, received)) as written:
-            return await self._answered(incoming, received, written, inner)
+            incoming.on_headers.append(audit.started)
+        with recording(self._auditor, audit.changed) as written:
+            try:
+                response = await inner(incoming)
+            except MusterError as error:
+                document = status_document(error)
+                if isinstance(error, AttestationError):
+                    incoming.annotations[ATTESTATION] = short(error.why)
+                await audit.ended(ResponseStatus(document["code"], error.reason), msgspec.json.encode(document))
+                raise
+            except web.HTTPException as error:
+                await audit.ended(ResponseStatus(error.status))
+                raise
+            except asyncio.CancelledError:
+                await audit.ended(CUT_OFF)
+                raise
+            except Exception:
+                await audit.ended(FAILED, stage=Stage.PANIC)
+                raise
+            await audit.ended(ResponseStatus(response.status), _sent(response), stored=written.stored)
+            return response
 
-    async def _answered(
-        self, incoming: Incoming, received: datetime, written: RequestRecording, inner: Inner
-    ) -> web.StreamResponse:
-        try:
-            response = await inner(incoming)
-        except MusterError as error:
-            document = status_document(error)
-            status = ResponseStatus(document["code"], error.reason)
-            if isinstance(error, AttestationError):
-                incoming.annotations[ATTESTATION] = short(error.why)
-            await self._ended(incoming, received, _Outcome(Stage.RESPONSE_COMPLETE, status, msgspec.json.encode(document)))
-            raise
-        except web.HTTPException as error:
-            await self._ended(incoming, received, _Outcome(Stage.RESPONSE_COMPLETE, ResponseStatus(error.status)))
-            raise
-        except asyncio.CancelledError:
-            await self._ended(incoming, received, _Outcome(Stage.RESPONSE_COMPLETE, CUT_OFF))
-            raise
-        except Exception:
-            await self._ended(incoming, received, _Outcome(Stage.PANIC, FAILED))
-            raise
-        status = ResponseStatus(response.status)
-        outcome = _Outcome(Stage.RESPONSE_COMPLETE, status, _sent(response))
-        await self._ended(incoming, received, outcome, stored=written.stored)
-        return response
 
-    def _changed(self, incoming: Incoming, received: datetime, changes: Sequence[Change]) -> AuditRecord | None:
+class _RequestAudit:
+    """The records of one request."""
+
+    def __init__(self, auditor: Auditor, incoming: Incoming) -> None:
+        self._auditor = auditor
+        self._incoming = incoming
+        self._received = auditor.clock.now()
+
+    def changed(self, changes: Sequence[Change]) -> AuditRecord | None:
         """Returns the record of a request that changes something, before its answer: the response object is what is stored."""
-        verdict = self._auditor.verdict(incoming.authenticated, incoming.attributes)
-        if not verdict.remembers(Stage.RESPONSE_COMPLETE):
-            return None
-        change, asked = change_of(changes, incoming.attributes.resource), incoming.attributes
-        if not changes and not asked.name:
-            return None  # only the answer contains the name of the created object
-        status = status_of(change, asked.verb)
-        outcome = _Outcome(Stage.RESPONSE_COMPLETE, status, None if change is None else change.encoded)
-        body = incoming.request._read_bytes or b""  # noqa: SLF001 - what the handler has read; a test fails when it is elsewhere
-        return self._built(incoming, received, verdict, outcome, body)
+        verdict, asked = self._verdict(), self._incoming.attributes
+        if not verdict.remembers(Stage.RESPONSE_COMPLETE) or (not changes and not asked.name):
+            return None  # without changes only the answer contains the name of the created object
+        change = change_of(changes, asked.resource)
+        body = self._incoming.request._read_bytes or b""  # noqa: SLF001 - what the handler has read; a test fails when it is elsewhere
+        answer = None if change is None else change.encoded
+        return self._record(verdict, Stage.RESPONSE_COMPLETE, status_of(change, asked.verb), answer, body)
 
-    def _started(self, incoming: Incoming, received: datetime, response: web.StreamResponse) -> None:
-        verdict = self._auditor.verdict(incoming.authenticated, incoming.attributes)
+    def started(self, response: web.StreamResponse) -> None:
+        verdict = self._verdict()
         if response.status < web.HTTPBadRequest.status_code and verdict.remembers(Stage.RESPONSE_STARTED):
-            outcome = _Outcome(Stage.RESPONSE_STARTED, ResponseStatus(response.status))
-            self._auditor.offer(self._built(incoming, received, verdict, outcome, b""))
+            self._auditor.offer(self._record(verdict, Stage.RESPONSE_STARTED, ResponseStatus(response.status), None, b""))
 
-    async def _ended(self, incoming: Incoming, received: datetime, outcome: _Outcome, *, stored: bool = False) -> None:
-        verdict = self._auditor.verdict(incoming.authenticated, incoming.attributes)
-        if verdict.remembers(outcome.stage):
-            read = verdict.request_body and incoming.request.content.at_eof()
-            body = await _body(incoming.request) if read else b""
-            self._auditor.offer(self._built(incoming, received, verdict, outcome, body), stored=stored)
+    async def ended(
+        self,
+        status: ResponseStatus,
+        answer: bytes | None = None,
+        *,
+        stage: Stage = Stage.RESPONSE_COMPLETE,
+        stored: bool = False,
+    ) -> None:
+        """`answer`: the body that was sent, if it is known."""
+        verdict, request, body = self._verdict(), self._incoming.request, b""
+        if not verdict.remembers(stage):
+            return
+        if verdict.request_body and request.content.at_eof():
+            try:
+                body = await request.read()
+            except Exception as error:  # noqa: BLE001 - too large, or not what its headers say: the answer is about that
+                log.info("the body of a request cannot be audited", error=type(error).__name__)
+        self._auditor.offer(self._record(verdict, stage, status, answer, body), stored=stored)
 
-    def _built(
-        self, incoming: Incoming, received: datetime, verdict: AuditVerdict, outcome: _Outcome, body: bytes
-    ) -> AuditRecord:
-        """Builds a record, and an incomplete one if that fails."""
-        try:
-            return self._record(incoming, received, verdict, outcome, body)
-        except Exception:
-            log.exception("a request is audited in part alone", audit_id=incoming.audit_id)
-            return self._incomplete(incoming, received, verdict, outcome)
-
-    def _incomplete(self, incoming: Incoming, received: datetime, verdict: AuditVerdict, outcome: _Outcome) -> AuditRecord:
-        """Builds a record of user, verb, object and outcome, without other input of the client."""
-        return AuditRecord(
-            level=verdict.level,
-            audit_id=incoming.audit_id,
-            stage=outcome.stage,
-            verb=incoming.attributes.verb,
-            user=user_of(incoming.authenticated),
-            impersonated_user=user_of(incoming.actor) if incoming.actor != incoming.authenticated else None,
-            source_ips=(incoming.request.remote,) if incoming.request.remote else (),
-            object_ref=reference_of(incoming.attributes),
-            response_status=outcome.status,
-            received=received,
-            at=self._auditor.clock.now(),
-            annotations={INCOMPLETE: "the rest of the request could not be written down"},
-        )
+    def _verdict(self) -> AuditVerdict:
+        return self._auditor.verdict(self._incoming.authenticated, self._incoming.attributes)
 
     def _record(
-        self, incoming: Incoming, received: datetime, verdict: AuditVerdict, outcome: _Outcome, body: bytes
+        self, verdict: AuditVerdict, stage: Stage, status: ResponseStatus, answer: bytes | None, body: bytes
     ) -> AuditRecord:
-        request, asked = incoming.request, incoming.attributes
-        notes = _annotations(incoming)
-        made = _made(outcome) if asked.verb == "create" else _Metadata()
-        return AuditRecord(
-            level=verdict.level,
-            audit_id=short(incoming.audit_id),
-            stage=outcome.stage,
-            request_uri=short(_uri(request)),
-            verb=asked.verb,
-            user=user_of(incoming.authenticated),
-            impersonated_user=user_of(incoming.actor) if incoming.actor != incoming.authenticated else None,
-            source_ips=(request.remote,) if request.remote else (),
-            user_agent=short(request.headers.get(hdrs.USER_AGENT, "")),
-            object_ref=reference_of(asked, name=made.name, uid=made.uid),
-            response_status=outcome.status,
-            request_object=body_of(body, notes) if verdict.request_body else NO_BODY,
-            response_object=body_of(outcome.answer, notes) if verdict.response_body else NO_BODY,
-            received=received,
-            at=self._auditor.clock.now(),
-            annotations=notes,
-        )
-
-
-async def _body(request: web.Request) -> bytes:
-    """Returns the body that the handler has read; b"" if it could not be read."""
-    try:
-        return await request.read()
-    except Exception as error:  # noqa: BLE001 - too large, or not what its headers say: the answer is about that
-        log.info("the body of a request cannot be audited", error=type(error).__name__)
-        return b""
+        """Builds a record; if that fails, one of user, verb, object and outcome, without other input of the client."""
+        incoming, request, asked = self._incoming, self._incoming.request, self._incoming.attributes
+        least: dict[str, Any] = {
+            "level": verdict.level,
+            "audit_id": incoming.audit_id,
+            "stage": stage,
+            "verb": asked.verb,
+            "user": user_of(incoming.authenticated),
+            "impersonated_user": user_of(incoming.actor) if incoming.actor != incoming.authenticated else None,
+            "source_ips": (request.remote,) if request.remote else (),
+            "response_status": status,
+            "received": self._received,
+            "at": self._auditor.clock.now(),
+        }
+        try:
+            notes, made = _annotations(incoming), _Metadata()
+            if asked.verb == "create" and status.code == web.HTTPCreated.status_code and answer is not None:
+                with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                    made = _named(answer).metadata
+            more = {
+                "audit_id": short(incoming.audit_id),
+                "request_uri": short(_uri(request)),
+                "user_agent": short(request.headers.get(hdrs.USER_AGENT, "")),
+                "object_ref": reference_of(asked, name=made.name, uid=made.uid),
+                "request_object": body_of(body, notes) if verdict.request_body else NO_BODY,
+                "response_object": body_of(answer, notes) if verdict.response_body else NO_BODY,
+            }
+            return AuditRecord(**{**least, **more, "annotations": notes})
+        except Exception:
+            log.exception("a request is audited in part alone", audit_id=incoming.audit_id)
+            notes = {INCOMPLETE: "the rest of the request could not be written down"}
+            return AuditRecord(**least, object_ref=reference_of(asked), annotations=notes)
 
 
 def _annotations(incoming: Incoming) -> dict[str, str]:
@@ -219,13 +196,3 @@ def _sent(response: web.StreamResponse) -> bytes | None:
     if not isinstance(response, web.Response) or hdrs.CONTENT_ENCODING in response.headers:
         return None
     return response.body if isinstance(response.body, bytes) else None
-
-
-def _made(outcome: _Outcome) -> _Metadata:
-    """Returns name and uid of the created object, from the answer."""
-    if outcome.status.code != web.HTTPCreated.status_code or outcome.answer is None:
-        return _Metadata()
-    try:
-        return _named(outcome.answer).metadata
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return _Metadata()

@@ -11,6 +11,7 @@ from hub.registry.kinds import DEFINITIONS
 from hub.registry.managedclusters.resource import leased
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
 from machinery.apiserver.kinds.core import CONFIG_MAP, LEASE, NAMESPACE, SECRET, SERVICE_ACCOUNT
+from machinery.apiserver.kinds.declaration import OPEN, builtin, record
 from machinery.apiserver.kinds.events import CONVERSION, EVENT, EVENTS_V1
 from machinery.apiserver.resource import ApiGroup, Resource
 from machinery.apiserver.storage import Admit, Storage
@@ -40,8 +41,8 @@ def groups_of(
         replace(EVENT, storage=events),
         NAMESPACE,
         SECRET,
-        service(),
-        custom_resource_definition(),
+        _empty("", "Service", _SERVICE, short_names=("svc",), categories=("all",), namespaced=True),
+        _empty("apiextensions.k8s.io", "CustomResourceDefinition", _DEFINITION, short_names=("crd", "crds")),
         SERVICE_ACCOUNT,
         replace(EVENTS_V1, storage=ConvertedStorage(events, CONVERSION)),
         CERTIFICATE_SIGNING_REQUEST,
@@ -55,28 +56,12 @@ def groups_of(
     return [ApiGroup(name, tuple(members)) for name, members in found.items()]
 
 
-def service() -> Resource:
+_SERVICE = "Service is a named abstraction of software service. This server runs none and lists none."
+_DEFINITION = "CustomResourceDefinition is a kind that users add. This server takes none and lists none."
+
+
+def _empty(group: str, kind: str, description: str, **others: Any) -> Resource:
     """Returns a readable resource that is always empty."""
-    said = "Service is a named abstraction of software service. This server runs none and lists none."
-    return _empty("services", "Service", said, short_names=("svc",), categories=("all",), namespaced=True)
-
-
-def custom_resource_definition() -> Resource:
-    """Returns a readable resource that is always empty."""
-    said = "CustomResourceDefinition is a kind that users add. This server takes none and lists none."
-    names = ("crd", "crds")
-    return _empty(
-        "customresourcedefinitions", "CustomResourceDefinition", said, group="apiextensions.k8s.io", short_names=names
-    )
-
-
-def _empty(name: str, kind: str, description: str, *, group: str = "", **others: Any) -> Resource:
-    schema = {
-        "description": description,
-        "type": "object",
-        "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-    }
-    verbs, storage = ("get", "list", "watch"), MemoryStorage()
-    return Resource(
-        group=group, version="v1", name=name, kind=kind, custom=False, verbs=verbs, schema=schema, storage=storage, **others
-    )
+    schema = record(description, spec=OPEN)
+    name, verbs, storage = f"{kind.lower()}s", ("get", "list", "watch"), MemoryStorage()
+    return builtin(group=group, name=name, kind=kind, verbs=verbs, schema=schema, storage=storage, **others)

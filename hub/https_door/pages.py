@@ -9,7 +9,6 @@ path authorizes it.
 """
 
 import asyncio
-from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPStatus
 
@@ -43,12 +42,6 @@ _MEDIA = {"crl": "application/pkix-crl", "pem": "application/x-pem-file"}
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    published: PublishedList
-    read_at: float
-
-
 class RevocationLists:
     """Filter before authentication; it answers its own paths and passes all others on."""
 
@@ -56,7 +49,8 @@ class RevocationLists:
         self._store = store
         self._signer = signer
         self._clock = clock
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, tuple[PublishedList, float]] = {}
+        """The last list of each CA, and when it was read."""
         self._asking = asyncio.Lock()
         self._away_until = 0.0
         """Until when the database is not read after a failure; otherwise each waiting request would wait as long."""
@@ -98,29 +92,22 @@ class RevocationLists:
     async def _published(self, authority: str) -> PublishedList:
         """Returns the list; while the database does not answer, the last one for `KEPT`. Raises UnavailableError."""
         async with self._asking:
-            known, now = self._known.get(authority), self._clock.monotonic()
-            is_fresh = known is not None and now - known.read_at < FRESH
-            if not is_fresh and now >= self._away_until:
-                known = await self._looked(authority) or known
-            if known is None or self._clock.monotonic() - known.read_at >= KEPT:
+            began = self._clock.monotonic()
+            _, read_at = self._known.get(authority, (None, began - KEPT))
+            if began - read_at >= FRESH and began >= self._away_until:
+                try:
+                    async with asyncio.timeout(PATIENCE):
+                        found = await self._store.read(certificates.current_list, self._signer, authority)
+                        if found is None:
+                            found = await self._store.run(certificates.sign_list, self._signer, authority)
+                        self._known[authority] = found, began
+                except (UnavailableError, TimeoutError) as error:
+                    log.warning("revocation lists cannot be read now", error=str(error) or "no answer in time")
+                    self._away_until = self._clock.monotonic() + FRESH
+            known = self._known.get(authority)
+            if known is None or self._clock.monotonic() - known[1] >= KEPT:
                 raise UnavailableError("the revocation list cannot be read now", retry_after=timedelta(seconds=1))
-            return known.published
-
-    async def _looked(self, authority: str) -> _Known | None:
-        """Reads the list; None: the database does not answer."""
-        began = self._clock.monotonic()
-        try:
-            async with asyncio.timeout(PATIENCE):
-                found = self._known[authority] = _Known(await self._read(authority), began)
-        except (UnavailableError, TimeoutError) as error:
-            log.warning("revocation lists cannot be read now", error=str(error) or "no answer in time")
-            self._away_until = self._clock.monotonic() + FRESH
-            return None
-        return found
-
-    async def _read(self, authority: str) -> PublishedList:
-        found = await self._store.read(certificates.current_list, self._signer, authority)
-        return await self._store.run(certificates.sign_list, self._signer, authority) if found is None else found
+            return known[0]
 
 
 def _id(authority: str) -> str:
@@ -152,8 +139,8 @@ class LogLevel:
             case "GET" | "HEAD":
                 order = await self._store.read(orders.current_log_level)
             case "PUT":
-                wanted = _order_in(await request.read())
-                order = await self._store.run(orders.order_log_level, wanted.level, _lasts(wanted.lasts), incoming.actor.user)
+                level, lasts = _parse_order(await request.read())
+                order = await self._store.run(orders.order_log_level, level, lasts, incoming.actor.user)
                 self._verbosity.order(order.level)
             case "DELETE":
                 await self._store.run(orders.clear_log_level)
@@ -170,21 +157,16 @@ class LogLevel:
         return told
 
 
-def _order_in(body: bytes) -> LogLevelRequest:
-    """Parses the body of a PUT. Raises BadRequestError."""
+def _parse_order(body: bytes) -> tuple[str, timedelta]:
+    """Parses the body of a PUT: the level, and how long it applies. Raises BadRequestError."""
     try:
         if body.lstrip().startswith(b"{"):
-            return msgspec.json.decode(body, type=LogLevelRequest)
-        return LogLevelRequest(body.decode("ascii").strip())
+            wanted = msgspec.json.decode(body, type=LogLevelRequest)
+        else:
+            wanted = LogLevelRequest(body.decode("ascii").strip())
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise BadRequestError('the body is a level such as debug, or {"level": "debug", "for": "15m"}') from None
-
-
-def _lasts(text: str) -> timedelta:
-    """Parses a duration. Raises BadRequestError."""
-    if not text:
-        return USUAL_LOG_LEVEL
     try:
-        return parse_duration(text)
+        return wanted.level, parse_duration(wanted.lasts) if wanted.lasts else USUAL_LOG_LEVEL
     except ValueError as error:
         raise BadRequestError(f"for: {error}, such as {format_duration(USUAL_LOG_LEVEL)}") from None

@@ -68,8 +68,8 @@ def bounded(counted: Mapping[str, int], most: int = MOST_VERSIONS) -> Mapping[st
     """Returns the `most` frequent values, and the sum of all others as `OTHER`."""
     frequent = Counter(counted).most_common()
     rest = sum(count for _, count in frequent[most:])
-    shown = dict(frequent[:most])
-    return shown | ({OTHER: shown.get(OTHER, 0) + rest} if rest else {})
+    told = dict(frequent[:most])
+    return told | ({OTHER: told.get(OTHER, 0) + rest} if rest else {})
 
 
 ANSWERED = counter(
@@ -114,5 +114,5 @@ def add_limits(registry: Registry, limits: AccessLimits) -> None:
 
 
 def _of_levels(limits: AccessLimits, what: str) -> Mapping[str, Any]:
-    levels = limits.pools.snapshot()
-    return {level: counts[what] for level, counts in levels.items() if isinstance(counts[what], int)}
+    counts = {level: pool.snapshot()[what] for level, pool in limits.pools.items()}
+    return {level: count for level, count in counts.items() if isinstance(count, int)}

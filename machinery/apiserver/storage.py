@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from machinery.errors import MethodNotAllowedError
+from machinery.errors import ErrorSubject, ForbiddenError, MethodNotAllowedError
 from machinery.meta.objects import Document, Key, Page, Query, StoredObject, WatchEvent
 
 
@@ -54,6 +54,11 @@ class Admission:
     new: Document
     old: Document | None
     actor: Actor
+
+    def refusal(self, why: str) -> ForbiddenError:
+        """The error for a write that is not allowed."""
+        subject = ErrorSubject(name=self.key.name, group=self.resource.group, kind=self.resource.resource)
+        return ForbiddenError(f'{self.resource} "{self.key.name}" is forbidden: {why}', subject=subject)
 
 
 Admit = Callable[[Admission], Document]

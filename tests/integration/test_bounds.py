@@ -23,7 +23,7 @@ from machinery.apiserver.access import Attributes, Authenticator
 from machinery.apiserver.http.arrivals import SIGNATURE
 from machinery.apiserver.http.connections import ConnectionBounds
 from machinery.apiserver.http.filters import LEVEL_HEADER, Filters, Limiting
-from machinery.apiserver.http.limits import BODY_LIMIT, Pool, Pools, PriorityLevel, Rates
+from machinery.apiserver.http.limits import BODY_LIMIT, Pool, PriorityLevel, Rates
 from machinery.apiserver.http.listener import NO_DESCRIPTOR, Listening, OutOfDescriptors, serve
 from machinery.apiserver.http.loopback import SERVER_NAME, Loopback
 from machinery.apiserver.resource import selectable_fields
@@ -68,7 +68,7 @@ class Stage:
 
     client: Client
     storage: SlowStorage
-    pools: Pools
+    pools: dict[str, Pool]
 
     async def ask(self, user: str, path: str = THINGS, method: str = "GET", body: Any = None) -> aiohttp.ClientResponse:
         response = await self.client.session.request(
@@ -100,7 +100,8 @@ async def patient() -> AsyncIterator[Stage]:
 @asynccontextmanager
 async def staged(request: timedelta) -> AsyncIterator[Stage]:
     clock, storage = SystemClock(), SlowStorage()
-    pools = Pools((PriorityLevel("exempt"), PriorityLevel("read", 4, each=1), PriorityLevel("write", 1)), clock)
+    levels = (PriorityLevel("exempt"), PriorityLevel("read", 4, each=1), PriorityLevel("write", 1))
+    pools = {level.name: Pool(level, clock) for level in levels}
 
     def place(actor: Actor, asked: Attributes) -> tuple[Pool, str]:
         if actor.user == "admin":

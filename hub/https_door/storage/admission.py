@@ -21,7 +21,7 @@ credential that is bound to one
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from hub.access.rights import caller_record_of
 from hub.api.bootstrapcredentials import AttestationError
@@ -35,7 +35,6 @@ from hub.api.managedclustersets import DEFAULT, LABEL
 from hub.api.meta import document as doc
 from machinery.apiserver.access import Attributes, Decision
 from machinery.apiserver.storage import Actor, Admission
-from machinery.errors import ErrorSubject, ForbiddenError
 from machinery.identity import CLUSTER_LABEL, SIGNER, parse_bootstrap_user
 from machinery.meta.objects import Document
 
@@ -84,35 +83,37 @@ class HubAdmission:
             self._check_attested(write)
             _check_own(write, write.key.name)
         elif _is_agents(write) and doc.labels(write.new) != doc.labels(write.old):
-            _refuse(write, "an agent does not change its cluster's labels: an operator or its bootstrap credential gives them")
+            raise write.refusal(
+                "an agent does not change its cluster's labels: an operator or its bootstrap credential gives them"
+            )
         accepts, accepted = _accepts(write.new), _accepts(write.old)
         if accepts != accepted and not self._may(write, "update", (self._groups.register, "managedclusters", "accept")):
-            _refuse(write, f'user "{write.actor.user}" cannot update the HubAcceptsClient field')
+            raise write.refusal(f'user "{write.actor.user}" cannot update the HubAcceptsClient field')
         rebuilt = is_rebuilt(write.new, write.old)
         if rebuilt and not self._may(write, "update", (self._groups.register, "managedclusters", "accept")):
-            _refuse(write, f'user "{write.actor.user}" cannot give this name to another cluster ({CLUSTER_UID})')
+            raise write.refusal(f'user "{write.actor.user}" cannot give this name to another cluster ({CLUSTER_UID})')
         given = given_to(write.new) is not None
         if given and not self._may(write, "update", (self._groups.register, "managedclusters", "accept")):
-            _refuse(write, f'user "{write.actor.user}" cannot give this cluster to one of its agents')
+            raise write.refusal(f'user "{write.actor.user}" cannot give this cluster to one of its agents')
         old, new = _cluster_set(write.old), _cluster_set(write.new)
         if old == DEFAULT and not new:  # it stays there: where there is such a set, no cluster is without one
             new = old
         for changed in (old, new) if old != new else ():
             joins = (self._groups.clusters, "managedclustersets", "join")
             if changed and not self._may(write, "create", joins, changed):
-                _refuse(
-                    write, f'user "{write.actor.user}" cannot add/remove a ManagedCluster to/from ManagedClusterSet "{changed}"'
+                raise write.refusal(
+                    f'user "{write.actor.user}" cannot add/remove a ManagedCluster to/from ManagedClusterSet "{changed}"'
                 )
 
     def _binding(self, write: Admission) -> None:
         bound = str(doc.mapping(write.new, "spec").get("clusterSet", ""))
         binds = (self._groups.clusters, "managedclustersets", "bind")
         if write.old is None and not self._may(write, "create", binds, bound):
-            _refuse(write, f'user "{write.actor.user}" is not allowed to bind cluster set "{bound}"')
+            raise write.refusal(f'user "{write.actor.user}" is not allowed to bind cluster set "{bound}"')
 
     def _addon(self, write: Admission) -> None:
         if write.old is not None and _is_agents(write) and not leaves_registrations_unchanged(write.new, write.old):
-            _refuse(write, "an agent changes of status.registrations the driver alone, and no subject")
+            raise write.refusal("an agent changes of status.registrations the driver alone, and no subject")
 
     def _request(self, write: Admission) -> None:
         if write.old is None:
@@ -131,7 +132,7 @@ class HubAdmission:
         decides = doc.sequence(write.new, "spec", "decides")
         accepts = (self._groups.register, "managedclusters", "accept")
         if "Accept" in decides and not self._may(write, "update", accepts, "*"):
-            _refuse(write, f'user "{write.actor.user}" may not accept every cluster, and so have no rule do it')
+            raise write.refusal(f'user "{write.actor.user}" may not accept every cluster, and so have no rule do it')
         if "Approve" in decides:
             self._check_signer(write, "approve", SIGNER)
 
@@ -140,9 +141,9 @@ class HubAdmission:
         joins, clusters = (self._groups.clusters, "managedclustersets", "join"), (self._groups.clusters, "managedclusters", "")
         cluster_set = str(doc.mapping(write.new, "spec").get("clusterSet") or "")
         if cluster_set and not self._may(write, "create", joins, cluster_set):
-            _refuse(write, f'user "{write.actor.user}" cannot add a ManagedCluster to ManagedClusterSet "{cluster_set}"')
+            raise write.refusal(f'user "{write.actor.user}" cannot add a ManagedCluster to ManagedClusterSet "{cluster_set}"')
         if doc.mapping(write.new, "spec", "labels") and not self._may(write, "update", clusters, "*"):
-            _refuse(write, f'user "{write.actor.user}" may not label every cluster, and so have no credential do it')
+            raise write.refusal(f'user "{write.actor.user}" may not label every cluster, and so have no credential do it')
 
     def _authenticator(self, write: Admission) -> None:
         """An authenticator can return any user, so its author must be allowed to impersonate all users and groups."""
@@ -150,8 +151,8 @@ class HubAdmission:
             return
         for named in ("users", "groups"):
             if not self._may(write, "impersonate", ("", named, ""), "*"):
-                _refuse(
-                    write, f'user "{write.actor.user}" may not impersonate all {named}, and so have no authenticator name them'
+                raise write.refusal(
+                    f'user "{write.actor.user}" may not impersonate all {named}, and so have no authenticator name them'
                 )
 
     def _check_attested(self, write: Admission) -> None:
@@ -164,7 +165,7 @@ class HubAdmission:
         signers = (CSRS, "signers", "")
         names = (signer, f"{signer.partition('/')[0]}/*")
         if not any(self._may(write, verb, signers, name) for name in names):
-            _refuse(write, f'user not permitted to {verb} requests with signerName "{signer}"')
+            raise write.refusal(f'user not permitted to {verb} requests with signerName "{signer}"')
 
     def _may(self, write: Admission, verb: str, what: tuple[str, str, str], name: str = "") -> bool:
         group, resource, part = what
@@ -182,13 +183,13 @@ def _check_holds(write: Admission) -> None:
     before, after = (doc.mapping(each or {}, "metadata") for each in (write.old, write.new))
     for field in ("finalizers", "ownerReferences"):
         if (before.get(field) or []) != (after.get(field) or []):
-            _refuse(write, f"an agent does not change metadata.{field}")
+            raise write.refusal(f"an agent does not change metadata.{field}")
 
 
 def _check_own(write: Admission, cluster: str) -> None:
     standing = caller_record_of(write.actor.holder)
     if standing is not None and standing.cluster is not None and cluster not in ("", standing.cluster):
-        _refuse(write, f'the credential is for cluster "{standing.cluster}" and cannot act for cluster "{cluster}"')
+        raise write.refusal(f'the credential is for cluster "{standing.cluster}" and cannot act for cluster "{cluster}"')
 
 
 def _accepts(cluster: Document | None) -> bool:
@@ -209,9 +210,3 @@ def _issued(request: Document) -> tuple[str, list[Mapping[str, Any]]]:
 
 def _conditions(request: Document, *, decisions: bool) -> Iterator[Mapping[str, Any]]:
     return (entry for entry in doc.conditions(request) if (entry.get("type") in DECISIONS) is decisions)
-
-
-def _refuse(write: Admission, why: str) -> NoReturn:
-    resource, name = write.resource, write.key.name
-    subject = ErrorSubject(name=name, group=resource.group, kind=resource.resource)
-    raise ForbiddenError(f'{resource} "{name}" is forbidden: {why}', subject=subject)

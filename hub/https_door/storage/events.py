@@ -5,56 +5,20 @@ Kubernetes' EventRateLimit admission, which does not count dry runs either. Clie
 Kubernetes' clients drop what they cannot send. Reads and watches are not limited.
 """
 
-from dataclasses import dataclass, field
-from datetime import timedelta
 from threading import Lock
 
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.storage import ServiceStorage
 from hub.ports import Store
+from machinery.apiserver.http.limits import Rates
 from machinery.apiserver.storage import Actor, GroupResource, UpdateFunc
 from machinery.errors import TooManyRequestsError
 from machinery.meta.objects import Document, Key, StoredObject
 from machinery.runtime.clock import Clock
 
-MANY_NAMESPACES = 10_000
-EVERYWHERE = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """Events per second on average, and as a burst."""
-
-    per_second: float
-    burst: int
-
-
-@dataclass(slots=True)
-class Pace:
-    """Rate limiter. For each key it keeps the time at which all admitted events would be due at the even rate."""
-
-    rate: Rate
-    _due: dict[str, float] = field(default_factory=dict)
-    _lock: Lock = field(default_factory=Lock)
-
-    def wait(self, key: str, now: float) -> float:
-        """Returns the seconds that `key` has to wait; 0: it may proceed, and is counted. Thread-safe."""
-        with self._lock:
-            return self._wait(key, now)
-
-    def _wait(self, key: str, now: float) -> float:
-        due = max(self._due.get(key, now), now)
-        slack = (self.rate.burst - 1) / self.rate.per_second
-        if due > now + slack:
-            return due - slack - now
-        if len(self._due) > MANY_NAMESPACES:
-            self._due = {known: moment for known, moment in self._due.items() if moment > now}
-        self._due[key] = due + 1 / self.rate.per_second
-        return 0.0
-
-
-PER_NAMESPACE = Rate(per_second=10, burst=100)
-TOGETHER = Rate(per_second=100, burst=1000)
+PER_NAMESPACE = (10, 100)
+"""Events per second on average, and as a burst."""
+TOGETHER = (100, 1000)
 
 
 class EventStorage(ServiceStorage):
@@ -67,12 +31,12 @@ class EventStorage(ServiceStorage):
         group_suffix: str,
         clock: Clock,
         *,
-        per_namespace: Rate = PER_NAMESPACE,
-        together: Rate = TOGETHER,
+        per_namespace: tuple[float, int] = PER_NAMESPACE,
+        together: tuple[float, int] = TOGETHER,
     ) -> None:
         super().__init__(store, feed, group_suffix)
-        self._clock = clock
-        self._paces = (Pace(per_namespace), Pace(together))
+        self._rates, self._total = Rates(*per_namespace, clock), Rates(*together, clock)
+        self._lock = Lock()  # updates count on the store's threads
 
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
@@ -96,9 +60,10 @@ class EventStorage(ServiceStorage):
         return await super().update(resource, key, paced, actor, dry_run=dry_run)
 
     def _count(self, namespace: str) -> None:
-        now = self._clock.monotonic()
-        own, all_together = self._paces
-        seconds = own.wait(namespace, now) or all_together.wait(EVERYWHERE, now)
-        if seconds:
-            whose = f'namespace "{namespace}"'
-            raise TooManyRequestsError(f"too many events in {whose}: send fewer", retry_after=timedelta(seconds=seconds))
+        try:
+            with self._lock:
+                self._rates.check(namespace)
+                self._total.check("")
+        except TooManyRequestsError as error:
+            why = f'too many events in namespace "{namespace}": send fewer'
+            raise TooManyRequestsError(why, retry_after=error.retry_after) from None

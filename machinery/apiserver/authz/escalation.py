@@ -8,7 +8,7 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.authz.rbac import (
@@ -26,7 +26,7 @@ from machinery.apiserver.authz.rbac import (
 )
 from machinery.apiserver.resource import Written
 from machinery.apiserver.storage import Admission, GroupResource
-from machinery.errors import ErrorSubject, ForbiddenError, NotFoundError
+from machinery.errors import ErrorSubject, NotFoundError
 from machinery.identity import OPERATOR_GROUP
 from machinery.meta.objects import Document, Key
 
@@ -72,7 +72,7 @@ class EscalationCheck:
         self._check_held(write, rules_of(write.new))
         aggregates = any((document or {}).get("aggregationRule") for document in (write.new, write.old))
         if aggregates and missing(self._authorizer.held(write.actor, "").rules, EVERYTHING):
-            _refuse(write, "must have cluster-admin privileges to use the aggregationRule")
+            raise write.refusal("must have cluster-admin privileges to use the aggregationRule")
 
     def _check_binding(self, write: Admission) -> None:
         reference: Mapping[str, Any] = write.new.get("roleRef") or {}
@@ -94,7 +94,7 @@ class EscalationCheck:
         held = self._authorizer.held(write.actor, write.key.namespace)
         parts = sum(rule.permission_count for rule in wanted)
         if parts > MOST_PARTS:
-            _refuse(write, f"its rules are {parts} permissions, and who may not escalate may write {MOST_PARTS} at most")
+            raise write.refusal(f"its rules are {parts} permissions, and who may not escalate may write {MOST_PARTS} at most")
         lacking = missing(held.rules, wanted, MOST_LISTED)
         if not lacking:
             return
@@ -102,7 +102,7 @@ class EscalationCheck:
         groups = " ".join(json.dumps(group) for group in write.actor.groups)
         why = f'user "{write.actor.user}" (groups=[{groups}]) is attempting to grant RBAC permissions not currently held:\n'
         errors = f"; resolution errors: [{', '.join(held.errors)}]" if held.errors else ""
-        _refuse(write, f"{why}{listed}{errors}")
+        raise write.refusal(f"{why}{listed}{errors}")
 
 
 def _lets_go(write: Admission) -> bool:
@@ -113,9 +113,3 @@ def _lets_go(write: Admission) -> bool:
 def _kept(document: Document) -> dict[str, Any]:
     metadata = {name: value for name, value in document.get("metadata", {}).items() if name not in LET_GO}
     return {**document, "metadata": metadata}
-
-
-def _refuse(write: Admission, why: str) -> NoReturn:
-    resource, name = write.resource, write.key.name
-    subject = ErrorSubject(name=name, group=resource.group, kind=resource.resource)
-    raise ForbiddenError(f'{resource} "{name}" is forbidden: {why}', subject=subject)

@@ -104,23 +104,18 @@ class RequestCounts:
         """Time until the response was complete, by verb, without watches."""
 
     async def counted(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
-        code = CUT_OFF
+        code, asked = CUT_OFF, incoming.attributes
         try:
             response = await inner(incoming)
             code = str(response.status)
         finally:
-            self._note(incoming, code)
+            verb = asked.verb if asked.verb in VERBS else OTHER
+            resource = asked.resource if not asked.resource or asked.resource in self._resources else OTHER
+            self.answered[verb, resource, code] += 1
+            if not incoming.long_running:
+                duration = self._clock.monotonic() - incoming.received
+                self.seconds.setdefault(verb, Distribution()).observe(duration)
         return response
-
-    def _note(self, incoming: Incoming, code: str) -> None:
-        asked = incoming.attributes
-        verb = asked.verb if asked.verb in VERBS else OTHER
-        resource = asked.resource if not asked.resource or asked.resource in self._resources else OTHER
-        self.answered[verb, resource, code] += 1
-        if not incoming.long_running:
-            if verb not in self.seconds:
-                self.seconds[verb] = Distribution()
-            self.seconds[verb].observe(self._clock.monotonic() - incoming.received)
 
 
 AUDIT_ID = "muster.request_id"
@@ -129,31 +124,23 @@ STATUS = "http.response.status_code"
 
 async def traced(incoming: Incoming, answer: Inner, known: AbstractSet[str]) -> web.StreamResponse:
     """Answer the request. `known`: resource names that may be part of a span's name, which must be bounded."""
-    with logs.of_request(incoming.audit_id), _begun(incoming, known) as span:
+    request, asked, span = incoming.request, incoming.attributes, tracing.NOTHING
+    if asked.resource:
+        part = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
+        name = f"{asked.verb} {part if asked.resource in known else 'unknown'}"
+        fields = {"http.request.method": request.method, "url.path": request.path, AUDIT_ID: incoming.audit_id}
+        span = tracing.serving(name, request.headers.get, fields)
+
+    def end(response: web.StreamResponse) -> None:
+        span.note(STATUS, response.status)
+        span.end(str(response.status) if response.status >= web.HTTPInternalServerError.status_code else "")
+
+    with logs.of_request(incoming.audit_id), span:
         if incoming.long_running:
-            incoming.on_headers.append(partial(_ended, span))
+            incoming.on_headers.append(end)
         response = await answer(incoming)
-        _ended(span, response)
+        end(response)
         return response
-
-
-def _begun(incoming: Incoming, known: AbstractSet[str]) -> tracing.Traced:
-    request, asked = incoming.request, incoming.attributes
-    if not asked.resource:
-        return tracing.NOTHING
-    told = {"http.request.method": request.method, "url.path": request.path, AUDIT_ID: incoming.audit_id}
-    return tracing.serving(_name(asked, known), request.headers.get, told)
-
-
-def _name(asked: Attributes, known: AbstractSet[str]) -> str:
-    if asked.resource not in known:
-        return f"{asked.verb} unknown"
-    return f"{asked.verb} {asked.resource}/{asked.subresource}" if asked.subresource else f"{asked.verb} {asked.resource}"
-
-
-def _ended(span: tracing.Traced, response: web.StreamResponse) -> None:
-    span.note(STATUS, response.status)
-    span.end(str(response.status) if response.status >= web.HTTPInternalServerError.status_code else "")
 
 
 LEVEL_HEADER = "X-Kubernetes-PF-PriorityLevel-UID"

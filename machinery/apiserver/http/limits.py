@@ -9,7 +9,7 @@ After Kubernetes' priority and fairness, with one queue per identity instead of 
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -70,29 +70,21 @@ class Pushback:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._value = 1
+        self.value = 1
         self._changed = clock.monotonic()
         self._refusals: deque[float] = deque(maxlen=3 * MAX_RETRY_AFTER)
-
-    @property
-    def value(self) -> int:
-        return self._value
 
     def refused(self) -> timedelta:
         """Count a refusal and return its Retry-After."""
         now = self._clock.monotonic()
         self._refusals.append(now)
-        if now - self._changed >= self._value:
-            lately = sum(1 for moment in self._refusals if now - moment <= self._value)
-            if lately >= 3 * self._value:
-                self._set(min(2 * self._value, MAX_RETRY_AFTER), now)
-            elif lately < self._value:
-                self._set(self._value - 1, now)
-        return timedelta(seconds=self._value)
-
-    def _set(self, value: int, now: float) -> None:
-        self._value = max(value, 1)
-        self._changed = now
+        if now - self._changed >= self.value:
+            lately = sum(1 for moment in self._refusals if now - moment <= self.value)
+            if lately >= 3 * self.value:
+                self.value, self._changed = min(2 * self.value, MAX_RETRY_AFTER), now
+            elif lately < self.value:
+                self.value, self._changed = max(self.value - 1, 1), now
+        return timedelta(seconds=self.value)
 
 
 class Pool:
@@ -104,7 +96,7 @@ class Pool:
         self._share = ceil(level.seats / SHARE)
         self._pushback = Pushback(clock)
         self._taken = self._waiting = self._refused = 0
-        self._held: dict[str, int] = {}
+        self._held: Counter[str] = Counter()
         self._queues: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     async def take(self, identity: str, patience: timedelta) -> None:
@@ -130,19 +122,26 @@ class Pool:
     def give(self, identity: str) -> None:
         """Return the seat."""
         self._taken -= 1
-        left = self._held[identity] - 1
-        if left:
-            self._held[identity] = left
-        else:
+        self._held[identity] -= 1
+        if not self._held[identity]:
             del self._held[identity]
         self._invite()
 
+    @asynccontextmanager
+    async def seat(self, identity: str, patience: timedelta) -> AsyncIterator[None]:
+        """Hold a seat for the block. Raises as `take`."""
+        await self.take(identity, patience)
+        try:
+            yield
+        finally:
+            self.give(identity)
+
     def _has_room(self, identity: str) -> bool:
-        return self._taken < self.level.seats and self._held.get(identity, 0) < self._share
+        return self._taken < self.level.seats and self._held[identity] < self._share
 
     def _seat(self, identity: str) -> None:
         self._taken += 1
-        self._held[identity] = self._held.get(identity, 0) + 1
+        self._held[identity] += 1
 
     def _invite(self) -> None:
         """Give free seats to the identities in turn."""
@@ -227,17 +226,6 @@ class RefusalQueue:
             yield
         finally:
             asyncio.get_running_loop().call_later(self.PAUSE.total_seconds(), self._pool.give, host)
-
-
-class Pools:
-    def __init__(self, levels: Iterable[PriorityLevel], clock: Clock) -> None:
-        self._pools = {level.name: Pool(level, clock) for level in levels}
-
-    def __getitem__(self, name: str) -> Pool:
-        return self._pools[name]
-
-    def snapshot(self) -> dict[str, Any]:
-        return {name: pool.snapshot() for name, pool in self._pools.items()}
 
 
 class Openings:

@@ -2,11 +2,10 @@
 
 import asyncio
 import uuid
-from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -66,24 +65,6 @@ class _Record:
         return StoredObject(self.after.stored.key, self.revision, _encode({**document, "metadata": metadata}))
 
 
-@dataclass(slots=True)
-class _Shelf:
-    """The objects of one resource with sorted keys."""
-
-    entries: dict[Key, _Entry] = field(default_factory=dict)
-    keys: list[Key] = field(default_factory=list)
-
-    def put(self, entry: _Entry) -> None:
-        key = entry.stored.key
-        if key not in self.entries:
-            insort(self.keys, key)
-        self.entries[key] = entry
-
-    def drop(self, key: Key) -> None:
-        del self.entries[key]
-        del self.keys[bisect_left(self.keys, key)]
-
-
 class _Watcher:
     """A bounded queue of events. After an overflow it accepts no more, and its reader gets ExpiredError."""
 
@@ -141,7 +122,7 @@ class MemoryStorage(Storage):
         self._clock = clock or SystemClock()
         self._uid = uid
         self._history: deque[_Record] = deque(maxlen=history)
-        self._shelves: dict[GroupResource, _Shelf] = {}
+        self._objects: dict[GroupResource, dict[Key, _Entry]] = {}
         self._watchers: set[_Watcher] = set()
         self._queue = queue
         self._patience = bookmark_every.total_seconds()
@@ -155,10 +136,9 @@ class MemoryStorage(Storage):
     async def list(self, resource: GroupResource, query: Query) -> Page:
         at, limit = query.at, query.limit
         revision = self._revision if at is None else at
-        shelf = self._shelf(resource) if at is None or at == self._revision else self._shelf_at(resource, at)
-        start = 0 if query.after is None else bisect_right(shelf.keys, query.after)
-        entries = (shelf.entries[key] for key in shelf.keys[start:])
-        chosen = [entry.stored for entry in entries if entry.selected(query)]
+        entries = self._entries(resource) if at is None or at == self._revision else self._entries_at(resource, at)
+        left = sorted(key for key in entries if query.after is None or key > query.after)
+        chosen = [entries[key].stored for key in left if entries[key].selected(query)]
         if limit is None or len(chosen) <= limit:
             return Page(tuple(chosen), revision)
         return Page(tuple(chosen[:limit]), revision, chosen[limit - 1].key, len(chosen) - limit)
@@ -167,7 +147,7 @@ class MemoryStorage(Storage):
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
     ) -> StoredObject:
         del actor  # there is no change log in memory
-        if key in self._shelf(resource).entries:
+        if key in self._entries(resource):
             raise AlreadyExistsError(f'{resource} "{key.name}" already exists')
         own = {"uid": self._uid(resource, key), "creationTimestamp": format_time(self._clock.now())}
         entry = self._stamped(resource, key, document, own)
@@ -234,14 +214,13 @@ class MemoryStorage(Storage):
                 sent_revision = self._revision
                 yield sent_revision
 
-    def _shelf(self, resource: GroupResource) -> _Shelf:
-        return self._shelves.setdefault(resource, _Shelf())
+    def _entries(self, resource: GroupResource) -> dict[Key, _Entry]:
+        return self._objects.setdefault(resource, {})
 
-    def _shelf_at(self, resource: GroupResource, at: int) -> _Shelf:
+    def _entries_at(self, resource: GroupResource, at: int) -> dict[Key, _Entry]:
         if at < self._compacted:
             raise ExpiredError("The provided continue parameter is too old: its revision is compacted; start the list again")
-        now = self._shelf(resource)
-        entries = dict(now.entries)
+        entries = dict(self._entries(resource))
         for record in reversed(self._history):
             if record.revision <= at:
                 break
@@ -251,10 +230,10 @@ class MemoryStorage(Storage):
                 del entries[record.after.stored.key]
             else:
                 entries[record.before.stored.key] = record.before
-        return _Shelf(entries, sorted(entries))
+        return entries
 
     def _entry(self, resource: GroupResource, key: Key) -> _Entry:
-        entry = self._shelf(resource).entries.get(key)
+        entry = self._entries(resource).get(key)
         if entry is None:
             raise NotFoundError(f'{resource} "{key.name}" not found')
         return entry
@@ -268,15 +247,15 @@ class MemoryStorage(Storage):
         return _Entry(stored, metadata.get("labels") or {}, extract(stamped) if extract else {})
 
     async def _commit(self, record: _Record) -> None:
-        shelf = self._shelf(record.resource)
+        entries = self._entries(record.resource)
         if len(self._history) == self._history.maxlen:
             self._compacted = self._history[0].revision
         self._history.append(record)
         self._revision = record.revision
         if record.deleted:
-            shelf.drop(record.after.stored.key)
+            del entries[record.after.stored.key]
         else:
-            shelf.put(record.after)
+            entries[record.after.stored.key] = record.after
         for watcher in self._watchers:
             if watcher.resource == record.resource:
                 watcher.offer(record)

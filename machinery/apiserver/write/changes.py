@@ -6,9 +6,8 @@ object is still the same, otherwise the result is computed again. One identity g
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from typing import ParamSpec, TypeVar
@@ -82,7 +81,7 @@ class Changing:
             return await storage.update(resource, key, made, actor, dry_run=dry_run)
         except _LargeError as large:
             old = large.old
-        async with self._place(actor):
+        async with self._places.seat(actor.user, REQUEST_LIMIT / PATIENCE):
             for _ in range(TRIES):
                 await self._beside(partial(made.work_out, old))
                 try:
@@ -95,16 +94,8 @@ class Changing:
         """Return the result of `make`, computed on a thread when `size` bytes are many. Raises what `make` raises."""
         if size <= SMALL:
             return _shallow(make)()
-        async with self._place(actor):
+        async with self._places.seat(actor.user, REQUEST_LIMIT / PATIENCE):
             return await self._beside(_shallow(make))
-
-    @asynccontextmanager
-    async def _place(self, actor: Actor) -> AsyncIterator[None]:
-        await self._places.take(actor.user, REQUEST_LIMIT / PATIENCE)
-        try:
-            yield
-        finally:
-            self._places.give(actor.user)
 
     async def _beside(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -11,7 +11,7 @@ import pytest
 from hub.api.liveness import Beat
 from hub.api.meta.change import EVENTS
 from hub.api.query.parsing import where_of
-from hub.https_door.storage.events import PER_NAMESPACE, EventStorage, Rate
+from hub.https_door.storage.events import PER_NAMESPACE, EventStorage
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.leases import FIRST_BEAT, LeaseStorage
 from hub.https_door.storage.storage import ServiceStorage
@@ -274,7 +274,7 @@ def event(number: int, namespace: str = "default") -> tuple[Key, dict[str, Any]]
 
 
 async def test_a_namespace_and_all_namespaces_together_have_a_rate_of_events(store: SqlStore, feed: ChangeFeed) -> None:
-    clock, slow = ManualClock(), Rate(per_second=1, burst=3)
+    clock, slow = ManualClock(), (1, 3)
     events = EventStorage(store, feed, GROUP_SUFFIX, clock, per_namespace=slow)
     for number in range(3):
         await events.create(EVENT.key, *event(number), AGENT)
@@ -286,7 +286,7 @@ async def test_a_namespace_and_all_namespaces_together_have_a_rate_of_events(sto
     await events.create(EVENT.key, *event(3), AGENT)
     assert len((await store.read(lambda tx: tx.objects.find(EVENTS, Query()))).items) == 5
 
-    events = EventStorage(store, feed, GROUP_SUFFIX, ManualClock(), together=Rate(per_second=1, burst=1))
+    events = EventStorage(store, feed, GROUP_SUFFIX, ManualClock(), together=(1, 1))
     await events.create(EVENT.key, *event(11), AGENT)
     with pytest.raises(TooManyRequestsError):
         await events.create(EVENT.key, *event(12, "kube-system"), AGENT)
@@ -299,14 +299,14 @@ async def test_a_namespace_and_all_namespaces_together_have_a_rate_of_events(sto
     async def again(count: int, *, dry_run: bool = False) -> None:
         await events.update(EVENT.key, key, lambda old: {**old, "count": count}, AGENT, dry_run=dry_run)
 
-    for count in range(1, PER_NAMESPACE.burst):
+    for count in range(1, PER_NAMESPACE[1]):
         await again(count)
-    await again(PER_NAMESPACE.burst, dry_run=True)
+    await again(PER_NAMESPACE[1], dry_run=True)
     with pytest.raises(TooManyRequestsError, match='too many events in namespace "default"'):
-        await again(PER_NAMESPACE.burst)
+        await again(PER_NAMESPACE[1])
     await events.update(EVENT.key, key, lambda old: old, AGENT)
     clock.advance(timedelta(seconds=1))
-    await again(PER_NAMESPACE.burst)
+    await again(PER_NAMESPACE[1])
     clock.advance(-timedelta(seconds=1))
     await events.update(EVENT.key, key, lambda _old: None, AGENT)
 
