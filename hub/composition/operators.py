@@ -6,10 +6,10 @@ from ipaddress import ip_network
 
 from hub.composition.core import HubCore
 from hub.https_door.auditing import Auditing
-from hub.https_door.callers.authentication import ExternalAuthenticator
+from hub.https_door.callers.authentication import AuthenticationConfig, ExternalAuthenticator
 from hub.https_door.callers.client_ca import ClientAuthorityFile
 from hub.https_door.pages import LOG_LEVEL_PATH, LogLevel, RevocationLists
-from hub.https_door.server import HttpsDoor, HttpsServer, build_door
+from hub.https_door.server import HttpsDoor, HttpsDoorConfig, HttpsServer, build_door
 from hub.metrics.doors import add_requests
 from hub.registry.bootstrapcredentials.documents import AdvertisedAddress
 from hub.registry.certificateauthorities.resource import CERTIFICATE_AUTHORITY, authorities_of
@@ -43,30 +43,33 @@ async def build_operators_door(core: HubCore) -> OperatorsDoor:
     door = build_door(
         store,
         certificates.signing,
-        access.peers.identify,
         AdvertisedAddress(resources.hub_id, certificates.cluster.server, str(context.addresses.grpc)),
+        AuthenticationConfig(
+            access.peers.identify,
+            access.peers.listen,
+            token_keys=resources.token_keys,
+            external=authenticators,
+            token_checks=TokenChecks(limits.refusals, clock),
+            loopback=core.loopback.identity,
+        ),
+        HttpsDoorConfig(
+            group_suffix=settings.api_group_suffix,
+            lifetimes=context.lifetimes,
+            clock_skew_limit=settings.clock_skew_limit,
+            default_lease_duration=settings.default_lease_duration,
+            attestation=core.attestation,
+            join_labels=settings.join_labels,
+        ),
         clock=clock,
-        lifetimes=context.lifetimes,
         checks=_checks_of(server.health),
-        group_suffix=settings.api_group_suffix,
-        clock_skew_limit=settings.clock_skew_limit,
-        default_lease_duration=settings.default_lease_duration,
-        revocations=access.peers.listen,
         filters=Filters(
             gate=(draining.gate,),
             in_flight=(draining.counted, RevocationLists(store, issuer, clock)),  # revocation lists are public
             audit=(Auditing(access.auditor), RefusalLimit(limits.refusals, clock)),
             limits=(Limiting(limits.place, limits.rates, clock, REQUEST_LIMIT, limits.watches),),
         ),
-        loopback=core.loopback.identity,
-        token_keys=resources.token_keys,
-        external_authenticators=authenticators,
-        token_checks=TokenChecks(limits.refusals, clock),
         others=(replace(CERTIFICATE_AUTHORITY, bind=authorities).served(store, settings.api_group_suffix),),
         api_resources=core.api_resources,
-        attests=core.attestation.required,
-        allowed_issuers=core.attestation.allowed,
-        join_labels=settings.join_labels,
         metrics=context.metrics.scrape,
         pages={LOG_LEVEL_PATH: LogLevel(store, context.process.verbosity, resources.replica)},
     )

@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 
@@ -11,22 +11,14 @@ import structlog
 from aiohttp import web
 from structlog.contextvars import bound_contextvars
 
-from hub.access.attestations import flaws
+from hub.access.attestations import AttestationPolicy, flaws
 from hub.access.cluster_acceptance import ClusterAcceptanceCache
 from hub.access.rbac_cache import RBACCache
 from hub.api.certificates import Lifetimes
 from hub.api.clusterroles import Groups
 from hub.api.liveness import DEFAULT_LEASE_DURATION
 from hub.api.namespaces import STANDING
-from hub.https_door.callers.authentication import (
-    AuthenticatorChain,
-    Dependencies,
-    ExternalAuthenticator,
-    Identify,
-    Listen,
-    issuer_of,
-    takes_no_part,
-)
+from hub.https_door.callers.authentication import AuthenticationConfig, AuthenticatorChain, Dependencies
 from hub.https_door.callers.authorization import HubAuthorizer, OwnRoles, named_actor
 from hub.https_door.groups import groups_of
 from hub.https_door.storage.admission import HubAdmission
@@ -41,7 +33,7 @@ from hub.registry.bootstrapcredentials.documents import AdvertisedAddress
 from hub.registry.bootstrapcredentials.resource import CredentialStorage
 from hub.registry.clusterroles import reconcile
 from machinery.apiserver.access import Attributes
-from machinery.apiserver.authn.chain import TokenAuthenticator, TokenChecks
+from machinery.apiserver.authn.chain import TokenAuthenticator
 from machinery.apiserver.authn.impersonation import Impersonation
 from machinery.apiserver.authz.escalation import EscalationCheck, wait_until_seen
 from machinery.apiserver.http.connections import ConnectionBounds
@@ -49,17 +41,15 @@ from machinery.apiserver.http.draining import Draining
 from machinery.apiserver.http.filters import Filters, Incoming, Inner
 from machinery.apiserver.http.health import HealthCheck
 from machinery.apiserver.http.listener import DEFAULT_BOUNDS, Listening, serve
-from machinery.apiserver.http.loopback import Loopback, LoopbackAuthenticator
 from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
 from machinery.apiserver.kinds.reviews import Reviewer, access_reviews
 from machinery.apiserver.resource import Resource
 from machinery.apiserver.routes import Scrape
-from machinery.apiserver.server import ApiServer, NamespaceLookup, Page, RequestBounds
+from machinery.apiserver.server import ApiServer, Page
 from machinery.apiserver.storage import Admit
+from machinery.identity import is_reserved
 from machinery.lifecycle.server import Door
 from machinery.lifecycle.startup import listening_failed
-from machinery.meta.urls import AllowedUrls
-from machinery.pki import TokenKeys
 from machinery.product import GROUP_SUFFIX, NAME, version
 from machinery.runtime.clock import Clock
 
@@ -105,68 +95,59 @@ class HttpsServer:
         await self.server.watches.drain(grace)
 
 
+@dataclass(frozen=True, slots=True)
+class HttpsDoorConfig:
+    """Settings of the door's resources."""
+
+    group_suffix: str = GROUP_SUFFIX
+    lifetimes: Lifetimes = field(default_factory=Lifetimes)
+    clock_skew_limit: timedelta = timedelta()
+    default_lease_duration: timedelta = DEFAULT_LEASE_DURATION
+    attestation: AttestationPolicy = field(default_factory=AttestationPolicy)
+    join_labels: tuple[str, ...] = ()
+    """Labels that a registering cluster may set."""
+
+
 def build_door(
     store: Store,
     issuer: Issuer,
-    identify: Identify,
     address: AdvertisedAddress,
+    authentication: AuthenticationConfig,
+    config: HttpsDoorConfig,
     *,
     clock: Clock,
-    lifetimes: Lifetimes | None = None,
     checks: Iterable[HealthCheck] = (),
-    group_suffix: str = GROUP_SUFFIX,
-    clock_skew_limit: timedelta = timedelta(),
-    default_lease_duration: timedelta = DEFAULT_LEASE_DURATION,
-    limits: RequestBounds | None = None,
-    revocations: Listen | None = None,
     filters: Filters | None = None,
-    loopback: Loopback | None = None,
-    token_keys: TokenKeys | None = None,
-    external_authenticators: Sequence[ExternalAuthenticator] = (),
-    token_checks: TokenChecks | None = None,
     others: Sequence[Resource] = (),
     api_resources: Sequence[MakeResource] = (),
-    attests: bool = False,
-    allowed_issuers: AllowedUrls | None = None,
-    join_labels: tuple[str, ...] = (),
     metrics: Scrape | None = None,
     pages: Mapping[str, Page] | None = None,
 ) -> HttpsServer:
-    """Builds the door over a store. `identify` and `revocations` (of `hub.access`): certificate records and revocations.
+    """Builds the door over a store.
 
-    `loopback`: the identity with which the hub's own hooks use this door. `token_keys`: keys that sign ServiceAccount tokens;
-    None: keys in this door's memory. `external_authenticators`: tried before the hub's own. `others`: resources that replace
-    those with the same key. `api_resources`: more resources. `attests`: whether every first registration must be attested.
-    `allowed_issuers`: issuers that a credential may name without their keys; None: none. `join_labels`: labels that a
-    registering cluster may set. `metrics`: the scrape function. `pages`: more paths without objects.
+    `others`: resources that replace those with the same key. `api_resources`: more resources. `metrics`: the scrape function.
+    `pages`: more paths without objects.
     """
+    group_suffix = config.group_suffix
     feed = ChangeFeed(store)
     objects = ServiceStorage(store, feed, group_suffix)
-    own_version = f"hub.{group_suffix}/v1alpha1"
-    flaws_of = partial(flaws, allowed=allowed_issuers or AllowedUrls())
-    credentials = CredentialStorage(store, issuer, address, lifetimes or Lifetimes(), own_version, flaws=flaws_of)
+    flaws_of, api_version = partial(flaws, allowed=config.attestation.allowed), f"hub.{group_suffix}/v1alpha1"
+    credentials = CredentialStorage(store, issuer, address, config.lifetimes, api_version, flaws=flaws_of)
     roles, standings, own = RBACCache(store, clock), ClusterAcceptanceCache(store, clock), Groups(group_suffix)
     roles.watch(standings.heard)
     rbac = OwnRoles(roles)
     authorizer: Reviewer = HubAuthorizer(store, rbac, standings, own)
-    for external in external_authenticators:
+    for external in authentication.external:
         authorizer = external.authorizer(authorizer)
-    entrance = AuthenticatorChain(
-        Dependencies(store, objects, feed, clock),
-        issuer_of(address.hub_id, token_keys),
-        identify,
-        revocations,
-        external_authenticators,
-        token_checks=token_checks,
-    )
+    entrance = AuthenticatorChain(Dependencies(store, objects, feed, clock), address.hub_id, authentication)
     standings.end_with(entrance.presence.end_under)
-    admission = HubAdmission(rbac.decide, own, attests=attests, join_labels=join_labels)
+    admission = HubAdmission(rbac.decide, own, attests=config.attestation.required, join_labels=config.join_labels)
     escalation, seen = EscalationCheck(rbac), wait_until_seen(roles)
     groups = groups_of(
         store,
         group_suffix,
         credentials,
-        LeaseStorage(store, feed, objects, clock, clock_skew_limit),
+        LeaseStorage(store, feed, objects, clock, config.clock_skew_limit),
         EventStorage(store, feed, group_suffix, clock),
         *entrance.resources,
         *(replace(resource, admit=escalation, written=seen) for resource in ROLES_AND_BINDINGS),
@@ -174,39 +155,30 @@ def build_door(
         *(make(entrance.accounts, admission) for make in api_resources),
         *others,
         admit=admission,
-        lease_duration=default_lease_duration,
+        lease_duration=config.default_lease_duration,
     )
+
+    async def namespace_exists(name: str) -> bool:
+        """Runs before a write, whose transaction then checks whether the namespace is terminating."""
+        return await store.read(namespaces.get, name) is not None
+
+    # only the hub's records make an actor an agent, add-on or bootstrap credential
+    impersonation = Impersonation(authorizer, lambda actor: is_reserved(actor.user, actor.groups))
+    added = filters or Filters()
     server = ApiServer(
         with_past(groups, store, group_suffix, clock),
         objects,
-        authenticator=entrance.authenticator if loopback is None else LoopbackAuthenticator(loopback, entrance.authenticator),
+        authenticator=entrance.authenticator,
         authorizer=authorizer,
         clock=clock,
         version=version_document(),
         checks=checks,
-        namespaces=namespaces_of(store),
-        limits=limits,
+        namespaces=namespace_exists,
         metrics=metrics,
         pages=pages,
-        filters=replace(
-            added := filters or Filters(),
-            paths=(named, *added.paths),
-            impersonation=(
-                entrance.presence,
-                Impersonation(authorizer, takes_no_part),
-            ),
-        ),
+        filters=replace(added, paths=(named, *added.paths), impersonation=(entrance.presence, impersonation)),
     )
     return HttpsServer(server, feed, entrance, roles, store, own)
-
-
-def namespaces_of(store: Store) -> NamespaceLookup:
-    """Looks up a namespace before a write. The write's transaction checks whether the namespace is terminating."""
-
-    async def exists(name: str) -> bool:
-        return await store.read(namespaces.get, name) is not None
-
-    return exists
 
 
 def version_document() -> dict[str, str]:

@@ -62,37 +62,16 @@ class Site:
         aggregated = discovery.aggregated_version(request.headers.get("Accept", ""))
         if aggregated is not None and parts in (["api"], ["apis"]):
             return await self._aggregated(request, aggregated, core=parts == ["api"])
-        found = self._page(parts)
+        found: Mapping[str, Any] | None = self._discovery.page(parts)
+        if parts in ([], ["index.html"]):
+            found = {"paths": sorted(self._paths())}
+        elif parts == ["version"]:
+            found = self._version
         if found is None:
             return no_such_page()
         pretty = is_pretty(request.query.get("pretty"), request.headers.get("User-Agent", ""))
         form = negotiate(request.headers.get("Accept", ""), pretty=pretty, shapes=False)
         return await value_answer(request, found, form)
-
-    def _page(self, parts: list[str]) -> Mapping[str, Any] | None:
-        page: Mapping[str, Any] | None = None
-        match parts:
-            case [] | ["index.html"]:
-                page = {"paths": sorted(self._paths())}
-            case ["version"]:
-                page = self._version
-            case ["api"]:
-                page = self._discovery.core_versions()
-            case ["apis"]:
-                page = self._discovery.group_list()
-            case ["api", version]:
-                page = self._resources("", version)
-            case ["apis", name, version]:
-                page = self._resources(name, version)
-            case ["apis", name] if (group := self._discovery.group(name)) is not None:
-                page = self._discovery.api_group(group)
-        return page
-
-    def _resources(self, name: str, version: str) -> dict[str, Any] | None:
-        group = self._discovery.group(name)
-        if group is None or version not in group.versions:
-            return None
-        return self._discovery.resource_list(group, version)
 
     def _paths(self) -> Iterable[str]:
         yield from self._discovery.paths()

@@ -18,7 +18,8 @@ from hollow.__main__ import main as hollow
 from hub.__main__ import main as hub
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.extensions.token_login.exchange import token_credential_request
-from hub.https_door.server import build_door
+from hub.https_door.callers.authentication import AuthenticationConfig
+from hub.https_door.server import HttpsDoorConfig, build_door
 from hub.registry.bootstrapcredentials.documents import AdvertisedAddress
 from hubctl.__main__ import hubctl
 from machinery.apiserver.resource import Question
@@ -171,7 +172,8 @@ def test_threat_model_lists_every_rpc_kind_and_certificate_purpose() -> None:
         raise UnauthorizedError("nobody")
 
     extensions = (lambda _accounts, _admit: token_credential_request("login.example.org", answers),)
-    door = build_door(InlineStore(), WordIssuer(), refuse, address, clock=ManualClock(), api_resources=extensions)
+    parts = (InlineStore(), WordIssuer(), address, AuthenticationConfig(refuse), HttpsDoorConfig())
+    door = build_door(*parts, clock=ManualClock(), api_resources=extensions)
     discovery = door.server._site._discovery
     files = (registration_pb2.DESCRIPTOR, session_pb2.DESCRIPTOR)
     services = [service for file in files for service in file.services_by_name.values()]

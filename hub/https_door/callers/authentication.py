@@ -21,7 +21,7 @@ from hub.api.certificates import CertificateRecord
 from hub.api.meta.change import SERVICE_ACCOUNTS
 from hub.https_door.storage.feed import ChangeFeed
 from hub.ports import Store
-from machinery.apiserver.access import peer_certificate
+from machinery.apiserver.access import Authenticator, peer_certificate
 from machinery.apiserver.authn.chain import (
     CREDENTIAL_ID,
     BearerTokens,
@@ -33,6 +33,7 @@ from machinery.apiserver.authn.chain import (
     TokenUnion,
 )
 from machinery.apiserver.authn.credential_end import Presence
+from machinery.apiserver.http.loopback import Loopback, LoopbackAuthenticator
 from machinery.apiserver.kinds.reviews import Reviewer
 from machinery.apiserver.kinds.tokens import (
     Account,
@@ -45,7 +46,7 @@ from machinery.apiserver.kinds.tokens import (
 from machinery.apiserver.resource import Resource
 from machinery.apiserver.storage import Actor, Storage
 from machinery.errors import ExpiredError, MusterError
-from machinery.identity import BOOTSTRAP_GROUP, CredentialId, HubId, SerialNumber, bootstrap_user, is_reserved
+from machinery.identity import BOOTSTRAP_GROUP, CredentialId, HubId, SerialNumber, bootstrap_user
 from machinery.meta.objects import ChangeType, Query, WatchEvent
 from machinery.observability.log_once import LogOnce
 from machinery.pki import TokenKeys, generate_key
@@ -122,11 +123,6 @@ def mark_of_credential(credential: CredentialId) -> str:
     return f"bootstrap/{credential}"
 
 
-def takes_no_part(actor: Actor) -> bool:
-    """Whether impersonation is impossible: only the hub's records make an actor an agent, add-on or bootstrap credential."""
-    return is_reserved(actor.user, actor.groups)
-
-
 AUDIENCE = "https://kubernetes.default.svc"
 """Default audience of tokens, as tools for Kubernetes expect it."""
 PATIENCE = timedelta(seconds=10)
@@ -182,43 +178,52 @@ class ExternalAuthenticator(Protocol):
         return False
 
 
+@dataclass(frozen=True, slots=True)
+class AuthenticationConfig:
+    """How callers are authenticated. `identify` and `revocations` (of `hub.access`): certificate records and revocations."""
+
+    identify: Identify
+    revocations: Listen | None = None
+    token_keys: TokenKeys | None = None
+    """Keys that sign ServiceAccount tokens; None: new keys in memory."""
+    external: Sequence[ExternalAuthenticator] = ()
+    """Tried before the hub's own."""
+    token_checks: TokenChecks | None = None
+    loopback: Loopback | None = None
+    """The identity with which the hub's own hooks use this door."""
+
+
 class AuthenticatorChain:
     """Client certificates first, then bearer tokens. `presence` is a filter, `resources` are served with the others."""
 
-    def __init__(
-        self,
-        grounds: Dependencies,
-        issuer: ServiceAccountTokenIssuer,
-        identify: Identify,
-        revocations: Listen | None,
-        external_authenticators: Sequence[ExternalAuthenticator] = (),
-        *,
-        token_checks: TokenChecks | None = None,
-    ) -> None:
-        self._grounds = grounds
-        self._bootstrap = BootstrapTokens(grounds.store)
-        accounts = Accounts(grounds.objects)
-        self.accounts = ServiceAccountTokens(issuer, accounts, grounds.clock)
+    def __init__(self, dependencies: Dependencies, hub: HubId, config: AuthenticationConfig) -> None:
+        self._dependencies = dependencies
+        self._external = config.external
+        self._bootstrap = BootstrapTokens(dependencies.store)
+        issuer, accounts = issuer_of(hub, config.token_keys), Accounts(dependencies.objects)
+        self.accounts = ServiceAccountTokens(issuer, accounts, dependencies.clock)
         """Authenticates tokens of the hub's ServiceAccounts only."""
         own = BootstrapTokenAuthenticator(self._bootstrap.identify), self.accounts
-        tokens = TokenUnion(*own, *(way.tokens for way in external_authenticators if way.tokens is not None))
-        self.presence = Presence(grounds.clock)
-        more = [way.authenticator for way in external_authenticators]
-        certificates = CertificateAuthenticator(identify, lambda shown: any(way.owns(shown) for way in external_authenticators))
-        self.authenticator = Chain(*more, certificates, BearerTokens(tokens, token_checks))
+        tokens = TokenUnion(*own, *(each.tokens for each in config.external if each.tokens is not None))
+        more = [each.authenticator for each in config.external]
+        certificates = CertificateAuthenticator(
+            config.identify, lambda shown: any(each.owns(shown) for each in config.external)
+        )
+        chain = Chain(*more, certificates, BearerTokens(tokens, config.token_checks))
+        self.authenticator: Authenticator = chain if config.loopback is None else LoopbackAuthenticator(config.loopback, chain)
         self.resources: tuple[Resource, ...] = (service_account(issuer, accounts), token_review(tokens, issuer.audiences))
-        end_with_revocations(self.presence, revocations, self._bootstrap.listen)
-        self._ways_in = external_authenticators
-        for way in external_authenticators:
-            way.bind(self.presence)
+        self.presence = Presence(dependencies.clock)
+        end_with_revocations(self.presence, config.revocations, self._bootstrap.listen)
+        for each in config.external:
+            each.bind(self.presence)
 
     async def run(self) -> None:
         """Follows revoked and deleted credentials until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._bootstrap.run(), name="revoked-tokens")
             tasks.create_task(self._follow_accounts(), name="deleted-accounts")
-            for way in self._ways_in:
-                tasks.create_task(way.run(), name=type(way).__name__)
+            for each in self._external:
+                tasks.create_task(each.run(), name=type(each).__name__)
 
     async def _follow_accounts(self) -> None:
         """Ends watches of deleted ServiceAccounts; all watches if the change log may have lost a deletion."""
@@ -226,8 +231,8 @@ class AuthenticatorChain:
         after: int | None = None
         while True:
             try:
-                after = await self._grounds.objects.revision() if after is None else after
-                events = self._grounds.feed.watch(SERVICE_ACCOUNTS, Query(), after=after, patience=PATIENCE)
+                after = await self._dependencies.objects.revision() if after is None else after
+                events = self._dependencies.feed.watch(SERVICE_ACCOUNTS, Query(), after=after, patience=PATIENCE)
                 async with aclosing(events):
                     async for event in events:
                         after = self._seen(event)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from machinery.apiserver.access import Attributes, Authorizer, Decision
 from machinery.apiserver.storage import Actor, GroupResource
-from machinery.identity import OPERATOR_GROUP
+from machinery.identity import OPERATOR_GROUP, service_account_user
 from machinery.meta.objects import Key
 
 GROUP = "rbac.authorization.k8s.io"
@@ -41,14 +41,8 @@ class PolicyRule:
             return any(_path_covers(path, asked.path) for path in self.paths)
         if not (asked.group in self.groups or ALL in self.groups):
             return False
-        return self._has_resource(asked) and (not self.names or named(asked) in self.names)
-
-    def _has_resource(self, asked: Attributes) -> bool:
-        if ALL in self.resources:
-            return True
-        if not asked.subresource:
-            return asked.resource in self.resources
-        return f"{asked.resource}/{asked.subresource}" in self.resources or f"*/{asked.subresource}" in self.resources
+        resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
+        return _covers_resource(self, resource) and (not self.names or named(asked) in self.names)
 
     @property
     def permission_count(self) -> int:
@@ -156,6 +150,12 @@ class RoleGrant:
     role: RoleKey
     reason: str
 
+    @property
+    def missing(self) -> str:
+        """The error when there is no such role."""
+        kind, key = self.role
+        return f'{kind.lower()}.{GROUP} "{key.name}" not found'
+
 
 @dataclass(frozen=True, slots=True)
 class HeldRules:
@@ -203,35 +203,35 @@ class RoleIndex:
     def decide(self, actor: Actor, asked: Attributes) -> Decision:
         """Whether any rule of the actor's roles allows the request, with Kubernetes' reason."""
         errors: dict[str, None] = {}
-        for grant in self._of(actor, asked.namespace):
-            rules = self._roles.get(grant.role)
+        for grant, rules in self._of(actor, asked.namespace):
             if rules is None:
-                errors[_not_found(grant.role)] = None
+                errors[grant.missing] = None
             elif any(rule.allows(asked) for rule in rules):
                 return Decision(allowed=True, reason=grant.reason)
-        return Decision(allowed=False, reason=_told(errors))
+        listed = f"[{', '.join(errors)}]" if len(errors) > 1 else "".join(errors)
+        return Decision(allowed=False, reason=f"RBAC: {listed}" if listed else "")
 
     def held(self, actor: Actor, namespace: str) -> HeldRules:
         """All rules of the actor in a namespace ("": at the cluster scope)."""
         rules: list[PolicyRule] = []
         errors: dict[str, None] = {}
-        for grant in self._of(actor, namespace):
-            found = self._roles.get(grant.role)
+        for grant, found in self._of(actor, namespace):
+            rules.extend(found or ())
             if found is None:
-                errors[_not_found(grant.role)] = None
-            else:
-                rules.extend(found)
+                errors[grant.missing] = None
         return HeldRules(tuple(rules), tuple(errors))
 
     def rules(self, kind: str, key: Key) -> tuple[PolicyRule, ...] | None:
         """The rules of a role; None: no such role."""
         return self._roles.get((kind, key))
 
-    def _of(self, actor: Actor, namespace: str) -> Iterator[RoleGrant]:
+    def _of(self, actor: Actor, namespace: str) -> Iterator[tuple[RoleGrant, tuple[PolicyRule, ...] | None]]:
+        """The grants of the actor with the rules of their roles; None: no such role."""
+        subjects = ((USER, actor.user), *((USER_GROUP, group) for group in actor.groups))
         for place in ("", namespace) if namespace else ("",):
-            yield from self._grants.get((place, USER, actor.user), ())
-            for group in actor.groups:
-                yield from self._grants.get((place, USER_GROUP, group), ())
+            for kind, name in subjects:
+                for grant in self._grants.get((place, kind, name), ()):
+                    yield grant, self._roles.get(grant.role)
 
 
 def _granted(binding: tuple[str, Key], document: Mapping[str, Any]) -> Iterator[tuple[Subject, RoleGrant]]:
@@ -241,35 +241,13 @@ def _granted(binding: tuple[str, Key], document: Mapping[str, Any]) -> Iterator[
     role = (role_kind, Key(key.namespace if role_kind == ROLE else "", name))
     shown = f"{key.name}/{key.namespace}" if key.namespace else key.name
     for subject in document.get("subjects") or ():
-        found = _subject(subject, key.namespace)
-        if found is not None:
-            place, subject_words = found
-            yield (
-                place,
-                RoleGrant(binding, role, f'RBAC: allowed by {kind} "{shown}" of {role_kind} "{name}" to {subject_words}'),
-            )
-
-
-def _subject(subject: Mapping[str, Any], namespace: str) -> tuple[Subject, str] | None:
-    kind, name = str(subject.get("kind", "")), str(subject.get("name", ""))
-    if kind == SERVICE_ACCOUNT:
-        home = str(subject.get("namespace") or namespace)
-        if not home:
-            return None
-        return (namespace, USER, f"system:serviceaccount:{home}:{name}"), f'ServiceAccount "{name}/{home}"'
-    return ((namespace, kind, name), f'{kind} "{name}"') if kind in (USER, USER_GROUP) else None
-
-
-def _not_found(role: RoleKey) -> str:
-    kind, key = role
-    return f'{kind.lower()}.{GROUP} "{key.name}" not found'
-
-
-def _told(errors: Iterable[str]) -> str:
-    listed = list(errors)
-    if not listed:
-        return ""
-    return f"RBAC: {listed[0]}" if len(listed) == 1 else f"RBAC: [{', '.join(listed)}]"
+        sort, named_as = str(subject.get("kind", "")), str(subject.get("name", ""))
+        granted = f'RBAC: allowed by {kind} "{shown}" of {role_kind} "{name}" to {sort}'
+        if sort in (USER, USER_GROUP):
+            yield (key.namespace, sort, named_as), RoleGrant(binding, role, f'{granted} "{named_as}"')
+        elif sort == SERVICE_ACCOUNT and (home := str(subject.get("namespace") or key.namespace)):
+            user = service_account_user(home, named_as)
+            yield (key.namespace, USER, user), RoleGrant(binding, role, f'{granted} "{named_as}/{home}"')
 
 
 ALLOWED = Decision(allowed=True)

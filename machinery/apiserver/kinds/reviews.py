@@ -3,13 +3,13 @@
 Nothing is stored; the answers apply to the current moment.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from machinery.apiserver.access import Attributes, Decision
 from machinery.apiserver.authz.rbac import HeldRules
 from machinery.apiserver.http.status_errors import causes_text
-from machinery.apiserver.kinds.declaration import BOOLEAN, EXTRA, OPEN, TEXT, TEXTS, builtin, listing, record
+from machinery.apiserver.kinds.declaration import BOOLEAN, EXTRA, OPEN, TEXT, TEXTS, Schema, builtin, listing, record
 from machinery.apiserver.kinds.tokens import GROUP as AUTHENTICATION, USER_INFO, user_info
 from machinery.apiserver.resource import Answers, Question, Resource
 from machinery.apiserver.storage import Actor
@@ -49,52 +49,19 @@ Named = Callable[[str, tuple[str, ...], str, Mapping[str, tuple[str, ...]]], Act
 
 def access_reviews(reviewer: Reviewer, named: Named = Actor) -> tuple[Resource, ...]:
     """The five resources: four of authorization.k8s.io and SelfSubjectReview."""
-    subject = _subject_review(reviewer, named)
-    return (
-        _review("LocalSubjectAccessReview", {**_ASKED, **_WHO}, _DECIDED, subject, namespaced=True),
-        _review("SelfSubjectAccessReview", _ASKED, _DECIDED, _self_review(reviewer)),
-        _review("SelfSubjectRulesReview", {"namespace": TEXT}, _RULE_LISTS, _rules_review(reviewer)),
-        _review("SubjectAccessReview", {**_ASKED, **_WHO}, _DECIDED, subject),
-        SELF_SUBJECT_REVIEW,
-    )
 
+    async def self_review(question: Question) -> Document:
+        _refuse([*_metadata_causes(question), *_asked_causes(_spec(question))])
+        return _decided(question, await reviewer.authorize(question.actor, _attributes(_spec(question))))
 
-def _review(
-    kind: str, spec: Mapping[str, Any], status: Mapping[str, Any], answers: Answers, *, namespaced: bool = False
-) -> Resource:
-    return builtin(
-        group=GROUP,
-        name=f"{kind.lower()}s",
-        kind=kind,
-        namespaced=namespaced,
-        verbs=("create",),
-        schema=record(f"{kind} asks what is allowed.", spec=record(**spec), status=dict(status)),
-        answers=answers,
-    )
-
-
-def _self_review(reviewer: Reviewer) -> Answers:
-    async def answer(question: Question) -> Document:
+    async def subject_review(question: Question) -> Document:
         spec = _spec(question)
-        _refuse([*_metadata_causes(question), *_asked_causes(spec)])
-        return _decided(question, await reviewer.authorize(question.actor, _attributes(spec)))
-
-    return answer
-
-
-def _subject_review(reviewer: Reviewer, named: Named) -> Answers:
-    async def answer(question: Question) -> Document:
-        spec = _spec(question)
-        _refuse([*_metadata_causes(question), *_asked_causes(spec), *_who_causes(spec), *_local_causes(question, spec)])
+        _refuse([*_metadata_causes(question), *_asked_causes(spec), *_subject_causes(question, spec)])
         extra = {key: tuple(values) for key, values in (spec.get("extra") or {}).items()}
         actor = named(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""), extra)
         return _decided(question, await reviewer.authorize(actor, _attributes(spec)))
 
-    return answer
-
-
-def _rules_review(reviewer: Reviewer) -> Answers:
-    async def answer(question: Question) -> Document:
+    async def rules_review(question: Question) -> Document:
         namespace = _spec(question).get("namespace", "")
         if not namespace:
             raise BadRequestError("no namespace on request")
@@ -108,7 +75,18 @@ def _rules_review(reviewer: Reviewer) -> Answers:
             status["evaluationError"] = ", ".join(held.errors)
         return {"metadata": {}, "spec": {}, "status": status}
 
-    return answer
+    def review(kind: str, spec: dict[str, Any], status: Schema, answers: Answers, *, namespaced: bool = False) -> Resource:
+        schema = record(f"{kind} asks what is allowed.", spec=record(**spec), status=status)
+        name, verbs = f"{kind.lower()}s", ("create",)
+        return builtin(group=GROUP, name=name, kind=kind, namespaced=namespaced, verbs=verbs, schema=schema, answers=answers)
+
+    return (
+        review("LocalSubjectAccessReview", {**_ASKED, **_WHO}, _DECIDED, subject_review, namespaced=True),
+        review("SelfSubjectAccessReview", _ASKED, _DECIDED, self_review),
+        review("SelfSubjectRulesReview", {"namespace": TEXT}, _RULE_LISTS, rules_review),
+        review("SubjectAccessReview", {**_ASKED, **_WHO}, _DECIDED, subject_review),
+        SELF_SUBJECT_REVIEW,
+    )
 
 
 async def _who_am_i(question: Question) -> Document:
@@ -138,17 +116,8 @@ def _attributes(spec: Mapping[str, Any]) -> Attributes:
     if asked is None:
         plain = spec.get("nonResourceAttributes") or {}
         return Attributes(plain.get("verb", ""), plain.get("path", ""))
-    return Attributes(
-        verb=asked.get("verb", ""),
-        path="",
-        group=asked.get("group", ""),
-        version=asked.get("version", ""),
-        resource=asked.get("resource", ""),
-        subresource=asked.get("subresource", ""),
-        namespace=asked.get("namespace", ""),
-        name=asked.get("name", ""),
-        label_selector=(asked.get("labelSelector") or {}).get("rawSelector", ""),
-    )
+    parts = {part: asked.get(part, "") for part in _RESOURCE_PARTS}
+    return Attributes(path="", **parts, label_selector=(asked.get("labelSelector") or {}).get("rawSelector", ""))
 
 
 def _decided(question: Question, decision: Decision) -> Document:
@@ -176,24 +145,17 @@ def _asked_causes(spec: Mapping[str, Any]) -> Sequence[Cause]:
     return ()
 
 
-def _who_causes(spec: Mapping[str, Any]) -> Sequence[Cause]:
-    if spec.get("user") or spec.get("groups"):
-        return ()
-    return (invalid_value("spec.user", "", "at least one of user or group must be specified"),)
-
-
-def _local_causes(question: Question, spec: Mapping[str, Any]) -> list[Cause]:
+def _subject_causes(question: Question, spec: Mapping[str, Any]) -> Iterator[Cause]:
+    if not spec.get("user") and not spec.get("groups"):
+        yield invalid_value("spec.user", "", "at least one of user or group must be specified")
     if not question.namespace:
-        return []
-    causes = []
-    asked = spec.get("resourceAttributes")
+        return
+    asked, plain = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if asked is not None and asked.get("namespace", "") != question.namespace:
         field = "spec.resourceAttributes.namespace"
-        causes.append(invalid_value(field, asked.get("namespace", ""), "must match metadata.namespace"))
-    if spec.get("nonResourceAttributes") is not None:
-        plain = spec["nonResourceAttributes"]
-        causes.append(invalid_value("spec.nonResourceAttributes", plain, "disallowed on this kind of request"))
-    return causes
+        yield invalid_value(field, asked.get("namespace", ""), "must match metadata.namespace")
+    if plain is not None:
+        yield invalid_value("spec.nonResourceAttributes", plain, "disallowed on this kind of request")
 
 
 def _refuse(causes: Sequence[Cause]) -> None:

@@ -95,36 +95,26 @@ class ServiceAccountTokens(TokenAuthenticator):
         claims = self._issuer.keys.verified(token)
         if claims is None:
             raise UnauthorizedError(INVALID_TOKEN)
-        until = self._time(claims)
-        wanted = tuple(audiences) or self._issuer.audiences
-        meant = tuple(audience for audience in wanted if audience in claims["aud"])
-        if not meant:
-            raise UnauthorizedError(f"token audiences {claims['aud']} is invalid for the target audiences {list(wanted)}")
-        account = await self._account(claims["kubernetes.io"])
-        extra = {CREDENTIAL_ID: (f"JTI={claims['jti']}",)}
-        user = service_account_user(account.namespace, account.name)
-        actor = Actor(user, service_account_groups(account.namespace), account.uid, extra)
-        return Identity(actor, account.mark, until, meant)
-
-    def _time(self, claims: Mapping[str, Any]) -> datetime:
-        """Expiry of the token. Raises UnauthorizedError outside of its validity."""
         now, until = self._clock.now(), datetime.fromtimestamp(claims["exp"], UTC)
         if now >= until:
             raise UnauthorizedError("service account token has expired")
         if now + SKEW < datetime.fromtimestamp(claims["nbf"], UTC):
             raise UnauthorizedError("service account token is not valid yet")
-        return until
-
-    async def _account(self, private: Mapping[str, Any]) -> Account:
-        """Account of the token. Raises UnauthorizedError when it is deleted, or recreated with another uid."""
-        issued_to = private["serviceaccount"]
+        wanted = tuple(audiences) or self._issuer.audiences
+        meant = tuple(audience for audience in wanted if audience in claims["aud"])
+        if not meant:
+            raise UnauthorizedError(f"token audiences {claims['aud']} is invalid for the target audiences {list(wanted)}")
+        namespace, issued_to = claims["kubernetes.io"]["namespace"], claims["kubernetes.io"]["serviceaccount"]
         try:
-            account = await self._accounts.find(private["namespace"], issued_to["name"])
+            account = await self._accounts.find(namespace, issued_to["name"])
         except NotFoundError as error:
             raise UnauthorizedError(error.message) from None
         if account.uid != issued_to["uid"]:
             raise UnauthorizedError(f"service account UID ({account.uid}) does not match claim ({issued_to['uid']})")
-        return account
+        extra = {CREDENTIAL_ID: (f"JTI={claims['jti']}",)}
+        user = service_account_user(account.namespace, account.name)
+        actor = Actor(user, service_account_groups(account.namespace), account.uid, extra)
+        return Identity(actor, account.mark, until, meant)
 
 
 GROUP = "authentication.k8s.io"

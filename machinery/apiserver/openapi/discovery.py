@@ -49,28 +49,30 @@ class Discovery:
         self._named = sorted((group for group in groups if group.name), key=lambda group: (-group.priority, group.name))
         self._pages: dict[tuple[str, bool], tuple[bytes, str]] = {}
 
-    def group(self, name: str) -> ApiGroup | None:
-        return next((group for group in (*self._core, *self._named) if group.name == name), None)
+    def page(self, parts: Sequence[str]) -> dict[str, Any] | None:
+        """`/api`, `/apis`, `/apis/<group>`, or the resources of a version; None: another path."""
+        match parts:
+            case ["api"]:
+                versions = [version for group in self._core for version in group.versions]
+                return {"kind": "APIVersions", "versions": versions, "serverAddressByClientCIDRs": []}
+            case ["apis"]:
+                return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(group) for group in self._named]}
+            case ["apis", name]:
+                found = (group for group in self._named if group.name == name)
+                return next(({"kind": "APIGroup", "apiVersion": "v1", **_group(group)} for group in found), None)
+            case ["api", version]:
+                return self._resource_list(self._core, "", version)
+            case ["apis", name, version]:
+                return self._resource_list(self._named, name, version)
+        return None
 
-    def core_versions(self) -> dict[str, Any]:
-        """`/api`."""
-        versions = [version for group in self._core for version in group.versions]
-        return {"kind": "APIVersions", "versions": versions, "serverAddressByClientCIDRs": []}
-
-    def group_list(self) -> dict[str, Any]:
-        """`/apis`."""
-        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(group) for group in self._named]}
-
-    def api_group(self, group: ApiGroup) -> dict[str, Any]:
-        """`/apis/<group>`."""
-        return {"kind": "APIGroup", "apiVersion": "v1", **_group(group)}
-
-    def resource_list(self, group: ApiGroup, version: str) -> dict[str, Any]:
-        """`/apis/<group>/<version>`."""
-        name = f"{group.name}/{version}" if group.name else version
-        listed = [entry for resource in served(group, version) for entry in _classic(resource)]
-        envelope = {"kind": "APIResourceList", **({"apiVersion": "v1"} if group.name else {}), "groupVersion": name}
-        return {**envelope, "resources": listed}
+    def _resource_list(self, groups: Sequence[ApiGroup], name: str, version: str) -> dict[str, Any] | None:
+        for group in groups:
+            if group.name == name and version in group.versions:
+                listed = [entry for resource in served(group, version) for entry in _classic(resource)]
+                shown = {"apiVersion": "v1", "groupVersion": f"{name}/{version}"} if name else {"groupVersion": version}
+                return {"kind": "APIResourceList", **shown, "resources": listed}
+        return None
 
     def aggregated(self, version: str, *, core: bool) -> tuple[bytes, str]:
         """`/api` or `/apis` in the aggregated form with its ETag; cached."""

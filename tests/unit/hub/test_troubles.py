@@ -30,7 +30,7 @@ from hub.grpc_door.session.report_writer import Clocks
 from hub.grpc_door.session.sessions import Sessions
 from hub.grpc_door.session.trust_bundle_push import TrustBundlePush
 from hub.heartbeat import BeatBuffer, HeartbeatCoverage
-from hub.https_door.callers.authentication import AuthenticatorChain, Dependencies, issuer_of
+from hub.https_door.callers.authentication import AuthenticationConfig, AuthenticatorChain, Dependencies
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.storage import ServiceStorage
 from hub.metrics import fleet as of_fleet
@@ -163,7 +163,7 @@ def admin_file(store: InlineStore, clock: ManualClock) -> Case:
 def accounts(store: InlineStore, clock: ManualClock) -> Case:
     feed, none = ChangeFeed(store), cast("Any", None)
     grounds = Dependencies(store, ServiceStorage(store, feed, GROUP_SUFFIX), feed, clock)
-    subject = AuthenticatorChain(grounds, issuer_of(HubId("hub"), None), none, None)
+    subject = AuthenticatorChain(grounds, HubId("hub"), AuthenticationConfig(none))
     return Case(subject.run(), "deleted ServiceAccounts cannot be seen now", errors=FOLLOWERS)
 
 

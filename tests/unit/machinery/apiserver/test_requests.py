@@ -133,12 +133,12 @@ def test_groups_and_versions_are_listed_in_kubernetes_order() -> None:
     discovery = Discovery([*groups, ApiGroup("z.k8s.io", (resource("z.k8s.io", "zebras", custom=False),))])
     aggregated = json.loads(discovery.aggregated("v2", core=False)[0])
     expected = ["z.k8s.io", "a.example.com", "b.example.com"]
-    assert [group["name"] for group in discovery.group_list()["groups"]] == expected
+    assert [group["name"] for group in (discovery.page(["apis"]) or {})["groups"]] == expected
     assert [group["metadata"]["name"] for group in aggregated["items"]] == expected
 
     group = ApiGroup("a.example.com", (resource("a.example.com", "ants", version="v1beta1", others=("v1alpha1", "v2", "v1")),))
     assert group.versions == ("v1beta1", "v2", "v1", "v1alpha1")
-    assert Discovery([group]).api_group(group)["preferredVersion"]["version"] == "v1beta1"
+    assert (Discovery([group]).page(["apis", group.name]) or {})["preferredVersion"]["version"] == "v1beta1"
 
     ordered = ["v10", "v2", "v1", "v11beta2", "v10beta3", "v3beta1", "v12alpha1", "v11alpha2", "foo1", "foo10"]
     assert sorted(sorted(ordered), key=version_order) == ordered
