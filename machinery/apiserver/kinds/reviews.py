@@ -50,7 +50,7 @@ Named = Callable[[str, tuple[str, ...], str, Mapping[str, tuple[str, ...]]], Act
 def access_reviews(reviewer: Reviewer, named: Named = Actor) -> tuple[Resource, ...]:
     """The five resources: four of authorization.k8s.io and SelfSubjectReview."""
 
-    async def self_review(question: Question) -> Document:
+    async def own_review(question: Question) -> Document:
         _refuse([*_metadata_causes(question), *_asked_causes(_spec(question))])
         return _decided(question, await reviewer.authorize(question.actor, _attributes(_spec(question))))
 
@@ -82,7 +82,7 @@ def access_reviews(reviewer: Reviewer, named: Named = Actor) -> tuple[Resource, 
 
     return (
         review("LocalSubjectAccessReview", {**_ASKED, **_WHO}, _DECIDED, subject_review, namespaced=True),
-        review("SelfSubjectAccessReview", _ASKED, _DECIDED, self_review),
+        review("SelfSubjectAccessReview", _ASKED, _DECIDED, own_review),
         review("SelfSubjectRulesReview", {"namespace": TEXT}, _RULE_LISTS, rules_review),
         review("SubjectAccessReview", {**_ASKED, **_WHO}, _DECIDED, subject_review),
         SELF_SUBJECT_REVIEW,

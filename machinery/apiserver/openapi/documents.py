@@ -20,10 +20,10 @@ from machinery.apiserver.openapi.discovery import served
 from machinery.apiserver.openapi.operations import ALWAYS, content, paths_of, refusals
 from machinery.apiserver.openapi.schemas import (
     VERSION_INFO,
-    components,
     kind_schemas,
     meta,
     reference,
+    shared,
 )
 from machinery.apiserver.openapi.version2 import encode, swagger
 from machinery.apiserver.resource import ApiGroup
@@ -46,16 +46,16 @@ def documents_of(groups: Sequence[ApiGroup], title: str, release: str) -> Iterat
         *((f"apis/{each.name}", meta("APIGroup"), f"get versions of {each.name}", "discovery") for each in groups if each.name),
     )
     for path, schema, description, part in pages:
-        yield path, document(_page_operation(f"/{path}/", schema, description), components()[part])
+        yield path, document(_page_operation(f"/{path}/", schema, description), shared()[part])
     for group in groups:
         for version in group.versions:
             path = f"apis/{group.name}/{version}" if group.name else f"api/{version}"
-            schemas: dict[str, Any] = dict(components()["objects"])
+            schemas: dict[str, Any] = dict(shared()["objects"])
             paths: dict[str, Any] = {}
             resources = list(served(group, version))
             if not all(resource.custom for resource in resources):
                 paths |= _page_operation(f"/{path}/", meta("APIResourceList"), "get available resources")
-                schemas |= components()["discovery"]
+                schemas |= shared()["discovery"]
             for resource in resources:
                 schemas |= kind_schemas(resource, version)
                 paths |= paths_of(resource, version, f"/{path}")

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from machinery.apiserver.http.responses import JSON, PROTOBUF, YAML
-from machinery.apiserver.openapi.schemas import components, group_version_kind, kind_reference, list_reference, meta, reference
+from machinery.apiserver.openapi.schemas import group_version_kind, kind_reference, list_reference, meta, reference, shared
 from machinery.apiserver.resource import Resource, Subresource
 from machinery.apiserver.write.patches import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from machinery.apiserver.write.protobuf import MESSAGES
@@ -30,7 +30,7 @@ _BY_VERB: Mapping[str, tuple[str, ...]] = {
 
 def parameters_of_verb(verb: str) -> list[dict[str, Any]]:
     """Query parameters of an operation, without references, because kubectl looks for their names and resolves none."""
-    return [components()["parameters"][name] for name in _BY_VERB.get(verb, ())]
+    return [shared()["parameters"][name] for name in _BY_VERB.get(verb, ())]
 
 
 def parameters_of_path(kind: str, *, named: bool, namespaced: bool) -> list[dict[str, Any]]:
@@ -40,7 +40,7 @@ def parameters_of_path(kind: str, *, named: bool, namespaced: bool) -> list[dict
         found.append(_in_path("name", f"name of the {kind}"))
     if namespaced:
         found.append(_in_path("namespace", "object name and auth scope, such as for teams and projects"))
-    return [*found, *(components()["parameters"][name] for name in ("pretty", "timeout"))]
+    return [*found, *(shared()["parameters"][name] for name in ("pretty", "timeout"))]
 
 
 def _in_path(name: str, description: str) -> dict[str, Any]:

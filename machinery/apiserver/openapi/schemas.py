@@ -15,9 +15,9 @@ KIND = {"type": "string", "description": "Kind is a string value representing th
 
 
 @cache
-def components() -> Mapping[str, Mapping[str, Any]]:
+def shared() -> Mapping[str, Mapping[str, Any]]:
     """Parts of the documents: schemas for `objects`, for `discovery` and for the `version`, and `parameters` by name."""
-    parts = bounded_yaml.load(Path(__file__).with_name("components.yaml").read_bytes())
+    parts = bounded_yaml.load(Path(__file__).with_name("shared.yaml").read_bytes())
     refusal = {meta(name): parts["objects"][meta(name)] for name in ("Status", "StatusDetails", "StatusCause", "ListMeta")}
     return {**parts, "discovery": {**parts["discovery"], **refusal}, "version": {**parts["version"], **refusal}}
 
