@@ -112,12 +112,7 @@ class StoreSink(AuditSink):
 
 @asynccontextmanager
 async def auditing(
-    settings: HubSettings,
-    store: Store,
-    replica: str,
-    clock: Clock,
-    *,
-    on_end: Callable[[TaskEndedError], object],
+    settings: HubSettings, store: Store, replica: str, clock: Clock, *, on_end: Callable[[TaskEndedError], object]
 ) -> AsyncGenerator[Auditor]:
     """Runs the audit while the block runs; at its end all offered records are stored.
 

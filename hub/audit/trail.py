@@ -58,13 +58,7 @@ class Trail:
     """Call `sink.open`, then `run` for the lifetime of the hub, and `finish` at its end."""
 
     def __init__(
-        self,
-        sink: AuditSink,
-        clock: Clock,
-        *,
-        capacity: int = CAPACITY,
-        window: timedelta = WINDOW,
-        batch: int = BATCH,
+        self, sink: AuditSink, clock: Clock, *, capacity: int = CAPACITY, window: timedelta = WINDOW, batch: int = BATCH
     ) -> None:
         self.sink = sink
         self._clock = clock

@@ -5,7 +5,7 @@ records there which state it applies and which keys it has, and no CA change mak
 applied the last one.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 
@@ -112,7 +112,7 @@ class AuthorityFollower:
         self._issuer = issuer
         self._ring = ring
         self._replica = replica
-        self._said: Sequence[Follower] | None = None
+        self._recorded: Sequence[Follower] | None = None
 
     async def run(self) -> None:
         """Check soon after every change and periodically, for ever."""
@@ -122,32 +122,23 @@ class AuthorityFollower:
         """Check all CAs once. Raises UnavailableError; the previous state then stays in effect."""
         del far
         everyone = tuple(await self._store.look(lambda tx: tx.authorities.all()))
-        standing = AuthoritySnapshot(everyone, await self._keys(everyone))
-        before = {each.id: each.phase for each in self._issuer.standing.authorities}
-        if self._issuer.take(standing):
-            self._tell(before, standing)
-        known = [Follower(self._replica, each.id, each.phase, each.id in standing.keys) for each in everyone]
-        if known != self._said:
+        before, keys = self._issuer.standing, dict[AuthorityId, LocalIssuer]()
+        for each in everyone:  # keys of old CAs still sign revocation lists; missing keys are looked up each time
+            if each.phase is Phase.RETIRED:
+                continue
+            if each.id in before.keys:
+                keys[each.id] = before.keys[each.id]
+            elif (pair := await self._ring.find(each.id)) is not None:
+                keys[each.id] = LocalIssuer(pki.CertificateAuthority(pair.certificate, pair.key))
+        phases = {each.id: each.phase for each in before.authorities}
+        if self._issuer.take(AuthoritySnapshot(everyone, keys)) and phases:
+            for each in everyone:
+                if phases.get(each.id) is not each.phase:
+                    log.info("a CA of the hub is in another phase", ca=each.id, phase=each.phase.value, key=each.id in keys)
+        known = [Follower(self._replica, each.id, each.phase, each.id in keys) for each in everyone]
+        if known != self._recorded:
             await self._store.run(lambda tx: tx.authorities.follow(self._replica, known))
-            self._said = known
-
-    async def _keys(self, everyone: Sequence[AuthorityRecord]) -> Mapping[AuthorityId, LocalIssuer]:
-        """Keys of the CAs that are not retired; old ones still sign revocation lists. Missing keys are looked up each time."""
-        here = self._issuer.standing.keys
-        wanted = [each.id for each in everyone if each.phase is not Phase.RETIRED]
-        found = {one: here[one] if one in here else await self._found(one) for one in wanted}
-        return {one: key for one, key in found.items() if key is not None}
-
-    async def _found(self, authority: AuthorityId) -> LocalIssuer | None:
-        pair = await self._ring.find(authority)
-        return None if pair is None else LocalIssuer(pki.CertificateAuthority(pair.certificate, pair.key))
-
-    def _tell(self, before: Mapping[AuthorityId, Phase], standing: AuthoritySnapshot) -> None:
-        for each in standing.authorities:
-            if before and before.get(each.id) is not each.phase:
-                log.info(
-                    "a CA of the hub is in another phase", ca=each.id, phase=each.phase.value, key=each.id in standing.keys
-                )
+            self._recorded = known
 
 
 def rotation_of(

@@ -111,7 +111,7 @@ def find_seal(keys: KeyFolder, file: Path | None) -> tuple[Seal, bool]:
 
 async def keep_seal(keys: KeyFolder, store: Store, seal: Seal, *, is_new: bool) -> None:
     """Check the seal against the database, and write a new one to the folder. Raises InvalidError."""
-    if is_new and await store.read(_fact, SEAL_KEY) is None:
+    if is_new and await store.read(lambda tx: tx.facts.get(SEAL_KEY)) is None:
         keys.directory.write(SEAL_FILE, seal.written())
     try:
         await store.run(_settle_seal, seal)
@@ -138,7 +138,7 @@ async def keep_authority(keys: KeyFolder, store: Store, lifetimes: Lifetimes, no
     The database has the CA's fingerprint, so a lost or wrong data directory cannot lead to a new CA, which would lock out
     every agent.
     """
-    known = await store.read(_fact, AUTHORITY)
+    known = await store.read(lambda tx: tx.facts.get(AUTHORITY))
     if keys.directory.read(CA_CERTIFICATE) is None:
         if known is not None:
             raise InvalidError(f"the database belongs to a hub whose CA is not in {keys}: {keys.remedy}")
@@ -147,7 +147,7 @@ async def keep_authority(keys: KeyFolder, store: Store, lifetimes: Lifetimes, no
         _set_aside_half(keys.directory)
     issuer = LocalIssuer.open(keys.path, lifetimes, now)
     here = pki.parse_certificate(issuer.trust_bundle).key_hash
-    if await store.run(_settle, AUTHORITY, here) == here:
+    if await store.run(lambda tx: tx.facts.settle(AUTHORITY, here)) == here:
         return issuer
     if issuer.created:
         keys.directory.remove(CA_CERTIFICATE)
@@ -200,7 +200,7 @@ async def _made(keys: KeyFolder, store: Store, now: datetime) -> str | None:
         return exchange_token_keys(keys.directory, now)
     if read_token_keys(keys.directory):
         return None
-    if await store.read(_fact, TOKEN_KEY) is not None:
+    if await store.read(lambda tx: tx.facts.get(TOKEN_KEY)) is not None:
         raise InvalidError(f"the keys of the database's hub for ServiceAccounts' tokens are not in {keys}: {keys.remedy}")
     return make_token_key(keys.directory, now)
 
@@ -215,11 +215,3 @@ def _settle_token_key(tx: Transaction, found: Sequence[TokenKey], keys: KeyFolde
         raise InvalidError(f"the database's hub signs ServiceAccounts' tokens with a key that is not in {keys}: {keys.remedy}")
     tx.facts.set(TOKEN_KEY, newest.mark)
     return None if known in ours else known
-
-
-def _fact(tx: Transaction, name: str) -> str | None:
-    return tx.facts.get(name)
-
-
-def _settle(tx: Transaction, name: str, value: str) -> str:
-    return tx.facts.settle(name, value)

@@ -200,12 +200,7 @@ trusts = Table(
     Column("since", Counter, nullable=False),
 )
 
-facts = Table(
-    "facts",
-    metadata,
-    Column("name", Text, primary_key=True),
-    Column("value", Text, nullable=False),
-)
+facts = Table("facts", metadata, Column("name", Text, primary_key=True), Column("value", Text, nullable=False))
 
 FORMER = ("audit_anchors",)
 """Tables of earlier schemas, which old databases and backups contain."""
@@ -232,10 +227,7 @@ transitions = Table(
 )
 
 hearing = Table(
-    "hearing",
-    metadata,
-    Column("replica", Text, primary_key=True),
-    *columns(Counter, "since", "at", nullable=False),
+    "hearing", metadata, Column("replica", Text, primary_key=True), *columns(Counter, "since", "at", nullable=False)
 )
 
 leaders = Table(
@@ -246,12 +238,7 @@ leaders = Table(
     *columns(Counter, "term", "transitions", "lease_ms", "acquired_at", "renewed_at", "version", nullable=False),
 )
 
-terms = Table(
-    "terms",
-    metadata,
-    Column("lock", Text, primary_key=True),
-    Column("term", Counter, nullable=False),
-)
+terms = Table("terms", metadata, Column("lock", Text, primary_key=True), Column("term", Counter, nullable=False))
 """Separate from `leaders`, so that a renewal does not wait for transactions that hold the term."""
 
 authorities = Table(

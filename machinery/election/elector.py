@@ -12,16 +12,7 @@ from random import Random
 
 import structlog
 
-from machinery.election.leader_term import (
-    ElectionCounts,
-    Leadership,
-    LeaderTerm,
-    Term,
-    TermEnd,
-    Work,
-    error_text,
-    stack_of,
-)
+from machinery.election.leader_term import ElectionCounts, Leadership, LeaderTerm, Term, TermEnd, Work, error_text, stack_of
 from machinery.election.lock import Candidate, Lock, LockRecord, Timings
 from machinery.errors import ConflictError, InvalidError
 from machinery.observability.log_once import LogOnce
@@ -190,16 +181,24 @@ class Elector:
         """Read the lock once and take it if it is free; otherwise wait until the next poll and return None."""
         self.tally.polls += 1
         self._poll_now.clear()
+        attempt = self._timings.attempt.total_seconds()
         try:
-            async with asyncio.timeout(self._timings.attempt.total_seconds()):
+            async with asyncio.timeout(attempt):
                 record = await self._lock.read()
             self._failure.reset()
             now = self._clock.monotonic()
             self._seen.observe(record, now)
             free_at = self._seen.free_at()
             if now >= free_at:
-                return await self._take(record, now)
+                because = self._seen.predecessor()
+                self._unanswered = True
+                async with asyncio.timeout(attempt):
+                    held = await self._lock.take(record, self._candidate, self._timings.lease)
+                self._unanswered = False
+                self._seen.observe(held, self._clock.monotonic())
+                return held, now, because
         except ConflictError:
+            self._unanswered = False
             return None  # another candidate was faster
         except Exception as error:  # noqa: BLE001 - whatever the lock says, this process runs for it again
             self.tally.failures += 1
@@ -216,19 +215,6 @@ class Elector:
     def _knows(self) -> None:
         self.tried.set()
         self.leader_known.set()
-
-    async def _take(self, record: LockRecord | None, now: float) -> tuple[LockRecord, float, str]:
-        because = self._seen.predecessor()
-        self._unanswered = True
-        try:
-            async with asyncio.timeout(self._timings.attempt.total_seconds()):
-                held = await self._lock.take(record, self._candidate, self._timings.lease)
-        except ConflictError:
-            self._unanswered = False
-            raise
-        self._unanswered = False
-        self._seen.observe(held, self._clock.monotonic())
-        return held, now, because
 
     async def _give_back(self) -> None:
         """Release the lock if an unanswered `take` has acquired it, so that others do not wait for the lease."""

@@ -48,8 +48,7 @@ _LEDGER = select(_counter.compacted, _kept.floor, _kept.compacted, _kept.measure
     schema.revision.outerjoin(schema.history, _kept.id == ONE)
 )
 _WEIGHT = func.coalesce(
-    func.sum(func.length(_row.document) + func.length(_row.labels_before) + func.length(_row.fields_before) + BYTES_OF_A_ROW),
-    0,
+    func.sum(func.length(_row.document) + func.length(_row.labels_before) + func.length(_row.fields_before) + BYTES_OF_A_ROW), 0
 )
 _BEFORE = func.coalesce(func.sum(func.length(_row.labels_before) + func.length(_row.fields_before)), 0)
 _NEXT = (

@@ -25,7 +25,7 @@ _POSTGRES = {  # by the beginning of PostgreSQL's code, the longest first
     "25": "the database does not take writes now (read-only, or the transaction was idle too long); nothing was written",
 }
 _STANDBY = {
-    "server is in hot standby mode": "the database server that answers is a standby of another, which this hub does not use",
+    "server is in hot standby mode": "the database server that answers is a standby of another, which this hub does not use"
 }
 """Driver messages for servers that `target_session_attrs` rejects."""
 _LOST = frozenset(("57P01", "57P02", "57P03"))

@@ -73,12 +73,7 @@ def store(connection: Connection, written: Sequence[ObjectRow], now: datetime) -
 
 def _as_read(row: ObjectRow) -> dict[str, Any]:
     new = row.new
-    return {
-        "of_kind": row.kind,
-        "of_namespace": new.key.namespace,
-        "of_name": new.key.name,
-        "of_revision": row.guard,
-    }
+    return {"of_kind": row.kind, "of_namespace": new.key.namespace, "of_name": new.key.name, "of_revision": row.guard}
 
 
 def _renewed(row: ObjectRow) -> dict[str, Any]:

@@ -42,9 +42,7 @@ def page(query: Query, limit: int | None, dialect: str) -> Select[Any]:
     some = question.chosen(inventory.c.namespace, inventory.c.name, *named).order_by(*ordered).limit(limit)
     chosen = some.subquery("chosen")
     same = and_(
-        objects.c.kind == literal(MANAGED_CLUSTERS),
-        objects.c.namespace == chosen.c.namespace,
-        objects.c.name == chosen.c.name,
+        objects.c.kind == literal(MANAGED_CLUSTERS), objects.c.namespace == chosen.c.namespace, objects.c.name == chosen.c.name
     )
     kept = [chosen.c[f"by_{index}"] for index in range(len(places))]
     ordered = _ordered(question.keys, kept, chosen.c.namespace, chosen.c.name)

@@ -7,13 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, and_, bindparam, case, delete, func, insert, or_, select, update
 
-from hub.api.certificateauthorities.authority import (
-    AgentTrust,
-    AuthorityId,
-    AuthorityRecord,
-    Follower,
-    HeldCertificate,
-)
+from hub.api.certificateauthorities.authority import AgentTrust, AuthorityId, AuthorityRecord, Follower, HeldCertificate
 from hub.api.certificates import Purpose
 from hub.ports import AuthorityRecords, Trusts
 from hub.store import schema

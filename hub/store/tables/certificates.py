@@ -48,10 +48,7 @@ _ALL_ENDED = (
 _ENDED = Statement(_ALL_ENDED)
 _ENDED_LOGINS = (
     select(_column.serial)
-    .where(
-        _column.purpose == literal_column(f"'{Purpose.LOGIN.value}'"),
-        _column.not_after < bindparam("ended_before"),
-    )
+    .where(_column.purpose == literal_column(f"'{Purpose.LOGIN.value}'"), _column.not_after < bindparam("ended_before"))
     .limit(bindparam("limit", type_=Integer))
 )
 _FORGET_LOGINS = Statement(delete(schema.certificates).where(_column.serial.in_(_ENDED_LOGINS)))

@@ -45,11 +45,7 @@ def _upsert(dialect: str) -> Any:
     is_owners = or_(_column.epoch.is_(None), new.excluded.epoch == _NO_EPOCH, new.excluded.epoch >= _column.epoch)
     return new.on_conflict_do_update(
         index_elements=[_column.cluster],
-        set_={
-            "at": new.excluded.at,
-            "available": func.coalesce(new.excluded.available, _column.available),
-            "owner": _NONE,
-        },
+        set_={"at": new.excluded.at, "available": func.coalesce(new.excluded.available, _column.available), "owner": _NONE},
         where=and_(is_newer, is_owners),
     )
 

@@ -103,10 +103,7 @@ class Case:
 
 def presence(store: InlineStore, clock: ManualClock) -> Case:
     me = Replica("one", "home", "first", "1", "grpc", "https", clock.now(), clock.now())
-    return Case(
-        ReplicaHeartbeat(store, me, LifecycleSignals(clock), clock).run(),
-        "this replica cannot say that it is there",
-    )
+    return Case(ReplicaHeartbeat(store, me, LifecycleSignals(clock), clock).run(), "this replica cannot say that it is there")
 
 
 def clocks(store: InlineStore, _clock: ManualClock) -> Case:
