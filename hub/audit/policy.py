@@ -248,51 +248,36 @@ CHANGES = ("create", "update", "patch", "delete", "deletecollection")
 
 
 def default_policy(group_suffix: str) -> AuditPolicy:
-    clusters, addons = f"cluster.{group_suffix}", f"addon.{group_suffix}"
-    return AuditPolicy(
-        (
-            # secrets and tokens, all verbs
-            AuditRule(
-                level=AuditLevel.METADATA,
-                resources=(
-                    GroupResources("", ("secrets", "serviceaccounts/token")),
-                    GroupResources("authentication.k8s.io", ("tokenreviews",)),
-                ),
-            ),
-            # other reads
-            AuditRule(level=AuditLevel.NONE, verbs=READS),
-            # access reviews change nothing
-            AuditRule(
-                level=AuditLevel.NONE,
-                resources=(
-                    GroupResources("authorization.k8s.io"),
-                    GroupResources("authentication.k8s.io", ("selfsubjectreviews",)),
-                ),
-            ),
-            # signs of life: renewals of leases, reports of agents, events
-            AuditRule(
-                level=AuditLevel.NONE,
-                verbs=("update", "patch"),
-                resources=(GroupResources("coordination.k8s.io", ("leases",)),),
-            ),
-            AuditRule(
-                level=AuditLevel.NONE,
-                groups=(ALL_CLUSTERS_GROUP,),
-                verbs=("update", "patch"),
-                resources=(GroupResources(clusters, ("managedclusters/status",)), GroupResources(addons, ("*/status",))),
-            ),
-            AuditRule(level=AuditLevel.NONE, resources=(GroupResources("", ("events",)), GroupResources("events.k8s.io"))),
-            # permissions, acceptance and approval: with the request body, to show what was granted
-            AuditRule(
-                level=AuditLevel.REQUEST,
-                verbs=CHANGES,
-                resources=(
-                    GroupResources(RBAC),
-                    GroupResources(clusters),
-                    GroupResources("certificates.k8s.io", ("certificatesigningrequests/approval",)),
-                ),
-            ),
-            # all other changes
-            AuditRule(level=AuditLevel.METADATA),
-        )
+    none, clusters, addons = AuditLevel.NONE, f"cluster.{group_suffix}", f"addon.{group_suffix}"
+    report = ("update", "patch")
+    rules = (
+        # secrets and tokens, all verbs
+        _rule(AuditLevel.METADATA, ("", "secrets", "serviceaccounts/token"), ("authentication.k8s.io", "tokenreviews")),
+        # other reads
+        _rule(none, verbs=READS),
+        # access reviews change nothing
+        _rule(none, ("authorization.k8s.io",), ("authentication.k8s.io", "selfsubjectreviews")),
+        # signs of life: renewals of leases, reports of agents, events
+        _rule(none, ("coordination.k8s.io", "leases"), verbs=report),
+        _rule(none, (clusters, "managedclusters/status"), (addons, "*/status"), groups=(ALL_CLUSTERS_GROUP,), verbs=report),
+        _rule(none, ("", "events"), ("events.k8s.io",)),
+        # permissions, acceptance and approval: with the request body, to show what was granted
+        _rule(
+            AuditLevel.REQUEST,
+            (RBAC,),
+            (clusters,),
+            ("certificates.k8s.io", "certificatesigningrequests/approval"),
+            verbs=CHANGES,
+        ),
+        # all other changes
+        _rule(AuditLevel.METADATA),
     )
+    return AuditPolicy(rules)
+
+
+def _rule(
+    level: AuditLevel, *resources: tuple[str, ...], groups: tuple[str, ...] = (), verbs: tuple[str, ...] = ()
+) -> AuditRule:
+    """`resources`: each a group and its resources; without these all of the group."""
+    matched = tuple(GroupResources(group, tuple(names)) for group, *names in resources)
+    return AuditRule(level=level, resources=matched, groups=groups, verbs=verbs)

@@ -7,8 +7,7 @@ import click
 from hub.settings import HubSettings
 from hub.store.engine.engine import parse_url
 from hub.store.engine.file_lock import database_lock
-from hub.store.migrate import HEAD, Schema, pending
-from hub.store.migrate_url import migrate_database, schema_at
+from hub.store.migrate import HEAD, Schema, migrate_database, pending, schema_at
 from machinery.observability import logs
 
 DONE, TO_DO = 0, 1

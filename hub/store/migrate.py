@@ -1,4 +1,4 @@
-"""Migrates a database's schema exactly once, also with concurrent replicas.
+"""Migrates a database's schema exactly once, also with concurrent replicas. An SQLite database is copied before.
 
 A current database is recognized by its version alone: Alembic (10 MB) is loaded only for a migration.
 
@@ -6,23 +6,34 @@ Only a newer release can know whether an older one can run on its schema. Its mi
 still can, so that two releases run side by side during a rolling update.
 """
 
+import os
+import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import structlog
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import URL, Connection, Engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
+from hub.store.engine.engine import database_file, reading_engine, translating, writing_engine
 from hub.store.engine.errors import is_race, sqlstate
+from hub.store.engine.timeouts import DEFAULT, SessionLimits
 from hub.store.tables.leaders import SqlFacts
 from machinery.errors import InvalidError, UnavailableError
+from machinery.runtime.clock import SystemClock
+from machinery.runtime.directory import sync
 
+KEPT = 3
+"""Copies of an SQLite database that are left beside it."""
+PRIVATE = 0o600
 HEAD = "0017"
 """The newest schema that this release knows."""
 USABLE_FROM = "schema-usable-from"
@@ -210,3 +221,59 @@ def _scripts() -> Sequence[Any]:
     from alembic.script import ScriptDirectory  # noqa: PLC0415 - see the module
 
     return sorted(ScriptDirectory.from_config(_config()).walk_revisions(), key=lambda script: script.revision)
+
+
+def copy_before_migration(database: Path, version: str, now: datetime) -> Path:
+    """Copy the committed state beside the database and remove all but the newest `KEPT` copies.
+
+    Raises UnavailableError and then leaves no file behind.
+    """
+    copy = database.with_name(f"{database.name}.schema-{version}.{now:%Y%m%dT%H%M%SZ}")
+    staged = copy.with_name(f".{copy.name}.new")
+    try:
+        staged.unlink(missing_ok=True)
+        os.close(os.open(staged, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, PRIVATE))
+        _copy(database, staged)
+        staged.replace(copy)
+        sync(copy.parent)
+        for old in copies(database)[:-KEPT]:
+            old.unlink(missing_ok=True)
+    except (OSError, sqlite3.Error) as error:
+        staged.unlink(missing_ok=True)
+        raise UnavailableError(
+            f"the database cannot be copied to {copy} before it is migrated, so it is not migrated: {error}; make room there"
+        ) from error
+    log.info("database copied before its migration", copy=str(copy), schema=version)
+    return copy
+
+
+def copies(database: Path) -> list[Path]:
+    """The copies, oldest first."""
+    found = database.parent.glob(f"{database.name}.schema-*")
+    return sorted(found, key=lambda path: path.name.rpartition(".")[2])
+
+
+def _copy(database: Path, staged: Path) -> None:
+    with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as source:
+        with closing(sqlite3.connect(staged)) as target:
+            source.backup(target)
+        sync(staged)
+
+
+def migrate_database(url: URL, limits: SessionLimits = DEFAULT, *, patience: timedelta = PATIENCE) -> None:
+    """Migrate the schema; an SQLite database is copied first. Raises InvalidError, UnavailableError."""
+    engine = writing_engine(url, limits, patient=True)
+    file = database_file(url)
+    prepare = None if file is None else partial(copy_before_migration, file, now=SystemClock().now())
+    with translating(engine):
+        upgrade(engine, prepare=prepare, patience=patience)
+
+
+def schema_at(url: URL) -> Schema:
+    """The schema, read without creating a missing database file. Raises UnavailableError."""
+    file = database_file(url)
+    if file is not None and not file.exists():
+        return Schema(None)
+    engine = reading_engine(url, connections=1)
+    with translating(engine), engine.connect() as connection:
+        return schema_of(connection)

@@ -19,7 +19,7 @@ from hub.store.engine.encoding import RowForm
 from hub.store.engine.engine import READERS, Engines, database_time, is_sqlite, parse_url, store_engines, translating
 from hub.store.engine.notify import CHANGES, REVOCATIONS, SESSIONS, Topic, Wake, WakeCallbacks
 from hub.store.engine.timeouts import DEFAULT, SessionLimits
-from hub.store.migrate_url import migrate_database
+from hub.store.migrate import migrate_database
 from hub.store.objects.reindex import reindex
 from hub.store.writer.coalesced_reads import CoalescedReads
 from hub.store.writer.measures import StoreCounts, timed, traced

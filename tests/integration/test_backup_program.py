@@ -29,8 +29,7 @@ from hub.store.backup.archive import MANIFEST, PROOF, ArchiveWriter
 from hub.store.backup.backup import Snapshot, write_tables
 from hub.store.engine.engine import parse_url
 from hub.store.engine.file_lock import database_lock
-from hub.store.migrate import HEAD
-from hub.store.migrate_url import migrate_database
+from hub.store.migrate import HEAD, migrate_database
 from machinery.election.lock import LockRecord
 from machinery.errors import InvalidError, UnavailableError
 from machinery.pki.encryption import Seal

@@ -23,8 +23,7 @@ from hub.registry.managedclusters import service as clusters
 from hub.store import SqlStore
 from hub.store.engine.engine import parse_url, writing_engine
 from hub.store.engine.file_lock import database_lock
-from hub.store.migrate import HEAD, SCRIPTS, USABLE_FROM, Schema, schema_of, upgrade
-from hub.store.migrate_url import copies
+from hub.store.migrate import HEAD, SCRIPTS, USABLE_FROM, Schema, copies, schema_of, upgrade
 from hub.store.schema import metadata
 from machinery.errors import InvalidError, UnavailableError
 from machinery.meta.objects import Query

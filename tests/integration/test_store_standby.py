@@ -15,7 +15,7 @@ from hub.ports import Transaction
 from hub.store import SqlStore
 from hub.store.engine.engine import parse_url, reading_engine, writing_engine
 from hub.store.engine.timeouts import DEFAULT, SessionLimits
-from hub.store.migrate_url import migrate_database
+from hub.store.migrate import migrate_database
 from hub.store.writer.leader_lock_connection import SqlLeaderLockConnection
 from machinery.election import Candidate, Elector, Leadership, Timings
 from machinery.election.leader_term import Term

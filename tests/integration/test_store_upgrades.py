@@ -21,8 +21,17 @@ from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
 from hub.store.engine.engine import parse_url, writing_engine
 from hub.store.engine.timeouts import SessionLimits
-from hub.store.migrate import ADVISORY_LOCK, HEAD, SCRIPTS, schema_of, upgrade
-from hub.store.migrate_url import KEPT, copies, copy_before_migration, migrate_database
+from hub.store.migrate import (
+    ADVISORY_LOCK,
+    HEAD,
+    KEPT,
+    SCRIPTS,
+    copies,
+    copy_before_migration,
+    migrate_database,
+    schema_of,
+    upgrade,
+)
 from machinery.errors import UnavailableError
 from machinery.identity import ClusterName, CredentialId
 from machinery.meta.objects import Key
@@ -188,7 +197,7 @@ def test_database_is_migrated_only_after_a_copy_and_few_are_kept(tmp_path: Path,
         raise sqlite3.OperationalError("database or disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr("hub.store.migrate_url._copy", full)
+        patched.setattr("hub.store.migrate._copy", full)
         with pytest.raises(UnavailableError, match="is not migrated: database or disk is full; make room"):
             migrate_database(parse_url(f"sqlite:///{database}"))
     with opened(f"sqlite:///{database}") as engine, engine.connect() as connection:

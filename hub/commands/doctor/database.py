@@ -15,8 +15,7 @@ from hub.replica.installation import SUFFIX
 from hub.replica.keys import AUTHORITY
 from hub.settings import HubSettings
 from hub.store.engine.engine import parse_url
-from hub.store.migrate import HEAD, pending
-from hub.store.migrate_url import schema_at
+from hub.store.migrate import HEAD, pending, schema_at
 from machinery import pki
 from machinery.durations import format_duration
 from machinery.election.lock import LockRecord
