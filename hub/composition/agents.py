@@ -59,8 +59,8 @@ async def build_agents_door(core: HubCore) -> AgentsDoor:
         attributes=CallAttributes(settings.api_group_suffix),
         tokens=account_tokens(hub_id, resources.token_keys),
         unattended_recovery=settings.recovery == "automatic",
-        authorities=lambda: issuer.standing.authorities,
-        trust_push=TrustBundlePush(store, lambda: issuer.trust_bundle, authorities=lambda: issuer.standing.authorities),
+        authorities=lambda: issuer.snapshot.authorities,
+        trust_push=TrustBundlePush(store, lambda: issuer.trust_bundle, authorities=lambda: issuer.snapshot.authorities),
         attestor=Attestor(store, hub_id, HttpsDocuments.with_authorities, clock, core.attestation),
     )
     door = RpcDoor(settings.grpc_listen.host, settings.grpc_listen.port, core.certificates.doors.serving, parts)

@@ -117,7 +117,7 @@ async def open_core(context: BuildContext) -> HubCore:
 async def _open_access(context: BuildContext, resources: Resources) -> Access:
     """`stack` stores the audit records of answered calls before it closes. Raises MusterError."""
     clock, issuer, settings = context.clock, resources.issuer, context.settings
-    peers = Peers(resources.store, clock, signers=lambda: issuer.standing.authorities)
+    peers = Peers(resources.store, clock, signers=lambda: issuer.snapshot.authorities)
     audit = auditing(settings, resources.store, resources.replica, clock, on_end=context.process.shutdown.failed)
     auditor = await context.stack.enter_async_context(audit)
     config = LimitConfig(

@@ -82,7 +82,7 @@ class RotatingIssuer(Issuer, ListSigner):
     """Thread-safe. `take` notifies the listeners in its caller's thread."""
 
     def __init__(self) -> None:
-        self._standing = AuthoritySnapshot()
+        self._snapshot = AuthoritySnapshot()
         self._others = b""
         self._listeners = Listeners()
 
@@ -90,13 +90,13 @@ class RotatingIssuer(Issuer, ListSigner):
         return "RotatingIssuer(...)"
 
     @property
-    def standing(self) -> AuthoritySnapshot:
-        return self._standing
+    def snapshot(self) -> AuthoritySnapshot:
+        return self._snapshot
 
-    def take(self, standing: AuthoritySnapshot) -> bool:
+    def take(self, snapshot: AuthoritySnapshot) -> bool:
         """Set the state. Returns whether it changed."""
-        before, self._standing = self._standing, standing
-        changed = before.authorities != standing.authorities or before.keys.keys() != standing.keys.keys()
+        before, self._snapshot = self._snapshot, snapshot
+        changed = before.authorities != snapshot.authorities or before.keys.keys() != snapshot.keys.keys()
         if changed:
             self._listeners.tell()
         return changed
@@ -113,12 +113,12 @@ class RotatingIssuer(Issuer, ListSigner):
 
     @property
     def trust_bundle(self) -> bytes:
-        return self._standing.trust_bundle + self._others
+        return self._snapshot.trust_bundle + self._others
 
     @property
     def client_trust(self) -> bytes:
         """PEM of the CAs accepted for client certificates by TLS; more than the trust bundle."""
-        return self._standing.admitted
+        return self._snapshot.admitted
 
     def issue(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
         """Raises the errors of `LocalIssuer.issue`, and UnavailableError while this replica lacks the key."""
@@ -127,18 +127,18 @@ class RotatingIssuer(Issuer, ListSigner):
     @property
     def current(self) -> LocalIssuer:
         """The issuing CA with its key. Raises UnavailableError while this replica lacks the key."""
-        standing = self._standing
-        one = standing.issuing
-        if one is None or one.id not in standing.keys:
+        snapshot = self._snapshot
+        one = snapshot.issuing
+        if one is None or one.id not in snapshot.keys:
             raise UnavailableError(f"the key of the CA that issues, {one.id if one else 'none'}, is not on this replica")
-        return standing.keys[one.id]
+        return snapshot.keys[one.id]
 
     @property
     def authorities(self) -> Sequence[str]:
-        return tuple(each.signer for each in self._standing.authorities if each.id in self._standing.keys)
+        return tuple(each.signer for each in self._snapshot.authorities if each.id in self._snapshot.keys)
 
     def sign_list(self, authority: str, content: pki.RevocationList) -> bytes:
-        for each in self._standing.authorities:
-            if each.signer == authority and each.id in self._standing.keys:
-                return self._standing.keys[each.id].sign_list(authority, content)
+        for each in self._snapshot.authorities:
+            if each.signer == authority and each.id in self._snapshot.keys:
+                return self._snapshot.keys[each.id].sign_list(authority, content)
         raise NotFoundError(f'the hub has no CA "{authority}"')

@@ -52,7 +52,7 @@ def _failed(signing: IssuerChain) -> Mapping[tuple[str, str], int]:
 
 def _ends(issuer: RotatingIssuer, end: Callable[[bytes], datetime]) -> Mapping[str, float]:
     found: dict[str, float] = {}
-    for each in issuer.standing.authorities:
+    for each in issuer.snapshot.authorities:
         ends = end(each.certificate).timestamp()
         found[each.phase.value] = min(ends, found.get(each.phase.value, ends))
     return found

@@ -122,7 +122,7 @@ class AuthorityFollower:
         """Check all CAs once. Raises UnavailableError; the previous state then stays in effect."""
         del far
         everyone = tuple(await self._store.look(lambda tx: tx.authorities.all()))
-        before, keys = self._issuer.standing, dict[AuthorityId, LocalIssuer]()
+        before, keys = self._issuer.snapshot, dict[AuthorityId, LocalIssuer]()
         for each in everyone:  # keys of old CAs still sign revocation lists; missing keys are looked up each time
             if each.phase is Phase.RETIRED:
                 continue
@@ -147,7 +147,7 @@ def rotation_of(
     """Returns a factory of the controller for CA changes, called once per leader term."""
 
     async def make(seen: RotationSnapshot, old: AuthorityRecord) -> Made:
-        signs = None if old.is_given_up else issuer.standing.keys.get(old.id)
+        signs = None if old.is_given_up else issuer.snapshot.keys.get(old.id)
         return await ring.made([each.id for each in seen.authorities], signs, lifetimes, clock.now())
 
     return lambda store, record_event: Rotation(
@@ -188,8 +188,8 @@ async def open_authorities(
     issuer = RotatingIssuer()
     follower = AuthorityFollower(store, issuer, ring, replica)
     await follower.look()
-    one = issuing(issuer.standing.authorities)
-    if one is not None and one.id not in issuer.standing.keys:
+    one = issuing(issuer.snapshot.authorities)
+    if one is not None and one.id not in issuer.snapshot.keys:
         if in_files:
             await keep_authority(keys, store, lifetimes, clock.now())  # raises the specific error of the files
         raise InvalidError(

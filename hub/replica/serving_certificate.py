@@ -40,9 +40,9 @@ def own_certificate(folder: Path, names: ServingNames, issuer: RotatingIssuer, l
 
     def current() -> Material:
         one = issuer.current
-        signer = next(each.id for each in issuer.standing.authorities if issuer.standing.keys.get(each.id) is one)
+        signer = next(each.id for each in issuer.snapshot.authorities if issuer.snapshot.keys.get(each.id) is one)
         made = one.serving(folder, names, lifetimes, clock.now())
-        return Material(made.chain + issuer.standing.chain_above(signer), made.key, issuer.client_trust)
+        return Material(made.chain + issuer.snapshot.chain_above(signer), made.key, issuer.client_trust)
 
     return current
 
@@ -153,7 +153,7 @@ class DoorsCertificate:
 
     def ending(self) -> str:
         """A warning about the issuing CA or the certificate if it ends soon; "" otherwise."""
-        now, one = self._clock.now(), self._issuer.standing.issuing
+        now, one = self._clock.now(), self._issuer.snapshot.issuing
         if one is not None and (facts := _facts(one.certificate)).not_after - now < ahead(facts):
             return (
                 f"the hub's CA {one.id} ends at {facts.not_after:%Y-%m-%dT%H:%M:%SZ}, and no certificate outlives it: "

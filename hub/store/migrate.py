@@ -23,7 +23,7 @@ import structlog
 from sqlalchemy import URL, Connection, Engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
-from hub.store.engine.engine import database_file, reading_engine, translating, writing_engine
+from hub.store.engine.engine import database_file, reading_engine, translated_errors, writing_engine
 from hub.store.engine.errors import is_race, sqlstate
 from hub.store.engine.timeouts import DEFAULT, SessionLimits
 from hub.store.tables.leaders import SqlFacts
@@ -265,7 +265,7 @@ def migrate_database(url: URL, limits: SessionLimits = DEFAULT, *, patience: tim
     engine = writing_engine(url, limits, patient=True)
     file = database_file(url)
     prepare = None if file is None else partial(copy_before_migration, file, now=SystemClock().now())
-    with translating(engine):
+    with translated_errors(engine):
         upgrade(engine, prepare=prepare, patience=patience)
 
 
@@ -275,5 +275,5 @@ def schema_at(url: URL) -> Schema:
     if file is not None and not file.exists():
         return Schema(None)
     engine = reading_engine(url, connections=1)
-    with translating(engine), engine.connect() as connection:
+    with translated_errors(engine), engine.connect() as connection:
         return schema_of(connection)

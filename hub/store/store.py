@@ -16,7 +16,7 @@ from hub.api.meta.change import Change, Kind
 from hub.ports import RECORDING, Store, Transaction
 from hub.store.changelog.tail import Tail
 from hub.store.engine.encoding import RowForm
-from hub.store.engine.engine import READERS, Engines, database_time, is_sqlite, parse_url, store_engines, translating
+from hub.store.engine.engine import READERS, Engines, database_time, is_sqlite, parse_url, store_engines, translated_errors
 from hub.store.engine.notify import CHANGES, REVOCATIONS, SESSIONS, Topic, Wake, WakeCallbacks
 from hub.store.engine.timeouts import DEFAULT, SessionLimits
 from hub.store.migrate import migrate_database
@@ -96,7 +96,7 @@ class SqlStore(Store):
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._checker, self._migrate)
         newest = await self._on(self._readers, self._query, _newest)
-        tail = Tail(self._fetch, self._mend, newest, self._poll, self._is_told)
+        tail = Tail(self._fetch, self._mend, newest, self._poll, self._is_notified)
         at_most = SHARED_ON_SQLITE if self._is_sqlite else SHARED_ON_POSTGRES
         self._writer = WriteQueue(self._writing, self._begin, partial(self._committed, loop, tail), at_most=at_most)
         self._writer.start()
@@ -110,20 +110,20 @@ class SqlStore(Store):
 
         bell = Doorbell(self._url, self._limits, self._ringer)
         self._hears = lambda: bell.proven
-        with ExitStack() as woken:
+        with ExitStack() as stack:
             for topic, wake in ((CHANGES, tail.ring), (REVOCATIONS, self._revocations.wake), (SESSIONS, self._sessions.wake)):
-                woken.enter_context(bell.woken(topic, wake))
+                stack.enter_context(bell.registered(topic, wake))
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(bell.run(), name="store-doorbell")
                 tasks.create_task(tail.run(), name="store-tail")
         return None
 
-    def _is_told(self) -> bool:
+    def _is_notified(self) -> bool:
         return self._hears()
 
     def _migrate(self) -> None:
         migrate_database(self._url, self._limits)
-        with translating():
+        with translated_errors():
             with self._writing.begin() as connection:
                 self._form.renew(connection)
             reindex(self._writing)
@@ -178,7 +178,7 @@ class SqlStore(Store):
         return await asyncio.get_running_loop().run_in_executor(threads, partial(function, *args))
 
     def _query(self, work: Callable[[SqlTransaction], T]) -> T:
-        with translating(), self._reading.connect() as connection, connection.begin():
+        with translated_errors(), self._reading.connect() as connection, connection.begin():
             now = database_time(connection, self._clock)
             return work(SqlTransaction(connection, now, form=self._form, ringer=self._ringer, writable=False))
 
@@ -209,13 +209,13 @@ class SqlStore(Store):
 
     @contextmanager
     def subscribe_to_revocations(self, wake: Wake) -> Iterator[Callable[[], bool]]:
-        with self._revocations.woken(wake):
-            yield self._is_told
+        with self._revocations.registered(wake):
+            yield self._is_notified
 
     @contextmanager
     def subscribe_to_sessions(self, wake: Wake) -> Iterator[Callable[[], bool]]:
-        with self._sessions.woken(wake):
-            yield self._is_told
+        with self._sessions.registered(wake):
+            yield self._is_notified
 
     @property
     def _followed(self) -> Tail:

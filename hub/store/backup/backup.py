@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from hub.store import schema
 from hub.store.backup.archive import ArchiveWriter
-from hub.store.engine.engine import database_time, is_sqlite, parse_url, reading_engine, translating, writing_engine
+from hub.store.engine.engine import database_time, is_sqlite, parse_url, reading_engine, translated_errors, writing_engine
 from hub.store.engine.errors import translated
 from hub.store.migrate import schema_of
 from hub.store.query.inventory import inventory
@@ -46,7 +46,7 @@ def write_tables(url: str, writer: ArchiveWriter) -> Snapshot:
         engine = writing_engine(place, patient=True).execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
-    with translating(engine), engine.connect() as connection, connection.begin():
+    with translated_errors(engine), engine.connect() as connection, connection.begin():
         snapshot = _snapshot(connection)
         for table in tables_of(connection):
             columns = [str(column.name) for column in table.columns]

@@ -28,7 +28,7 @@ from hub.store.backup.archive import Archive
 from hub.store.backup.backup import set_patient, tables_of
 from hub.store.changelog.retention import ChangeLogRetention
 from hub.store.engine.encoding import RowForm, from_micros
-from hub.store.engine.engine import database_file, database_time, parse_url, translating, writing_engine
+from hub.store.engine.engine import database_file, database_time, parse_url, translated_errors, writing_engine
 from hub.store.migrate import HEAD, migration_lock, raise_to, raise_to_head, schema_of
 from hub.store.query.inventory import inventory
 from hub.store.writer.transaction import SqlTransaction
@@ -83,7 +83,7 @@ def restore_tables(archive: Archive, target: RestoreTarget, change: Callable[[Tr
         )
     url = parse_url(target.url)
     file = database_file(url)
-    with translating():
+    with translated_errors():
         return _beside(archive, target, file, change) if file is not None else _within(archive, target, url, change)
 
 

@@ -43,9 +43,9 @@ class Doorbell:
         """Whether notifications of this replica's own commits have arrived, which proves that no pooler is in between."""
         return self._heard and self._proven
 
-    def woken(self, topic: Topic, wake: Wake) -> AbstractContextManager[None]:
+    def registered(self, topic: Topic, wake: Wake) -> AbstractContextManager[None]:
         """While in the block, call `wake` after each commit of other replicas about `topic`, and possibly more often."""
-        return self._wakes.setdefault(topic, WakeCallbacks()).woken(wake)
+        return self._wakes.setdefault(topic, WakeCallbacks()).registered(wake)
 
     async def run(self) -> None:
         """Listen for ever, reconnecting after errors."""

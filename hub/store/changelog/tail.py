@@ -41,7 +41,7 @@ class Tail:
         self._fetch = fetch
         self._mend = mend
         self._poll = poll
-        self._is_told = is_notified
+        self._is_notified = is_notified
         self._newest = newest
         self._changes: deque[Change] = deque()
         self._bytes = 0
@@ -90,7 +90,7 @@ class Tail:
         """Fetch changes of other replicas until cancelled."""
         while True:
             try:
-                async with asyncio.timeout(until_tick(self._poll * RARELY if self._is_told() else self._poll)):
+                async with asyncio.timeout(until_tick(self._poll * RARELY if self._is_notified() else self._poll)):
                     await self._behind.wait()
             except TimeoutError:
                 pass

@@ -194,7 +194,7 @@ def database_time(connection: Connection, clock: Clock | None = None) -> datetim
 
 
 @contextmanager
-def translating(engine: Engine | None = None) -> Iterator[None]:
+def translated_errors(engine: Engine | None = None) -> Iterator[None]:
     """Raises errors of the database as domain errors, and disposes of the engine at the end."""
     try:
         yield

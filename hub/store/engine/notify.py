@@ -61,7 +61,7 @@ class WakeCallbacks:
         self._wakes: set[Wake] = set()
 
     @contextmanager
-    def woken(self, wake: Wake) -> Iterator[None]:
+    def registered(self, wake: Wake) -> Iterator[None]:
         """Context manager in which `self.wake` calls `wake`."""
         self._wakes.add(wake)
         try:

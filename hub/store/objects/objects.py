@@ -20,7 +20,7 @@ from hub.ports import Objects, Written
 from hub.store.changelog.changes import SqlChanges
 from hub.store.engine.encoding import RowForm, encode, to_micros
 from hub.store.objects import rows
-from hub.store.query import cluster_queries as questions, queries
+from hub.store.query import cluster_queries, queries
 from hub.store.tables import heartbeats as beats
 from machinery.errors import AlreadyExistsError, BadRequestError, ConflictError, ErrorSubject
 from machinery.identity import ClusterName
@@ -165,7 +165,7 @@ class SqlObjects(Objects):
         return {Key(namespace, name): value for namespace, name, value in found}
 
     def groups(self, query: Query, facets: Sequence[FieldReference]) -> Mapping[tuple[str | None, ...], int]:
-        found = self._connection.execute(questions.groups(query, facets, self._connection.dialect.name))
+        found = self._connection.execute(cluster_queries.groups(query, facets, self._connection.dialect.name))
         return {tuple(row[:-1]): int(row[-1]) for row in found}
 
     def written_before(self, kind: Kind, moment: datetime, limit: int) -> Mapping[Key, int]:

@@ -12,7 +12,7 @@ from hub.api.meta.change import MANAGED_CLUSTERS, Kind
 from hub.api.query.expressions import By, FieldReference, FieldSource, SortOrder, ValueSource
 from hub.api.query.selection import order_in, where_in
 from hub.store import schema
-from hub.store.query import filter_to_sql as asking
+from hub.store.query import filter_to_sql
 from hub.store.query.inventory import KEPT, TABLES, Entries, inventory
 from machinery.expression import Type
 from machinery.meta.objects import Key, Query
@@ -26,7 +26,7 @@ _KEYS = {"metadata.name": inventory.c.name, "metadata.namespace": inventory.c.na
 _WANTED = (Operator.EQUALS, Operator.IN)
 
 
-def asks(kind: Kind, query: Query) -> bool:
+def answers(kind: Kind, query: Query) -> bool:
     """Whether this module answers the query."""
     if kind != MANAGED_CLUSTERS:
         return False
@@ -35,35 +35,35 @@ def asks(kind: Kind, query: Query) -> bool:
 
 def page(query: Query, limit: int | None, dialect: str) -> Select[Any]:
     """The selected objects in the query's order, each followed by its sort position."""
-    question = _Question(query, dialect)
-    places = question.places()
+    compiled = _ClusterQuery(query, dialect)
+    places = compiled.places()
     named = [place.label(f"by_{index}") for index, place in enumerate(places)]
-    ordered = _ordered(question.keys, places, inventory.c.namespace, inventory.c.name)
-    some = question.chosen(inventory.c.namespace, inventory.c.name, *named).order_by(*ordered).limit(limit)
+    ordered = _ordered(compiled.keys, places, inventory.c.namespace, inventory.c.name)
+    some = compiled.chosen(inventory.c.namespace, inventory.c.name, *named).order_by(*ordered).limit(limit)
     chosen = some.subquery("chosen")
     same = and_(
         objects.c.kind == literal(MANAGED_CLUSTERS), objects.c.namespace == chosen.c.namespace, objects.c.name == chosen.c.name
     )
     kept = [chosen.c[f"by_{index}"] for index in range(len(places))]
-    ordered = _ordered(question.keys, kept, chosen.c.namespace, chosen.c.name)
+    ordered = _ordered(compiled.keys, kept, chosen.c.namespace, chosen.c.name)
     return select(*ROW, *kept).select_from(chosen.join(objects, same)).order_by(*ordered)
 
 
 def number(query: Query, dialect: str) -> Select[Any]:
     """The number of selected objects."""
-    return _Question(query, dialect).chosen(func.count())
+    return _ClusterQuery(query, dialect).chosen(func.count())
 
 
 def groups(query: Query, facets: Sequence[FieldReference], dialect: str) -> Select[Any]:
     """The number of selected objects for each combination of the facets' texts."""
-    question = _Question(query, dialect)
-    texts = [question.entries.text(facet.source).label(f"by_{index}") for index, facet in enumerate(facets)]
-    chosen = question.chosen(*texts).subquery("chosen")
+    compiled = _ClusterQuery(query, dialect)
+    texts = [compiled.entries.text(facet.source).label(f"by_{index}") for index, facet in enumerate(facets)]
+    chosen = compiled.chosen(*texts).subquery("chosen")
     columns = [chosen.c[f"by_{index}"] for index in range(len(facets))]
     return select(*columns, func.count()).group_by(*columns)
 
 
-class _Question:
+class _ClusterQuery:
     """A query's WHERE terms, and the entries that its columns need."""
 
     def __init__(self, query: Query, dialect: str) -> None:
@@ -72,14 +72,14 @@ class _Question:
         self.entries = Entries(dialect)
         where = where_in(query)
         if where is not None:  # required entries are determined first, because columns depend on them
-            asking.require(where, self.entries)
+            filter_to_sql.require(where, self.entries)
         self.terms: list[ColumnElement[bool]] = [true()]
         self.terms += [self._term(term, FieldSource.LABELS) for term in query.labels]
         self.terms += [self._term(term, FieldSource.FIELDS) for term in query.fields]
         if query.namespace is not None:
             self.terms.append(inventory.c.namespace == query.namespace)
         if where is not None:
-            self.terms.append(asking.condition(where, self.entries))
+            self.terms.append(filter_to_sql.condition(where, self.entries))
         if query.after is not None:
             self.terms.append(self._follows(query.after))
 

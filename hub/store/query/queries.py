@@ -27,15 +27,15 @@ from hub.api.meta.change import MANAGED_CLUSTERS, Kind
 from hub.api.query.expressions import FieldSource
 from hub.store import schema
 from hub.store.engine.statements import Rows, Statement
-from hub.store.query import cluster_queries as questions
+from hub.store.query import cluster_queries
 from hub.store.query.inventory import KEPT
 from machinery.meta.objects import Key, Query
 from machinery.meta.selectors import Operator, Requirement
 
 objects = schema.objects
 KEY_FIELDS = {"metadata.name": objects.c.name, "metadata.namespace": objects.c.namespace}
-ROW = questions.ROW
-PLACE = questions.PLACE
+ROW = cluster_queries.ROW
+PLACE = cluster_queries.PLACE
 _OF_VALUES = (Operator.EQUALS, Operator.NOT_EQUALS, Operator.IN, Operator.NOT_IN)
 _OF_KIND = objects.c.kind == bindparam("kind")
 
@@ -121,22 +121,22 @@ class _Shape:
 
 def many(kind: Kind, query: Query, limit: int | None, dialect: str) -> tuple[Select[Any], dict[str, Any]]:
     """Statement and values for the objects of a query in key order."""
-    if questions.asks(kind, query):
-        return questions.page(query, limit, dialect), {}
+    if cluster_queries.answers(kind, query):
+        return cluster_queries.page(query, limit, dialect), {}
     statement, values = _many(_shape(query)), _values(kind, query)
     return (statement, values) if limit is None else (statement.limit(limit), values)
 
 
 def count(kind: Kind, query: Query, dialect: str) -> tuple[Select[Any], dict[str, Any]]:
     """Statement and values for the number of objects of a query."""
-    if questions.asks(kind, query):
-        return questions.number(query, dialect), {}
+    if cluster_queries.answers(kind, query):
+        return cluster_queries.number(query, dialect), {}
     return _number(_shape(query)), _values(kind, query)
 
 
 def found(connection: Connection, kind: Kind, query: Query, limit: int | None) -> Rows:
     """Run `many`, if possible as a prepared statement."""
-    prepared = None if questions.asks(kind, query) else _prepared(_shape(query), limited=limit is not None)
+    prepared = None if cluster_queries.answers(kind, query) else _prepared(_shape(query), limited=limit is not None)
     if prepared is not None:
         return prepared.rows(connection, {**_values(kind, query), "limit": limit})
     return [tuple(row) for row in connection.execute(*many(kind, query, limit, connection.dialect.name))]

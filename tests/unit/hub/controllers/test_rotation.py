@@ -62,7 +62,7 @@ class World:
         async def make(seen: RotationSnapshot, old: object) -> Made:
             del old
             known = [each.id for each in seen.authorities]
-            return await self.ring.made(known, self.issuer.standing.keys.get(self.first), LIFETIMES, self.clock.now())
+            return await self.ring.made(known, self.issuer.snapshot.keys.get(self.first), LIFETIMES, self.clock.now())
 
         return Rotation(
             self.store,
@@ -285,7 +285,7 @@ async def test_where_no_key_can_be_kept_a_change_is_refused_early_unless_an_oper
 
 
 async def authorities_refusal(world: World) -> str | None:
-    return await world.ring.cannot([each.id for each in world.issuer.standing.authorities])
+    return await world.ring.cannot([each.id for each in world.issuer.snapshot.authorities])
 
 
 async def test_what_a_retiring_ca_signed_is_counted_until_its_recovery_certificates_have_ended(retiring: World) -> None:
@@ -400,7 +400,7 @@ async def test_of_a_compromised_ca_nothing_is_left_and_nobody_vouches_for_the_ne
     old = world.store.state.authorities[world.first]
     assert old.compromised
     assert old.certificate not in world.issuer.client_trust
-    assert world.issuer.standing.chain_above(world.second) == b""
+    assert world.issuer.snapshot.chain_above(world.second) == b""
 
 
 async def test_silent_agent_takes_from_no_other_the_time_to_leave_a_compromised_ca(world: World) -> None:
