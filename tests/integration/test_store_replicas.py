@@ -27,6 +27,7 @@ from hub.registry.certificatesigningrequests import credential_uses
 from hub.registry.hubreplicas.service import Opened, open_session
 from hub.store import SqlStore
 from hub.store.engine.engine import UnknownOutcomeError, parse_url, writing_engine
+from hub.store.engine.timeouts import SessionLimits
 from machinery.errors import ConflictError, ExpiredError, ForbiddenError, UnavailableError
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
 from machinery.meta.objects import Key, Query
@@ -173,7 +174,9 @@ async def test_every_statement_of_a_batch_is_sent_with_its_sync(clean: str) -> N
         for item in tx.objects.find(MANAGED_CLUSTERS, Query()).items:
             tx.objects.delete(MANAGED_CLUSTERS, item, "tester")
 
-    async with postgres_path(clean) as (way, there), replicas(there, 1, poll=OFTEN) as (store,):
+    # on a busy machine this process may stand still in a transaction for longer than the usual limit of five seconds
+    limits = SessionLimits(timedelta(minutes=1))
+    async with postgres_path(clean) as (way, there), replicas(there, 1, poll=OFTEN, session=limits) as (store,):
         for revision in ("1", "2"):
             await store.run(change, revision)
             changed = await store.read(lambda tx: tx.objects.find(MANAGED_CLUSTERS, Query()).items)
