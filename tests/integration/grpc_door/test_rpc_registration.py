@@ -197,7 +197,7 @@ async def test_expired_and_unrecorded_credentials_are_refused(tmp_path: Path, mo
         assert (await refusal(stranger.GetHub(GET_HUB))).reason == unauthorized
         assert (await refusal(stranger.FollowRequest(following("any")).read())).reason == unauthorized
         await stub.GetHub(GET_HUB)
-        clock.at += timedelta(minutes=1, seconds=1)
+        clock.at = facts.not_after + timedelta(seconds=1)
         assert (await refusal(stub.GetHub(GET_HUB))).reason == unauthorized
         for asked in (stranger.GetHub(GET_HUB), stranger.FollowRequest(following("any")).read()):
             refused = await refusal(asked)
