@@ -27,8 +27,6 @@ PROOF = timedelta(seconds=2)
 BOUND = timedelta(seconds=10)
 """Decisions are not based on roles that may have changed longer ago than this."""
 
-Watcher = Callable[[Change], None]
-
 log = structlog.get_logger(__name__)
 
 
@@ -39,7 +37,7 @@ class RBACCache(Roles):
         self._store = store
         self._clock = clock
         self._index = RoleIndex()
-        self._watchers: list[Watcher] = []
+        self._watchers: list[Callable[[Change], None]] = []
         self._position = -1
         self._proven_at: float | None = None
         self._moved = asyncio.Condition()
@@ -49,7 +47,7 @@ class RBACCache(Roles):
     def index(self) -> RoleIndex:
         return self._index
 
-    def watch(self, watcher: Watcher) -> None:
+    def watch(self, watcher: Callable[[Change], None]) -> None:
         self._watchers.append(watcher)
 
     @property

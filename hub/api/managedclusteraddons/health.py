@@ -57,7 +57,8 @@ def _silenced(addon: Document, available: Condition, now: datetime) -> dict[str,
     found, note = _available(addon), _note(addon)
     before = note.before if note is not None and _is_of(found, note) else found
     wanted = Condition(ADDON_AVAILABLE, available.status, available.reason, available.message)
-    kept = msgspec.json.encode(_Note(available.reason, _plain(before))).decode()
+    undated = replace(before, last_transition_time=None) if before is not None else None
+    kept = msgspec.json.encode(_Note(available.reason, undated)).decode()
     return doc.with_status_condition(doc.with_annotations(addon, {NOTE: kept}), wanted, now)
 
 
@@ -76,10 +77,6 @@ def _restored(addon: Document, now: datetime) -> dict[str, Any]:
 
 def _available(addon: Document) -> Condition | None:
     return conditions.find(doc.conditions(addon), ADDON_AVAILABLE)
-
-
-def _plain(condition: Condition | None) -> Condition | None:
-    return replace(condition, last_transition_time=None) if condition is not None else None
 
 
 def _is_of(found: Condition | None, note: _Note) -> bool:
@@ -108,7 +105,7 @@ def label_state(addon: Document) -> str | None:
     """Value of the label; None if the add-on is being deleted and has no label."""
     if doc.is_deleting(addon):
         return None
-    found = conditions.find(doc.conditions(addon), conditions.ADDON_AVAILABLE)
+    found = _available(addon)
     return _STATES.get(found.status, UNREACHABLE) if found is not None else UNREACHABLE
 
 

@@ -209,19 +209,23 @@ def test_names_count_by_purpose_and_an_add_on_never_passes_for_another() -> None
     assert caller_record_by_name("bob", (group,)) is None
 
 
-def put(store: InlineStore, **spec: Any) -> None:
+def put(store: InlineStore, *, accepted: bool, judged: bool = False, **spec: Any) -> None:
+    """Writes the cluster; `judged`: as after the controller of acceptance."""
+
     def use_case(tx: Transaction) -> None:
         old = tx.objects.get(MANAGED_CLUSTERS, Key("", EDGE1))
-        clusters.put(tx, {"metadata": {"name": EDGE1}, "spec": spec}, old, "admin")
+        document = {"metadata": {"name": EDGE1, **spec.pop("metadata", {})}, "spec": {"hubAcceptsClient": accepted, **spec}}
+        verdict = clusters_rules.ACCEPTED if accepted else clusters_rules.DENIED
+        clusters.put(tx, with_status_condition(document, verdict, tx.now) if judged else document, old, "ann")
 
     store.transact(use_case)
 
 
 def certify(store: InlineStore, agent: str, serial: int, clock: ManualClock) -> None:
     now, user = clock.now(), f"system:open-cluster-management:{EDGE1}:{agent}"
-    ends, names = now + timedelta(days=1), (EDGE1, AgentId(agent))
-    record = CertificateRecord(SerialNumber(serial), Purpose.AGENT, user, (), now, ends, str(serial), now, *names)
-    store.transact(lambda tx: tx.certificates.add(record))
+    made = record(Purpose.AGENT, user, agent=AgentId(agent), serial=SerialNumber(serial), issued_at=now)
+    valid = replace(made, not_before=now, not_after=now + timedelta(days=1), key_hash=str(serial))
+    store.transact(lambda tx: tx.certificates.add(valid))
 
 
 def tell(store: InlineStore, standings: ClusterAcceptanceCache, after: int) -> None:
@@ -237,7 +241,7 @@ def remove(store: InlineStore) -> None:
 async def test_what_nobody_tells_counts_after_the_bound(store: InlineStore, clock: ManualClock) -> None:
     standings = ClusterAcceptanceCache(store, clock)
     certify(store, "a", 1, clock)
-    put(store, hubAcceptsClient=True)
+    put(store, accepted=True)
     await standings.of(EDGE1)
     clock.advance(timedelta(seconds=1))
     certify(store, "b", 2, clock)
@@ -262,18 +266,14 @@ async def test_what_changes_while_it_is_read_is_not_kept(clock: ManualClock) -> 
 
     store = Changing(clock)
     standings = ClusterAcceptanceCache(store, clock)
-    put(store, hubAcceptsClient=True)
-    store.late = lambda: put(store, hubAcceptsClient=False)
+    put(store, accepted=True)
+    store.late = lambda: put(store, accepted=False)
     assert (await standings.of(EDGE1)).accepted, "as it was when it was asked"
     assert not (await standings.of(EDGE1)).accepted
 
 
 async def test_a_cluster_that_is_being_deleted_is_not_accepted_any_more(store: InlineStore, clock: ManualClock) -> None:
-    def use_case(tx: Transaction) -> None:
-        document = {"metadata": {"name": EDGE1, "finalizers": ["a/b"]}, "spec": {"hubAcceptsClient": True}}
-        clusters.put(tx, document, None, "admin")
-
-    store.transact(use_case)
+    put(store, accepted=True, metadata={"finalizers": ["a/b"]})
     standings = ClusterAcceptanceCache(store, clock)
     assert (await standings.of(EDGE1)).accepted
     seen = store.state.revision
@@ -283,15 +283,15 @@ async def test_a_cluster_that_is_being_deleted_is_not_accepted_any_more(store: I
 
 
 async def test_what_was_granted_ends_once_when_the_cluster_is_denied_or_deleted(clock: ManualClock) -> None:
-    for withdraw in (partial(put, hubAcceptsClient=False), remove):
+    for withdraw in (partial(put, accepted=False), remove):
         store = InlineStore(clock)
         standings = ClusterAcceptanceCache(store, clock)
         ended: list[str] = []
         standings.end_with(ended.append)
-        put(store, hubAcceptsClient=True)
+        put(store, accepted=True)
         standings.granted(EDGE1, "certificate/7")
         seen = store.state.revision
-        put(store, hubAcceptsClient=True, leaseDurationSeconds=5)
+        put(store, accepted=True, leaseDurationSeconds=5)
         tell(store, standings, seen)
         assert ended == []
         seen = store.state.revision
@@ -299,7 +299,7 @@ async def test_what_was_granted_ends_once_when_the_cluster_is_denied_or_deleted(
         tell(store, standings, seen)
         assert ended == ["certificate/7"], withdraw
         seen = store.state.revision
-        put(store, hubAcceptsClient=False, leaseDurationSeconds=7)
+        put(store, accepted=False, leaseDurationSeconds=7)
         tell(store, standings, seen)
         assert ended == ["certificate/7"], withdraw
 
@@ -368,16 +368,6 @@ async def test_version_health_and_own_reviews_need_no_role(store: InlineStore) -
     assert not (await sighted.authorize(BOB, LIST)).allowed
 
 
-def put_cluster(store: InlineStore, *, accepted: bool, judged: bool = True) -> None:
-    def write(tx: Transaction) -> None:
-        old = tx.objects.get(MANAGED_CLUSTERS, Key("", "edge1"))
-        document = {"metadata": {"name": "edge1"}, "spec": {"hubAcceptsClient": accepted}}
-        verdict = clusters_rules.ACCEPTED if accepted else clusters_rules.DENIED
-        clusters.put(tx, with_status_condition(document, verdict, tx.now) if judged else document, old, "ann")
-
-    store.transact(write)
-
-
 def bind_viewers(store: InlineStore) -> None:
     subjects = [{"kind": "ServiceAccount", "namespace": "edge1", "name": "metrics-agent"}]
     subjects.append({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": ADDON.groups[0]})
@@ -389,10 +379,10 @@ def bind_viewers(store: InlineStore) -> None:
 async def test_a_denial_ends_what_a_clusters_service_accounts_and_addons_may(store: InlineStore) -> None:
     """OCM 5.2: accept, then deny; here tokens and add-ons' certificates lose their rights with it too."""
     bind_viewers(store)
-    put_cluster(store, accepted=True)
+    put(store, accepted=True, judged=True)
     for actor in (ROBOT, ADDON):
         assert (await (await authorizer(store)).authorize(actor, LIST)).allowed
-    put_cluster(store, accepted=False)
+    put(store, accepted=False, judged=True)
     denied = await authorizer(store)
     for actor in (ROBOT, ADDON):
         assert not (await denied.authorize(actor, LIST)).allowed
@@ -403,14 +393,14 @@ async def test_a_denial_ends_what_a_clusters_service_accounts_and_addons_may(sto
 async def test_accounts_of_a_namespace_whose_name_a_newcomer_takes_keep_their_rights(store: InlineStore) -> None:
     bind_viewers(store)
     assert (await (await authorizer(store)).authorize(ROBOT, LIST)).allowed
-    put_cluster(store, accepted=False, judged=False)
+    put(store, accepted=False)
     assert (await (await authorizer(store)).authorize(ROBOT, LIST)).allowed
 
 
 async def test_addons_of_a_cluster_that_is_being_deleted_can_clean_up(store: InlineStore) -> None:
     """OCM: rights outlive what they clean up."""
     bind_viewers(store)
-    put_cluster(store, accepted=True)
+    put(store, accepted=True, judged=True)
     store.transact(addons.put, {"metadata": {"name": "metrics", "namespace": "edge1"}}, None, "ann")
     store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, ClusterName("edge1")), "ann"))
     assert (await (await authorizer(store)).authorize(ADDON, LIST)).allowed
