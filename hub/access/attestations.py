@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from hub.api.bootstrapcredentials import AttestationError, Attested, Demand, fits_patterns
+from hub.api.bootstrapcredentials import AttestationError, Attested, Demand, matches_names
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.ports import Store
 from machinery.apiserver.authn.issuer_keys import IssuerKeys, JsonDocuments
@@ -109,7 +109,7 @@ class Attestor:
         except MusterError as error:
             raise AttestationError(f"the list of issuers cannot be used: {error.message}") from error
         for known in listed:
-            if known.demand.issuer == issuer and fits_patterns(cluster, known.patterns):
+            if known.demand.issuer == issuer and matches_names(cluster, known.patterns):
                 return known.demand
         raise AttestationError(f'no issuer that the hub knows for cluster "{cluster}" is {str(issuer)[:200]!r}')
 

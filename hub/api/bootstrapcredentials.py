@@ -125,7 +125,7 @@ class CredentialBounds:
 UNBOUND = CredentialBounds()
 
 
-def fits_patterns(cluster: ClusterName, patterns: Sequence[str]) -> bool:
+def matches_names(cluster: ClusterName, patterns: Sequence[str]) -> bool:
     """Whether the name matches one of the shell patterns, or there are none."""
     return not patterns or any(fnmatchcase(cluster, glob) for glob in patterns)
 
@@ -159,7 +159,7 @@ class CredentialRecord:
         """Whether it is for a cluster of this name."""
         if self.cluster is not None:
             return self.cluster == cluster
-        return fits_patterns(cluster, self.bounds.patterns)
+        return matches_names(cluster, self.bounds.patterns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,7 +242,7 @@ def aggregated(role: Document, others: Iterable[Document]) -> dict[str, Any]:
     return {**role, "rules": rules}
 
 
-def settled(roles: Mapping[str, Document]) -> dict[str, Document]:
+def with_aggregation(roles: Mapping[str, Document]) -> dict[str, Document]:
     """The roles by name, with aggregation repeated until no rules change."""
     known = dict(roles)
     aggregating = [name for name, role in known.items() if role.get("aggregationRule")]

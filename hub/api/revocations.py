@@ -177,7 +177,7 @@ def last_of_cluster(documents: Iterable[Document]) -> datetime | None:
     return max((moment for each in whole if (moment := revoked_at(each)) is not None), default=None)
 
 
-def told(document: Document) -> str:
+def describe(document: Document) -> str:
     """Description of the result, for the Event and for hubctl."""
     spec, status = doc.mapping(document, "spec"), doc.mapping(document, "status")
     counted = (

@@ -23,7 +23,7 @@ def put_cluster_role(
     """
     name = doc.name(new)
     stored = {each.key.name: each for each in tx.objects.find(CLUSTER_ROLES, Query()).items}
-    settled = rules.settled({**{other: each.document for other, each in stored.items()}, name: new})
+    settled = rules.with_aggregation({**{other: each.document for other, each in stored.items()}, name: new})
     written = objects.put(tx, CLUSTER_ROLES, dict(settled.pop(name)), old, actor, writer=writer)
     _put_changed(tx, stored, settled, actor)
     return written
@@ -33,7 +33,7 @@ def remove_cluster_role(tx: Transaction, old: StoredObject, actor: str) -> Writt
     """Delete, or mark as deleting while finalizers remain; update all aggregating roles."""
     written = objects.remove(tx, CLUSTER_ROLES, old, actor)
     stored = {each.key.name: each for each in tx.objects.find(CLUSTER_ROLES, Query()).items}
-    _put_changed(tx, stored, rules.settled({name: each.document for name, each in stored.items()}), actor)
+    _put_changed(tx, stored, rules.with_aggregation({name: each.document for name, each in stored.items()}), actor)
     return written
 
 

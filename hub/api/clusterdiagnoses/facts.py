@@ -91,10 +91,10 @@ class ClusterFacts:
         return sorted(chosen, key=lambda record: (record.issued_at, record.serial))
 
     def ago(self, moment: datetime) -> str:
-        return f"{whole(self.now - moment)} ago"
+        return f"{duration_text(self.now - moment)} ago"
 
 
-def whole(duration: timedelta) -> str:
+def duration_text(duration: timedelta) -> str:
     """The duration as text, in whole seconds; from two days on in days."""
     if duration >= timedelta(days=2):
         return f"{duration.days}d"

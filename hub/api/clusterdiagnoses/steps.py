@@ -5,7 +5,7 @@ from datetime import timedelta
 from hub.api.bootstrapcredentials import CredentialPhase
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import RequestPhase, state
-from hub.api.clusterdiagnoses.facts import ClusterFacts, FindingState, StepResult, whole
+from hub.api.clusterdiagnoses.facts import ClusterFacts, FindingState, StepResult, duration_text
 from hub.api.liveness import GRACE_FACTOR, grace
 from hub.api.managedclusters import cluster as rules, duplicates as duplicate
 from hub.api.managedclusters.removal import DELETING
@@ -40,7 +40,7 @@ def leader(facts: ClusterFacts) -> StepResult:
     late = facts.now - lead.renewed_at
     # a lock without competitors is not renewed
     if late > lead.lease and not _lives(facts, lead.holder):
-        said = f"the leader, {lead.holder}, has not renewed its lease for {whole(late)}: nobody signs or judges silence"
+        said = f"the leader, {lead.holder}, has not renewed its lease for {duration_text(late)}: nobody signs or judges silence"
         return BROKEN, "NoLeader", said, f"look at the replica {lead.holder}: its log, its database"
     return OK, "Led", f"the replica {lead.holder} leads", ""
 
@@ -117,7 +117,8 @@ def certificate(facts: ClusterFacts) -> StepResult | None:
     newest, issued = _valid_certificate(facts), facts.of_purpose(Purpose.AGENT)
     if newest is not None:
         left, life = newest.not_after - facts.now, newest.not_after - newest.not_before
-        said = f'agent "{newest.agent}", serial {newest.serial:x}, until {format_time(newest.not_after)} (in {whole(left)})'
+        until = f"{format_time(newest.not_after)} (in {duration_text(left)})"
+        said = f'agent "{newest.agent}", serial {newest.serial:x}, until {until}'
         if left >= ENDS_SOON * life:
             return OK, "Good", said, ""
         advice = f"it should have been renewed: see the agent's log, and a request that waits (hubctl get csr); {_WAY_DOCTOR}"
@@ -175,11 +176,11 @@ def beats(facts: ClusterFacts) -> StepResult | None:
         advice = f"an agent beats as soon as it has a session and is accepted; {_BREAK_DOCTOR}"
         return BROKEN, "NeverBeat", "no beat has ever come", advice
     silent = facts.now - facts.beat.at
-    said = f"the last one came {whole(silent)} ago; the lease is {whole(lease)}, the grace {GRACE_FACTOR} of it"
+    said = f"the last one came {duration_text(silent)} ago; the lease is {duration_text(lease)}, the grace {GRACE_FACTOR} of it"
     if silent >= grace(lease):
         return BROKEN, "Silent", said, f"the agent is off, or cannot reach the hub: look whether it runs; {_BREAK_DOCTOR}"
     if silent > LATE * lease:
-        return WARNING, "Late", said, f"it reads Unknown in {whole(grace(lease) - silent)}; {_BREAK_DOCTOR}"
+        return WARNING, "Late", said, f"it reads Unknown in {duration_text(grace(lease) - silent)}; {_BREAK_DOCTOR}"
     return OK, "Beating", said, ""
 
 

@@ -193,7 +193,7 @@ class TransitionRecorder:
 
     def _revocation(self, key: Key, document: Document) -> None:
         """Record a revocation on the cluster that it concerns, if there is one."""
-        status, message = doc.mapping(document, "status"), revocation_rules.told(document)
+        status, message = doc.mapping(document, "status"), revocation_rules.describe(document)
         cluster = str(status.get("cluster") or "")
         log.warning("revoked", revocation=key.name, detail=message, by=status.get("revokedBy"))
         about: Document = document

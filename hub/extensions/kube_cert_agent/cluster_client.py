@@ -128,7 +128,7 @@ def mirrors(
     without its status, which changes often; of a pod only identity and state are.
     """
 
-    def life(pod: Document) -> object:
+    def state(pod: Document) -> object:
         where = doc.mapping(pod, "spec").get("nodeName")
         return instance(pod), doc.mapping(pod, "status").get("phase"), doc.is_deleting(pod), where
 
@@ -144,7 +144,7 @@ def mirrors(
         "cluster info": lambda config_map: dict(doc.mapping(config_map, "data")),
     }
     return {
-        name: Reflector(client, path, kept.get(name, life), query=query, on_change=outdated if name == OUTDATED else changed)
+        name: Reflector(client, path, kept.get(name, state), query=query, on_change=outdated if name == OUTDATED else changed)
         for name, (path, query) in collections_of(shape).items()
     }
 

@@ -76,7 +76,7 @@ class StepError(Exception):
         self.cause = cause
 
 
-def said(what: str, error: MusterError) -> MusterError:
+def failed(what: str, error: MusterError) -> MusterError:
     """The error with the failed action before its message."""
     return type(error)(f"{what}: {error.message}")
 
@@ -87,7 +87,7 @@ def step(what: str, reason: str = COULD_NOT_FETCH_KEY) -> Iterator[None]:
     try:
         yield
     except MusterError as error:
-        raise StepError(said(what, error), reason) from error
+        raise StepError(failed(what, error), reason) from error
 
 
 class KubeCertAgent(Reconciler[str]):
@@ -133,7 +133,7 @@ class KubeCertAgent(Reconciler[str]):
             try:
                 await self._status.write(strategy)
             except MusterError as error:
-                untold = said("could not tell it on the CredentialIssuer", error)
+                untold = failed("could not tell it on the CredentialIssuer", error)
                 raise untold if failure is None else UnavailableError(f"[{failure.message}, {untold.message}]") from error
         elif isinstance(failure, NotLeaderError):
             return LOOK_AGAIN

@@ -109,7 +109,8 @@ def test_cluster_is_revoked_once_with_all_that_is_its_own(newcomer: Newcomer, st
     cluster = store.transact(clusters.find, EDGE)
     assert (status["clusterUID"], cluster.document["spec"]["hubAcceptsClient"]) == (cluster.uid, True)
     assert (
-        rules.told(document) == 'cluster "edge" revoked by ann (KeyCompromise: stolen): 4 certificates, 1 bootstrap credential'
+        rules.describe(document)
+        == 'cluster "edge" revoked by ann (KeyCompromise: stolen): 4 certificates, 1 bootstrap credential'
     )
     stored = present(store.transact(lambda tx: tx.objects.get(REVOCATIONS, Key("", "r1"))))
     with pytest.raises(InvalidError, match="does not change"):
@@ -120,7 +121,7 @@ def test_cluster_is_revoked_once_with_all_that_is_its_own(newcomer: Newcomer, st
     assert revoke(store, "r2", cluster="edge")["status"]["certificatesRevoked"] == 0
     assert record(store, agent) == before
     again = revoke(store, "r3", cluster="edge", agent="agent-1")
-    assert rules.told(again) == 'agent "agent-1" of cluster "edge" revoked by ann: nothing of it was good any more'
+    assert rules.describe(again) == 'agent "agent-1" of cluster "edge" revoked by ann: nothing of it was good any more'
 
 
 def test_revoked_cluster_is_not_available_until_it_joins_again(
@@ -274,7 +275,7 @@ def test_a_revocation_is_an_event_of_its_cluster_once(newcomer: Newcomer, store:
     chronicle.changed(REVOCATIONS, Key("", "r1"), document, ChangeType.ADDED, OPERATOR)
     (told,) = events
     assert (told.cluster, told.reason, told.type) == ("edge", "Revoked", "Warning")
-    assert told.message == rules.told(document)
+    assert told.message == rules.describe(document)
     assert told.about["metadata"]["uid"] == document["status"]["clusterUID"]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hub.api.certificatesigningrequests import Requester
-from hub.api.clusterroles import AUTOUPDATE, Groups, cluster_role, rule, settled
+from hub.api.clusterroles import AUTOUPDATE, Groups, cluster_role, rule, with_aggregation
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Kind
 from hub.https_door.groups import groups_of
@@ -116,7 +116,7 @@ def test_roles_that_aggregate_one_another_settle() -> None:
         "b": aggregating("b"),
         "c": {"metadata": {"name": "c", "labels": {"team": "x"}}, "rules": [EXTRA]},
     }
-    assert {name: each["rules"] for name, each in settled(known).items()} == {"a": [EXTRA], "b": [EXTRA], "c": [EXTRA]}
+    assert {name: each["rules"] for name, each in with_aggregation(known).items()} == {"a": [EXTRA], "b": [EXTRA], "c": [EXTRA]}
 
 
 WITHHELD = {
