@@ -95,16 +95,6 @@ class ResidentAgent:
 
     async def run(self) -> None:
         """Run until cancelled. Raises InvalidError as an agent does."""
-        await self._begin()
-        following = asyncio.create_task(self._follow(), name="departure")
-        try:
-            while True:
-                await (self._away(self._mark) if self._mark is not None else self._at_home())
-        finally:
-            following.cancel()
-            await asyncio.wait([following])
-
-    async def _begin(self) -> None:
         try:
             if self._rejoin:
                 await forget_departure(self._secrets)
@@ -112,6 +102,13 @@ class ResidentAgent:
                 self._take(await self._secrets.read(OWNER_SECRET))
         except MusterError as error:
             log.debug("departure.unknown", error=error.message)  # the agent meets the same error and reports it
+        following = asyncio.create_task(self._follow(), name="departure")
+        try:
+            while True:
+                await (self._away(self._mark) if self._mark is not None else self._at_home())
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
 
     async def _at_home(self) -> None:
         """Run the agent until the mark appears."""

@@ -72,12 +72,8 @@ class Announcements:
             self._some.clear()
             while self._waiting:
                 reason, message, warning = self._waiting.popleft()
-                await self._hand_over(reason, message, warning=warning)
-
-    async def _hand_over(self, reason: str, message: str, *, warning: bool) -> None:
-        if self._announcer is None:
-            return
-        try:
-            await self._announcer.announce(reason, message, warning=warning)
-        except MusterError as error:
-            log.warning("event.lost", reason=reason, error=error.message)
+                try:
+                    if self._announcer is not None:
+                        await self._announcer.announce(reason, message, warning=warning)
+                except MusterError as error:
+                    log.warning("event.lost", reason=reason, error=error.message)

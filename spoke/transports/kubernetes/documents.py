@@ -119,19 +119,25 @@ def desired_of(cluster: Object | None, add_ons: Iterable[AddOn] | None) -> Desir
 def status_patch(present: Object, report: ClusterReport, now: datetime) -> Object:
     """The merge patch from `present` to `report`; empty when they agree. The read resourceVersion is its precondition."""
     status = section(present, "status")
-    before = entries(status, "conditions")
-    conditions: Sequence[Mapping[str, Any]] = before
-    for condition in report.conditions:
-        conditions = with_condition(conditions, condition, now)
-    changes: Object = {} if conditions == before else {"conditions": list(conditions)}
+    changes = _conditions(status, report.conditions, now)
     if report.complete:
         changes |= _resources(status, report)
     if report.namespaces:
         changes |= _namespaces(status, report, now)
-    if not changes:
-        return {}
-    metadata = present["metadata"]
-    return {"metadata": {key: metadata[key] for key in ("uid", "resourceVersion")}, "status": changes}
+    return _patch(present, changes)
+
+
+def _conditions(status: Mapping[str, Any], conditions: Iterable[Condition], now: datetime) -> Object:
+    before = entries(status, "conditions")
+    after: Sequence[Mapping[str, Any]] = before
+    for condition in conditions:
+        after = with_condition(after, condition, now)
+    return {} if after == before else {"conditions": list(after)}
+
+
+def _patch(present: Object, changes: Object) -> Object:
+    metadata = {key: present["metadata"][key] for key in ("uid", "resourceVersion")}
+    return {"metadata": metadata, "status": changes} if changes else {}
 
 
 def _resources(status: Mapping[str, Any], report: ClusterReport) -> Object:
@@ -296,20 +302,14 @@ def _registration(entry: Mapping[str, Any], cluster: ClusterName, addon: AddOnNa
 def report_patch(present: Object, conditions: Iterable[Condition], driver: str, now: datetime) -> Object:
     """The merge patch that sets conditions of an add-on and records the driver; empty when nothing changes."""
     status = section(present, "status")
-    before = entries(status, "conditions")
-    wanted: Sequence[Mapping[str, Any]] = before
-    for condition in conditions:
-        wanted = with_condition(wanted, condition, now)
-    changes: Object = {} if wanted == before else {"conditions": list(wanted)}
+    changes = _conditions(status, conditions, now)
     registrations = entries(status, "registrations")
     metadata = present["metadata"]
     account = service_account_user(str(metadata.get("namespace") or ""), f"{metadata.get('name')}-agent")
     noted = [_with_driver(entry, driver, account) for entry in registrations]
     if driver and noted != registrations:
         changes["registrations"] = noted
-    if not changes:
-        return {}
-    return {"metadata": {key: metadata[key] for key in ("uid", "resourceVersion")}, "status": changes}
+    return _patch(present, changes)
 
 
 def _with_driver(entry: Mapping[str, Any], driver: str, account: str) -> Object:

@@ -44,7 +44,8 @@ class HubMirror:
         self._failed = failed
         self._document = seen
         self._hidden = seen is None
-        self._gone = False
+        self.gone = False
+        """Whether the ManagedCluster was deleted."""
         self._add_ons: tuple[AddOn, ...] | None = None
         self._accepted = asyncio.Event()
         self._denied = asyncio.Event()
@@ -56,11 +57,6 @@ class HubMirror:
     def document(self) -> Object | None:
         """The ManagedCluster; None when it is unreadable or deleted."""
         return None if self._hidden else self._document
-
-    @property
-    def gone(self) -> bool:
-        """Whether the ManagedCluster was deleted."""
-        return self._gone
 
     @property
     def desired(self) -> Desired:
@@ -101,7 +97,7 @@ class HubMirror:
         return document
 
     def _take(self, _key: ObjectKey, document: Object | None) -> None:
-        self._gone = document is None
+        self.gone = document is None
         self._document = document
         self._tell()
 
@@ -143,28 +139,28 @@ class HubMirror:
         return False
 
     async def _follow_add_ons(self) -> None:
-        """Follow the add-ons until the cluster is no longer accepted."""
-        news = asyncio.Event()
+        """Publish the add-ons after the first complete list and each change, until the cluster is no longer accepted."""
+        changed = asyncio.Event()
         held = Reflector(
             await self._door.kube(),
             self.add_on_resource.path(namespace=self._cluster),
             add_on_of,
-            on_change=lambda _key, _value: news.set(),
+            on_change=lambda _key, _value: changed.set(),
             on_failure=self._add_ons_failed,
             backoff=_patience(),
         )
-        async with mirrored(held) as wait, asyncio.TaskGroup() as group:
-            telling = group.create_task(self._tell_add_ons(held, news))
-            await wait(self._denied)
-            telling.cancel()
 
-    async def _tell_add_ons(self, held: Reflector[AddOn], news: asyncio.Event) -> None:
-        """Publish the add-ons once the first list is complete, and after each change."""
-        await held.synced.wait()
-        while True:
-            self._set_add_ons(tuple(sorted(held.items.values(), key=lambda addon: addon.name)))
-            await news.wait()
-            news.clear()
+        async def publish() -> None:
+            await held.synced.wait()
+            while True:
+                self._set_add_ons(tuple(sorted(held.items.values(), key=lambda addon: addon.name)))
+                await changed.wait()
+                changed.clear()
+
+        async with mirrored(held) as wait, asyncio.TaskGroup() as group:
+            publishing = group.create_task(publish())
+            await wait(self._denied)
+            publishing.cancel()
 
     def _set_add_ons(self, add_ons: tuple[AddOn, ...]) -> None:
         if self._add_ons != add_ons:
