@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from itertools import takewhile
 
 from machinery.identity import HubId
 
@@ -227,9 +228,7 @@ def _back(
     """The decision to fail back to a hub before the owner in the list, when it is due."""
     if policy.fail_back_after is None:
         return None
-    for each in candidates:
-        if each is held:
-            return None
+    for each in takewhile(lambda each: each is not held, candidates):
         since = each.ready_since
         steady = since is not None and now - since >= policy.fail_back_after
         if steady and each.hub.state is HubState.READY and not each.rests(now):
@@ -239,20 +238,23 @@ def _back(
     return None
 
 
+_RANKS = {
+    HubState.DENIED: _Rank.DENIED,
+    HubState.LOST: _Rank.LOST,
+    HubState.REVOKED: _Rank.LOST,
+    HubState.REGISTERING: _Rank.WITHOUT,
+    HubState.UNREACHABLE: _Rank.AWAY,
+}
+
+
 def _rank(candidate: HubCandidate, now: datetime, policy: HubSelectionPolicy) -> _Rank:
     state = candidate.hub.state
-    if state is HubState.DENIED:
-        return _Rank.DENIED
-    if state in (HubState.LOST, HubState.REVOKED):
-        return _Rank.LOST
-    if state is HubState.REGISTERING:
-        return _Rank.WITHOUT
-    if state is HubState.UNREACHABLE:
-        return _Rank.AWAY
+    if state in _RANKS:
+        return _RANKS[state]
     if candidate.rests(now):
         return _Rank.RESTING
-    waited_for = state is HubState.READY or policy.unaccepted is Unaccepted.WAIT
-    return _Rank.GOOD if waited_for else _Rank.UNACCEPTED
+    good = state is HubState.READY or policy.unaccepted is Unaccepted.WAIT
+    return _Rank.GOOD if good else _Rank.UNACCEPTED
 
 
 def _decision(best: HubCandidate, held: HubCandidate | None, owner: HubId | None, now: datetime) -> HubDecision:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import takewhile
 from random import Random
 
 import structlog
@@ -118,7 +119,7 @@ class HubList:
         self._clock = clock
         self._scheduler = scheduler
         self._random = random
-        self._stir = wake_up
+        self._wake_up = wake_up
         self._listing = BootstrapListing()
         self._owner = Owner()
         self._busy: HubId | None = None
@@ -162,7 +163,7 @@ class HubList:
         if self._met[hub] != before:
             self._show()
             if self.several:  # with one hub there is no choice, and the rest after a failure is not cut short
-                self._stir()
+                self._wake_up()
 
     def met(self, hub: HubId) -> bool:
         """Whether any state of the hub is known."""
@@ -174,7 +175,7 @@ class HubList:
         rest = memory.backoff.next()
         memory.until = self._clock.monotonic() + rest.total_seconds()
         memory.trouble = why
-        self._scheduler.at(self._clock.now() + rest + BEHIND, self._stir, name=REST)
+        self._scheduler.at(self._clock.now() + rest + BEHIND, self._wake_up, name=REST)
         if hub == self._owner.hub_id and self._lost_since is None:
             self._lost_since = self._clock.monotonic()
         self._show()
@@ -246,18 +247,12 @@ class HubList:
         after = self._options.policy.fail_back_after
         if after is None:
             return
-        dues = []
-        for each in candidates:
-            if each.hub.hub_id == self._owner.hub_id:
-                break
-            if each.ready_since is None:
-                continue
-            # A rest uses another clock than the scheduler, which is early if the machine slept; other hubs may rest, too.
-            due = max(each.ready_since + after, each.rests_until or now)
-            if due > now:
-                dues.append(due)
-        if dues:
-            self._scheduler.at(min(dues) + BEHIND, self._stir, name=BACK)
+        preferred = takewhile(lambda each: each.hub.hub_id != self._owner.hub_id, candidates)
+        # A rest uses another clock than the scheduler, which is early if the machine slept; other hubs may rest, too.
+        ready = [max(each.ready_since + after, each.rests_until or now) for each in preferred if each.ready_since is not None]
+        due = min((instant for instant in ready if instant > now), default=None)
+        if due is not None:
+            self._scheduler.at(due + BEHIND, self._wake_up, name=BACK)
 
     def _show(self) -> None:
         found = self.candidates()
