@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Se
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from functools import partial
 
 import msgspec
 
@@ -26,8 +26,8 @@ from hub.ports import Store, Transaction
 from hub.registry.generic.virtual import DryRun, not_found
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clocksync
-from machinery.apiserver.storage import Actor, GroupResource, Storage, UpdateFunc
-from machinery.errors import ErrorSubject, ExpiredError, ForbiddenError
+from machinery.apiserver.storage import Actor, Admission, GroupResource, Storage, UpdateFunc
+from machinery.errors import ExpiredError
 from machinery.identity import ClusterName
 from machinery.meta.objects import ChangeType, Document, Key, Page, Query, StoredObject, WatchEvent
 from machinery.meta.timestamps import parse_time
@@ -82,7 +82,8 @@ class LeaseStorage(Storage):
         if key.name == LEASE_NAME:
             if await self._store.read(beats.one, key):
                 already_exists(resource, key)
-            raise _refused(resource, key, f'it is the heartbeat of ManagedCluster "{key.namespace}", which does not exist')
+            why = f'it is the heartbeat of ManagedCluster "{key.namespace}", which does not exist'
+            raise Admission(resource, key, document, None, actor).refusal(why)
         return await self._objects.create(resource, key, document, actor, dry_run=dry_run)
 
     async def update(
@@ -91,12 +92,10 @@ class LeaseStorage(Storage):
         if key.name != LEASE_NAME:
             return await self._objects.update(resource, key, change, actor, dry_run=dry_run)
         try:
-            return (await self._store.run(self._beat, resource, key, change, actor, dry_run=dry_run)).stored
+            beat = partial(_beat, limit=self._skew_limit, dry_run=dry_run)
+            return (await self._store.run(beat, resource, key, change, actor)).stored
         except DryRun as seen:
             return StoredObject(key, int(seen.document["metadata"]["resourceVersion"]), _encode(seen.document))
-
-    def _beat(self, tx: Transaction, *told: Any, dry_run: bool) -> View:
-        return _beat(tx, *told, limit=self._skew_limit, dry_run=dry_run)
 
     @asynccontextmanager
     async def watch(
@@ -199,11 +198,6 @@ def _since(tx: Transaction, kind: Kind, after: int) -> Iterator[Change]:
         after = changes[-1].revision
 
 
-def _refused(resource: GroupResource, key: Key, why: str) -> ForbiddenError:
-    subject = ErrorSubject(name=key.name, group=resource.group, kind=resource.resource)
-    return ForbiddenError(f'{resource} "{key.name}" is forbidden: {why}', subject=subject)
-
-
 def _beat(
     tx: Transaction, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, limit: timedelta, dry_run: bool
 ) -> View:
@@ -212,7 +206,8 @@ def _beat(
     document = view.document
     new = change(document)
     if new is None:
-        raise _refused(resource, key, f'it is the heartbeat of ManagedCluster "{key.namespace}"; it goes with the cluster')
+        why = f'it is the heartbeat of ManagedCluster "{key.namespace}"; it goes with the cluster'
+        raise Admission(resource, key, document, document, actor).refusal(why)
     if new == document:
         return view
     heartbeats.revive(tx, Beat(ClusterName(key.namespace), timedelta(), None), actor.user)

@@ -56,22 +56,19 @@ class Clause:
 
 def clauses(accept: str) -> Iterator[Clause]:
     """Entries of the header by descending quality; an empty header accepts everything."""
-    found = _entries(accept) or [Clause("*/*")]
+    found = list(_entries(accept)) or [Clause("*/*")]
     yield from sorted((clause for clause in found if clause.quality > 0), key=lambda clause: -clause.quality)
 
 
-def _entries(header: str) -> list[Clause]:
-    return [_clause(part) for part in header.split(",") if part.strip()]
-
-
-def _clause(text: str) -> Clause:
-    media, *pairs = (part.strip() for part in text.split(";"))
-    parameters = {name.strip(): value.strip() for name, _, value in (pair.partition("=") for pair in pairs)}
-    try:
-        quality = float(parameters.pop("q", "1"))
-    except ValueError:
-        quality = 1.0
-    return Clause(media.lower(), parameters, quality)
+def _entries(header: str) -> Iterator[Clause]:
+    for text in filter(str.strip, header.split(",")):
+        media, *pairs = (part.strip() for part in text.split(";"))
+        parameters = {name.strip(): value.strip() for name, _, value in (pair.partition("=") for pair in pairs)}
+        try:
+            quality = float(parameters.pop("q", "1"))
+        except ValueError:
+            quality = 1.0
+        yield Clause(media.lower(), parameters, quality)
 
 
 def _served(media: str) -> str | None:
@@ -170,7 +167,7 @@ def item_bytes(stored: StoredObject, convert: Convert | None) -> bytes:
 
 def encode_list(envelope: Mapping[str, Any], items: Sequence[bytes]) -> bytes:
     """A list object around encoded documents."""
-    return msgspec.json.encode(envelope)[:-1] + b',"items":[' + b",".join(items) + b"]}"
+    return _head(envelope) + b",".join(items) + _END
 
 
 async def body_answer(request: web.Request, body: bytes, media: str, status: int = 200) -> web.Response:
@@ -274,7 +271,15 @@ async def _sent(request: web.Request, pieces: AsyncIterator[bytes], length: int 
         response.content_length = length
     try:
         await response.prepare(request)
-        await (_compressed if compressing else _plain)(response, pieces)
+        stream = zlib.compressobj(1, zlib.DEFLATED, GZIP)
+        async for piece in pieces:
+            if compressing:
+                await response.write(await run_in_thread(stream.compress, piece))
+            else:
+                await response.write(piece)
+                await asyncio.sleep(0)  # otherwise a fast client would block the event loop
+        if compressing:
+            await response.write(stream.flush())
         await response.write_eof()
     except ConnectionResetError:
         return response  # the client has disconnected
@@ -302,19 +307,6 @@ async def _joined(head: bytes, portions: AsyncIterator[Sequence[bytes]]) -> Asyn
             yield piece
         between = b","
     yield _END
-
-
-async def _plain(response: web.StreamResponse, pieces: AsyncIterator[bytes]) -> None:
-    async for piece in pieces:
-        await response.write(piece)
-        await asyncio.sleep(0)  # otherwise a fast client would block the event loop
-
-
-async def _compressed(response: web.StreamResponse, pieces: AsyncIterator[bytes]) -> None:
-    stream = zlib.compressobj(1, zlib.DEFLATED, GZIP)
-    async for piece in pieces:
-        await response.write(await run_in_thread(stream.compress, piece))
-    await response.write(stream.flush())
 
 
 def _pieces(head: bytes, items: Sequence[bytes], end: bytes = _END) -> Iterator[bytes]:

@@ -18,7 +18,6 @@ from machinery.apiserver.kinds.declaration import (
     record,
 )
 from machinery.apiserver.resource import AGE, STATUS, ApiGroup, Column, Resource
-from machinery.apiserver.storage import Actor
 from machinery.apiserver.write.metadata import dns_label
 from machinery.errors import Cause, invalid_value, too_long
 from machinery.meta.objects import Document
@@ -36,12 +35,7 @@ def _complete_namespace(new: Document) -> Document:
     return {**new, "metadata": {**metadata, "labels": labels}}
 
 
-def _new_namespace(new: Document, _actor: Actor, _now: datetime) -> Document:
-    return {**new, "spec": {"finalizers": [NAMESPACE_FINALIZER]}, "status": {"phase": "Active"}}
-
-
-def _changed_namespace(new: Document, old: Document, _actor: Actor, _now: datetime) -> Document:
-    return {**new, "spec": old.get("spec", {})}
+_NEW_NAMESPACE = {"spec": {"finalizers": [NAMESPACE_FINALIZER]}, "status": {"phase": "Active"}}
 
 
 def _terminating_namespace(document: Document, _now: datetime) -> Document:
@@ -65,8 +59,8 @@ NAMESPACE = builtin(
     subresources=(STATUS,),
     complete=_complete_namespace,
     fixed=("spec",),
-    prepare_create=_new_namespace,
-    prepare_update=_changed_namespace,
+    prepare_create=lambda new, _actor, _now: {**new, **_NEW_NAMESPACE},
+    prepare_update=lambda new, old, _actor, _now: {**new, "spec": old.get("spec", {})},
     prepare_delete=_terminating_namespace,
     held=lambda document: bool(document.get("spec", {}).get("finalizers")),
     selectable=lambda document: {"status.phase": document.get("status", {}).get("phase", "")},

@@ -1,6 +1,6 @@
 """OpenAPI operations: for each path and verb the parameters, the body and all responses of the server."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from machinery.apiserver.http.responses import JSON, PROTOBUF, YAML
@@ -152,9 +152,7 @@ def _operation(
 def _counted(resource: Resource, verb: str) -> str:
     if verb == "list":
         return f"or watch objects of kind {resource.kind}"
-    return (
-        resource.kind if verb == "deletecollection" else f"the specified {resource.kind}" if verb != "create" else resource.kind
-    )
+    return resource.kind if verb in ("create", "deletecollection") else f"the specified {resource.kind}"
 
 
 def operation_id(resource: Resource, version: str, verb: str) -> str:
@@ -178,24 +176,14 @@ def _camel(group: str) -> str:
 
 def _body(resource: Resource, version: str, verb: str) -> dict[str, Any] | None:
     if verb in ("create", "update"):
-        media = _understood(resource, version)
-        return {"content": content(kind_reference(resource, version), *media), "required": True}
+        protobuf = (PROTOBUF,) if (resource.api_version(version), resource.kind) in MESSAGES else ()
+        return {"content": content(kind_reference(resource, version), *ANSWERED, *protobuf), "required": True}
     if verb == "patch":
-        return {"content": content(reference(meta("Patch")), *_patches(resource)), "required": True}
+        media = (APPLY_PATCH, JSON_PATCH, MERGE_PATCH, *(() if resource.custom else (STRATEGIC_PATCH,)))
+        return {"content": content(reference(meta("Patch")), *media), "required": True}
     if verb in ("delete", "deletecollection"):
         return {"content": content(reference(meta("DeleteOptions")))}
     return None
-
-
-def _understood(resource: Resource, version: str) -> Sequence[str]:
-    protobuf = (resource.api_version(version), resource.kind) in MESSAGES
-    return (*ANSWERED, PROTOBUF) if protobuf else ANSWERED
-
-
-def _patches(resource: Resource) -> Sequence[str]:
-    return (
-        (APPLY_PATCH, JSON_PATCH, MERGE_PATCH) if resource.custom else (APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH)
-    )
 
 
 def _successes(resource: Resource, version: str, verb: str) -> dict[str, Any]:
