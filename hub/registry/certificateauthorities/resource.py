@@ -143,12 +143,12 @@ def authorities_of(
 ) -> Resource:
     """The served resource with its actions `rotate`, `proceed` and `compromised`."""
 
-    async def why_not() -> str | None:
+    async def refusal() -> str | None:
         known = await store.read(lambda tx: tx.authorities.all())
         return await cannot([each.id for each in known]) if cannot is not None else None
 
     async def rotate(named: AuthorityId, actor: str, question: Question) -> Mapping[str, Any]:
-        one = await store.run(_rotate, named, actor, cannot=await why_not(), dry_run=question.dry_run)
+        one = await store.run(_rotate, named, actor, cannot=await refusal(), dry_run=question.dry_run)
         return {"phase": one.phase.value}
 
     async def proceed(named: AuthorityId, actor: str, question: Question) -> Mapping[str, Any]:
@@ -158,7 +158,7 @@ def authorities_of(
     async def compromised(named: AuthorityId, actor: str, question: Question) -> Mapping[str, Any]:
         seconds = doc.mapping(question.document, "spec").get("withinSeconds", WITHIN)
         within = timedelta(seconds=seconds)
-        one, seen = await store.run(_give_up, named, actor, within, cannot=await why_not(), dry_run=question.dry_run)
+        one, seen = await store.run(_give_up, named, actor, within, cannot=await refusal(), dry_run=question.dry_run)
         stranded = seen.stranded_agents(one) if seconds else seen.holding(one)
         return {
             "phase": one.phase.value,
@@ -168,7 +168,7 @@ def authorities_of(
             "moving": len(seen.holding(one)) - len(stranded),
         }
 
-    def posted(act: Callable[[AuthorityId, str, Question], Awaitable[Mapping[str, Any]]]) -> Subresource:
+    def subresource(act: Callable[[AuthorityId, str, Question], Awaitable[Mapping[str, Any]]]) -> Subresource:
         async def answer(question: Question) -> Document:
             status = await act(AuthorityId(question.name), question.actor.user, question)
             return {**question.document, "status": status}
@@ -177,7 +177,7 @@ def authorities_of(
         return action(own, act.__name__, answer, resource=f"{kind.lower()}s", kind=kind, schema=ACTION_SCHEMA)
 
     storage = ComputedStorage(store, shown, partial(_computed, patience=patience))
-    return replace(shown, storage=storage, subresources=tuple(map(posted, (rotate, proceed, compromised))))
+    return replace(shown, storage=storage, subresources=tuple(map(subresource, (rotate, proceed, compromised))))
 
 
 def _rotate(tx: Transaction, named: AuthorityId, actor: str, *, cannot: str | None, dry_run: bool) -> AuthorityRecord:
