@@ -109,8 +109,7 @@ async def test_an_agent_acts_differently_on_each_and_never_restarts(bench: Bench
     assert bench.certificate("c1").serial == first, "it is kept, and not shown"
     assert "the hub has revoked the stored credential" in spoke.output
     assert (bench.folder / "c1.bootstrap").read_bytes() == old_bootstrap
-    fresh = await bench.bootstrap("c1")
-    assert fresh.read_bytes() != old_bootstrap
+    assert (await bench.bootstrap("c1")).read_bytes() != old_bootstrap
     await until(lambda: bench.certificate("c1").serial != first, what="the agent has come back with a new bootstrap kubeconfig")
     await in_state(port, "ready")
     second = bench.certificate("c1").serial

@@ -147,8 +147,7 @@ async def use_tokens(bench: Bench, canaries: Canaries) -> None:
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "canary"}}
     await asked(bench, "POST", f"{DEFAULT}/serviceaccounts", account)
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    answer = json.loads(await asked(bench, "POST", f"{DEFAULT}/serviceaccounts/canary/token", request))
-    good = answer["status"]["token"]
+    good = json.loads(await asked(bench, "POST", f"{DEFAULT}/serviceaccounts/canary/token", request))["status"]["token"]
     canaries.add("token of a ServiceAccount", good.rpartition(".")[2])
     assert await asked_with(good, bench, SHOWN[0]) == 403
     for token in (guessed, good):
@@ -208,8 +207,7 @@ async def have_another_ca(bench: Bench) -> None:
 async def shown(bench: Bench, debug: Path) -> dict[str, bytes]:
     """Everything that the hub shows to whoever may look."""
     places = {path: await asked(bench, "GET", path) for path in SHOWN}
-    index = json.loads(await asked(bench, "GET", HUB))
-    for resource in index["resources"]:
+    for resource in json.loads(await asked(bench, "GET", HUB))["resources"]:
         if "list" in resource["verbs"]:
             places[resource["name"]] = await asked(bench, "GET", f"{HUB}/{resource['name']}")
     places["the debug report"] = (await asked_for_debug(debug)).encode()

@@ -83,8 +83,7 @@ async def test_one_replica_writes_for_all_and_another_follows_however_it_ends(el
     await election.accept("afterwards", third)
     await election.answered("afterwards", at=third)
     assert third.process.running
-    follower = others(election, fourth)[0]
-    assert await follower.process.stop() == 0
+    assert await others(election, fourth)[0].process.stop() == 0
     assert await election.leader() is fourth, "the end of a follower changes nothing"
     await election.check()
 

@@ -75,8 +75,7 @@ async def test_hub_killed_while_clusters_register_loses_nothing_and_signs_nothin
         deciding.cancel()
     clusters = {each["metadata"]["name"]: each for each in (await bench.get(CLUSTERS))["items"]}
     assert {name for name, each in clusters.items() if each["spec"]["hubAcceptsClient"]} == {joiner.name for joiner in joiners}
-    requests = (await bench.get(REQUESTS))["items"]
-    assert len(requests) == MANY
+    assert len((await bench.get(REQUESTS))["items"]) == MANY
     assert all(joiner.issued and joiner.issued.certificate for joiner in joiners)
     assert await hub.stop() == 0
     for purpose in ("agent", "recovery"):

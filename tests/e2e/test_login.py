@@ -237,8 +237,7 @@ async def test_a_person_logs_in_at_the_browser(stage: Stage) -> None:
     (form,) = stage.issuer.exchanged
     assert (form["grant_type"], form["code"], form["redirect_uri"]) == ("authorization_code", "c0de", redirect)
     assert (await stage.kubectl(path, "auth", "whoami")).returncode == 0
-    ended = await stage.hubctl("--kubeconfig", str(path), "whoami", "-o", "json")
-    assert json.loads(ended.stdout)["user"] == "ann"
+    assert json.loads((await stage.hubctl("--kubeconfig", str(path), "whoami", "-o", "json")).stdout)["user"] == "ann"
 
 
 async def test_a_program_logs_in_with_its_client_secret(stage: Stage) -> None:

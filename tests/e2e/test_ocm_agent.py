@@ -207,8 +207,7 @@ async def hub(bench: Bench) -> AsyncIterator[Hub]:
         spec = {"decides": ["Accept", "Approve"], "requesters": [{"kind": "BootstrapCredential"}], "clusterNames": [NAME]}
         rule = {"apiVersion": RULES, "kind": "ApprovalRule", "metadata": {"name": "ones"}, "spec": spec}
         await admin.create(f"/apis/{RULES}/approvalrules", rule)
-    file = await bench.bootstrap(NAME, "--token")
-    kubeconfig = yaml.safe_load(await asyncio.to_thread(Path.read_text, file))
+    kubeconfig = yaml.safe_load(await asyncio.to_thread(Path.read_text, await bench.bootstrap(NAME, "--token")))
     cluster, user = kubeconfig["clusters"][0]["cluster"], kubeconfig["users"][0]["user"]
     assert KUBECONFIG_EXTENSION not in [each["name"] for each in cluster["extensions"]], (
         "an OCM agent would not know what to do with our gRPC address"
@@ -224,10 +223,8 @@ async def registered(hub: Hub) -> tuple[bytes, bytes]:
     clusters, requests = await agent.informer(said[1]), await agent.informer(said[2])
     await clusters.until_synced()
     await requests.until_synced()
-    missing = await agent.ask(said[3])
-    assert {**missing, "metadata": {}} == said[3].answer
-    created = await agent.ask(said[4])
-    assert created["spec"]["hubAcceptsClient"] is False
+    assert {**await agent.ask(said[3]), "metadata": {}} == said[3].answer
+    assert (await agent.ask(said[4]))["spec"]["hubAcceptsClient"] is False
     key = pki.generate_key()
     asked = await agent.ask(
         said[5], said[5].with_request(pki.build_request(agent_subject(ClusterName(NAME), AgentId("edge2")), key))
@@ -290,14 +287,12 @@ async def test_its_add_on_gets_a_certificate_and_reports(hub: Hub) -> None:
     addons, requests = await agent.informer(said[8]), await agent.informer(said[6])
     await addons.until_synced()
     await _enable(hub, "demo-addon")
-    first = await addons.until(lambda known: known.get("demo-addon"))
-    stamp = first["metadata"]
+    stamp = (await addons.until(lambda known: known.get("demo-addon")))["metadata"]
     await agent.ask(said[13], said[13].with_version(stamp["uid"], stamp["resourceVersion"]))
     await addons.until(lambda known: status_of(known["demo-addon"], "Available") == "Unknown")
 
     await _enable(hub, "demo-addon2")
-    second = await addons.until(lambda known: known.get("demo-addon2"))
-    stamp = second["metadata"]
+    stamp = (await addons.until(lambda known: known.get("demo-addon2")))["metadata"]
     registered_addon = await agent.ask(said[21], said[21].with_version(stamp["uid"], stamp["resourceVersion"]))
     assert registered_addon["status"]["registrations"] == said[21].body["status"]["registrations"]
 
@@ -326,8 +321,7 @@ async def reviews_its_rights(agent: Agent) -> None:
     for group, resource, verb in asked:
         attributes = {"group": group, "resource": resource, "verb": verb}
         kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
-        body = {**kind, "spec": {"resourceAttributes": attributes}}
-        status, reviewed = await agent.answer("POST", review, body)
+        status, reviewed = await agent.answer("POST", review, {**kind, "spec": {"resourceAttributes": attributes}})
         assert (status, reviewed["status"]["allowed"]) == (201, True), (resource, verb)
 
 

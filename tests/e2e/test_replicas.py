@@ -137,8 +137,7 @@ async def test_the_end_of_one_replica_of_two_loses_no_beat_and_no_short_request(
             await until(lambda: len(answers) > asked + 3, what="the other answers")
         assert set(answers) == {"OK"}
         assert staying.process.running
-        shown = rows(postgres_url, "SELECT name FROM replicas")
-        assert shown == [(staying.name,)]
+        assert rows(postgres_url, "SELECT name FROM replicas") == [(staying.name,)]
 
 
 async def test_agents_spread_over_a_later_replica_and_leave_a_drained_one_and_lose_no_beat(

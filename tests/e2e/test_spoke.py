@@ -122,8 +122,7 @@ async def test_killed_agent_reads_unknown_after_its_grace_and_agents_find_a_hub_
         await hub.start()
         await bench.ready(hub)
         await session_open(bench, "c1")
-        after = await bench.available("c1")
-        assert after["metadata"]["uid"] == before["metadata"]["uid"]
+        assert (await bench.available("c1"))["metadata"]["uid"] == before["metadata"]["uid"]
         assert spoke.running
         assert len(await bench.requests()) == 1
 
@@ -153,8 +152,7 @@ async def test_a_cluster_joins_by_what_is_applied_to_it_or_printed_for_kubectl(b
     said = await bench.hubctl("join", "edge1", "--apply", str(there), "--label", "region=eu", "--allow-loopback")
     assert 'deployment "muster-spoke" created' in said
     assert "PRIVATE KEY" not in said
-    invitation = await invitation_in(there, DEFAULT_NAMESPACE, bench.folder / "mounted")
-    await bench.spoke("edge1", invitation)
+    await bench.spoke("edge1", await invitation_in(there, DEFAULT_NAMESPACE, bench.folder / "mounted"))
     assert (await bench.available("edge1"))["metadata"]["labels"]["region"] == "eu"
     again = await bench.hubctl("join", "edge1", "--apply", str(there), "--allow-loopback")
     assert 'deployment "muster-spoke" unchanged' in again

@@ -67,8 +67,7 @@ class Fleetwork:
 def put(tx: Transaction, kind: Kind, document: Mapping[str, Any]) -> None:
     """Creates or replaces an object, as an operator does."""
     metadata = document["metadata"]
-    key = Key(metadata.get("namespace", ""), metadata["name"])
-    old = tx.objects.get(kind, key)
+    old = tx.objects.get(kind, Key(metadata.get("namespace", ""), metadata["name"]))
     WRITE_PATHS[kind].put(tx, dict(document), old, OPERATOR)
 
 

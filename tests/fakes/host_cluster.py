@@ -281,8 +281,7 @@ class ManagementInMemory(TokenAuthenticator):
         await self.storage.create(API_SERVICE.key, Key("", name), {**document, "spec": spec}, ADMIN)
 
     async def api_service(self, name: str) -> Mapping[str, Any]:
-        stored = await self.storage.get(API_SERVICE.key, Key("", name))
-        return stored.document
+        return (await self.storage.get(API_SERVICE.key, Key("", name))).document
 
     async def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:
         actor = self.users.get(token)

@@ -104,8 +104,7 @@ async def scripted_apiserver(port: int = 0, tls: ssl.SSLContext | None = None) -
     application.router.add_route("*", "/{path:.*}", server.handle)
     runner = web.AppRunner(application, handle_signals=False, handler_cancellation=True, shutdown_timeout=0.05)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls)
-    await site.start()
+    await web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls).start()
     server.url = f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
     try:
         yield server

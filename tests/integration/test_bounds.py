@@ -214,8 +214,7 @@ async def test_a_compressed_body_is_refused_whatever_it_unfolds_to(stage: Stage)
 
 
 async def test_copies_of_a_patch_are_bounded_as_bodies_are(stage: Stage) -> None:
-    document = thing("a", unit="u" * 100_000)
-    assert (await stage.ask("admin", THINGS, "POST", document)).status == 201
+    assert (await stage.ask("admin", THINGS, "POST", thing("a", unit="u" * 100_000))).status == 201
     copies = [{"op": "copy", "from": "/spec/unit", "path": f"/metadata/annotations/a{number}"} for number in range(40)]
     patch = [{"op": "add", "path": "/metadata/annotations", "value": {}}, *copies]
     headers = {"X-User": "admin", "Content-Type": "application/json-patch+json"}
@@ -267,8 +266,7 @@ async def test_a_defect_of_a_handler_is_told_with_its_stack(caplog: pytest.LogCa
 
 def test_a_lack_of_descriptors_is_one_line_of_the_log() -> None:
     """The event loop writes one, with a stack, for each place in the backlog (`BaseSelectorEventLoop._accept_connection`)."""
-    logger = logging.getLogger("asyncio")
-    assert [type(each) for each in logger.filters].count(OutOfDescriptors) == 1
+    assert [type(each) for each in logging.getLogger("asyncio").filters].count(OutOfDescriptors) == 1
     subject = OutOfDescriptors()
     records = [logging.makeLogRecord({"msg": f"{NO_DESCRIPTOR}\nsocket: {number}"}) for number in range(1_000)]
     passed = [record.getMessage() for record in records if subject.filter(record)]
@@ -369,8 +367,7 @@ async def seen(listening: Listening, context: ssl.SSLContext, *parts: bytes) -> 
 
 async def test_balancer_that_is_trusted_names_the_address_of_its_clients_and_nobody_else_does() -> None:
     async with echoing(proxies=(ip_network("127.0.0.0/8"),)) as (listening, context):
-        found = {header: await seen(listening, context, header) for header in HEADERS}
-        assert found == HEADERS
+        assert {header: await seen(listening, context, header) for header in HEADERS} == HEADERS
         cut = {header: await seen(listening, context, *(header[n : n + 1] for n in range(len(header)))) for header in HEADERS}
         assert cut == HEADERS, "byte by byte"
         assert {await seen(listening, context, header) for header in MALFORMED} == {""}

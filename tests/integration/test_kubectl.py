@@ -249,8 +249,7 @@ async def test_client_side_apply_diff_and_edit(kubectl: Commands) -> None:
     before = await kubectl.stored("a")
     await kubectl.done("diff -f -", given=wanted("eu"))
     for command in ("diff -f -", "diff --server-side --force-conflicts -f -"):
-        lines = await kubectl.refused(command, given=wanted("us"))
-        assert {"- region: eu", "+ region: us"} <= set(lines)
+        assert {"- region: eu", "+ region: us"} <= set(await kubectl.refused(command, given=wanted("us")))
     await kubectl.done("apply --server-side --dry-run=server --force-conflicts -f -", given=wanted("us"))
     assert await kubectl.stored("a") == before
 

@@ -146,8 +146,7 @@ class Player(grpc.GenericRpcHandler):
 
 @RELEASED
 async def test_an_agent_understands_what_a_hub_of_every_release_answered(release: Path, tmp_path: Path) -> None:
-    tape = read_tape(release / "agent.jsonl")
-    async with played(tmp_path, tape) as client, asyncio.timeout(SOON):
+    async with played(tmp_path, read_tape(release / "agent.jsonl")) as client, asyncio.timeout(SOON):
         info = await client.info()
         assert info.hub_id == HUB
         assert b"BEGIN CERTIFICATE" in info.trust_bundle

@@ -232,8 +232,7 @@ def test_a_service_has_both_doors_and_is_reached_as_its_type_has_it() -> None:
 
 
 def test_an_ingress_passes_tls_through_to_each_door_by_its_name() -> None:
-    documents = render("hub", MATRIX["hub"]["ingress"])
-    ingress = only(documents, "Ingress")
+    ingress = only(render("hub", MATRIX["hub"]["ingress"]), "Ingress")
     routes = {rule["host"]: rule["http"]["paths"][0]["backend"]["service"]["port"]["name"] for rule in ingress["spec"]["rules"]}
     assert routes == {"agents.example.com": "grpc", "api.example.com": "https"}
     assert ingress["metadata"]["annotations"]["nginx.ingress.kubernetes.io/ssl-passthrough"] == "true"

@@ -180,8 +180,7 @@ async def test_a_late_winner_of_the_term_costs_the_holder_one_more_taking_and_no
         await fenced(store, mine).run(lambda tx: tx.facts.set("written", "yes"))
     with pytest.raises(ConflictError):
         await holder.renew(mine)
-    again = await holder.take(await holder.read(), ONE, LEASE)
-    assert again.term == late.term + 1
+    assert (await holder.take(await holder.read(), ONE, LEASE)).term == late.term + 1
 
 
 async def test_cluster_is_asked_seldom_and_at_once_upon_a_release(lease: LeaseLock, row: RowLock, clock: ManualClock) -> None:
@@ -195,8 +194,7 @@ async def test_cluster_is_asked_seldom_and_at_once_upon_a_release(lease: LeaseLo
     clock.advance(timedelta(seconds=1))
     assert (await follower.read()) != first
     await leader.release(mine)
-    released = present(await follower.read())
-    assert released.holder == ""
+    assert present(await follower.read()).holder == ""
 
 
 async def test_the_settings_say_where_the_lease_is_or_are_refused(
@@ -211,6 +209,5 @@ async def test_the_settings_say_where_the_lease_is_or_are_refused(
         async with lease_lock(load(flags, None, {}), "pod", row, SystemClock(), {}):
             pass
     async with lease_lock(load(flags, None, {}), "pod", row, SystemClock(), {"POD_NAMESPACE": NAMESPACE}) as lock:
-        taken = await lock.take(await lock.read(), ONE, LEASE)
-        assert isinstance(taken, LockRecord)
+        assert isinstance(await lock.take(await lock.read(), ONE, LEASE), LockRecord)
     assert (await client.get(PATH))["spec"]["holderIdentity"] == "one"

@@ -123,8 +123,7 @@ async def test_of_many_that_take_at_once_one_does(url: str, store: SqlStore) -> 
             )
             outcomes = await asyncio.gather(*takings, return_exceptions=True)
             assert [isinstance(outcome, LockRecord) for outcome in outcomes].count(True) == 1, outcomes
-            now = present(await RowLock(lines[0]).read())
-            assert now.term == (seen.term if seen else 0) + 1
+            assert present(await RowLock(lines[0]).read()).term == (seen.term if seen else 0) + 1
     finally:
         for line in lines:
             await line.close()
@@ -273,8 +272,7 @@ async def test_beside_replicas_of_a_release_that_named_the_rows_one_writes_and_e
         left_behind.take()
     old.take()
     for _ in range(2):
-        seen = await row.read()
-        mine = await row.take(seen, OURS, LEASE)
+        mine = await row.take(await row.read(), OURS, LEASE)
         assert (old.may_write(), old.renews(), await written(store, mine)) == (False, False, True)
         before = old.sees()
         mine = await row.renew(mine)

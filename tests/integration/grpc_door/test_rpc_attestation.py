@@ -125,8 +125,7 @@ async def test_keys_given_by_hand_need_no_connection_to_the_cluster(stage: RpcSt
     proof = await token(edge, "the-hub")
     bounds = CredentialBounds(attestation=Demand(edge.url, keys=json.dumps(keys), audience="the-hub", subject=SUBJECT))
     await edge.stop()
-    info = await joined(stage, await stage.bootstrap("edge", bounds=bounds), proof)
-    assert info.attestation_audience == "the-hub"
+    assert (await joined(stage, await stage.bootstrap("edge", bounds=bounds), proof)).attestation_audience == "the-hub"
     await edge.start()
 
 

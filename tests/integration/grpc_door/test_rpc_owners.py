@@ -248,8 +248,7 @@ async def test_bootstrap_credential_withdraws_what_it_registered_as_long_as_nobo
 
 async def test_cluster_leaves_with_its_certificates_and_may_repeat_that(stage: RpcStage) -> None:
     credential = await judged(stage)
-    addon = {"metadata": {"name": "work", "namespace": "edge1"}, "spec": {}}
-    await stage.store.run(addons.put, addon, None, ADMIN)
+    await stage.store.run(addons.put, {"metadata": {"name": "work", "namespace": "edge1"}, "spec": {}}, None, ADMIN)
     stream = await opened(stage, credential, EPOCH)
     assert await leave(stage, credential)
     assert doc.is_deleting(await stage.cluster("edge1"))

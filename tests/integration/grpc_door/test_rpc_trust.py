@@ -87,8 +87,7 @@ async def test_trust_of_an_agent_is_recorded_once(stage: RpcStage) -> None:
     await until_trusted(stage, None, "edge2")
     assert (len(trusting_of(stage)), trusting_of(stage).pushed) == (0, 0)
 
-    answer = await stand_by(stage, credential, trusted_authorities=[OTHER])
-    assert answer.trust_bundle == stage.issuer.trust_bundle
+    assert (await stand_by(stage, credential, trusted_authorities=[OTHER])).trust_bundle == stage.issuer.trust_bundle
     assert not (await until_trusted(stage, frozenset((OTHER,)))).trusts(*own(stage))
 
 

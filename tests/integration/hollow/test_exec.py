@@ -97,8 +97,7 @@ async def test_deployment_runs_pods_only_where_it_can(client: KubeClient) -> Non
     [first] = await pods(client)
     assert (first["status"]["phase"], bool(first["spec"]["nodeName"])) == ("Running", True)
     path = DEPLOYMENTS.path("agent", namespace="default")
-    found = await client.get(path)
-    await client.update(path, {**found, "spec": deployment(path="/pki/other.crt")["spec"]})
+    await client.update(path, {**await client.get(path), "spec": deployment(path="/pki/other.crt")["spec"]})
     [second] = await pods(client)
     assert second["metadata"]["name"] != container.pod
     await client.delete(PODS.path(second["metadata"]["name"], namespace="default"))
@@ -207,8 +206,7 @@ async def test_keys_are_kept_found_offered_and_forgotten_and_no_race_loses_one(c
         await place.keep(two, second)
         await place.keep(two, second)
         assert (await place.find(one), await place.find(two)) == (first, second)
-        offered = await place.offered([one])
-        assert offered == second
+        assert await place.offered([one]) == second
         await place.forget(one)
         await place.forget(one)
         assert await place.find(one) is None

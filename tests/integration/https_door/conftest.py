@@ -152,8 +152,7 @@ class HubUnderTest(InProcessHub):
             profile = Profile(purpose, subject, pki.public_key_of(key), begins, ends)
             return sign_anything(tx, self.issuer, profile, whose or CertificateHolder())
 
-        name = f"{purpose}-{subject.common_name}".replace(":", "-")
-        return self.kubeconfig(name, await self.store.run(sign), key)
+        return self.kubeconfig(f"{purpose}-{subject.common_name}".replace(":", "-"), await self.store.run(sign), key)
 
     async def join(self, name: str, **labels: str) -> None:
         """A ManagedCluster, as an operator enters it."""

@@ -199,8 +199,7 @@ async def test_the_record_of_a_change_is_stored_with_it_and_a_dry_run_is_marked(
     await visitor.ask("POST", f"{CLUSTERS}?dryRun=All", cluster("other"))
     assert len(await stored()) == 3
     assert len(await records(hub)) == 4
-    shown = await hub.hubctl("audit", "--verb=create")
-    assert [line.split()[2:4] for line in shown.out.splitlines()[1:]] == [
+    assert [line.split()[2:4] for line in (await hub.hubctl("audit", "--verb=create")).out.splitlines()[1:]] == [
         ["create", "managedclusters/edge"],
         ["create", "(dry"],
     ]
@@ -290,8 +289,7 @@ async def test_lines_of_a_request_bear_its_id_its_cluster_and_its_trace_and_no_l
         return await read(*arguments, **more)
 
     monkeypatch.setattr(type(hub.store), "read", telling)
-    context = tracing.parsed("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
-    with tracing.Traced(context):
+    with tracing.Traced(tracing.parsed("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")):
         answer = await client.raw("GET", f"{CLUSTERS}/edge1")
     about_one = [json.loads(line) for line in stream.getvalue().splitlines() if "reads" in line]
     stream.truncate(0)

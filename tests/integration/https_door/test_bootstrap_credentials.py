@@ -146,8 +146,7 @@ async def made(hub: HubUnderTest, folder: Path, *arguments: str) -> tuple[str, P
     ended = await hub.hubctl(line, *arguments)
     assert ended.code == DONE, ended.err
     assert "token" not in yaml.safe_load(file.read_bytes())["users"][0]["user"] or token_in(file) not in ended.out + ended.err
-    newest = (await hub.store.read(lambda tx: list(tx.credentials.all())))[-1]
-    return newest.id, file
+    return (await hub.store.read(lambda tx: list(tx.credentials.all())))[-1].id, file
 
 
 async def test_a_credential_lasts_as_long_as_the_hub_gives_unless_it_is_said(tmp_path: Path) -> None:

@@ -122,8 +122,7 @@ async def test_cas_are_exchanged_without_a_connection_lost(guests: Guests) -> No
 
 async def test_open_connections_and_resumed_sessions_are_refused_once_their_ca_is_gone(guests: Guests) -> None:
     carol = shows(guests.hub, guests.first.issue("carol", "ops"))
-    connector = aiohttp.TCPConnector(ssl=carol.context, limit=1)
-    async with aiohttp.ClientSession(connector=connector) as session:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=carol.context, limit=1)) as session:
         async with session.get(guests.hub.server + "/apis") as before:
             assert before.status == 200
             await before.read()
@@ -240,8 +239,7 @@ async def test_certificates_of_the_kubernetes_ca_enter_by_named_groups_under_own
 
     await kubernetes.hub.join("edge1")
     path = await kubernetes.hub.agent("edge1")
-    agent = holder(kubernetes.hub, path)
-    assert (await agent.get(f"{CLUSTERS}/edge1"))[0] == 200
+    assert (await holder(kubernetes.hub, path).get(f"{CLUSTERS}/edge1"))[0] == 200
     own = read_kubeconfig(path).require_credential()
     facts = pki.parse_certificate(own.chain)
     plan = pki.Plan(facts.subject, facts.public_key, facts.serial, *_within(facts, kubernetes.ca.authority.facts))
@@ -355,8 +353,7 @@ async def test_users_of_the_cluster_have_the_rights_that_it_gives_and_none_of_th
 
     claim = {"X-Remote-User": "ann", "X-Remote-Group": "system:masters"}
     assert (await nobody(stage.hub).ask("GET", CLUSTERS, **claim))[0] == 403
-    agent = holder(stage.hub, await stage.hub.agent("edge1"))
-    assert (await agent.ask("GET", CLUSTERS, **claim))[0] == 403
+    assert (await holder(stage.hub, await stage.hub.agent("edge1")).ask("GET", CLUSTERS, **claim))[0] == 403
     status, _ = await stage.proxy(name="mallory").ask("GET", CLUSTERS, **claim)
     assert status == 401
     with pytest.raises(aiohttp.ClientError):
@@ -376,8 +373,7 @@ async def test_proxy_cas_and_api_service_bundles_are_kept_up_to_date(stage: Stag
         await stage.management.add_api_service(name, {"namespace": namespace, "name": "hub"})
     await stage.aggregation.look()
     encoded = base64.b64encode(stage.hub.issuer.trust_bundle).decode()
-    ours = await stage.management.api_service("v1.ours")
-    assert ours["spec"]["caBundle"] == encoded
+    assert (await stage.management.api_service("v1.ours"))["spec"]["caBundle"] == encoded
     assert "caBundle" not in (await stage.management.api_service("v1.theirs"))["spec"]
     stage.management.requests.clear()
     await stage.aggregation.look()

@@ -201,8 +201,7 @@ async def test_a_kubeconfig_that_does_not_open_the_hub_is_named_with_the_reason(
     await refused(yaml.safe_dump(document), FAILED, "serving_names")
     mine = kubeconfig.read_kubeconfig(await hub.admin()).require_credential()
     entry = kubeconfig.ClusterEntry("muster", hub.server, OtherCA("other").certificate)
-    of_another = kubeconfig.write_kubeconfig(entry, mine, user="admin")
-    await refused(of_another, FAILED, "not signed by the CA in that file")
+    await refused(kubeconfig.write_kubeconfig(entry, mine, user="admin"), FAILED, "not signed by the CA in that file")
 
     ended = await hub.hubctl("get clusters", path=await hub.agent("edge1", expired_since=timedelta(hours=1)))
     assert (ended.code, "agent-edge1.kubeconfig expired at " in ended.err) == (FAILED, True)

@@ -200,8 +200,7 @@ async def test_objects_of_two_versions_are_one_and_sets_are_checked(hub: HubUnde
     await hub.output("kubectl delete mca other -n default")
 
     async def seen(version: str) -> list[dict[str, Any]]:
-        path = f"/apis/{ADDON}/{version}/namespaces/default/managedclusteraddons?{query}"
-        async with admin.watch(path) as watch:
+        async with admin.watch(f"/apis/{ADDON}/{version}/namespaces/default/managedclusteraddons?{query}") as watch:
             return [await watch.event() for _ in range(3)]
 
     new_ones, old_ones = await asyncio.gather(seen("v1beta1"), seen("v1alpha1"))

@@ -194,8 +194,7 @@ async def test_rights_are_reported_reconciled_and_given_away_only_by_their_holde
 
     file = hub.folder / "reconcile.yaml"
     file.write_text(TEAM)
-    reconciled = "clusterrole.rbac.authorization.k8s.io/team reconciled"
-    await hub.runs((f"kubectl auth reconcile -f {file}", DONE, reconciled))
+    await hub.runs((f"kubectl auth reconcile -f {file}", DONE, "clusterrole.rbac.authorization.k8s.io/team reconciled"))
     file.write_text(file.read_text().replace("[configmaps]", "[secrets]").replace("name: bob", "name: ann"))
     await hub.output(f"kubectl auth reconcile -f {file}")
     told = await hub.output("kubectl get clusterrole,clusterrolebinding team -o json")
@@ -333,8 +332,7 @@ async def test_every_group_and_program_uses_the_suffix_that_the_operator_chose(t
         assert not [version for version in versions if GROUP_SUFFIX in version]
 
         await hub.join("edge1")
-        document = json.loads(await hub.output("kubectl get mcl edge1 -o json"))
-        assert document["apiVersion"] == f"cluster.{SUFFIX}/v1"
+        assert json.loads(await hub.output("kubectl get mcl edge1 -o json"))["apiVersion"] == f"cluster.{SUFFIX}/v1"
         await hub.output("kubectl patch mcl edge1 --type=merge -p", '{"spec":{"hubAcceptsClient":true}}')
         addon = {"kind": "ManagedClusterAddOn", "metadata": {"name": "metrics", "namespace": "edge1"}, "spec": {}}
         file, output = tmp_path / "addon.yaml", tmp_path / "bootstrap.kubeconfig"
@@ -392,5 +390,4 @@ async def test_kubectl_creates_kinds_without_patch_and_gets_all_and_scales_as_wi
     await hub.join("edge1")
     everything = await hub.kubectl("get all -A")
     assert (everything.code, everything.err) == (0, "No resources found\n")
-    missing = "the server could not find the requested resource"
-    await hub.runs(("kubectl scale mcl edge1 --replicas=2", FAILED, missing))
+    await hub.runs(("kubectl scale mcl edge1 --replicas=2", FAILED, "the server could not find the requested resource"))

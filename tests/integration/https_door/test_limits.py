@@ -70,8 +70,7 @@ async def test_an_identity_or_anonymous_host_over_its_rate_is_refused_alone(tmp_
         assert [(await agent.get(f"{CLUSTERS}/a"))[0] for _ in range(4)] == [200, 200, 200, 429]
         assert (await (await admin_of(hub)).get(CLUSTERS))[0] == 200
 
-        answers = [(await nobody(hub).get("/version/none"))[0] for _ in range(4)]
-        assert answers == [403, 403, 403, 429]
+        assert [(await nobody(hub).get("/version/none"))[0] for _ in range(4)] == [403, 403, 403, 429]
         assert await exchange(hub, "127.0.0.1") == 429
         assert await exchange(hub, "127.0.0.2") == 201
 
@@ -244,8 +243,7 @@ async def test_beats_are_stored_during_a_large_patch_and_a_too_large_object_is_r
     async with asyncio.timeout(60):
         patch = asyncio.create_task(operator.ask("PATCH", status, changes, **apart))
         while not patch.done():
-            beat = Beat(ClusterName("edge1"), timedelta(), available=True)
-            await hub.store.run(heartbeats.flush, [beat])
+            await hub.store.run(heartbeats.flush, [Beat(ClusterName("edge1"), timedelta(), available=True)])
             beats += 1
     code, answer = await patch
     assert code == 200

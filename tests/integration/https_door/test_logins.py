@@ -36,8 +36,7 @@ def made(kind: str, name: str, **spec: Any) -> dict[str, Any]:
 
 
 def asked(token: str | None, authenticator: Any = JWT, **spec: Any) -> dict[str, Any]:
-    document = made("TokenCredentialRequest", "x", token=token, authenticator=authenticator, **spec)
-    return {**document, "metadata": {}}
+    return {**made("TokenCredentialRequest", "x", token=token, authenticator=authenticator, **spec), "metadata": {}}
 
 
 @dataclass

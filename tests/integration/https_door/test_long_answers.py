@@ -57,8 +57,7 @@ def touch(tx: Transaction) -> None:
 
 @asynccontextmanager
 async def listing(hub: HubUnderTest, query: str = "", **headers: str) -> AsyncIterator[aiohttp.ClientResponse]:
-    path = await hub.admin()
-    connector = aiohttp.TCPConnector(ssl=holder(hub, path).context)
+    connector = aiohttp.TCPConnector(ssl=holder(hub, await hub.admin()).context)
     async with (
         aiohttp.ClientSession(connector=connector, auto_decompress=False) as session,
         session.get(f"{hub.server}{CLUSTERS}{query}", headers={"Accept-Encoding": "identity", **headers}) as response,
@@ -114,8 +113,7 @@ async def test_an_export_is_of_the_revision_at_which_it_began(hub: HubUnderTest,
 async def test_export_of_metadata_or_of_whole_portions_is_complete(hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hub.https_door.storage.storage.PORTION", PORTION)
     await hub.store.run(put_numbered, range(2 * PORTION))
-    partial = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-    async with listing(hub, Accept=partial) as response:
+    async with listing(hub, Accept="application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1") as response:
         found = json.loads(await response.read())
     assert found["kind"] == "PartialObjectMetadataList"
     assert [len(item) for item in found["items"]] == [3] * 2 * PORTION
@@ -182,8 +180,7 @@ class Client:
     async def watch(self) -> None:
         """A short watch at one of the replicas. It is cut after a few events, or after a moment."""
         left = self.draw.randrange(60)
-        client = self.draw.choice(self.clients)
-        async with client.watch(
+        async with self.draw.choice(self.clients).watch(
             CLUSTERS, {**WATCH, "resourceVersion": str(self.place)}, within=timedelta(seconds=60)
         ) as events:
             try:

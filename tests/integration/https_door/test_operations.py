@@ -120,8 +120,7 @@ async def test_a_cluster_made_here_gets_the_lease_that_is_set(tmp_path: Path) ->
     async with hub_with(tmp_path, default_lease_duration=timedelta(seconds=30)) as hub:
         made = "{apiVersion: cluster.open-cluster-management.io/v1, kind: ManagedCluster, metadata: {name: edge1}}"
         await hub.output("hubctl apply -f -", given=made)
-        stored = await hub.store.read(clusters.find, EDGE)
-        assert stored.document["spec"]["leaseDurationSeconds"] == 30
+        assert (await hub.store.read(clusters.find, EDGE)).document["spec"]["leaseDurationSeconds"] == 30
 
 
 async def test_an_operator_lets_a_rebuilt_cluster_have_its_name(hub: HubUnderTest) -> None:
@@ -131,8 +130,7 @@ async def test_an_operator_lets_a_rebuilt_cluster_have_its_name(hub: HubUnderTes
     await hub.store.run(clusters.put, doc.with_annotations(stored.document, {CLUSTER_UID: "uid-1"}), stored, "agent")
     agent = await hub.agent("edge1")
     await hub.store.run(clusters.note_duplicate, JoinRequest(EDGE, "uid-2"), "agent")
-    said = "from the cluster with uid uid-1 to the one with uid uid-2"
-    await hub.runs(("hubctl accept edge1 --rebuilt", DONE, said))
+    await hub.runs(("hubctl accept edge1 --rebuilt", DONE, "from the cluster with uid uid-1 to the one with uid uid-2"))
     after = (await hub.store.read(clusters.find, EDGE)).document
     assert (doc.annotations(after)[CLUSTER_UID], doc.mapping(after, "spec")["hubAcceptsClient"]) == ("uid-2", True)
     await hub.runs(("hubctl get cluster edge1", FAILED, ""), path=agent)
@@ -294,8 +292,7 @@ async def clerk(hub: HubUnderTest) -> Path:
     """Somebody who may change clusters and may not delete any."""
     verbs = ["get", "list", "patch", "update"]
     rules = [{"verbs": verbs, "apiGroups": ["*"], "resources": ["managedclusters", "managedclusteraddons"]}]
-    role = {"metadata": {"name": "clerk"}, "rules": rules}
-    await hub.store.run(objects.put, CLUSTER_ROLES, role, None, "test")
+    await hub.store.run(objects.put, CLUSTER_ROLES, {"metadata": {"name": "clerk"}, "rules": rules}, None, "test")
     await (await admin_of(hub)).bind("clerk", "User", "clerk")
     return await hub.certificate(Purpose.LOGIN, CertificateSubject("clerk"))
 

@@ -189,8 +189,7 @@ async def test_openssl_the_library_and_hubctl_read_a_list_with_the_revoked_certi
 
 
 async def ordered(hub: HubUnderTest, name: str) -> str:
-    stored = await hub.store.read(clusters.find, ClusterName(name))
-    return doc.annotations(stored.document).get(RENEW, "")
+    return doc.annotations((await hub.store.read(clusters.find, ClusterName(name))).document).get(RENEW, "")
 
 
 async def test_an_operator_has_clusters_renewed_and_sees_when_they_have(hub: HubUnderTest) -> None:
@@ -198,8 +197,7 @@ async def test_an_operator_has_clusters_renewed_and_sees_when_they_have(hub: Hub
     none = "have no agent with a certificate: nothing of them is to be renewed\n"
     await hub.runs(("hubctl rotate cluster --all --wait", DONE, f"0 clusters are asked to renew within 1m\n1 {none}"))
     await hub.agent("edge1")
-    asked = 'cluster "edge1" is asked to renew within 10m\n'
-    await hub.runs(("hubctl rotate cluster edge1 --within 10m", DONE, asked))
+    await hub.runs(("hubctl rotate cluster edge1 --within 10m", DONE, 'cluster "edge1" is asked to renew within 10m\n'))
     assert (before := await ordered(hub, "edge1")).endswith("/PT600S")
     waiting = await hub.hubctl("rotate cluster edge1 --wait --timeout 50ms")
     assert (waiting.code, "0 of 1 renewed" in waiting.out, "edge1" in waiting.err) == (TIMED_OUT, True, True)
@@ -230,8 +228,7 @@ async def test_an_operator_has_clusters_renewed_and_sees_when_they_have(hub: Hub
 
 
 async def begun(hub: HubUnderTest) -> str:
-    first = await hub.store.run(authorities.adopt, Made(hub.issuer.trust_bundle, None))
-    return str(first.id)
+    return str((await hub.store.run(authorities.adopt, Made(hub.issuer.trust_bundle, None))).id)
 
 
 async def every(hub: HubUnderTest) -> dict[str, AuthorityRecord]:

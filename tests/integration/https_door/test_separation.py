@@ -132,8 +132,7 @@ async def test_an_agent_uses_its_own_cluster_and_neither_accepts_nor_denies_itse
     document = (await agent.get(own))[1]
     owner = {"apiVersion": "v1", "kind": "Namespace", "name": "edge1", "uid": "u"}
     for key, value in (("finalizers", ["example.com/mine"]), ("ownerReferences", [owner])):
-        held = {**document, "metadata": {**document["metadata"], key: value}}
-        status, refused = await agent.ask("PUT", own, held)
+        status, refused = await agent.ask("PUT", own, {**document, "metadata": {**document["metadata"], key: value}})
         assert (status, f"an agent does not change metadata.{key}" in refused["message"]) == (403, True)
         await agent.patch(f"{own}/status", {"metadata": {key: value}, **patch})
         assert not (await agent.get(own))[1]["metadata"].get(key)
@@ -228,8 +227,7 @@ async def test_bootstrap_certificate_joins_and_requests_for_its_own_cluster_only
     refused = await joining.ask("POST", CLUSTERS, document)
     assert (refused[0], refused[1]["reason"]) == (403, "Forbidden")
     document["spec"] = {"hubAcceptsClient": False}
-    other = {**document, "metadata": {"name": "edge8"}}
-    assert (await joining.ask("POST", CLUSTERS, other))[0] == 403
+    assert (await joining.ask("POST", CLUSTERS, {**document, "metadata": {"name": "edge8"}}))[0] == 403
     assert (await joining.ask("POST", CLUSTERS, document))[0] == 201
     assert (await joining.get(f"{CLUSTERS}/edge7"))[0] == 200
     assert (await joining.ask("DELETE", f"{CLUSTERS}/edge7"))[0] == 403

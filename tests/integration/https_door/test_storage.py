@@ -148,10 +148,8 @@ def renewed(at: datetime) -> Callable[[Document], dict[str, Any]]:
 async def test_pages_hold_both_kinds_in_the_order_of_their_keys(leases: LeaseStorage, store: SqlStore) -> None:
     await join(store, "edge2")
     for namespace, name in (("edge1", "addon"), ("edge1", "z"), ("default", "x")):
-        document = {"metadata": {"name": name, "namespace": namespace}}
-        await leases.create(LEASES, Key(namespace, name), document, ADMIN)
-    everything = (await leases.list(LEASES, Query())).items
-    keys = [f"{stored.key.namespace}/{stored.key.name}" for stored in everything]
+        await leases.create(LEASES, Key(namespace, name), {"metadata": {"name": name, "namespace": namespace}}, ADMIN)
+    keys = [f"{stored.key.namespace}/{stored.key.name}" for stored in (await leases.list(LEASES, Query())).items]
     expected = ["default/x", "edge1/addon", "edge1/managed-cluster-lease", "edge1/z", "edge2/managed-cluster-lease"]
     assert keys == expected
     paged, after = [], None
@@ -202,8 +200,7 @@ async def test_watch_resumes_from_a_beat_and_is_told_what_it_missed_as_it_is_now
     await leases.update(LEASES, Key("default", "kept"), lambda old: {**old, "spec": {"leaseTransitions": 1}}, ADMIN)
     newest = await leases.update(LEASES, Key("default", "kept"), lambda old: {**old, "spec": {"leaseTransitions": 2}}, ADMIN)
     gone = await leases.update(LEASES, Key("default", "gone"), lambda _: None, ADMIN)
-    edge2 = await store.read(clusters.find, ClusterName("edge2"))
-    removed = await store.run(clusters.remove, edge2, "test")
+    removed = await store.run(clusters.remove, await store.read(clusters.find, ClusterName("edge2")), "test")
     await beat(store, "edge1")
     lease = await leases.get(LEASES, EDGE1)
     assert await told_first(leases, resumed, 5) == [
@@ -223,8 +220,7 @@ async def test_watches_resume_in_a_namespace_and_expire_before_the_log_begins(le
     assert told == [("MODIFIED", "edge1/managed-cluster-lease", lease.revision)]
 
     listed = (await leases.list(LEASES, Query())).revision
-    edge2 = await store.read(clusters.find, ClusterName("edge2"))
-    removed = await store.run(clusters.remove, edge2, "test")
+    removed = await store.run(clusters.remove, await store.read(clusters.find, ClusterName("edge2")), "test")
     assert ("DELETED", "edge2/managed-cluster-lease", removed.stored.revision) in await told_first(leases, listed, 2)
 
     await beat(store, "edge1")

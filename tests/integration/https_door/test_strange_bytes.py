@@ -167,8 +167,7 @@ async def test_no_bytes_in_headers_or_path_fail_the_door_or_the_audit(hub: HubUn
         status, answer = await choose.choice(callers).say(line, *headers, body=choose.choice((b"", b"{}")))
         assert 100 < status < 500, (line, headers, answer)
     assert (await (await admin_of(hub)).ask("POST", CLUSTERS, cluster("edge")))[0] == 201
-    last = (await remembered(hub))[-1]
-    assert present(last.object_ref).name == "edge"
+    assert present((await remembered(hub))[-1].object_ref).name == "edge"
 
 
 async def test_no_wrong_value_of_a_query_parameter_is_answered_in_the_terms_of_python(hub: HubUnderTest) -> None:

@@ -105,8 +105,7 @@ def test_linter_finds_nothing_in_any_certificate_but_known_exceptions(
     assert {purpose for purpose, _ in SUBJECTS.values()} | {Purpose.SERVING} == {*Purpose}, "serving: below"
 
     (other := tmp_path / "other").mkdir()
-    next_ca = LocalIssuer.open(other, Lifetimes(), NOW)
-    assert findings(issuer.cross_sign(next_ca.trust_bundle)) == []
+    assert findings(issuer.cross_sign(LocalIssuer.open(other, Lifetimes(), NOW).trust_bundle)) == []
 
     serving_names = ServingNames(("localhost", "hub.example"), ("127.0.0.1",))
     assert findings(issuer.trust_bundle) == []
@@ -146,8 +145,7 @@ def test_serving_certificate_is_kept_and_leaves_end_with_the_ca(tmp_path: Path) 
     assert issuer.serving(tmp_path, replace(names, dns_names=("localhost", "more")), lifetimes, NOW) != first
     second = issuer.serving(tmp_path, names, lifetimes, NOW)
     assert issuer.serving(tmp_path, names, lifetimes, NOW + timedelta(days=260)) != second
-    facts = pki.parse_certificate(second.chain)
-    assert facts.not_before == NOW - timedelta(hours=48)
+    assert pki.parse_certificate(second.chain).not_before == NOW - timedelta(hours=48)
     assert stat.S_IMODE(os.stat(tmp_path / "serving.key").st_mode) == 0o600  # noqa: PTH116 - the mode alone
 
     issuer = LocalIssuer.open(tmp_path, Lifetimes(), NOW)
@@ -178,8 +176,7 @@ class Doors:
     https_port: int
 
     def credential(self, index: int) -> Credential:
-        one = self.generations.keys[self.generations.authorities[index].id]
-        return certificate_of(one)
+        return certificate_of(self.generations.keys[self.generations.authorities[index].id])
 
     async def over_grpc(self, trust: bytes, shown: Credential) -> bool:
         """Whether a client that trusts only this is let in, and lets itself in."""

@@ -424,8 +424,7 @@ async def loopback() -> AsyncIterator[LoopbackStage]:
 
 async def test_other_tokens_user_agents_and_certificates_are_rejected(loopback: LoopbackStage) -> None:
     other = Loopback.fresh(SystemClock().now())
-    forged = Loopback(other.token, loopback.loopback.material, other.not_after)
-    async with loopback.client(forged) as client:
+    async with loopback.client(Loopback(other.token, loopback.loopback.material, other.not_after)) as client:
         with pytest.raises(ForbiddenError):
             await client.get(PATH)
 

@@ -78,8 +78,7 @@ async def test_failed_connection_is_reported_with_its_cause() -> None:
         if not all(word in message for word in words):
             wrong.append((words, message))
     assert not wrong
-    nobody_listens = await trouble(clock, port, trust, hub.credential())
-    assert f"the hub at 127.0.0.1:{port} cannot be reached" in nobody_listens
+    assert f"the hub at 127.0.0.1:{port} cannot be reached" in await trouble(clock, port, trust, hub.credential())
 
 
 async def test_hub_of_a_release_without_standby_is_recognized_by_its_missing_methods() -> None:
@@ -235,8 +234,7 @@ async def test_certificate_of_a_proxy_is_verified_by_the_authorities_of_the_mach
 ) -> None:
     authority = OtherCA("proxies").authority
     (tmp_path / "authority.pem").write_bytes(authority.certificate)
-    context = server_context(serving_material(authority))
-    async with connect_proxy(LOGIN, context) as proxy:
+    async with connect_proxy(LOGIN, server_context(serving_material(authority))) as proxy:
         url = f"https://{LOGIN}@127.0.0.1:{proxy.port}"
         stranger = way.client(await way.rig.bootstrap(), url)
         with pytest.raises(MusterError):

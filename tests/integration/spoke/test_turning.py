@@ -96,8 +96,7 @@ async def test_hosted_agent_keeps_its_secrets_at_the_management_cluster(hollow_c
         assert await secret_names(managed, COMPONENT) == set()
         assert await secret_names(managed, "addons") == {"near-hub-kubeconfig"}
         assert await secret_names(management, "addons") == {"far-hub-kubeconfig"}
-        report = stage.hub.session.reports[-1]
-        assert report.node_count == hollow_cluster.shape.nodes
+        assert stage.hub.session.reports[-1].node_count == hollow_cluster.shape.nodes
         assert next(iter(stage.hub.clusters.values())).cluster_uid == hollow_cluster.shape.cluster_uid
         assert await managed.get(NAMESPACES.path("blue"))
         assert "blue" not in {item["metadata"]["name"] for item in await management.list(NAMESPACES.path())}
