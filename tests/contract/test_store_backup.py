@@ -36,7 +36,7 @@ from machinery.meta.objects import Key
 from tests.checks import present
 from tests.fakes.databases import SqlDatabase
 from tests.fixtures.postgres import Databases
-from tests.integration.test_store_upgrades import EVERYTHING, LEFT, TOKENS, everything, left_behind
+from tests.integration.test_store_migrations import EVERYTHING, LEFT, TOKENS, everything, left_behind
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 EDGE = ClusterName("edge")

@@ -173,7 +173,7 @@ class Reader:
 
 
 ENGINE = "needs a container engine; tests/e2e/test_composed.py starts the same as plain processes"
-CLUSTER = "needs a Kubernetes cluster; tests/integration/charts/test_installing.py renders these with their values"
+CLUSTER = "needs a Kubernetes cluster; tests/integration/charts/test_charts.py renders these with their values"
 INSTALLS = "installs this very project; every fresh clone does it before this test"
 ISSUER = "needs an issuer of tokens; tests/e2e/test_login.py has one and types the same"
 NO_PODS = "hollow clusters run no pod; tests/e2e/test_spoke.py starts the agent with what was applied"

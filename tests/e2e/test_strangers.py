@@ -85,7 +85,7 @@ async def flooded(server: str) -> AsyncIterator[dict[str, int]]:
     found |= json.loads(said)
 
 
-@soak_only(CLIENTS)  # in `make test`: test_strange_bytes.py, test_bodies.py and test_limits.py hold the bounds one by one
+@soak_only(CLIENTS)  # in `make test`: test_bodies.py and test_limits.py hold the bounds one by one
 async def test_strangers_who_send_the_worst_slow_an_administrator_little_and_end_no_probe(bench: Bench) -> None:
     hub = await bench.hub()
     server, liveness = read_kubeconfig(bench.admin).cluster.server, set[Any]()

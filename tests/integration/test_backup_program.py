@@ -36,7 +36,7 @@ from machinery.pki.encryption import Seal
 from machinery.runtime.clock import ManualClock
 from tests.contract.test_store_backup import rewritten
 from tests.fakes.databases import migrated
-from tests.integration.test_store_upgrades import LEFT, left_behind
+from tests.integration.test_store_migrations import LEFT, left_behind
 
 WORDS = "correct horse battery staple"
 

@@ -16,7 +16,7 @@ from machinery.meta.objects import Key, Query
 from machinery.pki.encryption import Seal, header_of
 from tests.contract.conftest import database
 from tests.fakes.databases import SqlDatabase
-from tests.integration.test_store_upgrades import opened as engine_at
+from tests.integration.test_store_migrations import opened as engine_at
 
 __all__ = ["database"]  # the fixture
 

@@ -1,6 +1,8 @@
-"""Registration and recovery: the good path, and every bad request with its status and its reason."""
+"""Registration, recovery and attestation: the good path, and every bad request with its status and its reason."""
 
 import base64
+import json
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import timedelta
@@ -9,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -16,9 +19,13 @@ from google.protobuf.duration_pb2 import Duration
 from grpc import aio
 from sqlalchemy import delete
 
+from hollow.cluster import HollowCluster
+from hollow.objects import ClusterShape
+from hub.api.bootstrapcredentials import FAILED, CredentialBounds, Demand
 from hub.api.certificates import Profile, Purpose
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS
+from hub.extensions.attestation import read_issuers
 from hub.ports import Transaction
 from hub.registry import recovery
 from hub.registry.certificateauthorities import service as authorities
@@ -30,15 +37,19 @@ from hub.store import schema
 from machinery import pki
 from machinery.apiserver.http.limits import BODY_LIMIT
 from machinery.client.kubeconfig import Credential
-from machinery.errors import DenialCause, ForbiddenError, MusterError, NotFoundError, UnauthorizedError
+from machinery.client.rest import KubeClient
+from machinery.errors import DenialCause, ForbiddenError, InvalidError, MusterError, NotFoundError, UnauthorizedError
 from machinery.identity import AgentId, CertificateSubject, ClusterName, agent_id, agent_subject, cluster_name
 from machinery.pki import names
 from machinery.runtime.clock import SystemClock
 from machinery.wire.registration.v1 import registration_pb2 as wire
+from spoke.cluster import ServiceAccountAttest
 from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.next_step import SessionEnd
 from spoke.ports.hub import ClientIdentity, HubAddress, HubLostError, SessionHello
 from spoke.transports.grpc.client import GrpcHubClient, RecoveringHubClient
+from tests.checks import present
+from tests.fakes.inprocess_hub import HUB
 from tests.fakes.rpc_stage import (
     ADMIN,
     ISSUED,
@@ -59,7 +70,6 @@ MASTERS = CertificateSubject("system:masters", frozenset(("system:masters",)))
 
 
 def with_invalid_signature() -> bytes:
-    """A request whose signature is not of the key in it: its last byte is another."""
     first, *body, last = csr().splitlines()
     der = bytearray(base64.b64decode(b"".join(body)))
     der[-1] ^= 1
@@ -153,8 +163,7 @@ async def test_agent_gets_nothing_for_another_cluster_agent_or_key(stage: RpcSta
     first, second = stage.stub(await stage.bootstrap("edge1")), stage.stub(await stage.enrol("edge2"))
     await stage.join(first, "edge1")
     name = (await first.SubmitRequest(submission(request=csr(key=key)))).name
-    refused = await refusal(second.FollowRequest(following(name)).read())
-    unknown = await refusal(second.FollowRequest(following("nowhere")).read())
+    refused, unknown = [await refusal(second.FollowRequest(following(each)).read()) for each in (name, "nowhere")]
     assert (refused.reason, refused.message) == (unknown.reason, unknown.message.replace("nowhere", name))
     await stage.accept("edge1")
     await stage.approve(name)
@@ -212,8 +221,7 @@ async def test_second_cluster_of_the_same_name_is_refused_and_noted(stage: RpcSt
     refused = await refusal(stage.stub(await stage.bootstrap("edge1")).EnsureCluster(joining("edge1", "uid-2", "other")))
     assert refused.reason == (grpc.StatusCode.ALREADY_EXISTS, "AlreadyExists")
     assert "another cluster" in refused.message
-    types = {entry["type"] for entry in (await stage.cluster("edge1"))["status"]["conditions"]}
-    assert "ManagedClusterDuplicated" in types
+    assert "ManagedClusterDuplicated" in {entry["type"] for entry in (await stage.cluster("edge1"))["status"]["conditions"]}
 
 
 async def test_only_listed_labels_are_set_at_join(tmp_path: Path) -> None:
@@ -244,13 +252,15 @@ def dialled(stage: RpcStage, credential: Credential, kind: type[GrpcHubClient]) 
     return kind(address, ClientIdentity(credential.chain, credential.key), SystemClock())
 
 
+def identity(cluster: ClusterName = EDGE, uid: str = "uid-1") -> AgentIdentity:
+    return AgentIdentity(AgentNames(cluster, AGENT), uid)
+
+
 async def recover(stage: RpcStage, holder: Credential, *, cluster: str = "edge1", uid: str = "uid-1") -> str:
     """The name of the request, which waits."""
     client = dialled(stage, holder, RecoveringHubClient)
     try:
-        return await client.submit_request(
-            AgentIdentity(AgentNames(cluster_name(cluster), AGENT), uid), csr(cluster), duration=timedelta(hours=1)
-        )
+        return await client.submit_request(identity(cluster_name(cluster), uid), csr(cluster), duration=timedelta(hours=1))
     finally:
         await client.close()
 
@@ -258,10 +268,7 @@ async def recover(stage: RpcStage, holder: Credential, *, cluster: str = "edge1"
 async def recover_and_open_a_session(stage: RpcStage, holder: Credential) -> None:
     key, client = pki.generate_key(), dialled(stage, holder, RecoveringHubClient)
     request = csr(key=key)
-    names = {
-        await client.submit_request(AgentIdentity(AgentNames(EDGE, AGENT), "uid-1"), request, duration=None) for _ in range(2)
-    }
-    (name,) = names
+    (name,) = {await client.submit_request(identity(), request, duration=None) for _ in range(2)}
     await stage.store.run(issuance.issue, name, stage.issuer, stage.lifetimes, ADMIN)
     async with aclosing(client.follow_request(name)) as following:
         issued = [state async for state in following][-1]
@@ -285,8 +292,8 @@ async def test_recovery_certificate_opens_recover_and_nothing_else(stage: RpcSta
     client, name = dialled(stage, holder, GrpcHubClient), await recover(stage, holder)
     for call in (
         client.info(),
-        client.ensure_cluster(AgentIdentity(AgentNames(EDGE, AGENT), "uid-1"), endpoints=(), annotations={}),
-        client.submit_request(AgentIdentity(AgentNames(EDGE, AGENT), "uid-1"), csr(), duration=None),
+        client.ensure_cluster(identity(), endpoints=(), annotations={}),
+        client.submit_request(identity(), csr(), duration=None),
     ):
         with pytest.raises(ForbiddenError):
             await call
@@ -352,3 +359,139 @@ async def test_agent_that_a_restored_hub_has_forgotten_recovers(stage: RpcStage)
     (record,) = await stage.records("edge1")
     assert record.agent == AGENT
     await stage.welcomed(known, uid="uid-2")
+
+
+ACCOUNT = "default/default"
+SUBJECT = "system:serviceaccount:default:default"
+
+
+@pytest.fixture
+async def edge() -> AsyncIterator[HollowCluster]:
+    async with HollowCluster(ClusterShape("edge")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def other() -> AsyncIterator[HollowCluster]:
+    async with HollowCluster(ClusterShape("other")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def attesting(tmp_path: Path, edge: HollowCluster, other: HollowCluster) -> AsyncIterator[RpcStage]:
+    """One that may fetch keys from both clusters."""
+    async with rpc_stage(tmp_path, attestation_allowed_issuers=(edge.url, other.url)) as running:
+        yield running
+
+
+async def token(cluster: HollowCluster, audience: str, account: str = ACCOUNT) -> str:
+    async with await KubeClient.from_document(cluster.kubeconfig()) as client:
+        return await ServiceAccountAttest(client, account, None).token(audience)
+
+
+def demand(cluster: HollowCluster) -> Demand:
+    """By the cluster's own discovery, behind its own CA."""
+    return Demand(cluster.url, authority=authority(cluster))
+
+
+def authority(cluster: HollowCluster) -> str:
+    return base64.b64decode(cluster.kubeconfig()["clusters"][0]["cluster"]["certificate-authority-data"]).decode()
+
+
+async def joined(stage: RpcStage, credential: Credential, proof: str, name: str = "edge") -> Any:
+    """EnsureCluster and SubmitRequest, with the client that agents have."""
+    client, who = dialled(stage, credential, GrpcHubClient), identity(ClusterName(name))
+    try:
+        info = await client.info()
+        client.bring(proof)
+        await client.ensure_cluster(who, endpoints=(), annotations={})
+        await client.submit_request(who, csr(name), duration=timedelta(hours=1))
+    finally:
+        await client.close()
+    return info
+
+
+async def test_cluster_proves_itself_by_a_token_of_its_own_api_server(attesting: RpcStage, edge: HollowCluster) -> None:
+    credential = await attesting.bootstrap("edge", bounds=CredentialBounds(attestation=demand(edge)))
+    info = await joined(attesting, credential, await token(edge, f"urn:uuid:{HUB}"))
+    assert info.attestation_audience == f"urn:uuid:{HUB}"
+    bound = present(await attesting.store.read(lambda tx: tx.bindings.of(ClusterName("edge"))))
+    assert (bound.issuer, bound.subject) == (edge.url, SUBJECT)
+
+    with pytest.raises(InvalidError, match="none of service account default/nobody can be had"):
+        await token(edge, "x", "default/nobody")
+    with pytest.raises(InvalidError, match="name a service account of the managed cluster with --attestation-service-account"):
+        await token(edge, "x", "")
+
+
+async def test_name_bound_to_a_cluster_is_refused_to_others(
+    attesting: RpcStage, edge: HollowCluster, other: HollowCluster
+) -> None:
+    """The answer says that attestation failed and no more; the audit says why."""
+    credential = await attesting.bootstrap("edge", bounds=CredentialBounds(attestation=demand(edge)))
+    unbound = await attesting.bootstrap(None, bounds=CredentialBounds(attestation=demand(other)))
+    foreign = await token(other, f"urn:uuid:{HUB}")
+    wrong_audience = await token(edge, "urn:uuid:another-hub")
+    good = await token(edge, f"urn:uuid:{HUB}")
+    tried = [(credential, foreign), (credential, ""), (credential, wrong_audience), (credential, good[:-4] + "AAAA")]
+    said = {await refused(attesting, *attempt) for attempt in tried}
+    await joined(attesting, credential, good)
+    said.add(await refused(attesting, unbound, foreign))
+    said.add(await refused(attesting, await attesting.bootstrap("edge"), ""))
+    assert said == {(grpc.StatusCode.PERMISSION_DENIED, FAILED)}
+    reasons = [record.annotations.get("authorization.k8s.io/reason", "") for record in await attesting.audit()]
+    whys = [reason for reason in reasons if reason.startswith("attestation failed: ")]
+    for word in ("none was brought", "is for ['urn:uuid:another-hub']", "is bound to", "and there is no attestation"):
+        assert any(word in why for why in whys), (word, whys)
+    assert len(set(whys)) == len(tried) + 2
+    assert all(secret not in str(reasons) for secret in (good, foreign, wrong_audience))
+
+
+async def refused(stage: RpcStage, credential: Credential, proof: str) -> tuple[grpc.StatusCode, str]:
+    failed = await refusal(stage.stub(credential).EnsureCluster(joining("edge", attestation=proof)))
+    return failed.code, failed.message
+
+
+async def test_keys_given_by_hand_need_no_connection_to_the_cluster(attesting: RpcStage, edge: HollowCluster) -> None:
+    async with await KubeClient.from_document(edge.kubeconfig()) as client:
+        keys = await client.get("/openid/v1/jwks")
+    proof = await token(edge, "the-hub")
+    bounds = CredentialBounds(attestation=Demand(edge.url, keys=json.dumps(keys), audience="the-hub", subject=SUBJECT))
+    await edge.stop()
+    assert (await joined(attesting, await attesting.bootstrap("edge", bounds=bounds), proof)).attestation_audience == "the-hub"
+    await edge.start()
+
+
+async def test_hub_may_require_attestation_of_every_cluster_and_know_the_issuers(tmp_path: Path, edge: HollowCluster) -> None:
+    (tmp_path / "edge.pem").write_text(authority(edge))
+    file = tmp_path / "issuers.yaml"
+    entry = {"issuer": edge.url, "clusterNames": ["ed*"], "certificateAuthorityFile": "edge.pem"}
+    file.write_text(yaml.safe_dump({"issuers": [entry]}))
+    async with rpc_stage(tmp_path, attestation="required", attestation_issuers=file) as stage:
+        credential = await stage.bootstrap(None)
+        proof = await token(edge, f"urn:uuid:{HUB}")
+        await joined(stage, credential, proof)
+        for name, brought in (("bank", proof), ("edge", "")):
+            with pytest.raises(Exception, match="attestation failed"):
+                await joined(stage, credential, brought, name)
+
+
+def test_invalid_list_of_issuers_is_refused_with_the_reason(tmp_path: Path) -> None:
+    file = tmp_path / "issuers.yaml"
+    rows = (
+        ("[", "cannot be read: it is no YAML"),
+        ("{}", "has no list `issuers`"),
+        ("issuers: [{}]", "an entry has an issuer"),
+        ("issuers: [{issuer: https://a, keyFile: x}]", "besides it only"),
+        ("issuers: [{issuer: https://a, keysFile: nowhere}]", "nowhere cannot be read: No such file"),
+        ("issuers: [{issuer: http://a}]", "issuer http://a: issuer: it is an https:// address"),
+        ("issuers: [{issuer: https://a, clusterNames: a}]", "clusterNames is a list"),
+    )
+    wrong = []
+    for text, words in rows:
+        file.write_text(text)
+        with pytest.raises(InvalidError) as caught:
+            read_issuers(file)
+        if words not in caught.value.message:
+            wrong.append((text, caught.value.message))
+    assert not wrong
