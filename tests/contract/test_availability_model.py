@@ -299,8 +299,7 @@ class Drive:
         for number in fleet.up:
             held, self.held[number] = self.held[number], {}
             for name, (_, step, well, flag) in held.items():
-                at = fleet.now - (fleet.step - step) * SECOND
-                self.model.beat(name, at, fleet.now, well=well, known_silent=flag)
+                self.model.beat(name, fleet.now - (fleet.step - step) * SECOND, fleet.now, well=well, known_silent=flag)
 
     async def _mark(self) -> None:
         fleet = self.fleet

@@ -8,43 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from machinery.errors import (
-    AlreadyExistsError,
-    ForbiddenError,
-    InvalidError,
-    MusterError,
-    NotFoundError,
-    UnauthorizedError,
-    UnavailableError,
-)
+from machinery import errors
+from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError, UnavailableError
 from machinery.identity import AddOnName, HubId, agent_subject
 from machinery.meta.conditions import AVAILABLE, TRUE, Condition
 from machinery.pki import build_request, generate_key, key_matches, unverified_claims
 from machinery.runtime.clock import SystemClock
+from spoke.domain import report as reports
 from spoke.domain.addon import AddOn, AddOnRegistration, token_flaw
 from spoke.domain.hubs import HubState, ListedHub
 from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.next_step import SessionEnd
-from spoke.domain.report import (
-    AgentEvent,
-    ClusterReport,
-    ExternalEndpoint,
-    ManagedNamespace,
-    NamespaceReport,
-    ReportedClaim,
-    namespace_applied,
-)
-from spoke.ports.hub import (
-    Capability,
-    Desired,
-    HubAcceptance,
-    HubClient,
-    HubLostError,
-    HubSession,
-    SessionEpochError,
-    SessionHello,
-)
-from tests.checks import present
+from spoke.domain.report import ClusterReport, ManagedNamespace, NamespaceReport, ReportedClaim, namespace_applied
+from spoke.ports import hub as port
+from spoke.ports.hub import Capability, Desired, HubClient, HubLostError, HubSession, SessionHello
+from tests.checks import check_refusal_of, present
 from tests.fakes.hub_rigs import AGENT, CLUSTER, IDENTITY, UID, Rig, rig_of
 from tests.fakes.stage import until
 
@@ -102,10 +80,8 @@ async def test_cluster_is_created_once_and_its_requests_are_followed_by_their_ow
     assert (info.hub_id, info.trust_bundle) == (rig.hub_id, rig.trust)
     assert abs(info.time - SystemClock().now()) < timedelta(seconds=5)
     assert [await ensure(client), await ensure(client)] == [True, False]
-    with pytest.raises(AlreadyExistsError, match="another cluster"):
-        await ensure(client, "other-uid")
-    with pytest.raises(InvalidError, match="certificate signing request"):
-        await submit(client, b"nonsense")
+    await check_refusal_of(errors.AlreadyExistsError, ensure(client, "other-uid"), match="another cluster")
+    await check_refusal_of(InvalidError, submit(client, b"nonsense"), match="certificate signing request")
     key = generate_key()
     request = fresh_request(key)
     name = await submit(client, request)
@@ -136,8 +112,7 @@ async def test_revoked_credential_opens_nothing_and_a_hub_that_is_away_is_unavai
     for each in (credential, agent):
         await rig.revoke(each)
     newcomer, client = rig.client(credential), rig.client(agent)
-    with pytest.raises(UnauthorizedError):
-        await newcomer.info()
+    await check_refusal_of(errors.UnauthorizedError, newcomer.info())
     with pytest.raises(HubLostError) as revoked:
         async with client.session(SessionHello(UID)):
             pass
@@ -145,8 +120,7 @@ async def test_revoked_credential_opens_nothing_and_a_hub_that_is_away_is_unavai
     await client.close()
     if Capability.ONE_SESSION in client.capabilities:
         await rig.go_away()
-        with pytest.raises(UnavailableError):
-            await newcomer.info()
+        await check_refusal_of(UnavailableError, newcomer.info())
     await newcomer.close()
 
 
@@ -159,7 +133,7 @@ async def test_session_reports_what_the_hub_wants_and_stores_what_the_agent_says
         kubernetes_version="v1.34.2",
         claims=(ReportedClaim("a", "b"),),
         node_count=1,
-        endpoints=(ExternalEndpoint("https://berlin", b"ca"),),
+        endpoints=(reports.ExternalEndpoint("https://berlin", b"ca"),),
     )
     good = (Condition("Available", TRUE, "r", "m"),)
     registration = AddOnRegistration("example.com/signer", "user", ("group",))
@@ -171,7 +145,7 @@ async def test_session_reports_what_the_hub_wants_and_stores_what_the_agent_says
         assert bool((await client.info()).hub_id) is (Capability.HUB_ID in client.capabilities)
         for verdict in (True, False, None):
             await session.beat(available=verdict)
-        await session.tell(AgentEvent("CustomClusterClaimsTruncated", "some are left out", "Warning"))
+        await session.tell(reports.AgentEvent("CustomClusterClaimsTruncated", "some are left out", "Warning"))
         assert await session.report(report) >= 1
         await rig.add_on("logs", registration, namespace="logging")
         desired = await desired_when(session, lambda one: one.addons)
@@ -191,8 +165,7 @@ async def test_session_reports_what_the_hub_wants_and_stores_what_the_agent_says
         applied_there = (NamespaceReport(wanted, namespace_applied("blue")),)
         assert await session.report(ClusterReport(conditions=(), complete=False, namespaces=applied_there)) >= 1
         await rig.refuse_addon_reports()
-        with pytest.raises(NotFoundError):
-            await session.report_addon(AddOnName("nothing"), good)
+        await check_refusal_of(NotFoundError, session.report_addon(AddOnName("nothing"), good))
         await session.beat(available=True)
 
 
@@ -200,8 +173,7 @@ async def test_an_add_ons_driver_is_noted_and_its_token_issued_once_its_account_
     logs = AddOnName("logs")
     async with joined(rig) as client, client.session(SessionHello(UID)) as session:
         await rig.add_on(logs)
-        with pytest.raises(MusterError):
-            await client.addon_token(CLUSTER, logs, timedelta(hours=1))
+        await check_refusal_of(MusterError, client.addon_token(CLUSTER, logs, timedelta(hours=1)))
         assert await session.report_addon(logs, (), driver="token") >= 1
         await rig.note(logs)
         (addon,) = (await desired_when(session, lambda one: one.addons and one.addons[0].account_uid)).addons or ()
@@ -267,8 +239,7 @@ async def test_the_end_of_a_session_is_told_with_its_reason(rig: Rig) -> None:
                     desired_when(session, lambda _: True),
                 ]
                 for each in asked:
-                    with pytest.raises(HubLostError):
-                        await each
+                    await check_refusal_of(HubLostError, each)
 
 
 @pytest.mark.parametrize("kind", ["memory", "grpc"])
@@ -283,8 +254,7 @@ async def test_a_beat_in_flight_ends_with_the_session(kind: str, tmp_path: Path)
         beat = asyncio.create_task(session.beat(available=True))
         await until(rig.is_holding_beats)
         await rig.end_session("that was it", SessionEnd.SUPERSEDED)
-        with pytest.raises(HubLostError):
-            await beat
+        await check_refusal_of(HubLostError, beat)
 
 
 @over_sessions
@@ -318,7 +288,7 @@ async def test_drain_notice_may_name_another_hub_of_the_list_and_leaves_the_sess
 
 async def outdated(client: HubClient, epoch: int) -> int:
     """The epoch that the hub knows when it refuses a session of this one."""
-    with pytest.raises(SessionEpochError) as stale:
+    with pytest.raises(port.SessionEpochError) as stale:
         async with client.session(SessionHello(UID, epoch)):
             pass
     assert stale.value.loss is SessionEnd.STALE
@@ -327,9 +297,9 @@ async def outdated(client: HubClient, epoch: int) -> int:
 
 async def test_acceptance_of_the_cluster_is_reported_to_its_agent(rig: Rig) -> None:
     async with joined(rig) as client:
-        assert await client.acceptance(CLUSTER) is HubAcceptance.ACCEPTED
+        assert await client.acceptance(CLUSTER) is port.HubAcceptance.ACCEPTED
         await rig.accept(accepted=False)
-        assert await client.acceptance(CLUSTER) is HubAcceptance.DENIED
+        assert await client.acceptance(CLUSTER) is port.HubAcceptance.DENIED
 
 
 async def is_ended(session: HubSession) -> None:
@@ -350,7 +320,7 @@ async def test_standing_by_and_last_words_end_sessions_of_older_epochs_and_a_clu
             assert answer.trust_bundle == rig.trust
             await is_ended(session)
             ended = await session.ended()
-            assert isinstance(ended, SessionEpochError)
+            assert isinstance(ended, port.SessionEpochError)
             assert (ended.epoch, ended.loss) == (8, SessionEnd.STALE)
             assert (await client.stand_by(IDENTITY, owner=None, epoch=3)).epoch == 8
             assert await rig.owner() == (other, 8)

@@ -89,8 +89,7 @@ class NumberedIssuer(WordIssuer):
     """Tells the serial in its words: two certificates are never the same."""
 
     def issue(self, profile: Profile, serial: SerialNumber, now: object) -> IssuedCertificate:
-        issued = super().issue(profile, serial, now)
-        return IssuedCertificate(serial, issued.chain + f"{serial:x}\n".encode())
+        return IssuedCertificate(serial, super().issue(profile, serial, now).chain + f"{serial:x}\n".encode())
 
 
 @dataclass
@@ -203,8 +202,7 @@ async def working(store: Store, clock: ManualClock, issuer: WordIssuer, count: i
     async with GuardedTasks("hubs") as tasks:
         for _ in range(count):
             settings = load(AT_ONCE, None, {})
-            controllers = ControllerManager(store, issuer, settings, Lifetimes(), clock=clock, since=lambda _tx: began)
-            await controllers.start(tasks)
+            await ControllerManager(store, issuer, settings, Lifetimes(), clock=clock, since=lambda _tx: began).start(tasks)
         yield
         await tasks.stop()
 
@@ -215,8 +213,7 @@ def come(tx: Transaction, name: ClusterName, issuer: WordIssuer, key: bytes) -> 
     record, issued = credentials.create(tx, terms, own, issuer, lifetimes=Lifetimes(), actor="admin")
     requester = present(tx.certificates.by_serial(issued.serial))
     clusters.ensure(tx, JoinRequest(name, f"uid-{name}", AGENT, credential=record.id), "agent")
-    request = pki.build_request(agent_subject(name, AGENT), key)
-    submission.submit(tx, Submission(name, AGENT, request, requester, f"uid-{name}"))
+    submission.submit(tx, Submission(name, AGENT, pki.build_request(agent_subject(name, AGENT), key), requester, f"uid-{name}"))
 
 
 def touch(tx: Transaction, mark: str) -> None:
@@ -285,8 +282,7 @@ async def test_several_hubs_at_once_decide_judge_and_remove_as_one_would(store: 
     assert asked == [RequestPhase.ISSUED] * CLUSTERS
     assert falls == [1] * CLUSTERS, "each fell silent once"
     assert counted == dict.fromkeys(ONCE_EACH, CLUSTERS)
-    storms = [line for line in lines if str(line["event"]).startswith("reconcile failed")]
-    assert storms == [], "nobody was in another's way"
+    assert [line for line in lines if str(line["event"]).startswith("reconcile failed")] == [], "nobody was in another's way"
 
 
 async def until(store: Store, holds: Holds) -> None:

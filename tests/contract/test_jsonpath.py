@@ -9,6 +9,7 @@ import pytest
 
 from hubctl.errors import CommandError
 from hubctl.jsonpath import parse_template, rendered
+from tests.checks import check_refusal
 from tests.fakes.jsonpaths import DOCUMENT, IN_NO_ORDER, SAME, WRONG
 
 APART = "\n-----\n"
@@ -47,5 +48,4 @@ def test_kubectl_prints_documents_and_refuses_templates_as_we_do(tmp_path: Path)
     assert printed(tmp_path, template).stdout == rendered(parse_template(template), DOCUMENT)
     for template in [template for template in WRONG if template not in NOT_REFUSED][::4]:
         assert printed(tmp_path, template).returncode != 0, template
-        with pytest.raises(CommandError):
-            rendered(parse_template(template), DOCUMENT)
+        check_refusal(CommandError, lambda each: rendered(parse_template(each), DOCUMENT), template)

@@ -18,6 +18,7 @@ from machinery.errors import AlreadyExistsError, ConflictError, NotFoundError
 from machinery.meta.objects import Document, Key, Query, StoredObject, WatchEvent
 from machinery.meta.selectors import parse_field_selector, parse_label_selector
 from machinery.product import GROUP_SUFFIX
+from tests.checks import check_refusal_of
 from tests.fakes.databases import sqlite_database
 
 CLUSTERS = GroupResource(f"cluster.{GROUP_SUFFIX}", "managedclusters")
@@ -92,19 +93,15 @@ async def test_objects_are_updated_and_removed_with_their_identity(storage: Stor
     def refuse(_old: Document) -> Document:
         raise ConflictError("not now")
 
-    with pytest.raises(NotFoundError):
-        await storage.get(CLUSTERS, EAST)
-    with pytest.raises(NotFoundError):
-        await relabel(storage, "east", tier="gold")
-    shown = await storage.create(CLUSTERS, EAST, cluster("east"), ADMIN, dry_run=True)
-    assert metadata(shown)["name"] == "east"
+    await check_refusal_of(NotFoundError, storage.get(CLUSTERS, EAST))
+    await check_refusal_of(NotFoundError, relabel(storage, "east", tier="gold"))
+    assert metadata(await storage.create(CLUSTERS, EAST, cluster("east"), ADMIN, dry_run=True))["name"] == "east"
     before = await create(storage, "east")
     assert metadata(before)["uid"]
     assert metadata(before)["creationTimestamp"].endswith("Z")
     assert metadata(before)["resourceVersion"] == str(before.revision)
     assert await storage.get(CLUSTERS, EAST) == before
-    with pytest.raises(AlreadyExistsError):
-        await create(storage, "east")
+    await check_refusal_of(AlreadyExistsError, create(storage, "east"))
     after = await relabel(storage, "east", tier="gold")
     assert after.revision > before.revision
     assert metadata(after)["labels"] == {"tier": "gold"}
@@ -114,15 +111,13 @@ async def test_objects_are_updated_and_removed_with_their_identity(storage: Stor
     assert metadata(corrected)["resourceVersion"] == str(corrected.revision)
     assert await storage.update(CLUSTERS, EAST, dict, ADMIN) == corrected
     assert await storage.revision() == corrected.revision, "a change that changes nothing writes nothing"
-    with pytest.raises(ConflictError):
-        await storage.update(CLUSTERS, EAST, refuse, ADMIN)
+    await check_refusal_of(ConflictError, storage.update(CLUSTERS, EAST, refuse, ADMIN))
     await storage.update(CLUSTERS, EAST, lambda _old: None, ADMIN, dry_run=True)
     assert await storage.get(CLUSTERS, EAST) == corrected
     gone = await remove(storage, "east")
     assert gone.revision > corrected.revision
     assert metadata(gone)["uid"] == metadata(before)["uid"]
-    with pytest.raises(NotFoundError):
-        await storage.get(CLUSTERS, EAST)
+    await check_refusal_of(NotFoundError, storage.get(CLUSTERS, EAST))
 
 
 async def test_concurrent_changes_lose_no_update(storage: Storage) -> None:
@@ -142,8 +137,7 @@ async def test_a_list_is_ordered_selected_and_paged_and_a_later_page_shows_the_m
     whole = await storage.list(CLUSTERS, Query())
     assert (names(whole.items), whole.revision, whole.after) == (["a", "b", "c", "d"], await storage.revision(), None)
     assert names((await storage.list(CLUSTERS, GOLD)).items) == ["a", "b", "c"]
-    one = Query(fields=parse_field_selector("metadata.name=b"))
-    assert names((await storage.list(CLUSTERS, one)).items) == ["b"]
+    assert names((await storage.list(CLUSTERS, Query(fields=parse_field_selector("metadata.name=b")))).items) == ["b"]
     first = await storage.list(CLUSTERS, Query(limit=3))
     assert (names(first.items), first.after) == (["a", "b", "c"], Key("", "c"))
     rest = await storage.list(CLUSTERS, Query(limit=3, after=first.after))
@@ -185,8 +179,7 @@ async def test_a_watch_without_changes_of_its_own_tells_how_far_it_is(storage: S
 
 
 async def test_waiting_ends_when_the_revision_is_visible(storage: Storage) -> None:
-    now = (await create(storage, "a")).revision
-    waiting = asyncio.ensure_future(storage.wait_for(now + 1))
+    waiting = asyncio.ensure_future(storage.wait_for((await create(storage, "a")).revision + 1))
     await asyncio.sleep(0)
     assert not waiting.done()
     await create(storage, "b")

@@ -14,7 +14,7 @@ from machinery.errors import AlreadyExistsError, ConflictError, ExpiredError, Un
 from machinery.meta.objects import ChangeType, Key, Page, Query, StoredObject
 from machinery.meta.selectors import Operator, Requirement
 from machinery.runtime.clock import ManualClock
-from tests.checks import present
+from tests.checks import check_refusal_of, present
 from tests.fakes.databases import SqlDatabase
 
 SOON = timedelta(seconds=10)
@@ -34,8 +34,7 @@ def put(tx: Transaction, document: dict[str, Any], actor: str = "tester") -> Wri
 
 
 def remove(tx: Transaction, name: str) -> Written:
-    old = present(tx.objects.get(MANAGED_CLUSTERS, Key("", name)))
-    return tx.objects.delete(MANAGED_CLUSTERS, old, "tester")
+    return tx.objects.delete(MANAGED_CLUSTERS, present(tx.objects.get(MANAGED_CLUSTERS, Key("", name))), "tester")
 
 
 def get(tx: Transaction, name: str) -> StoredObject | None:
@@ -62,11 +61,9 @@ async def test_object_is_created_updated_and_deleted_by_who_has_seen_its_newest_
         return written
 
     async def refused(error: type[Exception], use_case: Callable[[Transaction], object]) -> None:
-        with pytest.raises(error):
-            await store.run(use_case)
+        await check_refusal_of(error, store.run(use_case))
 
-    with pytest.raises(RuntimeError):
-        await store.read(create)
+    await check_refusal_of(RuntimeError, store.read(create))
     stale = (await store.run(create)).stored
     assert await store.read(get, "a") == stale
     assert stale.revision == 1
@@ -89,8 +86,7 @@ async def test_transaction_sees_its_own_writes(store: Store) -> None:
         put(tx, cluster("b", labels={"env": "prod"}))
         put(tx, cluster("a", labels={"env": "dev"}))
         remove(tx, "z")
-        env = Requirement("env", Operator.EQUALS, ("prod",))
-        return names(find(tx)), names(find(tx, labels=(env,))), get(tx, "z")
+        return names(find(tx)), names(find(tx, labels=(Requirement("env", Operator.EQUALS, ("prod",)),))), get(tx, "z")
 
     assert await store.run(look) == (["a", "b"], ["b"], None)
 
@@ -103,8 +99,7 @@ async def test_failed_use_case_leaves_nothing_behind_and_fails_no_other(store: S
             raise error
 
     for error in (ConflictError("changed my mind"), ZeroDivisionError()):
-        with pytest.raises(type(error)):
-            await store.run(work, 0, error)
+        await check_refusal_of(type(error), store.run(work, 0, error))
     assert await store.read(lambda tx: (get(tx, "c00"), tx.changes.newest(), tx.facts.get("fact0"))) == (None, 0, None)
 
     for error in (ConflictError("changed my mind"), ZeroDivisionError()):
@@ -154,8 +149,7 @@ async def test_changes_of_one_transaction_are_logged_in_order_and_an_object_writ
         ("old", "DELETED", 5),
         ("old", "ADDED", 6),
     ]
-    third = Requirement("a", Operator.EQUALS, ("3",))
-    assert names(await store.read(find, labels=(third,))) == ["old"]
+    assert names(await store.read(find, labels=(Requirement("a", Operator.EQUALS, ("3",)),))) == ["old"]
 
 
 async def test_what_is_read_ahead_is_what_would_be_read_one_by_one(store: Store) -> None:
@@ -180,8 +174,7 @@ async def test_labels_and_fields_go_with_their_object(store: Store) -> None:
     await store.run(lambda tx: tx.objects.put(REQUESTS, request({"a": "1", "b": "2"}, "example.com/x"), None, "tester"))
 
     def replace(tx: Transaction) -> None:
-        old = present(tx.objects.get(REQUESTS, Key("", "a")))
-        tx.objects.delete(REQUESTS, old, "tester")
+        tx.objects.delete(REQUESTS, present(tx.objects.get(REQUESTS, Key("", "a"))), "tester")
 
     await store.run(replace)
     await store.run(lambda tx: tx.objects.put(REQUESTS, request({"c": "3"}, ""), None, "tester"))
@@ -233,8 +226,7 @@ async def test_objects_are_selected_by_labels_fields_and_namespace(store: Store)
         for name, labels in labelled:
             put(tx, cluster(name, labels=labels))
         for name, signer in (("a", "example.com/x"), ("b", "example.com/y"), ("c", "")):
-            request = {"metadata": {"name": name, "uid": name}, "spec": {"signerName": signer}}
-            tx.objects.put(REQUESTS, request, None, "tester")
+            tx.objects.put(REQUESTS, {"metadata": {"name": name, "uid": name}, "spec": {"signerName": signer}}, None, "tester")
         for namespace, name in (("b", "x"), ("a", "y"), ("a", "x")):
             metadata = {"namespace": namespace, "name": name, "uid": namespace + name, "labels": {"env": "prod"}}
             tx.objects.put(ADDONS, {"metadata": metadata}, None, "tester")
@@ -320,8 +312,7 @@ async def test_follower_gets_its_kinds_alone_and_no_forgotten_or_unknown_revisio
     clock.advance(timedelta(hours=1))
     await store.run(lambda tx: tx.changes.compact(clock.now()))
     for revision in (0, 3):
-        with pytest.raises(ExpiredError):
-            await anext(store.follow(revision))
+        await check_refusal_of(ExpiredError, anext(store.follow(revision)))
 
 
 async def test_waiting_ends_with_a_change_or_with_the_time(store: Store) -> None:
@@ -366,8 +357,7 @@ async def test_closed_store_says_so(database: SqlDatabase, clock: ManualClock) -
         await store.close()
         await store.close()
         for asked in (store.check(), store.run(put, cluster("a")), store.read(find)):
-            with pytest.raises(UnavailableError):
-                await asked
+            await check_refusal_of(UnavailableError, asked)
 
 
 async def test_what_was_not_written_for_long_is_found_in_the_order_of_its_writes(store: Store, clock: ManualClock) -> None:
@@ -433,8 +423,7 @@ async def test_objects_are_counted_with_what_the_transaction_has_written(store: 
     assert await store.read(counted) == [2, 2, 3, 0]
     assert await store.run(counted_after_a_write) == [3, 3, 4, 0]
     assert await store.read(lambda tx: tx.objects.has_any(MANAGED_CLUSTERS))
-    addons = await store.read(lambda tx: (dict(tx.objects.tally(ADDONS, version)), tx.objects.count(ADDONS, Query())))
-    assert addons == ({}, 0)
+    assert await store.read(lambda tx: (dict(tx.objects.tally(ADDONS, version)), tx.objects.count(ADDONS, Query()))) == ({}, 0)
     assert not await store.read(lambda tx: tx.objects.has_any(ADDONS))
     for name in "abde":
         await store.run(remove, name)
@@ -455,8 +444,7 @@ async def test_the_revision_at_an_instant_is_known_as_far_as_the_log_goes(store:
     assert await position(timedelta(minutes=130)) == 1
     await store.run(lambda tx: tx.changes.forget(clock.now() - timedelta(minutes=90)))
     assert await position(timedelta(minutes=70)) == 2
-    with pytest.raises(ExpiredError):
-        await position(timedelta(minutes=130))
+    await check_refusal_of(ExpiredError, position(timedelta(minutes=130)))
 
 
 async def test_looks_of_one_moment_are_each_answered_as_a_reading_is(store: Store) -> None:

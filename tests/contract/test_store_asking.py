@@ -21,7 +21,7 @@ from machinery.meta.objects import Key, Page, Query
 from machinery.meta.selectors import parse_field_selector, parse_label_selector
 from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import ManualClock
-from tests.checks import present
+from tests.checks import check_refusal, present
 from tests.trials import soaked, trials
 
 EXPRESSIONS = trials(test=250, soak=20_000)
@@ -248,8 +248,7 @@ def test_wrong_conditions_and_watches_of_what_changes_by_itself_are_refused() ->
             where_of(text, now)
         assert why in str(refused.value)
     for text in ("accepted && !(age > 1h)", "lastBeat > 1m || accepted", "connected"):
-        with pytest.raises(BadRequestError, match=r"(age|lastBeat|connected) changes by itself"):
-            where_of(text, now, watched=True)
+        check_refusal(BadRequestError, where_of, text, now, watched=True, match=r"(age|lastBeat|connected) changes by itself")
     assert where_of("accepted", now, watched=True)
 
 
@@ -354,8 +353,7 @@ async def test_orders_put_what_is_lacking_last_and_go_on_behind_objects_that_are
         return [item.key.name for item in page(tx, Query(order=sort_of("memory"))).items]
 
     def remove(tx: Transaction) -> None:
-        old = present(tx.objects.get(MANAGED_CLUSTERS, Key("", "c")))
-        tx.objects.delete(MANAGED_CLUSTERS, old, "tester")
+        tx.objects.delete(MANAGED_CLUSTERS, present(tx.objects.get(MANAGED_CLUSTERS, Key("", "c"))), "tester")
 
     await store.run(several)
     orders = {text: await ordered(text) for text in ("version", "-version", "-version,-name", "memory", "-memory", "accepted")}

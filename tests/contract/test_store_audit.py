@@ -25,6 +25,7 @@ from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.meta.conditions import Condition
 from machinery.meta.objects import Key
 from machinery.runtime.clock import ManualClock
+from tests.checks import check_refusal_of
 from tests.fakes.audit_records import MemorySink, entries, record
 from tests.fakes.databases import SqlDatabase, sqlite_database
 
@@ -32,8 +33,7 @@ SECOND = timedelta(seconds=1)
 
 
 async def everything(store: Store) -> list[AuditEntry]:
-    found = await store.read(lambda tx: tx.audit.find(AuditQuery()))
-    return list(found)
+    return list(await store.read(lambda tx: tx.audit.find(AuditQuery())))
 
 
 async def test_records_come_back_as_they_were_and_can_be_sent_again(store: Store, clock: ManualClock) -> None:
@@ -121,11 +121,9 @@ async def test_a_file_that_is_no_audit_log_or_cannot_be_written_is_refused_at_th
     for name, content in (("a", b"dear diary"), ("b", b"dear diary\n")):
         path = tmp_path / name
         path.write_bytes(content)
-        with pytest.raises(InvalidError, match="name another file"):
-            await FileSink(str(path)).open()
+        await check_refusal_of(InvalidError, FileSink(str(path)).open(), match="name another file")
         assert path.read_bytes() == content
-    with pytest.raises(InvalidError, match="cannot be written"):
-        await FileSink(str(tmp_path / "missing" / "audit.log")).open()
+    await check_refusal_of(InvalidError, FileSink(str(tmp_path / "missing" / "audit.log")).open(), match="cannot be written")
 
 
 async def test_a_file_that_was_rotated_is_made_again_and_a_failed_batch_leaves_nothing(tmp_path: Path) -> None:
@@ -136,8 +134,7 @@ async def test_a_file_that_was_rotated_is_made_again_and_a_failed_batch_leaves_n
     await sink.write(written[:1])
     path.rename(tmp_path / "audit.log.1")
     path.mkdir()
-    with pytest.raises(UnavailableError, match="cannot be written"):
-        await sink.write(written[1:])
+    await check_refusal_of(UnavailableError, sink.write(written[1:]), match="cannot be written")
     path.rmdir()
     await sink.write(written[1:])
     assert path.read_bytes() == written[1].document + b"\n"
@@ -200,11 +197,9 @@ async def test_who_shares_a_transaction_with_a_nul_is_stored_at_once(store: Stor
     await asyncio.sleep(0)
     busy.set()
     told = await asyncio.gather(working, *reports, return_exceptions=True)
-    wrong = [isinstance(each, InvalidError) for each in told if isinstance(each, Exception)]
-    assert wrong == [True] * takes_no_nul(database)
+    assert [isinstance(each, InvalidError) for each in told if isinstance(each, Exception)] == [True] * takes_no_nul(database)
     for cluster in others:
-        document = (await store.read(clusters.find, cluster)).document
-        assert mapping(document, "status", "version") == {"kubernetes": "v1.31.2"}
+        assert mapping((await store.read(clusters.find, cluster)).document, "status", "version") == {"kubernetes": "v1.31.2"}
     assert runs == dict.fromkeys((EDGE, *others), 1)
 
 

@@ -7,16 +7,8 @@ from typing import Any
 
 import pytest
 
-from hub.api.certificateauthorities.authority import (
-    AgentTrust,
-    AuthorityId,
-    AuthorityOrder,
-    AuthorityRecord,
-    Follower,
-    HeldCertificate,
-    Phase,
-    checked_fingerprints,
-)
+from hub.api.certificateauthorities import authority as rules
+from hub.api.certificateauthorities.authority import AgentTrust, AuthorityId, AuthorityRecord, Follower, Phase
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.managedclusters.cluster import JoinRequest, joining_document
 from hub.ports import Store, Transaction
@@ -56,7 +48,7 @@ async def add(store: Store, *records: CertificateRecord) -> None:
 
 async def test_authorities_are_kept_in_order_with_sealed_keys(store: Store, old: AuthorityRecord, clock: ManualClock) -> None:
     new = replace(old, id=NEW, phase=Phase.RETIRING, created_at=old.created_at + MOMENT, cross_signed=b"cross")
-    new = replace(new, ends_at=clock.now() + DAY, wish=AuthorityOrder.PROCEED, wished_by="somebody", compromised=True)
+    new = replace(new, ends_at=clock.now() + DAY, wish=rules.AuthorityOrder.PROCEED, wished_by="somebody", compromised=True)
     word = asyncio.Event()
 
     async def keys() -> list[bytes | None]:
@@ -121,7 +113,7 @@ async def test_an_agent_holds_its_newest_certificate(store: Store, clock: Manual
         record(clock, 5, "hub/b", purpose=Purpose.RECOVERY, cluster=FAR),
         record(clock, 6, "hub/b", purpose=Purpose.SERVING, cluster=None, agent=None),
     )
-    expected = [HeldCertificate(EDGE, AGENT, "hub/b", later), HeldCertificate(FAR, AGENT, None, clock.now())]
+    expected = [rules.HeldCertificate(EDGE, AGENT, "hub/b", later), rules.HeldCertificate(FAR, AGENT, None, clock.now())]
     assert list(await store.read(lambda tx: tx.authorities.held(Purpose.AGENT, clock.now()))) == expected
 
 
@@ -148,8 +140,7 @@ async def test_what_a_signer_signed_is_revoked_and_nothing_else(store: Store, cl
         count = await store.run(lambda tx, given: tx.authorities.revoke_signed(given, clock.now(), "compromised"), signers)
         found = set(await store.read(lambda tx: tx.certificates.revoked_since(clock.now())))
         assert (count, found) == (len(gone), gone), signers
-    kept = present(await store.read(lambda tx: tx.certificates.by_serial(SerialNumber(4))))
-    assert kept.revoked_reason == "of its own"
+    assert present(await store.read(lambda tx: tx.certificates.by_serial(SerialNumber(4)))).revoked_reason == "of its own"
 
 
 OTHER = AgentId("aaaaa")
@@ -179,8 +170,7 @@ async def test_what_an_agent_trusts_is_kept_as_it_was_put_and_goes_with_its_clus
 async def test_of_several_agents_of_a_cluster_the_certificate_counts_that_ends_last(store: Store) -> None:
     assert await store.read(lambda tx: dict(tx.trusts.ends())) == {}
     assert await store.read(lambda tx: list(tx.trusts.ending([AT]))) == [0, 0]
-    later = replace(FIRST, agent=OTHER, not_after=AT + 3 * MOMENT)
-    for each in (later, FIRST, replace(FIRST, cluster=FAR)):
+    for each in (replace(FIRST, agent=OTHER, not_after=AT + 3 * MOMENT), FIRST, replace(FIRST, cluster=FAR)):
         await store.run(lambda tx, each: tx.trusts.put(each), each)
     assert await store.read(lambda tx: dict(tx.trusts.ends())) == {EDGE: AT + 3 * MOMENT, FAR: AT + MOMENT}
     moments = [AT, AT + MOMENT, AT + 2 * MOMENT, AT + 3 * MOMENT]
@@ -227,6 +217,6 @@ async def test_trust_is_noted_when_it_changes_and_never_for_a_cluster_that_is_go
 
 def test_fingerprints_are_read_and_none_is_not_an_empty_trust() -> None:
     wrong = (["short"], ["G" * 64], ["A" * 64], [f"{n:064x}" for n in range(33)])
-    check_refusals(BadRequestError, checked_fingerprints, [(said, "trusted_authorities") for said in wrong])
-    assert checked_fingerprints([]) is None
+    check_refusals(BadRequestError, rules.checked_fingerprints, [(said, "trusted_authorities") for said in wrong])
+    assert rules.checked_fingerprints([]) is None
     assert not replace(FIRST, trusted=None).trusts(FORMER)

@@ -39,8 +39,7 @@ async def test_transitions_are_listed_newest_first_and_old_ones_forgotten_in_por
     assert await store.read(lambda tx: tx.transitions.of(C1, limit=5, uid="uid-c1")) == found
     assert await store.read(lambda tx: tx.transitions.of(C1, limit=5, uid="another")) == []
     end = clock.now()
-    trimmed = [await store.run(lambda tx, most: tx.transitions.trim(end, most), most) for most in (1, 5, 5)]
-    assert trimmed == [1, 1, 0]
+    assert [await store.run(lambda tx, most: tx.transitions.trim(end, most), most) for most in (1, 5, 5)] == [1, 1, 0]
     assert [await store.read(lambda tx, of: len(tx.transitions.of(of, limit=5)), each) for each in (C1, C2)] == [0, 1]
 
 
@@ -201,8 +200,7 @@ async def test_newest_session_of_an_agent_is_kept_in_whatever_order_they_come(st
 
 async def test_sessions_are_found_by_moment_replica_and_cluster(store: Store) -> None:
     late = replace(SESSION, agent=OTHER, session="s2", at=AT + MOMENT)
-    other = replace(SESSION, cluster=FAR, session="s3", replica="two")
-    await open_on(store, SESSION, late, other)
+    await open_on(store, SESSION, late, replace(SESSION, cluster=FAR, session="s3", replica="two"))
 
     def opened(tx: Transaction, since: datetime, but: str) -> set[str]:
         return {each.session for each in tx.agent_sessions.opened_since(since, but=but)}

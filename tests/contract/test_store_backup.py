@@ -33,7 +33,7 @@ from machinery.election.lock import Candidate
 from machinery.errors import AlreadyExistsError, ExpiredError, InvalidError, UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.meta.objects import Key
-from tests.checks import present
+from tests.checks import check_refusal, check_refusal_of, present
 from tests.fakes.databases import SqlDatabase
 from tests.fixtures.postgres import Databases
 from tests.integration.test_store_migrations import EVERYTHING, LEFT, TOKENS, everything, left_behind
@@ -142,10 +142,8 @@ async def test_a_hub_is_restored_into_either_database_from_either(
         async with place.opened(None) as store:
             assert await store.read(looked) == before
             assert await store.read(lambda tx: tx.facts.get("restored")) == "yes"
-            with pytest.raises(ExpiredError):
-                await store.read(lambda tx: tx.changes.since(served))
-            bounds = await store.read(lambda tx: (tx.changes.oldest(), tx.changes.newest()))
-            assert bounds == (done.revision, done.revision)
+            await check_refusal_of(ExpiredError, store.read(lambda tx: tx.changes.since(served)))
+            assert await store.read(lambda tx: (tx.changes.oldest(), tx.changes.newest())) == (done.revision, done.revision)
             assert await store.read(lambda tx: (tx.replicas.all(), tx.marks.all())) == ([], [])
             await store.run(put, "new")
             later = await store.read(lambda tx, at: [change.revision for change in tx.changes.since(at)], done.revision)
@@ -193,8 +191,7 @@ async def test_a_backup_of_every_earlier_schema_is_restored(tmp_path: Path) -> N
         folder = tmp_path / dump.stem
         folder.mkdir()
         left_behind(folder / "old.db", dump)
-        manifest = backed_up(f"sqlite:///{folder / 'old.db'}", folder / "hub.zip")
-        assert manifest.schema == dump.stem.removeprefix("v")
+        assert backed_up(f"sqlite:///{folder / 'old.db'}", folder / "hub.zip").schema == dump.stem.removeprefix("v")
         restore(folder / "hub.zip", f"sqlite:///{folder / 'hub.db'}")
         engine = writing_engine(parse_url(f"sqlite:///{folder / 'hub.db'}"))
         with engine.begin() as connection:
@@ -269,8 +266,7 @@ async def test_backup_has_every_table_and_is_neither_overwritten_nor_left_half_m
     def unable(*_arguments: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    with pytest.raises(InvalidError, match="no hub's database"):
-        backed_up(url, file)
+    check_refusal(InvalidError, backed_up, url, file, match="no hub's database")
     assert found(tmp_path, "*.zip*") + found(tmp_path, ".*.new") == []
     async with lived(databases["sqlite"]) as store:
         manifest = backed_up(url, file)
@@ -293,8 +289,7 @@ async def test_backup_has_every_table_and_is_neither_overwritten_nor_left_half_m
     engine = writing_engine(parse_url(url))
     with engine.begin() as connection:
         for entry in manifest.tables:
-            rows = connection.execute(select(schema.metadata.tables[entry.name])).all()
-            assert entry.rows == len(rows), entry.name
+            assert entry.rows == len(connection.execute(select(schema.metadata.tables[entry.name])).all()), entry.name
     engine.dispose()
     async with databases["sqlite"].opened(None) as store:
         note_backup(url, manifest.made)
@@ -311,8 +306,7 @@ async def test_on_postgresql_a_restore_is_all_or_nothing_and_never_under_a_repli
         backed_up(url, backup)
         await store.run(put, "later")
         await store.run(lambda tx: tx.replicas.put(Replica("r2", "home", "i2", "0.1", "g:1", "h:1", tx.now, tx.now)))
-    with pytest.raises(UnavailableError, match=running):
-        restore(backup, url, replaces=True)
+    check_refusal(UnavailableError, restore, backup, url, replaces=True, match=running)
 
     async with databases["postgres"].opened(None) as store:
         await store.run(lambda tx: tx.replicas.remove("r2"))
@@ -320,8 +314,7 @@ async def test_on_postgresql_a_restore_is_all_or_nothing_and_never_under_a_repli
         restore_tables(archive, RestoreTarget(url, replaces=True), fail)
     async with databases["postgres"].opened(None) as store:
         assert await store.read(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", "later"))) is not None
-    with pytest.raises(AlreadyExistsError, match="--replace"):
-        restore(backup, url)
+    check_refusal(AlreadyExistsError, restore, backup, url, match="--replace")
     restore(backup, url, replaces=True)
     async with databases["postgres"].opened(None) as store:
         assert await store.read(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", "later"))) is None
@@ -333,15 +326,13 @@ async def test_a_damaged_backup_is_told_before_anything_is_touched(databases: di
     async with lived(databases["sqlite"]):
         backed_up(databases["sqlite"].url, whole)
     wrong.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
-    with pytest.raises(InvalidError, match="no backup of a hub, or is cut off"):
-        restore(wrong, f"sqlite:///{tmp_path / 'other.db'}")
+    check_refusal(InvalidError, restore, wrong, f"sqlite:///{tmp_path / 'other.db'}", match="no backup of a hub, or is cut off")
     for entry, old, by, said in (
         ("tables/objects.jsonl", b"edge", b"evil", "its table objects is not what was written"),
         (MANIFEST, f'"schema": "{HEAD}"'.encode(), b'"schema": "9999"', "restore it with that release"),
     ):
         rewritten(whole, wrong, entry, old, by)
-        with pytest.raises(InvalidError, match=said):
-            restore(wrong, f"sqlite:///{tmp_path / 'other.db'}")
+        check_refusal(InvalidError, restore, wrong, f"sqlite:///{tmp_path / 'other.db'}", match=said)
     assert not (tmp_path / "other.db").exists()
 
 

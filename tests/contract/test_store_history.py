@@ -20,7 +20,7 @@ from machinery.errors import ExpiredError
 from machinery.meta.objects import ChangeType, Key, Query
 from machinery.meta.selectors import Operator, Requirement
 from machinery.runtime.clock import ManualClock
-from tests.checks import present
+from tests.checks import check_refusal_of, present
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 KINDS = (MANAGED_CLUSTERS, LEASES, EVENTS, SECRETS)
@@ -34,8 +34,7 @@ def put(tx: Transaction, /, name: str, kind: Kind = MANAGED_CLUSTERS, *, env: st
 
 
 def remove(tx: Transaction, /, name: str, kind: Kind = MANAGED_CLUSTERS) -> Written:
-    old = present(tx.objects.get(kind, Key("", name)))
-    return tx.objects.delete(kind, old, "tester")
+    return tx.objects.delete(kind, present(tx.objects.get(kind, Key("", name))), "tester")
 
 
 def compact(tx: Transaction, /, age: timedelta, **limit: int) -> Trimmed:
@@ -58,10 +57,8 @@ async def test_the_past_is_read_beyond_the_watch_window(store: Store, clock: Man
         clock.advance(HOUR)
     assert (await store.run(compact, HOUR)).rows == 0
     assert (await store.read(lambda tx: tx.changes.ledger())).compacted == 2
-    with pytest.raises(ExpiredError):
-        await store.read(lambda tx: tx.changes.since(1))
-    with pytest.raises(ExpiredError):
-        await store.read(lambda tx: tx.objects.find(MANAGED_CLUSTERS, Query(at=1)))
+    await check_refusal_of(ExpiredError, store.read(lambda tx: tx.changes.since(1)))
+    await check_refusal_of(ExpiredError, store.read(lambda tx: tx.objects.find(MANAGED_CLUSTERS, Query(at=1))))
     assert [await store.read(sizes, at) for at in (1, 2, 3)] == [{"a": 1}, {"a": 2}, {"a": 3}]
     first = present(await store.read(lambda tx: tx.changes.one_at(MANAGED_CLUSTERS, Key("", "a"), 1)))
     assert (first.revision, first.document["spec"]) == (1, {"size": 1})
@@ -85,18 +82,15 @@ async def test_forgetting_keeps_what_watches_resume_from_and_the_past_stands_on(
     assert await store.read(sizes, 5) == {"kept": 0, "changed": 2}
     assert await store.read(lambda tx: tx.changes.began()) == clock.now() - 2 * HOUR
     for at in (0, 4):
-        with pytest.raises(ExpiredError, match="remembered from"):
-            await store.read(sizes, at)
-    with pytest.raises(ExpiredError):
-        await store.read(lambda tx: tx.changes.one_at(MANAGED_CLUSTERS, Key("", "kept"), 4))
+        await check_refusal_of(ExpiredError, store.read(sizes, at), match="remembered from")
+    await check_refusal_of(ExpiredError, store.read(lambda tx: tx.changes.one_at(MANAGED_CLUSTERS, Key("", "kept"), 4)))
     assert (await store.run(forget, DAY)).rows == 0
     for kind in KINDS:
         for size in (1, 2):
             await store.run(put, "x", kind, size=size)
     clock.advance(DAY)
     assert (await store.run(compact, HOUR)).rows == 3, "Secrets, Events and Leases go with the window of watches"
-    past = await store.read(lambda tx: [len(tx.changes.past(kind, Key("", "x"), limit=9)) for kind in KINDS])
-    assert past == [2, 1, 1, 1]
+    assert await store.read(lambda tx: [len(tx.changes.past(kind, Key("", "x"), limit=9)) for kind in KINDS]) == [2, 1, 1, 1]
 
 
 async def test_past_is_selected_as_it_was_and_changes_of_objects_are_listed_backwards(store: Store, clock: ManualClock) -> None:
@@ -191,8 +185,7 @@ async def test_a_release_that_knows_no_history_leaves_what_it_left(store: Store,
     await store.run(_compact_as_before, 3)
     ledger = await store.read(lambda tx: tx.changes.ledger())
     assert (ledger.compacted, ledger.floor, ledger.bytes) == (3, 3, 0)
-    with pytest.raises(ExpiredError):
-        await store.read(sizes, 2)
+    await check_refusal_of(ExpiredError, store.read(sizes, 2))
     assert await store.read(sizes, 3) == {"a": 2}
 
 
@@ -234,8 +227,7 @@ async def test_after_a_leap_the_log_before_it_goes_as_any_other(store: Store, cl
     clock.advance(2 * DAY)
     assert not (await store.run(compact, DAY)).more
     assert (await store.run(forget, DAY)).rows == 10, "all but the last states of what is there"
-    left = await store.read(lambda tx: tx.changes.ledger().bytes)
-    assert left == await store.read(_weight)
+    assert await store.read(lambda tx: tx.changes.ledger().bytes) == await store.read(_weight)
 
 
 def _weight(tx: Any) -> int:

@@ -21,7 +21,7 @@ from machinery.errors import ConflictError, NotLeaderError, UnavailableError
 from machinery.meta.objects import Query
 from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import ManualClock
-from tests.checks import present
+from tests.checks import check_refusal_of, present
 from tests.fakes.databases import SqlDatabase
 from tests.fakes.memory_lock import MemoryLock
 
@@ -48,8 +48,7 @@ async def test_lock_is_taken_once_for_what_was_seen_and_renewed_by_its_own_time(
     assert taken == await lock.read()
     assert (taken.holder, taken.incarnation, taken.term, taken.transitions) == ("one", "one-1", 1, 0)
     assert (taken.lease, taken.acquired_at, taken.renewed_at) == (LEASE, clock.now(), clock.now())
-    with pytest.raises(ConflictError):
-        await lock.take(None, TWO, LEASE)
+    await check_refusal_of(ConflictError, lock.take(None, TWO, LEASE))
     clock.advance(timedelta(seconds=2))
     renewed = await lock.renew(taken)
     assert renewed.version != taken.version
@@ -57,25 +56,21 @@ async def test_lock_is_taken_once_for_what_was_seen_and_renewed_by_its_own_time(
     seen = await lock.renew(taken)
     assert seen == await lock.read(), "an answer that was lost costs nothing: the holder renews again"
     await lock.take(seen, TWO, LEASE)
-    with pytest.raises(ConflictError):
-        await lock.take(seen, ONE, LEASE)
+    await check_refusal_of(ConflictError, lock.take(seen, ONE, LEASE))
 
 
 async def test_only_the_holder_of_a_term_renews_or_releases_and_terms_only_rise(lock: Lock) -> None:
     mine = await lock.take(None, ONE, LEASE)
     theirs = await lock.take(mine, TWO, LEASE)
-    with pytest.raises(ConflictError):
-        await lock.renew(mine)
+    await check_refusal_of(ConflictError, lock.renew(mine))
     assert not await lock.release(mine)
     assert await lock.read() == theirs
     again = await lock.take(theirs, ONE, LEASE)
-    with pytest.raises(ConflictError):
-        await lock.renew(mine)
+    await check_refusal_of(ConflictError, lock.renew(mine))
     assert await lock.read() == again, "the same process in an earlier term is another"
     assert await lock.release(again)
     assert not await lock.release(again)
-    with pytest.raises(ConflictError):
-        await lock.renew(again)
+    await check_refusal_of(ConflictError, lock.renew(again))
     left = present(await lock.read())
     assert (left.holder, left.term) == ("", 3)
     last = await lock.take(left, Candidate("one", "one-2"), LEASE)
@@ -108,29 +103,25 @@ async def test_leader_writes_in_its_term_alone(
     assert await left_behind.read(lambda tx: tx.facts.get("first")) == "yes"
     assert (flag.refused, flag.fenced) == (0, 0)
     second = await lock.take(first, TWO, LEASE)
-    with pytest.raises(NotLeaderError, match="not committed"):
-        await left_behind.run(_write)
+    await check_refusal_of(NotLeaderError, left_behind.run(_write), match="not committed")
     assert await store.read(_written) is None, "refused inside its transaction"
     assert flag.term is None, "who was fenced leads no more"
     assert (flag.refused, flag.fenced) == (0, 1)
     third = await lock.take(second, ONE, LEASE)
     flag.hold(third.term, clock.monotonic() + 10)
-    with pytest.raises(NotLeaderError):
-        await left_behind.run(_write)
+    await check_refusal_of(NotLeaderError, left_behind.run(_write))
     assert (flag.refused, flag.fenced) == (1, 1)
     await FencedStore(store, flag, third.term).run(_write)
     assert await store.read(_written) == "yes"
     for _ in range(2):
         await lifeline.close()
-    with pytest.raises(UnavailableError):
-        await lifeline.ask(lambda leaders: leaders.record())
+    await check_refusal_of(UnavailableError, lifeline.ask(lambda leaders: leaders.record()))
 
 
 async def test_follower_reads_sends_no_write_and_closes_nothing(store: Store, flag: Leadership, clock: ManualClock) -> None:
     fenced = FencedStore(store, flag, 1)
     for _ in range(2):
-        with pytest.raises(NotLeaderError, match="nothing was sent"):
-            await fenced.run(_write)
+        await check_refusal_of(NotLeaderError, fenced.run(_write), match="nothing was sent")
         flag.hold(1, clock.monotonic() + 10)
         clock.advance(timedelta(seconds=11))
     assert await fenced.read(_written) is None
@@ -178,8 +169,7 @@ async def test_ended_terms_not_told_are_told_by_the_next_leader(store: Store, ro
     began = format_time(clock.now())
     assert await row_lock.release(one)
     two = await row_lock.take(await row_lock.read(), TWO, LEASE)
-    with pytest.raises(NotLeaderError):
-        await tell(store, clock, one)
+    await check_refusal_of(NotLeaderError, tell(store, clock, one))
     assert await store.read(told) == [], "who leads no more tells nothing, and takes nothing from the next"
     clock.advance(timedelta(seconds=1))
     await tell(store, clock, await row_lock.take(two, ONE, LEASE))
@@ -201,8 +191,7 @@ async def test_of_many_terms_the_newest_are_told_others_counted(store: Store, ro
     assert events[0] == ("the 7 changes of leader before term 8 are left out", 1)
     assert events[1][0].startswith("one became leader in term 8, ")
     assert events[-1] == (f"one leads in term {KEPT + 7}", 1)
-    following = await row_lock.take(held, TWO, LEASE)
-    await tell(store, clock, following)
+    await tell(store, clock, await row_lock.take(held, TWO, LEASE))
     assert (await store.read(told))[1 + KEPT :] == [(f"two leads in term {KEPT + 8}", 1)], "they are left out once"
 
 

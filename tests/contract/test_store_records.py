@@ -8,15 +8,8 @@ from itertools import count
 
 import pytest
 
-from hub.api.bootstrapcredentials import (
-    Binding,
-    CredentialBounds,
-    CredentialRecord,
-    CredentialUse,
-    Demand,
-    UseCount,
-    token_hash,
-)
+from hub.api import bootstrapcredentials as rules
+from hub.api.bootstrapcredentials import CredentialBounds, CredentialRecord, CredentialUse, UseCount, token_hash
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.liveness import Beat, LastBeat
 from hub.api.meta.change import MANAGED_CLUSTERS, REQUESTS
@@ -30,7 +23,7 @@ from machinery.errors import ConflictError, ForbiddenError
 from machinery.identity import AddOnName, AgentId, ClusterName, CredentialId, SerialNumber
 from machinery.meta.objects import Key
 from machinery.runtime.clock import ManualClock
-from tests.checks import present
+from tests.checks import check_refusal_of, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import LIFETIMES, Newcomer
 from tests.unit.hub.test_revocation import FIRST, TwoSigners
@@ -78,8 +71,7 @@ async def test_certificate_is_found_by_all_that_it_is_known_by_and_revoked_once(
     assert await store.run(add_and_read) == [None, record]
     for each in (bare, *logins, *others):
         await store.run(_add, each)
-    with pytest.raises(ConflictError):
-        await store.run(_add, replace(record, serial=SerialNumber(7)))
+    await check_refusal_of(ConflictError, store.run(_add, replace(record, serial=SerialNumber(7))))
     found = [
         await store.read(lambda tx, serial: tx.certificates.by_serial(SerialNumber(serial)), serial)
         for serial in (record.serial, 1, 7)
@@ -104,8 +96,7 @@ async def test_only_ended_logins_are_forgotten_and_so_many(store: Store, record:
     ]
     for each in (*(replace(ended, serial=SerialNumber(number)) for number in (2, 3, 4)), *others):
         await store.run(_add, each)
-    forgotten = [await store.run(lambda tx: tx.certificates.forget_logins(clock.now(), 2)) for _ in range(3)]
-    assert forgotten == [2, 1, 0]
+    assert [await store.run(lambda tx: tx.certificates.forget_logins(clock.now(), 2)) for _ in range(3)] == [2, 1, 0]
     left = await store.read(lambda tx: [tx.certificates.by_serial(SerialNumber(number)) for number in range(2, 7)])
     assert left == [None, None, None, *others]
 
@@ -132,8 +123,7 @@ async def test_certificates_that_ended_are_found_but_for_the_first_of_each_agent
     assert len(await store.read(lambda tx: tx.certificates.ended(clock.now(), 2))) == 2
     assert await store.run(lambda tx: tx.certificates.forget(ended)) == 3
     assert list(await store.read(lambda tx: tx.certificates.ended(clock.now(), 10))) == []
-    left = await store.read(lambda tx: [each.serial for each in tx.certificates.of_cluster(EDGE)])
-    assert sorted(left) == [1, 3, 4, 5]
+    assert sorted(await store.read(lambda tx: [each.serial for each in tx.certificates.of_cluster(EDGE)])) == [1, 3, 4, 5]
 
 
 def _add(tx: Transaction, record: CertificateRecord) -> None:
@@ -249,7 +239,7 @@ async def test_uses_are_not_overspent_by_many_at_once(store: Store, credential: 
 
 
 async def test_credential_is_read_as_it_was_written(store: Store, credential: CredentialRecord, clock: ManualClock) -> None:
-    demand = Demand("https://issuer.example.org", keys='{"keys": []}', audience="x", subject="system:serviceaccount:a:b")
+    demand = rules.Demand("https://issuer.example.org", keys='{"keys": []}', audience="x", subject="system:serviceaccount:a:b")
     bounds = CredentialBounds(("edge-*", "lab"), "edge", {"env": "prod"}, demand)
     bound = replace(credential, id=CredentialId("bound"), cluster=None, bounds=bounds)
 
@@ -261,8 +251,7 @@ async def test_credential_is_read_as_it_was_written(store: Store, credential: Cr
         revoked = tx.credentials.by_id(credential.id)
         seen.append(revoked and revoked.revoked_reason)
         tx.credentials.hide(credential.id)
-        hidden = tx.credentials.by_id(credential.id)
-        seen.append(hidden != revoked)
+        seen.append(tx.credentials.by_id(credential.id) != revoked)
         tx.credentials.forget_ended(tx.now + timedelta(days=1000))
         return [*seen, tx.credentials.by_id(credential.id)]
 
@@ -338,7 +327,7 @@ async def test_facts_and_bindings_are_kept_replaced_and_released(store: Store, c
     assert await store.read(lambda tx: tx.facts.get("hub-id")) == "b"
     settled = await asyncio.gather(*(store.run(lambda tx, one: tx.facts.settle("ca", one), str(one)) for one in range(20)))
     assert set(settled) == {await store.read(lambda tx: tx.facts.get("ca"))}
-    binding = Binding(EDGE, "https://issuer", "system:serviceaccount:a:b", "thumb", clock.now())
+    binding = rules.Binding(EDGE, "https://issuer", "system:serviceaccount:a:b", "thumb", clock.now())
     await store.run(lambda tx: tx.bindings.bind(binding))
     assert await store.read(lambda tx: (tx.bindings.of(EDGE), tx.bindings.of(FAR))) == (binding, None)
     await store.run(lambda tx: tx.bindings.release(EDGE))

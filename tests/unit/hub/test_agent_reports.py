@@ -232,8 +232,7 @@ def test_event_of_a_cluster_is_in_its_namespace_or_else_in_the_hubs(store: Inlin
     assert {each["type"] for each in told(store) if each["reason"] == "Accepted"} == {"Normal"}
 
     def delete(tx: Transaction) -> None:
-        found = present(namespaces.get(tx, "east"))
-        namespaces.remove(tx, found, "admin")
+        namespaces.remove(tx, present(namespaces.get(tx, "east")), "admin")
 
     store.transact(delete)
     tell(store, EventRecord("east", EAST, "Late", "m"))
@@ -323,10 +322,8 @@ def test_only_news_of_accepted_clusters_is_written_beside_the_status(store: Inli
     note(store, MINUTE)
     assert store.state.revision == before
     note(store, 2 * GRACE)
-    report = StatusReport(conditions=(rules.AVAILABLE,), kubernetes_version="v1")
-    store.transact(service.report_status, EDGE, report, "agent")
-    document = store.transact(service.find, EDGE).document
-    assert (document["status"]["version"]["kubernetes"], shown(store)) == ("v1", OUT)
+    store.transact(service.report_status, EDGE, StatusReport(conditions=(rules.AVAILABLE,), kubernetes_version="v1"), "agent")
+    assert (store.transact(service.find, EDGE).document["status"]["version"]["kubernetes"], shown(store)) == ("v1", OUT)
 
 
 async def test_a_clock_that_goes_as_before_is_told_once_in_a_session_and_anew_in_the_next(accepted: InlineStore) -> None:

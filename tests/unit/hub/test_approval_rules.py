@@ -108,9 +108,6 @@ def test_rule_that_cannot_decide_is_refused_with_field_and_reason() -> None:
     check_each(check, rows)
 
 
-# What rules decide.
-
-
 def put_rule(store: InlineStore, name: str, **spec: Any) -> None:
     document = {"metadata": {"name": name}, "spec": {"decides": ["Accept", "Approve"], "clusterNames": ["*"], **spec}}
 
@@ -295,9 +292,6 @@ def test_only_the_exact_subject_of_the_clusters_agent_is_approved() -> None:
         return is_approved({CLUSTER_LABEL: "edge"}, subject=CertificateSubject(name, frozenset(organizations)))
 
     check_results(approved, rows)
-
-
-# What is counted.
 
 
 def test_counts_are_added_up_and_the_last_decision_is_told(store: InlineStore) -> None:

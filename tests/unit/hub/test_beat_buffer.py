@@ -57,8 +57,7 @@ class World:
         self.hearing = HeartbeatCoverage(self.store, self.clock, "r", lambda: self.beats.storing)
         self.acks = Acks()
         for name in NAMES:
-            document = {"metadata": {"name": name}, "spec": {"hubAcceptsClient": True}}
-            self.store.transact(clusters.put, document, None, "admin")
+            self.store.transact(clusters.put, {"metadata": {"name": name}, "spec": {"hubAcceptsClient": True}}, None, "admin")
             self.set(name, rules.ACCEPTED, rules.SILENT)
 
     def set(self, name: ClusterName, *conditions: Condition) -> None:
@@ -328,8 +327,7 @@ def test_what_comes_in_step_is_stored_together_soon_after_its_first_beat_but_no_
         return came
 
     came = in_virtual_time(told())
-    together = {moment for name, _, moment in came if name in ("first", "second", "third")}
-    assert len(together) == 1
+    assert len({moment for name, _, moment in came if name in ("first", "second", "third")}) == 1
     waited = {name: seconds for name, seconds, _ in came}
     assert waited["first"] < 0.2
     assert waited["back"] < 0.05

@@ -429,8 +429,7 @@ def test_watchers_with_the_same_selection_are_one_audience_and_share_what_they_s
     seen: list[WatchEvent] = []
 
     async def watch(feed: ChangeFeed, query: Query) -> None:
-        watching = feed.watch(MANAGED_CLUSTERS, query, after=0, patience=timedelta(seconds=5))
-        async with aclosing(watching) as events:
+        async with aclosing(feed.watch(MANAGED_CLUSTERS, query, after=0, patience=timedelta(seconds=5))) as events:
             async for event in events:
                 if isinstance(event, WatchEvent):
                     seen.append(event)

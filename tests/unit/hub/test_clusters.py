@@ -17,15 +17,7 @@ from hub.api.hubreplicas import LOST_AFTER, Replica
 from hub.api.liveness import DEFAULT_LEASE_DURATION, Beat, Brake, encode_brake
 from hub.api.managedclusters import admission as joinlabels, cluster as rules, duplicates as duplicate
 from hub.api.managedclusters.availability import Departure
-from hub.api.managedclusters.cluster import (
-    ClientConfig,
-    ClusterClaim,
-    Joined,
-    JoinRequest,
-    StatusReport,
-    adopted,
-    joining_document,
-)
+from hub.api.managedclusters.cluster import ClusterClaim, Joined, JoinRequest, StatusReport, joining_document
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, REQUESTS
 from hub.api.revocations import RevocationTarget
@@ -73,7 +65,7 @@ def ensure(newcomer: Newcomer, **changed: Any) -> Joined:
 def test_join_makes_a_cluster_once_and_acceptance_is_written_once(newcomer: Newcomer, store: InlineStore) -> None:
     credential = newcomer.bootstrap(uses=1).credential
     told = {
-        "client_configs": (ClientConfig("https://api:6443", b"ca"), ClientConfig("https://other")),
+        "client_configs": (rules.ClientConfig("https://api:6443", b"ca"), rules.ClientConfig("https://other")),
         "annotations": {rules.AGENT_ANNOTATIONS + "x": "1", rules.ACCEPTED_ON: "!"},
     }
     joined = ensure(newcomer, credential=credential, **told)
@@ -117,8 +109,7 @@ def test_second_cluster_of_the_same_name_is_refused_and_shown(newcomer: Newcomer
     assert credential not in store.state.admissions, "a refused join spends no use"
     store.transact(clusters.note_duplicate, impostor, "hub")
     document = document_of(store)
-    condition = present(conditions.find(doc.conditions(document), rules.DUPLICATED))
-    assert "uid-2" in condition.message
+    assert "uid-2" in present(conditions.find(doc.conditions(document), rules.DUPLICATED)).message
     assert rules.is_accepted(document)
     assert doc.annotations(document)[rules.CLUSTER_UID] == "uid-1"
     stranger = newcomer.bootstrap(bounds=CredentialBounds(patterns=("b-*",))).credential
@@ -161,16 +152,12 @@ def test_report_is_taken_from_accepted_clusters_once(newcomer: Newcomer, store: 
 def test_removed_cluster_takes_its_beats_and_certificates_with_it(newcomer: Newcomer, store: InlineStore) -> None:
     newcomer.registered()
     store.transact(lambda tx: tx.heartbeats.store([Beat(EDGE, timedelta(), available=True)]))
-    gone = store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE), OPERATOR))
-    assert gone.stored.key == Key("", "edge")
+    assert store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE), OPERATOR)).stored.key == Key("", "edge")
     assert store.state.log[-1].type is ChangeType.DELETED
     assert store.state.beats == {}
     revoked = {record.purpose: record.revoked_reason for record in store.state.certificates.values()}
     reason = "ClusterDeleted"
     assert revoked == {Purpose.BOOTSTRAP: None, Purpose.AGENT: reason, Purpose.RECOVERY: reason}
-
-
-# Add-ons and leases.
 
 
 def test_addon_report_sets_conditions_once(store: InlineStore, clock: ManualClock) -> None:
@@ -192,9 +179,6 @@ def test_addon_report_sets_conditions_once(store: InlineStore, clock: ManualCloc
     assert doc.conditions(stored.document) == [{**condition.to_document(), "lastTransitionTime": "2026-01-01T00:00:00Z"}]
 
 
-# Rebuilt clusters, and taints.
-
-
 def test_a_rebuilt_cluster_takes_the_name_by_an_operators_word(newcomer: Newcomer, store: InlineStore) -> None:
     credential = newcomer.bootstrap().credential
     ensure(newcomer, credential=credential)
@@ -211,8 +195,7 @@ def test_a_rebuilt_cluster_takes_the_name_by_an_operators_word(newcomer: Newcome
     store.transact(clusters.put, doc.with_annotations(stored.document, doc.annotations(unnamed.document)), stored, OPERATOR)
     before = store.transact(clusters.find, EDGE)
     assert doc.annotations(before.document)[duplicate.WANTED_BY] == "uid-2"
-    named = doc.with_annotations(before.document, {rules.CLUSTER_UID: "uid-2"})
-    store.transact(clusters.put, named, before, OPERATOR)
+    store.transact(clusters.put, doc.with_annotations(before.document, {rules.CLUSTER_UID: "uid-2"}), before, OPERATOR)
     after = store.transact(clusters.find, EDGE)
     assert (after.uid, rules.is_accepted(after.document)) == (before.uid, True)
     assert doc.annotations(after.document) == {rules.CLUSTER_UID: "uid-2"}
@@ -224,8 +207,7 @@ def test_a_rebuilt_cluster_takes_the_name_by_an_operators_word(newcomer: Newcome
 
 def certificate(tx: Transaction) -> CertificateRecord:
     serial, ends = SerialNumber(2**158 + 7), tx.now + timedelta(days=1)
-    held = CertificateRecord(serial, Purpose.AGENT, "u", (), tx.now, ends, "k", tx.now)
-    return replace(held, cluster=EDGE, agent=AGENT)
+    return replace(CertificateRecord(serial, Purpose.AGENT, "u", (), tx.now, ends, "k", tx.now), cluster=EDGE, agent=AGENT)
 
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -239,9 +221,6 @@ FULL = StatusReport(
     claims=(ClusterClaim("id.k8s.io", "6c1f2a"),),
     node_count=5,
 )
-
-
-# Joins.
 
 
 def test_agent_sets_the_listed_labels_once_and_none_that_decide() -> None:
@@ -266,14 +245,9 @@ def test_agent_sets_the_listed_labels_once_and_none_that_decide() -> None:
     assert HubSettings.model_validate({"join_labels": "region,example.com/*"}).join_labels == ("region", "example.com/*")
     first = JoinRequest(EDGE, "uid-1", labels={"region": "eu", "env": "test"})
     assert joining_document(first, DEFAULT_LEASE_DURATION)["metadata"]["labels"] == {"region": "eu", "env": "test"}
-    entered = {"metadata": {"name": "edge", "labels": {"env": "prod"}}}
-    joined = adopted(entered, first)
+    joined = rules.adopted({"metadata": {"name": "edge", "labels": {"env": "prod"}}}, first)
     assert joined["metadata"]["labels"] == {"region": "eu", "env": "prod"}
-    later = adopted({**joined, "metadata": {**joined["metadata"], "labels": {}}}, first)
-    assert later["metadata"]["labels"] == {}
-
-
-# Reports.
+    assert rules.adopted({**joined, "metadata": {**joined["metadata"], "labels": {}}}, first)["metadata"]["labels"] == {}
 
 
 def test_complete_report_replaces_the_agents_fields_and_an_incomplete_one_its_conditions() -> None:
@@ -289,8 +263,7 @@ def test_complete_report_replaces_the_agents_fields_and_an_incomplete_one_its_co
         "conditions": [{**JOINED.to_document(), **STAMP}, {**rules.AVAILABLE.to_document(), **STAMP}],
     }
     assert not doc.differs(rules.with_report(after, FULL, NOW + timedelta(hours=1)), after), "the same report again"
-    down = StatusReport(conditions=(rules.UNAVAILABLE,), complete=False)
-    last = rules.with_report(after, down, NOW + timedelta(minutes=1))
+    last = rules.with_report(after, StatusReport(conditions=(rules.UNAVAILABLE,), complete=False), NOW + timedelta(minutes=1))
     assert {**last["status"], "conditions": None} == {**after["status"], "conditions": None}
     available = present(conditions.find(doc.conditions(last), conditions.AVAILABLE))
     assert (available.status, available.last_transition_time) == ("False", NOW + timedelta(minutes=1))
@@ -315,8 +288,6 @@ def test_report_beyond_the_bounds_or_of_the_hubs_conditions_is_not_taken() -> No
     specs: list[dict[str, Any]] = [{"leaseDurationSeconds": 5}, {"leaseDurationSeconds": 0}, {}]
     assert [rules.lease_duration({"spec": spec}).total_seconds() for spec in specs] == [5, 60, 60]
 
-
-# Sets.
 
 EU = {"matchLabels": {"region": "eu"}}
 CLUSTERS = {
@@ -389,10 +360,8 @@ class World:
         self.store.transact(replicas.open_session, Opened(EDGE, AGENT, "s1", "v1", "hub-0"))
 
     def beat(self, *, available: bool = True) -> None:
-        beat = Beat(EDGE, timedelta(), available=available)
-        self.store.transact(heartbeats.flush, [beat])
-        told = rules.AVAILABLE if available else rules.UNAVAILABLE
-        self.store.transact(clocksync.set_condition, EDGE, told, "agent")
+        self.store.transact(heartbeats.flush, [Beat(EDGE, timedelta(), available=available)])
+        self.store.transact(clocksync.set_condition, EDGE, rules.AVAILABLE if available else rules.UNAVAILABLE, "agent")
 
     def live(self) -> None:
         self.newcomer.registered()
@@ -509,8 +478,7 @@ def test_sessions_of_an_agent(world: World) -> None:
     world.store.transact(replicas.close_session, EDGE, AGENT, "s1")
     assert (world.cause()[0], world.diagnose().is_well) == ("NoSession", False)
     world.connect()
-    second = Opened(EDGE, type(AGENT)("agent-2"), "s2", "v1", "hub-0")
-    world.store.transact(replicas.open_session, second)
+    world.store.transact(replicas.open_session, Opened(EDGE, type(AGENT)("agent-2"), "s2", "v1", "hub-0"))
     assert world.cause()[0] == "TwoAgents"
 
 
@@ -523,8 +491,7 @@ def test_agent_that_uses_the_kubernetes_api_needs_no_session(world: World) -> No
 def test_a_replica_that_is_lost_with_its_sessions(world: World) -> None:
     world.live()
     world.clock.advance(LOST_AFTER * 2)
-    other = replace(REPLICA, name="hub-1", home="there")
-    world.store.transact(replicas.begin, other)
+    world.store.transact(replicas.begin, replace(REPLICA, name="hub-1", home="there"))
     lock = world.store.state.leader
     world.store.transact(lambda tx: tx.leaders.take(lock, Candidate("hub-1", "i2"), timedelta(seconds=15)))
     assert world.cause()[0] == "ReplicaLost"
@@ -554,8 +521,7 @@ def test_unavailable_api_server_then_another_hub_then_deletion(world: World) -> 
     world.live()
     world.beat(available=False)
     assert world.cause() == ("ManagedClusterKubeAPIServerUnavailable", "The kube-apiserver is not ok")
-    departure = Departure(EDGE, HubId("b2f1d5a0-0000-4000-8000-000000000002"), 1)
-    world.store.transact(owners.record_handover, departure, 0, "agent")
+    world.store.transact(owners.record_handover, Departure(EDGE, HubId("b2f1d5a0-0000-4000-8000-000000000002"), 1), 0, "agent")
     world.shows("ReportsElsewhere", "b2f1d5a0")
     world.write(lambda document: doc.with_metadata(document, finalizers=["example.org/waits"]))
     world.store.transact(lambda tx: clocksync.remove(tx, clocksync.find(tx, EDGE), OPERATOR))

@@ -11,21 +11,8 @@ from sqlalchemy import delete
 from bench.csrs.attempts import FORGERIES
 from bench.csrs.mutations import MUTATIONS
 from bench.csrs.runs import run_cases
-from hub.api import certificatesigningrequests as rules
-from hub.api.bootstrapcredentials import (
-    FAILED,
-    AttestationError,
-    Attested,
-    Binding,
-    CredentialBounds,
-    CredentialPhase,
-    CredentialRecord,
-    CredentialUse,
-    Demand,
-    UseCount,
-    check,
-    phase,
-)
+from hub.api import bootstrapcredentials as credential_rules, certificatesigningrequests as rules
+from hub.api.bootstrapcredentials import FAILED, AttestationError, Attested, CredentialBounds, CredentialPhase, check, phase
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import AddOnRequest, RequestPhase
 from hub.api.managedclusters import cluster as clusters_rules
@@ -50,7 +37,7 @@ from tests.trials import soaked, trials
 from tests.unit.hub.test_issuance import register_addon
 
 NOW = ManualClock().now()
-ANY = CredentialRecord(CredentialId("c1"), None, None, NOW, NOW + timedelta(hours=1), "ann")
+ANY = credential_rules.CredentialRecord(CredentialId("c1"), None, None, NOW, NOW + timedelta(hours=1), "ann")
 ADDON = AddOnName("work")
 SIGNER = "kubernetes.io/kube-apiserver-client"
 PREFIX = "system:open-cluster-management:"
@@ -68,7 +55,7 @@ def credential_of(requester: CertificateRecord) -> CredentialId:
     return requester.credential
 
 
-def uses(newcomer: Newcomer, requester: CertificateRecord) -> list[CredentialUse]:
+def uses(newcomer: Newcomer, requester: CertificateRecord) -> list[credential_rules.CredentialUse]:
     return list(newcomer.store.transact(lambda tx: tx.credentials.uses(credential_of(requester))))
 
 
@@ -83,9 +70,6 @@ def labels(newcomer: Newcomer, name: str = "edge") -> dict[str, str]:
 
 def remove(newcomer: Newcomer) -> None:
     newcomer.store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, newcomer.cluster), OPERATOR))
-
-
-# Rules.
 
 
 def test_credential_allows_its_clusters_until_it_ends_and_says_why_it_does_not() -> None:
@@ -114,16 +98,14 @@ def test_credential_allows_its_clusters_until_it_ends_and_says_why_it_does_not()
     check_results(lambda changed, issued: phase(replace(ANY, **changed), issued, NOW), phases)
 
 
-# Uses.
-
-
 def test_agent_spends_one_use_however_often_it_retries_or_renews_and_another_agent_another(newcomer: Newcomer) -> None:
     requester = newcomer.bootstrap(uses=1, cluster=EDGE)
     for _ in range(3):
         newcomer.join(requester)
         assert is_issued(newcomer, requester)
         newcomer.key = Newcomer(newcomer.store).key
-    assert newcomer.store.transact(lambda tx: tx.credentials.tally(credential_of(requester))) == UseCount(issued=1)
+    spent = newcomer.store.transact(lambda tx: tx.credentials.tally(credential_of(requester)))
+    assert spent == credential_rules.UseCount(issued=1)
     (before,) = uses(newcomer, requester)
     mine = newcomer.certificate()
     newcomer.key = Newcomer(newcomer.store).key
@@ -178,9 +160,6 @@ def test_requests_of_before_uses_were_counted_are_not_signed_beyond_them(newcome
     assert "used up" in states[1].message
 
 
-# Bounds.
-
-
 def entered(newcomer: Newcomer, **changed: Any) -> None:
     newcomer.store.transact(clusters.put, {"metadata": {"name": "edge", **changed}, "spec": {}}, None, OPERATOR)
 
@@ -218,9 +197,6 @@ def test_credential_of_a_set_reaches_no_cluster_of_another() -> None:
     check(labels={LABEL: "default"}, annotations=known)
 
 
-# How they end.
-
-
 def test_revocation_is_recorded_once_and_denies_pending_requests_and_later_ones(newcomer: Newcomer) -> None:
     requester = newcomer.bootstrap()
     waiting = newcomer.submit(requester)
@@ -228,8 +204,7 @@ def test_revocation_is_recorded_once_and_denies_pending_requests_and_later_ones(
     assert (record.revoked_by, record.revoked_reason, record.revoked_at is not None) == (OPERATOR, "leaked", True)
     state = newcomer.state(waiting)
     assert (state.phase, state.reason) == (RequestPhase.DENIED, "CredentialRevoked")
-    again = newcomer.store.transact(credentials.revoke, credential_of(requester), "bob", "twice")
-    assert again == record
+    assert newcomer.store.transact(credentials.revoke, credential_of(requester), "bob", "twice") == record
     certificate = present(newcomer.store.transact(lambda tx: tx.certificates.by_serial(requester.serial)))
     assert certificate.revoked_reason == "CredentialRevoked"
     for act in (newcomer.join, newcomer.submit):
@@ -258,12 +233,9 @@ def test_ended_credentials_are_forgotten_after_a_while(newcomer: Newcomer, clock
     assert newcomer.store.transact(lambda tx: tx.credentials.forget_ended(tx.now - timedelta(days=1))) == 0
     clock.advance(timedelta(hours=1, seconds=1))
     assert newcomer.store.transact(lambda tx: tx.credentials.forget_ended(tx.now - timedelta(days=1))) == 1
-    left = newcomer.store.transact(lambda tx: [record.id for record in tx.credentials.all()])
-    assert left == [standing.credential]
+    assert newcomer.store.transact(lambda tx: [record.id for record in tx.credentials.all()]) == [standing.credential]
     assert newcomer.certificate().credential == requester.credential, "certificates keep their origin"
 
-
-# Attestation.
 
 PROVEN = Attested("https://edge", "system:serviceaccount:agents:spoke", "k1")
 
@@ -275,13 +247,13 @@ def enter(newcomer: Newcomer, requester: CertificateRecord, proven: Attested | N
 
 
 def test_name_is_bound_to_the_issuer_that_its_cluster_came_from(newcomer: Newcomer, clock: ManualClock) -> None:
-    demanding = newcomer.bootstrap(bounds=CredentialBounds(attestation=Demand("https://edge")))
+    demanding = newcomer.bootstrap(bounds=CredentialBounds(attestation=credential_rules.Demand("https://edge")))
     with pytest.raises(AttestationError) as caught:
         enter(newcomer, demanding, None)
     assert "demands an attestation, and there is none" in caught.value.why
     enter(newcomer, demanding, PROVEN)
     bound = newcomer.store.transact(lambda tx: tx.bindings.of(EDGE))
-    assert bound == Binding(EDGE, PROVEN.issuer, PROVEN.subject, PROVEN.key, clock.now())
+    assert bound == credential_rules.Binding(EDGE, PROVEN.issuer, PROVEN.subject, PROVEN.key, clock.now())
     condition = conditions.find(doc.conditions(newcomer.store.transact(clusters.find, EDGE).document), "ManagedClusterAttested")
     assert condition is not None
     assert (condition.status, "of the issuer https://edge" in condition.message) == ("True", True)
@@ -369,8 +341,7 @@ def test_subject_must_be_exactly_the_agents(newcomer: Newcomer) -> None:
 
 def test_agent_renews_only_itself_and_only_while_its_certificate_is_valid(newcomer: Newcomer, clock: ManualClock) -> None:
     certificate = newcomer.registered()
-    fresh = pki.generate_key()
-    assert newcomer.submit(certificate, request=newcomer.request(key=fresh))
+    assert newcomer.submit(certificate, request=newcomer.request(key=pki.generate_key()))
     for cluster, agent in (("other", "agent-1"), ("edge", "agent-2"), ("edge1", "agent-1")):
         other = Newcomer(newcomer.store, cluster=ClusterName(cluster), agent=AgentId(agent))
         check_refusal(ForbiddenError, other.submit, certificate, match="comes from agent")

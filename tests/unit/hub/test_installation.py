@@ -48,8 +48,7 @@ class World:
         return KeyFolder(self.directory)
 
     def cluster(self, https: str = "127.0.0.1") -> ClusterEntry:
-        at = Addresses(Address("127.0.0.1", 8443), Address(https, 6443), (), ())
-        return entry(HUB, at, self.issuer.trust_bundle)
+        return entry(HUB, Addresses(Address("127.0.0.1", 8443), Address(https, 6443), (), ()), self.issuer.trust_bundle)
 
     async def keep(self, cluster: ClusterEntry | None = None) -> bytes:
         entry = cluster or self.cluster()
@@ -183,8 +182,7 @@ async def test_wrong_content_another_address_or_a_certificate_near_its_end_is_re
 
 async def test_a_database_knows_its_ca_and_takes_no_other(world: World, tmp_path: Path) -> None:
     first = await keep_authority(world.keys, world.store, LIFETIMES, world.clock.now())
-    again = await keep_authority(world.keys, world.store, LIFETIMES, world.clock.now())
-    assert again.trust_bundle == first.trust_bundle
+    assert (await keep_authority(world.keys, world.store, LIFETIMES, world.clock.now())).trust_bundle == first.trust_bundle
     with (
         DataDirectory(tmp_path / "empty", "hub") as empty,
         pytest.raises(InvalidError, match="whose CA is not in the data directory"),

@@ -23,19 +23,9 @@ from hub.registry.generic import objects
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
 from hub.registry.recovery import recover
-from machinery import pki
+from machinery import identity, pki
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, TooManyRequestsError, UnavailableError
-from machinery.identity import (
-    ALL_CLUSTERS_GROUP,
-    CLUSTER_LABEL,
-    AddOnName,
-    AgentId,
-    CertificateSubject,
-    ClusterName,
-    addon_subject,
-    agent_subject,
-    bootstrap_user,
-)
+from machinery.identity import AddOnName, AgentId, CertificateSubject, ClusterName, addon_subject, agent_subject, bootstrap_user
 from machinery.meta.objects import Key
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_each, check_refusal, check_results
@@ -72,7 +62,7 @@ def test_certificates_are_signed_once_from_the_records_or_not_at_all(newcomer: N
     issued = records(newcomer, name)
     agent, recovery = issued[Purpose.AGENT], issued[Purpose.RECOVERY]
     assert len(issued) == 2
-    assert (agent.user, set(agent.groups)) == (CN, {GROUP, ALL_CLUSTERS_GROUP})
+    assert (agent.user, set(agent.groups)) == (CN, {GROUP, identity.ALL_CLUSTERS_GROUP})
     assert (agent.cluster, agent.agent, agent.credential) == (EDGE, AGENT, requester.credential)
     assert (agent.not_before, agent.not_after) == (backdated, now + timedelta(days=30))
     assert (recovery.user, recovery.groups) == ("system:recovery:edge:agent-1", ())
@@ -107,12 +97,10 @@ def test_decision_is_taken_once_and_only_approved_requests_are_signed(newcomer: 
 
 def test_requester_may_shorten_the_lifetime_only(newcomer: Newcomer) -> None:
     def hours(asked: timedelta | None) -> float:
-        name = newcomer.issued(newcomer.bootstrap(), requested_duration=asked)
-        record = records(newcomer, name)[Purpose.AGENT]
+        record = records(newcomer, newcomer.issued(newcomer.bootstrap(), requested_duration=asked))[Purpose.AGENT]
         return (record.not_after - record.issued_at) / timedelta(hours=1)
 
-    rows = ((None, 720), (timedelta(hours=2), 2), (timedelta(days=365), 720), (timedelta(seconds=1), 1 / 6))
-    check_results(hours, rows)
+    check_results(hours, ((None, 720), (timedelta(hours=2), 2), (timedelta(days=365), 720), (timedelta(seconds=1), 1 / 6)))
 
 
 def test_credential_revoked_since_makes_the_request_fail(newcomer: Newcomer) -> None:
@@ -126,9 +114,6 @@ def test_credential_revoked_since_makes_the_request_fail(newcomer: Newcomer) -> 
     assert (state.phase, state.reason) == (RequestPhase.FAILED, "SignerValidationFailure")
     assert "revoked" in state.message
     assert records(newcomer, name) == {}
-
-
-# Approval without a human.
 
 
 def test_rule_approves_names_that_match_once_and_not_after_a_denial(newcomer: Newcomer) -> None:
@@ -302,13 +287,10 @@ def test_addon_with_a_signer_of_its_own_is_left_to_that_signer(newcomer: Newcome
     assert newcomer.state(name).phase is RequestPhase.APPROVED
 
 
-# Requests through the Kubernetes API.
-
-
 def _posted(newcomer: Newcomer, subject: CertificateSubject, spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
     request = b64encode(newcomer.request(subject)).decode()
     return {
-        "metadata": {"name": "gc1", "labels": {CLUSTER_LABEL: subject.common_name.split(":")[-2]}},
+        "metadata": {"name": "gc1", "labels": {identity.CLUSTER_LABEL: subject.common_name.split(":")[-2]}},
         "spec": {"request": request, "signerName": SIGNER, "usages": USAGES, **(spec or {})},
         "status": {"certificate": "forged"},
     }
@@ -364,7 +346,7 @@ def test_cluster_has_few_pending_requests_at_the_operators_door_too() -> None:
         newcomer.deny("csr-0")
         post_one("one-more")
 
-    check_each(check, [({"labels": {CLUSTER_LABEL: "edge"}},), ({},)])
+    check_each(check, [({"labels": {identity.CLUSTER_LABEL: "edge"}},), ({},)])
 
 
 def test_token_for_another_cluster_posts_nothing_and_gets_nothing_signed(newcomer: Newcomer) -> None:
@@ -381,7 +363,7 @@ def test_posted_request_gets_the_common_group_and_at_most_the_longest_lifetime(n
     post(newcomer, _posted(newcomer, CertificateSubject(CN, frozenset((GROUP,))), {"expirationSeconds": 10**18}))
     signed(newcomer)
     record = records(newcomer, "gc1")[Purpose.AGENT]
-    assert set(record.groups) == {GROUP, ALL_CLUSTERS_GROUP}
+    assert set(record.groups) == {GROUP, identity.ALL_CLUSTERS_GROUP}
     assert record.not_after == clock.now() + timedelta(days=30)
 
 
@@ -392,7 +374,7 @@ def test_approved_request_for_other_names_uses_or_clusters_fails() -> None:
         newcomer = fresh_newcomer()
         document = _posted(newcomer, subject, spec)
         if label is not None:
-            document["metadata"]["labels"] = {CLUSTER_LABEL: label}
+            document["metadata"]["labels"] = {identity.CLUSTER_LABEL: label}
         post(newcomer, document)
         state = signed(newcomer)
         assert (state.phase, message in state.message) == (RequestPhase.FAILED, True), state.message
@@ -408,9 +390,6 @@ def test_approved_request_for_other_names_uses_or_clusters_fails() -> None:
     rows: list[tuple[Any, ...]] = [(subject, {}, None, "") for subject in subjects]
     rows += [(own, {"usages": each}, None, "for client auth alone") for each in usages]
     check_each(check, [*rows, (own, {}, "other", "")])
-
-
-# The end of requests.
 
 
 def test_finished_requests_go_after_a_while_and_undecided_ones_later(newcomer: Newcomer, clock: ManualClock) -> None:
@@ -509,8 +488,7 @@ def test_requests_of_others_hold_up_neither_the_renewal_nor_the_recovery_of_an_a
     """Neither under the cluster's label, nor for its name, nor by its own add-ons; a label of another cluster is refused."""
     agent = newcomer.registered()
     anybody = Requester(bootstrap_user(token_of(newcomer, None).id), ())
-    serial = {rules.SERIAL_EXTRA: (f"{agent.serial:x}",)}
-    own = Requester(agent.user, tuple(agent.groups), extra=serial)
+    own = Requester(agent.user, tuple(agent.groups), extra={rules.SERIAL_EXTRA: (f"{agent.serial:x}",)})
     foreign = _posted(newcomer, agent_subject(ClusterName("foreign"), AGENT))
 
     def ask(requester: Requester, number: int, document: dict[str, Any], **labels: str) -> None:
@@ -518,15 +496,14 @@ def test_requests_of_others_hold_up_neither_the_renewal_nor_the_recovery_of_an_a
         newcomer.store.transact(request_ends.put, {**document, "metadata": metadata}, None, requester)
 
     for requester, document in ((anybody, foreign), (own, _posted(newcomer, agent_subject(EDGE, AGENT)))):
-        check_refusal(InvalidError, ask, requester, 99, document, **{CLUSTER_LABEL: "other"}, match='names "other"')
+        check_refusal(InvalidError, ask, requester, 99, document, **{identity.CLUSTER_LABEL: "other"}, match='names "other"')
     with pytest.raises(InvalidError, match='names "edge", but the request is for cluster "foreign"'):
-        ask(anybody, 99, foreign, **{CLUSTER_LABEL: "edge"})
+        ask(anybody, 99, foreign, **{identity.CLUSTER_LABEL: "edge"})
     for number in range(rules.MAX_PENDING):
         ask(anybody, number, _posted(newcomer, agent_subject(EDGE, AGENT)))
         addon = {**_posted(newcomer, agent_subject(EDGE, AGENT)), "metadata": {}}
-        ask(own, number, addon, **{CLUSTER_LABEL: "edge", rules.ADDON_LABEL: "work"})
+        ask(own, number, addon, **{identity.CLUSTER_LABEL: "edge", rules.ADDON_LABEL: "work"})
     check_refusal(TooManyRequestsError, ask, anybody, 98, _posted(newcomer, agent_subject(EDGE, AGENT)))
     assert newcomer.submit(agent, request=newcomer.request(key=pki.generate_key()))
-    recovery = newcomer.certificate(Purpose.RECOVERY)
-    asked = newcomer.submission(recovery, request=newcomer.request(key=pki.generate_key()))
+    asked = newcomer.submission(newcomer.certificate(Purpose.RECOVERY), request=newcomer.request(key=pki.generate_key()))
     assert newcomer.store.transact(lambda tx: recover(tx, asked, unattended=True))

@@ -373,8 +373,7 @@ class ByLease:
 
         line, flag = Line(self._store), Leadership(self._clock)
         lock = LeaseAndTerm(self.lease, RowLock(line), clock=self._clock, every=KUBERNETES.retry)
-        own = Candidate(name, f"{name}-1")
-        elector = Elector(lock, own, work, timings=KUBERNETES, clock=self._clock, leadership=flag)
+        elector = Elector(lock, Candidate(name, f"{name}-1"), work, timings=KUBERNETES, clock=self._clock, leadership=flag)
         return asyncio.create_task(elector.run()), flag, line
 
 

@@ -13,23 +13,11 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from hub.api import credentialissuers as rules
+from hub.api import credentialissuers as rules, logins as login_rules
 from hub.api.certificates import Lifetimes, Purpose
 from hub.api.certificatesigningrequests import Requester
 from hub.api.credentialissuers import Strategy, merge
-from hub.api.logins import (
-    JWT,
-    KINDS,
-    MAX_GROUPS,
-    MAX_NAME,
-    WEBHOOK,
-    ClaimRules,
-    Login,
-    Named,
-    admitted,
-    named_by_claims,
-    read_authenticator,
-)
+from hub.api.logins import JWT, KINDS, WEBHOOK, ClaimRules, Login, Named, admitted, named_by_claims, read_authenticator
 from hub.api.meta import document as doc
 from hub.api.meta.change import CREDENTIAL_ISSUERS, JWT_AUTHENTICATORS, SERVICE_ACCOUNTS, WEBHOOK_AUTHENTICATORS
 from hub.controllers.certificates.authenticators import AGAIN, SOON, AuthenticatorStatus, examine
@@ -134,9 +122,9 @@ def test_reserved_and_unfit_names_are_refused_or_left_out() -> None:
         (Named("ann\n"), "not shown"),
         (Named(" ann"), "space"),
         (Named("\ud800"), "not shown"),
-        (Named("a" * (MAX_NAME + 1)), "longer"),
+        (Named("a" * (login_rules.MAX_NAME + 1)), "longer"),
         (Named("ann", ("b\x00",)), "group"),
-        (Named("ann", ("g",) * (MAX_GROUPS + 1)), "groups"),
+        (Named("ann", ("g",) * (login_rules.MAX_GROUPS + 1)), "groups"),
     )
     check_refusals(UnauthorizedError, admitted, rows)
     login = admitted(Named("ann", ("ops", "system:masters", "system:authenticated", "ops")))
@@ -232,8 +220,7 @@ def login(store: InlineStore, name: str) -> SerialNumber:
 
 
 def reason(store: InlineStore, serial: SerialNumber) -> str | None:
-    record = present(store.transact(lambda tx: tx.certificates.by_serial(serial)))
-    return record.revoked_reason
+    return present(store.transact(lambda tx: tx.certificates.by_serial(serial))).revoked_reason
 
 
 def test_logins_of_an_account_end_with_it_and_those_of_another_stay(store: InlineStore, clock: ManualClock) -> None:
@@ -476,8 +463,7 @@ class Stage:
         return dict(answer["status"])
 
     async def certificate(self, token: str = TOKEN, **spec: Any) -> pki.CertificateFacts:
-        credential = (await self.ask(token, **spec))["credential"]
-        return pki.parse_certificate(credential["clientCertificateData"].encode())
+        return pki.parse_certificate((await self.ask(token, **spec))["credential"]["clientCertificateData"].encode())
 
 
 @pytest.fixture
@@ -581,8 +567,7 @@ async def test_names_that_the_hub_gives_are_signed_by_its_own_ca_alone(stage: St
     account = {"kind": "ServiceAccount"}
     facts = await stage.certificate("account", authenticator=account)
     assert facts.subject == CertificateSubject(ACCOUNT.user, frozenset(ACCOUNT.groups))
-    record = present(stage.store.transact(lambda tx: tx.certificates.by_serial(SerialNumber(facts.serial))))
-    assert record.credential == "uid-1"
+    assert present(stage.store.transact(lambda tx: tx.certificates.by_serial(SerialNumber(facts.serial)))).credential == "uid-1"
     for token in ("bad", "other"):
         assert await stage.ask(token, authenticator=account) == FAILED
     stage.make(operatorGroups=["ops"])

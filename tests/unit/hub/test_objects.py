@@ -145,8 +145,7 @@ def large(accepted: InlineStore, request: pytest.FixtureRequest) -> InlineStore:
 
 
 def report(store: InlineStore, length: int, *, said: Condition = WORKS, actor: str = AGENT) -> None:
-    words = StatusReport(conditions=(said,), kubernetes_version="x" * length)
-    store.transact(clusters.report_status, EDGE, words, actor)
+    store.transact(clusters.report_status, EDGE, StatusReport(conditions=(said,), kubernetes_version="x" * length), actor)
 
 
 def size(store: InlineStore) -> int:
@@ -291,8 +290,7 @@ def test_stored_values_that_do_not_change_are_never_refused() -> None:
     assert admitted(reported, stored, NOW) == {**reported, **TYPE}
     denied = {**UNLIKE_ANY_RULE, "hubAcceptsClient": False}
     assert admitted(cluster(**denied), stored, NOW)["spec"] == denied
-    reserved = admitted(cluster("default", hubAcceptsClient=False), cluster("default"), NOW)
-    assert reserved["spec"]["hubAcceptsClient"] is False
+    assert admitted(cluster("default", hubAcceptsClient=False), cluster("default"), NOW)["spec"]["hubAcceptsClient"] is False
 
 
 def shares(store: InlineStore, kind: Kind, name: str, namespace: str = "") -> dict[str, Any]:
@@ -356,8 +354,7 @@ def test_who_holds_a_field_in_the_older_version_loses_it_under_its_older_name(ne
 
 
 def test_requests_are_the_agents_and_their_decision_and_certificate_the_hubs(newcomer: Newcomer, store: InlineStore) -> None:
-    name = newcomer.issued(newcomer.accepted())
-    told = shares(store, REQUESTS, name)
+    told = shares(store, REQUESTS, newcomer.issued(newcomer.accepted()))
     assert sorted(told) == [AGENT_WRITER, HUB_WRITER, f"{HUB_WRITER} status"]
     assert "f:spec" not in told[AGENT_WRITER]
     assert request_rules.RECOVERY_ANNOTATION in next(iter(told[HUB_WRITER]["f:metadata"]["f:annotations"].keys() - {"."}))
@@ -365,8 +362,7 @@ def test_requests_are_the_agents_and_their_decision_and_certificate_the_hubs(new
 
 
 def test_what_came_without_holders_stays_without(store: InlineStore) -> None:
-    entered = {"metadata": {"name": "edge"}, "spec": {"hubAcceptsClient": True}}
-    store.transact(clusters.put, entered, None, OPERATOR)
+    store.transact(clusters.put, {"metadata": {"name": "edge"}, "spec": {"hubAcceptsClient": True}}, None, OPERATOR)
     store.transact(clusters.report_status, EDGE, StatusReport(conditions=(AVAILABLE,)), "agent")
     assert shares(store, MANAGED_CLUSTERS, "edge") == {}
 

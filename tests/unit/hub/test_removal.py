@@ -64,8 +64,7 @@ def let_go(store: InlineStore, addon: str) -> None:
 
 
 def deleting(store: InlineStore) -> tuple[str, str, str]:
-    document = present(cluster_of(store))
-    condition = conditions.find(doc.conditions(document), "Deleting")
+    condition = conditions.find(doc.conditions(present(cluster_of(store))), "Deleting")
     return (condition.status, condition.reason, condition.message) if condition else ("", "", "")
 
 
@@ -273,8 +272,7 @@ def found(store: InlineStore, name: str = "east") -> StoredObject | None:
 
 def namespace_delete(store: InlineStore, name: str = "east") -> None:
     def use_case(tx: Transaction) -> None:
-        stored = present(namespaces.get(tx, name))
-        namespaces.remove(tx, stored, "admin")
+        namespaces.remove(tx, present(namespaces.get(tx, name)), "admin")
 
     store.transact(use_case)
 
@@ -340,8 +338,7 @@ def test_a_deleted_namespace_goes_when_it_is_empty_and_not_before(store: InlineS
     fill(store, PORTION + 1)
     assert (namespace_proceed(store), len(content(store))) == (NamespaceDeletionProgress(), PORTION + 1)
     namespace_delete(store)
-    stored = present(found(store))
-    assert stored.document["status"]["phase"] == "Terminating"
+    assert present(found(store)).document["status"]["phase"] == "Terminating"
     assert [namespace_proceed(store).removed, namespace_proceed(store).removed] == [PORTION, 1]
     assert (content(store), found(store) is None) == ((), False)
     assert namespace_proceed(store) == NamespaceDeletionProgress()
@@ -358,8 +355,7 @@ def test_finalizers_of_the_content_hold_the_namespace_and_it_says_so(store: Inli
     ]
     stored = present(found(store))
     told = {entry["type"]: (entry["status"], entry["message"]) for entry in doc.conditions(stored.document)}
-    remaining = "Some resources are remaining: configmaps has 2 resource instances"
-    assert told["NamespaceContentRemaining"] == ("True", remaining)
+    assert told["NamespaceContentRemaining"] == ("True", "Some resources are remaining: configmaps has 2 resource instances")
     assert NAMESPACE_HELD in told["NamespaceFinalizersRemaining"][1]
     revision = store.state.revision
     assert namespace_proceed(store) == NamespaceDeletionProgress(held=2)

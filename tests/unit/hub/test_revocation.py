@@ -30,28 +30,9 @@ from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
 from hub.registry.recovery import RestoreOrder, Returning, readopt
 from hubctl.commands.access.revocation import REASONS
-from machinery import pki
-from machinery.errors import (
-    AlreadyExistsError,
-    DenialCause,
-    ForbiddenError,
-    InvalidError,
-    MethodNotAllowedError,
-    MusterError,
-    NotFoundError,
-    UnauthorizedError,
-)
-from machinery.identity import (
-    CLUSTER_LABEL,
-    AddOnName,
-    AgentId,
-    CertificateSubject,
-    ClusterName,
-    SerialNumber,
-    addon_subject,
-    agent_subject,
-    recovery_subject,
-)
+from machinery import errors, identity, pki
+from machinery.errors import DenialCause, ForbiddenError, InvalidError, MusterError, NotFoundError, UnauthorizedError
+from machinery.identity import AddOnName, AgentId, CertificateSubject, ClusterName, SerialNumber, recovery_subject
 from machinery.meta.objects import ChangeType, Key, Query
 from machinery.pki import RevocationList, RevokedSerial
 from machinery.runtime.clock import ManualClock
@@ -71,8 +52,7 @@ def revoke(store: InlineStore, name: str = "r1", **spec: Any) -> dict[str, Any]:
     """Creates a Revocation, as the API does; the document as stored."""
     new = {"apiVersion": "hub.x/v1alpha1", "kind": "Revocation", "metadata": {"name": name}, "spec": spec}
     store.transact(revocation.put, new, None, OPERATOR)
-    stored = present(store.transact(lambda tx: tx.objects.get(REVOCATIONS, Key("", name))))
-    return dict(stored.document)
+    return dict(present(store.transact(lambda tx: tx.objects.get(REVOCATIONS, Key("", name)))).document)
 
 
 def record(store: InlineStore, one: CertificateRecord) -> CertificateRecord:
@@ -81,7 +61,7 @@ def record(store: InlineStore, one: CertificateRecord) -> CertificateRecord:
 
 def addon_certificate(newcomer: Newcomer) -> CertificateRecord:
     def sign(tx: Transaction) -> CertificateRecord:
-        subject = addon_subject(EDGE, AddOnName("metrics"), "agent")
+        subject = identity.addon_subject(EDGE, AddOnName("metrics"), "agent")
         public_key = pki.public_key_of(pki.generate_key())
         profile = Profile(Purpose.ADDON, subject, public_key, tx.now - LIFETIMES.backdate, tx.now + LIFETIMES.agent)
         issued = certificates.sign(tx, newcomer.issuer, profile, CertificateHolder(cluster=EDGE, addon=AddOnName("metrics")))
@@ -115,7 +95,7 @@ def test_cluster_is_revoked_once_with_all_that_is_its_own(newcomer: Newcomer, st
     stored = present(store.transact(lambda tx: tx.objects.get(REVOCATIONS, Key("", "r1"))))
     with pytest.raises(InvalidError, match="does not change"):
         store.transact(revocation.put, dict(stored.document), stored, OPERATOR)
-    check_refusal(MethodNotAllowedError, store.transact, revocation.remove, stored, OPERATOR)
+    check_refusal(errors.MethodNotAllowedError, store.transact, revocation.remove, stored, OPERATOR)
     before = record(store, agent)
     clock.advance(LIFETIMES.bootstrap)
     assert revoke(store, "r2", cluster="edge")["status"]["certificatesRevoked"] == 0
@@ -145,8 +125,7 @@ def test_revoked_cluster_is_not_available_until_it_joins_again(
         assert not store.transact(heartbeats.revive, beat, "hub")
         assert available() == ("Unknown", "Revoked"), target
         clock.advance(LIFETIMES.backdate)
-        new = newcomer.bootstrap(cluster=EDGE)
-        newcomer.issued(new, request=newcomer.request(key=pki.generate_key()))
+        newcomer.issued(newcomer.bootstrap(cluster=EDGE), request=newcomer.request(key=pki.generate_key()))
         agent = newcomer.certificate()
         assert store.transact(heartbeats.revive, beat, "hub")
 
@@ -156,8 +135,7 @@ def test_requests_that_could_still_become_certificates_are_refused(newcomer: New
     waits = newcomer.submit(agent, request=newcomer.request(key=pki.generate_key()))
     decided = newcomer.submit(agent, request=newcomer.request(key=pki.generate_key()))
     newcomer.approve(decided)
-    document = revoke(store, cluster="edge")
-    assert sorted(document["status"]["requestsRefused"]) == sorted([waits, decided])
+    assert sorted(revoke(store, cluster="edge")["status"]["requestsRefused"]) == sorted([waits, decided])
     assert [newcomer.state(name).phase for name in (waits, decided)] == [RequestPhase.DENIED, RequestPhase.FAILED]
     assert newcomer.issue(decided) is None
 
@@ -166,7 +144,7 @@ def test_tokens_of_its_add_ons_end_and_the_accounts_of_others_stay(newcomer: New
     newcomer.registered()
 
     def make(tx: Transaction) -> None:
-        for name, labels in (("metrics-agent", {CLUSTER_LABEL: "edge"}), ("mine", {})):
+        for name, labels in (("metrics-agent", {identity.CLUSTER_LABEL: "edge"}), ("mine", {})):
             document = {"metadata": {"name": name, "namespace": "edge", "labels": labels}}
             objects.put(tx, SERVICE_ACCOUNTS, document, None, OPERATOR)
 
@@ -423,7 +401,7 @@ def test_recovery_certificate_is_for_its_agent_alone(newcomer: Newcomer, clock: 
     )
     asked = lambda changed: recover(newcomer, holder, **changed)  # noqa: E731 - one line
     check_refusals(ForbiddenError, asked, [(changed, "recovers nothing else") for changed in others])
-    check_refusals(AlreadyExistsError, asked, [({"cluster_uid": uid}, "rebuilt") for uid in ("", "uid-2")])
+    check_refusals(errors.AlreadyExistsError, asked, [({"cluster_uid": uid}, "rebuilt") for uid in ("", "uid-2")])
     for record in (newcomer.bootstrap(), newcomer.certificate()):
         check_refusal(ForbiddenError, recover, newcomer, record, match="recovery certificate")
     check_refusal(MusterError, newcomer.submit, holder, match="cannot request")
@@ -510,10 +488,8 @@ def test_an_agent_that_took_a_place_after_the_backup_has_it(loss: Loss, newcomer
 def test_a_cluster_that_joined_after_the_backup_is_entered_and_waits_to_be_accepted(loss: Loss, newcomer: Newcomer) -> None:
     loss.restored()
     holder = loss.back(loss.signed())
-    stored = loss.store.transact(lambda tx: clusters.find(tx, EDGE))
-    assert stored.document["spec"]["hubAcceptsClient"] is False
-    name = recover(newcomer, holder)
-    assert newcomer.state(name).phase is RequestPhase.APPROVED
+    assert loss.store.transact(lambda tx: clusters.find(tx, EDGE)).document["spec"]["hubAcceptsClient"] is False
+    assert newcomer.state(recover(newcomer, holder)).phase is RequestPhase.APPROVED
     with pytest.raises(ForbiddenError, match="not accepted"):
         loss.store.transact(lambda tx: clusters.require_accepted(clusters.find(tx, EDGE)))
 
@@ -535,7 +511,7 @@ def test_only_recovery_certificates_that_a_restored_hub_lost_return(loss: Loss, 
     refused(loss, loss.signed(issuer=make_authority(LIFETIMES, loss.made)[0]))
     refused(loss, loss.signed(), cluster=WEST)
     refused(loss, loss.signed(recovery_subject(WEST, AGENT)))
-    own = loss.signed(agent_subject(EDGE, AGENT))
+    own = loss.signed(identity.agent_subject(EDGE, AGENT))
     refusal = present(loss.store.transact(recovery.refusal_of, pki.parse_certificate(own)))
     assert refusal.verdict is DenialCause.CERTIFICATE_LOST, "the agent is told to use its recovery certificate"
     refused(loss, own)
@@ -566,8 +542,7 @@ def test_what_a_list_names_does_not_come_back_and_stays_on_the_hubs_own_lists(lo
 
 
 def test_what_a_list_names_and_the_backup_knows_is_revoked(loss: Loss, newcomer: Newcomer) -> None:
-    record = newcomer.registered()
-    outcome = loss.restored(Readopts.AUTOMATIC, loss.revoked(record.serial))
+    outcome = loss.restored(Readopts.AUTOMATIC, loss.revoked(newcomer.registered().serial))
     assert [(each.revoked, each.unknown) for each in outcome.lists] == [(1, 0)]
     assert outcome.spent == (EDGE,)
     found = newcomer.certificate()

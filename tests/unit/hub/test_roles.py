@@ -42,8 +42,7 @@ def role(store: InlineStore, name: str) -> Document:
 
 def put(store: InlineStore, document: Document, kind: Kind = CLUSTER_ROLES) -> None:
     def use_case(tx: Transaction) -> None:
-        old = tx.objects.get(kind, Key("", doc.name(document)))
-        kinds.WRITE_PATHS[kind].put(tx, dict(document), old, ADMIN)
+        kinds.WRITE_PATHS[kind].put(tx, dict(document), tx.objects.get(kind, Key("", doc.name(document))), ADMIN)
 
     store.transact(use_case)
 
@@ -78,8 +77,7 @@ def test_defaults_are_restored_except_an_operators_additions_and_marked_objects(
     assert binding["roleRef"]["name"] == name, "a binding to another role is replaced"
     put(store, {**doc.with_annotations(binding, {AUTOUPDATE: "false"}), "subjects": []}, CLUSTER_ROLE_BINDINGS)
     assert store.transact(clusterroles.reconcile, Groups()) == 0
-    kept = present(found(store, name, CLUSTER_ROLE_BINDINGS))
-    assert list(kept["subjects"]) == []
+    assert list(present(found(store, name, CLUSTER_ROLE_BINDINGS))["subjects"]) == []
 
 
 def test_view_edit_and_admin_aggregate_labelled_roles_in_the_same_write(store: InlineStore) -> None:
@@ -108,8 +106,7 @@ def test_view_edit_and_admin_aggregate_labelled_roles_in_the_same_write(store: I
 def test_roles_that_aggregate_one_another_settle() -> None:
     def aggregating(name: str) -> dict[str, Any]:
         selectors = [{"matchLabels": {"team": "x"}}]
-        metadata = {"name": name, "labels": {"team": "x"}}
-        return {"metadata": metadata, "aggregationRule": {"clusterRoleSelectors": selectors}}
+        return {"metadata": {"name": name, "labels": {"team": "x"}}, "aggregationRule": {"clusterRoleSelectors": selectors}}
 
     known = {
         "a": aggregating("a"),

@@ -8,15 +8,7 @@ from hub.api.certificateauthorities.authority import AuthorityId, AuthorityOrder
 from hub.api.certificateauthorities.rotation import Act, Member, RotationSnapshot, RotationStep, due_steps, goes_by_time
 from hub.api.certificates import Purpose
 from hub.api.certificatesigningrequests import RequestRetention, removed_at
-from hub.api.managedclusters.agent_annotations import (
-    LATE_RENEWAL as LATEST,
-    LONGEST_RENEWAL,
-    RENEW,
-    RenewalOrder,
-    check_renewal_interval,
-    renewal_order,
-    with_renewal_order,
-)
+from hub.api.managedclusters import agent_annotations as orders
 from machinery.errors import InvalidError
 from machinery.identity import AgentId, ClusterName
 from machinery.meta.timestamps import format_time
@@ -151,29 +143,26 @@ def test_lagging_replicas_and_stranded_agents() -> None:
     assert seen.stranded_agents(LEAKED) == members[2:], "they hold its certificates and cannot be moved"
 
 
-# Orders to renew.
-
 AT = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
 HOUR, MOMENT = timedelta(hours=1), timedelta(microseconds=1)
 
 
 def test_order_to_renew_is_an_interval_for_earlier_certificates() -> None:
-    order = RenewalOrder(AT, HOUR)
-    cluster = with_renewal_order({"metadata": {"name": "edge", "annotations": {"other": "stays"}}}, order)
-    assert cluster["metadata"]["annotations"] == {"other": "stays", RENEW: "2026-01-01T12:00:00.123456Z/PT3600S"}
-    assert renewal_order(cluster) == order
+    order = orders.RenewalOrder(AT, HOUR)
+    cluster = orders.with_renewal_order({"metadata": {"name": "edge", "annotations": {"other": "stays"}}}, order)
+    assert cluster["metadata"]["annotations"] == {"other": "stays", orders.RENEW: "2026-01-01T12:00:00.123456Z/PT3600S"}
+    assert orders.renewal_order(cluster) == order
     wrong = ("", "soon", "2026-01-01T12:00:00Z", "2026-01-01T12:00:00Z/PT", "2026-01-01T12:00:00/PT1S")
-    check_results(lambda text: renewal_order({"metadata": {"annotations": {RENEW: text}}}), [(text, None) for text in wrong])
-    check_refusals(InvalidError, check_renewal_interval, [(-MOMENT, "within"), (LONGEST_RENEWAL + MOMENT, "within")])
-    assert check_renewal_interval(LONGEST_RENEWAL) == LONGEST_RENEWAL
-    assert [RenewalOrder(AT, HOUR).asks(AT + each) for each in (-MOMENT, timedelta(), MOMENT)] == [True, False, False]
-    assert RenewalOrder(AT, HOUR).left(AT + HOUR / 4) == HOUR * 3 / 4
-    assert RenewalOrder(AT, HOUR).left(AT + 100 * HOUR) == LATEST
-    assert RenewalOrder(AT, LATEST / 2).left(AT + HOUR) == LATEST / 2
-    assert RenewalOrder(AT, timedelta()).left(AT) == timedelta(), "at once is at once"
-
-
-# Ends of requests.
+    notes = [{"metadata": {"annotations": {orders.RENEW: text}}} for text in wrong]
+    check_results(orders.renewal_order, [(note, None) for note in notes])
+    longest = orders.LONGEST_RENEWAL
+    check_refusals(InvalidError, orders.check_renewal_interval, [(-MOMENT, "within"), (longest + MOMENT, "within")])
+    assert orders.check_renewal_interval(longest) == longest
+    assert [order.asks(AT + each) for each in (-MOMENT, timedelta(), MOMENT)] == [True, False, False]
+    assert order.left(AT + HOUR / 4) == HOUR * 3 / 4
+    assert order.left(AT + 100 * HOUR) == orders.LATE_RENEWAL
+    assert orders.RenewalOrder(AT, orders.LATE_RENEWAL / 2).left(AT + HOUR) == orders.LATE_RENEWAL / 2
+    assert orders.RenewalOrder(AT, timedelta()).left(AT) == timedelta(), "at once is at once"
 
 
 def test_requests_are_removed_as_kubernetes_controller_manager_does() -> None:

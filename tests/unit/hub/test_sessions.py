@@ -295,8 +295,6 @@ async def test_a_storm_of_sessions_is_looked_at_no_more_than_twice_a_second() ->
     following.cancel()
 
 
-# Acknowledgements.
-
 FLUSH_WINDOW = 1.0
 
 
@@ -305,8 +303,7 @@ def seconds(number: float) -> timedelta:
 
 
 def test_acknowledgements_come_in_time_for_every_lease_and_patience() -> None:
-    leases = [(60, 2.0), (8, 2.0), (4, 1.0), (2, 0.5)]
-    check_results(lambda lease: spacing(seconds(lease), seconds(1)), leases)
+    check_results(lambda lease: spacing(seconds(lease), seconds(1)), [(60, 2.0), (8, 2.0), (4, 1.0), (2, 0.5)])
     waits = [(0, 2.0), (3, 2.0), (5, 2.0), (8, 3.5), (10, 4.5), (4_000_000_000, 4.5)]
     check_results(lambda wait: spacing(seconds(60), seconds(1), seconds(wait)), waits)
     # A session that beats rarely is judged by the shorter patience.
@@ -358,9 +355,6 @@ async def test_calls_due_within_a_tick_share_a_timer(monkeypatch: pytest.MonkeyP
     assert called == [*range(1000), -1]
 
 
-# Ages.
-
-
 class Leaving:
     def __init__(self) -> None:
         self.hints: list[timedelta] = []
@@ -401,9 +395,6 @@ def test_sessions_that_began_together_leave_apart_and_before_their_connections_e
     assert BACKSTOP > 1
     assert Age(timedelta()).options == ()
     assert timedelta() < LONGEST_HINT < Age().grace
-
-
-# The backlog.
 
 
 class Stage:
@@ -464,9 +455,6 @@ async def test_failure_or_end_of_a_backlog_drops_the_work_behind_it() -> None:
     stage.let(1)
     await stage.backlog.done()
     assert (stage.failed, stage.done) == ([], [])
-
-
-# The gate and health.
 
 
 def test_pause_of_the_process_does_not_count_as_a_quiet_moment() -> None:

@@ -121,11 +121,7 @@ def test_values_that_cannot_be_used_are_refused() -> None:
     check_refusals(InvalidError, with_flags, rows)
     settings = with_flags({**KUBE_CERT, "kubernetes_ca_groups": ("dev",), "kube_cert_agent_labels": ("a/b=c",)})
     assert (settings.kube_cert_agent, settings.kubernetes_ca_groups) == (True, ("dev",))
-    polled = load({}, None, {"HUB_LEADER_ELECT_POLL_PERIOD": "5ms"})
-    assert polled.election_timings.poll == timedelta(milliseconds=5)
-
-
-# Addresses.
+    assert load({}, None, {"HUB_LEADER_ELECT_POLL_PERIOD": "5ms"}).election_timings.poll == timedelta(milliseconds=5)
 
 
 def test_addresses_are_parsed_advertised_and_named_in_the_certificate() -> None:
@@ -158,9 +154,6 @@ def test_addresses_are_parsed_advertised_and_named_in_the_certificate() -> None:
 
 def addresses(**flags: Any) -> Addresses:
     return Addresses.of(with_flags(flags))
-
-
-# The database.
 
 
 def arguments(url: str) -> dict[str, Any]:
@@ -222,8 +215,6 @@ def test_statements_and_silent_connections_end_within_a_third_of_the_lease() -> 
     assert SessionLimits.of_lease(timedelta(seconds=137)) == SessionLimits(), "a long lease extends no timeout"
 
 
-# The name of a replica.
-
 SHARED = {"HUB_DATABASE_URL": "postgresql://db/hub"}
 
 
@@ -245,9 +236,6 @@ def test_name_of_a_replica_is_of_its_setting_pod_host_or_directory(tmp_path: Pat
     assert named(tmp_path / "a", {}) == "of-an-earlier-release"
     wrong = ("Hub", "a b", "-a", "a" * 201, "a/b")
     check_refusals(InvalidError, lambda name: named(tmp_path, SHARED, name), [(name, "can name no replica") for name in wrong])
-
-
-# The command line.
 
 
 def test_help_lists_every_setting_with_its_default_and_wrong_ones_have_their_own_exit_code() -> None:

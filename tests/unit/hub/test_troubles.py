@@ -108,8 +108,7 @@ def presence(store: InlineStore, clock: ManualClock) -> Case:
 
 def clocks(store: InlineStore, _clock: ManualClock) -> Case:
     subject = Clocks(store, timedelta())
-    told = "clock skews of agents cannot be stored"
-    return Case(subject.run(), told, wanted=lambda: subject.note(EDGE, timedelta()))
+    return Case(subject.run(), "clock skews of agents cannot be stored", wanted=lambda: subject.note(EDGE, timedelta()))
 
 
 def beats(store: InlineStore, clock: ManualClock) -> Case:
@@ -213,8 +212,7 @@ def test_it_is_told_when_open_sessions_are_written_down_again(monkeypatch: pytes
         return Case(sessions.run(), "open sessions cannot be stored", wanted=lambda: sessions.add(Open("a")))
 
     lines, case = logged(ours, ("", "full", "full", "away", "", ""), monkeypatch)
-    told = [line["event"] for line in lines]
-    assert told == [case.trouble, case.trouble, "open sessions are stored again"]
+    assert [line["event"] for line in lines] == [case.trouble, case.trouble, "open sessions are stored again"]
 
 
 def logged(
@@ -248,8 +246,7 @@ class Asked(InlineStore):
 
 
 def put_trust(cluster: str, ends: timedelta, tx: Transaction) -> None:
-    end = tx.now + ends
-    tx.trusts.put(AgentTrust(ClusterName(cluster), AGENT, None, SerialNumber(7), tx.now, end, None, tx.now))
+    tx.trusts.put(AgentTrust(ClusterName(cluster), AGENT, None, SerialNumber(7), tx.now, tx.now + ends, None, tx.now))
 
 
 def test_versions_of_clusters_become_a_bounded_number_of_minor_versions() -> None:

@@ -17,16 +17,8 @@ from hub.access.limits import AccessLimits, LimitConfig, level_of
 from hub.access.peers import BLIND, KEPT_FOR, TIDY, Peers
 from hub.access.revocation_poller import AFRESH, POLL, RARELY, SOON, RevocationPoller
 from hub.access.tokens import BootstrapTokens
-from hub.api.bootstrapcredentials import (
-    FAILED,
-    AttestationError,
-    Attested,
-    CredentialBounds,
-    CredentialRecord,
-    Demand,
-    token_id,
-    token_of,
-)
+from hub.api import bootstrapcredentials as rules
+from hub.api.bootstrapcredentials import FAILED, AttestationError, Attested, CredentialBounds, CredentialRecord, Demand
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Phase
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.https_door.callers.authentication import end_with_revocations
@@ -261,11 +253,12 @@ async def made(store: InlineStore) -> Made:
 async def test_other_and_ended_tokens_are_not_accepted(
     tokens: BootstrapTokens, made: Made, store: InlineStore, clock: ManualClock
 ) -> None:
-    found = {token: (await tokens.identify(token), token_id(token)) for token in OTHER_TOKENS}
+    found = {token: (await tokens.identify(token), rules.token_id(token)) for token in OTHER_TOKENS}
     assert found == dict.fromkeys(OTHER_TOKENS, (None, None)), "they are left to others"
     record = CredentialRecord(CredentialId("0123456789abcdef"), None, None, clock.now(), clock.now(), "ann")
     await store.run(lambda tx: tx.credentials.add(record))
-    await check_refusal_of(UnauthorizedError, tokens.identify(token_of(record.id, "a" * 32)), match=r"^invalid bearer token$")
+    token = rules.token_of(record.id, "a" * 32)
+    await check_refusal_of(UnauthorizedError, tokens.identify(token), match=r"^invalid bearer token$")
     clock.advance(TERMS.lifetime - timedelta(microseconds=1))
     assert await tokens.identify(made[1]) == made[0]
     clock.advance(timedelta(microseconds=1))
@@ -491,8 +484,7 @@ async def test_a_token_that_the_issuer_has_not_signed_proves_nothing(prover: Pro
         "another key": TokenKeys([generate_key()]).sign(prover.claims()),
         "other claims": f"{signed[0]}.{encoded(prover.claims(sub='system:serviceaccount:agents:other'))}.{signed[2]}",
     }
-    said = {kind: str(await prover.refused(token)) for kind, token in forged.items()}
-    assert said == dict.fromkeys(forged, FAILED)
+    assert {kind: str(await prover.refused(token)) for kind, token in forged.items()} == dict.fromkeys(forged, FAILED)
 
 
 async def test_an_rsa_key_of_the_issuer_signs_by_rs256_alone(prover: Prover) -> None:
@@ -583,6 +575,5 @@ def test_a_demand_that_cannot_be_met_is_refused_when_it_is_made(prover: Prover) 
         ({"authority": "no"}, "authority"),
         ({"subject": "*"}, "subject"),
     )
-    found = [[name for name, _ in flaws(prover.demand(**changed))] for changed, _ in wrong]
-    assert found == [[field] for _, field in wrong]
+    assert [[name for name, _ in flaws(prover.demand(**changed))] for changed, _ in wrong] == [[field] for _, field in wrong]
     assert list(flaws(prover.demand())) == []

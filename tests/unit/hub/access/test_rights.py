@@ -9,18 +9,10 @@ from typing import Any
 
 import pytest
 
-from hub.access import rbac_cache as rolebook
+from hub.access import rbac_cache as rolebook, rights as access_rights
 from hub.access.cluster_acceptance import BOUND, ClusterAcceptanceCache
 from hub.access.rbac_cache import RBACCache
-from hub.access.rights import (
-    CallerRecord,
-    ClusterView,
-    Rights,
-    caller_record_by_name,
-    caller_record_of,
-    rights_of,
-    selected_cluster,
-)
+from hub.access.rights import CallerRecord, ClusterView, Rights, caller_record_by_name, caller_record_of, rights_of
 from hub.access.rules import counted_names
 from hub.api.bootstrapcredentials import CredentialRecord
 from hub.api.certificates import CertificateRecord, Purpose, own_agent
@@ -137,14 +129,12 @@ def test_an_agent_selects_its_own_cluster_and_requests() -> None:
         "": None,
         "((": None,
     }
-    assert {selector: selected_cluster(selector) for selector in clusters} == clusters
+    assert {selector: access_rights.selected_cluster(selector) for selector in clusters} == clusters
 
 
 def bootstrap(cluster: str | None) -> Rights:
-    bound = None if cluster is None else ClusterName(cluster)
-    record = CredentialRecord(CredentialId("c1"), bound, None, NOW, NOW, "admin")
-    standing = present(caller_record_of(record))
-    return rights_of(standing, None, GROUPS)
+    record = CredentialRecord(CredentialId("c1"), None if cluster is None else ClusterName(cluster), None, NOW, NOW, "admin")
+    return rights_of(present(caller_record_of(record)), None, GROUPS)
 
 
 def test_one_that_is_bound_to_no_name_looks_at_one_name_at_a_time() -> None:
@@ -422,8 +412,7 @@ def admitted(
         part = f"/{asked.subresource}" if asked.subresource else ""
         return Decision(f"{asked.verb} {asked.resource}{part}.{asked.group} {asked.name}" in may)
 
-    name = new.get("metadata", {}).get("name", "edge1")
-    HubAdmission(decide, Groups())(Admission(resource, Key("", name), new, old, actor))
+    HubAdmission(decide, Groups())(Admission(resource, Key("", new.get("metadata", {}).get("name", "edge1")), new, old, actor))
 
 
 def cluster(*, accepts: bool | None = None, cluster_set: str = "") -> dict[str, Any]:

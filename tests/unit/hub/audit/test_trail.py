@@ -315,5 +315,4 @@ REMEMBERED = [
 
 
 def test_default_policy_records_changes_and_reads_of_secrets() -> None:
-    found = [(asked, actor, DEFAULT.verdict(actor, asked).level) for asked, actor, _ in REMEMBERED]
-    assert found == REMEMBERED
+    assert [(asked, actor, DEFAULT.verdict(actor, asked).level) for asked, actor, _ in REMEMBERED] == REMEMBERED

@@ -45,8 +45,7 @@ def features(hub: Hub) -> dict[str, str]:
 
 
 def health(hub: Hub, name: str) -> tuple[str, str] | None:
-    stored = present(hub.store.transact(find, ADDONS, name, "c1"))
-    found = conditions.find(doc.conditions(stored.document), "Available")
+    found = conditions.find(doc.conditions(present(hub.store.transact(find, ADDONS, name, "c1")).document), "Available")
     return (found.status, found.reason) if found else None
 
 
@@ -128,8 +127,7 @@ async def test_add_ons_of_a_silent_cluster_are_unknown_until_it_is_heard_again(h
     says(hub)
     await work.settle()
     assert {name: health(hub, name) for name in STATES} == {**before, "ill": ("True", "ManagedClusterAddOnLeaseUpdated")}
-    stored = present(hub.store.transact(find, ADDONS, "well", "c1"))
-    assert NOTE not in doc.annotations(stored.document)
+    assert NOTE not in doc.annotations(present(hub.store.transact(find, ADDONS, "well", "c1")).document)
 
 
 async def test_report_at_the_end_of_a_silence_stands_and_a_deletion_changes_nothing(hub: Hub, work: Fleetwork) -> None:
@@ -160,8 +158,7 @@ async def test_a_note_that_somebody_spoilt_holds_nothing_up(hub: Hub, work: Flee
 
 
 def made(hub: Hub, kind: Kind) -> dict[str, Any]:
-    stored = present(hub.store.transact(find, kind, NAMES[kind], "c1"))
-    return dict(stored.document)
+    return dict(present(hub.store.transact(find, kind, NAMES[kind], "c1")).document)
 
 
 def parts(hub: Hub) -> list[Kind]:
@@ -214,8 +211,7 @@ async def test_an_add_on_by_token_has_an_account_and_its_agent_the_right_to_it(h
     await by_token.start()
     assert hub.revision == before, "another look writes nothing"
     hub.store.transact(remove, SERVICE_ACCOUNTS, "x-agent", "c1")
-    everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
-    hub.store.transact(put, ROLES, {**made(hub, ROLES), "rules": [everything]})
+    hub.store.transact(put, ROLES, {**made(hub, ROLES), "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]})
     hub.store.transact(put, ROLE_BINDINGS, {**made(hub, ROLE_BINDINGS), "subjects": []})
     await by_token.settle()
     assert made(hub, ROLES)["rules"] == [token], "what is deleted or changed comes back"
@@ -329,8 +325,7 @@ def stored_definition(chance: random.Random) -> Document:
         **maybe(chance, defaultConfigs=[configs], addOnMeta=[{"displayName": "Metrics"}]),
         **maybe(chance, addOnConfiguration=[{"crdName": "c"}], installStrategy=[{"type": "Manual"}]),
     }
-    references = [{"resource": "r", "desiredConfig": HASH}]
-    status = maybe(chance, defaultConfigReferences=[references], installProgressions=[[]])
+    status = maybe(chance, defaultConfigReferences=[[{"resource": "r", "desiredConfig": HASH}]], installProgressions=[[]])
     return {"kind": "ClusterManagementAddOn", "metadata": {"name": "metrics"}, "spec": spec, **maybe(chance, status=[status])}
 
 

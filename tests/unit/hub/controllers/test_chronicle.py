@@ -177,8 +177,7 @@ async def test_what_was_there_at_the_start_is_no_news_and_what_changed_or_went_m
 
     def go(tx: Transaction) -> None:
         for kind, name in ((MANAGED_CLUSTERS, "c1"), (REQUESTS, request)):
-            stored = present(tx.objects.get(kind, Key("", name)))
-            tx.objects.delete(kind, stored, "test")
+            tx.objects.delete(kind, present(tx.objects.get(kind, Key("", name))), "test")
 
     hub.store.transact(go)
     assert await reader.start() == []
@@ -292,8 +291,7 @@ async def test_news_go_together_and_the_oldest_are_lost_first_where_there_are_to
 
 async def test_news_that_wait_hold_no_whole_objects_and_outlast_an_outage_of_the_database(hub: Hub) -> None:
     subject = Recorder(hub.store)
-    large = {**EAST, "apiVersion": "v1", "status": {"much": ["x"] * 100}}
-    subject.add(EventRecord("east", large, "Reason1", "m"))
+    subject.add(EventRecord("east", {**EAST, "apiVersion": "v1", "status": {"much": ["x"] * 100}}, "Reason1", "m"))
     assert "status" not in subject.waiting[0].about
     hub.store.failure = UnavailableError("away")
     await check_refusal_of(UnavailableError, subject.reconcile("all"))

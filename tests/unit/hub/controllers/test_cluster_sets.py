@@ -50,8 +50,7 @@ def label_of(hub: Hub, name: str) -> str | None:
 
 
 async def test_sets_count_their_clusters_by_label_and_by_selector_as_both_change(hub: Hub) -> None:
-    us = {"matchLabels": {"region": "us"}}
-    for document in (cluster_set("one"), cluster_set("two"), cluster_set("europe", us)):
+    for document in (cluster_set("one"), cluster_set("two"), cluster_set("europe", {"matchLabels": {"region": "us"}})):
         hub.store.transact(put, CLUSTER_SETS, document)
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("b", region="eu"))
     work = Fleetwork(hub.store)
@@ -121,8 +120,7 @@ async def test_default_and_global_are_made_and_come_again_when_deleted(hub: Hub)
     for name in rules.STANDING:
         hub.store.transact(remove, CLUSTER_SETS, name)
     await work.settle()
-    again = present(hub.store.transact(find, CLUSTER_SETS, rules.DEFAULT))
-    assert again.uid != first.uid
+    assert present(hub.store.transact(find, CLUSTER_SETS, rules.DEFAULT)).uid != first.uid
     assert hub.store.transact(find, CLUSTER_SETS, rules.GLOBAL) is not None
     assert [told.reason for told in work.told] == ["ClusterSetCreated"] * 4
 
@@ -138,8 +136,7 @@ async def test_an_edit_of_their_selector_is_taken_back_unless_they_say_that_it_i
         "managedNamespaces": [{"name": "web"}],
     }
     assert work.told[-1].reason == "ClusterSetRestored"
-    meant = doc.with_annotations(cluster_set(rules.GLOBAL, EU), {rules.AUTOUPDATE: "false"})
-    hub.store.transact(put, CLUSTER_SETS, meant)
+    hub.store.transact(put, CLUSTER_SETS, doc.with_annotations(cluster_set(rules.GLOBAL, EU), {rules.AUTOUPDATE: "false"}))
     await work.settle()
     kept = present(hub.store.transact(find, CLUSTER_SETS, rules.GLOBAL))
     assert kept.document["spec"]["clusterSelector"]["labelSelector"] == EU
@@ -160,8 +157,7 @@ async def test_clusters_without_a_set_are_in_default_where_the_gate_is_open(hub:
     assert hub.revision == before
     hub.join("c1")
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("c2", into=""))
-    empty = {**cluster("c4"), "metadata": {"name": "c4", "labels": {rules.LABEL: ""}}}
-    hub.store.transact(put, MANAGED_CLUSTERS, empty)
+    hub.store.transact(put, MANAGED_CLUSTERS, {**cluster("c4"), "metadata": {"name": "c4", "labels": {rules.LABEL: ""}}})
     assert [label_of(hub, name) for name in ("c1", "c2", "c4")] == ["default"] * 3
     before = hub.revision
     await work.settle()
@@ -204,8 +200,7 @@ async def staged(hub: Hub) -> Fleetwork:
 async def test_clusters_are_told_the_namespaces_of_their_sets_as_both_change(hub: Hub) -> None:
     work = await staged(hub)
     assert told(hub) == [("one", "db"), ("one", "web")]
-    labelled = doc.with_metadata(cluster_set("one", namespaces=("web", "db")), labels={"x": "y"})
-    hub.store.transact(put, CLUSTER_SETS, labelled)
+    hub.store.transact(put, CLUSTER_SETS, doc.with_metadata(cluster_set("one", namespaces=("web", "db")), labels={"x": "y"}))
     before = hub.revision
     await work.settle()
     await Fleetwork(hub.store).start()
@@ -259,8 +254,7 @@ async def test_a_cluster_that_is_being_deleted_and_falls_silent_reads_unknown(hu
     since = hub.clock.now()
     hub.clock.advance(timedelta(seconds=301))
     hub.store.transact(heartbeats.expire, ClusterName("c1"), window=WINDOW, since=since, actor="test")
-    found = present(hub.condition("c1", AVAILABLE))
-    assert found.status == UNKNOWN
+    assert present(hub.condition("c1", AVAILABLE)).status == UNKNOWN
 
 
 def profiles(hub: Hub) -> list[str]:
@@ -269,8 +263,7 @@ def profiles(hub: Hub) -> list[str]:
 
 
 def profile(hub: Hub, name: str, place: str) -> dict[str, Any]:
-    stored = present(hub.store.transact(find, CLUSTER_PROFILES, name, place))
-    return dict(stored.document)
+    return dict(present(hub.store.transact(find, CLUSTER_PROFILES, name, place)).document)
 
 
 @pytest.fixture
@@ -343,8 +336,7 @@ async def test_clusters_that_wait_are_denied_or_are_being_deleted_are_not_shown(
     await bind(hub, work, "p/one", "p/two")
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("waiting", into="one", accepted=False))
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("a", into="one", accepted=False))
-    held = doc.with_metadata(cluster("b", into="two"), finalizers=["example.com/hold"])
-    hub.store.transact(put, MANAGED_CLUSTERS, held)
+    hub.store.transact(put, MANAGED_CLUSTERS, doc.with_metadata(cluster("b", into="two"), finalizers=["example.com/hold"]))
     hub.store.transact(remove, MANAGED_CLUSTERS, "b")
     await work.settle()
     assert profiles(hub) == ["p/c"]

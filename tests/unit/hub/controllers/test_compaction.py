@@ -6,19 +6,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from hub.api import history as rules
 from hub.api.auditrecords import AuditEntry, AuditFields, AuditQuery
 from hub.api.events import EventRecord
-from hub.api.history import (
-    AUDIT_FILLS_UP,
-    AUDIT_SHORTENED,
-    BYTES_OF_A_ROW,
-    FILLS_UP,
-    FULL,
-    SHORTENED,
-    RetentionPeriods,
-    Volume,
-    warnings,
-)
+from hub.api.history import BYTES_OF_A_ROW, RetentionPeriods, Volume, warnings
 from hub.controllers.clock_guard import SETTLED, ClockGuard
 from hub.controllers.hub import retention as compaction_module
 from hub.controllers.hub.retention import PAUSE, Compaction
@@ -95,9 +86,8 @@ async def test_a_log_that_is_too_large_loses_its_oldest_past_and_nothing_a_watch
     subject = compaction(hub, replace(KEEPING, history_bytes=half), told.append)
     await settle(subject)
     assert subject.standing is not None
-    ledger = subject.standing.ledger
-    assert ledger.bytes <= half
-    assert reasons(told) == [SHORTENED]
+    assert subject.standing.ledger.bytes <= half
+    assert reasons(told) == [rules.SHORTENED]
     relabel(hub, 1, timedelta())
     newest = hub.revision
     await settle(compaction(hub, replace(KEEPING, history_bytes=0)))
@@ -114,7 +104,7 @@ async def test_a_disk_that_fills_up_costs_history_and_is_told(hub: Hub, monkeypa
     hub.store.failure = None
     await settle(subject)
     assert hub.store.transact(lambda tx: tx.changes.ledger()).compacted, "what was due is due again"
-    for free, expected in ((200, []), (199, [FILLS_UP]), (99, [SHORTENED, FULL]), (300, [])):
+    for free, expected in ((200, []), (199, [rules.FILLS_UP]), (99, [rules.SHORTENED, rules.FULL]), (300, [])):
         monkeypatch.setattr("hub.store.writer.transaction.volume", lambda _connection, free=free: Volume(0, free=free))
         told.clear()
         await settle(subject)
@@ -194,7 +184,7 @@ async def test_audit_records_above_their_size_go_early_and_not_for_strangers(hub
     assert told == []
     assert await left(10 * (BYTES_OF_A_ROW + 800)) == (10, 100)
     assert await left(9_999) == (8, 100)
-    assert reasons(told) == [AUDIT_FILLS_UP, AUDIT_SHORTENED]
+    assert reasons(told) == [rules.AUDIT_FILLS_UP, rules.AUDIT_SHORTENED]
     hub.store.transact(lambda tx: tx.audit.add([replace(each, at=each.at - DAY) for each in others]))
     assert await left(9_999) == (4, 100), "the caller with most of them loses its own first, although others' are older"
     assert sum(size.records for size in hub.store.transact(audit.sizes)[1].values()) == 9
@@ -202,4 +192,4 @@ async def test_audit_records_above_their_size_go_early_and_not_for_strangers(hub
 
 def test_a_server_that_does_not_say_what_is_free_warns_of_nothing() -> None:
     assert list(warnings(replace(KEEPING, reserve=2**40), Volume(2**40), early=False)) == []
-    assert [told.reason for told in warnings(replace(KEEPING, reserve=9), Volume(100, 5, 10), early=False)] == [FILLS_UP]
+    assert [told.reason for told in warnings(replace(KEEPING, reserve=9), Volume(100, 5, 10), early=False)] == [rules.FILLS_UP]

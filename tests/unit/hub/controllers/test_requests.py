@@ -193,8 +193,7 @@ async def working(hub: Hub, *globs: str, decided: list[RuleDecision] | None = No
     settings, scheduler = load({"auto_approve": globs}, None, {}), ManualScheduler()
     told = [] if decided is None else decided
     common = (hub.store, hub.issuer, settings, hub.lifetimes)
-    decisions = Decided(told)
-    controllers = ControllerManager(*common, clock=hub.clock, since=lambda _now: START, decisions=decisions)
+    controllers = ControllerManager(*common, clock=hub.clock, since=lambda _now: START, decisions=Decided(told))
     controllers.wake(scheduler)
     async with GuardedTasks("controllers") as tasks:
         await controllers.start(tasks)
@@ -368,8 +367,7 @@ async def test_what_goes_while_nobody_follows_is_made_again(monkeypatch: pytest.
 
     def lose(tx: Transaction) -> None:
         for kind, name in keys:
-            stored = present(find(tx, kind, name))
-            tx.objects.delete(kind, stored, "test")
+            tx.objects.delete(kind, present(find(tx, kind, name)), "test")
 
     def is_whole() -> bool:
         return all(hub.store.transact(find, kind, name) for kind, name in keys)
@@ -419,8 +417,7 @@ async def test_what_is_let_go_of_late_is_noticed_soon() -> None:
         addons.put(tx, doc.with_metadata(stored.document, finalizers=None), stored, "admin")
 
     def is_marked(name: str) -> bool:
-        stored = hub.store.transact(addons.find, late, AddOnName(name))
-        return doc.is_deleting(stored.document)
+        return doc.is_deleting(hub.store.transact(addons.find, late, AddOnName(name)).document)
 
     hub.join("c1")
     hub.accept("c1")

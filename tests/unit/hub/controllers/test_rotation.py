@@ -206,8 +206,7 @@ async def test_no_key_is_in_the_database_in_clear(tmp_path: Path) -> None:
     lines = [line for line in pair.key.splitlines() if line and not line.startswith(b"-----")]
     assert not any(line in kept for line in lines)
     assert kept.startswith(SEAL.header)
-    other = SealedKeys(world.store, Seal.generate())
-    await check_refusal_of(UnavailableError, other.find(world.second), match="does not have")
+    await check_refusal_of(UnavailableError, SealedKeys(world.store, Seal.generate()).find(world.second), match="does not have")
 
 
 async def test_a_sealed_key_opens_for_its_own_ca_alone_and_is_sealed_anew_when_the_key_is_exchanged(tmp_path: Path) -> None:
@@ -296,8 +295,7 @@ async def test_what_a_retiring_ca_signed_is_counted_until_its_recovery_certifica
     world.clock.advance(timedelta(days=91))
     await world.go_on()
     assert world.phases[world.first] is Phase.RETIRED
-    record = present(world.store.transact(lambda tx: tx.certificates.by_serial(SerialNumber(1))))
-    assert record.revoked_at is None
+    assert present(world.store.transact(lambda tx: tx.certificates.by_serial(SerialNumber(1)))).revoked_at is None
 
 
 @pytest.mark.parametrize("phase", [Phase.OUTGOING, Phase.RETIRING])
@@ -395,8 +393,7 @@ async def test_of_a_compromised_ca_nothing_is_left_and_nobody_vouches_for_the_ne
     world.store.transact(authorities.give_up, world.first, "admin", within, cannot=None)
     await world.go_on()
     assert world.phases == {world.first: Phase.RETIRED, world.second: Phase.ISSUING}
-    gone = world.store.transact(lambda tx: tx.certificates.revoked_since(world.clock.now() - within))
-    assert set(gone) == {1, 2}
+    assert set(world.store.transact(lambda tx: tx.certificates.revoked_since(world.clock.now() - within))) == {1, 2}
     old = world.store.state.authorities[world.first]
     assert old.compromised
     assert old.certificate not in world.issuer.client_trust

@@ -71,8 +71,7 @@ class World:
             self.hub.store.transact(clusters.set_condition, name, condition, "test")
 
     async def step(self) -> timedelta | None:
-        wrong = [name for name in self.names if self.wanted(self.hub.cluster(name))]
-        return await work(self.controller, PERIODIC, *wrong)
+        return await work(self.controller, PERIODIC, *[name for name in self.names if self.wanted(self.hub.cluster(name))])
 
     def taints(self, name: ClusterName | None = None) -> list[str]:
         taints = self.hub.cluster(name or self.names[0])["spec"].get("taints", [])
@@ -326,8 +325,7 @@ def cluster(available: Condition | None, *taints: dict[str, Any]) -> dict[str, A
     if taints:
         document["spec"]["taints"] = list(taints)
     if available:
-        changed = replace(available, last_transition_time=NOW + 7 * SECOND)
-        document["status"] = {"conditions": [changed.to_document()]}
+        document["status"] = {"conditions": [replace(available, last_transition_time=NOW + 7 * SECOND).to_document()]}
     return document
 
 
@@ -370,8 +368,7 @@ def test_taints_of_a_flapping_cluster_wait_for_the_hold_and_never_shorter_than_t
         (rules.AVAILABLE, True, 300 * SECOND),
     )
     check_results(lambda available, flaps: Patience().wait(available, flaps=flaps), rows)
-    patience = Patience(delay=9 * MINUTE, damping=Damping(hold=MINUTE))
-    assert patience.wait(rules.SILENT, flaps=True) == 9 * MINUTE
+    assert Patience(delay=9 * MINUTE, damping=Damping(hold=MINUTE)).wait(rules.SILENT, flaps=True) == 9 * MINUTE
     assert taint.availability_changed_at(cluster(rules.SILENT)) == NOW + 7 * SECOND, "the delay counts from the change"
     assert taint.availability_changed_at(cluster(None)) == NOW, "or from the creation"
 

@@ -144,13 +144,10 @@ def failing_hosts() -> Iterator[tuple[Row, HostInMemory]]:
     yield Row("cluster-info missing", "address: gone", reason=INFO), having(failures={"cluster_info": GONE})
     both = failing(cluster_info=GONE, create=AWAY)
     yield Row("cluster-info missing and no Deployment", f"{ENSURE}: away", "create", INFO), both
-    without = having(info={"data": {"kubeconf": ""}})
-    yield Row("cluster-info without key", 'has no key "kubeconfig"', reason=INFO), without
+    yield Row("cluster-info without key", 'has no key "kubeconfig"', reason=INFO), having(info={"data": {"kubeconf": ""}})
     yield Row("cluster-info invalid", "holds no kubeconfig", reason=INFO), having(info=info("'not: yaml'"))
-    empty = having(info=info("kind: Config\nclusters: []"))
-    yield Row("cluster-info without clusters", "has no clusters", reason=INFO), empty
-    dumb = having(failures={"printed": AWAY})
-    yield Row("exec fails", "load the key from agent pod muster/agent: away"), dumb
+    yield Row("cluster-info without clusters", "has no clusters", reason=INFO), having(info=info("kind: Config\nclusters: []"))
+    yield Row("exec fails", "load the key from agent pod muster/agent: away"), having(failures={"printed": AWAY})
     yield Row("invalid JSON", "printed no JSON object"), having(output=b"no")
     certificate, key = r"certificate \(tls.crt\) that is not base64", r"key \(tls.key\) that is not base64"
     yield Row("invalid base64 of the certificate", certificate), having(output=b'{"tls.crt": "%"}')

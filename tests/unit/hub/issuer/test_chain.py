@@ -27,34 +27,20 @@ from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities.service import Made
 from hub.replica.authorities import LOOK_EVERY, AuthorityFollower
 from hub.replica.serving_certificate import DoorsCertificate, Files, given_certificate, own_certificate
-from machinery import pki
+from machinery import identity, pki
 from machinery.errors import ForbiddenError, InvalidError, UnavailableError
-from machinery.identity import (
-    ALL_CLUSTERS_GROUP,
-    BOOTSTRAP_GROUP,
-    OPERATOR_GROUP,
-    AddOnName,
-    AgentId,
-    CertificateSubject,
-    ClusterName,
-    CredentialId,
-    SerialNumber,
-    addon_subject,
-    agent_subject,
-    bootstrap_subject,
-    recovery_subject,
-)
+from machinery.identity import CertificateSubject, addon_subject, agent_subject, bootstrap_subject, recovery_subject
 from machinery.runtime.clock import ManualClock, SystemClock
 from machinery.runtime.directory import DataDirectory
 from tests.checks import check_refusal, check_refusal_of, check_results, present
 from tests.fakes.authority import BEGUN, TEN_YEARS, Generations, Key, OtherCA, WordIssuer, pem_of, rsa_key, self_signed
 from tests.fakes.databases import SEAL
 from tests.fakes.inline_store import Bell, InlineStore
-from tests.fakes.registration import fresh_store
+from tests.fakes.registration import AGENT, EDGE, fresh_store
 from tests.fakes.virtual_time import START, in_virtual_time
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
-SERIAL = SerialNumber(0x1234567890ABCDEF1234567890ABCDEF)
+SERIAL = identity.SerialNumber(0x1234567890ABCDEF1234567890ABCDEF)
 NAMES = ServingNames(("hub.example.com", "localhost"), ("127.0.0.1",))
 DAY = timedelta(days=1)
 JITTER = 1.1
@@ -76,7 +62,7 @@ def signing(name: str) -> NamedIssuer:
 
 
 def failing(name: str, error: Exception) -> NamedIssuer:
-    def fail(_profile: Profile, _serial: SerialNumber, _now: datetime) -> IssuedCertificate:
+    def fail(_profile: Profile, _serial: identity.SerialNumber, _now: datetime) -> IssuedCertificate:
         raise error
 
     return NamedIssuer(name, fail)
@@ -138,8 +124,7 @@ def test_a_login_of_the_kubernetes_ca_has_the_form_that_kubernetes_expects_and_n
     chain = IssuerChain(WordIssuer(), (kubernetes(),))
     for user, *groups in (("ann", "system:masters"), ("system:node:one",), ("ann", "dev", "system:nodes")):
         assert chain.issue(profile(Purpose.LOGIN, user, *groups), SERIAL, NOW).chain == f"login {user}\n".encode()
-    issued = kubernetes().issue_login(profile(Purpose.LOGIN, "ann", "dev", "ops"), SERIAL, NOW)
-    facts = pki.parse_certificate(issued.chain)
+    facts = pki.parse_certificate(kubernetes().issue_login(profile(Purpose.LOGIN, "ann", "dev", "ops"), SERIAL, NOW).chain)
     assert (facts.subject.common_name, facts.subject.organizations) == ("ann", frozenset(("dev", "ops")))
     assert (facts.serial, facts.client_auth, facts.server_auth, facts.is_ca) == (SERIAL, True, False, False)
     assert facts.not_after - facts.not_before == timedelta(minutes=10)
@@ -147,8 +132,7 @@ def test_a_login_of_the_kubernetes_ca_has_the_form_that_kubernetes_expects_and_n
     assert old.authority_key_id is None, "a CA without a key identifier signs too"
     ending = kubernetes(lives=NOW + timedelta(minutes=1) - BEGUN)
     check_refusal(UnavailableError, ending.issue_login, profile(), SERIAL, NOW, match="ends before this certificate would")
-    short = replace(profile(), not_after=NOW + timedelta(seconds=30))
-    assert ending.issue_login(short, SERIAL, NOW).serial == SERIAL
+    assert ending.issue_login(replace(profile(), not_after=NOW + timedelta(seconds=30)), SERIAL, NOW).serial == SERIAL
 
 
 def pair(name: str = "kubernetes") -> tuple[bytes, bytes]:
@@ -196,8 +180,7 @@ def test_unusable_pairs_are_refused_and_no_error_holds_a_key() -> None:
     issuer.set_authority(certificate, pem_key)
     with pytest.raises(InvalidError) as refused:
         issuer.set_authority(pair()[0], pem_key)
-    body = pem_key.decode().splitlines()[1]
-    assert body not in repr(issuer) + str(refused.value) + repr(refused.value)
+    assert pem_key.decode().splitlines()[1] not in repr(issuer) + str(refused.value) + repr(refused.value)
     assert pki.key_matches(issuer.certificate, pem_key)
 
 
@@ -210,8 +193,7 @@ def test_what_stands_in_the_way_is_told_with_its_name(tmp_path: Path) -> None:
 
 
 BEGIN, END = NOW - timedelta(minutes=5), NOW + timedelta(days=30)
-EDGE, OTHER, WORK = ClusterName("edge"), ClusterName("other"), AddOnName("work")
-AGENT, CREDENTIAL = AgentId("agent-1"), CredentialId("0123456789abcdef")
+OTHER, WORK, CREDENTIAL = identity.ClusterName("other"), identity.AddOnName("work"), identity.CredentialId("0123456789abcdef")
 KEY = pki.public_key_of(pki.generate_key())
 OF_AGENT, OF_ADDON = CertificateHolder(cluster=EDGE, agent=AGENT), CertificateHolder(cluster=EDGE, addon=WORK)
 GOOD = {
@@ -219,7 +201,7 @@ GOOD = {
     Purpose.RECOVERY: (recovery_subject(EDGE, AGENT), OF_AGENT),
     Purpose.ADDON: (addon_subject(EDGE, WORK, "work"), OF_ADDON),
     Purpose.BOOTSTRAP: (bootstrap_subject(CREDENTIAL), CertificateHolder(cluster=EDGE, credential=CREDENTIAL)),
-    Purpose.OPERATOR: (CertificateSubject("ann", frozenset((OPERATOR_GROUP,))), CertificateHolder()),
+    Purpose.OPERATOR: (CertificateSubject("ann", frozenset((identity.OPERATOR_GROUP,))), CertificateHolder()),
     Purpose.LOGIN: (CertificateSubject("ann", frozenset(("admins",))), CertificateHolder()),
 }
 
@@ -236,20 +218,20 @@ def test_profile_of_each_purpose_is_signed_for_its_holder_alone() -> None:
     assert refusals(serving, CertificateHolder(), NOW), "a serving certificate is not recorded"
     rows = (
         (Purpose.AGENT, agent_subject(OTHER, AGENT), OF_AGENT),
-        (Purpose.AGENT, agent_subject(EDGE, AgentId("agent-2")), OF_AGENT),
-        (Purpose.AGENT, CertificateSubject("ann", frozenset((OPERATOR_GROUP,))), OF_AGENT),
+        (Purpose.AGENT, agent_subject(EDGE, identity.AgentId("agent-2")), OF_AGENT),
+        (Purpose.AGENT, CertificateSubject("ann", frozenset((identity.OPERATOR_GROUP,))), OF_AGENT),
         (Purpose.AGENT, agent_subject(EDGE, AGENT), CertificateHolder(cluster=EDGE)),
         (Purpose.AGENT, agent_subject(EDGE, AGENT), CertificateHolder()),
         (Purpose.RECOVERY, agent_subject(EDGE, AGENT), OF_AGENT),
         (Purpose.RECOVERY, recovery_subject(OTHER, AGENT), OF_AGENT),
         (Purpose.BOOTSTRAP, bootstrap_subject(CREDENTIAL), CertificateHolder(cluster=EDGE)),
-        (Purpose.BOOTSTRAP, bootstrap_subject(CredentialId("f" * 16)), CertificateHolder(credential=CREDENTIAL)),
+        (Purpose.BOOTSTRAP, bootstrap_subject(identity.CredentialId("f" * 16)), CertificateHolder(credential=CREDENTIAL)),
         (Purpose.ADDON, addon_subject(EDGE, WORK, "work"), CertificateHolder(cluster=EDGE)),
         (Purpose.ADDON, agent_subject(EDGE, AGENT), OF_ADDON),
         (Purpose.OPERATOR, agent_subject(EDGE, AGENT), CertificateHolder()),
-        (Purpose.OPERATOR, CertificateSubject("ann", frozenset((BOOTSTRAP_GROUP,))), CertificateHolder()),
+        (Purpose.OPERATOR, CertificateSubject("ann", frozenset((identity.BOOTSTRAP_GROUP,))), CertificateHolder()),
         (Purpose.OPERATOR, CertificateSubject("ann"), OF_AGENT),
-        (Purpose.LOGIN, CertificateSubject("ann", frozenset((ALL_CLUSTERS_GROUP,))), CertificateHolder()),
+        (Purpose.LOGIN, CertificateSubject("ann", frozenset((identity.ALL_CLUSTERS_GROUP,))), CertificateHolder()),
         (Purpose.LOGIN, recovery_subject(EDGE, AGENT), CertificateHolder()),
     )
     expected = [(*row, [f'its subject is none of purpose "{row[0]}" for its holder']) for row in rows]
@@ -273,13 +255,13 @@ def test_other_names_other_beginnings_and_past_ends_are_refused() -> None:
             False,
         ),
         (addon_subject(OTHER, WORK, "work"), True),
-        (CertificateSubject("ann", frozenset((OPERATOR_GROUP,))), True),
-        (CertificateSubject(OPERATOR_GROUP), True),
+        (CertificateSubject("ann", frozenset((identity.OPERATOR_GROUP,))), True),
+        (CertificateSubject(identity.OPERATOR_GROUP), True),
         (agent_subject(EDGE, AGENT), True),
-        (CertificateSubject("ann", frozenset((ALL_CLUSTERS_GROUP,))), True),
+        (CertificateSubject("ann", frozenset((identity.ALL_CLUSTERS_GROUP,))), True),
         (recovery_subject(EDGE, AGENT), True),
         (bootstrap_subject(CREDENTIAL), True),
-        (CertificateSubject("ann", frozenset((BOOTSTRAP_GROUP,))), True),
+        (CertificateSubject("ann", frozenset((identity.BOOTSTRAP_GROUP,))), True),
     )
     check_results(lambda subject: claims_anothers(subject, EDGE), rows)
 
@@ -302,14 +284,13 @@ def test_defect_of_a_service_or_an_unusable_key_signs_and_records_nothing(store:
 class _ShortIssuer(WordIssuer):
     end = NOW
 
-    def issue(self, profile: Profile, serial: SerialNumber, now: object) -> IssuedCertificate:
+    def issue(self, profile: Profile, serial: identity.SerialNumber, now: object) -> IssuedCertificate:
         return replace(super().issue(profile, serial, now), not_after=self.end)
 
 
 def test_the_record_ends_where_the_certificate_does(store: InlineStore) -> None:
     issued = store.transact(certificates.admit_operator, "ann", KEY, _ShortIssuer(), Lifetimes())
-    record = present(store.transact(lambda tx: tx.certificates.by_serial(issued.serial)))
-    assert record.not_after == _ShortIssuer.end
+    assert present(store.transact(lambda tx: tx.certificates.by_serial(issued.serial))).not_after == _ShortIssuer.end
 
 
 @dataclass
@@ -533,5 +514,4 @@ def test_a_change_that_shows_a_moment_after_its_word_is_followed_soon() -> None:
 
 
 def test_a_replica_that_could_not_look_looks_again_soon_though_word_comes_by_itself() -> None:
-    acting = Following().acted((7.0, "lose"), (7.1, "ring"), (8.0, "come_back"))
-    assert acting <= 8.0 + LOOK_EVERY.total_seconds() * JITTER
+    assert Following().acted((7.0, "lose"), (7.1, "ring"), (8.0, "come_back")) <= 8.0 + LOOK_EVERY.total_seconds() * JITTER
