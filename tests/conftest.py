@@ -30,27 +30,15 @@ load_profile()
 BYTECODE = Path(__file__).parents[1] / ".cache" / "pycache"
 
 
-def _keep_bytecode() -> None:
-    """Keeps the bytecode of test modules and of the programs that tests start, even with PYTHONDONTWRITEBYTECODE set.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    # To compile a thousand modules and to rewrite their assertions in each worker is a minute of processor time per run: the
+    # bytecode of test modules and of the programs that tests start is kept, in a folder of its own beside no source.
+    sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(BYTECODE))
+    sys.dont_write_bytecode = False
 
-    To compile a thousand modules and to rewrite their assertions in each worker is a minute of processor time per run.
-    With that variable set, the bytecode lies in a folder of its own instead of beside the sources.
-    """
-    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
-        sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(BYTECODE))
-        sys.dont_write_bytecode = False
-
-
-_keep_bytecode()
-
-
-def _let_programs_be_interrupted() -> None:
-    """A shell has SIGINT ignored in what it runs in the background, and a program that inherits that hears no Ctrl-C."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-_let_programs_be_interrupted()
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell has SIGINT ignored in what it runs in the background, and a program that inherits that hears no Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 OLDEST_KUBECTL = (1, 27)
 UNIT = Path(__file__).parent / "unit"

@@ -16,9 +16,8 @@ VALUES: dict[str, dict[str, Any]] = {
     "hub": {"advertise": {"grpc": "hub.example.com:8443", "https": "hub.example.com:6443"}},
     "spoke": {"clusterName": "cluster1"},
 }
-FULL: dict[str, dict[str, Any]] = {
-    "hub": VALUES["hub"]
-    | {
+_FULL: dict[str, dict[str, Any]] = {
+    "hub": {
         "autoApprove": ["edge-*", "*"],
         "database": {"existingSecret": "hub-database"},
         "keys": {"existingSecret": "hub-keys"},
@@ -29,53 +28,55 @@ FULL: dict[str, dict[str, Any]] = {
         "imagePullSecrets": [{"name": "pull"}],
         "persistence": {"size": "10Gi", "storageClassName": "fast"},
         "service": {"type": "LoadBalancer", "annotations": {"example.com/tcp": "true"}},
-        "podAnnotations": {"example.com/note": "x"},
-        "nodeSelector": {"kubernetes.io/os": "linux"},
         "tolerations": [{"key": "hub", "operator": "Exists"}],
         "affinity": {"nodeAffinity": {}},
-        "serviceAccount": {"name": "other", "annotations": {"example.com/role": "hub"}},
     },
-    "spoke": VALUES["spoke"]
-    | {
+    "spoke": {
         "bootstrap": {"existingSecret": "east", "furtherSecrets": ["west", "north"]},
         "hosted": {"kubeconfigSecret": "managed"},
         "externalServerURLs": ["https://one.example.com:6443", "https://two.example.com:6443"],
         "addOns": {"enabled": False},
-        "podAnnotations": {"example.com/note": "x"},
-        "nodeSelector": {"kubernetes.io/os": "linux"},
         "tolerations": [{"operator": "Exists"}],
-        "serviceAccount": {"name": "other", "annotations": {"example.com/role": "spoke"}},
     },
 }
-
+FULL = {
+    chart: VALUES[chart]
+    | {"podAnnotations": {"example.com/note": "x"}, "nodeSelector": {"kubernetes.io/os": "linux"}}
+    | {"serviceAccount": {"name": "other", "annotations": {"example.com/role": chart}}}
+    | values
+    for chart, values in _FULL.items()
+}
 BARE = VALUES["hub"] | {"adminKubeconfig": {"enabled": False}}
 """A hub that asks the cluster that it runs in for nothing."""
 _SHARED = {"database": {"existingSecret": "hub-database"}, "keys": {"existingSecret": "hub-keys"}}
 _TWO_HOSTS = {"advertise": {"grpc": "agents.example.com:443", "https": "api.example.com:443"}}
-MATRIX: dict[str, dict[str, dict[str, Any]]] = {
+_DIGEST = {"digest": "sha256:" + "0" * 64}
+_NO_IDS = {"securityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}}
+_SEEN = {"prometheusRule": {"enabled": True}, "dashboards": {"enabled": True}}
+_MONITOR = {"enabled": True, "labels": {"release": "prometheus"}}
+_MORE = {"priorityClassName": "high", "podLabels": {"example.com/team": "fleet"}}
+_BESIDE: dict[str, dict[str, dict[str, Any]]] = {
     "hub": {
-        "least": VALUES["hub"],
+        "least": {},
         "full": FULL["hub"],
         "bare": BARE,
-        "named": VALUES["hub"] | {"fullnameOverride": "fleet-hub", "image": {"digest": "sha256:" + "0" * 64}},
-        "database by url": VALUES["hub"] | {"database": {"url": "postgresql+psycopg://hub:secret@db/hub"}},
-        "no volume": VALUES["hub"] | _SHARED | {"persistence": {"enabled": False}},
-        "apart": VALUES["hub"] | _SHARED | {"replicas": 2, "antiAffinity": "hard", "podDisruptionBudget": {"enabled": False}},
-        "anywhere": VALUES["hub"] | {"securityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}},
+        "named": {"fullnameOverride": "fleet-hub", "image": _DIGEST},
+        "database by url": {"database": {"url": "postgresql+psycopg://hub:secret@db/hub"}},
+        "no volume": _SHARED | {"persistence": {"enabled": False}},
+        "apart": _SHARED | {"replicas": 2, "antiAffinity": "hard", "podDisruptionBudget": {"enabled": False}},
+        "anywhere": _NO_IDS,
         "ingress": _TWO_HOSTS | {"ingress": {"enabled": True, "className": "nginx"}},
-        "gateway of its own": VALUES["hub"] | {"gateway": {"enabled": True, "className": "envoy"}},
+        "gateway of its own": {"gateway": {"enabled": True, "className": "envoy"}},
         "gateway of others": _TWO_HOSTS
         | {"gateway": {"enabled": True, "routeVersion": "v1alpha2", "parentRefs": [{"name": "edge", "namespace": "infra"}]}},
-        "closed": VALUES["hub"]
-        | {
+        "closed": {
             "networkPolicy": {
                 "enabled": True,
                 "from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
                 "egress": [{"ports": [{"port": 5432}], "to": [{"podSelector": {}}]}],
             }
         },
-        "load balancer": VALUES["hub"]
-        | {
+        "load balancer": {
             "service": {
                 "type": "LoadBalancer",
                 "loadBalancerClass": "example.com/l4",
@@ -84,73 +85,58 @@ MATRIX: dict[str, dict[str, dict[str, Any]]] = {
                 "nodePorts": {"grpc": 30443, "https": 30444},
             }
         },
-        "seen": VALUES["hub"]
-        | {
-            "metrics": {
-                "enabled": True,
-                "perCluster": True,
-                "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
-                "prometheusRule": {"enabled": True},
-                "dashboards": {"enabled": True},
-            },
+        "seen": {
+            "metrics": {"enabled": True, "perCluster": True, "serviceMonitor": _MONITOR, **_SEEN},
             "networkPolicy": {"enabled": True, "metricsFrom": [{"namespaceSelector": {}}]},
         },
-        "aggregated": VALUES["hub"] | {"aggregation": {"enabled": True}},
-        "own serving certificate": VALUES["hub"] | {"servingCertificate": {"existingSecret": "hub-tls"}},
-        "settings": VALUES["hub"] | {"settings": {"agent_lifetime": "240h", "join_labels": ["region"], "brake_share": 0.5}},
-        "more": VALUES["hub"]
+        "aggregated": {"aggregation": {"enabled": True}},
+        "own serving certificate": {"servingCertificate": {"existingSecret": "hub-tls"}},
+        "settings": {"settings": {"agent_lifetime": "240h", "join_labels": ["region"], "brake_share": 0.5}},
+        "more": _MORE
         | {
             "extraEnv": [{"name": "HUB_IDENTITY_RATE", "value": "50"}],
             "extraVolumes": [{"name": "policy", "configMap": {"name": "audit-policy"}}],
             "extraVolumeMounts": [{"name": "policy", "mountPath": "/etc/muster/policy"}],
-            "podLabels": {"example.com/team": "fleet"},
-            "priorityClassName": "high",
             "topologySpreadConstraints": [
                 {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}
             ],
         },
     },
     "spoke": {
-        "least": VALUES["spoke"],
+        "least": {},
         "full": FULL["spoke"],
-        "several processes": VALUES["spoke"] | {"replicas": 2},
-        "one process": VALUES["spoke"] | {"leaderElection": {"enabled": False}},
-        "hosted": VALUES["spoke"] | {"hosted": {"kubeconfigSecret": "managed"}, "attestation": {"enabled": True}},
-        "rights of a hosted one": {"hosted": {"rightsOnly": True}, "attestation": {"enabled": True}},
-        "attested": VALUES["spoke"] | {"attestation": {"enabled": True}},
-        "without add-ons": VALUES["spoke"] | {"addOns": {"enabled": False}},
-        "with its bootstrap": VALUES["spoke"] | {"bootstrap": {"kubeconfig": "apiVersion: v1\nkind: Config\n"}},
-        "seen": VALUES["spoke"]
-        | {
-            "metrics": {
-                "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
-                "prometheusRule": {"enabled": True},
-                "dashboards": {"enabled": True},
-            }
+        "several processes": {"replicas": 2},
+        "one process": {"leaderElection": {"enabled": False}},
+        "hosted": {"hosted": {"kubeconfigSecret": "managed"}, "attestation": {"enabled": True}},
+        "attested": {"attestation": {"enabled": True}},
+        "without add-ons": {"addOns": {"enabled": False}},
+        "with its bootstrap": {"bootstrap": {"kubeconfig": "apiVersion: v1\nkind: Config\n"}},
+        "seen": {"metrics": {"podMonitor": _MONITOR, **_SEEN}},
+        "closed": {
+            "networkPolicy": {"enabled": True},
+            "bootstrap": {"kubeconfig": "kind: Config\n"},
+            "settings": {"rejoin": True},
         },
-        "closed": VALUES["spoke"]
-        | {"networkPolicy": {"enabled": True}, "bootstrap": {"kubeconfig": "kind: Config\n"}, "settings": {"rejoin": True}},
-        "settings": VALUES["spoke"] | {"settings": {"cluster_healthcheck_period": "5m", "cluster_labels": {"region": "eu"}}},
-        "anywhere": VALUES["spoke"] | {"securityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}},
-        "more": VALUES["spoke"]
+        "settings": {"settings": {"cluster_healthcheck_period": "5m", "cluster_labels": {"region": "eu"}}},
+        "anywhere": _NO_IDS,
+        "more": _MORE
         | {
             "fullnameOverride": "agent",
-            "image": {"digest": "sha256:" + "0" * 64},
+            "image": _DIGEST,
             "extraEnv": [{"name": "SPOKE_PROXY_URL", "valueFrom": {"secretKeyRef": {"name": "proxy", "key": "url"}}}],
             "extraVolumes": [{"name": "ca", "configMap": {"name": "external-ca"}}],
             "extraVolumeMounts": [{"name": "ca", "mountPath": "/spoke/ca"}],
-            "priorityClassName": "high",
-            "podLabels": {"example.com/team": "fleet"},
         },
     },
 }
+MATRIX = {chart: {name: VALUES[chart] | values for name, values in beside.items()} for chart, beside in _BESIDE.items()}
+MATRIX["spoke"]["rights of a hosted one"] = {"hosted": {"rightsOnly": True}, "attestation": {"enabled": True}}
 """Each feature by itself, and all that go together."""
 
 
 def render(chart: str, values: dict[str, Any], name: str = "muster") -> list[dict[str, Any]]:
     """Every object, those of hooks too. Raises HelmError for what the schema or a template refuses."""
-    documents: list[dict[str, Any]] = json.loads(_rendered(chart, json.dumps(values), name))
-    return documents
+    return list(json.loads(_rendered(chart, json.dumps(values), name)))
 
 
 @cache
@@ -188,8 +174,7 @@ def only(documents: list[dict[str, Any]], kind: str) -> dict[str, Any]:
 
 def pod_spec(documents: list[dict[str, Any]]) -> dict[str, Any]:
     [workload] = [document for document in documents if document["kind"] in {"Deployment", "StatefulSet"}]
-    spec: dict[str, Any] = workload["spec"]["template"]["spec"]
-    return spec
+    return dict(workload["spec"]["template"]["spec"])
 
 
 def pods_of(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:

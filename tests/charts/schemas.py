@@ -1,7 +1,6 @@
 """Schemas for rendered objects, of Kubernetes and of the other kinds in use, and the restricted Pod Security Standard."""
 
 import json
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -108,39 +107,23 @@ CAPABILITIES = frozenset({"NET_BIND_SERVICE"})
 
 def violations(pod: dict[str, Any]) -> list[str]:
     """What the restricted standard refuses of a pod's spec (source: kubernetes.io, Pod Security Standards); each says where."""
-    return [*_of_the_pod(pod), *(found for container in _containers(pod) for found in _of_a_container(pod, container))]
-
-
-def _containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    return [*pod.get("initContainers", ()), *pod["containers"]]
-
-
-def _of_the_pod(pod: dict[str, Any]) -> Iterator[str]:
-    for name in ("hostNetwork", "hostPID", "hostIPC"):
-        if pod.get(name):
-            yield name
-    for volume in pod.get("volumes", ()):
-        if not set(volume) - {"name"} <= VOLUMES:
-            yield f"volume {volume['name']}"
-    if pod.get("securityContext", {}).get("sysctls"):
-        yield "sysctls"
-
-
-def _of_a_container(pod: dict[str, Any], container: dict[str, Any]) -> Iterator[str]:
-    name, own = container["name"], container.get("securityContext", {})
-    both = {**pod.get("securityContext", {}), **own}
-    if any(port.get("hostPort") for port in container.get("ports", ())):
-        yield f"{name}: hostPort"
-    if own.get("privileged") or own.get("procMount", "Default") != "Default":
-        yield f"{name}: privileged"
-    if own.get("allowPrivilegeEscalation") is not False:
-        yield f"{name}: allowPrivilegeEscalation"
-    if both.get("runAsNonRoot") is not True or both.get("runAsUser") == 0:
-        yield f"{name}: runs as root"
-    if both.get("seccompProfile", {}).get("type") not in ("RuntimeDefault", "Localhost"):
-        yield f"{name}: seccompProfile"
-    capabilities = own.get("capabilities", {})
-    if "ALL" not in capabilities.get("drop", ()) or not set(capabilities.get("add", ())) <= CAPABILITIES:
-        yield f"{name}: capabilities"
-    if own.get("readOnlyRootFilesystem") is not True:
-        yield f"{name}: its root file system can be written, which the standard allows and these charts do not need"
+    shared = pod.get("securityContext", {})
+    found = [name for name in ("hostNetwork", "hostPID", "hostIPC") if pod.get(name)]
+    found += [f"volume {each['name']}" for each in pod.get("volumes", ()) if not set(each) - {"name"} <= VOLUMES]
+    found += ["sysctls"] if shared.get("sysctls") else []
+    for container in (*pod.get("initContainers", ()), *pod["containers"]):
+        own = container.get("securityContext", {})
+        both, capabilities = {**shared, **own}, own.get("capabilities", {})
+        added = set(capabilities.get("add", ()))
+        wrong = {
+            "hostPort": any(port.get("hostPort") for port in container.get("ports", ())),
+            "privileged": own.get("privileged") or own.get("procMount", "Default") != "Default",
+            "allowPrivilegeEscalation": own.get("allowPrivilegeEscalation") is not False,
+            "runs as root": both.get("runAsNonRoot") is not True or both.get("runAsUser") == 0,
+            "seccompProfile": both.get("seccompProfile", {}).get("type") not in ("RuntimeDefault", "Localhost"),
+            "capabilities": "ALL" not in capabilities.get("drop", ()) or not added <= CAPABILITIES,
+            # the standard allows it, and these charts do not need it
+            "its root file system can be written": own.get("readOnlyRootFilesystem") is not True,
+        }
+        found += [f"{container['name']}: {what}" for what, is_so in wrong.items() if is_so]
+    return found

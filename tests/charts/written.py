@@ -91,15 +91,13 @@ def own_of_the_chart(chart: str) -> frozenset[str]:
 
 
 def settings_schema(chart: str) -> dict[str, Any]:
-    return {"type": "object", "additionalProperties": False, "properties": dict(sorted(_properties(chart)))}
-
-
-def _properties(chart: str) -> Iterator[tuple[str, dict[str, Any]]]:
     program, own = PROGRAMS[chart], own_of_the_chart(chart)
-    for name, field in program.settings.model_fields.items():
+    properties = {}
+    for name, field in sorted(program.settings.model_fields.items()):
         if name not in own:
             described = {"description": " ".join(field.description.split())} if field.description else {}
-            yield name, {**_form(field.annotation, program.duration), **described}
+            properties[name] = {**_form(field.annotation, program.duration), **described}
+    return {"type": "object", "additionalProperties": False, "properties": properties}
 
 
 def _form(annotation: Any, duration: str) -> dict[str, Any]:
@@ -126,68 +124,32 @@ _KEY = re.compile(r"^( *)([A-Za-z][\w.-]*):(.*)$")
 _WIDEST = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
-    """`default` is None for what only holds others."""
-
-    path: str
-    default: str | None
-    meaning: str
-
-
-def values_of(text: str) -> Iterator[Value]:
-    """In the order of the file. What stands below an example or a list is part of it."""
-    known = yaml.safe_load(text)
-    comment: list[str] = []
-    above: list[tuple[int, str]] = []
-    for line in text.splitlines():
-        stripped = line.strip()
-        found = _KEY.match(line)
-        if stripped.startswith("#"):
-            comment.append(stripped.removeprefix("#").removeprefix(" "))
-        elif found:
-            depth = len(found[1])
-            above = [each for each in above if each[0] < depth]
-            path = [*(name for _, name in above), found[2]]
-            value = _at(known, path)
-            if value is not _NOTHING:
-                yield Value(".".join(path), _shown(value), _told(comment))
-                above.append((depth, found[2]))
-            comment = []
-        else:
-            comment = []
-
-
-_NOTHING = object()
-
-
-def _at(known: Any, path: list[str]) -> Any:
-    for step in path:
-        if not isinstance(known, dict) or step not in known:
-            return _NOTHING
-        known = known[step]
-    return known
-
-
-def _shown(value: Any) -> str | None:
-    return None if isinstance(value, dict) and value else json.dumps(value)
-
-
-def _told(comment: list[str]) -> str:
-    """Sentences in one line; an example, which is indented, as code."""
-    told = [f"`{line.strip()}`" if line.startswith("  ") else line for line in comment]
-    return " ".join(told).replace("|", "\\|")
-
-
 def table(text: str) -> str:
-    rows = [value for value in values_of(text) if value.default is not None or value.meaning]
-    lines = ["| value | default | what it is |", "|---|---|---|"]
-    for value in rows:
-        default = f"`{value.default}`" if value.default is not None else ""
-        if len(default) > _WIDEST:
-            default = "see values.yaml"
-        lines.append(f"| `{value.path}` | {default} | {value.meaning} |")
-    return "\n".join(lines) + "\n"
+    """A row for each value, in the order of the file, with the comment above it; an example, which is indented, is code.
+
+    What stands below an example or a list is part of it.
+    """
+    whole = yaml.safe_load(text)
+    rows = ["| value | default | what it is |", "|---|---|---|"]
+    comment: list[str] = []
+    above: list[tuple[int, str, Any]] = []
+    for line in text.splitlines():
+        if line.strip().startswith("#"):
+            told = line.strip().removeprefix("#").removeprefix(" ")
+            comment.append(f"`{told.strip()}`" if told.startswith("  ") else told)
+            continue
+        if found := _KEY.match(line):
+            above = [each for each in above if each[0] < len(found[1])]
+            around = above[-1][2] if above else whole
+            if isinstance(around, dict) and found[2] in around:
+                above.append((len(found[1]), found[2], value := around[found[2]]))
+                default = "" if isinstance(value, dict) and value else f"`{json.dumps(value)}`"
+                meaning = " ".join(comment).replace("|", "\\|")
+                if default or meaning:
+                    shown = default if len(default) <= _WIDEST else "see values.yaml"
+                    rows.append(f"| `{'.'.join(name for _, name, _ in above)}` | {shown} | {meaning} |")
+        comment = []
+    return "\n".join(rows) + "\n"
 
 
 if __name__ == "__main__":

@@ -3,18 +3,17 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
 
 import yaml
 
 from hub.api.managed_fields import HUB_WRITER
 
-CHANCE = frozenset(
-    (
-        *("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "lastTransitionTime"),
-        *("lastUpdateTime", "continue", "certificate", "storageVersionHash", "serverAddressByClientCIDRs", "freshness"),
-        *("description",),
-    )
+CHANCE = (
+    *("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "lastTransitionTime", "lastUpdateTime", "continue"),
+    *("certificate", "storageVersionHash", "serverAddressByClientCIDRs", "freshness", "description"),
 )
 UNORDERED = ("resourceRules", "nonResourceRules")
 """The original goes through a map."""
@@ -23,17 +22,21 @@ _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 AGE = re.compile(r"(\d+[smhdy])+")
 
 
-class Recorded(Protocol):
-    """The recorded half."""
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request and the answer of the original. `number` keeps names apart that occur twice."""
+
+    number: int
+    case: str
+    request: Mapping[str, Any]
+    response: Mapping[str, Any]
 
     @property
-    def request(self) -> Mapping[str, Any]: ...
-
-    @property
-    def response(self) -> Mapping[str, Any]: ...
+    def name(self) -> str:
+        return f"{self.number:03d} {self.case}"
 
 
-def differences(recorded: Recorded, status: int, headers: Mapping[str, str], content: Any) -> Iterator[str]:
+def differences(recorded: Exchange, status: int, headers: Mapping[str, str], content: Any) -> Iterator[str]:
     """Every aspect in which our answer is not the recorded one."""
     response = recorded.response
     if status != response["status"]:
@@ -46,7 +49,9 @@ def differences(recorded: Recorded, status: int, headers: Mapping[str, str], con
     if "lines" in response:
         yield from _watch_differences(expected, content)
     elif path.split("/")[1] in ("healthz", "livez", "readyz") and not isinstance(expected, dict):
-        yield from _health_differences(str(expected), str(content))
+        first_and_last = [(lines[0], lines[-1]) for lines in (str(each).strip().splitlines() for each in (expected, content))]
+        if first_and_last[0] != first_and_last[1]:
+            yield f"body: {content!r:.200} in place of {expected!r:.200}"
     elif isinstance(expected, dict) and isinstance(content, dict):
         yield from _document_differences(path, expected, content)
     elif (expected or "") != (content or ""):
@@ -55,8 +60,7 @@ def differences(recorded: Recorded, status: int, headers: Mapping[str, str], con
 
 def _header_differences(expected: Mapping[str, str], ours: Mapping[str, str]) -> Iterator[str]:
     for name in HEADERS:
-        wanted, got = expected.get(name.lower()), ours.get(name)
-        if wanted != got:
+        if (wanted := expected.get(name.lower())) != (got := ours.get(name)):
             yield f"{name}: {got} in place of {wanted}"
     if "etag" in expected and "ETag" not in ours:
         yield "ETag: none"
@@ -87,12 +91,6 @@ def _told(line: Mapping[str, Any]) -> tuple[str, Any]:
     shown = (document.get("rows") or [{}])[0].get("object") or document
     name = shown.get("metadata", {}).get("name")
     return str(line.get("type")), name if name is None or not name.startswith(("gen-", "g-")) else "generated"
-
-
-def _health_differences(expected: str, ours: str) -> Iterator[str]:
-    wanted, got = expected.strip().splitlines(), ours.strip().splitlines()
-    if (wanted[0], wanted[-1]) != (got[0], got[-1]):
-        yield f"body: {got} in place of {wanted}"
 
 
 def _document_differences(path: str, expected: Any, ours: Any) -> Iterator[str]:
@@ -148,36 +146,30 @@ def _openapi_differences(expected: Mapping[str, Any], ours: Mapping[str, Any]) -
 def _discovered(document: Mapping[str, Any], ours: Mapping[str, Any]) -> Any:
     """A discovery document without the groups, versions and resources that only the other server has."""
     plain = _plain(document)
-    if "groups" in plain:
-        plain["groups"] = _only(plain["groups"], ours["groups"], lambda group: group["name"])
-    if "resources" in plain:
-        plain["resources"] = _only(plain["resources"], ours["resources"], lambda resource: resource["name"])
+    for part in {"groups", "resources"} & {*plain}:
+        plain[part] = _only(plain[part], ours[part], itemgetter("name"))
     if "items" in plain:
         plain["items"] = _only(plain["items"], ours["items"], lambda group: group["metadata"].get("name", ""))
     served = {group.get("name", group.get("metadata", {}).get("name", "")): group for group in _groups(ours)}
     for group in _groups(plain):
         same = served.get(group.get("name", group.get("metadata", {}).get("name", "")), {})
-        group["versions"] = _only(group.get("versions", []), same.get("versions", []), lambda version: version["version"])
+        group["versions"] = _only(group.get("versions", []), same.get("versions", []), itemgetter("version"))
         for version in group["versions"]:
             others: Mapping[str, Any] = next((each for each in same["versions"] if each["version"] == version["version"]), {})
             if "resources" in version:
-                version["resources"] = _only(version["resources"], others["resources"], lambda resource: resource["resource"])
-                for resource, other in zip(version["resources"], sorted(others["resources"], key=_resource), strict=False):
+                version["resources"] = _only(version["resources"], others["resources"], itemgetter("resource"))
+                same_order = sorted(others["resources"], key=itemgetter("resource"))
+                for resource, other in zip(version["resources"], same_order, strict=False):
                     parts = other.get("subresources", [])
-                    kept = _only(resource.pop("subresources", []), parts, lambda part: part["subresource"])
+                    kept = _only(resource.pop("subresources", []), parts, itemgetter("subresource"))
                     resource.update({"subresources": kept} if kept else {})
     return _unordered(plain)
-
-
-def _resource(entry: Mapping[str, Any]) -> str:
-    return str(entry["resource"])
 
 
 def _groups(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     if document.get("kind") == "APIGroup":
         return [document]  # type: ignore[list-item]
-    groups: list[dict[str, Any]] = document.get("groups", document.get("items", []))
-    return groups
+    return list(document.get("groups", document.get("items", [])))
 
 
 def _only(entries: list[Any], others: list[Any], key: Any) -> list[Any]:
@@ -196,12 +188,10 @@ def _table(document: Mapping[str, Any]) -> Any:
     """The columns that are not wide, their cells, and the objects."""
     columns = document.get("columnDefinitions") or []
     narrow = [index for index, column in enumerate(columns) if column["priority"] == 0]
-    rows = [
-        {**row, "cells": [row["cells"][index] for index in narrow] if columns else row["cells"]}
-        for row in document.get("rows", [])
-    ]
-    shown = [columns[index] for index in narrow]
-    return _plain({**document, "columnDefinitions": shown, "rows": rows})
+    rows = document.get("rows", [])
+    if columns:
+        rows = [{**row, "cells": [row["cells"][index] for index in narrow]} for row in rows]
+    return _plain({**document, "columnDefinitions": [columns[index] for index in narrow], "rows": rows})
 
 
 def _plain(value: Any) -> Any:
@@ -209,7 +199,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         kept = {name: _plain(part) for name, part in value.items() if name not in CHANCE}
         if "managedFields" in value:
-            kept["managedFields"] = _held(value["managedFields"])
+            kept["managedFields"] = {_holder(entry): entry["fieldsV1"] for entry in value["managedFields"]}
         kept |= {name: sorted(kept[name], key=json.dumps) for name in UNORDERED if name in kept}
         if "generateName" in kept:
             kept["name"] = "generated"
@@ -226,12 +216,8 @@ def _plain(value: Any) -> Any:
 OWN_WRITERS = {"kube-apiserver": "the server itself", HUB_WRITER: "the server itself"}
 
 
-def _held(entries: Any) -> Any:
-    """Who holds which fields, by holder: times are chance, and with them the order."""
-    return {_holder(entry): entry["fieldsV1"] for entry in entries}
-
-
 def _holder(entry: Mapping[str, str]) -> str:
+    """Who holds fields. Times are chance, and with them the order of the entries."""
     manager = OWN_WRITERS.get(entry["manager"], entry["manager"])
     return " ".join((entry["operation"], manager, entry["apiVersion"], entry.get("subresource", "")))
 

@@ -14,36 +14,13 @@ import aiohttp
 import yaml
 from yarl import URL
 
-from tests.golden.compare import differences
+from tests.golden.compare import Exchange, differences
 
 RECORDING = Path(__file__).with_name("http.jsonl")
 TOKENS = {"admin": "admin-token", "wrong": "wrong-token"}
 FUTURE = "99999999"
 """A revision that never comes: requests with it wait, whatever the others change meanwhile."""
 LEARNED = ("uid", "resourceVersion", "continue", "serverRelativeURL")
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """A request and the answer of the original. `number` keeps names apart that occur twice."""
-
-    number: int
-    case: str
-    request: Mapping[str, Any]
-    response: Mapping[str, Any]
-
-    @property
-    def name(self) -> str:
-        return f"{self.number:03d} {self.case}"
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What our server said: `content` is decoded JSON, a list of events, or text."""
-
-    status: int
-    headers: Mapping[str, str]
-    content: Any
 
 
 class World(Protocol):
@@ -58,15 +35,13 @@ class World(Protocol):
 
 @cache
 def exchanges() -> tuple[Exchange, ...]:
-    lines = RECORDING.read_text().splitlines()
-    records = [json.loads(line) for line in lines]
+    records = [json.loads(line) for line in RECORDING.read_text().splitlines()]
     return tuple(Exchange(number, each["case"], each["request"], each["response"]) for number, each in enumerate(records))
 
 
 def recorded_objects(number: int) -> list[dict[str, Any]]:
     """The items of a recorded list."""
-    items: list[dict[str, Any]] = exchanges()[number].response["body"]["items"]
-    return items
+    return list(exchanges()[number].response["body"]["items"])
 
 
 @dataclass(slots=True)
@@ -91,11 +66,12 @@ class Replay:
 
     async def _exchanged(self, together: Iterable[Exchange]) -> None:
         answers = await asyncio.gather(*(self._send(exchange) for exchange in together))
-        for exchange, answer in zip(together, answers, strict=True):
-            self._learn(exchange.response.get("body", exchange.response.get("lines")), answer.content)
-            self.found[exchange.name] = list(differences(exchange, answer.status, answer.headers, answer.content))
+        for exchange, (status, headers, content) in zip(together, answers, strict=True):
+            self._learn(exchange.response.get("body", exchange.response.get("lines")), content)
+            self.found[exchange.name] = list(differences(exchange, status, headers, content))
 
-    async def _send(self, exchange: Exchange) -> Answer:
+    async def _send(self, exchange: Exchange) -> tuple[int, Mapping[str, str], Any]:
+        """The status, the headers, and the content: decoded JSON, a list of events, or text."""
         request = exchange.request
         headers = dict(request.get("headers") or {})
         if request.get("authorization"):
@@ -113,7 +89,7 @@ class Replay:
             allow_redirects=False,
         ) as response:
             text = await response.text()
-            return Answer(response.status, response.headers, _content(text, response.content_type, exchange))
+            return response.status, response.headers, _content(text, response.content_type, exchange)
 
     def _path(self, path: str) -> str:
         for recorded, ours in self.known.items():
@@ -138,13 +114,11 @@ class Replay:
             other = ours.get(name)
             chance = name in LEARNED or (name == "name" and "generateName" in recorded)
             if chance and isinstance(value, str) and isinstance(other, str) and value:
-                self._know(name, value, other)
+                known, replaced = (
+                    each.partition("hash=")[2] if name == "serverRelativeURL" else each for each in (value, other)
+                )
+                self.known[known] = replaced
             self._learn(value, other)
-
-    def _know(self, name: str, recorded: str, ours: str) -> None:
-        if name == "serverRelativeURL":
-            recorded, ours = recorded.partition("hash=")[2], ours.partition("hash=")[2]
-        self.known[recorded] = ours
 
 
 def _grouped(all_of_them: Iterable[Exchange]) -> Iterator[tuple[Exchange, ...]]:

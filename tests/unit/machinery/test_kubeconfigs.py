@@ -3,8 +3,10 @@
 import base64
 import json
 import os
+import re
 import stat
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +14,8 @@ import pytest
 import yaml
 
 from machinery.client import config, exec_credential as plugins, kubeconfig as hubs
-from machinery.client.exec_credential import (
-    API_VERSION,
-    ExecCluster,
-    ExecCredential,
-    ExecUser,
-    exec_info,
-    read_credential,
-    read_exec_info,
-)
-from machinery.client.kubeconfig import (
-    ClusterEntry,
-    Credential,
-    HubEndpoint,
-    parse_kubeconfig,
-    read_kubeconfig,
-    write_hub_kubeconfig,
-)
+from machinery.client.exec_credential import API_VERSION, ExecCluster, ExecCredential, ExecUser, exec_info, read_exec_info
+from machinery.client.kubeconfig import ClusterEntry, Credential, HubEndpoint, parse_kubeconfig, read_kubeconfig
 from machinery.client.kubeconfig_documents import read_document
 from machinery.client.rest import KubeClient
 from machinery.errors import InvalidError
@@ -64,8 +51,7 @@ async def load(document: dict[str, Any], place: Path) -> Any:
     file = place / "kubeconfig"
     file.write_text(yaml.safe_dump(document))
     (place / "keys").mkdir(exist_ok=True)
-    read = read_document(file)
-    return await config.from_kubeconfig(read, origin=str(file), base=place, folder=place / "keys")
+    return await config.from_kubeconfig(read_document(file), origin=str(file), base=place, folder=place / "keys")
 
 
 async def token_of(loaded: Any) -> str:
@@ -143,7 +129,6 @@ async def test_file_that_is_no_kubeconfig_is_refused_without_quoting_it(tmp_path
         assert str(file) in refused.value.message, content
         assert "s3cret" not in refused.value.message, content
 
-    file = tmp_path / "kubeconfig"
     file.write_text(yaml.safe_dump(complete()))
     with pytest.raises(InvalidError, match="cannot be loaded") as refused:
         await KubeClient.from_file(file)
@@ -158,8 +143,15 @@ CLUSTER = ClusterEntry("muster", "https://hub.example:6443", b"CA", ENDPOINT)
 CREDENTIAL = Credential(b"CHAIN", b"KEY")
 
 
-def document() -> dict[str, Any]:
-    return dict(yaml.safe_load(hubs.write_kubeconfig(CLUSTER, CREDENTIAL, user="bootstrap")))
+CLUSTER_AT = ("clusters", 0, "cluster")
+EXTENSIONS_AT = (*CLUSTER_AT, "extensions")
+EXTENSION_AT = (*EXTENSIONS_AT, 0, "extension")
+
+
+def document(*path: str | int, value: Any = None) -> dict[str, Any]:
+    """A hub's kubeconfig, where a path is given with another value there, or with nothing."""
+    written = dict(yaml.safe_load(hubs.write_kubeconfig(CLUSTER, CREDENTIAL, user="bootstrap")))
+    return edited(written, *path, value=value) if path else written
 
 
 def parsed(content: dict[str, Any]) -> Any:
@@ -172,9 +164,9 @@ def test_hub_kubeconfig_round_trips_and_is_refused_without_endpoint_or_certifica
     assert read.require_endpoint() == ENDPOINT
     assert "KEY" not in repr(CREDENTIAL)
     assert "KEY" not in repr(parsed(document()))
-    assert parsed(_with(5, *CLUSTER_AT, "extensions")).cluster.endpoint is None
+    assert parsed(document(*EXTENSIONS_AT, value=5)).cluster.endpoint is None
 
-    (tmp_path / "kubeconfig").write_bytes(write_hub_kubeconfig(CLUSTER))
+    (tmp_path / "kubeconfig").write_bytes(hubs.write_hub_kubeconfig(CLUSTER))
     (tmp_path / "tls.crt").write_bytes(b"CHAIN")
     (tmp_path / "tls.key").write_bytes(b"KEY")
     read = read_kubeconfig(tmp_path / "kubeconfig")
@@ -182,72 +174,60 @@ def test_hub_kubeconfig_round_trips_and_is_refused_without_endpoint_or_certifica
     assert read.credential == CREDENTIAL
 
     with pytest.raises(InvalidError, match=r"FILE.*csr driver"):
-        parsed(_without(*CLUSTER_AT, "extensions")).require_endpoint()
+        parsed(document(*EXTENSIONS_AT)).require_endpoint()
     with pytest.raises(InvalidError, match="client-certificate-data") as refused:
-        parsed(_with({"token": "secret-token"}, "users", 0, "user")).require_credential()
+        parsed(document("users", 0, "user", value={"token": "secret-token"})).require_credential()
     assert "secret-token" not in str(refused.value)
 
 
-def _without(*path: str | int) -> dict[str, Any]:
-    return edited(document(), *path)
-
-
-def test_malformed_kubeconfig_is_refused_with_the_file_name(subtests: pytest.Subtests, tmp_path: Path) -> None:
+def test_malformed_kubeconfig_is_refused_with_the_file_name(tmp_path: Path) -> None:
     rows: list[tuple[dict[str, Any], str]] = [
-        (_without("current-context"), "no current-context"),
-        (_without("contexts", 0), 'no context "muster"'),
-        (_without("contexts", 0, "context", "cluster"), "no cluster in context"),
-        (_without("contexts", 0, "context", "user"), "no user in context"),
-        (_without("clusters", 0), 'no cluster "muster"'),
-        (_without("clusters", 0, "cluster", "server"), "lacks the server"),
-        (_without("clusters", 0, "cluster", "certificate-authority-data"), "the CA"),
-        (_without("users", 0), 'no user "bootstrap"'),
-        (_without("users", 0, "user", "client-key-data"), "lacks client-key-data"),
-        (_without("users", 0, "user", "client-certificate-data"), "lacks client-certificate-data"),
-        (_without("clusters", 0, "cluster", "extensions", 0, "extension", "grpcServer"), "lacks grpcServer"),
-        (_without("clusters", 0, "cluster", "extensions", 0, "extension", "hubID"), "lacks hubID"),
+        (document("current-context"), "no current-context"),
+        (document("contexts", 0), 'no context "muster"'),
+        (document("contexts", 0, "context", "cluster"), "no cluster in context"),
+        (document("contexts", 0, "context", "user"), "no user in context"),
+        (document("clusters", 0), 'no cluster "muster"'),
+        (document("clusters", 0, "cluster", "server"), "lacks the server"),
+        (document("clusters", 0, "cluster", "certificate-authority-data"), "the CA"),
+        (document("users", 0), 'no user "bootstrap"'),
+        (document("users", 0, "user", "client-key-data"), "lacks client-key-data"),
+        (document("users", 0, "user", "client-certificate-data"), "lacks client-certificate-data"),
+        (document(*EXTENSION_AT, "grpcServer"), "lacks grpcServer"),
+        (document(*EXTENSION_AT, "hubID"), "lacks hubID"),
     ]
     rows += [
-        (_with("https://hub.example:644333", *CLUSTER_AT, "server"), "host or port"),
-        (_with("https://hub.example:port", *CLUSTER_AT, "server"), "host or port"),
-        (_with("https://[hub.example", *CLUSTER_AT, "server"), "host or port"),
-        (_with("https://:6443", *CLUSTER_AT, "server"), "host or port"),
-        (_with("hub.example:84433", *GRPC_AT), "host:port"),
-        (_with("fd00::1:8443", *GRPC_AT), "host:port"),
-        (_with(":8443", *GRPC_AT), "host:port"),
-        (_with(3128, *CLUSTER_AT, "proxy-url"), "proxy-url"),
-        (_with(True, *CLUSTER_AT, "tls-server-name"), "tls-server-name"),  # noqa: FBT003 - what YAML makes of `yes`
-        (_with(5, "clusters"), 'no cluster "muster"'),
-        (_with([{"name": "muster-cluster", "extension": {"clusterName": 5}}], *CLUSTER_AT, "extensions"), "a clusterName"),
-        (_with([{"name": "muster-cluster", "extension": "edge1"}], *CLUSTER_AT, "extensions"), "a clusterName"),
-        (_with({"client-certificate": "a\0b", "client-key": "c"}, "users", 0, "user"), "client-certificate"),
+        (document(*CLUSTER_AT, "server", value="https://hub.example:644333"), "host or port"),
+        (document(*CLUSTER_AT, "server", value="https://hub.example:port"), "host or port"),
+        (document(*CLUSTER_AT, "server", value="https://[hub.example"), "host or port"),
+        (document(*CLUSTER_AT, "server", value="https://:6443"), "host or port"),
+        (document(*EXTENSION_AT, "grpcServer", value="hub.example:84433"), "host:port"),
+        (document(*EXTENSION_AT, "grpcServer", value="fd00::1:8443"), "host:port"),
+        (document(*EXTENSION_AT, "grpcServer", value=":8443"), "host:port"),
+        (document(*CLUSTER_AT, "proxy-url", value=3128), "proxy-url"),
+        (document(*CLUSTER_AT, "tls-server-name", value=True), "tls-server-name"),  # what YAML makes of `yes`
+        (document("clusters", value=5), 'no cluster "muster"'),
+        (
+            document(*EXTENSIONS_AT, value=[{"name": "muster-cluster", "extension": {"clusterName": 5}}]),
+            "a clusterName",
+        ),
+        (document(*EXTENSIONS_AT, value=[{"name": "muster-cluster", "extension": "edge1"}]), "a clusterName"),
+        (document("users", 0, "user", value={"client-certificate": "a\0b", "client-key": "c"}), "client-certificate"),
     ]
-    for content, wrong in rows:
-        with pytest.raises(InvalidError, match="kubeconfig FILE") as refused:
-            parse_kubeconfig(yaml.safe_dump(content).encode(), source="FILE", folder=tmp_path)
-        assert wrong in str(refused.value), (content, wrong)
-
-    for text in (b"", b"[]", b"a: [", b"\xff\xfe\x00"):
-        with subtests.test(text=text), pytest.raises(InvalidError, match="kubeconfig FILE"):
-            parse_kubeconfig(text, source="FILE")
-
+    texts = [(yaml.safe_dump(content).encode(), re.escape(wrong)) for content, wrong in rows]
+    texts += [(text, "") for text in (b"", b"[]", b"a: [", b"\xff\xfe\x00")]
+    read = partial(parse_kubeconfig, source="FILE", folder=tmp_path)
+    check_refusals(InvalidError, read, [(text, f"kubeconfig FILE.*{wrong}") for text, wrong in texts])
     with pytest.raises(InvalidError, match="nowhere"):
         read_kubeconfig(tmp_path / "nowhere")
 
 
-def _with(value: Any, *path: str | int) -> dict[str, Any]:
-    return edited(document(), *path, value=value)
-
-
-CLUSTER_AT = ("clusters", 0, "cluster")
-GRPC_AT = (*CLUSTER_AT, "extensions", 0, "extension", "grpcServer")
 ASKED = ExecCluster("https://hub:6443", b"ca", "http://proxy", "hub.example.org")
 
 
 def test_exec_info_and_credential_round_trip_or_are_refused() -> None:
     assert read_exec_info(exec_info(ASKED)) == ASKED
     told = ExecCredential("chain", "key", "2026-01-01T00:00:00Z")
-    assert read_credential(json.dumps(plugins.written_credential(told))) == told
+    assert plugins.read_credential(json.dumps(plugins.written_credential(told))) == told
     assert "key" not in repr(told).replace("key=", "")
     plugin = ExecUser("hubctl", ("credential", "--x"), {"A": "b"}, install_hint="install it")
     entry = ClusterEntry("hub", "https://hub:6443", b"ca")
@@ -271,4 +251,4 @@ def test_exec_info_and_credential_round_trip_or_are_refused() -> None:
     rows: list[Any] = [None, {}, {"clientCertificateData": "c"}, {"clientCertificateData": "c", "clientKeyData": 5}]
     texts = [json.dumps({"apiVersion": API_VERSION, "kind": "ExecCredential", "status": status}) for status in rows]
     said = "neither a token|go together|has no status|no text among"
-    check_refusals(InvalidError, read_credential, [(text, said) for text in texts])
+    check_refusals(InvalidError, plugins.read_credential, [(text, said) for text in texts])
