@@ -26,12 +26,12 @@ ISSUER = "/apis/hub.open-cluster-management.io/v1alpha1/credentialissuers/hub"
 PODS, DEPLOYMENT = RestResource("", "v1", "pods"), RestResource("apps", "v1", "deployments").path("agent", namespace="default")
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 FLAGS = (
-    "--kube-cert-agent=true",
-    "--kube-cert-agent-image=muster/hub:e2e",
-    "--kube-cert-agent-namespace=default",
-    "--kube-cert-agent-name=agent",
-    "--kube-cert-agent-labels=app.kubernetes.io/part-of=muster",
-    "--kubernetes-ca-groups=ops",
+    *("--kube-cert-agent=true", "--kube-cert-agent-image=muster/hub:e2e", "--kube-cert-agent-namespace=default"),
+    *(
+        "--kube-cert-agent-name=agent",
+        "--kube-cert-agent-labels=app.kubernetes.io/part-of=muster",
+        "--kubernetes-ca-groups=ops",
+    ),
 )
 
 

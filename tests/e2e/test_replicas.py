@@ -37,10 +37,8 @@ AGENTS, JOINERS, CROWD = trials(test=10, soak=1000), trials(test=6, soak=500), t
 GRACE = 15
 """Seconds: shorter than what a replica's death may cost an agent, so that some may read Unknown, and be right."""
 ELECTION = (
-    "--leader-elect-lease-duration=3s",
-    "--leader-elect-renew-deadline=2s",
-    "--leader-elect-retry-period=500ms",
-    "--leader-elect-poll-period=250ms",
+    *("--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s"),
+    *("--leader-elect-retry-period=500ms", "--leader-elect-poll-period=250ms"),
 )
 FAST = ("--beat-interval=1s", "--flush-window=200ms", *ELECTION)
 

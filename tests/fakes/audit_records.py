@@ -28,8 +28,7 @@ def record(
 
 
 def entries(replica: str, *records: AuditRecord) -> list[AuditEntry]:
-    numbering = Numbering(replica)
-    return [numbering.entry(each) for each in records]
+    return [*map(Numbering(replica).entry, records)]
 
 
 class MemorySink(AuditSink):

@@ -6,7 +6,7 @@ import ssl
 from base64 import b64encode
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Self
 
 CHUNK = 1 << 16
@@ -225,8 +225,3 @@ def _parsed(head: bytes) -> tuple[str, str, dict[str, str]]:
     method, target, _ = first.split(" ", 2)
     named = (line.partition(":") for line in lines if line)
     return method, target, {name.strip().lower(): value.strip() for name, _, value in named}
-
-
-def connect_proxy(login: str = "", tls: ssl.SSLContext | None = None) -> AbstractAsyncContextManager[ConnectProxy]:
-    """One that serves on a free port of the loopback interface until the block ends."""
-    return ConnectProxy(login, tls).serving()

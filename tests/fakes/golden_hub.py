@@ -184,11 +184,7 @@ async def _seed_request(storage: ServiceStorage, request: Mapping[str, Any]) -> 
     spec = document["spec"]
     requester = Actor(spec["username"], tuple(spec.get("groups", ())), spec.get("uid", ""))
     await storage.create(resource.key, _key(document), document, requester)
-
-    def decided(old: Document) -> Document:
-        return {**old, "status": document["status"]}
-
-    await storage.update(resource.key, _key(document), decided, ADMIN)
+    await storage.update(resource.key, _key(document), lambda old: {**old, "status": document["status"]}, ADMIN)
 
 
 def _key(document: Mapping[str, Any]) -> Key:

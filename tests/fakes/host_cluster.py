@@ -68,12 +68,8 @@ def manager(name: str = "kcm", *, flags: Sequence[str] = FLAGS, **how: Any) -> A
 
 
 def node(name: str, *, takes_pods: bool = True) -> Any:
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name},
-        "spec": {} if takes_pods else {"unschedulable": True},
-    }
+    spec = {} if takes_pods else {"unschedulable": True}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec}
 
 
 def info(kubeconfig: str | None = None) -> Any:

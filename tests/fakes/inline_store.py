@@ -57,7 +57,8 @@ class InlineStore(SqlStore):
     """Needs no opening; `clock` is the database's time, `failure` is raised by whatever asks for the database next."""
 
     def __init__(self, clock: Clock | None = None) -> None:
-        connection = _migrated()
+        connection = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        connection.deserialize(_image())
         engines = Engines(
             _engine(connection, "PRAGMA query_only=OFF", "BEGIN IMMEDIATE"),
             _engine(connection, "PRAGMA query_only=ON", "BEGIN"),
@@ -264,15 +265,9 @@ def _template() -> tuple[Engine, dict[Any, Any]]:
     return engine, {}
 
 
-def _migrated() -> sqlite3.Connection:
-    """A database of its own: a copy of one that was migrated in this process."""
-    connection = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
-    connection.deserialize(_image())
-    return connection
-
-
 @cache
 def _image() -> bytes:
+    """A database that was migrated in this process."""
     engine = create_engine("sqlite://", poolclass=StaticPool)
     upgrade(engine)
     with engine.connect() as connection:

@@ -79,7 +79,7 @@ class OcmHub(Authenticator, Authorizer):
 
     async def authenticate(self, request: web.Request) -> Actor:
         if (certificate := peer_certificate(request.transport)) is not None:
-            subject = parse_certificate(_pem(certificate)).subject
+            subject = parse_certificate(ssl.DER_cert_to_PEM_cert(certificate).encode()).subject
             return Actor(subject.common_name, tuple(subject.organizations))
         given = request.headers.get("Authorization", "")
         if given and given != f"Bearer {TOKEN}":
@@ -134,8 +134,8 @@ class OcmHub(Authenticator, Authorizer):
         await self.edit(CLUSTER, name, edit)
 
     async def add_on(self, cluster: str, name: str) -> None:
-        registration = {"type": "kubeClient", "kubeClient": {}}
-        await self._make(ADD_ON, Key(cluster, name), {"spec": {}, "status": {"registrations": [registration]}})
+        status = {"registrations": [{"type": "kubeClient", "kubeClient": {}}]}
+        await self._make(ADD_ON, Key(cluster, name), {"spec": {}, "status": status})
 
     async def approve(self, name: str) -> None:
         def edit(one: dict[str, Any]) -> None:
@@ -206,10 +206,6 @@ async def ocm_hub(*, lifetime: timedelta = timedelta(days=30)) -> AsyncIterator[
         await listening.close()
         if not controllers.cancelled():
             controllers.result()
-
-
-def _pem(der: bytes) -> bytes:
-    return ssl.DER_cert_to_PEM_cert(der).encode()
 
 
 def _decoded(document: Any) -> dict[str, Any]:

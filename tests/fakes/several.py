@@ -238,7 +238,7 @@ class ReserveStage:
         world = world_of(
             self.clock,
             self.secrets,
-            dial=lambda address, identity: self._hub_of(address).dial(address, identity),
+            dial=self.dial,
             spoke=MemoryCluster(uid=UID),
             scheduler=ManualScheduler(),
         )
@@ -283,8 +283,9 @@ class ReserveStage:
     async def contents(self, hub: HubId) -> dict[str, bytes]:
         return dict((await self.secrets.read(hub_slot(self.secrets, hub).name)).contents)
 
-    def _hub_of(self, address: HubAddress) -> MemoryHub:
-        return next(hub for hub in self.hubs.values() if hub.authority.certificate.strip() in address.ca)
+    def dial(self, address: HubAddress, identity: ClientIdentity) -> HubClient:
+        hub = next(hub for hub in self.hubs.values() if hub.authority.certificate.strip() in address.ca)
+        return hub.dial(address, identity)
 
 
 async def come(holds: Callable[[], object], within: timedelta = timedelta(hours=1)) -> None:

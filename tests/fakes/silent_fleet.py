@@ -10,7 +10,7 @@ from hub.api.liveness import BrakeLimits
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.availability import Patience
 from hub.api.managedclusters.cluster import StatusReport
-from hub.api.meta.change import MANAGED_CLUSTERS, Change
+from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.controllers.builder import PERIODIC
 from hub.controllers.clusters.availability import AvailabilityReconciler
 from hub.controllers.clusters.taints import TaintReconciler
@@ -46,9 +46,6 @@ class Agent(BeatSink):
     @property
     def grace(self) -> timedelta:
         return 5 * self.lease * SECOND
-
-    def beats_at(self, step: int) -> bool:
-        return step >= self.quiet_until and (step + self.phase) % self.lease == 0
 
     def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
         assert sequence <= self.sequence
@@ -162,14 +159,13 @@ class Fleet:
         """Beats go out; those whose replica is not there are lost, and the agent looks for another. Returns whose were held."""
         held = []
         for agent in self.agents:
-            if not agent.beats_at(self.step):
+            if self.step < agent.quiet_until or (self.step + agent.phase) % agent.lease:
                 continue
             replica = self.replicas[agent.replica]
             if replica is None or agent.replica in self.paused:
                 agent.replica = self.random.choice(self.up or [agent.replica])
                 continue
             agent.sequence += 1
-
             replica.beats.hold(agent.name, agent.sequence, agent, available=agent.well, ends_silence=self.is_silent(agent))
             held.append(agent)
         return held
@@ -226,7 +222,7 @@ class Fleet:
             self._followed = True
             for name, document in self.shown.items():
                 self._feed(name, document)
-        while changes := await self.store.read(_changes, self._revision):
+        while changes := await self.store.read(lambda tx: tx.changes.since(self._revision, kinds=(MANAGED_CLUSTERS,))):
             for change in changes:
                 self._revision = change.revision
                 name = ClusterName(change.key.name)
@@ -252,11 +248,7 @@ class Fleet:
 def _enter(tx: Transaction, agents: Sequence[Agent]) -> None:
     for agent in agents:
         kind: dict[str, Any] = {"apiVersion": rules.API_VERSION, "kind": rules.KIND, "metadata": {"name": agent.name}}
-        spec = {"hubAcceptsClient": True, "leaseDurationSeconds": agent.lease}
-        clusters.put(tx, {**kind, "spec": spec}, None, "test")
+        kind["spec"] = {"hubAcceptsClient": True, "leaseDurationSeconds": agent.lease}
+        clusters.put(tx, kind, None, "test")
         clusters.set_condition(tx, agent.name, rules.ACCEPTED, "test")
         clusters.set_condition(tx, agent.name, rules.AVAILABLE, "test")
-
-
-def _changes(tx: Transaction, after: int) -> Sequence[Change]:
-    return tx.changes.since(after, kinds=(MANAGED_CLUSTERS,))

@@ -127,7 +127,6 @@ class ManualScheduler(Scheduler):
 
     def __init__(self) -> None:
         self.jobs: dict[str, Callable[[], object]] = {}
-
         self.instants: dict[str, datetime] = {}
 
     def every(self, period: timedelta, enqueue: Enqueue, *, name: str, jitter: float = 0.0, at_once: bool = False) -> None:

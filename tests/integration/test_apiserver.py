@@ -27,7 +27,7 @@ from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import ForbiddenError, UnavailableError
 from machinery.meta.objects import Document, Key, Query, WatchEvent
 from machinery.runtime.clock import SystemClock
-from tests.fakes.open_access import AllowEverything, EveryoneIsAdmin
+from tests.fakes.open_access import AllowEverything, EveryoneIsAdmin, every_namespace
 from tests.fakes.stage import until
 
 ADMIN = Actor("admin")
@@ -62,15 +62,9 @@ THING = Resource(
 GROUPS = (ApiGroup("", (NAMESPACE, CONFIG_MAP)), COORDINATION, ApiGroup("example.com", (THING,)))
 THINGS = "/apis/example.com/v1/things"
 MISSHAPEN: tuple[dict[str, Any], ...] = (
-    {"spec": []},
-    {"spec": 5},
-    {"metadata": []},
-    {"metadata": {"name": "a", "labels": [1]}},
-    {"metadata": {"name": ["a"]}},
-    {"metadata": {"name": "a", "finalizers": {"x": 1}}},
-    {"metadata": {"name": "a", "annotations": {"x": 1}}},
-    {"metadata": {"generateName": 5}},
-    {"metadata": {"name": "a", "namespace": 7}},
+    *({"spec": []}, {"spec": 5}, {"metadata": []}, {"metadata": {"name": ["a"]}}, {"metadata": {"generateName": 5}}),
+    *({"metadata": {"name": "a", "labels": [1]}}, {"metadata": {"name": "a", "namespace": 7}}),
+    *({"metadata": {"name": "a", "finalizers": {"x": 1}}}, {"metadata": {"name": "a", "annotations": {"x": 1}}}),
 )
 
 
@@ -112,17 +106,13 @@ async def running(storage: Storage | None = None, **parts: Any) -> AsyncIterator
         "authorizer": AllowEverything(),
         "clock": SystemClock(),
         "version": {"gitVersion": "v0"},
-        "namespaces": _always,
+        "namespaces": every_namespace,
     }
     server = ApiServer(parts.pop("groups", GROUPS), chosen, **{**defaults, **parts})
     listening = await serve(server.application(), "127.0.0.1", 0, shutdown_timeout=timedelta(seconds=2))
     async with aiohttp.ClientSession() as session:
         yield Client(session, listening, server, chosen)
     await listening.close()
-
-
-async def _always(_name: str) -> bool:
-    return True
 
 
 @pytest.fixture
@@ -238,8 +228,7 @@ async def test_errors_deadlines_and_absent_parts_have_their_status() -> None:
     assert (status, answer["reason"]) == (504, "Timeout")
 
     async with running(Away()) as client, client.session.get(f"{client.url}{THINGS}/a") as response:
-        assert response.status == 503
-        assert response.headers["Retry-After"] == "2"
+        assert (response.status, response.headers["Retry-After"]) == (503, "2")
 
 
 @asynccontextmanager
@@ -360,29 +349,24 @@ async def test_admission_sees_every_write_and_refused_writes_change_nothing() ->
             raise ForbiddenError("not nine")
         return {**write.new, "spec": {"size": size + 1}} if write.old is None else write.new
 
-    async def written(resource: GroupResource, revision: int) -> None:
+    async def noted(resource: GroupResource, revision: int) -> None:
         assert resource == THING.key
         told.append(revision)
 
-    groups = (ApiGroup("example.com", (replace(THING, admit=admit, written=written, unconditional_update=True),)),)
+    groups = (ApiGroup("example.com", (replace(THING, admit=admit, written=noted, unconditional_update=True),)),)
     async with running(groups=groups) as client:
 
         async def write(method: str, size: int, query: str = "") -> int:
             path = f"{THINGS}/a" if method == "PUT" else THINGS
             return (await client(method, path + query, thing("a", size=size), Content_Type="application/json"))[0]
 
-        assert await write("POST", 9) == 403
-        assert await write("POST", 9, "?dryRun=All") == 403
+        assert [await write("POST", 9, query) for query in ("", "?dryRun=All")] == [403, 403]
         assert (await client("GET", f"{THINGS}/a"))[0] == 404
         assert await write("POST", 1, "?dryRun=All") == 201
         assert told == []
         asked.clear()
-        assert [await write("POST", 1), await write("PUT", 9), await write("PUT", 3), await write("PUT", 3)] == [
-            201,
-            403,
-            200,
-            200,
-        ]
+        written = [await write(method, size) for method, size in (("POST", 1), ("PUT", 9), ("PUT", 3), ("PUT", 3))]
+        assert written == [201, 403, 200, 200]
         assert (await client("GET", f"{THINGS}/a"))[1]["spec"] == {"size": 3}
         assert (await client("DELETE", f"{THINGS}/a"))[0] == 200
 
@@ -463,18 +447,19 @@ async def test_client_that_leaves_in_the_middle_leaves_no_error(with_maps: Clien
 class Sharing(MemoryStorage):
     """Tells all watchers of a change by one event, as the hub's feed does."""
 
-    events: dict[int, WatchEvent]
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: dict[int, WatchEvent] = {}
 
     @asynccontextmanager
     async def watch(
         self, resource: GroupResource, query: Query, *, after: int
     ) -> AsyncGenerator[AsyncIterator[WatchEvent | int]]:
         async with super().watch(resource, query, after=after) as inner:
-            yield self._shared(inner)
-
-    async def _shared(self, inner: AsyncIterator[WatchEvent | int]) -> AsyncIterator[WatchEvent | int]:
-        async for event in inner:
-            yield event if isinstance(event, int) else self.events.setdefault(event.stored.revision, event)
+            yield (
+                event if isinstance(event, int) else self.events.setdefault(event.stored.revision, event)
+                async for event in inner
+            )
 
 
 @pytest.mark.parametrize("table", [False, True])
@@ -486,9 +471,7 @@ async def test_change_is_encoded_once_for_all_watches_of_one_form(capsys: pytest
         return {name: part for name, part in stored.items() if name != "spec"}
 
     other = replace(THING, versions=(replace(THING.versions[0], from_stored=convert),))
-    assert isinstance(THING.versions[0], ServedVersion)
     storage = Sharing()
-    storage.events = {}
     accept = "application/json;as=Table;v=v1;g=meta.k8s.io" if table else "application/json"
     async with running(storage, groups=(*GROUPS[:2], ApiGroup("example.com", (other,)))) as client:
         await client.thing("before", size=1)

@@ -151,8 +151,7 @@ async def test_a_watch_has_a_seat_only_until_it_has_begun(stage: Stage) -> None:
             path = f"{THINGS}?watch=1&resourceVersion=0&timeoutSeconds=60"
             asking = stage.client.session.get(stage.client.url + path, headers={"X-User": f"user-{number}"})
             response = await open_ones.enter_async_context(asking)
-            assert response.status == 200
-            assert response.headers[LEVEL_HEADER] == stage.pools["read"].uid
+            assert (response.status, response.headers[LEVEL_HEADER]) == (200, stage.pools["read"].uid)
         assert stage.pools["read"].snapshot()["taken"] == 0
         assert (await stage.ask("next")).status == 200
 
@@ -184,36 +183,24 @@ async def test_a_request_ends_at_its_own_timeout_which_is_the_longest_when_it_is
     assert min(times[len(own) :]) > REQUEST.total_seconds() * 0.9
 
 
-def big_thing(size: int) -> bytes:
-    """The JSON of a thing, of exactly this many bytes, most of them blanks: an object is not as large as a body may be."""
-    return json.dumps(thing("big", unit="a")).encode().ljust(size)
-
-
 async def chunks(content: bytes) -> AsyncIterator[bytes]:
     for begin in range(0, len(content), 64 * 1024):
         yield content[begin : begin + 64 * 1024]
 
 
-async def test_a_body_of_the_limit_is_read_and_one_byte_more_is_refused(stage: Stage) -> None:
-    answers = []
+async def test_bodies_and_copies_of_a_patch_have_a_limit_and_compressed_bodies_are_refused(stage: Stage) -> None:
+    answers, headers = [], {"Content-Type": "application/json"}
     for size in (BODY_LIMIT + 1, BODY_LIMIT):
-        content = big_thing(size)
-        assert len(content) == size
+        content = json.dumps(thing("big", unit="a")).encode().ljust(size)  # an object is not as large as a body may be
         for body in (io.BytesIO(content), chunks(content)):
-            headers = {"Content-Type": "application/json"}
             async with stage.client.session.post(stage.client.url + THINGS, data=body, headers=headers) as response:
                 answers.append((response.status, (await response.json())["reason"] if response.status != 201 else ""))
     assert answers == [(413, "RequestEntityTooLarge")] * 2 + [(201, ""), (409, "AlreadyExists")]
 
-
-async def test_a_compressed_body_is_refused_whatever_it_unfolds_to(stage: Stage) -> None:
-    packed = gzip.compress(b" " * 20 * BODY_LIMIT)
-    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    packed, headers["Content-Encoding"] = gzip.compress(b" " * 20 * BODY_LIMIT), "gzip"
     async with stage.client.session.post(stage.client.url + THINGS, data=packed, headers=headers) as response:
         assert response.status == 415
 
-
-async def test_copies_of_a_patch_are_bounded_as_bodies_are(stage: Stage) -> None:
     assert (await stage.ask("admin", THINGS, "POST", thing("a", unit="u" * 100_000))).status == 201
     copies = [{"op": "copy", "from": "/spec/unit", "path": f"/metadata/annotations/a{number}"} for number in range(40)]
     patch = [{"op": "add", "path": "/metadata/annotations", "value": {}}, *copies]
@@ -225,9 +212,9 @@ async def test_copies_of_a_patch_are_bounded_as_bodies_are(stage: Stage) -> None
 GARBLED = b"GET / HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer of-some\x00body\r\n\r\n"
 
 
-async def _answer(port: int) -> bytes:
+async def _answer(port: int, request: bytes = GARBLED) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(GARBLED)
+    writer.write(request)
     answer = await reader.readline()
     writer.close()
     return answer
@@ -255,10 +242,7 @@ async def test_a_defect_of_a_handler_is_told_with_its_stack(caplog: pytest.LogCa
     app.router.add_get("/", broken)
     listening = await serve(app, "127.0.0.1", 0)
     try:
-        reader, writer = await asyncio.open_connection("127.0.0.1", listening.port)
-        writer.write(b"GET / HTTP/1.1\r\nHost: hub\r\n\r\n")
-        assert b" 500 " in await reader.readline()
-        writer.close()
+        assert b" 500 " in await _answer(listening.port, b"GET / HTTP/1.1\r\nHost: hub\r\n\r\n")
     finally:
         await listening.close()
     assert "ZeroDivisionError" in caplog.text

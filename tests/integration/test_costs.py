@@ -42,16 +42,9 @@ gathered. Turns, as a process that a busy machine has stopped for as long would 
 AGENT, UID = AgentId("agent"), "uid-1"
 CLUSTER = ClusterName("edge1")
 PERIODIC = (
-    "hub.access.revocation_poller",
-    "hub.access.rbac_cache",
-    "hub.heartbeat.coverage",
-    "hub.composition.resources",
-    "hub.metrics.replica",
-    "hub.replica.heartbeat",
-    "hub.grpc_door.session.trust_bundle_push",
-    "hub.replica.serving_certificate",
-    "hub.store.changelog.tail",
-    "machinery.lifecycle.server",
+    *("hub.access.revocation_poller", "hub.access.rbac_cache", "hub.heartbeat.coverage", "hub.composition.resources"),
+    *("hub.metrics.replica", "hub.replica.heartbeat", "hub.replica.serving_certificate"),
+    *("hub.grpc_door.session.trust_bundle_push", "hub.store.changelog.tail", "machinery.lifecycle.server"),
 )
 
 

@@ -36,11 +36,7 @@ from tests.checks import present
 
 LEAST, LEAST_SPOKE = VALUES["hub"], VALUES["spoke"]
 SERVED_BY_KUBERNETES = {
-    "",
-    "apiextensions.k8s.io",
-    "certificates.k8s.io",
-    "coordination.k8s.io",
-    "events.k8s.io",
+    *("", "apiextensions.k8s.io", "certificates.k8s.io", "coordination.k8s.io", "events.k8s.io"),
     "rbac.authorization.k8s.io",
 }
 OF_OTHERS = {"multicluster.x-k8s.io"}
@@ -169,9 +165,8 @@ def test_values_and_settings_reach_the_hub() -> None:
     _, volume = mounted(documents, argument.removeprefix("--config=").rpartition("/")[0])
     assert volume["configMap"]["name"] == file["metadata"]["name"]
     settings = settings_of(documents, yaml.safe_load(file["data"]["hub.yaml"]))
-    assert settings.agent_lifetime.total_seconds() == 240 * 3600
+    assert (settings.agent_lifetime.total_seconds(), settings.brake_share) == (240 * 3600, 0.5)
     assert settings.join_labels == ("region",)
-    assert settings.brake_share == 0.5
 
     full = settings_of(render("hub", FULL["hub"]))
     assert full.auto_approve == ("edge-*", "*")
@@ -229,8 +224,7 @@ def test_a_service_has_both_doors_and_is_reached_as_its_type_has_it() -> None:
     served = {port["targetPort"]: port["port"] for port in only(documents, "Service")["spec"]["ports"]}
     assert named == served == {"grpc": 8443, "https": 6443}
     balanced = only(render("hub", MATRIX["hub"]["load balancer"]), "Service")["spec"]
-    assert balanced["type"] == "LoadBalancer"
-    assert balanced["externalTrafficPolicy"] == "Local"
+    assert (balanced["type"], balanced["externalTrafficPolicy"]) == ("LoadBalancer", "Local")
     assert balanced["loadBalancerSourceRanges"] == ["10.0.0.0/8"]
     assert [port["nodePort"] for port in balanced["ports"]] == [30443, 30444]
     inside = only(render("hub", LEAST | {"service": {"nodePorts": {"grpc": 30443}}}), "Service")["spec"]

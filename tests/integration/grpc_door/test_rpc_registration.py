@@ -103,8 +103,7 @@ async def test_request_is_followed_from_pending_to_issued_and_renewed(stage: Rpc
     assert answers[-1].state == ISSUED
     assert pki.key_matches(answers[-1].certificate, key)
     assert pki.key_matches(answers[-1].recovery_certificate, key)
-    assert len(await stage.records("edge1")) == 1
-    assert len(await stage.records("edge1", Purpose.RECOVERY)) == 1
+    assert [len(await stage.records("edge1", purpose)) for purpose in (Purpose.AGENT, Purpose.RECOVERY)] == [1, 1]
 
     agent = stage.stub(Credential(answers[-1].certificate, key))
     assert pki.parse_certificate(answers[-1].certificate).subject == agent_subject(cluster_name("edge1"), agent_id("agent"))

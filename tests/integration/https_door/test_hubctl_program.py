@@ -24,7 +24,7 @@ from machinery import pki
 from machinery.client import kubeconfig
 from machinery.meta.timestamps import format_time
 from tests.e2e.processes import until
-from tests.fakes.forwarder import connect_proxy
+from tests.fakes.forwarder import ConnectProxy
 from tests.fakes.hubctl import Said, hubctl_at
 from tests.integration.https_door.conftest import ACCOUNTS, LIFETIMES, RBAC, HubUnderTest, Visitor, admin_of, kept_free, run
 
@@ -120,7 +120,7 @@ async def test_a_token_opens_to_hubctl_what_it_opens_to_kubectl(site: Site) -> N
         path=path,
     )
     token = await site.admin.token("robot")
-    async with connect_proxy("ann:hush-hush") as proxy:
+    async with ConnectProxy("ann:hush-hush").serving() as proxy:
         good, bad = (f"http://ann:{password}@127.0.0.1:{proxy.port}" for password in ("hush-hush", "hush"))
         assert await whoami(by_proxy(site.user(token=token), good)) == account("robot")
         assert proxy.tunnels == [f"127.0.0.1:{site.hub.port}"]

@@ -31,7 +31,7 @@ from machinery.meta.objects import Key
 from machinery.runtime.clock import ManualClock, SystemClock
 from machinery.runtime.event_loop import LEAST_RATE
 from machinery.runtime.tls import client_context, server_context
-from tests.fakes.open_access import AllowEverything, EveryoneIsAdmin
+from tests.fakes.open_access import AllowEverything, EveryoneIsAdmin, every_namespace
 from tests.fakes.virtual_time import in_virtual_time_with_sockets, virtual
 from tests.trials import soaked, trials
 
@@ -43,16 +43,12 @@ REQUEST = b"GET /version HTTP/1.1\r\nHost: hub\r\n\r\n"
 WATCH = b"GET /api/v1/configmaps?watch=1&timeoutSeconds=60 HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
-async def every(_namespace: str) -> bool:
-    return True
-
-
 def api_server(storage: MemoryStorage | None = None, draining: Draining | None = None, **options: Any) -> ApiServer:
     """One that lets everybody do everything."""
     filters = Filters(gate=(draining.gate,), in_flight=(draining.counted,)) if draining else Filters()
     given = {"authenticator": EveryoneIsAdmin(), "authorizer": AllowEverything(), "filters": filters, **options}
     stored, version = storage or MemoryStorage(selectable_fields(GROUPS)), {"gitVersion": "v0"}
-    return ApiServer(GROUPS, stored, clock=SystemClock(), version=version, namespaces=every, **given)
+    return ApiServer(GROUPS, stored, clock=SystemClock(), version=version, namespaces=every_namespace, **given)
 
 
 def with_listener(story: Callable[[Listening], Awaitable[None]], *, tls: bool = False) -> Callable[[], None]:

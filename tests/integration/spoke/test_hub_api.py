@@ -52,7 +52,7 @@ from spoke.transports.grpc.client import GrpcHubClient
 from spoke.transports.kubernetes.client import ApiHubClient
 from spoke.transports.kubernetes.documents import CLUSTER_UID, LEASE_NAME
 from tests.fakes.authority import OtherCA
-from tests.fakes.forwarder import connect_proxy
+from tests.fakes.forwarder import ConnectProxy
 from tests.fakes.hub import MemoryHub
 from tests.fakes.hub_rigs import AGENT, CLUSTER, IDENTITY, UID, ApiRig, rig_of
 from tests.fakes.identity import serving_material
@@ -546,7 +546,7 @@ async def test_agent_uses_the_proxy_that_is_named_and_no_other(way: Way, monkeyp
         finally:
             await client.close()
 
-    async with connect_proxy(LOGIN) as proxy:
+    async with ConnectProxy(LOGIN).serving() as proxy:
         named = f"http://{LOGIN}@127.0.0.1:{proxy.port}"
         bootstrap = way.client(credential, named)
         await bootstrap.ensure_cluster(IDENTITY, endpoints=(), annotations={})
@@ -574,7 +574,7 @@ async def test_agent_uses_the_proxy_that_is_named_and_no_other(way: Way, monkeyp
         await info(named)
     assert f"through the proxy http://127.0.0.1:{proxy.port}" in away.value.message
     assert "hush" not in away.value.message
-    async with connect_proxy("agent:right") as proxy:
+    async with ConnectProxy("agent:right").serving() as proxy:
         with pytest.raises(UnavailableError) as refused:
             await info(f"http://{LOGIN}@127.0.0.1:{proxy.port}")
         assert f"http://127.0.0.1:{proxy.port}" in refused.value.message
@@ -588,7 +588,7 @@ async def test_certificate_of_a_proxy_is_verified_by_the_authorities_of_the_mach
 ) -> None:
     authority = OtherCA("proxies").authority
     (tmp_path / "authority.pem").write_bytes(authority.certificate)
-    async with connect_proxy(LOGIN, server_context(serving_material(authority))) as proxy:
+    async with ConnectProxy(LOGIN, server_context(serving_material(authority))).serving() as proxy:
         url = f"https://{LOGIN}@127.0.0.1:{proxy.port}"
         stranger = way.client(await way.rig.bootstrap(), url)
         with pytest.raises(MusterError):
