@@ -250,12 +250,10 @@ class Crowd:
 
 async def crowd_of(admin: Path, count: int, *others: Path) -> Crowd:
     """Agents with one bootstrap credential for all of them, at the hub of this administrator and at those of `others`."""
-    return Crowd([await _crowd_bootstrap(each, count) for each in (admin, *others)], count)
-
-
-async def _crowd_bootstrap(admin: Path, count: int) -> Path:
-    let_in = await entrance(admin, count)
-    file = admin.parent / "crowd.bootstrap"
-    credential = Credential(let_in.identity.certificate, let_in.identity.key)
-    file.write_bytes(write_kubeconfig(read_kubeconfig(admin).cluster, credential, user="bootstrap"))
-    return file
+    files = []
+    for each in (admin, *others):
+        let_in, file = await entrance(each, count), each.parent / "crowd.bootstrap"
+        credential = Credential(let_in.identity.certificate, let_in.identity.key)
+        file.write_bytes(write_kubeconfig(read_kubeconfig(each).cluster, credential, user="bootstrap"))
+        files.append(file)
+    return Crowd(files, count)

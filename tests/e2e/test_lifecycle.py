@@ -276,33 +276,28 @@ async def test_a_hub_that_hangs_tells_what_it_does_and_systemd_is_told_once_that
         program = await hooked(bench, "sticks", HUB_DEBUG_SOCKET=str(debug), NOTIFY_SOCKET=str(address)).start()
         await bench.ready(program)
         assert systemd.recv(100) == b"READY=1"
-        await tells_what_it_does(bench, program)
+        assert stat.S_IMODE(debug.stat().st_mode) == 0o600
+        (bench.folder / "stick").touch()
+
+        async def stuck() -> bool:
+            return "blocked_in_this_function" in await asked_for_debug(debug)
+
+        await until(stuck, what="the loop stands still and tells where")
+        told = await asked_for_debug(debug)
+        program.send(signal.SIGUSR1)
+        await until(
+            lambda: any("blocked_in_this_function" in line.get("report", "") for line in program.lines),
+            what="the signal is answered in the log",
+        )
+        (bench.folder / "unstick").touch()
+        await bench.ready(program)
+        assert await program.stop() == 0
+        assert not debug.exists()
+        for section in ("== sessions", "== requests", "== heartbeats", "== controller queues", "== thread MainThread"):
+            assert section in told
+        assert "PRIVATE KEY" not in told
         with pytest.raises(BlockingIOError):
             systemd.recv(100)
-
-
-async def tells_what_it_does(bench: Bench, program: Program) -> None:
-    debug = bench.folder / "debug"
-    assert stat.S_IMODE(debug.stat().st_mode) == 0o600
-    (bench.folder / "stick").touch()
-
-    async def stuck() -> bool:
-        return "blocked_in_this_function" in await asked_for_debug(debug)
-
-    await until(stuck, what="the loop stands still and tells where")
-    told = await asked_for_debug(debug)
-    program.send(signal.SIGUSR1)
-    await until(
-        lambda: any("blocked_in_this_function" in line.get("report", "") for line in program.lines),
-        what="the signal is answered in the log",
-    )
-    (bench.folder / "unstick").touch()
-    await bench.ready(program)
-    assert await program.stop() == 0
-    assert not debug.exists()
-    for section in ("== sessions", "== requests", "== heartbeats", "== controller queues", "== thread MainThread"):
-        assert section in told
-    assert "PRIVATE KEY" not in told
 
 
 @repeated(test=1, soak=50)

@@ -89,27 +89,24 @@ async def asking(bench: Bench) -> AsyncIterator[list[str]]:
     ended = asyncio.Event()
 
     async def ask(door: str) -> None:
-        try:
-            if door == "https":
-                await bench.get(CLUSTERS)
-            else:
-                client = GrpcHubClient(address, ClientIdentity(shown.chain, shown.key), SystemClock())
-                try:
-                    await client.info()
-                finally:
-                    await client.close()
-        except MusterError as error:
-            answers.append(f"{door}: {error.reason} {error.message}")
-        else:
-            answers.append("OK")
-
-    async def keep_asking(door: str) -> None:
         while not ended.is_set():
-            await ask(door)
+            try:
+                if door == "https":
+                    await bench.get(CLUSTERS)
+                else:
+                    client = GrpcHubClient(address, ClientIdentity(shown.chain, shown.key), SystemClock())
+                    try:
+                        await client.info()
+                    finally:
+                        await client.close()
+            except MusterError as error:
+                answers.append(f"{door}: {error.reason} {error.message}")
+            else:
+                answers.append("OK")
 
     async with asyncio.TaskGroup() as tasks:
         for door in ("https", "grpc"):
-            tasks.create_task(keep_asking(door))
+            tasks.create_task(ask(door))
         try:
             yield answers
         finally:
@@ -157,18 +154,12 @@ async def test_agents_spread_over_a_later_replica_and_leave_a_drained_one_and_lo
             await until(spread, what="both replicas have sessions, and every agent has moved")
             assert crowd.lost == 0
             await bench.hubctl("drain", "replica", "hub-0", "--timeout", "60s")
-            assert "drained" in await unready(replicas[0])
+            async with await replicas[0].client() as client:
+                answer = await client.raw("GET", "/readyz")
+            assert (answer.status != 200, b"drained" in answer.body) == (True, True)
             assert rows(postgres_url, "SELECT DISTINCT replica FROM sessions") == [("hub-1",)]
             await crowd.all_heard(asyncio.get_running_loop().time())
             assert crowd.lost == 0, "whoever is told to leave beats on until the next session carries a beat"
-
-
-async def unready(replica: Replica) -> str:
-    """What its /readyz says is not well."""
-    async with await replica.client() as client:
-        answer = await client.raw("GET", "/readyz")
-    assert answer.status != 200
-    return answer.body.decode()
 
 
 ROOT = Path(__file__).parents[2]
@@ -198,21 +189,16 @@ def release_to_come(folder: Path) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join((str(folder), str(ROOT))), "PYTHONSAFEPATH": "1"}
 
 
-async def exchanged(replicas: Replicas, replica: Replica, environment: dict[str, str]) -> None:
-    """One replica ends as it is told to, and starts as another release."""
-    assert replica.program is not None
-    before = replica.program.output.count("ShutdownInitiated")
-    replica.process.send(signal.SIGTERM)
-    await replica.process.says("ShutdownInitiated", before + 1)
-    replicas.leave(replica)
-    assert await replica.process.ended() == 0
-    replica.program.environment = {"HUB_DATABASE_URL": replicas.database, **environment}
-    await replicas.restart(replica)
-
-
 async def all_exchanged(replicas: Replicas, crowd: Crowd, those: Sequence[Replica], environment: dict[str, str]) -> None:
+    """Each replica ends as it is told to, and starts as another release."""
     for replica in those:
-        await exchanged(replicas, replica, environment)
+        before = replica.process.output.count("ShutdownInitiated")
+        replica.process.send(signal.SIGTERM)
+        await replica.process.says("ShutdownInitiated", before + 1)
+        replicas.leave(replica)
+        assert await replica.process.ended() == 0
+        replica.process.environment = {"HUB_DATABASE_URL": replicas.database, **environment}
+        await replicas.restart(replica)
         await crowd.all_heard(asyncio.get_running_loop().time())
 
 
@@ -317,14 +303,10 @@ async def silent_is_noticed(election: Election, crowd: Crowd) -> None:
     name = f"{crowd.prefix}-{BEATING - 1}"
     async with await KubeClient.from_file(election.replicas.bench.admin) as client:
         await client.patch(f"{CLUSTERS}/{name}", {"spec": {"leaseDurationSeconds": 1}})
-
-    def unknown(document: object) -> bool:
-        assert isinstance(document, dict)
-        return status_of(document, AVAILABLE) == "Unknown"
-
     async with crowd.running(range(BEATING - 1)):
         await crowd.all_heard_of(range(BEATING - 1))
-        await election.replicas.bench.cluster_when(name, unknown, what="reads Unknown")
+        silent = partial(election.replicas.bench.cluster_when, name, what="reads Unknown")
+        await silent(lambda one: status_of(one, AVAILABLE) == "Unknown")
 
 
 @pytest.mark.timeout(240 + BEATING * ROUNDS)

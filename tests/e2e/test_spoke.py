@@ -57,11 +57,7 @@ async def test_clusters_that_match_a_rule_join_at_once_and_can_be_denied_and_acc
     cluster = clusters["edge-1"]
     assert cluster["spec"]["hubAcceptsClient"] is True
     assert "open-cluster-management.io/automatically-accepted-on" in cluster["metadata"]["annotations"]
-    assert {kind: status_of(cluster, kind) for kind in (ACCEPTED, JOINED, AVAILABLE)} == {
-        ACCEPTED: "True",
-        JOINED: "True",
-        AVAILABLE: "True",
-    }
+    assert [status_of(cluster, kind) for kind in (ACCEPTED, JOINED, AVAILABLE)] == ["True"] * 3
     assert cluster["status"]["version"]["kubernetes"]
     assert cluster["status"]["capacity"]["nodes"] == "5"
     for request in await bench.requests():
@@ -275,8 +271,7 @@ async def test_a_hub_that_is_away_hangs_or_drains_fails_readiness_only_and_is_fo
     await until(lambda: is_ready(spoke), what="the agent is ready")
     await hub.kill()
     await until(lambda: is_ready(spoke, 503), what="the agent is not ready")
-    assert (await spoke.probe("/livez"))[0] == 200
-    assert (await spoke.probe("/healthz"))[0] == 200
+    assert [(await spoke.probe(path))[0] for path in ("/livez", "/healthz")] == [200, 200]
     await hub.start()
     await until(lambda: is_ready(spoke), what="the agent is ready again")
     await spoke.says("session.opened", 2)

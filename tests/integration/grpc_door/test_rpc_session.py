@@ -30,6 +30,7 @@ from tests.fakes.rpc_stage import ADMIN, INTERVAL, RpcStage, Stream, rpc_stage, 
 from tests.fakes.stage import until
 
 EDGE = cluster_name("edge1")
+UNKNOWN = conditions.Condition(conditions.AVAILABLE, conditions.UNKNOWN, "ManagedClusterLeaseUpdateStopped", "")
 
 
 async def condition(stage: RpcStage, kind: str) -> str:
@@ -40,10 +41,8 @@ async def condition(stage: RpcStage, kind: str) -> str:
 async def test_session_is_recorded_and_its_beats_and_reports_are_stored_before_acknowledgement(stage: RpcStage) -> None:
     stream = await Stream.open(stage, await stage.enrol("edge1"))
     welcome, desired = await stream.expect("welcome"), await stream.expect("desired")
-    assert welcome.hub_id == stage.parts.hub_id
-    assert welcome.beat_interval.ToTimedelta() == timedelta(seconds=10)
-    assert desired.accepted
-    assert desired.lease_duration.ToTimedelta() == timedelta(seconds=60)
+    assert (welcome.hub_id, welcome.beat_interval.ToTimedelta()) == (stage.parts.hub_id, timedelta(seconds=10))
+    assert (desired.accepted, desired.lease_duration.ToTimedelta()) == (True, timedelta(seconds=60))
     await stage.session_recorded(is_open=True)
     assert (await stage.last_beat()).agent_version == "1.2.3"
 
@@ -81,10 +80,8 @@ async def test_bad_first_messages_and_impossible_times_end_the_stream_with_a_sta
     hello = wire.AgentMessage(hello=wire.Hello(cluster_uid="uid-1"))
     invalid = grpc.StatusCode.INVALID_ARGUMENT
     late_hub = wire.Hub(hub_id="b", name="b", credential_ends_at=beyond)
-    early, late = (
-        wire.Hello(cluster_uid="uid-1", agent_time=beyond),
-        wire.StatusReport(sequence=1, complete=True, agent_time=beyond),
-    )
+    early = wire.Hello(cluster_uid="uid-1", agent_time=beyond)
+    late = wire.StatusReport(sequence=1, complete=True, agent_time=beyond)
     odd = wire.Hello(cluster_uid="uid-1", trusted_authorities=["everything"])
     bootstrap, refused = await stage.bootstrap("edge1"), grpc.StatusCode.PERMISSION_DENIED
     said = wire.AgentMessage
@@ -204,8 +201,7 @@ async def test_change_during_admission_is_sent_when_the_session_opens(stage: Rpc
 async def test_end_of_a_silence_restores_the_verdict_and_a_shorter_lease_shortens_the_interval(stage: RpcStage) -> None:
     stream = await stage.welcomed(await stage.enrol("edge1"))
     await stream.beat(1, wire.VERDICT_UNAVAILABLE)
-    unknown = conditions.Condition(conditions.AVAILABLE, conditions.UNKNOWN, "ManagedClusterLeaseUpdateStopped", "")
-    await stage.store.run(clusters.set_condition, EDGE, unknown, ADMIN)
+    await stage.store.run(clusters.set_condition, EDGE, UNKNOWN, ADMIN)
     await stream.beat(2, wire.VERDICT_UNAVAILABLE)
 
     async def is_restored() -> bool:  # the session may read of the silence before or after this beat
@@ -265,7 +261,6 @@ async def test_unknown_fields_and_messages_of_a_newer_agent_do_no_harm(stage: Rp
     raw.cancel()
 
 
-UNKNOWN = conditions.Condition(conditions.AVAILABLE, conditions.UNKNOWN, "ManagedClusterLeaseUpdateStopped", "")
 SPACING = spacing(timedelta(seconds=60), INTERVAL)
 
 
@@ -338,8 +333,7 @@ async def test_silence_noticed_at_the_moment_of_a_beat_ends_with_that_beat(tmp_p
 
         async def is_available() -> bool:
             await stage.parts.beats.flush()
-            found = conditions.find((await stage.cluster("edge1"))["status"]["conditions"], conditions.AVAILABLE)
-            return found is not None and found.status == conditions.TRUE
+            return await condition(stage, conditions.AVAILABLE) == conditions.TRUE
 
         await until_found(is_available)
 

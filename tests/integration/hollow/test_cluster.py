@@ -46,9 +46,7 @@ class Stage:
         return str((await self.admin.create(path, spec))["status"]["token"])
 
     async def account(self) -> KubeClient:
-        kubeconfig = self.cluster.kubeconfig()
-        kubeconfig["users"][0]["user"] = {"token": await self.token()}
-        return await KubeClient.from_document(kubeconfig)
+        return await KubeClient.from_document(as_user(self.cluster, {"token": await self.token()}))
 
     async def grant(self, *rules: dict[str, Any]) -> None:
         await self.admin.create(ROLES.path(namespace="default"), {"metadata": {"name": "reader"}, "rules": list(rules)})
@@ -120,12 +118,12 @@ async def test_wrong_foreign_and_missing_credentials_open_nothing(hollow_cluster
             with pytest.raises(UnavailableError):
                 await client.get(NODES)
 
-    async with HollowCluster(ClusterShape("other")) as other:
-        kubeconfig = other.kubeconfig()
-        kubeconfig["users"][0]["user"] = {"token": await account_stage.token()}
-        async with await KubeClient.from_document(kubeconfig) as stranger:
-            with pytest.raises(UnauthorizedError):
-                await stranger.get("/apis")
+    async with (
+        HollowCluster(ClusterShape("other")) as other,
+        await KubeClient.from_document(as_user(other, {"token": await account_stage.token()})) as stranger,
+    ):
+        with pytest.raises(UnauthorizedError):
+            await stranger.get("/apis")
 
 
 async def test_every_credential_of_a_kubeconfig_opens_the_cluster(hollow_cluster: HollowCluster, tmp_path: Path) -> None:

@@ -242,7 +242,9 @@ async def test_certificates_of_the_kubernetes_ca_enter_by_named_groups_under_own
     assert (await holder(kubernetes.hub, path).get(f"{CLUSTERS}/edge1"))[0] == 200
     own = read_kubeconfig(path).require_credential()
     facts = pki.parse_certificate(own.chain)
-    plan = pki.Plan(facts.subject, facts.public_key, facts.serial, *_within(facts, kubernetes.ca.authority.facts))
+    authority = kubernetes.ca.authority.facts
+    within = max(facts.not_before, authority.not_before), min(facts.not_after, authority.not_after)
+    plan = pki.Plan(facts.subject, facts.public_key, facts.serial, *within)
     forged = Credential(kubernetes.ca.authority.sign(plan), own.key)
     status, answer = await shows(kubernetes.hub, forged).get(f"{CLUSTERS}/edge1")
     assert (status, "signs operators' logins and nothing else" in answer["message"]) == (401, True)
@@ -267,10 +269,6 @@ async def test_a_namesake_of_a_user_has_other_rights_and_no_group_gives_all_righ
     await kubernetes.start("dev", OPERATOR_GROUP)
     user, groups = await kubernetes.who(kubernetes.ca.issue("mallory", "dev", OPERATOR_GROUP))
     assert (user, groups) == ("kubernetes:mallory", ["dev"])
-
-
-def _within(facts: pki.CertificateFacts, authority: pki.CertificateFacts) -> tuple[Any, Any]:
-    return max(facts.not_before, authority.not_before), min(facts.not_after, authority.not_after)
 
 
 async def test_a_new_ca_is_trusted_at_once_and_an_old_one_is_not(kubernetes: KubernetesStage) -> None:

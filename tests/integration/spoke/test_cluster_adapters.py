@@ -242,8 +242,7 @@ async def put_kubeconfig(client: KubeClient, name: str, kubeconfig: bytes) -> No
     """As an operator does, with kubectl and none of our labels."""
     data = {"kubeconfig": b64encode(kubeconfig).decode()}
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": AGENT}, "data": data}
-    present = await KubeSecrets(client, AGENT).read(name)
-    if present.version is None:
+    if (await KubeSecrets(client, AGENT).read(name)).version is None:
         await client.create(SECRETS.path(namespace=AGENT), secret)
     else:
         await client.patch(SECRETS.path(name, namespace=AGENT), {"data": data})
@@ -335,17 +334,13 @@ async def test_only_secrets_of_this_clusters_agent_are_found_and_removed(client:
     await remains.forget_lease()
 
 
-def put(file: Path, text: str) -> None:
-    file.write_text(text)
-
-
 async def test_running_agent_takes_over_a_replaced_kubeconfig_of_the_same_cluster_only(
     tmp_path: Path, client: KubeClient, hollow_cluster: HollowCluster
 ) -> None:
     file, uid, document = tmp_path / "spoke.kubeconfig", hollow_cluster.shape.cluster_uid, hollow_cluster.kubeconfig()
     wrong_token = {**document, "users": [{**document["users"][0], "user": {"token": "wrong"}}]}
     for content in ("", "not: [yaml", "apiVersion: v1", yaml.safe_dump(wrong_token)):
-        put(file, content)
+        file.write_text(content)
         assert not await FollowedKubeconfig(client, file).reload(), content
         assert await KubeCluster(client).uid() == uid
     async with await KubeClient.from_file(file) as wrong:
@@ -354,20 +349,19 @@ async def test_running_agent_takes_over_a_replaced_kubeconfig_of_the_same_cluste
 
     followed, server = FollowedKubeconfig(client, file), client.server
     following = asyncio.create_task(followed.run(timedelta(milliseconds=10)))
-    put(file, yaml.safe_dump(document).replace("127.0.0.1", "localhost"))  # the same server by another name
+    file.write_text(yaml.safe_dump(document).replace("127.0.0.1", "localhost"))  # the same server by another name
     await until(lambda: client.server != server)
     following.cancel()
     assert await KubeCluster(client).uid() == uid
 
     followed = FollowedKubeconfig(client, file)
     async with HollowCluster(ClusterShape("other")) as other:
-        put(file, yaml.safe_dump(other.kubeconfig()))
+        file.write_text(yaml.safe_dump(other.kubeconfig()))
         assert await followed.reload()
     assert await KubeCluster(client).uid() == uid
 
 
 NEAR, FAR = AddOnName("near"), AddOnName("far")
-COMPONENT = "open-cluster-management-agent"
 
 
 async def test_hosted_agent_keeps_its_secrets_at_the_management_cluster(hollow_cluster: HollowCluster, tmp_path: Path) -> None:
@@ -378,13 +372,12 @@ async def test_hosted_agent_keeps_its_secrets_at_the_management_cluster(hollow_c
         await KubeClient.from_document(hollow_cluster.kubeconfig()) as managed,
     ):
         for client in (management, managed):
-            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "addons"}}
-            await client.create(NAMESPACES.path(), namespace)
+            await client.create(NAMESPACES.path(), {"metadata": {"name": "addons"}})
         await lease(managed, NEAR)
         await lease(management, FAR)
         clock = ManualClock(SystemClock().now())
         hub, file = MemoryHub(clock), tmp_path / "bootstrap.kubeconfig"
-        put(file, hub.bootstrap_kubeconfig().decode())
+        file.write_text(hub.bootstrap_kubeconfig().decode())
         stage = Stage(hub, clock, file)
         stage.hub.namespaces = (ManagedNamespace("blue", "team"),)
         stage.hub.addons = (
@@ -396,12 +389,12 @@ async def test_hosted_agent_keeps_its_secrets_at_the_management_cluster(hollow_c
             return KubeSecrets(management if addon.hosted else managed, addon.namespace)
 
         world = replace(stage.world(), spoke=KubeCluster(managed), management=KubeCluster(management), directory=None)
-        world = replace(world, secrets=KubeSecrets(management, COMPONENT), addon_secrets=of_addon)
+        world = replace(world, secrets=KubeSecrets(management, AGENT), addon_secrets=of_addon)
         async with running(SpokeAgent(stage.options, world)):
             await until(lambda: told(stage) >= {(NEAR, "Updated"), (FAR, "Updated"), (NEAR, "Rotated"), (FAR, "Rotated")}, 30)
             await until(lambda: stage.hub.session.reports and stage.hub.session.reports[-1].namespaces, 30)
-        assert "hub-kubeconfig-secret" in await secret_names(management, COMPONENT)
-        assert await secret_names(managed, COMPONENT) == set()
+        assert "hub-kubeconfig-secret" in await secret_names(management, AGENT)
+        assert await secret_names(managed, AGENT) == set()
         assert await secret_names(managed, "addons") == {"near-hub-kubeconfig"}
         assert await secret_names(management, "addons") == {"far-hub-kubeconfig"}
         assert stage.hub.session.reports[-1].node_count == hollow_cluster.shape.nodes

@@ -25,15 +25,7 @@ from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
 from machinery.client.kubeconfig import BearerToken, Credential
 from machinery.errors import ForbiddenError, MethodNotAllowedError, MusterError, NotFoundError, UnavailableError
-from machinery.identity import (
-    AddOnName,
-    AgentId,
-    CertificateSubject,
-    ClusterName,
-    CredentialId,
-    agent_subject,
-    bootstrap_subject,
-)
+from machinery.identity import AddOnName, CertificateSubject, CredentialId, agent_subject, bootstrap_subject
 from machinery.meta.conditions import AVAILABLE, HUB_ACCEPTED, JOINED, TRUE, UNKNOWN, Condition, find
 from machinery.meta.objects import Query
 from machinery.meta.timestamps import format_time
@@ -41,7 +33,6 @@ from machinery.pki import Plan, Usage, build_request, generate_key, parse_certif
 from machinery.runtime.clock import Clock, ManualClock, SystemClock
 from machinery.runtime.tls import server_context
 from spoke.domain.addon import KUBE_SIGNER
-from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import ClusterReport, ExternalEndpoint, ReportedClaim
 from spoke.domain.route import Driver
@@ -413,10 +404,8 @@ async def trouble(clock: Clock, port: int, trust: bytes, credential: Credential)
 async def test_failed_connection_is_reported_with_its_cause() -> None:
     clock = ManualClock(SystemClock().now())
     hub, other, day = MemoryHub(clock), MemoryHub(clock), timedelta(days=1)
-    trust, spent = (
-        hub.authority.certificate,
-        hub.credential(bootstrap_subject(CredentialId("x")), lifetime=timedelta(minutes=-1)),
-    )
+    trust = hub.authority.certificate
+    spent = hub.credential(bootstrap_subject(CredentialId("x")), lifetime=timedelta(minutes=-1))
     behind = ("the clock of this machine is behind", format_time(clock.now()), format_time(clock.now() + day))
     remedy = "make a new bootstrap kubeconfig there with hubctl create bootstrap-kubeconfig"
     rows = (
@@ -443,11 +432,9 @@ async def test_hub_of_a_release_without_standby_is_recognized_by_its_missing_met
         dialled(HubAddress(f"127.0.0.1:{port}", hub.authority.certificate), hub.credential(), hub.clock) as client,
     ):
         with pytest.raises(MethodNotAllowedError):
-            await client.stand_by(
-                AgentIdentity(AgentNames(ClusterName("berlin"), AgentId("abcde")), "uid"), owner=None, epoch=1
-            )
+            await client.stand_by(IDENTITY, owner=None, epoch=1)
         with pytest.raises(MethodNotAllowedError):
-            await client.leave(AgentIdentity(AgentNames(ClusterName("berlin"), AgentId("abcde")), "uid"))
+            await client.leave(IDENTITY)
 
 
 async def test_replica_that_accepts_and_stays_silent_is_left_after_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -487,22 +474,13 @@ DAY = timedelta(days=1)
 async def bare_server(hub: MemoryHub, *, begins_in: timedelta = -DAY, place: str = "127.0.0.1:0") -> AsyncIterator[int]:
     """Listens there with a certificate of the CA of `hub`, for 127.0.0.1, which begins so long after its present time."""
     key, begin = generate_key(), hub.clock.now() + begins_in
-    local = ("127.0.0.1",)
-    plan = Plan(
-        CertificateSubject("hub"),
-        public_key_of(key),
-        random_serial(),
-        begin,
-        begin + 30 * DAY,
-        Usage.SERVER,
-        ip_addresses=local,
-    )
-    certificate = hub.authority.certificate
+    subject, public, serial = CertificateSubject("hub"), public_key_of(key), random_serial()
+    plan = Plan(subject, public, serial, begin, begin + 30 * DAY, Usage.SERVER, ip_addresses=("127.0.0.1",))
+    shown, trusted = [(key, hub.authority.sign(plan))], hub.authority.certificate
     server = aio.server(options=[("grpc.so_reuseport", 0)])
-    credentials = grpc.ssl_server_credentials(
-        [(key, hub.authority.sign(plan))], root_certificates=certificate, require_client_auth=True
+    port = server.add_secure_port(
+        place, grpc.ssl_server_credentials(shown, root_certificates=trusted, require_client_auth=True)
     )
-    port = server.add_secure_port(place, credentials)
     await server.start()
     try:
         yield port
