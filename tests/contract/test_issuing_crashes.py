@@ -132,15 +132,10 @@ async def born(database: SqlDatabase, clock: ManualClock, life: Life, newcomer: 
 async def _credential(database: SqlDatabase, clock: ManualClock, newcomer: Newcomer) -> CertificateRecord:
     """A bootstrap credential with one use."""
     made = newcomer.bootstrap(uses=1)
-    record = newcomer.store.transact(lambda tx: tx.credentials.by_id(made.credential or newcomer.bootstrap().credential))  # type: ignore[arg-type]
+    record = present(newcomer.store.transact(lambda tx: tx.credentials.by_id(present(made.credential))))
     async with database.opened(clock) as store:
-
-        def kept(tx: Transaction) -> None:
-            assert record is not None
-            tx.credentials.add(record)
-            tx.certificates.add(made)
-
-        await store.run(kept)
+        await store.run(lambda tx: tx.credentials.add(record))
+        await store.run(lambda tx: tx.certificates.add(made))
     return made
 
 

@@ -11,6 +11,7 @@ from hub.api.managedclusters.availability import MOVED, STANDBY, Transition
 from hub.ports import Store, Transaction
 from machinery.identity import AgentId, ClusterName
 from machinery.runtime.clock import ManualClock
+from tests.checks import present
 
 SECOND = timedelta(seconds=1)
 SILENT = "ManagedClusterLeaseUpdateStopped"
@@ -102,9 +103,7 @@ async def stored(store: Store, *beats: Beat) -> dict[ClusterName, int]:
 
 
 async def of(store: Store, cluster: ClusterName = EDGE) -> LastBeat:
-    last = await store.read(lambda tx: tx.heartbeats.of(cluster))
-    assert last is not None
-    return last
+    return present(await store.read(lambda tx: tx.heartbeats.of(cluster)))
 
 
 async def test_epoch_only_rises_and_a_beat_of_the_newest_one_ends_a_departure(store: Store) -> None:

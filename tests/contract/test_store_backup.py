@@ -91,9 +91,8 @@ def fall_often(tx: Transaction) -> None:
 
 def looked(tx: Transaction) -> dict[str, object]:
     """What has to be the same afterwards."""
-    cluster, secret = tx.objects.get(MANAGED_CLUSTERS, Key("", EDGE)), tx.objects.get(SECRETS, Key("east", "login"))
-    assert cluster is not None
-    assert secret is not None
+    cluster = present(tx.objects.get(MANAGED_CLUSTERS, Key("", EDGE)))
+    secret = present(tx.objects.get(SECRETS, Key("east", "login")))
     return {
         "cluster": (cluster.encoded, cluster.revision),
         "secret": secret.document["data"],
@@ -246,8 +245,7 @@ async def test_restore_replaces_a_database_only_when_told_and_as_its_last_step(
         assert await store.read(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", "later-1"))) is not None
     done = restore(backup, url, replaces=True)
     assert done.revision > newest + RATE
-    assert done.former is not None
-    with closing(sqlite3.connect(done.former)) as former:
+    with closing(sqlite3.connect(present(done.former))) as former:
         assert former.execute("SELECT value FROM revision").fetchone() == (newest,)
     async with databases["sqlite"].opened(None) as store:
         assert await store.read(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", "later-1"))) is None

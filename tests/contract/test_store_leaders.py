@@ -184,8 +184,7 @@ async def test_of_many_terms_the_newest_are_told_others_counted(store: Store, ro
     held = None
     for _ in range(KEPT + 7):
         held = await row_lock.take(held, ONE, LEASE)
-    assert held is not None
-    await tell(store, clock, held)
+    await tell(store, clock, present(held))
     events = await store.read(told)
     assert len(events) == 1 + KEPT
     assert events[0] == ("the 7 changes of leader before term 8 are left out", 1)

@@ -1,5 +1,6 @@
 """A cluster on its way into a hub, for tests of the use cases: its key, its requests and its certificates."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,6 +9,7 @@ from hub.api.certificates import CertificateRecord, Lifetimes, Purpose
 from hub.api.certificatesigningrequests import RequestState, Submission
 from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.meta.change import REQUESTS
+from hub.ports import Transaction
 from hub.registry.approvalrules import approval as approving
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.service import CredentialTerms
@@ -114,6 +116,18 @@ class Newcomer:
         """Goes the whole way; the agent's certificate."""
         self.issued(self.accepted())
         return self.certificate()
+
+
+def change_cluster(
+    store: InlineStore, change: Callable[[Any], dict[str, Any]], name: ClusterName = EDGE, actor: str = OPERATOR
+) -> None:
+    """Writes what this makes of the cluster's document."""
+
+    def write(tx: Transaction) -> None:
+        stored = clusters.find(tx, name)
+        clusters.put(tx, change(stored.document), stored, actor)
+
+    store.transact(write)
 
 
 def fresh_store(clock: Clock | None = None) -> InlineStore:

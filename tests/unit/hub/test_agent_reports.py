@@ -17,7 +17,6 @@ from hub.grpc_door.messages import read_view, report_of
 from hub.grpc_door.registration.agent_calls import issue_addon_token
 from hub.grpc_door.session.report_writer import SAME, Clocks
 from hub.grpc_door.session.reports import AT_ONCE, AgentEvents
-from hub.ports import Transaction
 from hub.registry import events, namespaces
 from hub.registry.generic import objects
 from hub.registry.managedclusteraddons import service as addons
@@ -32,12 +31,11 @@ from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as wire
 from tests.checks import check_refusal, check_refusal_of, check_results, present
 from tests.fakes.inline_store import InlineStore
-from tests.fakes.registration import EDGE, Newcomer
+from tests.fakes.registration import EDGE, Newcomer, change_cluster
 
 AGENT = "system:open-cluster-management:edge:agent"
 LOGS = AddOnName("logs")
 APPLIED = Condition("NamespaceAvailable", "True", "NamespaceApplied", "")
-BY_CERTIFICATE = {"type": "kubeClient", "kubeClient": {"driver": "csr"}}
 HOUR = timedelta(hours=1)
 EAST = {"apiVersion": "cluster/v1", "kind": "ManagedCluster", "metadata": {"name": "east", "uid": "u-1"}}
 ACCEPTED = EventRecord("east", EAST, "Accepted", "accepted by jane")
@@ -55,8 +53,7 @@ def record(newcomer: Newcomer) -> CertificateRecord:
 
 @pytest.fixture
 def edge(record: CertificateRecord) -> ClusterName:
-    assert record.cluster is not None
-    return record.cluster
+    return present(record.cluster)
 
 
 def document_of(store: InlineStore, name: ClusterName) -> dict[str, Any]:
@@ -64,11 +61,7 @@ def document_of(store: InlineStore, name: ClusterName) -> dict[str, Any]:
 
 
 def edit(store: InlineStore, name: ClusterName, **status: Any) -> None:
-    def change(tx: Transaction) -> None:
-        stored = service.find(tx, name)
-        service.put(tx, doc.with_status(stored.document, **status), stored, "admin")
-
-    store.transact(change)
+    change_cluster(store, lambda old: doc.with_status(old, **status), name)
 
 
 def with_add_on(store: InlineStore, cluster: ClusterName, *registrations: dict[str, Any], **status: Any) -> None:
@@ -122,14 +115,12 @@ def test_capacity_shrinks_by_what_the_agent_told_and_keeps_what_others_added(sto
 def test_a_new_ca_bundle_of_a_known_url_is_taken_and_urls_of_others_stay(store: InlineStore, edge: ClusterName) -> None:
     """OCM's agent tells it once, at the first join."""
 
-    def add_theirs(tx: Transaction) -> None:
-        stored = service.find(tx, edge)
-        known = doc.sequence(stored.document, "spec", "managedClusterClientConfigs")
-        new = doc.with_spec(stored.document, managedClusterClientConfigs=[{"url": "https://theirs"}, *known])
-        service.put(tx, new, stored, "admin")
+    def add_theirs(old: Any) -> dict[str, Any]:
+        known = doc.sequence(old, "spec", "managedClusterClientConfigs")
+        return doc.with_spec(old, managedClusterClientConfigs=[{"url": "https://theirs"}, *known])
 
     report(store, edge, StatusReport(client_configs=(ClientConfig("https://mine", b"old"),)))
-    store.transact(add_theirs)
+    change_cluster(store, add_theirs, edge)
     report(store, edge, StatusReport(client_configs=(ClientConfig("https://mine", b"new"),)))
     configs = document_of(store, edge)["spec"]["managedClusterClientConfigs"]
     assert configs == [{"url": "https://theirs"}, {"url": "https://mine", "caBundle": "bmV3"}]
@@ -138,7 +129,7 @@ def test_a_new_ca_bundle_of_a_known_url_is_taken_and_urls_of_others_stay(store: 
 def test_the_driver_is_noted_in_every_registration_at_the_hub(store: InlineStore, edge: ClusterName) -> None:
     """OCM notes it in the first one alone."""
     custom = {"type": "customSigner", "customSigner": {"signerName": "example.com/s"}}
-    with_add_on(store, edge, {"type": "kubeClient"}, custom, BY_CERTIFICATE)
+    with_add_on(store, edge, {"type": "kubeClient"}, custom, {"type": "kubeClient", "kubeClient": {"driver": "csr"}})
     store.transact(lambda tx: addons.report(tx, edge, LOGS, (), AGENT, driver="token"))
     noted = add_on(store, edge).document["status"]["registrations"]
     assert [doc.mapping(one, "kubeClient").get("driver") for one in noted] == ["token", None, "token"]
@@ -230,11 +221,7 @@ def test_event_of_a_cluster_is_in_its_namespace_or_else_in_the_hubs(store: Inlin
     assert (lost["type"], lost["message"]) == ("Warning", "not heard of")
     assert lost["involvedObject"] == {"apiVersion": "cluster/v1", "kind": "ManagedCluster", "name": "east", "uid": "u-1"}
     assert {each["type"] for each in told(store) if each["reason"] == "Accepted"} == {"Normal"}
-
-    def delete(tx: Transaction) -> None:
-        namespaces.remove(tx, present(namespaces.get(tx, "east")), "admin")
-
-    store.transact(delete)
+    store.transact(lambda tx: namespaces.remove(tx, present(namespaces.get(tx, "east")), "admin"))
     tell(store, EventRecord("east", EAST, "Late", "m"))
     assert ("Late", hubs) in events_of(), "a terminating namespace takes no events"
 
@@ -301,14 +288,9 @@ def test_clock_is_wrong_from_the_limit_on_unless_an_annotation_turns_that_off(ac
         (2 * MINUTE, 2 * MINUTE, OUT),
     )
     check_results(lambda skew, limit: note(accepted, skew, limit), rows)
-
-    def annotate(tx: Transaction, value: str) -> None:
-        stored = service.find(tx, EDGE)
-        service.put(tx, doc.with_annotations(stored.document, {clocksync.SKIPPED: value}), stored, "ann")
-
-    accepted.transact(annotate, "yes")
+    change_cluster(accepted, lambda old: doc.with_annotations(old, {clocksync.SKIPPED: "yes"}))
     assert note(accepted, 2 * GRACE) == OUT
-    accepted.transact(annotate, "true")
+    change_cluster(accepted, lambda old: doc.with_annotations(old, {clocksync.SKIPPED: "true"}))
     assert note(accepted, 2 * GRACE) == SYNCED
 
 

@@ -41,7 +41,7 @@ from machinery.meta.objects import ChangeType, Key, Query, WatchEvent
 from machinery.meta.selectors import Operator, Requirement, parse_field_selector
 from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import Clock, ManualClock
-from tests.checks import check_refusal_of
+from tests.checks import check_refusal_of, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import Newcomer, fresh_store
 from tests.fakes.virtual_time import LoopClock, in_the_loops_time, in_virtual_time
@@ -49,15 +49,11 @@ from tests.unit.hub.test_revocation import TwoSigners
 
 LONG = timedelta(days=1)
 PATIENCE, LATER = timedelta(seconds=5), timedelta(hours=1)
-Answer = str | BaseException
 FEED_PATIENCE = timedelta(milliseconds=20)
-CALLERS = 20
-REQUESTS = GroupResource("certificates.k8s.io", "certificatesigningrequests")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SUBJECT = agent_subject(ClusterName("edge1"), AgentId("a"))
 GROUP = "addon.open-cluster-management.io"
-RESOURCE = MANAGED_CLUSTER_ADD_ON.named()
-MINE = FieldOwnership(RESOURCE, "ann", f"{GROUP}/v1alpha1", "", "2026-01-01T00:00:00Z")
+MINE = FieldOwnership(MANAGED_CLUSTER_ADD_ON.named(), "ann", f"{GROUP}/v1alpha1", "", "2026-01-01T00:00:00Z")
 
 
 def change(revision: int, size: int = 0) -> Change:
@@ -189,9 +185,8 @@ async def test_follower_gets_the_newest_change_of_its_request_alone_or_asks_the_
                 assert late.take() is first is not None, "a recent change"
                 assert other_late.take() is None
             newcomer.issue(name)
-            newest = await told(followed)
+            newest = present(await told(followed))
             assert "certificate" not in first.document["status"]
-            assert newest is not None
             assert newest.revision > first.revision
             assert newest.document["status"]["certificate"]
             assert other.take() is None
@@ -207,8 +202,7 @@ async def test_change_that_is_old_deleted_or_in_doubt_is_not_recent(store: Inlin
         async with running_feed(feed):
             await told(before)
             newcomer.approve(name)
-            seen = await told(before)
-    assert seen is not None
+            seen = present(await told(before))
     await feed._take([replace(seen, revision=seen.revision + 1, type=ChangeType.DELETED)])
     with feed.followed(name) as gone:
         assert gone.take() is None
@@ -283,7 +277,7 @@ def looks(database: Database) -> CoalescedReads:
     return CoalescedReads(database.read)
 
 
-async def all_of(*asked: Awaitable[str]) -> list[Answer]:
+async def all_of(*asked: Awaitable[str]) -> list[str | BaseException]:
     return list(await asyncio.gather(*asked, return_exceptions=True))
 
 
@@ -507,7 +501,7 @@ async def test_while_the_database_hangs_the_last_lists_are_served_for_a_while_an
     store.hangs = True
     lists = RevocationLists(store, TwoSigners(), clock)
     async with asyncio.timeout(LISTS_PATIENCE + FRESH):
-        said = await asyncio.gather(*(asked(lists) for _ in range(CALLERS)))
+        said = await asyncio.gather(*(asked(lists) for _ in range(20)))
     assert set(said) == {"ServiceUnavailable"}
     assert store.asked == 1
     store.hangs = False
@@ -530,7 +524,7 @@ def test_only_the_certificate_that_an_agent_came_with_is_noted() -> None:
     for purpose, noted in ((Purpose.AGENT, 0xABC), (Purpose.OPERATOR, None), (None, None)):
         holder = purpose and CertificateRecord(SerialNumber(0xABC), purpose, "somebody", (), NOW, NOW, "", NOW)
         actor = Actor("somebody", extra={SERIAL_EXTRA: ("def",), "other": ("kept",)}, holder=holder)
-        put = write_paths(GROUP_SUFFIX)[REQUESTS].put
+        put = write_paths(GROUP_SUFFIX)[GroupResource("certificates.k8s.io", "certificatesigningrequests")].put
         document = InlineStore(ManualClock()).transact(put, request, None, requester(actor)).stored.document
         assert requester_serial(document) == noted, purpose
         assert document["spec"]["extra"]["other"] == ["kept"]

@@ -1,6 +1,5 @@
 """ManagedClusters and their sets: joining, accepting, reporting, leaving; and why one is not Available."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -43,14 +42,13 @@ from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusal, check_refusals, check_results, present
 from tests.fakes.fleetwork import cluster_set
 from tests.fakes.inline_store import InlineStore
-from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer
+from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer, change_cluster
 
 REPORT = StatusReport(conditions=(rules.AVAILABLE,), kubernetes_version="v1.31.2", node_count=3)
 SET = "cluster.open-cluster-management.io/clusterset"
 EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 REPLICA = Replica("hub-0", "here", "i1", "1", "grpc", "https", EPOCH, EPOCH, ready=True)
 LEASE = timedelta(seconds=60)
-WINDOW = timedelta(seconds=1)
 
 
 def document_of(store: InlineStore, name: str = "edge") -> dict[str, Any]:
@@ -289,7 +287,6 @@ def test_report_beyond_the_bounds_or_of_the_hubs_conditions_is_not_taken() -> No
     assert [rules.lease_duration({"spec": spec}).total_seconds() for spec in specs] == [5, 60, 60]
 
 
-EU = {"matchLabels": {"region": "eu"}}
 CLUSTERS = {
     "a": {managedclustersets.LABEL: "one", "region": "eu"},
     "b": {managedclustersets.LABEL: "two", "region": "us"},
@@ -310,7 +307,7 @@ def test_set_has_the_clusters_that_its_selector_matches() -> None:
         ("one", {"selectorType": "ExclusiveClusterSetLabel"}, "a"),
         ("one", {}, "a"),
         ("none", {"selectorType": "ExclusiveClusterSetLabel"}, ""),
-        ("one", selected(EU), "ac"),
+        ("one", selected({"matchLabels": {"region": "eu"}}), "ac"),
         ("one", selected({}), "abc"),
         ("one", {"selectorType": "LabelSelector"}, ""),
         ("one", selected(None), ""),
@@ -372,13 +369,6 @@ class World:
     def pass_time(self, time: timedelta) -> None:
         self.clock.advance(time)
         self.store.transact(replicas.beat, REPLICA)
-
-    def write(self, change: Callable[[Any], dict[str, Any]]) -> None:
-        def write(tx: Transaction) -> None:
-            stored = clocksync.find(tx, EDGE)
-            clocksync.put(tx, change(stored.document), stored, OPERATOR)
-
-        self.store.transact(write)
 
 
 def test_cluster_that_is_well_is_ok_at_every_step(world: World) -> None:
@@ -513,7 +503,7 @@ def test_beats_that_come_late_and_then_not_at_all(world: World) -> None:
     assert (world.found("beats").reason, world.diagnose().cause) == ("Late", None)
     world.pass_time(4 * LEASE)
     assert world.cause()[0] == "Silent"
-    world.store.transact(heartbeats.expire, EDGE, window=WINDOW, since=EPOCH, actor="hub")
+    world.store.transact(heartbeats.expire, EDGE, window=timedelta(seconds=1), since=EPOCH, actor="hub")
     assert world.diagnose().available == conditions.UNKNOWN
 
 
@@ -523,7 +513,7 @@ def test_unavailable_api_server_then_another_hub_then_deletion(world: World) -> 
     assert world.cause() == ("ManagedClusterKubeAPIServerUnavailable", "The kube-apiserver is not ok")
     world.store.transact(owners.record_handover, Departure(EDGE, HubId("b2f1d5a0-0000-4000-8000-000000000002"), 1), 0, "agent")
     world.shows("ReportsElsewhere", "b2f1d5a0")
-    world.write(lambda document: doc.with_metadata(document, finalizers=["example.org/waits"]))
+    change_cluster(world.store, lambda old: doc.with_metadata(old, finalizers=["example.org/waits"]))
     world.store.transact(lambda tx: clocksync.remove(tx, clocksync.find(tx, EDGE), OPERATOR))
     world.shows("Deleting", "example.org/waits")
 

@@ -32,7 +32,7 @@ from machinery.meta.objects import Key, Query
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_each, check_refusal, check_refusals, check_results, present
 from tests.fakes.inline_store import InlineStore
-from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer, fresh_newcomer
+from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer, change_cluster, fresh_newcomer
 from tests.trials import soaked, trials
 from tests.unit.hub.test_issuance import register_addon
 
@@ -51,8 +51,7 @@ def other(newcomer: Newcomer, name: str = "other", agent: str = "agent-1") -> Ne
 
 
 def credential_of(requester: CertificateRecord) -> CredentialId:
-    assert requester.credential is not None
-    return requester.credential
+    return present(requester.credential)
 
 
 def uses(newcomer: Newcomer, requester: CertificateRecord) -> list[credential_rules.CredentialUse]:
@@ -171,8 +170,7 @@ def test_set_and_labels_are_given_once_whatever_the_cluster_asks_for(newcomer: N
     newcomer.store.transact(clusters.ensure, joining, requester.user)
     assert labels(newcomer) == {LABEL: "shops", "env": "prod", "mine": "1"}
     changed = {LABEL: "shops", "env": "test"}
-    stored = newcomer.store.transact(clusters.find, EDGE)
-    newcomer.store.transact(clusters.put, doc.with_metadata(stored.document, labels=changed), stored, OPERATOR)
+    change_cluster(newcomer.store, lambda old: doc.with_metadata(old, labels=changed))
     newcomer.join(requester)
     assert labels(newcomer) == changed, "an operator may change them"
 
@@ -311,8 +309,7 @@ def test_same_requester_with_the_same_bytes_finds_the_same_request(newcomer: New
     name = newcomer.submit(requester, request=request)
     assert newcomer.submit(requester, request=request) == name
     newcomer.join(requester)
-    assert requester.credential is not None
-    assert store.state.admissions[requester.credential] == {"edge"}, "a retry spends no use"
+    assert store.state.admissions[credential_of(requester)] == {"edge"}, "a retry spends no use"
     newcomer.approve(name)
     newcomer.issue(name)
     assert newcomer.submit(requester, request=request) == name

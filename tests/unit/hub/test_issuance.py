@@ -28,7 +28,7 @@ from machinery.errors import ConflictError, ForbiddenError, InvalidError, NotFou
 from machinery.identity import AddOnName, AgentId, CertificateSubject, ClusterName, addon_subject, agent_subject, bootstrap_user
 from machinery.meta.objects import Key
 from machinery.runtime.clock import ManualClock
-from tests.checks import check_each, check_refusal, check_results
+from tests.checks import check_each, check_refusal, check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer, fresh_newcomer
 
@@ -107,8 +107,7 @@ def test_credential_revoked_since_makes_the_request_fail(newcomer: Newcomer) -> 
     requester = newcomer.bootstrap()
     name = newcomer.submit(requester)
     newcomer.approve(name)
-    assert requester.credential is not None
-    newcomer.store.transact(credentials.revoke, requester.credential)
+    newcomer.store.transact(credentials.revoke, present(requester.credential))
     newcomer.issue(name)
     state = newcomer.state(name)
     assert (state.phase, state.reason) == (RequestPhase.FAILED, "SignerValidationFailure")

@@ -39,11 +39,9 @@ from tests.unit.machinery.election.candidates import SOON, World, played
 
 START = Hub().clock.now()
 FAST = Timings(*(timedelta(milliseconds=each) for each in (600, 500, 50, 10)))
-OTHER = Candidate("hub-1", "other")
 STEP = 0.01
 PODS = "/api/v1/namespaces/muster/pods"
 SETS, DEPLOYMENTS = "/apis/apps/v1/namespaces/muster/replicasets", "/apis/apps/v1/namespaces/muster/deployments"
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/muster/leases"
 OWNER = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "hub", "uid": "uid-hub"}
 T = TypeVar("T")
 DOCS = Path(__file__).parents[3] / "docs"
@@ -97,7 +95,7 @@ def values(registry: Registry) -> dict[str, float]:
 
 
 def overtake(hub: Hub) -> None:
-    hub.store.transact(lambda tx: tx.leaders.take(tx.leaders.record(), OTHER, FAST.lease))
+    hub.store.transact(lambda tx: tx.leaders.take(tx.leaders.record(), Candidate("hub-1", "other"), FAST.lease))
 
 
 @in_the_loops_time
@@ -212,7 +210,7 @@ class Documents(KubeClient):
         return {"metadata": self.documents[path]}
 
     async def create(self, path: str, body: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
-        assert path == LEASES
+        assert path == "/apis/coordination.k8s.io/v1/namespaces/muster/leases"
         self.made.append(body)
         return {**body, "metadata": {**body["metadata"], "resourceVersion": "1"}}
 

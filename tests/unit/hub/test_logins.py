@@ -24,6 +24,7 @@ from hub.controllers.certificates.authenticators import AGAIN, SOON, Authenticat
 from hub.extensions.token_login.authenticators import Authenticators
 from hub.extensions.token_login.exchange import PAUSE, Exchange, LoginTerms
 from hub.issuer import IssuerChain, LocalIssuer
+from hub.issuer.local import make_authority
 from hub.ports import Issuer, Transaction
 from hub.registry import authenticators as logins, core as accounts, revocations as revocation
 from hub.registry.generic import objects
@@ -50,8 +51,6 @@ RULES = ClaimRules("https://i", "muster")
 GOOD: dict[str, Any] = {"iss": "https://i", "aud": "muster", "sub": "ann", "exp": AT + 1}
 PATH = WRITE_PATHS[SERVICE_ACCOUNTS]
 WHO = Requester("admin", ())
-Remove = Callable[[Transaction, StoredObject], Any]
-API = "hub.example.com/v1alpha1"
 ISSUER = "https://issuer.example.org"
 SPECS: dict[str, dict[str, Any]] = {JWT: {"issuer": ISSUER, "audience": "muster"}, WEBHOOK: {"endpoint": "https://hook"}}
 TYPES = {
@@ -61,7 +60,6 @@ TYPES = {
 GROUP = "login.open-cluster-management.io"
 TOKEN = "a-token-of-bob"  # noqa: S105 - of nobody
 FAILED = {"message": "authentication failed"}
-START = datetime(2026, 1, 1, tzinfo=UTC)
 HOOK = {"apiGroup": GROUP, "kind": "WebhookAuthenticator", "name": "hook"}
 USER: dict[str, Any] = {"username": "bob", "groups": ["ops"]}
 ACCOUNT = Actor("system:serviceaccount:a:b", ("system:serviceaccounts",), "uid-1")
@@ -224,7 +222,7 @@ def reason(store: InlineStore, serial: SerialNumber) -> str | None:
 
 
 def test_logins_of_an_account_end_with_it_and_those_of_another_stay(store: InlineStore, clock: ManualClock) -> None:
-    removals: dict[str, Remove] = {
+    removals: dict[str, Callable[[Transaction, StoredObject], Any]] = {
         "deleted": lambda tx, old: PATH.remove(tx, old, WHO),
         "its add-on ends": lambda tx, old: accounts.remove_account(tx, old, "hub"),
         "its cluster is revoked": lambda tx, _old: revocation._end_accounts(tx, ClusterName("edge1"), "hub"),
@@ -271,7 +269,7 @@ async def test_the_issuer_is_made_and_then_written_only_where_it_is_news(store: 
     fetched = Strategy("KubeClusterSigningCertificate", "Success", "FetchedKey", "done", "https://k", "Q0E=", "kubernetes/x")
 
     async def tell(strategy: Strategy) -> bool:
-        return await store.run(logins.record_strategy, strategy, API, "tester")
+        return await store.run(logins.record_strategy, strategy, "hub.example.com/v1alpha1", "tester")
 
     assert await tell(fetched) is True
     clock.advance(timedelta(minutes=3))
@@ -410,7 +408,7 @@ class Accounts(TokenAuthenticator):
 
 @dataclass
 class Stage:
-    clock: ManualClock = field(default_factory=lambda: ManualClock(START))
+    clock: ManualClock = field(default_factory=lambda: ManualClock(NOW))
     admissions: list[str] = field(default_factory=list)
     """What admission was shown, in words."""
     slept: list[float] = field(default_factory=list)
@@ -423,10 +421,7 @@ class Stage:
     def __post_init__(self) -> None:
         self.store = InlineStore(self.clock)
         self.webhook = Webhook(self.clock)
-        key = pki.generate_key()
-        day = timedelta(days=1)
-        authority = pki.create_authority(CertificateSubject("ca"), key, pki.random_serial(), START - day, START + 99 * day)
-        self.own = LocalIssuer(authority)
+        self.own = LocalIssuer(make_authority(Lifetimes(), NOW)[0])
         self.make()
         self.authenticators = Authenticators(self.store, Accounts(), lambda _ca: self.webhook, self.clock)
 

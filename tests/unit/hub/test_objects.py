@@ -41,7 +41,6 @@ KEY = Key("east", "settings")
 AGENT = f"system:open-cluster-management:{EDGE}:agent"
 ME, OTHER = HubId("hub-a"), HubId("hub-b")
 WORKS = Condition("Works", conditions.TRUE, "Seen", "")
-FAILS = Condition("Works", conditions.FALSE, "NotSeen", "x" * 100)
 _PARTS = ("lastTransitionTime", "message", "reason", "status", "type")
 CONDITION: dict[str, Any] = {".": {}, **{f"f:{name}": {} for name in _PARTS}}
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -172,7 +171,7 @@ def departing(use_case: Callable[..., Any]) -> Callable[[Transaction], object]:
 
 def test_large_object_grows_by_conditions_and_a_join_and_not_by_more(large: InlineStore) -> None:
     before = size(large)
-    report(large, length(large), said=FAILS)
+    report(large, length(large), said=Condition("Works", conditions.FALSE, "NotSeen", "x" * 100))
     assert size(large) > before
     check_refusal(TooLargeError, report, large, length(large) + 2 * objects.GROWTH_ABOVE_LIMIT, match="an agent may fill")
     before = size(large)
@@ -225,8 +224,7 @@ def test_defaults_are_filled_in_and_a_broken_rule_names_its_field() -> None:
 def fields(new: dict[str, Any], old: dict[str, Any] | None = None) -> list[str]:
     with pytest.raises(InvalidError) as refused:
         admitted(new, old, NOW)
-    assert refused.value.subject is not None
-    assert refused.value.subject.kind == "ManagedCluster"
+    assert present(refused.value.subject).kind == "ManagedCluster"
     return [cause.field for cause in refused.value.causes]
 
 

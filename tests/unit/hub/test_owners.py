@@ -25,7 +25,6 @@ from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer
 
 ME, OTHER, THIRD = HubId("hub-a"), HubId("hub-b"), HubId("hub-c")
 NONE, GRACE, WINDOW = timedelta(), timedelta(seconds=300), timedelta(seconds=1)
-UID = "uid-1"
 HERE = HubId("aaaa-1")
 ENDS = datetime(2026, 12, 1, tzinfo=UTC)
 LIST = (
@@ -52,7 +51,7 @@ def living(accepted: InlineStore) -> InlineStore:
     return accepted
 
 
-def stand_by(store: InlineStore, owner: str, epoch: int, *, uid: str = UID, cluster: ClusterName = EDGE) -> StandbyStatus:
+def stand_by(store: InlineStore, owner: str, epoch: int, *, uid: str = "uid-1", cluster: ClusterName = EDGE) -> StandbyStatus:
     return store.transact(owners.stand_by, Departure(cluster, HubId(owner), epoch), uid, ME, "agent")
 
 

@@ -34,14 +34,10 @@ from machinery.runtime.clock import ManualClock
 from tests.checks import check_each, check_refusal, check_refusals, check_results
 
 REGION = parse_label_selector("region=eu,cloud in (a,b),tier!=test").requirements
-NAMED = parse_field_selector("metadata.name=a")
-NOW = datetime(2026, 11, 22, tzinfo=UTC)
-LIMIT = 100
 SCANS = frozenset(("not-available", "outdated", "silent", "largest", "versions"))
 """Questions that may read the inventory whole, one narrow row per cluster; the rest begin at an index."""
 PAGE = 4096
 FACTS = Statement(select(schema.facts.c.name, schema.facts.c.value).where(schema.facts.c.name != bindparam("but")))
-REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "words-of-questions.md"
 RESOURCE = MANAGED_CLUSTER.named()
 
 
@@ -63,7 +59,7 @@ def test_lists_search_indexes_and_pages_come_in_their_order(database: sqlite3.Co
         Query(namespace="a"),
         Query(after=Key("", "a")),
         Query(labels=REGION),
-        Query(fields=NAMED),
+        Query(fields=parse_field_selector("metadata.name=a")),
         Query(labels=REGION, namespace="a", after=Key("a", "b")),
     )
     many = [(queries.many(ADDONS, query, 101, "sqlite")) for query in lists]
@@ -92,10 +88,10 @@ def test_searches_among_all_certificates_scan_none(database: sqlite3.Connection)
 
 
 def statement_of(question: Question, dialect: str = "sqlite") -> Select[Any]:
-    query = question.query(NOW)
+    query = question.query(datetime(2026, 11, 22, tzinfo=UTC))
     if question.group_by:
         return questions.groups(query, question.facets, dialect)
-    return questions.page(query, LIMIT + 1, dialect)
+    return questions.page(query, 101, dialect)
 
 
 def test_questions_read_the_inventory_alone_where_they_may_and_documents_last_and_by_key(database: sqlite3.Connection) -> None:
@@ -235,7 +231,7 @@ def test_sets_and_add_ons_are_selected_as_labels() -> None:
 
 
 def test_reference_lists_every_word_with_its_type_and_every_field() -> None:
-    text = REFERENCE.read_text()
+    text = (Path(__file__).parents[3] / "docs" / "reference" / "words-of-questions.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| .* \| ([a-z ]+) \| (yes|no) \|$", text, re.MULTILINE)
     listed = {word: (kind, watched) for word, kind, watched in rows}
     assert listed == {word: (str(source.type), "no" if source.of in MOVING else "yes") for word, source in CLUSTER.items()}

@@ -25,7 +25,7 @@ from machinery.meta.objects import Key, Query, StoredObject
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusal, check_refusals, check_results, present
 from tests.fakes.inline_store import InlineStore
-from tests.fakes.registration import EDGE, OPERATOR, Newcomer
+from tests.fakes.registration import EDGE, OPERATOR, Newcomer, change_cluster
 
 HOUR = timedelta(hours=1)
 HELD = "example.com/pre-delete"
@@ -69,11 +69,7 @@ def deleting(store: InlineStore) -> tuple[str, str, str]:
 
 
 def hold(store: InlineStore, *finalizers: str) -> None:
-    def write(tx: Transaction) -> None:
-        stored = clusters.find(tx, EDGE)
-        clusters.put(tx, doc.with_metadata(stored.document, finalizers=list(finalizers) or None), stored, OPERATOR)
-
-    store.transact(write)
+    change_cluster(store, lambda old: doc.with_metadata(old, finalizers=list(finalizers) or None))
 
 
 async def test_only_a_deleted_cluster_loses_anything_and_an_empty_one_goes(newcomer: Newcomer, store: InlineStore) -> None:
@@ -160,20 +156,12 @@ def test_after_the_deadline_all_goes_at_once_with_advice(newcomer: Newcomer, sto
     assert "hubctl delete cluster edge --force" in message
 
 
-def force(store: InlineStore) -> None:
-    def write(tx: Transaction) -> None:
-        stored = clusters.find(tx, EDGE)
-        clusters.put(tx, doc.with_annotations(stored.document, {rules.FORCED: "true"}), stored, OPERATOR)
-
-    store.transact(write)
-
-
 def test_by_force_everything_goes_and_what_is_given_up_is_named(newcomer: Newcomer, store: InlineStore) -> None:
     newcomer.registered()
     add_addon(store, "a", finalizers=[HELD])
     add_addon(store, "b")
     hold(store, "example.com/other")
-    force(store)
+    change_cluster(store, lambda old: doc.with_annotations(old, {rules.FORCED: "true"}))
     assert proceed(store) == ClusterDeletionProgress()
     assert names(store, ADDONS) == ["a", "b"]
     delete(store)
@@ -271,10 +259,7 @@ def found(store: InlineStore, name: str = "east") -> StoredObject | None:
 
 
 def namespace_delete(store: InlineStore, name: str = "east") -> None:
-    def use_case(tx: Transaction) -> None:
-        namespaces.remove(tx, present(namespaces.get(tx, name)), "admin")
-
-    store.transact(use_case)
+    store.transact(lambda tx: namespaces.remove(tx, present(namespaces.get(tx, name)), "admin"))
 
 
 def fill(store: InlineStore, count: int, *finalizers: str) -> None:
@@ -284,11 +269,6 @@ def fill(store: InlineStore, count: int, *finalizers: str) -> None:
             objects.put(tx, CONFIG_MAPS, {"metadata": metadata}, None, "admin")
 
     store.transact(use_case)
-
-
-def finalized(tx: Transaction, name: str) -> None:
-    stored = present(namespaces.get(tx, "east"))
-    namespaces.put(tx, doc.with_metadata(stored.document, finalizers=[name]), stored, "admin")
 
 
 def namespace_proceed(store: InlineStore) -> NamespaceDeletionProgress:
@@ -364,12 +344,12 @@ def test_finalizers_of_the_content_hold_the_namespace_and_it_says_so(store: Inli
 
 def test_a_namespaces_own_finalizer_holds_it_after_its_content_is_gone(store: InlineStore) -> None:
     make(store)
-    store.transact(finalized, NAMESPACE_HELD)
+    stored = present(found(store))
+    store.transact(namespaces.put, doc.with_metadata(stored.document, finalizers=[NAMESPACE_HELD]), stored, "admin")
     namespace_delete(store)
     assert namespace_proceed(store) == NamespaceDeletionProgress()
     stored = present(found(store))
-    freed = doc.with_metadata(stored.document, finalizers=None)
-    store.transact(lambda tx: namespaces.put(tx, freed, stored, "admin"))
+    store.transact(namespaces.put, doc.with_metadata(stored.document, finalizers=None), stored, "admin")
     assert found(store) is None
 
 

@@ -43,8 +43,6 @@ from tests.fakes.registration import EDGE, LIFETIMES, OPERATOR, Newcomer
 OTHER = ClusterName("far")
 FIRST, SECOND = "hub/00000000000000aa", "hub/00000000000000bb"
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
-OFF = LIFETIMES.agent + timedelta(days=1)
-LEASE = timedelta(seconds=60)
 WEST, AGENT = ClusterName("west"), AgentId("agent-1")
 
 
@@ -174,8 +172,7 @@ def test_serial_is_revoked_with_its_recovery_certificate_or_as_a_credential(newc
     agent, bound = newcomer.registered(), newcomer.bootstrap(cluster=EDGE)
     revoke(store, bootstrapCredential=str(agent.credential))
     assert record(store, agent).revoked_at is None, "agents that joined with a credential stay"
-    assert agent.credential is not None
-    (spent,) = store.transact(lambda tx, credential: tx.certificates.of_credential(credential), agent.credential)
+    (spent,) = store.transact(lambda tx: tx.certificates.of_credential(present(agent.credential)))
     assert spent.revoked_at is not None
     document = revoke(store, "r2", serial=f"{agent.serial:x}", reason="Superseded")
     assert {each["purpose"] for each in document["status"]["certificates"]} == {"agent", "recovery"}
@@ -349,7 +346,7 @@ def test_entry_outlives_its_certificate_by_one_list(store: InlineStore, signer: 
 def holder(newcomer: Newcomer, clock: ManualClock) -> CertificateRecord:
     """The recovery certificate of an agent whose own has expired while it was off."""
     newcomer.registered()
-    clock.advance(OFF)
+    clock.advance(LIFETIMES.agent + timedelta(days=1))
     return newcomer.certificate(Purpose.RECOVERY)
 
 
@@ -441,7 +438,7 @@ class Loss:
         return self.store.transact(recovery.restored, RestoreOrder(self.made, readopts, lists))
 
     def back(self, certificate: bytes, cluster: ClusterName = EDGE, agent: AgentId = AGENT) -> CertificateRecord:
-        self.store.transact(readopt, Returning(certificate, cluster, agent, "uid-1", LEASE))
+        self.store.transact(readopt, Returning(certificate, cluster, agent, "uid-1", timedelta(seconds=60)))
         return present(self.store.transact(lambda tx: tx.certificates.by_serial(pki.parse_certificate(certificate).serial)))
 
     def revoked(self, *serials: int, by: pki.CertificateAuthority | None = None) -> bytes:

@@ -56,8 +56,7 @@ def test_defaults_are_valid_and_a_second_start_writes_nothing(store: InlineStore
         stored = store.transact(lambda tx, kind: tx.objects.find(kind, Query()), kind).items
         assert stored
         for each in stored:
-            assert resource.validate is not None
-            assert list(resource.validate(each.document, None)) == []
+            assert list(present(resource.validate)(each.document, None)) == []
             assert doc.labels(each.document)["kubernetes.io/bootstrapping"] == "rbac-defaults"
     before = store.state.revision
     assert (store.transact(clusterroles.reconcile, Groups()), store.state.revision) == (0, before)

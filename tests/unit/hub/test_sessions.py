@@ -27,7 +27,7 @@ from machinery.errors import AlreadyExistsError, ConflictError, InvalidError, Mu
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.runtime.clock import ManualClock
 from spoke.domain.schedule import PATIENCE, SILENCE, patience
-from tests.checks import check_refusal, check_refusal_of, check_results
+from tests.checks import check_refusal, check_refusal_of, check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import fresh_store
 from tests.fakes.virtual_time import LoopClock, VirtualLoop, in_the_loops_time, in_virtual_time
@@ -327,9 +327,7 @@ def acknowledged(intervals: list[float]) -> float:
         assert subject.interval == seconds(interval)
     subject.stored(1)
     assert subject.due_ack(0.0) is not None
-    due = subject.stored(2)
-    assert due is not None
-    return due
+    return present(subject.stored(2))
 
 
 def test_acknowledgements_are_in_time_although_the_interval_changed_after_the_agent_chose_its_patience() -> None:

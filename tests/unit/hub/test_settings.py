@@ -19,10 +19,9 @@ from hub.store.engine.timeouts import HELD, SessionLimits
 from machinery.errors import InvalidError
 from machinery.product import TITLE
 from machinery.runtime.directory import DataDirectory
-from tests.checks import PYTHON, WRONG_TEXTS, check_each, check_refusals, check_results, refusal
+from tests.checks import PYTHON, WRONG_TEXTS, check_each, check_refusals, check_results, present, refusal
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - what the test is about
-LIMITS = SessionLimits()
 WRONG_VALUES = (*WRONG_TEXTS, "\udcff", [[1]], {"a": [None]}, -1, 1.5, True, 10**400, float("nan"), float("inf"), ["x\0"])
 KUBE_CERT = {"kube_cert_agent": "true", "kube_cert_agent_image": "muster/hub:1"}
 
@@ -157,7 +156,7 @@ def addresses(**flags: Any) -> Addresses:
 
 
 def arguments(url: str) -> dict[str, Any]:
-    return dict(connection_arguments(parse_url(url), LIMITS))
+    return dict(connection_arguments(parse_url(url), SessionLimits()))
 
 
 def test_database_url_names_one_server_or_several_as_postgresqls_own_tools_write_them() -> None:
@@ -187,8 +186,7 @@ def test_database_url_names_one_server_or_several_as_postgresqls_own_tools_write
 def test_password_of_the_database_is_kept_and_never_shown() -> None:
     settings = with_flags({"database_url": "postgresql://muster:canary@db/hub"})
     assert "canary" not in repr(settings)
-    assert settings.database_url is not None
-    assert "canary" in settings.database_url.get_secret_value()
+    assert "canary" in present(settings.database_url).get_secret_value()
     assert arguments("postgresql://hub:p%40s,s@one,two/fleet")["password"] == "p@s,s"  # noqa: S105 - made up
     for url in ("postgresql://hub@one,two:port/fleet", "postgresql://hub:secret@one:two:three/fleet"):
         with pytest.raises(InvalidError) as refused:

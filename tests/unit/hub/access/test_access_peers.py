@@ -20,8 +20,9 @@ from hub.access.tokens import BootstrapTokens
 from hub.api import bootstrapcredentials as rules
 from hub.api.bootstrapcredentials import FAILED, AttestationError, Attested, CredentialBounds, CredentialRecord, Demand
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Phase
-from hub.api.certificates import CertificateRecord, Purpose
+from hub.api.certificates import CertificateRecord, Lifetimes, Purpose
 from hub.https_door.callers.authentication import end_with_revocations
+from hub.issuer.local import make_authority
 from hub.registry import certificates
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.service import CredentialTerms
@@ -42,7 +43,6 @@ from tests.fakes.registration import EDGE, Newcomer
 from tests.fakes.virtual_time import in_virtual_time
 
 AUTHORITY = AuthorityRecord(AuthorityId("a" * 16), b"", Phase.ISSUING, ManualClock().now(), ManualClock().now())
-Made = tuple[CredentialRecord, str]
 TERMS = CredentialTerms(ClusterName("edge1"), 1, timedelta(hours=1))
 OTHER_TOKENS = ("", "guess", "a.b", "eyJhbGciOiJFUzI1NiJ9.e30.c2ln", "0123456789abcdef.SHORT", f"0123456789abcdeX.{'a' * 32}")
 ADMIN = Actor("admin", ("system:masters", "system:authenticated"))
@@ -75,11 +75,6 @@ class Stage:
         await self.store.run(lambda tx: tx.certificates.revoke([self.serial], tx.now, "test"))
 
 
-def authority(now: datetime) -> pki.CertificateAuthority:
-    validity = now - timedelta(days=1), now + timedelta(days=9)
-    return pki.create_authority(CertificateSubject("ca"), pki.generate_key(), pki.random_serial(), *validity)
-
-
 @pytest.fixture
 async def stage() -> Stage:
     clock = ManualClock()
@@ -88,7 +83,7 @@ async def stage() -> Stage:
     key_hash = certificates.key_hash(plan.public_key)
     record = CertificateRecord(plan.serial, Purpose.AGENT, "cn", (), plan.not_before, plan.not_after, key_hash, now)
     await store.run(lambda tx: tx.certificates.add(record))
-    return Stage(clock, store, Peers(store, clock), authority(now).sign(plan), plan.serial, plan.not_after)
+    return Stage(clock, store, Peers(store, clock), make_authority(Lifetimes(), now)[0].sign(plan), plan.serial, plan.not_after)
 
 
 async def test_certificates_of_a_retiring_or_retired_ca_are_refused(stage: Stage) -> None:
@@ -171,7 +166,7 @@ async def test_a_certificate_is_its_record_within_its_validity_and_is_forgotten_
     for serial in (pki.random_serial(), stage.serial):
         now = stage.clock.now()
         plan = pki.Plan(CertificateSubject("cn"), pki.public_key_of(pki.generate_key()), serial, now, now + timedelta(days=1))
-        unknown = authority(now).sign(plan)
+        unknown = make_authority(Lifetimes(), now)[0].sign(plan)
         await check_refusal_of(UnauthorizedError, stage.peers.identify(unknown), match="not known")
         stage.store.failure = UnavailableError("nobody may ask it")
         await check_refusal_of(UnauthorizedError, stage.peers.identify(unknown), match="not known")
@@ -240,19 +235,8 @@ def test_whatever_is_open_at_the_https_door_ends_when_nobody_is_known() -> None:
     assert ended == ["certificate/5", "all"]
 
 
-@pytest.fixture
-def tokens(store: InlineStore) -> BootstrapTokens:
-    return BootstrapTokens(store)
-
-
-@pytest.fixture
-async def made(store: InlineStore) -> Made:
-    return await store.run(credentials.create_token, TERMS, "ann")
-
-
-async def test_other_and_ended_tokens_are_not_accepted(
-    tokens: BootstrapTokens, made: Made, store: InlineStore, clock: ManualClock
-) -> None:
+async def test_other_and_ended_tokens_are_not_accepted(store: InlineStore, clock: ManualClock) -> None:
+    tokens, made = BootstrapTokens(store), await store.run(credentials.create_token, TERMS, "ann")
     found = {token: (await tokens.identify(token), rules.token_id(token)) for token in OTHER_TOKENS}
     assert found == dict.fromkeys(OTHER_TOKENS, (None, None)), "they are left to others"
     record = CredentialRecord(CredentialId("0123456789abcdef"), None, None, clock.now(), clock.now(), "ann")

@@ -1,7 +1,6 @@
 """A store in memory with the hub's CA, and what agents and operators do to it."""
 
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,10 +10,10 @@ from hub.api.certificatesigningrequests import RequestState
 from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.meta.change import REQUESTS
 from hub.issuer import LocalIssuer
+from hub.issuer.local import make_authority
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.managedclusters import service as clusters
-from machinery import pki
-from machinery.identity import AgentId, CertificateSubject, ClusterName
+from machinery.identity import AgentId, ClusterName
 from machinery.meta import conditions
 from machinery.meta.conditions import Condition
 from machinery.meta.objects import Query
@@ -34,12 +33,7 @@ class Hub:
 
     def __post_init__(self) -> None:
         self.store = InlineStore(self.clock)
-        now = self.clock.now()
-        key = pki.generate_key()
-        authority = pki.create_authority(
-            CertificateSubject("test-ca"), key, pki.random_serial(), now, now + timedelta(days=3650)
-        )
-        self.issuer = LocalIssuer(authority)
+        self.issuer = LocalIssuer(make_authority(self.lifetimes, self.clock.now())[0])
 
     def of(self, name: str) -> Newcomer:
         return Newcomer(self.store, self.issuer, ClusterName(name), AGENT, "uid-" + name)  # type: ignore[arg-type]

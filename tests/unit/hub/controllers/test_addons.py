@@ -23,14 +23,12 @@ from tests.fakes.fleetwork import Fleetwork, addon, cluster, find, put, remove
 from tests.unit.hub.controllers.conftest import Hub
 
 C1 = ClusterName("c1")
-MOVED = Condition(AVAILABLE, "Unknown", "ManagedClusterMoved", "The agent is with another hub.")
 LEASE_STOPPED = "ManagedClusterLeaseUpdateStopped"
 STATES = {"well": "available", "ill": "unhealthy", "lost": "unreachable", "new": "unreachable"}
 BY_TOKEN = [{"type": "kubeClient", "kubeClient": {"driver": "token"}}]
 BY_CERTIFICATE = [{"type": "kubeClient", "kubeClient": {"driver": "csr"}}]
 NAMES: dict[Kind, str] = {SERVICE_ACCOUNTS: "x-agent", ROLES: "x-token-role", ROLE_BINDINGS: "x-token-role"}
 Document = dict[str, Any]
-SIGNER = "kubernetes.io/kube-apiserver-client"
 CONDITION = {**Condition("Available", "True", "Fine", "").to_document(), "lastTransitionTime": "2026-01-01T00:00:00Z"}
 HASH = {"name": "settings", "namespace": "default", "specHash": "abc"}
 
@@ -121,7 +119,7 @@ async def test_add_ons_of_a_silent_cluster_are_unknown_until_it_is_heard_again(h
     await Fleetwork(hub.store).start()
     await work.start()
     assert hub.revision == revision, "another look writes nothing"
-    says(hub, MOVED)
+    says(hub, Condition(AVAILABLE, "Unknown", "ManagedClusterMoved", "The agent is with another hub."))
     await work.settle()
     assert health(hub, "well") == ("Unknown", "ManagedClusterMoved")
     says(hub)
@@ -329,10 +327,9 @@ def stored_definition(chance: random.Random) -> Document:
     return {"kind": "ClusterManagementAddOn", "metadata": {"name": "metrics"}, "spec": spec, **maybe(chance, status=[status])}
 
 
-OF_ADDONS = resource.ADDON_SCHEMA, resource.ADDON_V1ALPHA1
 OF_DEFINITIONS = resource.DEFINITION_SCHEMA, resource.DEFINITION_V1ALPHA1
 CASES = [
-    (stored_add_on, versions.add_on_shown, versions.add_on_stored, OF_ADDONS),
+    (stored_add_on, versions.add_on_shown, versions.add_on_stored, (resource.ADDON_SCHEMA, resource.ADDON_V1ALPHA1)),
     (stored_definition, versions.definition_shown, versions.definition_stored, OF_DEFINITIONS),
 ]
 
@@ -355,7 +352,7 @@ def test_older_versions_read_as_ocm_converts_them() -> None:
         "status": {
             "kubeClientDriver": "token",
             "registrations": [
-                {"signerName": SIGNER, "subject": {"user": "u", "groups": ["g"]}},
+                {"signerName": "kubernetes.io/kube-apiserver-client", "subject": {"user": "u", "groups": ["g"]}},
                 {"signerName": "example.com/s", "subject": {"user": "v", "organizationUnit": ["ou"]}},
             ],
         },

@@ -31,7 +31,7 @@ from machinery.runtime.work_queue import WorkQueue
 from tests.checks import check_results, present
 from tests.fakes.controllers import work
 from tests.fakes.inline_store import InlineStore
-from tests.fakes.registration import EDGE, Newcomer, fresh_newcomer, fresh_store
+from tests.fakes.registration import EDGE, Newcomer, change_cluster, fresh_newcomer, fresh_store
 from tests.fakes.virtual_time import LoopClock, in_virtual_time
 from tests.unit.hub.conftest import failing, transactions_of
 from tests.unit.hub.controllers.conftest import Hub
@@ -265,16 +265,9 @@ def test_a_key_that_is_handled_is_not_taken_again_before_that_is_done_and_an_ear
 
 
 @pytest.fixture
-def started(clock: ManualClock) -> datetime:
-    start = clock.now()
-    clock.advance(timedelta(days=1))
-    return start
-
-
-@pytest.fixture
-def available(newcomer: Newcomer, store: InlineStore, started: datetime) -> InlineStore:
+def available(newcomer: Newcomer, store: InlineStore, clock: ManualClock) -> InlineStore:
     """A cluster that is accepted, has reported and has just beaten."""
-    assert started
+    clock.advance(timedelta(days=1))
     newcomer.accepted()
     store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
     store.transact(clusters.report_status, EDGE, StatusReport(conditions=(rules.AVAILABLE,)), "agent")
@@ -286,39 +279,34 @@ def store_beat(store: InlineStore, *, available: bool | None) -> None:
     store.transact(heartbeats.flush, [Beat(EDGE, NONE, available)])
 
 
-def expire(store: InlineStore, since: datetime) -> Expiry:
+def expire(store: InlineStore, since: datetime = ManualClock().now()) -> Expiry:  # noqa: B008 - the same each time
     return store.transact(lambda tx: heartbeats.expire(tx, EDGE, window=WINDOW, since=since, actor="hub"))
 
 
 def set_lease(store: InlineStore, seconds: int) -> None:
-    def change(tx: Transaction) -> None:
-        stored = clusters.find(tx, EDGE)
-        spec = {**stored.document["spec"], "leaseDurationSeconds": seconds}
-        clusters.put(tx, {**stored.document, "spec": spec}, stored, "ann")
-
-    store.transact(change)
+    change_cluster(store, lambda old: doc.with_spec(old, leaseDurationSeconds=seconds))
 
 
-def test_shorter_lease_has_its_whole_grace_from_then_on(available: InlineStore, clock: ManualClock, started: datetime) -> None:
+def test_shorter_lease_has_its_whole_grace_from_then_on(available: InlineStore, clock: ManualClock) -> None:
     """The agent beat every few minutes, and learns only now that it must beat faster."""
     set_lease(available, 3600)
     store_beat(available, available=True)
     clock.advance(timedelta(minutes=50))
     set_lease(available, 2)
-    assert expire(available, started) == Expiry(expired=False, look_again=timedelta(seconds=11))
+    assert expire(available) == Expiry(expired=False, look_again=timedelta(seconds=11))
     clock.advance(timedelta(seconds=11) - MICROSECOND)
-    assert expire(available, started) == Expiry(expired=False, look_again=MICROSECOND)
+    assert expire(available) == Expiry(expired=False, look_again=MICROSECOND)
     clock.advance(MICROSECOND)
-    assert expire(available, started) == Expiry(expired=True, look_again=timedelta(seconds=10))
+    assert expire(available) == Expiry(expired=True, look_again=timedelta(seconds=10))
 
 
-def test_longer_lease_or_other_changes_give_no_new_grace(available: InlineStore, clock: ManualClock, started: datetime) -> None:
+def test_longer_lease_or_other_changes_give_no_new_grace(available: InlineStore, clock: ManualClock) -> None:
     clock.advance(GRACE)
     set_lease(available, 61)
     available.transact(clusters.report_status, EDGE, StatusReport(conditions=(rules.AVAILABLE,), kubernetes_version="v9"), "a")
-    assert expire(available, started) == Expiry(expired=False, look_again=timedelta(seconds=5) + WINDOW)
+    assert expire(available) == Expiry(expired=False, look_again=timedelta(seconds=5) + WINDOW)
     clock.advance(timedelta(seconds=5) + WINDOW)
-    assert expire(available, started).expired
+    assert expire(available).expired
 
 
 def test_beat_without_a_verdict_restores_the_last_one_and_never_true_by_itself() -> None:
@@ -357,12 +345,8 @@ def test_each_step_is_kept_with_time_reason_and_actor(newcomer: Newcomer, store:
     fallen = clock.now()
     clock.advance(WINDOW)
     store.transact(heartbeats.revive, Beat(EDGE, timedelta(), available=False), "beat")
-
-    def patch(tx: Transaction) -> None:
-        stored = clusters.find(tx, EDGE)
-        clusters.put(tx, doc.with_status(stored.document, conditions=[rules.AVAILABLE.to_document()]), stored, "kubectl")
-
-    store.transact(patch)
+    there = [rules.AVAILABLE.to_document()]
+    change_cluster(store, lambda old: doc.with_status(old, conditions=there), actor="kubectl")
     store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE), "ann"))
     assert [(each.before, each.status, each.reason, each.actor) for each in store.state.transitions] == [
         ("", "True", "ManagedClusterAvailable", "agent"),

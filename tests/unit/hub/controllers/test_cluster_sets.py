@@ -24,7 +24,6 @@ from tests.unit.hub.conftest import failing
 from tests.unit.hub.controllers.conftest import Hub
 
 EU = {"matchLabels": {"region": "eu"}}
-WINDOW = timedelta(seconds=1)
 LABELS = {
     "x-k8s.io/cluster-manager": "open-cluster-management",
     "multicluster.x-k8s.io/clusterset": "one",
@@ -253,7 +252,7 @@ async def test_a_cluster_that_is_being_deleted_and_falls_silent_reads_unknown(hu
     hub.store.transact(remove, MANAGED_CLUSTERS, "c1")
     since = hub.clock.now()
     hub.clock.advance(timedelta(seconds=301))
-    hub.store.transact(heartbeats.expire, ClusterName("c1"), window=WINDOW, since=since, actor="test")
+    hub.store.transact(heartbeats.expire, ClusterName("c1"), window=timedelta(seconds=1), since=since, actor="test")
     assert present(hub.condition("c1", AVAILABLE)).status == UNKNOWN
 
 

@@ -16,7 +16,6 @@ from hub.api.certificatesigningrequests import RequestPhase
 from hub.api.managedclusters import removal
 from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES, CLUSTER_SETS, EVENTS, MANAGED_CLUSTERS, NAMESPACES, REQUESTS, Change, Kind
-from hub.api.meta.document import with_metadata
 from hub.api.namespaces import namespace
 from hub.audit.recording import DecisionAudit, record_of
 from hub.controllers.batch import TransactionReconciler
@@ -40,6 +39,7 @@ from machinery.runtime.tasks import GuardedTasks
 from tests.checks import present
 from tests.fakes.controllers import builder_of, work
 from tests.fakes.fleetwork import find
+from tests.fakes.registration import change_cluster
 from tests.fakes.virtual_time import ManualScheduler, in_the_loops_time
 from tests.unit.hub.controllers.conftest import Hub
 from tests.unit.hub.test_approval_rules import put_rule
@@ -126,12 +126,7 @@ async def test_a_name_that_matches_the_rule_is_accepted_once_and_a_denial_by_han
 async def test_a_cluster_that_is_being_deleted_is_left_alone(hub: Hub) -> None:
     hub.join("c1")
     hub.accept("c1")
-
-    def hold(tx: Transaction) -> None:
-        stored = clusters.find(tx, ClusterName("c1"))
-        clusters.put(tx, with_metadata(stored.document, finalizers=["example.org/wait"]), stored, "admin")
-
-    hub.store.transact(hold)
+    change_cluster(hub.store, lambda old: doc.with_metadata(old, finalizers=["example.org/wait"]), ClusterName("c1"))
     hub.store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, ClusterName("c1")), "admin"))
     hub.join("c2")
     hub.accept("c2")
@@ -320,14 +315,9 @@ async def test_the_record_of_a_decision_is_stored_in_its_transaction() -> None:
 def test_a_decision_is_an_audit_record_that_names_rule_and_object() -> None:
     about = {"apiVersion": "certificates.k8s.io/v1", "kind": "X", "metadata": {"name": "c1-x", "uid": "u"}}
     record = record_of(RuleDecision("ones", RuleVerdict.APPROVE, "c1", about, dry_run=True), START)
-    assert record.user is not None
-    assert record.object_ref is not None
-    assert (record.user.username, record.verb) == ("system:muster:rule:ones", "update")
-    assert (record.object_ref.resource, record.object_ref.name, record.object_ref.subresource) == (
-        "certificatesigningrequests",
-        "c1-x",
-        "approval",
-    )
+    user, ref = present(record.user), present(record.object_ref)
+    assert (user.username, record.verb) == ("system:muster:rule:ones", "update")
+    assert (ref.resource, ref.name, ref.subresource) == ("certificatesigningrequests", "c1-x", "approval")
     notes = {"muster/rule": "ones", "muster/decision": "Approve", "muster/cluster": "c1", "muster/dry-run": "true"}
     assert dict(record.annotations) == notes
 

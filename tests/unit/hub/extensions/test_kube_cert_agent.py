@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from hub.extensions.kube_cert_agent.issuer import KubernetesIssuer
 from machinery import pki
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, MusterError, NotFoundError, UnavailableError
 from machinery.runtime.clock import ManualClock
-from tests.checks import check_refusal, check_refusal_of
+from tests.checks import check_refusal, check_refusal_of, present
 from tests.fakes.authority import pem_of, self_signed
 from tests.fakes.host_cluster import SHAPE, HostInMemory, StatusInMemory, info, manager, node, pod, printed
 
@@ -256,17 +256,11 @@ async def test_an_owner_that_cannot_be_asked_for_now_is_asked_for_again() -> Non
 
 
 async def test_a_priority_class_is_written_and_taken_away_again() -> None:
-    important = AgentDeploymentShape(
-        SHAPE.namespace, SHAPE.name, SHAPE.image, SHAPE.service_account, SHAPE.labels, priority_class="high"
-    )
-    stage = Stage(HostInMemory(deployed=deployed()), important)
-    await stage.look()
-    assert stage.host.deployed is not None
-    assert stage.host.deployed["spec"]["template"]["spec"]["priorityClassName"] == "high"
-    again = Stage(stage.host)
-    await again.look()
-    assert again.host.deployed is not None
-    assert again.host.deployed["spec"]["template"]["spec"]["priorityClassName"] == ""
+    host = HostInMemory(deployed=deployed())
+    for shape, written in ((replace(SHAPE, priority_class="high"), "high"), (SHAPE, "")):
+        stage = Stage(host, shape)
+        await stage.look()
+        assert present(host.deployed)["spec"]["template"]["spec"]["priorityClassName"] == written
     assert stage.verbs == ["replace", "replace"]
 
 

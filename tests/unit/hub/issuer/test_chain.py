@@ -42,19 +42,13 @@ from tests.fakes.virtual_time import START, in_virtual_time
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 SERIAL = identity.SerialNumber(0x1234567890ABCDEF1234567890ABCDEF)
 NAMES = ServingNames(("hub.example.com", "localhost"), ("127.0.0.1",))
-DAY = timedelta(days=1)
 JITTER = 1.1
 """Looks keep apart from those of other replicas."""
 
 
 def profile(purpose: Purpose = Purpose.LOGIN, user: str = "ann", *groups: str) -> Profile:
-    return Profile(
-        purpose,
-        CertificateSubject(user, frozenset(groups)),
-        pki.public_key_of(pki.generate_key()),
-        NOW - timedelta(minutes=5),
-        NOW + timedelta(minutes=5),
-    )
+    subject, five = CertificateSubject(user, frozenset(groups)), timedelta(minutes=5)
+    return Profile(purpose, subject, pki.public_key_of(pki.generate_key()), NOW - five, NOW + five)
 
 
 def signing(name: str) -> NamedIssuer:
@@ -275,10 +269,9 @@ def test_defect_of_a_service_or_an_unusable_key_signs_and_records_nothing(store:
     )
     assert issuer.issued == []
     assert store.transact(lambda tx: tx.certificates.of_cluster(EDGE)) == []
-    validity = now - timedelta(days=2), now + timedelta(days=9)
-    authority = pki.create_authority(CertificateSubject("ca"), pki.generate_key(), pki.random_serial(), *validity)
+    own = LocalIssuer(make_authority(Lifetimes(), now)[0])
     with pytest.raises(InvalidError, match="the public key cannot be read"):
-        store.transact(certificates.admit_operator, "ann", b"no key", LocalIssuer(authority), Lifetimes())
+        store.transact(certificates.admit_operator, "ann", b"no key", own, Lifetimes())
 
 
 class _ShortIssuer(WordIssuer):
@@ -304,7 +297,7 @@ class Given:
     def files(self) -> Files:
         return Files(self.folder / "tls.crt", self.folder / "tls.key", self.folder / "ca.crt")
 
-    def write(self, *names: str, lifetime: timedelta = DAY, usage: pki.Usage = pki.Usage.SERVER) -> bytes:
+    def write(self, *names: str, lifetime: timedelta = timedelta(days=1), usage: pki.Usage = pki.Usage.SERVER) -> bytes:
         now, key = SystemClock().now(), pki.generate_key()
         begin, end = min(now, now + lifetime) - timedelta(minutes=5), now + lifetime
         holder = CertificateSubject("hub"), pki.public_key_of(key), pki.random_serial()
@@ -381,17 +374,7 @@ def test_own_certificate_follows_the_issuing_ca_whose_end_is_announced(tmp_path:
     assert crossed == new.cross_signed
 
 
-MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
-OLD, NEW = (
-    pki.create_authority(
-        CertificateSubject(name),
-        pki.generate_key(),
-        pki.random_serial(),
-        MOMENT - timedelta(days=1),
-        MOMENT + timedelta(days=1),
-    ).certificate
-    for name in ("old", "new")
-)
+OLD, NEW = OtherCA("old").certificate, OtherCA("new").certificate
 
 
 class Session(TrustBundleReceiver):
