@@ -86,7 +86,7 @@ def load_settings(
             settings = model(**merged)
         except ValidationError as error:
             entries = error.errors(include_url=False, include_input=False)
-            problems += [message(_sentence(entry), *map(str, entry["loc"])) for entry in entries]
+            problems += [message(problem_of(entry), *map(str, entry["loc"])) for entry in entries]
     if problems:
         count = "one problem" if len(problems) == 1 else f"{len(problems)} problems"
         raise InvalidError("\n".join([f"the settings have {count}:", *(f"  - {each}" for each in problems)]))
@@ -108,7 +108,7 @@ def _read(file: Path | None) -> tuple[dict[str, Any], list[str]]:
     return {str(name).replace("-", "_"): value for name, value in (content or {}).items()}, []
 
 
-def _sentence(entry: Mapping[str, Any]) -> str:
+def problem_of(entry: Mapping[str, Any]) -> str:
     """Message for an entry of `ValidationError.errors()`. The message of an own validator is used unchanged."""
     kind, context = str(entry["type"]), entry.get("ctx") or {}
     if kind == "value_error":
@@ -116,7 +116,7 @@ def _sentence(entry: Mapping[str, Any]) -> str:
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
         return f"{words} {context[name]}"
-    if kind == "literal_error":
+    if kind in ("literal_error", "enum"):
         return f"must be {context['expected']}"
     return _SENTENCES.get(kind, "has a value that cannot be used")
 

@@ -5,10 +5,12 @@ Rules match as in kube-apiserver. Bodies of `NEVER_BODIES` are never recorded.
 It leaves out signs of life: beats, status reports, events and access reviews. To record them, write a policy.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictStr, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from hub.api.auditrecords import AuditLevel, Stage
 from machinery.apiserver.access import Attributes
@@ -17,6 +19,7 @@ from machinery.errors import InvalidError
 from machinery.identity import ALL_CLUSTERS_GROUP
 from machinery.meta import bounded_yaml as boundedyaml
 from machinery.meta.bounded_yaml import YamlError
+from machinery.settings import problem_of
 
 NEVER_BODIES = frozenset(
     ("secrets", "serviceaccounts/token", "tokenreviews", "bootstrapcredentials", "tokencredentialrequests")
@@ -24,13 +27,60 @@ NEVER_BODIES = frozenset(
 """Resources (with their subresource) that hold secrets or tokens, in any group."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupResources:
+STAGES = ("RequestReceived", *(stage.value for stage in Stage if stage is not Stage.DROPPED))
+
+
+def _stages(names: Any) -> frozenset[Stage]:
+    if any(name not in STAGES for name in (names if isinstance(names, list | None) else (names,)) or ()):
+        raise ValueError(f"must be of {', '.join(STAGES)}")
+    return frozenset(stage for stage in Stage if stage.value in (names or ()))
+
+
+def _group(name: str) -> str:
+    if "/" in name:
+        raise ValueError('must be a group without its version, such as "cluster.example.io"')
+    return name
+
+
+def _path(path: str) -> str:
+    if path != "*" and (not path.startswith("/") or "*" in path[:-1]):
+        raise ValueError(f'"{path}" must begin with "/", and "*" may only be its end')
+    return path
+
+
+def _some(rules: "tuple[AuditRule, ...]") -> "tuple[AuditRule, ...]":
+    if not rules:
+        raise ValueError("at least one rule is needed, such as `- level: Metadata`")
+    return rules
+
+
+class _PolicyPart(BaseModel):
+    """A part of the policy file, with the names of Kubernetes. A value that is null counts as not given."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, content: Any) -> Any:
+        return {name: value for name, value in content.items() if value is not None} if isinstance(content, dict) else content
+
+
+Texts = tuple[StrictStr, ...]
+Stages = Annotated[frozenset[Stage], BeforeValidator(_stages)]
+
+
+class GroupResources(_PolicyPart):
     """Resources of one group: `leases`, `managedclusters/status`, `*/status`, `managedclusters/*`, `*`; none: all of it."""
 
-    group: str = ""
-    resources: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
+    group: Annotated[StrictStr, AfterValidator(_group)] = ""
+    resources: Texts = ()
+    names: Texts = Field(default=(), alias="resourceNames")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.names and not self.resources:
+            raise ValueError("resourceNames need resources to be names of")
+        return self
 
     def match(self, asked: Attributes) -> bool:
         if asked.group != self.group:
@@ -53,18 +103,25 @@ def _combined(asked: Attributes) -> str:
     return f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditRule:
+class AuditRule(_PolicyPart):
     """Matches if all fields that are set match; an empty field matches everything."""
 
     level: AuditLevel
-    users: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
-    verbs: tuple[str, ...] = ()
+    users: Texts = ()
+    groups: Texts = Field(default=(), alias="userGroups")
+    verbs: Texts = ()
     resources: tuple[GroupResources, ...] = ()
-    namespaces: tuple[str, ...] = ()
-    paths: tuple[str, ...] = ()
-    omit_stages: frozenset[Stage] = frozenset()
+    namespaces: Texts = ()
+    paths: tuple[Annotated[StrictStr, AfterValidator(_path)], ...] = Field(default=(), alias="nonResourceURLs")
+    omit_stages: Stages = Field(default=frozenset(), alias="omitStages")
+    omit_managed_fields: Any = Field(default=None, alias="omitManagedFields")
+    """Accepted, without effect: no record has managed fields of its own."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.paths and (self.resources or self.namespaces):
+            raise ValueError("nonResourceURLs cannot stand beside resources or namespaces")
+        return self
 
     def match(self, actor: Actor, asked: Attributes) -> bool:
         if self.users and actor.user not in self.users:
@@ -110,12 +167,15 @@ class AuditVerdict:
 NOTHING = AuditVerdict(AuditLevel.NONE)
 
 
-@dataclass(frozen=True, slots=True)
-class AuditPolicy:
+class AuditPolicy(_PolicyPart):
     """Rules in order."""
 
-    rules: tuple[AuditRule, ...]
-    omit_stages: frozenset[Stage] = frozenset()
+    api_version: Literal["audit.k8s.io/v1"] = Field(alias="apiVersion")
+    kind: Literal["Policy"]
+    metadata: Any = None
+    rules: Annotated[tuple[AuditRule, ...], AfterValidator(_some)]
+    omit_stages: Stages = Field(default=frozenset(), alias="omitStages")
+    omit_managed_fields: Any = Field(default=None, alias="omitManagedFields")
 
     def verdict(self, actor: Actor, asked: Attributes) -> AuditVerdict:
         """Returns the verdict by the authenticated actor, not an impersonated one. Without a matching rule: NOTHING."""
@@ -126,16 +186,6 @@ class AuditPolicy:
                     level = AuditLevel.METADATA
                 return AuditVerdict(level, self.omit_stages | rule.omit_stages)
         return NOTHING
-
-
-API_VERSION, KIND = "audit.k8s.io/v1", "Policy"
-TOP = frozenset(("apiVersion", "kind", "metadata", "omitStages", "omitManagedFields", "rules"))
-OF_RULE = frozenset(
-    ("level", "users", "userGroups", "verbs", "resources", "namespaces", "nonResourceURLs", "omitStages", "omitManagedFields")
-)
-OF_RESOURCES = frozenset(("group", "resources", "resourceNames"))
-STAGES = ("RequestReceived", *(stage.value for stage in Stage if stage is not Stage.DROPPED))
-T = TypeVar("T")
 
 
 def read_policy(path: Path) -> AuditPolicy:
@@ -151,133 +201,64 @@ def read_policy(path: Path) -> AuditPolicy:
 
 def parse_policy(content: Any, source: str) -> AuditPolicy:
     """Parses a YAML value. Raises InvalidError with every problem and its place."""
-    reading = _Reading()
-    policy = reading.policy(content)
-    if reading.problems:
-        count = "one problem" if len(reading.problems) == 1 else f"{len(reading.problems)} problems"
-        raise InvalidError("\n".join([f"{source} has {count}:", *(f"  - {problem}" for problem in reading.problems)]))
-    return policy
+    try:
+        return AuditPolicy.model_validate(content)
+    except ValidationError as error:
+        entries = error.errors(include_url=False, include_input=False)
+    count = "one problem" if len(entries) == 1 else f"{len(entries)} problems"
+    raise InvalidError(
+        "\n".join([f"{source} has {count}:", *(f"  - {_place(*entry['loc'])}: {_problem(entry)}" for entry in entries)])
+    )
 
 
-@dataclass(slots=True)
-class _Reading:
-    """Parses a policy and collects problems."""
-
-    problems: list[str] = field(default_factory=list)
-
-    def policy(self, content: Any) -> AuditPolicy:
-        top = self._mapping(content, "the file", TOP)
-        for name, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
-            if top.get(name) != expected:
-                self.problems.append(f'{name}: must be "{expected}"')
-        rules = self._list(top.get("rules"), "rules")
-        if not rules:
-            self.problems.append("rules: at least one rule is needed, such as `- level: Metadata`")
-        read = tuple(self._rule(rule, f"rules[{number}]") for number, rule in enumerate(rules))
-        return AuditPolicy(read, self._stages(top.get("omitStages"), "omitStages"))
-
-    def _rule(self, content: Any, place: str) -> AuditRule:
-        rule = self._mapping(content, place, OF_RULE)
-        resources = self._list(rule.get("resources"), f"{place}.resources")
-        namespaces, paths = (self._words(rule, name, place) for name in ("namespaces", "nonResourceURLs"))
-        if paths and (resources or namespaces):
-            self.problems.append(f"{place}: nonResourceURLs cannot stand beside resources or namespaces")
-        for number, path in enumerate(paths):
-            if path != "*" and (not path.startswith("/") or "*" in path[:-1]):
-                where = f"{place}.nonResourceURLs[{number}]"
-                self.problems.append(f'{where}: "{path}" must begin with "/", and "*" may only be its end')
-        return AuditRule(
-            level=self._level(rule.get("level"), f"{place}.level"),
-            users=self._words(rule, "users", place),
-            groups=self._words(rule, "userGroups", place),
-            verbs=self._words(rule, "verbs", place),
-            resources=tuple(self._resources(each, f"{place}.resources[{n}]") for n, each in enumerate(resources)),
-            namespaces=namespaces,
-            paths=paths,
-            omit_stages=self._stages(rule.get("omitStages"), f"{place}.omitStages"),
-        )
-
-    def _resources(self, content: Any, place: str) -> GroupResources:
-        entry = self._mapping(content, place, OF_RESOURCES)
-        group = entry.get("group", "")
-        if not isinstance(group, str) or "/" in group:
-            self.problems.append(f'{place}.group: must be a group without its version, such as "cluster.example.io"')
-            group = ""
-        read = GroupResources(group, self._words(entry, "resources", place), self._words(entry, "resourceNames", place))
-        if read.names and not read.resources:
-            self.problems.append(f"{place}.resourceNames: need resources to be names of")
-        return read
-
-    def _level(self, value: Any, place: str) -> AuditLevel:
-        try:
-            return AuditLevel(value)
-        except ValueError:
-            self.problems.append(f"{place}: must be one of {', '.join(AuditLevel)}")
-            return AuditLevel.NONE
-
-    def _stages(self, value: Any, place: str) -> frozenset[Stage]:
-        names = self._list(value, place)
-        if any(name not in STAGES for name in names):
-            self.problems.append(f"{place}: must be of {', '.join(STAGES)}")
-        return frozenset(stage for stage in Stage if stage.value in names and stage is not Stage.DROPPED)
-
-    def _words(self, holder: Mapping[str, Any], name: str, place: str) -> tuple[str, ...]:
-        words = self._list(holder.get(name), f"{place}.{name}")
-        if not all(isinstance(word, str) for word in words):
-            self.problems.append(f"{place}.{name}: must be a list of strings")
-            return ()
-        return tuple(words)
-
-    def _list(self, value: Any, place: str) -> Sequence[Any]:
-        if value is None or isinstance(value, list):
-            return value or []
-        self.problems.append(f"{place}: must be a list")
-        return []
-
-    def _mapping(self, value: Any, place: str, known: frozenset[str]) -> Mapping[str, Any]:
-        if not isinstance(value, dict):
-            self.problems.append(f"{place}: must be a mapping")
-            return {}
-        self.problems += [f'{place}: there is no field "{name}"' for name in value if name not in known]
-        return value
+def _place(first: int | str = "the file", *rest: int | str) -> str:
+    return str(first) + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in rest)
 
 
-RBAC = "rbac.authorization.k8s.io"
-READS = ("get", "list", "watch", "head", "options")
-CHANGES = ("create", "update", "patch", "delete", "deletecollection")
+def _problem(entry: ErrorDetails) -> str:
+    own = {
+        "extra_forbidden": "there is no such field",
+        "model_type": "must be a mapping",
+    }
+    return own.get(entry["type"]) or problem_of(entry)
 
 
 def default_policy(group_suffix: str) -> AuditPolicy:
-    none, clusters, addons = AuditLevel.NONE, f"cluster.{group_suffix}", f"addon.{group_suffix}"
-    report = ("update", "patch")
-    rules = (
-        # secrets and tokens, all verbs
-        _rule(AuditLevel.METADATA, ("", "secrets", "serviceaccounts/token"), ("authentication.k8s.io", "tokenreviews")),
-        # other reads
-        _rule(none, verbs=READS),
-        # access reviews change nothing
-        _rule(none, ("authorization.k8s.io",), ("authentication.k8s.io", "selfsubjectreviews")),
-        # signs of life: renewals of leases, reports of agents, events
-        _rule(none, ("coordination.k8s.io", "leases"), verbs=report),
-        _rule(none, (clusters, "managedclusters/status"), (addons, "*/status"), groups=(ALL_CLUSTERS_GROUP,), verbs=report),
-        _rule(none, ("", "events"), ("events.k8s.io",)),
-        # permissions, acceptance and approval: with the request body, to show what was granted
-        _rule(
-            AuditLevel.REQUEST,
-            (RBAC,),
-            (clusters,),
-            ("certificates.k8s.io", "certificatesigningrequests/approval"),
-            verbs=CHANGES,
-        ),
-        # all other changes
-        _rule(AuditLevel.METADATA),
-    )
-    return AuditPolicy(rules)
+    return parse_policy(boundedyaml.load(_DEFAULT.replace("SUFFIX", group_suffix).encode()), "the default audit policy")
 
 
-def _rule(
-    level: AuditLevel, *resources: tuple[str, ...], groups: tuple[str, ...] = (), verbs: tuple[str, ...] = ()
-) -> AuditRule:
-    """`resources`: each a group and its resources; without these all of the group."""
-    matched = tuple(GroupResources(group, tuple(names)) for group, *names in resources)
-    return AuditRule(level=level, resources=matched, groups=groups, verbs=verbs)
+_DEFAULT = """
+apiVersion: audit.k8s.io/v1
+kind: Policy
+rules:
+# secrets and tokens, all verbs
+- level: Metadata
+  resources:
+  - resources: [secrets, serviceaccounts/token]
+  - {group: authentication.k8s.io, resources: [tokenreviews]}
+# other reads
+- level: None
+  verbs: [get, list, watch, head, options]
+# access reviews change nothing
+- level: None
+  resources: [{group: authorization.k8s.io}, {group: authentication.k8s.io, resources: [selfsubjectreviews]}]
+# signs of life: renewals of leases, reports of agents, events
+- level: None
+  verbs: [update, patch]
+  resources: [{group: coordination.k8s.io, resources: [leases]}]
+- level: None
+  verbs: [update, patch]
+  userGroups: ["GROUP"]
+  resources: [{group: cluster.SUFFIX, resources: [managedclusters/status]}, {group: addon.SUFFIX, resources: ["*/status"]}]
+- level: None
+  resources: [{resources: [events]}, {group: events.k8s.io}]
+# permissions, acceptance and approval: with the request body, to show what was granted
+- level: Request
+  verbs: [create, update, patch, delete, deletecollection]
+  resources:
+  - group: rbac.authorization.k8s.io
+  - group: cluster.SUFFIX
+  - {group: certificates.k8s.io, resources: [certificatesigningrequests/approval]}
+# all other changes
+- level: Metadata
+""".replace("GROUP", ALL_CLUSTERS_GROUP)

@@ -259,26 +259,30 @@ rules:
   nonResourceURLs: [livez, "/a*b"]
   resources:
   - group: apps/v1
-    resourceNames: [x]
+  - resourceNames: [x]
+- level: Metadata
+  nonResourceURLs: [/livez]
+  namespaces: [default]
 - just a word
+- users: [admin]
 """
     )
     with pytest.raises(InvalidError) as refused:
         read_policy(path)
     assert str(refused.value).splitlines() == [
         f"the audit policy {path} has 12 problems:",
-        '  - the file: there is no field "colour"',
-        '  - apiVersion: must be "audit.k8s.io/v1"',
-        "  - rules[0].level: must be one of None, Metadata, Request, RequestResponse",
-        "  - rules[1]: nonResourceURLs cannot stand beside resources or namespaces",
+        "  - apiVersion: must be 'audit.k8s.io/v1'",
+        "  - rules[0].level: must be 'None', 'Metadata', 'Request' or 'RequestResponse'",
+        "  - rules[1].users[0]: must be text",
+        '  - rules[1].resources[0].group: must be a group without its version, such as "cluster.example.io"',
+        "  - rules[1].resources[1]: resourceNames need resources to be names of",
         '  - rules[1].nonResourceURLs[0]: "livez" must begin with "/", and "*" may only be its end',
         '  - rules[1].nonResourceURLs[1]: "/a*b" must begin with "/", and "*" may only be its end',
-        "  - rules[1].users: must be a list of strings",
-        '  - rules[1].resources[0].group: must be a group without its version, such as "cluster.example.io"',
-        "  - rules[1].resources[0].resourceNames: need resources to be names of",
-        "  - rules[2]: must be a mapping",
-        "  - rules[2].level: must be one of None, Metadata, Request, RequestResponse",
+        "  - rules[2]: nonResourceURLs cannot stand beside resources or namespaces",
+        "  - rules[3]: must be a mapping",
+        "  - rules[4].level: is required",
         "  - omitStages: must be of RequestReceived, ResponseStarted, ResponseComplete, Panic",
+        "  - colour: there is no such field",
     ]
     path = tmp_path / "policy.yaml"
     for text, words in (("", "mapping"), ("[1]", "mapping"), ("{", "is not YAML")):
