@@ -8,6 +8,8 @@ cancelled caller runs completely or not at all.
 
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any
@@ -40,42 +42,50 @@ _SAVE, _TAKE_BACK, _RELEASE = (
 CLOSED = "the store is closed"
 
 
+@dataclass(eq=False, slots=True)
 class WriteTask:
     """A use case and the future of its caller. `recording`: the audit recording of the request that it belongs to."""
 
-    def __init__(self, use_case: UseCase, recording: Recording | None = None) -> None:
-        self.use_case = use_case
-        self._recording = recording
-        self.future: Future[Any] = Future()
-        self.changes: Sequence[Change] = ()
-        self.refusal: Exception | None = None
-        """Why the use case refused: the outcome also if the transaction fails later, as its writes are already rolled back."""
-        self._error: Exception | None = None
-        self._result: Any = None
-        self._entry: AuditEntry | None = None
+    use_case: UseCase
+    recording: Recording | None = None
+    future: Future[Any] = field(default_factory=Future)
+    changes: Sequence[Change] = ()
+    _result: Any = None
+    _entry: AuditEntry | None = None
 
     def run(self, transaction: SqlTransaction) -> None:
         transaction.reset_writes()
         self._result = self.use_case(transaction)
         self.changes = transaction.flush()
-        recorded = self._recording if self._recording and transaction.has_written else None
+        recorded = self.recording if self.recording and transaction.has_written else None
         self._entry = recorded.entry(self.changes) if recorded is not None else None
         if self._entry is not None:
             transaction.audit.add((self._entry,))
-        self._error = None
 
-    def fail(self, error: Exception) -> None:
-        self.changes = ()
-        self._error = self.refusal or error
-
-    def finish(self) -> None:
+    def finish(self, error: Exception | None) -> None:
         """Resolve the caller's future. Call it after the end of the transaction."""
-        if self._error is not None:
-            self.future.set_exception(translated(self._error))
+        if error is not None:
+            self.future.set_exception(translated(error))
             return
-        if self._recording is not None and self._entry is not None:
-            self._recording.committed(self._entry)
+        if self.recording is not None and self._entry is not None:
+            self.recording.committed(self._entry)
         self.future.set_result(self._result)
+
+
+def _run_apart(
+    connection: Connection, view: Callable[[], SqlTransaction], batch: Sequence[WriteTask]
+) -> dict[WriteTask, Exception]:
+    """Run each task behind a savepoint, so that a refusal rolls back only its own writes. Returns the refusals."""
+    refusals: dict[WriteTask, Exception] = {}
+    for job in batch:
+        _SAVE.run(connection, {})
+        try:
+            job.run(view())
+        except (MusterError, DataError) as error:
+            _TAKE_BACK.run(connection, {})
+            refusals[job] = error
+        _RELEASE.run(connection, {})
+    return refusals
 
 
 def _note_write(connection: Connection, _cursor: Any, sql: str, *_: Any) -> None:
@@ -132,80 +142,53 @@ class WriteQueue:
         self._thread.join()
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            batch, ended = self._gather(job)
-            self._run(batch)
-            if ended:
-                return
-
-    def _gather(self, first: WriteTask) -> tuple[list[WriteTask], bool]:
-        """The queued tasks that are not cancelled, and whether the queue has been closed."""
-        batch, ended = [first], False
-        while len(batch) < self._at_most and not ended:
-            try:
-                job = self._jobs.get_nowait()
-            except Empty:
-                break
-            if job is None:
-                ended = True
-            else:
-                batch.append(job)
-        return [job for job in batch if job.future.set_running_or_notify_cancel()], ended
+        """Run the queued tasks that are not cancelled, as many together as are there, until `close`."""
+        job = self._jobs.get()
+        while job is not None:
+            batch = [job]
+            with suppress(Empty):
+                while len(batch) < self._at_most and (job := self._jobs.get_nowait()) is not None:
+                    batch.append(job)
+            self._run([each for each in batch if each.future.set_running_or_notify_cancel()])
+            if job is not None:
+                job = self._jobs.get()
 
     def _run(self, batch: Sequence[WriteTask], attempts: int = ATTEMPTS) -> None:
-        """Run all tasks in one transaction, and resolve the futures of their callers after it."""
-        begun = False
+        """Run all tasks in one transaction, and resolve the futures of their callers after it.
+
+        Tasks of a failed shared transaction run again one by one, and a task that lost a race again. If a shared transaction
+        did not even begin, each task alone would wait as long for the same error.
+        """
+        begun, shared = False, len(batch) > 1
+        refusals: dict[WriteTask, Exception] = {}
+        failure: Exception | None = None
         try:
             with transaction(self._engine) as connection:
                 view = self._begin(connection)
                 begun = True
-                for job in batch:
-                    if len(batch) > 1:
-                        self._run_apart(connection, view(), job)
-                    else:
+                if shared:
+                    refusals = _run_apart(connection, view, batch)
+                else:
+                    for job in batch:
                         job.run(view())
                 topics = take_notifications(connection)
         except Exception as error:  # noqa: BLE001 - the thread outlives every failure; each caller is told
             self._note(error)
-            if self._has_run_again(batch, error, attempts, begun=begun):
+            if shared and begun and not isinstance(error, UnknownOutcomeError) and not is_lost(error):
+                for job in batch:
+                    self._run((job,))
                 return
-            for job in batch:
-                job.fail(error)
+            if not shared and is_race(error) and attempts > 1:
+                self._run(batch, attempts - 1)
+                return
+            failure = error
         else:
             self._locked_out = 0
-            changes = [change for job in batch for change in job.changes]
+            changes = [change for job in batch if job not in refusals for change in job.changes]
             if changes or topics:
                 self._committed(changes, topics)
-        for job in batch:
-            job.finish()
-
-    def _has_run_again(self, batch: Sequence[WriteTask], error: Exception, attempts: int, *, begun: bool) -> bool:
-        """Run tasks of a failed shared transaction one by one, and a task that lost a race again.
-
-        If a shared transaction did not even begin, each task alone would wait as long for the same error.
-        """
-        if len(batch) > 1:
-            if not begun or isinstance(error, UnknownOutcomeError) or is_lost(error):
-                return False
-            for job in batch:
-                job.refusal = None
-                self._run((job,))
-            return True
-        if not is_race(error) or attempts == 1:
-            return False
-        self._run(batch, attempts - 1)
-        return True
-
-    def _run_apart(self, connection: Connection, view: SqlTransaction, job: WriteTask) -> None:
-        """Run one task behind a savepoint. A refusal rolls back only its own writes."""
-        _SAVE.run(connection, {})
-        try:
-            job.run(view)
-        except (MusterError, DataError) as error:
-            _TAKE_BACK.run(connection, {})
-            job.refusal = error
-            job.fail(error)
-        _RELEASE.run(connection, {})
+        for job in batch:  # a refusal is the outcome also if the transaction fails later: its writes are rolled back already
+            job.finish(refusals.get(job, failure))
 
     def _note(self, error: Exception) -> None:
         """Remember why the database did not accept a write, and disconnect from a server that has become read-only."""
