@@ -1,6 +1,6 @@
 """Reads the past from the change log: lists and objects at an earlier revision, and the changes of one object."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
@@ -11,14 +11,21 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, 
 from hub.api.meta.change import Change, Kind
 from hub.api.query.selection import selects
 from hub.store import schema
-from hub.store.engine.encoding import from_micros, to_micros
+from hub.store.changelog.retention import ChangeLogRetention
+from hub.store.engine.encoding import RowForm, decode_values, from_micros, optional_instant, to_micros
+from hub.store.engine.statements import Statement
+from machinery.errors import ExpiredError
 from machinery.meta.objects import ChangeType, Key, Page, Query, StoredObject
+from machinery.meta.timestamps import format_time
 
 _row = schema.changes.c
 PORTION = 500
 GROWTH = 4
 FEW = 16
-Read = Callable[[Row[Any]], Change]
+_counter = schema.revision.c
+_NEWEST = Statement(select(_counter.value))
+KEPT = Statement(select(_counter.value, _counter.compacted))
+"""The newest revision, and up to which changes are compacted."""
 
 
 def _places(*beyond: ColumnElement[bool]) -> Select[Any]:
@@ -58,15 +65,28 @@ _MOMENT_OF = select(_row.at).where(_row.revision <= bindparam("revision")).order
 _MOMENT_AFTER = select(_row.at).where(_row.revision > bindparam("revision")).order_by(_row.revision).limit(1)
 
 
-class ChangeLogPast:
-    """Reads the log. The caller checks that the requested revisions are retained."""
+class ChangeLogPast(ChangeLogRetention):
+    """Reads the log of a transaction. Raises ExpiredError for revisions that are not retained, or never were."""
 
-    def __init__(self, connection: Connection, read: Read) -> None:
-        self._connection = connection
-        self._read = read
+    def __init__(self, connection: Connection, now: datetime, form: RowForm, ringer: str) -> None:
+        """`ringer`: this replica, which needs no notification of its own commits."""
+        super().__init__(connection, now)
+        self._form = form
+        self._ringer = ringer
+        self._newest: int | None = None
 
-    def listed(self, kind: Kind, query: Query, at: int) -> Page:
+    def newest(self) -> int:
+        """Read once per transaction. Later reads are at least as new, so a watch from this revision misses nothing."""
+        if self._newest is None:
+            self._newest = number_of(_NEWEST.row(self._connection, {}))
+        return self._newest
+
+    def list_at(self, kind: Kind, query: Query, at: int) -> Page:
         """The objects as they were at revision `at`."""
+        if query.past:
+            self._check_remembered(at)
+        else:
+            self._check_kept(at)
         found = list(islice(self._objects(kind, query, at), None if query.limit is None else query.limit + 1))
         items = tuple(found[: query.limit])
         return Page(items, at, items[-1].key if items and len(found) > len(items) else None)
@@ -96,29 +116,31 @@ class ChangeLogPast:
         found = self._connection.execute(_PLACES if namespace is None else _PLACES_OF, values)
         return [(row[0], row[1], row[2]) for row in found]
 
-    def one(self, kind: Kind, key: Key, at: int) -> StoredObject | None:
+    def one_at(self, kind: Kind, key: Key, at: int) -> StoredObject | None:
         """One object as it was; None: it did not exist."""
-        change = next(iter(self.of(kind, key, below=at + 1, limit=1)), None)
+        self._check_remembered(at)
+        change = next(iter(self.past(kind, key, below=at + 1, limit=1)), None)
         return None if change is None or change.type is ChangeType.DELETED else _stored(change)
 
-    def of(self, kind: Kind, key: Key, *, below: int, limit: int) -> Sequence[Change]:
+    def past(self, kind: Kind, key: Key, *, below: int | None = None, limit: int) -> Sequence[Change]:
         """Changes of one object below a revision, newest first."""
+        below = self.newest() + 1 if below is None else below
         values = {"kind": kind, "namespace": key.namespace, "name": key.name, "below": below, "limit": limit}
         return [self._read(row) for row in self._connection.execute(_OF_ONE, values)]
 
-    def since(self, kind: Kind, key: Key, moment: datetime, newest: int) -> Sequence[Change]:
+    def of(self, kind: Kind, key: Key, *, since: datetime) -> Sequence[Change]:
         """Changes of one object since an instant, in order, preceded by the last one before it."""
         found: list[Change] = []
-        below = newest + 1
-        while portion := self.of(kind, key, below=below, limit=FEW):
+        below = self.newest() + 1
+        while portion := self.past(kind, key, below=below, limit=FEW):
             for change in portion:
                 found.insert(0, change)
-                if change.at < moment:
+                if change.at < since:
                     return found
             below = portion[-1].revision
         return found
 
-    def position(self, moment: datetime, newest: int) -> int:
+    def position(self, moment: datetime) -> int:
         """The newest revision at an instant; 0 before the first.
 
         Times need not ascend with revisions: concurrent transactions may commit in either order, and clocks may be set back.
@@ -126,20 +148,69 @@ class ChangeLogPast:
         """
         micros = to_micros(moment)
         nearest = self._connection.execute(_AT_OR_BEFORE, {"moment": micros}).scalar_one_or_none()
-        if nearest is None:
-            return 0
-        later = self._connection.execute(_FIRST_AFTER, {"revision": nearest, "moment": micros}).scalar_one_or_none()
-        return newest if later is None else int(later) - 1
+        position = 0
+        if nearest is not None:
+            later = self._connection.execute(_FIRST_AFTER, {"revision": nearest, "moment": micros}).scalar_one_or_none()
+            position = self.newest() if later is None else int(later) - 1
+        self._check_remembered(position)
+        return position
 
     def instant(self, revision: int) -> datetime | None:
         """When the newest change up to a revision was written; None: there is none."""
-        found = self._connection.execute(_MOMENT_OF, {"revision": revision}).scalar_one_or_none()
-        return None if found is None else from_micros(found)
+        self._check_remembered(revision)
+        return optional_instant(self._connection.execute(_MOMENT_OF, {"revision": revision}).scalar_one_or_none())
 
-    def began(self, floor: int) -> datetime | None:
-        """When the first change above a revision was written; None: there is none."""
-        found = self._connection.execute(_MOMENT_AFTER, {"revision": floor}).scalar_one_or_none()
-        return None if found is None else from_micros(found)
+    def began(self) -> datetime | None:
+        """When the first retained change was written; None: there is none."""
+        return self._began(self.ledger().floor)
+
+    def _began(self, floor: int) -> datetime | None:
+        return optional_instant(self._connection.execute(_MOMENT_AFTER, {"revision": floor}).scalar_one_or_none())
+
+    def _check_remembered(self, revision: int) -> None:
+        floor = self.ledger().floor
+        if revision < floor:
+            began = self._began(floor)
+            since = f", {format_time(began)}" if began else ""
+            raise ExpiredError(f"the past is remembered from revision {floor}{since} on: ask for a later one")
+        _check_known(revision, self.newest())
+
+    def _check_kept(self, revision: int) -> None:
+        newest, oldest = KEPT.row(self._connection, {}) or (0, 0)
+        if revision < oldest:
+            raise ExpiredError(
+                f"The provided resource version is too old: changes up to {oldest} are forgotten; list again, watch from there"
+            )
+        _check_known(revision, newest)
+
+    def _read(self, row: Row[Any]) -> Change:
+        kind, key = Kind(row.kind), Key(row.namespace, row.name)
+        return Change(
+            revision=row.revision,
+            at=from_micros(row.at),
+            actor=row.actor,
+            kind=kind,
+            key=key,
+            type=ChangeType(row.type),
+            encoded=self._form.document(kind, key, row.document),
+            labels_before=decode_values(row.labels_before),
+            fields_before=decode_values(row.fields_before),
+        )
+
+
+def _check_known(revision: int, newest: int) -> None:
+    if revision > newest:
+        raise ExpiredError(
+            f"The provided resource version {revision} is not of this database, whose newest is {newest}: "
+            "it was restored, or lost what was written last; list again, watch from there"
+        )
+
+
+def number_of(row: tuple[Any, ...] | None) -> int:
+    """The counter from its row."""
+    if row is None:
+        raise RuntimeError("the counter's row is missing: the database was changed by hand")
+    return int(row[0])
 
 
 def _is_plain(query: Query) -> bool:
