@@ -8,7 +8,6 @@ server that trusts another CA would accept such certificates and could not revok
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from threading import Lock
 
@@ -21,19 +20,10 @@ from machinery.identity import SerialNumber
 from machinery.observability.metrics import Distribution
 
 OWN = "hub"
-NOBODY = "no issuer signs certificates of this kind"
 
 Sign = Callable[[Profile, SerialNumber, datetime], IssuedCertificate]
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class NamedIssuer:
-    """An issuer and its name."""
-
-    name: str
-    sign: Sign
 
 
 class IssuerChain(Issuer):
@@ -41,9 +31,7 @@ class IssuerChain(Issuer):
 
     def __init__(self, own: Issuer, logins: Sequence[LoginIssuer] = ()) -> None:
         self._own = own
-        self._links: dict[Purpose, tuple[NamedIssuer, ...]] = {purpose: (NamedIssuer(OWN, own.issue),) for purpose in Purpose}
-        for issuer in logins:
-            self.add_login_issuer(issuer)
+        self._logins = tuple(logins)
         self._lock = Lock()
         self.signed: Counter[tuple[Purpose, str]] = Counter()
         """Certificates since the start, by purpose and issuer."""
@@ -53,8 +41,7 @@ class IssuerChain(Issuer):
 
     def add_login_issuer(self, issuer: LoginIssuer) -> None:
         """Sign logins with `issuer`, after those added before and before the hub's own CA."""
-        *others, own = self._links[Purpose.LOGIN]
-        self._links[Purpose.LOGIN] = (*others, NamedIssuer(issuer.name, issuer.issue_login), own)
+        self._logins = (*self._logins, issuer)
 
     @property
     def trust_bundle(self) -> bytes:
@@ -62,71 +49,51 @@ class IssuerChain(Issuer):
         return self._own.trust_bundle
 
     def issue(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
-        """Sign with the first issuer that can; a serial is signed only once. Raises the errors of `first_of`."""
-        began = time.monotonic()
-        issued = first_of(self._links[profile.purpose], profile, serial, now, self._count)
-        with self._lock:
-            self.seconds.observe(time.monotonic() - began)
-        return issued
+        """Sign with the first issuer that can; a serial is signed only once.
+
+        If all fail, the error lists each failure with its issuer's name. It has the issuers' common type, or is an
+        UnavailableError. An issuer's unexpected error (not a MusterError) is logged with its stack trace, and becomes a
+        RuntimeError if no issuer could sign.
+        """
+        began, purpose = time.monotonic(), profile.purpose
+        failures: list[tuple[str, Exception]] = []
+        for name, sign in self._issuers(purpose):
+            try:
+                issued = sign(profile, serial, now)
+            except Exception as error:
+                failures.append((name, error))
+                with self._lock:
+                    self.failed[purpose, name] += 1
+                if isinstance(error, MusterError):
+                    log.warning("issuer could not sign", issuer=name, purpose=str(purpose), error=error.message)
+                else:
+                    log.exception("issuer failed", issuer=name, purpose=str(purpose))
+            else:
+                with self._lock:
+                    self.signed[purpose, name] += 1
+                    self.seconds.observe(time.monotonic() - began)
+                return issued
+        raise _all_failed(failures)
+
+    def _issuers(self, purpose: Purpose) -> list[tuple[str, Sign]]:
+        logins = self._logins if purpose is Purpose.LOGIN else ()
+        return [*((issuer.name, issuer.issue_login) for issuer in logins), (OWN, self._own.issue)]
 
     def names(self, purpose: Purpose) -> str:
         """The names of a purpose's issuers in order, separated by commas."""
-        return names_of(self._links[purpose])
+        return ",".join(name for name, _ in self._issuers(purpose))
 
     def snapshot(self) -> Mapping[str, object]:
         """Counters for the debug report."""
         with self._lock:
-            told = (("signed", dict(self.signed)), ("failed", dict(self.failed)))
-        return {f"{what} {purpose} by {name}": count for what, counted in told for (purpose, name), count in counted.items()}
-
-    def _count(self, purpose: Purpose, name: str, *, done: bool) -> None:
-        with self._lock:
-            (self.signed if done else self.failed)[purpose, name] += 1
-
-
-def names_of(links: Sequence[NamedIssuer]) -> str:
-    return ",".join(link.name for link in links)
-
-
-def first_of(
-    links: Sequence[NamedIssuer],
-    profile: Profile,
-    serial: SerialNumber,
-    now: datetime,
-    count: Callable[..., None] = lambda *_told, **_how: None,
-) -> IssuedCertificate:
-    """Return the first success. If all fail, the error lists each failure with its issuer's name.
-
-    The error has the issuers' common type, or is an UnavailableError, also if there is no issuer. An issuer's unexpected error
-    (not a MusterError) is logged with its stack trace, and becomes a RuntimeError if no issuer could sign.
-    """
-    failures: list[tuple[str, Exception]] = []
-    for link in links:
-        try:
-            issued = link.sign(profile, serial, now)
-        except Exception as error:  # noqa: BLE001 - told below, when nobody signs
-            failures.append((link.name, error))
-            count(profile.purpose, link.name, done=False)
-            _tell(link.name, error, profile.purpose)
-        else:
-            count(profile.purpose, link.name, done=True)
-            return issued
-    raise _all_failed(failures)
-
-
-def _tell(name: str, error: Exception, purpose: Purpose) -> None:
-    if isinstance(error, MusterError):
-        log.warning("issuer could not sign", issuer=name, purpose=str(purpose), error=error.message)
-    else:
-        log.error("issuer failed", issuer=name, purpose=str(purpose), exc_info=error)
+            counts = (("signed", dict(self.signed)), ("failed", dict(self.failed)))
+        return {f"{what} {purpose} by {name}": number for what, each in counts for (purpose, name), number in each.items()}
 
 
 def _all_failed(failures: Sequence[tuple[str, Exception]]) -> Exception:
-    if not failures:
-        return UnavailableError(NOBODY)
-    told = [f"{name}: {error.message if isinstance(error, MusterError) else error}" for name, error in failures]
-    message = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
-    kinds = {type(error) for _name, error in failures}
+    texts = [f"{name}: {error.message if isinstance(error, MusterError) else error}" for name, error in failures]
+    message = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    kinds = {type(error) for _, error in failures}
     if not all(issubclass(kind, MusterError) for kind in kinds):
         failed: Exception = RuntimeError(message)
     elif len(kinds) == 1 and (kind := kinds.pop()) is not MusterError:

@@ -7,7 +7,6 @@ the store and sets the state.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from threading import Lock
 
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, admitted, bundled, issuing
 from hub.api.certificates import IssuedCertificate, Profile
@@ -16,29 +15,6 @@ from hub.ports import Issuer, ListSigner
 from machinery import pki
 from machinery.errors import NotFoundError, UnavailableError
 from machinery.identity import SerialNumber
-
-
-class Listeners:
-    """The callbacks run in the thread that calls `tell`."""
-
-    def __init__(self) -> None:
-        self._all: tuple[Callable[[], None], ...] = ()
-        self._lock = Lock()
-
-    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Add a listener. Returns a function that removes it."""
-        with self._lock:
-            self._all = (*self._all, listener)
-
-        def end() -> None:
-            with self._lock:
-                self._all = tuple(each for each in self._all if each is not listener)
-
-        return end
-
-    def tell(self) -> None:
-        for listener in self._all:
-            listener()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +60,7 @@ class RotatingIssuer(Issuer, ListSigner):
     def __init__(self) -> None:
         self._snapshot = AuthoritySnapshot()
         self._others = b""
-        self._listeners = Listeners()
+        self._listeners: tuple[Callable[[], None], ...] = ()
 
     def __repr__(self) -> str:
         return "RotatingIssuer(...)"
@@ -98,18 +74,22 @@ class RotatingIssuer(Issuer, ListSigner):
         before, self._snapshot = self._snapshot, snapshot
         changed = before.authorities != snapshot.authorities or before.keys.keys() != snapshot.keys.keys()
         if changed:
-            self._listeners.tell()
+            self._notify()
         return changed
 
     def trust_also(self, others: bytes) -> None:
         """Add other CAs (PEM), which verify a given serving certificate, to the trust bundle."""
         if others != self._others:
             self._others = others
-            self._listeners.tell()
+            self._notify()
 
-    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` after each change. Returns a function that removes it."""
-        return self._listeners.listen(listener)
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after each change."""
+        self._listeners = (*self._listeners, listener)
+
+    def _notify(self) -> None:
+        for listener in self._listeners:
+            listener()
 
     @property
     def trust_bundle(self) -> bytes:

@@ -18,10 +18,10 @@ from hub.api.certificates import CertificateHolder, IssuedCertificate, Lifetimes
 from hub.extensions.kube_cert_agent.issuer import KubernetesIssuer
 from hub.grpc_door.session.trust_bundle_push import AGAIN, LOOK, PER_SECOND, TrustBundlePush, TrustBundleReceiver, fingerprints
 from hub.issuer import IssuerChain, LocalIssuer, ServingNames
-from hub.issuer.chain import NamedIssuer, first_of, names_of
 from hub.issuer.key_storage import SealedKeys
 from hub.issuer.local import make_authority
 from hub.issuer.rotating import RotatingIssuer
+from hub.ports import LoginIssuer
 from hub.registry import certificates
 from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities.service import Made
@@ -51,15 +51,22 @@ def profile(purpose: Purpose = Purpose.LOGIN, user: str = "ann", *groups: str) -
     return Profile(purpose, subject, pki.public_key_of(pki.generate_key()), NOW - five, NOW + five)
 
 
-def signing(name: str) -> NamedIssuer:
-    return NamedIssuer(name, lambda _profile, serial, _now: IssuedCertificate(serial, name.encode(), name))
+class OneIssuer(LoginIssuer):
+    """Signs with its name, or fails."""
 
+    def __init__(self, name: str, failure: Exception | None = None) -> None:
+        self._name = name
+        self._failure = failure
 
-def failing(name: str, error: Exception) -> NamedIssuer:
-    def fail(_profile: Profile, _serial: identity.SerialNumber, _now: datetime) -> IssuedCertificate:
-        raise error
+    @property
+    def name(self) -> str:
+        return self._name
 
-    return NamedIssuer(name, fail)
+    def issue_login(self, profile: Profile, serial: identity.SerialNumber, now: datetime) -> IssuedCertificate:
+        del profile, now
+        if self._failure is not None:
+            raise self._failure
+        return IssuedCertificate(serial, self.name.encode(), self.name)
 
 
 def kubernetes(key: Key | None = None, lives: timedelta = TEN_YEARS, *, identified: bool = True) -> KubernetesIssuer:
@@ -69,21 +76,23 @@ def kubernetes(key: Key | None = None, lives: timedelta = TEN_YEARS, *, identifi
 
 
 def test_the_first_issuer_that_can_signs_and_otherwise_each_failure_is_named() -> None:
-    chains: dict[str, tuple[NamedIssuer, ...]] = {"": (), "one": (signing("one"),), "one,two": (signing("one"), signing("two"))}
-    assert {names: names_of(links) for names, links in chains.items()} == {names: names for names in chains}
-    links = (signing("one"), failing("two", AssertionError("it was asked")))
-    assert first_of(links, profile(), SERIAL, NOW).signed_by == "one"
+    own = WordIssuer()
+
+    def sign(*logins: LoginIssuer) -> IssuedCertificate:
+        return IssuerChain(own, logins).issue(profile(), SERIAL, NOW)
+
+    assert IssuerChain(own, (OneIssuer("one"), OneIssuer("two"))).names(Purpose.LOGIN) == "one,two,hub"
+    assert sign(OneIssuer("one"), OneIssuer("two", AssertionError("it was asked"))).signed_by == "one"
     for error in (UnavailableError("away"), KeyError("x")):
-        assert first_of((failing("one", error), signing("two")), profile(), SERIAL, NOW).signed_by == "two"
-    check_refusal(UnavailableError, first_of, (), profile(), SERIAL, NOW, match=r"^no issuer signs certificates of this kind$")
-    with pytest.raises(InvalidError, match=r"^one: it is broken$"):
-        first_of((failing("one", InvalidError("it is broken")),), profile(), SERIAL, NOW)
-    away, broken = failing("one", UnavailableError("away")), failing("two", InvalidError("broken"))
-    check_refusal(UnavailableError, first_of, (away, broken), profile(), SERIAL, NOW, match=r"^\[one: away, two: broken\]$")
-    with pytest.raises(ForbiddenError, match=r"^\[one: no, two: no\]$"):
-        first_of((failing("one", ForbiddenError("no")), failing("two", ForbiddenError("no"))), profile(), SERIAL, NOW)
-    with pytest.raises(RuntimeError, match=r"^\[one: away, two: lint\]$"):
-        first_of((away, failing("two", RuntimeError("lint"))), profile(), SERIAL, NOW)
+        assert sign(OneIssuer("one", error), OneIssuer("two")).signed_by == "two"
+    own.failure = InvalidError("it is broken")
+    check_refusal(InvalidError, sign, match=r"^hub: it is broken$")
+    away = OneIssuer("one", UnavailableError("away"))
+    check_refusal(UnavailableError, sign, away, match=r"^\[one: away, hub: it is broken\]$")
+    own.failure = ForbiddenError("no")
+    check_refusal(ForbiddenError, sign, OneIssuer("one", ForbiddenError("no")), match=r"^\[one: no, hub: no\]$")
+    with pytest.raises(RuntimeError, match=r"^\[one: away, two: lint, hub: no\]$"):
+        sign(away, OneIssuer("two", RuntimeError("lint")))
 
 
 def test_the_hubs_own_ca_alone_signs_what_is_no_login() -> None:
