@@ -143,42 +143,38 @@ class Sessions:
             await self.write()
 
     async def write(self) -> None:
-        """Writes the waiting records. Errors in PASSING are retried after a pause; rejected sessions are dropped."""
-        records, self._unwritten = self._unwritten, {}
-        entries, self._entries = self._entries, ()
-        left, failure = records, await self._record(records, entries)
-        if failure is not None and not isinstance(failure, PASSING):
-            left, failure = await self._record_singly(records)
-            failure = failure or await self._record({}, entries)
+        """Writes the waiting records. Errors in PASSING are retried after a pause.
+
+        After a rejection each session is written by itself, so that a rejected one, which is dropped, does not block others.
+        """
+        batches = [(self._unwritten, self._entries)]
+        self._unwritten, self._entries = {}, ()
+        failure: MusterError | None = None
+        while batches and failure is None:
+            records, entries = batches.pop(0)
+            try:
+                for recorded in await self._store.run(_write, records, entries):
+                    self._note(recorded)
+            except MusterError as error:
+                if isinstance(error, PASSING) or not records:
+                    batches.insert(0, (records, entries))
+                    failure = error
+                elif len(records) == 1 and not entries:
+                    cluster = next(iter(records))[0]
+                    log.error("a session is rejected and not stored", cluster=cluster, error=error.message)  # noqa: TRY400 - no defect
+                else:
+                    batches = [({place: record}, ()) for place, record in _in_order(records)]
+                    batches += [({}, entries)] if entries else []
         if failure is None:
             self._pauses.reset()
             if self._write_failure.reset():
                 log.info("open sessions are stored again")
             return
         self._write_failure.warning("open sessions cannot be stored", failure.message)
-        self._unwritten, self._entries = left | self._unwritten, (*entries, *self._entries)
+        for records, entries in reversed(batches):
+            self._unwritten, self._entries = records | self._unwritten, (*entries, *self._entries)
         await asyncio.sleep(self._pauses.next().total_seconds())
         self._waiting.set()
-
-    async def _record(self, records: _Records, entries: Sequence[AuditEntry] = ()) -> MusterError | None:
-        """Writes in one transaction. Returns the error, or None."""
-        try:
-            for recorded in await self._store.run(_write, records, entries):
-                self._note(recorded)
-        except MusterError as error:
-            return error
-        return None
-
-    async def _record_singly(self, records: _Records) -> tuple[_Records, MusterError | None]:
-        """Writes each session by itself, so that a rejected one does not block others. Returns the rest and its error."""
-        left, passing = {}, None
-        for place, record in _in_order(records):
-            failure = passing or await self._record({place: record})
-            if isinstance(failure, PASSING):
-                left[place], passing = record, failure
-            elif failure is not None:
-                log.error("a session is rejected and not stored", cluster=place[0], error=failure.message)
-        return left, passing
 
     async def follow_others(self) -> None:
         """Ends sessions that newer ones on other replicas supersede, until cancelled."""
