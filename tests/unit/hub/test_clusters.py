@@ -40,7 +40,7 @@ from machinery.meta.conditions import Condition
 from machinery.meta.objects import ChangeType, Key
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusal, check_refusals, check_results, present
-from tests.fakes.fleetwork import cluster_set
+from tests.fakes.fleetwork import addon, cluster_set, put
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer, change_cluster
 
@@ -528,13 +528,7 @@ def test_warnings_leave_a_cluster_well(world: World) -> None:
         assert (world.found("clock").state, world.diagnose().is_well) == (FindingState.WARNING, True), skew
         assert "NTP" in world.found("clock").advice
     for name, status in (("well", "True"), ("ill", "False")):
-        addon = {
-            "apiVersion": "addon.open-cluster-management.io/v1beta1",
-            "kind": "ManagedClusterAddOn",
-            "metadata": {"name": name, "namespace": EDGE, "uid": name},
-            "status": {"conditions": [{"type": "Available", "status": status, "reason": "R", "message": ""}]},
-        }
-        world.store.transact(lambda tx, addon: tx.objects.put(ADDONS, addon, None, "op"), addon)
+        world.store.transact(put, ADDONS, addon(name, EDGE, status))
     assert (world.found("add-ons").state, world.found("add-ons").said) == (FindingState.WARNING, "not Available: ill")
     held = Brake(since=world.clock.now(), silent=20, fleet=50)
     world.store.transact(lambda tx: tx.facts.set(brake.FACT, encode_brake(held)))

@@ -322,11 +322,6 @@ def token_of(newcomer: Newcomer, cluster: ClusterName | None = EDGE) -> Credenti
     return newcomer.store.transact(create_token, CredentialTerms(cluster, 1, timedelta(hours=1)), OPERATOR)[0]
 
 
-def post_with_token(newcomer: Newcomer, record: CredentialRecord, cluster: ClusterName = EDGE) -> None:
-    requester = Requester(bootstrap_user(record.id), (), extra={"example.com/a": ("b",)})
-    newcomer.store.transact(request_ends.put, _posted(newcomer, agent_subject(cluster, AGENT)), None, requester)
-
-
 def test_cluster_has_few_pending_requests_at_the_operators_door_too() -> None:
     """A decision makes room; an operator's requests are not counted."""
 
@@ -350,7 +345,9 @@ def test_cluster_has_few_pending_requests_at_the_operators_door_too() -> None:
 
 def test_token_for_another_cluster_posts_nothing_and_gets_nothing_signed(newcomer: Newcomer) -> None:
     record = token_of(newcomer, ClusterName("other"))
-    check_refusal(ForbiddenError, post_with_token, newcomer, record, match='is for cluster "other", not for "edge"')
+    asked = _posted(newcomer, agent_subject(EDGE, AGENT)), None, Requester(bootstrap_user(record.id), ())
+    refused = 'is for cluster "other", not for "edge"'
+    check_refusal(ForbiddenError, newcomer.store.transact, request_ends.put, *asked, match=refused)
     assert newcomer.store.transact(lambda tx: tx.objects.get(REQUESTS, Key("", "gc1"))) is None
     posted = _posted(newcomer, agent_subject(EDGE, AGENT), {"username": bootstrap_user(record.id), "groups": []})
     document = {**posted, "apiVersion": rules.API_VERSION, "kind": rules.KIND, "status": {}}

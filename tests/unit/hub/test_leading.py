@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -283,12 +282,6 @@ def test_lease_with_a_name_has_the_owner_or_a_warning_that_it_has_none() -> None
         assert (line["event"], line["kind"]) == ("what this pod belongs to is not known: what it makes gets no owner", "Lease")
 
 
-@dataclass(frozen=True)
-class Row:
-    begins: str
-    bound: Callable[[Timings], timedelta]
-
-
 def held(timings: Timings) -> timedelta:
     return SessionLimits.of_lease(timings.lease).held
 
@@ -305,22 +298,22 @@ def after_an_outage(timings: Timings) -> timedelta:
     return timings.attempt + timings.retry
 
 
-ROWS = (
-    Row("| a clean stop, a rolling update |", lambda timings: timings.poll),
-    Row("| the leader's process is killed, its machine is gone |", killed),
-    Row("| the leader stands still, or is cut off from the database |", killed),
-    Row("| the same, in the middle of a transaction |", lambda timings: killed(timings) + held(timings)),
-    Row("| the same three, where the lock is a Lease of Kubernetes |", killed_with_a_lease),
-    Row("| the database is away for no longer than the leader bears |", lambda timings: timings.longest_outage),
-    Row("| the database is away for longer |", after_an_outage),
+ROWS: tuple[tuple[str, Callable[[Timings], timedelta]], ...] = (
+    ("| a clean stop, a rolling update |", lambda timings: timings.poll),
+    ("| the leader's process is killed, its machine is gone |", killed),
+    ("| the leader stands still, or is cut off from the database |", killed),
+    ("| the same, in the middle of a transaction |", lambda timings: killed(timings) + held(timings)),
+    ("| the same three, where the lock is a Lease of Kubernetes |", killed_with_a_lease),
+    ("| the database is away for no longer than the leader bears |", lambda timings: timings.longest_outage),
+    ("| the database is away for longer |", after_an_outage),
 )
 
 
 def test_the_page_says_what_follows_from_the_timings() -> None:
-    for row in ROWS:
-        [line] = [line for line in PAGE.splitlines() if line.startswith(row.begins)]
-        shown = [f"{row.bound(timings).total_seconds():g} s" for timings in (KUBERNETES, OPENSHIFT)]
-        assert [cell.strip() for cell in line.split("|")[-3:-1]] == shown, row.begins
+    for begins, bound in ROWS:
+        [line] = [line for line in PAGE.splitlines() if line.startswith(begins)]
+        shown = [f"{bound(timings).total_seconds():g} s" for timings in (KUBERNETES, OPENSHIFT)]
+        assert [cell.strip() for cell in line.split("|")[-3:-1]] == shown, begins
 
 
 @pytest.mark.parametrize("how", ["away", "swallows"])

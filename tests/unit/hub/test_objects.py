@@ -162,13 +162,6 @@ def length(store: InlineStore) -> int:
     return len(doc.mapping(store.transact(clusters.find, EDGE).document, "status", "version").get("kubernetes", ""))
 
 
-def departing(use_case: Callable[..., Any]) -> Callable[[Transaction], object]:
-    departure = Departure(EDGE, OTHER, 6)
-    if use_case is owners.stand_by:
-        return lambda tx: owners.stand_by(tx, departure, "uid-1", ME, AGENT)
-    return lambda tx: owners.record_handover(tx, departure, 6, AGENT)
-
-
 def test_large_object_grows_by_conditions_and_a_join_and_not_by_more(large: InlineStore) -> None:
     before = size(large)
     report(large, length(large), said=Condition("Works", conditions.FALSE, "NotSeen", "x" * 100))
@@ -180,10 +173,12 @@ def test_large_object_grows_by_conditions_and_a_join_and_not_by_more(large: Inli
     assert size(large) > before
 
 
-@pytest.mark.parametrize("use_case", [owners.stand_by, owners.record_handover])
-def test_where_it_has_gone_is_told_however_large_it_is(accepted: InlineStore, use_case: Callable[..., Any]) -> None:
+@pytest.mark.parametrize(("use_case", "given"), [(owners.stand_by, ("uid-1", ME)), (owners.record_handover, (6,))])
+def test_where_it_has_gone_is_told_however_large_it_is(
+    accepted: InlineStore, use_case: Callable[..., Any], given: tuple[Any, ...]
+) -> None:
     fill(accepted, OBJECT_CEILING)
-    accepted.transact(departing(use_case))
+    accepted.transact(use_case, Departure(EDGE, OTHER, 6), *given, AGENT)
     found = present(rules.availability(accepted.transact(clusters.find, EDGE).document))
     assert (found.status, OTHER in found.message) == (conditions.UNKNOWN, True)
 

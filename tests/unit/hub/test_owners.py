@@ -138,14 +138,12 @@ def test_only_its_own_accepted_cluster_stands_by_for_a_valid_hub(accepted: Inlin
 
 
 @pytest.fixture
-def hub(newcomer: Newcomer, store: InlineStore) -> InlineStore:
+def hub(accepted: InlineStore) -> InlineStore:
     """With one accepted cluster whose agent reports its hubs in epoch 5."""
-    newcomer.accepted()
-    store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
-    store.transact(lambda tx: tx.facts.set(actions.HUB_ID, HERE))
-    store.transact(owners.claim, EDGE, 5)
-    store.transact(owners.report_hubs, EDGE, 5, reported.encoded(LIST), "agent")
-    return store
+    accepted.transact(lambda tx: tx.facts.set(actions.HUB_ID, HERE))
+    accepted.transact(owners.claim, EDGE, 5)
+    accepted.transact(owners.report_hubs, EDGE, 5, reported.encoded(LIST), "agent")
+    return accepted
 
 
 def ordered(store: InlineStore) -> str:

@@ -61,11 +61,7 @@ KNOWN = ("system:authenticated",)
 BOB, ROOT = Actor("bob", KNOWN), Actor("root", ("system:masters",))
 LIST = Attributes("list", "/x", "cluster.open-cluster-management.io", "v1", "managedclusters")
 ROBOT = Actor("system:serviceaccount:edge1:metrics-agent", (*KNOWN, "system:serviceaccounts"), "u1")
-ADDON = Actor(
-    "metrics",
-    ("system:open-cluster-management:cluster:edge1:addon:metrics", *KNOWN),
-    holder=CallerRecord(Purpose.ADDON, ClusterName("edge1"), user="metrics"),
-)
+ADDON = Actor("metrics", (OWN_GROUP, *KNOWN), holder=CallerRecord(Purpose.ADDON, EDGE1, user="metrics"))
 CLUSTERS = GroupResource("cluster.open-cluster-management.io", "managedclusters")
 BINDINGS = GroupResource("cluster.open-cluster-management.io", "managedclustersetbindings")
 REQUESTS = GroupResource("certificates.k8s.io", "certificatesigningrequests")

@@ -333,13 +333,9 @@ def test_beat_of_a_cluster_that_is_not_silent_or_unknown_changes_no_object(avail
     assert (available.state.revision, available.state.beats[EDGE].at) == (revision, clock.now())
 
 
-def test_each_step_is_kept_with_time_reason_and_actor(newcomer: Newcomer, store: InlineStore, clock: ManualClock) -> None:
-    newcomer.accepted()
-    store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
-    store.transact(clusters.report_status, EDGE, StatusReport(conditions=(rules.AVAILABLE,)), "agent")
+def test_each_step_is_kept_with_time_reason_and_actor(available: InlineStore, clock: ManualClock) -> None:
+    store, since = available, clock.now()
     store.transact(clusters.report_status, EDGE, StatusReport(conditions=(rules.AVAILABLE,), kubernetes_version="v2"), "agent")
-    store.transact(heartbeats.flush, [Beat(EDGE, timedelta(), available=True)])
-    since = clock.now()
     clock.advance(GRACE + WINDOW)
     store.transact(lambda tx: heartbeats.expire(tx, EDGE, window=WINDOW, since=since, actor="judge"))
     fallen = clock.now()
