@@ -14,10 +14,9 @@ The language has no arithmetic, no loops and no other functions, so every evalua
 translated to SQL: the typed tree (`machinery.expression.tree`) is plain data, and each node corresponds to one SQL operator.
 """
 
-from machinery.expression.checking import Fields
 from machinery.expression.evaluation import Expression, parse, parse_operand
 from machinery.expression.syntax import ExpressionError
-from machinery.expression.types import KubernetesVersion, ListOf, MapOf, Type, parse_quantity, parse_version
+from machinery.expression.types import Fields, KubernetesVersion, ListOf, MapOf, Type, parse_quantity, parse_version
 
 __all__ = [
     "Expression",

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, assert_never
 
-from machinery.expression import syntax, tree
-from machinery.expression.checking import Fields, checked, checked_operand
-from machinery.expression.types import ListOf, MapOf, Scalar
+from machinery.expression import tree
+from machinery.expression.parsing import read, read_operand
+from machinery.expression.types import Fields, ListOf, MapOf, Scalar
 
 Values = Mapping[str, Any]
 """Values of the document by field name. Absent values, None and values of another type are missing."""
@@ -46,12 +46,12 @@ class Expression:
 
 def parse(text: str, fields: Fields) -> Expression:
     """Parse a condition. Raises ExpressionError with the column and what is valid there."""
-    return Expression(text, checked(syntax.read(text), fields))
+    return Expression(text, read(text, fields))
 
 
 def parse_operand(text: str, fields: Fields) -> tree.Field | tree.MapEntry:
     """Parse a single value, such as `version` or `labels["tier"]`. Raises ExpressionError."""
-    return checked_operand(syntax.read_path(text), fields)
+    return read_operand(text, fields)
 
 
 def _condition(node: tree.Condition, values: Values) -> bool | None:  # noqa: PLR0911 - one per node

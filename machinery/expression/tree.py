@@ -115,26 +115,12 @@ class Any:
 Condition = Has | IsTrue | Compare | OneOf | In | Match | Not | All | Any
 
 
-def names(node: Condition) -> Iterator[str]:
+def names(node: Condition | Operand | CollectionField) -> Iterator[str]:
     """Names of the fields in a condition, possibly repeated."""
-    match node:
-        case All(operands) | Any(operands):
-            for operand in operands:
-                yield from names(operand)
-        case Not(operand):
-            yield from names(operand)
-        case Has(what):
-            yield what.name
-        case In(operand, collection):
-            yield collection.name
-            yield from _named(operand)
-        case Compare(_, left, right):
-            yield from _named(left)
-            yield from _named(right)
-        case IsTrue(operand) | OneOf(operand, _) | Match(_, operand, _):
-            yield from _named(operand)
-
-
-def _named(operand: Operand) -> Iterator[str]:
-    if not isinstance(operand, Value):
-        yield operand.name
+    if isinstance(node, Field | MapEntry | CollectionField):
+        yield node.name
+        return
+    for part in (getattr(node, name) for name in node.__slots__):
+        for inner in part if isinstance(part, tuple) else (part,):
+            if isinstance(inner, Condition | Operand | CollectionField):
+                yield from names(inner)

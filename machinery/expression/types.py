@@ -167,6 +167,17 @@ class MapOf:
 FieldType = Type | ListOf | MapOf
 
 
+@dataclass(frozen=True)
+class Fields:
+    """Declared fields. Names may have dots, as in `requester.user`; no name is the beginning of another name's path."""
+
+    types: Mapping[str, FieldType]
+
+    def described(self) -> str:
+        """All names, for messages and documentation."""
+        return ", ".join(sorted(self.types))
+
+
 _ZERO, _BELOW, _ABOVE = "1", "0", "2"
 _MIDDLE = 500
 """Offset of the exponent, which has three digits."""

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from machinery.expression import Expression, ExpressionError, Fields, ListOf, MapOf, Type, parse, parse_quantity, parse_version
-from machinery.expression.syntax import DEEPEST, LONGEST
+from machinery.expression.parsing import DEEPEST
+from machinery.expression.syntax import LONGEST
 from machinery.expression.types import sort_key
 from tests.checks import check_refusals, within_steps
 

@@ -1,0 +1,307 @@
+"""Parser and type checker of conditions, in one pass: resolves names to declared fields and types literals.
+
+condition   = conjunction *("||" conjunction)
+conjunction = negation *("&&" negation)
+negation    = "!" negation / relation
+relation    = operand [("==" / "!=" / "<" / "<=" / ">" / ">=" / "in") operand]
+operand     = "(" condition ")" / "[" [literal *("," literal)] "]" / literal / call / path
+call        = "has(" path ")" / path "." function "(" literal ")"
+path        = name *("." name / "[" text "]")
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import takewhile
+from typing import cast, get_args
+
+from machinery.expression import tree
+from machinery.expression.syntax import ExpressionError, Sort, Token, tokens
+from machinery.expression.types import Fields, ListOf, MapOf, Scalar, Type
+
+DEEPEST = 40
+"""Deepest nesting of parentheses and negations."""
+MOST_PARTS = 500
+COMPARATORS: tuple[str, ...] = get_args(tree.Comparator)
+FUNCTIONS: tuple[str, ...] = get_args(tree.TextFunction)
+
+
+def read(text: str, fields: Fields) -> tree.Condition:
+    """Parse a condition. Raises ExpressionError."""
+    return _Parser(text, fields).condition()
+
+
+def read_operand(text: str, fields: Fields) -> tree.Field | tree.MapEntry:
+    """Parse a single value, as in `labels["tier"]`. Raises ExpressionError, also for a whole list or map."""
+    return _Parser(text, fields).operand()
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """A name, then names after dots and quoted texts in brackets."""
+
+    steps: tuple[Token, ...]
+
+    def __str__(self) -> str:
+        shown = (f'["{step.text}"]' if step.sort is Sort.TEXT else f".{step.text}" for step in self.steps)
+        return "".join(shown).removeprefix(".")
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Result of a grammar rule: a path, a literal, a list of literals, or a condition. `column`: position for errors."""
+
+    column: int
+    what: _Path | Token | tuple[Token, ...] | tree.Condition
+    function: str = ""
+    """Name of the called function, when the part is a call."""
+
+
+class _Parser:
+    """Recursive descent parser with one token of look-ahead."""
+
+    def __init__(self, text: str, fields: Fields) -> None:
+        self._tokens = tokens(text)
+        self._next = next(self._tokens)
+        self._fields = fields
+        self._deep = 0
+        self._parts = 0
+
+    def condition(self) -> tree.Condition:
+        if self._at_end():
+            raise ExpressionError(1, "there is no condition")
+        found = self._disjunction()
+        if not self._at_end():
+            raise ExpressionError(self._next.column, f"found {self._next.shown}, expected &&, || or the end")
+        return self._truth(found)
+
+    def operand(self) -> tree.Field | tree.MapEntry:
+        if self._next.sort is not Sort.NAME:
+            raise ExpressionError(self._next.column, f"found {self._next.shown}, expected a field")
+        found = self._named()
+        if not isinstance(found.what, _Path) or not self._at_end():
+            raise ExpressionError(self._next.column, f"found {self._next.shown}, expected one field and no more")
+        return self._single(found.what)
+
+    def _at_end(self) -> bool:
+        return self._next.sort is Sort.END
+
+    def _take(self) -> Token:
+        taken, self._next = self._next, next(self._tokens)
+        self._parts += 1
+        if self._parts > MOST_PARTS:
+            raise ExpressionError(taken.column, f"the condition has more than {MOST_PARTS} parts: make several of it")
+        return taken
+
+    def _expect(self, sign: str, what: str) -> Token:
+        if not self._next.is_sign(sign):
+            raise ExpressionError(self._next.column, f'found {self._next.shown}, expected "{sign}" {what}')
+        return self._take()
+
+    def _disjunction(self) -> _Part:
+        return self._junction("||", tree.Any, lambda: self._junction("&&", tree.All, self._negation))
+
+    def _junction(
+        self, sign: str, node: Callable[[tuple[tree.Condition, ...]], tree.Condition], operand: Callable[[], _Part]
+    ) -> _Part:
+        first = operand()
+        if not self._next.is_sign(sign):
+            return first
+        operands = [self._truth(first)]
+        while self._next.is_sign(sign):
+            self._take()
+            operands.append(self._truth(operand()))
+        return _Part(first.column, node(tuple(operands)))
+
+    def _negation(self) -> _Part:
+        if not self._next.is_sign("!"):
+            return self._relation()
+        column = self._take().column
+        return _Part(column, tree.Not(self._truth(self._deeper(column, self._negation))))
+
+    def _deeper(self, column: int, inner: Callable[[], _Part]) -> _Part:
+        self._deep += 1
+        if self._deep > DEEPEST:
+            raise ExpressionError(column, f"more than {DEEPEST} parentheses and negations within each other")
+        part = inner()
+        self._deep -= 1
+        return part
+
+    def _relation(self) -> _Part:
+        left = self._operand()
+        is_in = self._next.sort is Sort.NAME and self._next.text == "in"
+        if not is_in and not self._next.is_sign(*COMPARATORS):
+            return left
+        sign, right = self._take(), self._operand()
+        if self._next.is_sign(*COMPARATORS):
+            raise ExpressionError(self._next.column, "comparisons do not chain: write a < b && b < c")
+        return _Part(sign.column, (self._membership if is_in else self._comparison)(sign, left, right))
+
+    def _operand(self) -> _Part:
+        token = self._next
+        if token.is_sign("("):
+            self._take()
+            part = self._deeper(token.column, self._disjunction)
+            self._expect(")", "to close the parenthesis")
+            return part
+        if token.is_sign("["):
+            items = []
+            self._take()
+            while not self._next.is_sign("]"):
+                items.append(self._literal())
+                if not self._next.is_sign("]"):
+                    self._expect(",", "or ] in the list")
+            self._take()
+            return _Part(token.column, tuple(items))
+        if token.sort is Sort.NAME and token.text not in ("true", "false", "in"):
+            return self._named()
+        return _Part(token.column, self._literal())
+
+    def _literal(self) -> Token:
+        token = self._next
+        is_truth = token.sort is Sort.NAME and token.text in ("true", "false")
+        if token.sort not in (Sort.NUMERAL, Sort.TEXT) and not is_truth:
+            raise ExpressionError(token.column, f"found {token.shown}, expected a field or a value")
+        return self._take()
+
+    def _named(self) -> _Part:
+        steps = [self._take()]
+        while self._next.is_sign(".", "["):
+            indexed = self._take().text == "["
+            if self._next.sort is not (Sort.TEXT if indexed else Sort.NAME):
+                wanted = 'a text in quotes, as in labels["tier"]' if indexed else 'a name after "."'
+                raise ExpressionError(self._next.column, f"found {self._next.shown}, expected {wanted}")
+            steps.append(self._take())
+            if indexed:
+                self._expect("]", "after the name in brackets")
+        if not self._next.is_sign("("):
+            return _Part(steps[0].column, _Path(tuple(steps)))
+        self._take()
+        function, argument = steps.pop(), self._operand()
+        self._expect(")", f"after the argument of {function.text}")
+        return _Part(function.column, self._call(function, _Path(tuple(steps)), argument), function.text)
+
+    def _truth(self, part: _Part) -> tree.Condition:
+        """The condition that a part stands for: a comparison or call, or a value of type BOOLEAN."""
+        match part.what:
+            case tuple():
+                raise ExpressionError(part.column, "a list is no condition: write FIELD in [...]")
+            case Token(sort=Sort.NAME, text=text):
+                return tree.IsTrue(tree.Value(Type.BOOLEAN, value=text == "true"))
+            case Token():
+                raise ExpressionError(part.column, "a value is no condition: compare a field with it")
+            case _Path() as path:
+                found = self._found(path)
+                if not isinstance(found, tree.CollectionField) and found.type is Type.BOOLEAN:
+                    return tree.IsTrue(found)
+                what = f"{path} is a {found.type}, not a condition: compare it, or write has({path})"
+                raise ExpressionError(part.column, what)
+            case condition:
+                return condition
+
+    def _comparison(self, sign: Token, left: _Part, right: _Part) -> tree.Condition:
+        for side in (left, right):
+            if side.function:
+                raise ExpressionError(sign.column, f"{side.function}() is a condition already and compares with nothing")
+        first: tree.Operand
+        second: tree.Operand
+        if isinstance(left.what, _Path):
+            first = self._single(left.what)
+            second = self._value(right, first.type)
+        elif isinstance(right.what, _Path):
+            second = self._single(right.what)
+            first = self._value(left, second.type)
+        else:
+            raise ExpressionError(sign.column, f'"{sign.text}" needs a field on one of its sides')
+        if first.type is not second.type:
+            raise ExpressionError(sign.column, f"a {first.type} cannot be compared with a {second.type}")
+        if sign.text not in ("==", "!=") and not first.type.has_order:
+            raise ExpressionError(sign.column, f'"{sign.text}" has no meaning for {first.type}: use == or !=')
+        return tree.Compare(cast("tree.Comparator", sign.text), first, second)
+
+    def _membership(self, sign: Token, left: _Part, right: _Part) -> tree.Condition:
+        if isinstance(right.what, tuple):
+            if not isinstance(left.what, _Path):
+                raise ExpressionError(sign.column, '"in" needs a field before it when a list is written out')
+            operand = self._single(left.what)
+            return tree.OneOf(operand, tuple(_scalar(item, operand.type) for item in right.what))
+        collection = self._found(right.what) if isinstance(right.what, _Path) else None
+        if not isinstance(collection, tree.CollectionField):
+            raise ExpressionError(right.column, '"in" needs a list or a map after it, as in name in ["a", "b"]')
+        wanted = collection.type.of if isinstance(collection.type, ListOf) else Type.TEXT
+        found = self._value(left, wanted)
+        if found.type is not wanted:
+            raise ExpressionError(sign.column, f"a {found.type} cannot be in a {collection.type}")
+        return tree.In(found, collection)
+
+    def _call(self, function: Token, subject: _Path, argument: _Part) -> tree.Condition:
+        name = function.text
+        if name not in (FUNCTIONS if subject.steps else ("has",)):
+            near = _nearest(name, (*FUNCTIONS, "has"))
+            meant = f"did you mean {near}? " if near else ""
+            known = f'there are {", ".join(FUNCTIONS)}, as in name.startsWith("edge-"), and has(FIELD)'
+            raise ExpressionError(function.column, f'there is no function "{name}": {meant}{known}')
+        if not subject.steps:
+            if not isinstance(argument.what, _Path):
+                raise ExpressionError(argument.column, "has() asks for a field, as in has(labels.tier)")
+            return tree.Has(self._found(argument.what))
+        operand = self._single(subject)
+        if operand.type is not Type.TEXT:
+            raise ExpressionError(function.column, f"{name} is for text, and {subject} is a {operand.type}")
+        if not isinstance(argument.what, Token) or argument.what.sort is not Sort.TEXT:
+            raise ExpressionError(argument.column, f"{name} needs a text in quotes")
+        return tree.Match(cast("tree.TextFunction", name), operand, argument.what.text)
+
+    def _value(self, part: _Part, wanted: Type) -> tree.Operand:
+        """A field, or a literal of the wanted type."""
+        if isinstance(part.what, _Path):
+            return self._single(part.what)
+        if isinstance(part.what, Token):
+            return tree.Value(wanted, _scalar(part.what, wanted))
+        raise ExpressionError(part.column, "expected a field or a value here")
+
+    def _single(self, path: _Path) -> tree.Field | tree.MapEntry:
+        found = self._found(path)
+        if isinstance(found, tree.CollectionField):
+            how = f'"x" in {path}' if isinstance(found.type, ListOf) else f'{path}["x"]'
+            raise ExpressionError(path.steps[0].column, f"{path} is a {found.type}: write {how}")
+        return found
+
+    def _found(self, path: _Path) -> tree.Field | tree.MapEntry | tree.CollectionField:
+        """Resolve the longest declared name at the start of the path, with at most one key after it."""
+        names = [step.text for step in takewhile(lambda step: step.sort is Sort.NAME, path.steps)]
+        for length in range(len(names), 0, -1):
+            name = ".".join(names[:length])
+            known = self._fields.types.get(name)
+            if known is None:
+                continue
+            rest = path.steps[length:]
+            if isinstance(known, MapOf) and len(rest) == 1:
+                return tree.MapEntry(name, rest[0].text, known.of)
+            if rest:
+                raise ExpressionError(rest[0].column, f'{name} is a {known} and has no "{rest[0].text}"')
+            return tree.Field(name, known) if isinstance(known, Type) else tree.CollectionField(name, known)
+        name = ".".join(names)
+        near = _nearest(name, self._fields.types)
+        meant = f'did you mean "{near}"? ' if near else ""
+        listed = f"fields are {self._fields.described()}"
+        raise ExpressionError(path.steps[0].column, f'there is no field "{name[:80]}": {meant}{listed}')
+
+
+def _scalar(literal: Token, wanted: Type) -> Scalar:
+    if literal.sort is Sort.NAME:
+        if wanted is not Type.BOOLEAN:
+            raise ExpressionError(literal.column, f"{literal.text} cannot be compared with a {wanted}")
+        return literal.text == "true"
+    if wanted is Type.TEXT and literal.sort is Sort.NUMERAL:
+        raise ExpressionError(literal.column, f'a text is expected here: write "{literal.text}" in quotes')
+    try:
+        return wanted.literal(literal.text)
+    except ValueError as error:
+        raise ExpressionError(literal.column, str(error)) from None
+
+
+def _nearest(word: str, known: Iterable[str]) -> str | None:
+    spelled = {each.lower(): each for each in known}
+    near = get_close_matches(word.lower(), spelled, n=1)
+    return spelled[near[0]] if near else None
