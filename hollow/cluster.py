@@ -25,7 +25,6 @@ from hollow.objects import KUBERNETES_VERSION, ClusterShape
 from hollow.storage import HollowStorage
 from machinery.apiserver.authn.chain import BearerTokens, Chain, TokenUnion
 from machinery.apiserver.http.filters import Filters, Incoming
-from machinery.apiserver.http.health import HealthCheck
 from machinery.apiserver.http.listener import Listening, serve
 from machinery.apiserver.kinds.core import CONFIG_MAP
 from machinery.apiserver.kinds.reviews import GROUP as AUTHORIZATION, access_reviews
@@ -37,6 +36,7 @@ from machinery.errors import ForbiddenError, InvalidError, UnavailableError
 from machinery.identity import cluster_name
 from machinery.meta.objects import Key
 from machinery.runtime.clock import Clock, SystemClock
+from machinery.runtime.health import LIVENESS, HealthCheck
 from machinery.runtime.tls import Material, server_context
 
 LOOPBACK = "127.0.0.1"
@@ -194,7 +194,7 @@ class HollowCluster:
             authorizer=self._roles,
             clock=self._clock,
             version=objects.version(self.shape),
-            checks=[HealthCheck("etcd", self._injection.probe, ("healthz", "livez"))],
+            checks=[HealthCheck("etcd", self._injection.probe, LIVENESS)],
             filters=Filters(limits=(exec_filter(self._pod, self._files),)),
             pages={**self._tokens.pages(), **own_pages},
         )

@@ -17,7 +17,7 @@ from hub.heartbeat import BeatBuffer, HeartbeatCoverage
 from hub.https_door.callers.authentication import account_tokens
 from hub.metrics.doors import add_agents
 from machinery.apiserver.authn.issuer_keys import HttpsDocuments
-from machinery.lifecycle.health import READINESS
+from machinery.runtime.health import READINESS
 
 
 @dataclass(frozen=True, slots=True)

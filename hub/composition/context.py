@@ -13,13 +13,13 @@ from hub.metrics.replica import add_server, open_metrics
 from hub.replica.installation import Addresses, lifetimes_of
 from hub.settings import HubSettings
 from machinery.lifecycle.debug import Inspection
-from machinery.lifecycle.health import LoopProgress
 from machinery.lifecycle.process import Verbosity
 from machinery.lifecycle.server import Server, StopTimes
 from machinery.lifecycle.startup import reserved_port
 from machinery.observability import logs
 from machinery.observability.metrics import Registry
 from machinery.runtime.clock import Clock
+from machinery.runtime.health import LoopProgress
 from machinery.runtime.tasks import GuardedTasks
 
 FLUSH_EVERY = timedelta(seconds=60)

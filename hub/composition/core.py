@@ -21,7 +21,7 @@ from hub.replica.installation import entry
 from hub.replica.serving_certificate import DoorsCertificate, doors_certificate
 from machinery.apiserver.http.loopback import Loopback, LoopbackClient
 from machinery.client.kubeconfig import ClusterEntry
-from machinery.lifecycle.health import LIVENESS, READINESS
+from machinery.runtime.health import LIVENESS, READINESS
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,7 @@ from machinery.apiserver.authn.chain import TokenChecks
 from machinery.apiserver.http.connections import ConnectionBounds
 from machinery.apiserver.http.draining import Draining
 from machinery.apiserver.http.filters import Filters, Limiting, RefusalLimit
-from machinery.apiserver.http.health import HealthCheck
 from machinery.apiserver.http.limits import REQUEST_LIMIT
-from machinery.lifecycle.health import HealthChecks
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,7 @@ async def build_operators_door(core: HubCore) -> OperatorsDoor:
             join_labels=settings.join_labels,
         ),
         clock=clock,
-        checks=_checks_of(server.health),
+        checks=server.health.checks(),
         filters=Filters(
             gate=(draining.gate,),
             in_flight=(draining.counted, RevocationLists(store, issuer, clock)),  # revocation lists are public
@@ -83,12 +81,3 @@ async def build_operators_door(core: HubCore) -> OperatorsDoor:
     context.inspection.add("watches", lambda: {"open": len(watches)} | watches.by_resource())
     add_requests(context.metrics, door, draining)
     return OperatorsDoor(door, draining, authenticators)
-
-
-def _checks_of(health: HealthChecks) -> list[HealthCheck]:
-    """The hub's health checks in the form of the HTTPS door."""
-    return [
-        HealthCheck(probe.name, probe.ask, tuple(endpoint.value for endpoint in probe.endpoints))
-        for probe in health.probes()
-        if probe.name != "ping"
-    ]

@@ -27,12 +27,12 @@ from hub.store.engine.file_lock import database_lock
 from hub.store.engine.timeouts import SessionLimits
 from machinery.errors import UnavailableError
 from machinery.identity import HubId
-from machinery.lifecycle.health import READINESS, SharedCheck
 from machinery.lifecycle.process import Verbosity
 from machinery.lifecycle.startup import StartupRetry, in_time
 from machinery.pki import TokenKeys
 from machinery.runtime.directory import DataDirectory
 from machinery.runtime.event_loop import until_tick
+from machinery.runtime.health import READINESS, SharedCheck
 
 log = structlog.get_logger(__name__)
 

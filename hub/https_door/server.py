@@ -39,7 +39,6 @@ from machinery.apiserver.authz.escalation import EscalationCheck, wait_until_see
 from machinery.apiserver.http.connections import ConnectionBounds
 from machinery.apiserver.http.draining import Draining
 from machinery.apiserver.http.filters import Filters, Incoming, Inner
-from machinery.apiserver.http.health import HealthCheck
 from machinery.apiserver.http.listener import DEFAULT_BOUNDS, Listening, serve
 from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
 from machinery.apiserver.kinds.reviews import Reviewer, access_reviews
@@ -52,6 +51,7 @@ from machinery.lifecycle.server import Door
 from machinery.lifecycle.startup import listening_failed
 from machinery.product import GROUP_SUFFIX, NAME, version
 from machinery.runtime.clock import Clock
+from machinery.runtime.health import HealthCheck
 
 KUBERNETES = ("1", "36")
 """The Kubernetes version that this door emulates."""

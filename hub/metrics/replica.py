@@ -19,12 +19,12 @@ from hub.store import SqlStore
 from machinery import pki
 from machinery.apiserver.http.listener import serve
 from machinery.lifecycle import usage
-from machinery.lifecycle.health import Endpoint
 from machinery.lifecycle.server import Server
 from machinery.lifecycle.startup import listening_failed
 from machinery.observability.metrics import CONTENT_TYPE, Distribution, Registry, counter, gauge, histogram
 from machinery.product import version
 from machinery.runtime.event_loop import until_tick
+from machinery.runtime.health import Endpoint
 
 SIGNED = counter("hub_certificates_signed_total", "Certificates signed by this replica.", "purpose", "issuer")
 SIGNING_FAILED = counter("hub_certificates_failed_total", "Signatures that an issuer could not make.", "purpose", "issuer")

@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from machinery.apiserver.access import Attributes
-from machinery.apiserver.http.health import ENDPOINTS, HealthCheck, HealthEndpoints
+from machinery.apiserver.http.health import HealthEndpoints
 from machinery.apiserver.http.responses import body_answer, etag_matches, is_pretty, negotiate, no_such_page, value_answer
 from machinery.apiserver.openapi import discovery
 from machinery.apiserver.openapi.documents import OpenApi
@@ -22,6 +22,7 @@ from machinery.errors import BadRequestError, ErrorSubject, MethodNotAllowedErro
 from machinery.observability.metrics import CONTENT_TYPE
 from machinery.product import TITLE
 from machinery.runtime.clock import Clock
+from machinery.runtime.health import Endpoint, HealthCheck
 
 Scrape = Callable[[], Awaitable[str]]
 """All metrics in Prometheus' text format."""
@@ -51,7 +52,7 @@ class Site:
     async def answer(self, request: web.Request) -> web.Response:
         """Response for the request's path. Raises MethodNotAllowedError, NotAcceptableError."""
         parts = [part for part in request.path.split("/") if part]
-        if parts and parts[0] in ENDPOINTS:
+        if parts and parts[0] in list(Endpoint):
             return await self._health.answer(request, parts[0], "/".join(parts[1:]))
         if request.method not in ("GET", "HEAD"):
             raise MethodNotAllowedError(NO_SUCH_METHOD)

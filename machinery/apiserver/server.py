@@ -15,7 +15,6 @@ from aiohttp import web
 
 from machinery.apiserver.access import Attributes, Authenticator, Authorizer, attributes
 from machinery.apiserver.http.filters import INCOMING, Filters, Incoming, Inner, RequestCounts, chained, traced
-from machinery.apiserver.http.health import HealthCheck
 from machinery.apiserver.http.limits import BODY_LIMIT, REQUEST_LIMIT
 from machinery.apiserver.http.options import request_timeout
 from machinery.apiserver.http.responses import ResponseForm, error_answer, negotiate
@@ -36,6 +35,7 @@ from machinery.errors import (
 )
 from machinery.meta.objects import Key
 from machinery.runtime.clock import Clock
+from machinery.runtime.health import HealthCheck
 from machinery.sanitize import can_store, is_plain
 
 NamespaceLookup = Callable[[str], Awaitable[bool]]

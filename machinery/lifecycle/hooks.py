@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import structlog
 
-from machinery.lifecycle.health import HealthChecks
+from machinery.runtime.health import HealthChecks
 
 log = structlog.get_logger(__name__)
 

@@ -22,10 +22,10 @@ from typing import Protocol
 import structlog
 
 from machinery.lifecycle import startup
-from machinery.lifecycle.health import READINESS, Endpoint, HealthChecks
 from machinery.lifecycle.hooks import HookError, PostStartHooks, StoppingHooks
 from machinery.runtime.clock import Clock
 from machinery.runtime.event_loop import until_tick
+from machinery.runtime.health import READINESS, Endpoint, HealthChecks
 
 log = structlog.get_logger(__name__)
 

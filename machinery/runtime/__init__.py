@@ -1,1 +1,1 @@
-"""Clock, tasks, scheduler, back-off, work queue, event loop."""
+"""Clock, tasks, scheduler, back-off, work queue, event loop, health checks."""

@@ -5,33 +5,15 @@ path needs permission.
 """
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 
 import structlog
 from aiohttp import web
 
 from machinery.apiserver.http.responses import NOT_FOUND
-
-ENDPOINTS = ("healthz", "livez", "readyz")
+from machinery.runtime.health import PING, Endpoint, HealthCheck
 
 log = structlog.get_logger(__name__)
-
-
-async def _ping() -> None:
-    """Always passes: the server answers."""
-
-
-@dataclass(frozen=True, slots=True)
-class HealthCheck:
-    """`probe` raises when the check fails. A name may occur twice with different endpoints."""
-
-    name: str
-    probe: Callable[[], Awaitable[None]]
-    endpoints: tuple[str, ...] = ENDPOINTS
-
-
-PING = HealthCheck("ping", _ping)
 
 
 def _plain(text: str, status: int = 200) -> web.Response:
@@ -41,12 +23,12 @@ def _plain(text: str, status: int = 200) -> web.Response:
 
 
 class HealthEndpoints:
-    """Serves the three endpoints for a fixed list of checks; `ping` is first."""
+    """Serves the three endpoints for a fixed list of checks; `ping` is first, also when it is not among them."""
 
     def __init__(self, checks: Iterable[HealthCheck] = ()) -> None:
         everything = (PING, *checks)
         self._checks: dict[str, Mapping[str, HealthCheck]] = {
-            endpoint: {check.name: check for check in everything if endpoint in check.endpoints} for endpoint in ENDPOINTS
+            endpoint: {check.name: check for check in everything if endpoint in check.endpoints} for endpoint in Endpoint
         }
         self._failing: set[tuple[str, str]] = set()
 

@@ -13,7 +13,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from machinery.apiserver.access import Attributes, attributes
 from machinery.apiserver.http import options
-from machinery.apiserver.http.health import ENDPOINTS, HealthCheck, HealthEndpoints
+from machinery.apiserver.http.health import HealthEndpoints
 from machinery.apiserver.http.responses import JSON, YAML, ResponseShape, etag_matches, negotiate, takes_gzip
 from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE
 from machinery.apiserver.openapi.discovery import Discovery, aggregated_version
@@ -23,6 +23,7 @@ from machinery.durations import human_duration
 from machinery.errors import BadRequestError, InvalidError, NotAcceptableError
 from machinery.meta.objects import Key
 from machinery.runtime.clock import ManualClock
+from machinery.runtime.health import ALL, Endpoint, HealthCheck
 from tests.checks import check_refusals
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
@@ -235,16 +236,16 @@ async def asked(checks: tuple[HealthCheck, ...], endpoint: str, check: str, quer
 
 
 async def test_health_answers_equal_those_of_kubernetes() -> None:
-    for endpoint, (query, checks, check, status, text) in product(ENDPOINTS, CASES):
+    for endpoint, (query, checks, check, status, text) in product(Endpoint, CASES):
         answer = await asked(checks, endpoint, check, query)
         assert (answer.status, answer.text) == (status, text.replace("{}", endpoint))
         assert answer.headers["Content-Type"] == "text/plain; charset=utf-8", (endpoint, query, check)
         if not check or status != 200:
             assert answer.headers["X-Content-Type-Options"] == "nosniff", (endpoint, query, check)
 
-    checks = (HealthCheck("hook", ill, ("healthz", "readyz")), HealthCheck("hook", well, ("livez",)))
-    assert [(await asked(checks, endpoint, "", "")).status for endpoint in ENDPOINTS] == [500, 200, 500]
-    expected = {f"/{endpoint}{rest}" for endpoint in ENDPOINTS for rest in ("", "/ping", "/hook")}
+    checks = (HealthCheck("hook", ill, ALL - {Endpoint.LIVEZ}), HealthCheck("hook", well, frozenset({Endpoint.LIVEZ})))
+    assert [(await asked(checks, endpoint, "", "")).status for endpoint in Endpoint] == [500, 200, 500]
+    expected = {f"/{endpoint}{rest}" for endpoint in Endpoint for rest in ("", "/ping", "/hook")}
     assert set(HealthEndpoints(checks).paths()) == expected
 
     failures = [RuntimeError("the disk is full")] * 3

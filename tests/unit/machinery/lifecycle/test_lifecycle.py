@@ -13,12 +13,12 @@ import pytest
 import structlog.testing
 
 from machinery.errors import InvalidError, UnavailableError
-from machinery.lifecycle.health import LIVENESS, READINESS, Check, Endpoint, HealthChecks, LoopProgress, SharedCheck
 from machinery.lifecycle.hooks import HookError, PostStartHooks
 from machinery.lifecycle.process import LastResort, stop_signals
 from machinery.lifecycle.server import Door, Server, StopTimes
 from machinery.lifecycle.startup import StartError, StartupRetry, in_time, listening_failed
 from machinery.runtime.clock import ManualClock, SystemClock
+from machinery.runtime.health import LIVENESS, READINESS, Check, Endpoint, HealthChecks, LoopProgress, SharedCheck
 
 
 def registry(**options: timedelta) -> HealthChecks:
@@ -63,7 +63,7 @@ async def test_livez_tolerates_boot_checks_until_the_grace_period_ends() -> None
     checks = registry(livez_grace=timedelta(seconds=30))
     checks.add("hook", failing, boots=True)
     checks.add("loopback", passing, endpoints=LIVENESS)
-    served = [(endpoint, probe.name) for endpoint in Endpoint for probe in checks.probes() if endpoint in probe.endpoints]
+    served = [(endpoint, probe.name) for endpoint in Endpoint for probe in checks.checks() if endpoint in probe.endpoints]
     assert len(served) == len(set(served)) == 3 + 3 + 2
 
 
@@ -127,7 +127,7 @@ async def test_an_answer_that_fails_when_nobody_waits_for_it_any_more_is_no_erro
 
 async def test_check_names_are_unique_and_results_kept() -> None:
     checks = registry()
-    assert [probe.name for probe in checks.probes()] == ["ping"]
+    assert [probe.name for probe in checks.checks()] == ["ping"]
     checks.add("database", failing, endpoints=READINESS)
     checks.add("other", passing, endpoints=READINESS)
     assert checks.known(Endpoint.READYZ) == {}, "nobody has asked yet"

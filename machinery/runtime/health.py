@@ -33,12 +33,19 @@ LIVENESS = frozenset({Endpoint.HEALTHZ, Endpoint.LIVEZ})
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
-    """One check with a time limit, as doors serve it."""
+class HealthCheck:
+    """`probe` raises when the check fails. A name may occur twice with different endpoints."""
 
     name: str
-    ask: Check
-    endpoints: frozenset[Endpoint]
+    probe: Check
+    endpoints: frozenset[Endpoint] = ALL
+
+
+async def _ping() -> None:
+    """Always passes: the process answers."""
+
+
+PING = HealthCheck("ping", _ping)
 
 
 class HealthChecks:
@@ -50,10 +57,10 @@ class HealthChecks:
     def __init__(self, clock: Clock, *, livez_grace: timedelta = timedelta()) -> None:
         self._clock = clock
         self._grace = livez_grace
-        self._probes: list[Probe] = []
+        self._checks: list[HealthCheck] = []
         self._found: dict[Endpoint, dict[str, str]] = {}
         """Failing checks at the last call of `failing`."""
-        self.add("ping", _ping)
+        self._checks.append(PING)
 
     def add(
         self,
@@ -64,7 +71,7 @@ class HealthChecks:
         boots: bool = False,
     ) -> None:
         """`boots`: the check is part of the boot sequence. Raises ValueError for a duplicate name."""
-        if any(probe.name == name for probe in self._probes):
+        if any(each.name == name for each in self._checks):
             raise ValueError(f'a health check named "{name}" is registered already')
         limit, lenient_until = ANSWERS_WITHIN.total_seconds(), self._clock.monotonic() + self._grace.total_seconds()
 
@@ -83,37 +90,33 @@ class HealthChecks:
                     raise
 
         lenient = endpoints & {Endpoint.LIVEZ} if boots and self._grace else frozenset[Endpoint]()
-        self._probes.append(Probe(name, ask, endpoints - lenient))
+        self._checks.append(HealthCheck(name, ask, endpoints - lenient))
         if lenient:
-            self._probes.append(Probe(name, grace_check, lenient))
+            self._checks.append(HealthCheck(name, grace_check, lenient))
 
-    def probes(self) -> tuple[Probe, ...]:
+    def checks(self) -> tuple[HealthCheck, ...]:
         """All checks in order. A lenient check occurs twice, for livez and for the other endpoints."""
-        return tuple(self._probes)
+        return tuple(self._checks)
 
     def known(self, endpoint: Endpoint) -> dict[str, bool]:
         """Results of the endpoint's checks at the last call of `failing`; empty before the first call."""
         found = self._found.get(endpoint)
-        names = {probe.name for probe in self._probes if endpoint in probe.endpoints}
+        names = {check.name for check in self._checks if endpoint in check.endpoints}
         return {} if found is None else {name: name not in found for name in sorted(names)}
 
     async def failing(self, endpoint: Endpoint) -> dict[str, str]:
         """The checks of the endpoint that fail now, with reasons. Changes are logged."""
         failing: dict[str, str] = {}
-        for probe in self._probes:
-            if endpoint in probe.endpoints:
+        for check in self._checks:
+            if endpoint in check.endpoints:
                 try:
-                    await probe.ask()
+                    await check.probe()
                 except Exception as error:  # noqa: BLE001 - whatever a check raises is its answer
-                    failing[probe.name] = str(error) or type(error).__name__
+                    failing[check.name] = str(error) or type(error).__name__
         if failing != self._found.get(endpoint, {}):
             log.warning("health has changed", endpoint=endpoint.value, failing=failing)
         self._found[endpoint] = failing
         return failing
-
-
-async def _ping() -> None:
-    return
 
 
 class SharedCheck:
