@@ -35,33 +35,24 @@ class GuardedTasks:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._owner: asyncio.Task[Any] | None = None
         self._stopping = False
-        self._fallen: asyncio.Future[TaskEndedError] | None = None
         self._interrupted = False
+        self.ended: TaskEndedError | None = None
+        """The first task that ended by itself; None: all tasks run."""
 
     async def __aenter__(self) -> Self:
         self._owner = asyncio.current_task()
-        self._fallen = asyncio.get_running_loop().create_future()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    ) -> None:
         await self.stop()
-        ended = self.ended
-        if ended is None:
-            return False
         if self._interrupted and self._owner is not None:
             self._owner.uncancel()
-        if self._on_end is not None:
-            return False
+        if self.ended is None or self._on_end is not None:
+            return
         if kind is None or (kind is asyncio.CancelledError and self._interrupted):
-            raise ended from ended.__cause__
-        return False
-
-    @property
-    def ended(self) -> TaskEndedError | None:
-        """The first task that ended by itself; None: all tasks run."""
-        return self._fallen.result() if self._fallen is not None and self._fallen.done() else None
+            raise self.ended from self.ended.__cause__
 
     def start(self, name: str, work: Coroutine[Any, Any, object]) -> asyncio.Task[Any]:
         """Run `work` under `name` until the block ends."""
@@ -85,13 +76,13 @@ class GuardedTasks:
             if error is not None:
                 log.error("task failed while stopping", task=task.get_name(), exc_info=error)
             return
-        ended = TaskEndedError(task.get_name(), error)
-        ended.__cause__ = error
         log.critical("task ended unexpectedly", task=task.get_name(), exc_info=error)
-        if self._fallen is not None and not self._fallen.done():
-            self._fallen.set_result(ended)
-            if self._on_end is not None:
-                self._on_end(ended)
-            elif self._owner is not None:
-                self._interrupted = True
-                self._owner.cancel()
+        if self.ended is not None:
+            return
+        self.ended = TaskEndedError(task.get_name(), error)
+        self.ended.__cause__ = error
+        if self._on_end is not None:
+            self._on_end(self.ended)
+        elif self._owner is not None:
+            self._interrupted = True
+            self._owner.cancel()
