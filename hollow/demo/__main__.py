@@ -8,16 +8,212 @@ lies in one directory, made anew at every start.
 """
 
 import asyncio
+import json
 import signal
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
 
 import click
 
-from hollow.demo.place import DemoFolder, OccupiedError, next_commands, relative
-from hollow.demo.processes import Children
-from hollow.demo.show import Demo, DemoError
+from hollow.demo.place import (
+    CLUSTERS,
+    DemoFolder,
+    DemoHub,
+    OccupiedError,
+    hollow_command,
+    hub_command,
+    next_commands,
+    program,
+    relative,
+    spoke_command,
+)
+from hollow.demo.processes import Child, Children, ask
+
+AVAILABLE = "ManagedClusterConditionAvailable"
+STANDBY = "ManagedClusterStandby"
+POLL_SECONDS = 0.4
+ARRIVED_WITHIN = 30.0
+"""Seconds in which a cluster must arrive at the second hub: ten times the promised time."""
+
+
+class DemoError(Exception):
+    """The demo failed; `child` is the program whose log has the details."""
+
+    def __init__(self, reason: str, child: Child | None = None) -> None:
+        super().__init__(reason)
+        self.child = child
+
+
+def unavailable_reason(name: str, cluster: dict[str, Any] | None) -> str | None:
+    """Why a cluster is not Available; None: it is."""
+    if cluster is None:
+        return f"{name} has not registered"
+    if not cluster["spec"].get("hubAcceptsClient"):
+        return f"{name} is not accepted"
+    verdict = _available(cluster)
+    if verdict is None:
+        return f"{name} has not joined"
+    return None if verdict["status"] == "True" else f"{name} is not Available: {verdict['message']}"
+
+
+def not_in_reserve(hub: DemoHub, name: str, cluster: dict[str, Any] | None) -> str | None:
+    """Why a hub cannot take a cluster over at once; None: its agent is registered there as standby."""
+    if cluster is None:
+        return f"{name} has not registered at {hub.name}"
+    verdict = _available(cluster)
+    return None if verdict and verdict["reason"] == STANDBY else f"{name} does not stand by at {hub.name}"
+
+
+def _available(cluster: dict[str, Any]) -> dict[str, str] | None:
+    """Its condition Available."""
+    conditions = cluster.get("status", {}).get("conditions", [])
+    return next((condition for condition in conditions if condition["type"] == AVAILABLE), None)
+
+
+class Demo:
+    """One run of the demo. The first hub owns the clusters, the others are its reserve."""
+
+    def __init__(self, place: DemoFolder, hubs: tuple[DemoHub, ...], deadline: float) -> None:
+        self._place = place
+        self.hubs = hubs
+        self._deadline = deadline
+        self._programs: list[Child] = []
+        self._began = time.monotonic()
+        self.servers: dict[str, Child] = {}
+        self.spokes: dict[str, Child] = {}
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids by the name of the hub or of the agent's cluster."""
+        return {name: child.pid for name, child in {**self.servers, **self.spokes}.items()}
+
+    def print_line(self, text: str) -> None:
+        click.echo(f"{time.monotonic() - self._began:6.1f} s  {text}")
+
+    async def hubctl(self, hub: DemoHub, *arguments: str) -> CompletedProcess[str]:
+        return await ask(program("hubctl", f"--kubeconfig={hub.admin}", *arguments))
+
+    async def serve(self, servers: Children) -> None:
+        """Start the hubs and the hollow clusters; return when all of them answer."""
+        for hub in self.hubs:
+            self.servers[hub.name] = await servers.start(hub.name, hub_command(hub))
+            self.print_line(f"{hub.name:<14} starts in {hub.folder} (gRPC 127.0.0.1:{hub.grpc}, HTTPS 127.0.0.1:{hub.https})")
+        self._programs += [*self.servers.values(), await servers.start("hollow", hollow_command(self._place))]
+        self.print_line(f"hollow         starts {len(CLUSTERS)} clusters without machines")
+        for hub in self.hubs:
+            while not hub.admin.exists() or (await self.hubctl(hub, "get", "clusters")).returncode:
+                await self._pause(f"{hub.name} does not answer", self.servers[hub.name])
+            self.print_line(f"{hub.name:<14} answers")
+        while not all(self._place.cluster(name).exists() for name in CLUSTERS):
+            await self._pause("the hollow clusters do not answer", self._programs[-1])
+        self.print_line("hollow         clusters answer")
+
+    async def join(self, agents: Children) -> None:
+        """Write one bootstrap kubeconfig per cluster and hub, and start the agents."""
+        for name in CLUSTERS:
+            await asyncio.gather(*(self._bootstrap(name, hub) for hub in self.hubs))
+            child = await agents.start(f"spoke-{name}", spoke_command(self._place, name, self.hubs))
+            self._programs.append(child)
+            self.spokes[name] = child
+            files = ", ".join(str(self._place.bootstrap(name, hub)) for hub in self.hubs)
+            self.print_line(f"spoke          {name} starts with {files}")
+
+    async def _bootstrap(self, name: str, hub: DemoHub) -> None:
+        path = self._place.bootstrap(name, hub)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        options = (f"--cluster={name}", "--allow-loopback", f"--output={path}")
+        answer = await self.hubctl(hub, "create", "bootstrap-kubeconfig", *options)
+        if answer.returncode:
+            raise DemoError(f"hubctl makes no bootstrap kubeconfig for {name}: {answer.stderr.strip()}")
+
+    async def kill_the_owner(self) -> None:
+        """Kill the first hub with SIGKILL; return when every cluster is Available on the second."""
+        owner = self.hubs[0]
+        self.print_line(f"{owner.name:<14} is killed (kill -9 {self.servers[owner.name].pid})")
+        self._programs.remove(self.servers[owner.name])
+        self.servers[owner.name].send(signal.SIGKILL)
+        await self.servers[owner.name].ended()
+        await self._show_arrivals(self.hubs[1])
+
+    async def stay(self) -> None:
+        """Wait until a program ends unexpectedly, which raises DemoError. The user may kill an agent or the owner."""
+        watching = {asyncio.create_task(child.ended(), name=str(child.pid)): child for child in self._programs}
+        while watching:
+            done, _ = await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                await self._handle_end(watching.pop(task))
+
+    async def _handle_end(self, child: Child) -> None:
+        """Raises DemoError unless the user may kill this program."""
+        if child in self.spokes.values():
+            self.print_line(f"{child.name} {child.how_it_ended()}: its session is gone at once, within 12 s it reads Unknown")
+        elif len(self.hubs) > 1 and child is self.servers[self.hubs[0].name]:
+            self.print_line(f"{child.name} {child.how_it_ended()}: its agents go to {self.hubs[1].name}")
+            await self._show_arrivals(self.hubs[1])
+        else:
+            raise DemoError(f"{child.name} {child.how_it_ended()}", child)
+
+    async def _show_arrivals(self, hub: DemoHub) -> None:
+        """Report the arrival of each cluster at the hub, except for those whose agent has ended too."""
+        began, wanted = time.monotonic(), {name for name, child in self.spokes.items() if child.exit_code is None}
+        while wanted:
+            found = await self._inventory(hub)
+            for name in sorted(name for name in wanted if unavailable_reason(name, found.get(name)) is None):
+                wanted.remove(name)
+                self.print_line(f"{name:<14} has arrived on {hub.name}")
+            if time.monotonic() - began > ARRIVED_WITHIN:
+                raise DemoError(
+                    "; ".join(str(unavailable_reason(name, found.get(name))) for name in wanted), self.servers[hub.name]
+                )
+            await asyncio.sleep(POLL_SECONDS / 4)
+        await self._print_table(hub)
+        self.print_line(f"all clusters have arrived on {hub.name}")
+
+    async def show_until(self, hub: DemoHub, lacks: Callable[[str, dict[str, Any] | None], str | None]) -> None:
+        """Print the inventory of a hub at each change until `lacks` returns None for every cluster."""
+        seen: object = None
+        missing: list[str] = []
+        while time.monotonic() < self._deadline:
+            self._check_programs()
+            found = await self._inventory(hub)
+            missing = [reason for name in CLUSTERS if (reason := lacks(name, found.get(name)))]
+            if missing != seen:
+                seen = missing
+                await self._print_table(hub)
+            if not missing:
+                return
+            await asyncio.sleep(POLL_SECONDS)
+        raise DemoError("; ".join(missing))
+
+    async def _pause(self, otherwise: str, child: Child) -> None:
+        """Wait a moment. Raises DemoError with `otherwise` after the deadline, or when a program has ended."""
+        self._check_programs()
+        if time.monotonic() >= self._deadline:
+            raise DemoError(otherwise, child)
+        await asyncio.sleep(POLL_SECONDS / 2)
+
+    async def _inventory(self, hub: DemoHub) -> dict[str, dict[str, Any]]:
+        answer = await self.hubctl(hub, "get", "clusters", "--output=json")
+        if answer.returncode:
+            raise DemoError(f"hubctl get clusters: {answer.stderr.strip()}", self.servers[hub.name])
+        return {item["metadata"]["name"]: item for item in json.loads(answer.stdout)["items"]}
+
+    async def _print_table(self, hub: DemoHub) -> None:
+        click.echo()
+        if len(self.hubs) > 1:
+            click.echo(f"on {hub.name}:")
+        click.echo((await self.hubctl(hub, "get", "clusters")).stdout.rstrip() or "no clusters yet")
+        click.echo()
+
+    def _check_programs(self) -> None:
+        for child in self._programs:
+            if child.exit_code is not None:
+                raise DemoError(f"{child.name} {child.how_it_ended()}", child)
 
 
 async def run(place: DemoFolder, *, hubs: int, once: bool, within: float) -> None:
@@ -26,9 +222,10 @@ async def run(place: DemoFolder, *, hubs: int, once: bool, within: float) -> Non
         _on_signals(servers, agents)
         await demo.serve(servers)
         await demo.join(agents)
-        await demo.show_until_available()
+        await demo.show_until(demo.hubs[0], unavailable_reason)
         demo.print_line("all clusters are Available")
-        await demo.show_until_in_reserve()
+        for hub in demo.hubs[1:]:
+            await demo.show_until(hub, partial(not_in_reserve, hub))
         if not once:
             click.echo()
             click.echo(next_commands(place, demo.hubs, demo.pids))
