@@ -230,7 +230,7 @@ def restorations(tx: Transaction) -> tuple[Restoration, ...]:
 
 
 def _take(tx: Transaction, encoded: bytes, touched: set[ClusterName]) -> Taken:
-    content = pki.parse_list(encoded).content
+    content = pki.parse_list(encoded)
     authority = next((each for each in tx.authorities.all() if pki.is_list_of(encoded, each.certificate)), None)
     if authority is None:
         raise InvalidError("a revocation list was not signed by any CA of this hub: give the lists that this hub has published")

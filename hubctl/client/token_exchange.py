@@ -21,27 +21,12 @@ BEFORE_END = timedelta(seconds=60)
 """A certificate with less validity left is not returned, because the caller still uses it for a moment."""
 
 
-@dataclass(frozen=True, slots=True)
-class AuthenticatorReference:
-    """As on the command line: `jwt/NAME`, `webhook/NAME`, or `serviceaccount`."""
-
-    word: str
-    name: str = ""
-
-    @classmethod
-    def parse(cls, text: str) -> "AuthenticatorReference":
-        """Raises CommandError with the valid forms."""
-        word, _, name = text.partition("/")
-        if word not in KINDS or bool(name) != (word != "serviceaccount"):
-            raise CommandError(f'"{text}" is no authenticator: write jwt/NAME, webhook/NAME or serviceaccount', code=2)
-        return cls(word, name)
-
-    def __str__(self) -> str:
-        return f"{self.word}/{self.name}" if self.name else self.word
-
-    def reference(self, group: str) -> dict[str, str]:
-        named = {"apiGroup": group, "name": self.name} if self.name else {}
-        return {"kind": KINDS[self.word], **named}
+def checked_authenticator(text: str) -> str:
+    """The text `jwt/NAME`, `webhook/NAME` or `serviceaccount`. Raises CommandError with the valid forms."""
+    word, slash, name = text.partition("/")
+    if word not in KINDS or bool(name) != (word != "serviceaccount") or bool(slash) != bool(name):
+        raise CommandError(f'"{text}" is no authenticator: write jwt/NAME, webhook/NAME or serviceaccount', code=2)
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +34,13 @@ class LoginKey:
     """Everything that determines a certificate, except the token."""
 
     cluster: ExecCluster
-    authenticator: AuthenticatorReference
+    authenticator: str
+    """As from `checked_authenticator`."""
     group_suffix: str = GROUP_SUFFIX
 
     def cache(self, *source: str) -> LoginCache:
         authority = sha256(self.cluster.certificate_authority).hexdigest()
-        return LoginCache.of(self.cluster.server, authority, self.group_suffix, str(self.authenticator), *source)
+        return LoginCache.of(self.cluster.server, authority, self.group_suffix, self.authenticator, *source)
 
     def client(self) -> ApiClient:
         """A client of the hub without a credential."""
@@ -86,7 +72,9 @@ def exchanged(login: LoginKey, token: str, cache: LoginCache) -> ExecCredential:
 
     key = pki.generate_key()
     request = pki.build_request(CertificateSubject("hubctl"), key).decode("ascii")
-    spec = {"token": token, "authenticator": login.authenticator.reference(f"login.{login.group_suffix}"), "request": request}
+    word, _, name = login.authenticator.partition("/")
+    named = {"apiGroup": f"login.{login.group_suffix}", "name": name} if name else {}
+    spec = {"token": token, "authenticator": {"kind": KINDS[word], **named}, "request": request}
     body = {"apiVersion": f"{GROUP}/v1alpha1", "kind": "TokenCredentialRequest", "metadata": {}, "spec": spec}
     answer = login.client().request("POST", PATH, body)
     credential = _credential(answer, login)

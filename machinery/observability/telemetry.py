@@ -18,7 +18,6 @@ from machinery.observability.tracing import Begin, SpanKind, TraceContext, Trace
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
-    from opentelemetry.sdk.trace.export import SpanExporter
 
 EXTRA = "tracing"
 QUEUED, TOGETHER = 2_048, 512
@@ -42,9 +41,6 @@ class TraceExporter:
     instance: str = ""
 
 
-_Processing = Callable[["SpanExporter"], "SpanProcessor"]
-
-
 def endpoint(text: str) -> str:
     """Validate a collector's URL. Raises ValueError."""
     split = urlsplit(text)
@@ -63,7 +59,7 @@ def sending(exporter_config: TraceExporter | None) -> Iterator[None]:
     if exporter_config is None:
         yield
         return
-    tracer, close = tracer_of(exporter_config, _otlp_exporter(exporter_config), _batched)
+    tracer, close = tracer_of(exporter_config, _batched(exporter_config))
     tracing.use(tracer)
     try:
         yield
@@ -72,17 +68,13 @@ def sending(exporter_config: TraceExporter | None) -> Iterator[None]:
         close()
 
 
-def tracer_of(
-    exporter_config: TraceExporter, exporter: "SpanExporter", processing: _Processing
-) -> tuple[Begin, Callable[[], None]]:
-    """The function that begins spans for `exporter`, and the one that shuts it down."""
-    try:
-        from opentelemetry import context, trace as api  # noqa: PLC0415 - an extra
-        from opentelemetry.sdk import trace  # noqa: PLC0415 - an extra
-        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - an extra
-        from opentelemetry.sdk.trace import sampling  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise _not_installed() from error
+def tracer_of(exporter_config: TraceExporter, processor: "SpanProcessor") -> tuple[Begin, Callable[[], None]]:
+    """The function that begins spans for `processor`, and the one that shuts it down."""
+    from opentelemetry import context, trace as api  # noqa: PLC0415 - an extra
+    from opentelemetry.sdk import trace  # noqa: PLC0415 - an extra
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - an extra
+    from opentelemetry.sdk.trace import sampling  # noqa: PLC0415 - an extra
+
     keep = sampling.TraceIdRatioBased(exporter_config.share)
     provider = trace.TracerProvider(
         # A caller can disable the recording of its trace, and cannot enable it: `share` limits the cost.
@@ -97,7 +89,7 @@ def tracer_of(
         shutdown_on_exit=False,
         span_limits=trace.SpanLimits(max_span_attributes=32, max_attribute_length=256),
     )
-    provider.add_span_processor(processing(exporter))
+    provider.add_span_processor(processor)
     tracer = provider.get_tracer(product.NAME, product.version())
     nowhere = context.Context()  # OpenTelemetry's own current context is never used
 
@@ -119,17 +111,13 @@ def tracer_of(
     return begin, provider.shutdown
 
 
-def _otlp_exporter(exporter_config: TraceExporter) -> "SpanExporter":
+def _batched(exporter_config: TraceExporter) -> "SpanProcessor":
+    """Exports batches by OTLP. Raises InvalidError when the extra is not installed."""
     try:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - an extra
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise _not_installed() from error
-    exporter: SpanExporter = OTLPSpanExporter(endpoint=exporter_config.endpoint, timeout=ANSWERED_WITHIN)
-    return exporter
-
-
-def _batched(exporter: "SpanExporter") -> "SpanProcessor":
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - an extra
+        raise InvalidError(f"traces need what is not installed: pip install '{product.DISTRIBUTION}[{EXTRA}]'") from error
 
     class Bounded(BatchSpanProcessor):
         """Limits the shutdown to ENDED_WITHIN_MS; OpenTelemetry's default is 30 seconds."""
@@ -137,11 +125,8 @@ def _batched(exporter: "SpanExporter") -> "SpanProcessor":
         def shutdown(self) -> None:
             self._batch_processor.shutdown(timeout_millis=ENDED_WITHIN_MS)
 
+    exporter = OTLPSpanExporter(endpoint=exporter_config.endpoint, timeout=ANSWERED_WITHIN)
     return Bounded(exporter, max_queue_size=QUEUED, schedule_delay_millis=EVERY_MS, max_export_batch_size=TOGETHER)
-
-
-def _not_installed() -> InvalidError:
-    return InvalidError(f"traces need what is not installed: pip install '{product.DISTRIBUTION}[{EXTRA}]'")
 
 
 class _Recorded(Traced):

@@ -175,21 +175,15 @@ class RevokedSerial:
 
 @dataclass(frozen=True, slots=True)
 class RevocationList:
-    """Content of a list without its issuer. Instants have a precision of one second."""
+    """Content of a list. Instants have a precision of one second."""
 
     number: int
     """Higher than the number of every earlier list of the same CA."""
     this_update: datetime
     next_update: datetime
     entries: tuple[RevokedSerial, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SignedList:
-    """A parsed list. `issuer`: RFC 4514."""
-
-    issuer: str
-    content: RevocationList
+    issuer: str = ""
+    """Of a parsed list, in the form of RFC 4514."""
 
 
 def sign_list(
@@ -215,7 +209,7 @@ def sign_list(
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
 
 
-def parse_list(encoded: bytes) -> SignedList:
+def parse_list(encoded: bytes) -> RevocationList:
     """Parse a list (DER or PEM) without verifying its signature. Raises InvalidError."""
     found = _load(encoded)
     try:
@@ -230,7 +224,7 @@ def parse_list(encoded: bytes) -> SignedList:
             reason = ""
         entries.append(RevokedSerial(SerialNumber(each.serial_number), each.revocation_date_utc, reason))
     ends = found.next_update_utc or found.last_update_utc
-    return SignedList(found.issuer.rfc4514_string(), RevocationList(number, found.last_update_utc, ends, tuple(entries)))
+    return RevocationList(number, found.last_update_utc, ends, tuple(entries), found.issuer.rfc4514_string())
 
 
 def is_list_of(encoded: bytes, authority: bytes) -> bool:

@@ -60,7 +60,7 @@ def recorded(share: float = 1.0) -> Iterator[Recorded]:
     """A block whose spans are kept, by the sampler that programs have."""
     kept = Recorded()
     told = telemetry.TraceExporter("test", "http://nowhere", share)
-    tracer, close = telemetry.tracer_of(told, kept._exporter, SimpleSpanProcessor)
+    tracer, close = telemetry.tracer_of(told, SimpleSpanProcessor(kept._exporter))
     tracing.use(tracer)
     try:
         yield kept

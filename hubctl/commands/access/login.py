@@ -21,7 +21,7 @@ from hubctl.auth.token_sources import (
     source_options,
     token_piped,
 )
-from hubctl.client.token_exchange import AuthenticatorReference, LoginKey, exchanged, load_credential
+from hubctl.client.token_exchange import LoginKey, checked_authenticator, exchanged, load_credential
 from hubctl.errors import CommandError, usage_errors
 from hubctl.files import OVERWRITE, only_user, output_file
 from hubctl.options import with_options
@@ -86,7 +86,7 @@ def credential(authenticator: str, group_suffix: str, **chosen: Any) -> None:
     else:
         with usage_errors():
             cluster = read_exec_info(os.environ[EXEC_INFO])
-    login = LoginKey(cluster, AuthenticatorReference.parse(authenticator), group_suffix)
+    login = LoginKey(cluster, checked_authenticator(authenticator), group_suffix)
     source = source_of(chosen, kept=chosen["token_kept"])
     now, cache = SystemClock().now(), login.cache(*source.flags())
     token = current_token(source, cache, now.timestamp()) if source.file is not None else None
@@ -139,7 +139,7 @@ def login(context: click.Context, /, authenticator: str, output: str, **chosen: 
     file = output_file(output, is_login, overwrite=chosen["overwrite"])
     entry = _cluster(context, chosen["server"], chosen["certificate_authority"])
     suffix = entry.endpoint.group_suffix if entry.endpoint else chosen["group_suffix"] or GROUP_SUFFIX
-    known = LoginKey(exec_cluster(entry), AuthenticatorReference.parse(authenticator), suffix)
+    known = LoginKey(exec_cluster(entry), checked_authenticator(authenticator), suffix)
     source = source_of(chosen, kept=chosen["token_stdin"])
     cache = known.cache(*source.flags())
     cache.forget()
@@ -183,7 +183,7 @@ def plugin_of(known: LoginKey, source: TokenSource) -> ExecUser:
     on_path = shutil.which("hubctl")
     command = ("hubctl",) if on_path else (str(own.absolute()),) if own.name == "hubctl" else (sys.executable, "-m", "hubctl")
     suffix = ("--group-suffix", known.group_suffix) if known.group_suffix != GROUP_SUFFIX else ()
-    arguments = (*command[1:], "credential", "--authenticator", str(known.authenticator), *source.flags(), *suffix)
+    arguments = (*command[1:], "credential", "--authenticator", known.authenticator, *source.flags(), *suffix)
     return ExecUser(command[0], arguments, install_hint=HINT)
 
 
@@ -193,7 +193,7 @@ def login_of(found: Kubeconfig) -> tuple[LoginKey, TokenSource]:
     if "credential" not in arguments:
         raise CommandError(f"kubeconfig {found.source} is none that `hubctl login` wrote", code=2)
     chosen = credential.make_context("credential", [*arguments[arguments.index("credential") + 1 :]]).params
-    known = LoginKey(exec_cluster(found.cluster), AuthenticatorReference.parse(chosen["authenticator"]), chosen["group_suffix"])
+    known = LoginKey(exec_cluster(found.cluster), checked_authenticator(chosen["authenticator"]), chosen["group_suffix"])
     return known, source_of(chosen, kept=chosen["token_kept"])
 
 

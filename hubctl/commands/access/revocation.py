@@ -153,11 +153,10 @@ def show_lists(client: ApiClient, name: str | None, form: str | None) -> None:
 def _lines(entry: Mapping[str, Any], der: bytes) -> list[str]:
     from machinery import pki  # noqa: PLC0415 - slow to load
 
-    signed = pki.parse_list(der)
-    content = signed.content
+    content = pki.parse_list(der)
     return [
         f"Revocation list of {entry['authority']}",
-        f"  Issuer:      {signed.issuer}",
+        f"  Issuer:      {content.issuer}",
         f"  Number:      {content.number}",
         f"  This update: {content.this_update.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
         f"  Next update: {content.next_update.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",

@@ -39,13 +39,8 @@ class KindGroup(click.Group):
             return super().resolve_command(ctx, args)
         return word, anything, args
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name == "anything":
-            return anything
-        return super().get_command(ctx, cmd_name)
-
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*super().list_commands(ctx), "anything"]
+        return sorted(super().list_commands(ctx), key=lambda name: (name == "anything", name))
 
 
 @click.group(cls=KindGroup, subcommand_metavar="KIND NAME [OPTIONS]")
@@ -230,7 +225,7 @@ APART = ("apiVersion", "kind", "metadata")
 LEFT_OUT = frozenset(("managedFields", "name", "namespace", "labels", "annotations", "resourceVersion", "uid", "generation"))
 
 
-@click.command("anything")
+@describe.command("anything")
 @click.argument("words", nargs=-1, required=True, metavar="KIND NAME...", shell_complete=target_words)
 @with_options(SELECTOR, EVERYTHING, NAMESPACE)
 @connected

@@ -298,7 +298,7 @@ def sign(store: InlineStore, signer: TwoSigners, authority: str = FIRST) -> Publ
 
 
 def serials(published: PublishedList) -> dict[int, str]:
-    return {entry.serial: entry.reason for entry in pki.parse_list(published.der).content.entries}
+    return {entry.serial: entry.reason for entry in pki.parse_list(published.der).entries}
 
 
 def test_each_ca_lists_its_own_and_the_oldest_those_from_before_names_were_kept(store: InlineStore, signer: TwoSigners) -> None:
@@ -320,7 +320,7 @@ def test_list_is_signed_anew_at_half_its_life_or_revocation(store: InlineStore, 
     assert signer.signed == count
     clock.advance(timedelta(seconds=1))
     second = sign(store, signer)
-    content = pki.parse_list(second.der).content
+    content = pki.parse_list(second.der)
     assert second.number > first.number
     assert content.next_update - content.this_update == LIST_LIFETIME
     assert content.this_update - clock.now() < timedelta(seconds=1)

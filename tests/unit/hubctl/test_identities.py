@@ -18,7 +18,7 @@ from hubctl.auth.identity import Shown, UserIdentity, identity_of
 from hubctl.auth.kubeconfig import KubeconfigFiles
 from hubctl.auth.token_sources import CERTIFICATE, TOKENS, LoginCache, TokenSource, current_token, ends_at, forget_all, keep
 from hubctl.client.http import ApiClient
-from hubctl.client.token_exchange import BEFORE_END, AuthenticatorReference, LoginKey, load_credential
+from hubctl.client.token_exchange import BEFORE_END, LoginKey, checked_authenticator, load_credential
 from hubctl.errors import FAILED, MISUSED, CommandError, ConnectionLostError
 from hubctl.kubectl_plugin import offered
 from machinery.client.exec_credential import ExecCluster
@@ -292,16 +292,16 @@ def test_what_is_kept_is_private_and_read_back_until_it_is_forgotten(wallet: Log
         LoginCache(tmp_path / "file" / "x", "key").write(TOKENS, {})
     cluster = ExecCluster("https://a", b"ca")
     logins = [
-        LoginKey(cluster, AuthenticatorReference("jwt", "a")),
-        LoginKey(cluster, AuthenticatorReference("jwt", "b")),
-        LoginKey(ExecCluster("https://b", b"ca"), AuthenticatorReference("jwt", "a")),
-        LoginKey(ExecCluster("https://a", b"cb"), AuthenticatorReference("jwt", "a")),
-        LoginKey(cluster, AuthenticatorReference("jwt", "a"), "example.org"),
+        LoginKey(cluster, "jwt/a"),
+        LoginKey(cluster, "jwt/b"),
+        LoginKey(ExecCluster("https://b", b"ca"), "jwt/a"),
+        LoginKey(ExecCluster("https://a", b"cb"), "jwt/a"),
+        LoginKey(cluster, "jwt/a", "example.org"),
     ]
     assert len({login.cache("--token-file", "/x").key for login in logins} | {logins[0].cache("--token-file", "/y").key}) == 6
     for text in ("jwt", "jwt/", "serviceaccount/x", "other/x", "", "/x"):
         with pytest.raises(CommandError, match="jwt/NAME"):
-            AuthenticatorReference.parse(text)
+            checked_authenticator(text)
 
 
 def test_files_open_to_others_links_and_broken_documents_are_ignored(wallet: LoginCache, tmp_path: Path) -> None:

@@ -297,7 +297,7 @@ def test_programs_that_do_not_trace_load_nothing_of_opentelemetry() -> None:
 def test_names_of_services_and_processes_stand_on_what_is_sent() -> None:
     exporter = InMemorySpanExporter()
     told = TraceExporter("muster-hub", "http://nowhere", instance="hub-0")
-    tracer, close = telemetry.tracer_of(told, exporter, SimpleSpanProcessor)
+    tracer, close = telemetry.tracer_of(told, SimpleSpanProcessor(exporter))
     tracing.use(tracer)
     with tracing.span("work"):
         pass

@@ -215,11 +215,9 @@ def test_revocation_list_is_signed_with_times_and_reasons_and_round_trips() -> N
     assert list(plain.extensions) == []
     assert found.get_revoked_certificate_by_serial_number(6) is None
 
-    read = pki.parse_list(der)
-    assert read.content == replace(LIST, entries=(PLAIN, STOLEN))
-    assert read.issuer == "CN=muster-ca-1"
+    assert pki.parse_list(der) == replace(LIST, entries=(PLAIN, STOLEN), issuer="CN=muster-ca-1")
     entries = tuple(RevokedSerial(SerialNumber(place + 1), NOW, reason) for place, reason in enumerate(pki.REASONS))
-    assert pki.parse_list(AUTHORITY.sign_list(replace(LIST, entries=entries))).content.entries == entries
+    assert pki.parse_list(AUTHORITY.sign_list(replace(LIST, entries=entries))).entries == entries
     assert "unspecified" not in pki.REASONS  # an entry of no particular reason has no extension for it (RFC 5280, 5.3.1)
     assert x509.load_pem_x509_crl(pki.list_to_pem(der)) == x509.load_der_x509_crl(der)
     with pytest.raises(InvalidError, match="cannot be read"):
