@@ -160,7 +160,7 @@ def add_process(registry: Registry) -> None:
 def add_server(registry: Registry, server: Server) -> Callable[[], Coroutine[Any, Any, None]]:
     """Returns a coroutine function that measures the event loop's lag while it is awaited."""
     registry.bind(CHECKS, lambda: {name: int(passes) for name, passes in server.health.known(Endpoint.READYZ).items()})
-    registry.bind(DRAINING, lambda: int(server.signals.shutdown_initiated.signaled))
+    registry.bind(DRAINING, lambda: int(server.signals.shutdown_initiated.is_set()))
     lag = Distribution(LAG)
     registry.bind(LATE, lambda: lag)
     return lambda: _follow(lag)

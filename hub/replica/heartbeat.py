@@ -163,8 +163,8 @@ class ReplicaHeartbeat:
         self._news.set()
 
     async def beat(self) -> None:
-        ending = self._signals.shutdown_initiated.signaled
-        ready = self._signals.has_been_ready.signaled and not ending
+        ending = self._signals.shutdown_initiated.is_set()
+        ready = self._signals.has_been_ready.is_set() and not ending
         load = Load(self._watches(), self._usage.processor(), resident(), timedelta())
         me = replace(self._me, sessions=self._sessions(), ready=ready, draining=ending, load=load, seen=self._clock.now())
         try:

@@ -30,27 +30,18 @@ from machinery.runtime.health import READINESS, Endpoint, HealthChecks
 log = structlog.get_logger(__name__)
 
 
-class LifecycleSignal:
-    """A named one-shot latch, logged when it is set."""
+class LifecycleSignal(asyncio.Event):
+    """A named event, logged when it is set for the first time."""
 
     def __init__(self, name: str, clock: Clock) -> None:
+        super().__init__()
         self.name = name
         self._clock = clock
-        self._latch = asyncio.Event()
 
-    def signal(self) -> None:
-        """Set the latch. Idempotent: the first call counts."""
-        if not self.signaled:
+    def set(self) -> None:
+        if not self.is_set():
             log.info("lifecycle signal", signal=self.name, monotonic=round(self._clock.monotonic(), 6))
-            self._latch.set()
-
-    @property
-    def signaled(self) -> bool:
-        return self._latch.is_set()
-
-    async def wait(self) -> None:
-        """Wait until the latch is set."""
-        await self._latch.wait()
+            super().set()
 
 
 class LifecycleSignals:
@@ -140,7 +131,7 @@ class Server:
         self._doors.append(door)
 
     async def _not_stopping(self) -> None:
-        if self.signals.shutdown_initiated.signaled:
+        if self.signals.shutdown_initiated.is_set():
             raise RuntimeError("process is shutting down")
 
     async def run(self, stop: Stop) -> None:
@@ -149,12 +140,12 @@ class Server:
         Raises StartError at once when a door cannot open, HookError when a post-start hook fails, and HookError at the end when
         a hook failed during the stop.
         """
-        self.signals.mux_and_discovery_complete.signal()
+        self.signals.mux_and_discovery_complete.set()
         await self._open()
         failure = await self._serve(stop)
         if isinstance(failure, HookError):
             # Flush, and disconnect all clients without a drain.
-            self.signals.shutdown_initiated.signal()
+            self.signals.shutdown_initiated.set()
             await self.flush.run(AT_ONCE)
             await self._each("close", self._times.close, lambda door: door.close(AT_ONCE))
             raise failure
@@ -203,7 +194,7 @@ class Server:
         while True:
             ready = not await self.health.failing(Endpoint.READYZ)
             if ready:
-                self.signals.has_been_ready.signal()
+                self.signals.has_been_ready.set()
             if ready != told:
                 await self._set_ready(ready=ready)
                 told = ready
@@ -217,24 +208,24 @@ class Server:
 
         async def wait() -> None:
             await asyncio.sleep(times.delay.total_seconds())
-            signals.after_shutdown_delay.signal()
+            signals.after_shutdown_delay.set()
 
         async def run_hooks() -> list[Exception]:
             failures = await self.pre_shutdown.run(times.hooks)
-            signals.pre_shutdown_hooks_stopped.signal()
+            signals.pre_shutdown_hooks_stopped.set()
             return failures
 
-        signals.shutdown_initiated.signal()
+        signals.shutdown_initiated.set()
         await self._set_ready(ready=False)
         _, failures = await asyncio.gather(wait(), run_hooks())
-        signals.not_accepting_new_request.signal()
+        signals.not_accepting_new_request.set()
         if times.send_retry_after:
             await self._each("refuse", times.close, lambda door: door.refuse())
         else:
             await self._stop_listening()
         limit = max(times.requests, times.streams) + times.close
         await self._each("drain", limit, lambda door: door.drain(times.streams))
-        signals.in_flight_requests_drained.signal()
+        signals.in_flight_requests_drained.set()
         failures += await self.flush.run(times.flush)
         if times.send_retry_after:
             await self._stop_listening()
@@ -243,7 +234,7 @@ class Server:
 
     async def _stop_listening(self) -> None:
         await self._each("stop listening", self._times.close, lambda door: door.stop_listening())
-        self.signals.http_server_stopped_listening.signal()
+        self.signals.http_server_stopped_listening.set()
 
     async def _each(self, step: str, limit: timedelta, work: Callable[[Door], Awaitable[None]]) -> None:
         await asyncio.gather(*(self._bounded(step, work, limit, door) for door in self._doors))

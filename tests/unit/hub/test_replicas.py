@@ -240,9 +240,9 @@ async def test_a_replica_tells_at_once_that_it_is_ready_and_that_it_ends(store: 
 
     running = asyncio.create_task(presence.run())
     await state_is("Starting")
-    signals.has_been_ready.signal()
+    signals.has_been_ready.set()
     await state_is("Ready")
-    signals.shutdown_initiated.signal()
+    signals.shutdown_initiated.set()
     await state_is("Draining")
     await presence.leave()
     assert store.state.replicas == {}

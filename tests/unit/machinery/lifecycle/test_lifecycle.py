@@ -322,11 +322,11 @@ async def test_server_has_been_ready_once_its_hooks_are_done_and_its_checks_pass
             raise RuntimeError("not yet")
 
     async def hook() -> None:
-        assert not subject.signals.has_been_ready.signaled
+        assert not subject.signals.has_been_ready.is_set()
 
     async def stop() -> None:
         await asyncio.sleep(10)
-        assert not subject.signals.has_been_ready.signaled
+        assert not subject.signals.has_been_ready.is_set()
         for now_well in (True, False, True):
             well.set() if now_well else well.clear()
             await asyncio.sleep(10)
