@@ -80,19 +80,16 @@ class FaultInjection:
     """The active faults, the aiohttp middleware that applies them, and the page that shows and replaces them."""
 
     def __init__(self) -> None:
-        self._faults = HEALTHY
+        self.faults = HEALTHY
+        """The active faults; `switch` replaces them."""
         self._switched = asyncio.Event()
         self._watches: set[asyncio.Transport] = set()
         self._writes = 0
         self._stalled = asyncio.Event()
 
-    @property
-    def faults(self) -> Faults:
-        return self._faults
-
     def switch(self, faults: Faults) -> None:
         """Replace the faults from the next request on. Hanging requests continue; `error` and `hang` cut open watches."""
-        self._faults = faults
+        self.faults = faults
         self._writes = 0
         self._stalled.clear()
         self.release()
@@ -115,7 +112,7 @@ class FaultInjection:
 
     async def probe(self) -> None:
         """Raises while the fault `not_live` is set."""
-        if self._faults.not_live:
+        if self.faults.not_live:
             raise RuntimeError("the cluster has the fault `not-live`")
 
     @web.middleware
@@ -123,21 +120,21 @@ class FaultInjection:
         """The middleware."""
         if request.path == ADMIN_PATH:
             return await handler(request)
-        if self._faults.slow > timedelta():
-            await asyncio.sleep(self._faults.slow.total_seconds())
-        if self._faults.hang:
+        if self.faults.slow > timedelta():
+            await asyncio.sleep(self.faults.slow.total_seconds())
+        if self.faults.hang:
             await self._switched.wait()
         writes_secret = request.method in _WRITES and "secrets" in request.path.split("/")
         refusal: MusterError | None = None
-        if self._faults.error:
+        if self.faults.error:
             refusal = MusterError("Internal error occurred: the cluster has the fault `error`")
-        elif self._faults.refuse_secret_writes and writes_secret:
+        elif self.faults.refuse_secret_writes and writes_secret:
             refusal = ForbiddenError("secrets is forbidden: the cluster has the fault `refuse-secret-writes`")
         if refusal is not None:
             return error_answer(refusal, ResponseForm())
-        if self._faults.no_livez and request.path.startswith("/livez"):
+        if self.faults.no_livez and request.path.startswith("/livez"):
             return web.Response(status=404, text="404 page not found\n")
-        if writes_secret and (self._faults.stall_before_write or self._faults.stall_after_write):
+        if writes_secret and (self.faults.stall_before_write or self.faults.stall_after_write):
             return await self._stall(request, handler)
         connection = request.transport
         if connection is None or "watch" not in request.query:
@@ -151,9 +148,9 @@ class FaultInjection:
     async def _stall(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Hold back the response until the faults are switched. A write that was not executed by then is not executed."""
         self._writes += 1
-        fatal, switched = self._faults.stall_before_write or self._faults.stall_after_write, self._switched
+        fatal, switched = self.faults.stall_before_write or self.faults.stall_after_write, self._switched
         number = self._writes
-        done = number < fatal or (number == fatal and bool(self._faults.stall_after_write))
+        done = number < fatal or (number == fatal and bool(self.faults.stall_after_write))
         refusal = error_answer(UnavailableError("the cluster has a fault that stalls writes"), ResponseForm())
         answer = await handler(request) if done else refusal
         if number >= fatal:
@@ -174,4 +171,4 @@ class FaultInjection:
             if not isinstance(document, dict):
                 raise InvalidError("faults are told as a JSON object")
             self.switch(Faults.from_document(document))
-        return web.json_response(self._faults.document())
+        return web.json_response(self.faults.document())

@@ -8,7 +8,7 @@ import asyncio
 import os
 import ssl
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
@@ -61,7 +61,7 @@ async def from_kubeconfig(document: Mapping[str, Any], *, origin: str, base: Pat
         configuration.api_key = {name: value.strip() for name, value in configuration.api_key.items()}
         cast("Any", configuration).refresh_api_key_hook = _TokenFile(Path(user["tokenFile"]))
     elif "exec" in user:
-        cast("Any", configuration).refresh_api_key_hook = _ExecPlugin(loader)
+        cast("Any", configuration).refresh_api_key_hook = _exec_plugin_hook(loader)
     return configuration
 
 
@@ -135,20 +135,19 @@ class _TokenFile:
             self._due = now + _TOKEN_REREAD_SECONDS
 
 
-class _ExecPlugin:
+def _exec_plugin_hook(loader: Any) -> Callable[[Configuration], Awaitable[None]]:
     """Runs a credential plugin again when its token is about to expire, once for all waiting requests."""
+    lock = asyncio.Lock()
 
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
-        self._lock = asyncio.Lock()
-
-    async def __call__(self, configuration: Configuration) -> None:
-        if not hasattr(self._loader, "exec_plugin_expiry"):
+    async def refresh(configuration: Configuration) -> None:
+        if not hasattr(loader, "exec_plugin_expiry"):
             return  # without an expiry the client library would run the plugin for every request
-        async with self._lock:
-            await self._loader.load_from_exec_plugin()
-        if hasattr(self._loader, "token"):
-            configuration.api_key["BearerToken"] = self._loader.token
+        async with lock:
+            await loader.load_from_exec_plugin()
+        if hasattr(loader, "token"):
+            configuration.api_key["BearerToken"] = loader.token
+
+    return refresh
 
 
 def hide_proxy_login(configuration: Configuration) -> None:

@@ -32,9 +32,7 @@ _ALWAYS = (
     ExtensionOID.SUBJECT_KEY_IDENTIFIER,
     ExtensionOID.AUTHORITY_KEY_IDENTIFIER,
 )
-_OTHER_USAGES = (
-    *("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "key_cert_sign", "crl_sign"),
-)
+_OTHER_USAGES = "content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "key_cert_sign", "crl_sign"
 
 
 def lint_plan(plan: Plan, authority: CertificateFacts) -> list[str]:

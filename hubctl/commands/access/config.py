@@ -27,11 +27,11 @@ def _check_known(files: KubeconfigFiles, name: str) -> None:
         raise CommandError(f'there is no context "{name}": there is {known}', reason="NotFound")
 
 
-def _edit(path: Path, change: Callable[[Document], Document]) -> None:
-    """Read the file again under its lock and replace it, following a symbolic link."""
+def _edit(files: KubeconfigFiles, holds: Callable[[Document], bool], change: Callable[[Document], Document]) -> None:
+    """Change the first file that `holds`, or else the first. It is read again under its lock; symbolic links are followed."""
     from hubctl.output.printers import as_yaml  # noqa: PLC0415 - the form in which it is written
 
-    target = path.resolve()
+    target = next((path for path, document in files.documents.items() if holds(document)), files.there[0]).resolve()
     with _locked(target):
         content = as_yaml(change(load(target)))
         mode = target.stat().st_mode
@@ -42,21 +42,15 @@ def _edit(path: Path, change: Callable[[Document], Document]) -> None:
 
 def _edit_contexts(files: KubeconfigFiles, name: str, change: Callable[[list[Document]], list[Document]]) -> None:
     """Change the contexts of the first file that has this one, or of the first file."""
-    has_it = (path for path, document in files.documents.items() if any(_is(name, each) for each in _contexts(document)))
-    _edit(next(has_it, files.there[0]), lambda document: {**document, "contexts": change(_contexts(document))})
+    _edit(
+        files,
+        lambda document: any(each.get("name") == name for each in document.get("contexts") or ()),
+        lambda document: {**document, "contexts": change(list(document.get("contexts") or ()))},
+    )
 
 
 def _set_current(files: KubeconfigFiles, name: str) -> None:
-    holder = next((path for path, document in files.documents.items() if document.get("current-context")), files.there[0])
-    _edit(holder, lambda document: {**document, "current-context": name})
-
-
-def _contexts(document: Document) -> list[Document]:
-    return list(document.get("contexts") or ())
-
-
-def _is(name: str, entry: Document) -> bool:
-    return bool(entry.get("name") == name)
+    _edit(files, lambda document: bool(document.get("current-context")), lambda document: {**document, "current-context": name})
 
 
 @contextmanager
@@ -196,7 +190,7 @@ def set_context(files: KubeconfigFiles, name: str | None, *, current: bool, **ch
         return {**entry, "context": context}
 
     def change(contexts: list[Document]) -> list[Document]:
-        known = [changed(each) if _is(chosen, each) else each for each in contexts]
+        known = [changed(each) if each.get("name") == chosen else each for each in contexts]
         return [*known, changed({"name": chosen})] if is_new else known
 
     _edit_contexts(files, chosen, change)
@@ -218,7 +212,9 @@ def rename_context(files: KubeconfigFiles, name: str, new: str) -> None:
     if new in files.contexts:
         raise CommandError(f'there is a context "{new}" already', code=2)
     is_current = files.current == name
-    _edit_contexts(files, name, lambda contexts: [{**each, "name": new} if _is(name, each) else each for each in contexts])
+    _edit_contexts(
+        files, name, lambda contexts: [{**each, "name": new} if each.get("name") == name else each for each in contexts]
+    )
     if is_current:
         _set_current(KubeconfigFiles(files.paths), new)
     click.echo(f'context "{name}" renamed to "{new}"')
@@ -235,7 +231,7 @@ def delete_context(files: KubeconfigFiles, name: str) -> None:
       hubctl config delete-context berlin
     """
     _check_known(files, name)
-    _edit_contexts(files, name, lambda contexts: [each for each in contexts if not _is(name, each)])
+    _edit_contexts(files, name, lambda contexts: [each for each in contexts if each.get("name") != name])
     click.echo(f'context "{name}" deleted')
     if name == files.current:
         click.echo("warning: it was the current one: `hubctl config use-context NAME` chooses another", err=True)
