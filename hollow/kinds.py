@@ -99,7 +99,7 @@ def _address(row: TableRow, kind: str) -> str:
     return next((str(address.get("address")) for address in addresses if address.get("type") == kind), NONE)
 
 
-def _told(row: TableRow, name: str, absent: str = UNKNOWN) -> str:
+def _node_fact(row: TableRow, name: str, absent: str = UNKNOWN) -> str:
     return str(part(row.document, "status", "nodeInfo", name) or absent)
 
 
@@ -120,18 +120,20 @@ NODE = Resource(
         Column("Roles", _roles, description="The roles of the node"),
         AGE,
         Column(
-            "Version", partial(_told, name="kubeletVersion", absent=""), description="Kubelet Version reported by the node."
+            "Version",
+            partial(_node_fact, name="kubeletVersion", absent=""),
+            description="Kubelet Version reported by the node.",
         ),
         *(
             Column(name, cell, priority=1, description=description)
             for name, cell, description in (
                 ("Internal-IP", partial(_address, kind="InternalIP"), "List of addresses reachable to the node."),
                 ("External-IP", partial(_address, kind="ExternalIP"), "List of addresses reachable to the node."),
-                ("OS-Image", partial(_told, name="osImage"), "OS Image reported by the node."),
-                ("Kernel-Version", partial(_told, name="kernelVersion"), "Kernel Version reported by the node."),
+                ("OS-Image", partial(_node_fact, name="osImage"), "OS Image reported by the node."),
+                ("Kernel-Version", partial(_node_fact, name="kernelVersion"), "Kernel Version reported by the node."),
                 (
                     "Container-Runtime",
-                    partial(_told, name="containerRuntimeVersion"),
+                    partial(_node_fact, name="containerRuntimeVersion"),
                     "ContainerRuntime Version reported by the node.",
                 ),
             )

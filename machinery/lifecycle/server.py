@@ -58,7 +58,7 @@ class LifecycleSignals:
         self.http_server_stopped_listening = LifecycleSignal("HTTPServerStoppedListening", clock)
 
 
-LOOK_EVERY = timedelta(seconds=1)
+READINESS_PERIOD = timedelta(seconds=1)
 AT_ONCE = timedelta(milliseconds=200)
 
 Stop = Callable[[], Awaitable[BaseException | None]]
@@ -171,34 +171,34 @@ class Server:
         hooks = asyncio.create_task(self.post_start.run(), name="post-start hooks")
         await asyncio.sleep(0)  # lets the hooks begin
         startup.notify_ready()
-        looking = asyncio.create_task(self._look(hooks), name="readiness")
+        readiness = asyncio.create_task(self._follow_readiness(hooks), name="readiness")
         try:
             await asyncio.wait({stopped, hooks}, return_when=asyncio.FIRST_COMPLETED)
             if hooks.done() and hooks.exception() is None:
-                await asyncio.wait({stopped, looking}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({stopped, readiness}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (hooks, looking):
+            for task in (hooks, readiness):
                 task.cancel()
-            await asyncio.wait({hooks, looking})
+            await asyncio.wait({hooks, readiness})
             if not stopped.done():
                 stopped.cancel()
-        for task in (hooks, looking):
+        for task in (hooks, readiness):
             if not task.cancelled() and (failure := task.exception()):
                 return failure
         return stopped.result()
 
-    async def _look(self, hooks: asyncio.Task[None]) -> None:
+    async def _follow_readiness(self, hooks: asyncio.Task[None]) -> None:
         """Pass readiness to the doors. The first check runs without a probe, so that the log records when it was ready."""
         await asyncio.wait({hooks})
-        told = False
+        shown = False
         while True:
             ready = not await self.health.failing(Endpoint.READYZ)
             if ready:
                 self.signals.has_been_ready.set()
-            if ready != told:
+            if ready != shown:
                 await self._set_ready(ready=ready)
-                told = ready
-            await asyncio.sleep(until_tick(LOOK_EVERY))
+                shown = ready
+            await asyncio.sleep(until_tick(READINESS_PERIOD))
 
     async def _set_ready(self, *, ready: bool) -> None:
         await self._each("set_ready", self._times.close, lambda door: door.set_ready(ready=ready))

@@ -134,14 +134,14 @@ def configure(level: str = "info", form: LogFormat = LogFormat.JSON, stream: Tex
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
     ]
-    told: list[Processor] = [structlog.processors.format_exc_info, redact]
+    formatted: list[Processor] = [structlog.processors.format_exc_info, redact]
     target = logging.StreamHandler(stream or sys.stderr)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
             *shared,
             structlog.stdlib.PositionalArgumentsFormatter(),
-            *told,
+            *formatted,
             _Written(_renderer(form), target),
         ],
         wrapper_class=structlog.stdlib.BoundLogger,
@@ -151,7 +151,7 @@ def configure(level: str = "info", form: LogFormat = LogFormat.JSON, stream: Tex
     target.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *told, _renderer(form)],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *formatted, _renderer(form)],
         )
     )
     # fields that no line shows are not looked up: the caller's file, threads, processes

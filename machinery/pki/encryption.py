@@ -49,8 +49,8 @@ class Seal:
 
     def written(self) -> bytes:
         """The file content for `parse`."""
-        told = b"# Keys for Secrets in the database: the first seals, all open. Without them the Secrets are lost."
-        return b"\n".join((told, *map(b64encode, self._keys), b""))
+        comment = b"# Keys for Secrets in the database: the first seals, all open. Without them the Secrets are lost."
+        return b"\n".join((comment, *map(b64encode, self._keys), b""))
 
     def has_key_for(self, header: bytes) -> bool:
         """Whether a document with this header can be opened."""

@@ -49,7 +49,7 @@ class PausingSelector(selectors.DefaultSelector):
         super().__init__()
         self._monotonic = monotonic
         self._paced: int | None = None
-        self._looking = True
+        self._is_polled = True
         self._busy = False
         self._finished = 0
         self._window_ends = 0.0
@@ -63,7 +63,7 @@ class PausingSelector(selectors.DefaultSelector):
     def pace(self, file: socket.socket) -> None:
         """Poll `file` with pauses from now on. A loop has one such file."""
         if hasattr(selectors, "EpollSelector"):
-            self._paced, self._looking = file.fileno(), True
+            self._paced, self._is_polled = file.fileno(), True
 
     def unregister(self, fileobj: Any) -> selectors.SelectorKey:
         key = super().unregister(fileobj)
@@ -76,12 +76,12 @@ class PausingSelector(selectors.DefaultSelector):
             return super().select(timeout)
         left = self._left()
         if left > 0:
-            self._look(self._paced, yes=False)
+            self._set_polled(self._paced, polled=False)
             found = super().select(left if timeout is None else min(left, timeout))
             if found or (timeout is not None and timeout <= left):
                 return found
             timeout = None if timeout is None else timeout - left
-        self._look(self._paced, yes=True)
+        self._set_polled(self._paced, polled=True)
         found = super().select(timeout)
         if any(key.fd == self._paced for key, _ in found):
             self._last = self._monotonic()
@@ -96,11 +96,11 @@ class PausingSelector(selectors.DefaultSelector):
         """Suspend pauses for PAUSES_SKIPPED seconds."""
         self._skip_until = self._monotonic() + PAUSES_SKIPPED
 
-    def _look(self, paced: int, *, yes: bool) -> None:
-        if yes is not self._looking:
-            self._looking = yes
+    def _set_polled(self, paced: int, *, polled: bool) -> None:
+        if polled is not self._is_polled:
+            self._is_polled = polled
             # the epoll object directly: `modify` takes twice as long, to record what only this class reads
-            self._selector.modify(paced, IN_SIGHT if yes else OUT_OF_SIGHT)  # type: ignore[attr-defined]
+            self._selector.modify(paced, IN_SIGHT if polled else OUT_OF_SIGHT)  # type: ignore[attr-defined]
 
     def announced(self, count: int) -> None:
         """Count `count` finished operations."""

@@ -75,24 +75,24 @@ class HealthChecks:
             raise ValueError(f'a health check named "{name}" is registered already')
         limit, lenient_until = ANSWERS_WITHIN.total_seconds(), self._clock.monotonic() + self._grace.total_seconds()
 
-        async def ask() -> None:
+        async def bounded() -> None:
             try:
                 async with asyncio.timeout(limit):
                     await check()
             except TimeoutError:
                 raise RuntimeError(f"no answer within {limit:g} s") from None
 
-        async def grace_check() -> None:
+        async def lenient_check() -> None:
             try:
-                await ask()
+                await bounded()
             except Exception:
                 if self._clock.monotonic() > lenient_until:
                     raise
 
         lenient = endpoints & {Endpoint.LIVEZ} if boots and self._grace else frozenset[Endpoint]()
-        self._checks.append(HealthCheck(name, ask, endpoints - lenient))
+        self._checks.append(HealthCheck(name, bounded, endpoints - lenient))
         if lenient:
-            self._checks.append(HealthCheck(name, grace_check, lenient))
+            self._checks.append(HealthCheck(name, lenient_check, lenient))
 
     def checks(self) -> tuple[HealthCheck, ...]:
         """All checks in order. A lenient check occurs twice, for livez and for the other endpoints."""
@@ -136,24 +136,24 @@ class SharedCheck:
         self._check = check
         self._clock = clock
         self._every = every.total_seconds()
-        self._asking: asyncio.Future[None] | None = None
-        self._asked_at = 0.0
+        self._running: asyncio.Future[None] | None = None
+        self._started_at = 0.0
 
     async def __call__(self) -> None:
         now = self._clock.monotonic()
-        if self._asking is None or (self._asking.done() and now - self._asked_at >= self._every):
-            self._asking, self._asked_at = asyncio.ensure_future(self._check()), now
-            self._asking.add_done_callback(_is_seen)
-        await asyncio.wait({self._asking}, timeout=max(self._asked_at + SHARED_ANSWERS_WITHIN.total_seconds() - now, 0))
-        if not self._asking.done():
-            raise RuntimeError(f"no answer for {self._clock.monotonic() - self._asked_at:.1f} s")
-        self._asking.result()
+        if self._running is None or (self._running.done() and now - self._started_at >= self._every):
+            self._running, self._started_at = asyncio.ensure_future(self._check()), now
+            self._running.add_done_callback(_retrieve_exception)
+        await asyncio.wait({self._running}, timeout=max(self._started_at + SHARED_ANSWERS_WITHIN.total_seconds() - now, 0))
+        if not self._running.done():
+            raise RuntimeError(f"no answer for {self._clock.monotonic() - self._started_at:.1f} s")
+        self._running.result()
 
 
-def _is_seen(asking: asyncio.Future[None]) -> None:
+def _retrieve_exception(check: asyncio.Future[None]) -> None:
     """Retrieve the exception of a check that no probe waited for, so that asyncio does not log it."""
-    if not asking.cancelled():
-        asking.exception()
+    if not check.cancelled():
+        check.exception()
 
 
 class LoopProgress:
@@ -162,12 +162,12 @@ class LoopProgress:
     def __init__(self, clock: Clock, within: timedelta) -> None:
         self._clock = clock
         self._within = within
-        self._last = clock.monotonic()
+        self._last_beat = clock.monotonic()
 
     def beat(self) -> None:
-        self._last = self._clock.monotonic()
+        self._last_beat = self._clock.monotonic()
 
     async def __call__(self) -> None:
-        silent = self._clock.monotonic() - self._last
+        silent = self._clock.monotonic() - self._last_beat
         if silent > self._within.total_seconds():
             raise RuntimeError(f"no progress for {silent:.0f} s")
