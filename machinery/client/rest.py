@@ -130,8 +130,8 @@ class KubeClient:
         """Client with the service account of this pod. Raises InvalidError outside of a pod."""
         return cls(config.in_cluster(account=account, environment=environment))
 
-    async def get(self, path: str, query: Query | None = None, *, within: timedelta | None = None) -> Object:
-        return await self._json("GET", path, query=query, within=within)
+    async def get(self, path: str, query: Query | None = None) -> Object:
+        return await self._json("GET", path, query=query)
 
     async def create(self, path: str, body: Object, query: Query | None = None) -> Object:
         """POST `body` to the collection `path`. Raises AlreadyExistsError, InvalidError, ..."""
@@ -253,9 +253,8 @@ class KubeClient:
         query: Query | None = None,
         body: object = None,
         content_type: str = _JSON,
-        within: timedelta | None = None,
     ) -> Object:
-        answer = await self.raw(method, path, query, body=body, content_type=content_type, within=within)
+        answer = await self.raw(method, path, query, body=body, content_type=content_type)
         if answer.status not in _OK:
             raise from_answer(answer.status, answer.body, retry_after=answer.headers.get("Retry-After"))
         try:

@@ -232,11 +232,11 @@ class WithChain(KubeClient):
 
     links: Mapping[str, Link]
 
-    async def get(self, path: str, query: Query | None = None, *, within: timedelta | None = None) -> dict[str, Any]:
+    async def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
         link = next((link for end, link in self.links.items() if path.endswith(end)), None)
         if isinstance(link, MusterError):
             raise link
-        return link if link is not None else await super().get(path, query, within=within)
+        return link if link is not None else await super().get(path, query)
 
 
 async def owners_of(name: str, cluster: HollowCluster, links: Mapping[str, Link]) -> list[tuple[str, str, str]]:

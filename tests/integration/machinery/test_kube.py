@@ -352,7 +352,7 @@ async def test_server_that_accepts_and_never_answers_is_given_up_in_time(server:
 
     server.answer = answer
     with pytest.raises(DeadlineError, match=server.url):
-        await client.get(THINGS, within=timedelta(milliseconds=50))
+        await client.raw("GET", THINGS, within=timedelta(milliseconds=50))
 
 
 async def test_reflector_that_fails_by_a_defect_is_not_waited_for(server: ScriptedApiServer, client: KubeClient) -> None:
