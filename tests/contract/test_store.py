@@ -173,10 +173,7 @@ async def test_labels_and_fields_go_with_their_object(store: Store) -> None:
 
     await store.run(lambda tx: tx.objects.put(REQUESTS, request({"a": "1", "b": "2"}, "example.com/x"), None, "tester"))
 
-    def replace(tx: Transaction) -> None:
-        tx.objects.delete(REQUESTS, present(tx.objects.get(REQUESTS, Key("", "a"))), "tester")
-
-    await store.run(replace)
+    await store.run(lambda tx: tx.objects.delete(REQUESTS, present(tx.objects.get(REQUESTS, Key("", "a"))), "tester"))
     await store.run(lambda tx: tx.objects.put(REQUESTS, request({"c": "3"}, ""), None, "tester"))
     labels, fields = (label("a", Operator.EXISTS),), (label("spec.signerName", Operator.NOT_EQUALS, ""),)
     for gone in (Query(labels=labels), Query(fields=fields)):

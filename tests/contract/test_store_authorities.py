@@ -206,10 +206,7 @@ async def test_trust_is_noted_when_it_changes_and_never_for_a_cluster_that_is_go
         "an ended certificate is not waited for"
     )
 
-    def delete(tx: Transaction) -> None:
-        clusters.remove(tx, clusters.find(tx, EDGE), "ann")
-
-    await store.run(delete)
+    await store.run(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE), "ann"))
     for _ in range(2):
         assert await store.read(lambda tx: [each.cluster for each in tx.trusts.all()]) == [FAR]
         assert await store.run(authorities.note_trust, words) == 0

@@ -298,8 +298,7 @@ async def test_newest_beat_is_kept_as_database_time_minus_age_beside_its_session
         return await store.read(lambda tx: tx.heartbeats.of(EDGE))
 
     second = timedelta(seconds=1)
-    first = [Beat(EDGE, 1.5 * second, available=True), Beat(FAR, NONE, available=None)]
-    await store.run(lambda tx: tx.heartbeats.store(first))
+    await store.run(lambda tx: tx.heartbeats.store([Beat(EDGE, 1.5 * second, available=True), Beat(FAR, NONE, available=None)]))
     last = LastBeat(EDGE, clock.now() - 1.5 * second, available=True, session=None)
     far = LastBeat(FAR, clock.now(), available=None, session=None)
     assert await store.read(lambda tx: list(tx.heartbeats.all())) == [last, far]

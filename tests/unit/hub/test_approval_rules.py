@@ -111,10 +111,7 @@ def test_rule_that_cannot_decide_is_refused_with_field_and_reason() -> None:
 def put_rule(store: InlineStore, name: str, **spec: Any) -> None:
     document = {"metadata": {"name": name}, "spec": {"decides": ["Accept", "Approve"], "clusterNames": ["*"], **spec}}
 
-    def write(tx: Transaction) -> None:
-        approval_rules.put(tx, document, tx.objects.get(APPROVAL_RULES, Key("", name)), OPERATOR)
-
-    store.transact(write)
+    store.transact(lambda tx: approval_rules.put(tx, document, tx.objects.get(APPROVAL_RULES, Key("", name)), OPERATOR))
 
 
 def review(newcomer: Newcomer, name: str) -> ApprovalOutcome | None:

@@ -35,7 +35,7 @@ from machinery.apiserver.access import attributes
 from machinery.apiserver.http.filters import Incoming
 from machinery.apiserver.storage import Actor, GroupResource
 from machinery.apiserver.write.metadata import FieldOwnership, with_managed_fields
-from machinery.errors import InvalidError, MusterError, UnavailableError
+from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import SIGNER, AgentId, ClusterName, SerialNumber, agent_subject
 from machinery.meta.objects import ChangeType, Key, Query, WatchEvent
 from machinery.meta.selectors import Operator, Requirement, parse_field_selector
@@ -43,7 +43,7 @@ from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import Clock, ManualClock
 from tests.checks import check_refusal_of, present
 from tests.fakes.inline_store import InlineStore
-from tests.fakes.registration import Newcomer, fresh_store
+from tests.fakes.registration import Newcomer
 from tests.fakes.virtual_time import LoopClock, in_the_loops_time, in_virtual_time
 from tests.unit.hub.test_revocation import TwoSigners
 
@@ -247,24 +247,19 @@ async def test_changes_up_to_what_was_read_are_no_news(store: InlineStore, newco
     assert followed.take() is None
 
 
-class Database:
-    """A store that counts snapshots; `away`: why it has none."""
+class Database(InlineStore):
+    """A store that counts snapshots."""
 
     def __init__(self) -> None:
-        self.store = fresh_store()
-        self.snapshots = 0
-        self.away: MusterError | None = None
-        self.asked = asyncio.Event()
-        self.answers = asyncio.Event()
+        super().__init__()
+        self.snapshots, self.asked, self.answers = 0, asyncio.Event(), asyncio.Event()
         self.answers.set()
 
-    async def read(self, query: Callable[[Transaction], Any]) -> Any:
+    async def read(self, query: Any, *args: Any, **kwargs: Any) -> Any:
         self.snapshots += 1
         self.asked.set()
         await self.answers.wait()
-        if self.away is not None:
-            raise self.away
-        return await self.store.read(query)
+        return await super().read(query, *args, **kwargs)
 
 
 @pytest.fixture
@@ -302,8 +297,8 @@ async def test_queries_of_one_moment_share_a_snapshot_and_each_has_its_own_answe
     assert database.snapshots == 2
     # On PostgreSQL a statement that fails ends the transaction of all.
     assert await all_of(looks.join(says("a")), looks.join(raises(broken)), looks.join(says("c"))) == ["a", broken, "c"]
-    database.away, before = UnavailableError("away"), database.snapshots
-    assert await all_of(*(looks.join(says(word)) for word in "abc")) == [database.away] * 3
+    database.failure, before = UnavailableError("away"), database.snapshots
+    assert await all_of(*(looks.join(says(word)) for word in "abc")) == [database.failure] * 3
     assert database.snapshots == before + 1
 
 

@@ -369,9 +369,8 @@ def test_flood_of_undecided_requests_is_stopped(newcomer: Newcomer) -> None:
 def test_addon_certificate_needs_a_registration_with_that_subject(newcomer: Newcomer) -> None:
     certificate = newcomer.registered()
     asked = AddOnRequest(ADDON, SIGNER)
-    default = addon_subject(newcomer.cluster, ADDON, ADDON)
     key = pki.generate_key()
-    request = pki.build_request(default, key, ("work.addon.open-cluster-management.io",))
+    request = pki.build_request(addon_subject(EDGE, ADDON, ADDON), key, ("work.addon.open-cluster-management.io",))
     check_refusal(ForbiddenError, newcomer.submit, certificate, addon=asked, request=request, match="no registration")
     newcomer.store.transact(register_addon)
     with pytest.raises(ForbiddenError, match="no registration"):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -70,24 +71,6 @@ FOLLOWERS = ("full", "away")
 LONG_ENOUGH = 12
 """Seconds; longer than any of them pauses."""
 AGENT = AgentId("xk7pq")
-
-
-@dataclass
-class Ailing:
-    """A store that fails with this word; "" is none."""
-
-    store: InlineStore
-    word: str = ""
-
-    def fails(self, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-        right = getattr(self.store, method)
-
-        async def asked(*args: Any, **kwargs: Any) -> Any:
-            if self.word:
-                raise UnavailableError(self.word)
-            return await right(*args, **kwargs)
-
-        monkeypatch.setattr(self.store, method, asked)
 
 
 @dataclass
@@ -168,7 +151,7 @@ def followed(
 ) -> Case:
     """Each look changes an object, whoever is kept from the store."""
     names = (f"c{number}" for number in count())
-    return Case(run, trouble, wanted=lambda: store.transact(made, next(names)), errors=FOLLOWERS)
+    return Case(run, trouble, wanted=lambda: store.ask(partial(made, name=next(names))), errors=FOLLOWERS)
 
 
 def made(tx: Transaction, name: str) -> None:
@@ -197,36 +180,35 @@ EVERYBODY: tuple[Callable[[InlineStore, ManualClock], Case], ...] = (
 )
 
 
-def test_every_background_task_logs_each_trouble_once_and_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_background_task_logs_each_trouble_once_and_its_end() -> None:
     def check(made: Callable[[InlineStore, ManualClock], Case]) -> None:
-        lines, case = logged(made, WORDS, monkeypatch)
+        lines, case = logged(made, WORDS)
         assert [line["error"] for line in lines if line["event"] == case.trouble] == list(case.errors), lines
         assert [line["log_level"] for line in lines if line["event"] == case.again] == ["info"] * bool(case.again), lines
 
     check_each(check, [(made,) for made in EVERYBODY])
 
 
-def test_it_is_told_when_open_sessions_are_written_down_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_told_when_open_sessions_are_written_down_again() -> None:
     def ours(store: InlineStore, _clock: ManualClock) -> Case:
         sessions = Sessions(store, "one")
         return Case(sessions.run(), "open sessions cannot be stored", wanted=lambda: sessions.add(Open("a")))
 
-    lines, case = logged(ours, ("", "full", "full", "away", "", ""), monkeypatch)
+    lines, case = logged(ours, ("", "full", "full", "away", "", ""))
     assert [line["event"] for line in lines] == [case.trouble, case.trouble, "open sessions are stored again"]
 
 
-def logged(
-    made: Callable[[InlineStore, ManualClock], Case], words: Sequence[str], monkeypatch: pytest.MonkeyPatch
-) -> tuple[Sequence[Mapping[str, Any]], Case]:
+def logged(made: Callable[[InlineStore, ManualClock], Case], words: Sequence[str]) -> tuple[Sequence[Mapping[str, Any]], Case]:
+    """Its lines while the store fails with each of these words; "" is none."""
+
     async def run() -> tuple[Sequence[Mapping[str, Any]], Case]:
         clock = ManualClock()
-        ailing = Ailing(fresh_store(clock))
-        for method in ("run", "read"):
-            ailing.fails(monkeypatch, method)
-        case = made(ailing.store, clock)
+        store = fresh_store(clock)
+        case = made(store, clock)
         running = asyncio.create_task(case.run)
         with capture_logs() as lines:
-            for ailing.word in words:
+            for word in words:
+                store.failure = UnavailableError(word) if word else None
                 case.wanted()
                 await asyncio.sleep(LONG_ENOUGH)
         running.cancel()

@@ -288,14 +288,13 @@ async def authorities_refusal(world: World) -> str | None:
 
 
 async def test_what_a_retiring_ca_signed_is_counted_until_its_recovery_certificates_have_ended(retiring: World) -> None:
-    world = retiring
-    assert world.issuer.trust_bundle == world.store.state.authorities[world.second].certificate
-    assert world.store.state.authorities[world.first].certificate in world.issuer.client_trust
-    assert f"hub/{world.first}" in world.issuer.authorities, "its revocation list is signed still"
-    world.clock.advance(timedelta(days=91))
-    await world.go_on()
-    assert world.phases[world.first] is Phase.RETIRED
-    assert present(world.store.transact(lambda tx: tx.certificates.by_serial(SerialNumber(1)))).revoked_at is None
+    assert retiring.issuer.trust_bundle == retiring.store.state.authorities[retiring.second].certificate
+    assert retiring.store.state.authorities[retiring.first].certificate in retiring.issuer.client_trust
+    assert f"hub/{retiring.first}" in retiring.issuer.authorities, "its revocation list is signed still"
+    retiring.clock.advance(timedelta(days=91))
+    await retiring.go_on()
+    assert retiring.phases[retiring.first] is Phase.RETIRED
+    assert present(retiring.store.transact(lambda tx: tx.certificates.by_serial(SerialNumber(1)))).revoked_at is None
 
 
 @pytest.mark.parametrize("phase", [Phase.OUTGOING, Phase.RETIRING])
@@ -321,33 +320,32 @@ async def test_a_database_clock_that_is_a_year_ahead_for_a_moment_ends_no_ca(wor
 
 
 async def test_a_ca_goes_at_once_where_an_operator_says_so_whatever_the_clock(retiring: World) -> None:
-    world = retiring
-    world.steady = ClockGuard(world.clock, SETTLED)
-    world.store.transact(authorities.proceed, world.first, "admin")
-    await world.go_on()
-    assert world.phases[world.first] is Phase.RETIRED
+    retiring.steady = ClockGuard(retiring.clock, SETTLED)
+    retiring.store.transact(authorities.proceed, retiring.first, "admin")
+    await retiring.go_on()
+    assert retiring.phases[retiring.first] is Phase.RETIRED
 
 
 async def test_a_ca_that_waits_for_its_time_holds_up_no_other_that_is_compromised_or_told_to_go(retiring: World) -> None:
-    world, second = retiring, retiring.second
-    world.holds("ann", Purpose.OPERATOR, 2, second)
-    world.rotate()
-    await world.go_on()
-    third = next(one for one in world.phases if one not in (world.first, second))
-    assert world.phases == {world.first: Phase.RETIRING, second: Phase.OUTGOING, third: Phase.ISSUING}
-    world.clock.advance(timedelta(days=91))  # what the first CA signed has ended, by a clock that is not believed
-    world.steady = ClockGuard(world.clock, SETTLED)
-    world.holds("edge", Purpose.RECOVERY, 3, second)
-    world.store.transact(authorities.proceed, second, "admin")
-    await world.go_on()
-    assert (world.phases[world.first], world.phases[second]) == (Phase.RETIRING, Phase.RETIRING)
-    world.store.transact(authorities.give_up, third, "admin", timedelta(minutes=1), cannot=None)
-    await world.go_on()
-    assert (world.phases[world.first], world.phases[third]) == (Phase.RETIRING, Phase.RETIRED)
-    assert Phase.ISSUING in world.phases.values()
-    world.steady = ClockGuard(world.clock, timedelta())
-    await world.go_on()
-    assert world.phases[world.first] is Phase.RETIRED
+    second = retiring.second
+    retiring.holds("ann", Purpose.OPERATOR, 2, second)
+    retiring.rotate()
+    await retiring.go_on()
+    third = next(one for one in retiring.phases if one not in (retiring.first, second))
+    assert retiring.phases == {retiring.first: Phase.RETIRING, second: Phase.OUTGOING, third: Phase.ISSUING}
+    retiring.clock.advance(timedelta(days=91))  # what the first CA signed has ended, by a clock that is not believed
+    retiring.steady = ClockGuard(retiring.clock, SETTLED)
+    retiring.holds("edge", Purpose.RECOVERY, 3, second)
+    retiring.store.transact(authorities.proceed, second, "admin")
+    await retiring.go_on()
+    assert (retiring.phases[retiring.first], retiring.phases[second]) == (Phase.RETIRING, Phase.RETIRING)
+    retiring.store.transact(authorities.give_up, third, "admin", timedelta(minutes=1), cannot=None)
+    await retiring.go_on()
+    assert (retiring.phases[retiring.first], retiring.phases[third]) == (Phase.RETIRING, Phase.RETIRED)
+    assert Phase.ISSUING in retiring.phases.values()
+    retiring.steady = ClockGuard(retiring.clock, timedelta())
+    await retiring.go_on()
+    assert retiring.phases[retiring.first] is Phase.RETIRED
 
 
 async def test_a_ca_that_cannot_be_made_does_not_hold_up_the_end_of_another(tmp_path: Path) -> None:

@@ -478,7 +478,7 @@ async def test_the_brake_holds_marks_and_removals(hub: Hub) -> None:
         silent(hub, f"c{number}", rules.AVAILABLE)
     for number in range(1, 15):
         hub.store.transact(clusters.set_condition, ClusterName(f"c{number}"), rules.SILENT, "test")
-    policy = StalenessPolicy(mark=timedelta(minutes=1), remove=timedelta(minutes=2))
+    policy = StalenessPolicy(mark=MINUTE, remove=2 * MINUTE)
     hub.clock.advance(timedelta(minutes=5))
     for _ in range(3):
         await work(aging(hub, policy), PERIODIC)
