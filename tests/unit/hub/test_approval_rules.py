@@ -12,7 +12,6 @@ from hub.api.certificatesigningrequests import Requester, RequestPhase
 from hub.api.managedclusters import cluster as clusters_rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES
-from hub.ports import Transaction
 from hub.registry.approvalrules import approval as approving, service as approval_rules
 from hub.registry.approvalrules.approval import ApprovalOutcome
 from hub.registry.approvalrules.service import DecisionCount
@@ -225,12 +224,9 @@ def test_no_rule_accepts_or_approves_a_cluster_that_an_operator_denied(newcomer:
 def test_a_rule_of_another_version_decides_nothing(newcomer: Newcomer, store: InlineStore) -> None:
     """What this hub cannot read of a rule it does not pass over: the whole rule decides nothing."""
     put_rule(store, "a")
-
-    def change(tx: Transaction) -> None:
-        stored = present(tx.objects.get(APPROVAL_RULES, Key("", "a")))
-        tx.objects.put(APPROVAL_RULES, doc.with_spec(stored.document, condition="zone == 1"), stored, "later")
-
-    store.transact(change)
+    stored = present(store.transact(lambda tx: tx.objects.get(APPROVAL_RULES, Key("", "a"))))
+    later = doc.with_spec(stored.document, condition="zone == 1")
+    store.transact(lambda tx: tx.objects.put(APPROVAL_RULES, later, stored, "later"))
     newcomer.join(newcomer.bootstrap())
     assert accept(newcomer) is None
 

@@ -421,13 +421,9 @@ def test_request_that_waits_for_decisions_or_its_signature_or_fails(world: World
     assert world.found("request").state is FindingState.WAITING, "signing takes a moment"
     world.pass_time(timedelta(minutes=1))
     assert (world.cause()[0], world.found("request").state) == ("NotSigned", FindingState.BROKEN)
-
-    def fail(tx: Transaction) -> None:
-        stored = present(tx.objects.get(REQUESTS, Key("", name)))
-        failed = Condition("Failed", "True", "SignerValidationFailure", "usages")
-        tx.objects.put(REQUESTS, doc.with_status_condition(stored.document, failed, tx.now), stored, "hub")
-
-    world.store.transact(fail)
+    stored, failed = world.newcomer.stored(name), Condition("Failed", "True", "SignerValidationFailure", "usages")
+    document = doc.with_status_condition(stored.document, failed, world.clock.now())
+    world.store.transact(lambda tx: tx.objects.put(REQUESTS, document, stored, "hub"))
     assert world.cause()[0] == "RequestFailed"
 
 

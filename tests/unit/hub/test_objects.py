@@ -15,7 +15,6 @@ from hub.api.managedclusters.cluster import AVAILABLE, JoinRequest, StatusReport
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, CONFIG_MAPS, MANAGED_CLUSTERS, REQUESTS, Kind
 from hub.https_door.groups import groups_of
-from hub.ports import Transaction, Written
 from hub.registry import kinds, owners
 from hub.registry.generic import objects
 from hub.registry.generic.objects import Unchanged
@@ -67,10 +66,7 @@ def config_map(**changed: Any) -> dict[str, Any]:
 
 
 def put(store: InlineStore, new: dict[str, Any], *, generations: bool = False) -> StoredObject:
-    def use_case(tx: Transaction) -> Written:
-        return objects.put(tx, CONFIG_MAPS, new, tx.objects.get(CONFIG_MAPS, KEY), "admin", generations=generations)
-
-    return store.transact(use_case).stored
+    return store.transact(objects.put, CONFIG_MAPS, new, found(store), "admin", generations=generations).stored
 
 
 def remove(store: InlineStore) -> None:

@@ -56,11 +56,8 @@ def names(store: InlineStore, kind: Kind) -> list[str]:
 
 
 def let_go(store: InlineStore, addon: str) -> None:
-    def write(tx: Transaction) -> None:
-        stored = addons.find(tx, EDGE, AddOnName(addon))
-        addons.put(tx, doc.with_metadata(stored.document, finalizers=None), stored, OPERATOR)
-
-    store.transact(write)
+    stored = store.transact(addons.find, EDGE, AddOnName(addon))
+    store.transact(addons.put, doc.with_metadata(stored.document, finalizers=None), stored, OPERATOR)
 
 
 def deleting(store: InlineStore) -> tuple[str, str, str]:

@@ -279,13 +279,9 @@ def signer() -> TwoSigners:
 
 
 def add(store: InlineStore, serial: int, *, lives: timedelta = timedelta(days=30), by: str | None = FIRST) -> SerialNumber:
-    number = SerialNumber(serial)
-
-    def write(tx: Transaction) -> None:
-        now, ends = tx.now, tx.now + lives
-        tx.certificates.add(CertificateRecord(number, Purpose.AGENT, "u", (), now, ends, str(serial), now, signed_by=by))
-
-    store.transact(write)
+    number, now = SerialNumber(serial), store.transact(lambda tx: tx.now)
+    added = CertificateRecord(number, Purpose.AGENT, "u", (), now, now + lives, str(serial), now, signed_by=by)
+    store.transact(lambda tx: tx.certificates.add(added))
     return number
 
 

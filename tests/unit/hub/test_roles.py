@@ -9,7 +9,6 @@ from hub.api.clusterroles import AUTOUPDATE, Groups, cluster_role, rule, with_ag
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Kind
 from hub.https_door.groups import groups_of
-from hub.ports import Transaction
 from hub.registry import clusterroles, kinds
 from hub.registry.generic import objects
 from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLES_AND_BINDINGS
@@ -41,10 +40,8 @@ def role(store: InlineStore, name: str) -> Document:
 
 
 def put(store: InlineStore, document: Document, kind: Kind = CLUSTER_ROLES) -> None:
-    def use_case(tx: Transaction) -> None:
-        kinds.WRITE_PATHS[kind].put(tx, dict(document), tx.objects.get(kind, Key("", doc.name(document))), ADMIN)
-
-    store.transact(use_case)
+    old = store.transact(lambda tx: tx.objects.get(kind, Key("", doc.name(document))))
+    store.transact(kinds.WRITE_PATHS[kind].put, dict(document), old, ADMIN)
 
 
 def remove(store: InlineStore, name: str, kind: Kind = CLUSTER_ROLES) -> None:
