@@ -80,9 +80,9 @@ def _aside(command: str, settings: "SpokeSettings", own: dict[str, Any]) -> int:
 
     try:
         if command == "status":
-            return asyncio.run(_tell(settings, own["output"]))
+            return asyncio.run(_print_status(settings, own["output"]))
         if command == "doctor":
-            return 0 if asyncio.run(_walk(lambda: commands.examine(settings))) else 1
+            return 0 if asyncio.run(_print_steps(lambda: commands.examine(settings))) else 1
         within = parse_duration(own["timeout"])
     except ValueError as error:
         sys.stderr.write(f"spoke: --timeout: {error}\n")
@@ -92,22 +92,22 @@ def _aside(command: str, settings: "SpokeSettings", own: dict[str, Any]) -> int:
         return 1
     try:
         force, rejoin = own.get("force", False), command == "rejoin"
-        well = asyncio.run(_walk(lambda: commands.depart(settings, force=force, rejoin=rejoin, within=within)))
+        well = asyncio.run(_print_steps(lambda: commands.depart(settings, force=force, rejoin=rejoin, within=within)))
     except (MusterError, OSError) as error:
         sys.stderr.write(f"spoke: {error}; what was not done yet is done when `spoke {command}` is called again\n")
         return 1
     return 0 if well or force else 1
 
 
-async def _tell(settings: "SpokeSettings", form: str) -> int:
+async def _print_status(settings: "SpokeSettings", form: str) -> int:
     import json  # noqa: PLC0415
 
     import yaml  # noqa: PLC0415
 
-    from spoke.cli.commands import tell  # noqa: PLC0415
+    from spoke.cli.commands import status_source  # noqa: PLC0415
     from spoke.cli.status import render, status  # noqa: PLC0415
 
-    async with tell(settings) as source:
+    async with status_source(settings) as source:
         document, outcome = await status(source)
         written = {
             "json": lambda: json.dumps(document, indent=2) + "\n",
@@ -118,7 +118,9 @@ async def _tell(settings: "SpokeSettings", form: str) -> int:
     return outcome
 
 
-async def _walk(walked: "Callable[[], AbstractAsyncContextManager[Callable[[], AsyncGenerator[DoctorStep, None]]]]") -> bool:
+async def _print_steps(
+    walked: "Callable[[], AbstractAsyncContextManager[Callable[[], AsyncGenerator[DoctorStep, None]]]]",
+) -> bool:
     well = True
     async with walked() as steps:
         async for step in steps():

@@ -249,19 +249,19 @@ class FollowedKubeconfig:
         try:
             new = await KubeClient.from_file(self._path)
         except InvalidError as error:
-            self._tell("kubeconfig.unusable", error.message, "the one before stays in use")
+            self._warn("kubeconfig.unusable", error.message, "the one before stays in use")
             return False
         try:
             before = await self._known_uid()
             found = await KubeCluster(new).uid()
         except MusterError as error:
             await new.close()
-            self._tell("kubeconfig.not_reached", error.message, "trying again; the one before stays in use")
+            self._warn("kubeconfig.not_reached", error.message, "trying again; the one before stays in use")
             return False
         if before not in ("", found):
             await new.close()
             why = "it names another cluster: its kube-system namespace has another uid"
-            self._tell("kubeconfig.another_cluster", why, "the agent stays with its own; another cluster is another agent's")
+            self._warn("kubeconfig.another_cluster", why, "the agent stays with its own; another cluster is another agent's")
             return True
         await self._client.turn_to(new)
         self._uid = found
@@ -278,7 +278,7 @@ class FollowedKubeconfig:
                 return ""
         return self._uid
 
-    def _tell(self, event: str, why: str, following: str) -> None:
+    def _warn(self, event: str, why: str, following: str) -> None:
         self._log.warning(event, why, file=str(self._path), next=following)
 
 

@@ -72,11 +72,11 @@ class SpokeAgent:
         self._options = options
         announcements = Announcements(ports.announcer)
         self._mirror = PatientDirectory(ports.directory) if ports.directory is not None else None
-        self._secrets = RestoringSecrets(ports.secrets, announcements.tell)
+        self._secrets = RestoringSecrets(ports.secrets, announcements.record)
         self._ports = ports = replace(ports, directory=self._mirror, secrets=self._secrets)
         self.progress = progress or AgentProgress(ports.clock)
         self._bootstrap = BootstrapWatch(ports.bootstrap)
-        self._standby = Standby(options, ports, announcements.tell)
+        self._standby = Standby(options, ports, announcements.record)
         policy = replace(options.hubs.policy, registers_ahead=options.standby_registration)
         self._hubs = HubList(
             replace(options.hubs, policy=policy),
@@ -107,7 +107,7 @@ class SpokeAgent:
     async def run(self) -> None:
         """Run until cancelled. Raises InvalidError at the start when neither bootstrap kubeconfig nor credential is usable."""
         scheduler, clock = self._ports.scheduler, self._ports.clock
-        scheduler.every(BOOTSTRAP_LOOK, self._bootstrap.look, name="bootstrap-kubeconfig")
+        scheduler.every(BOOTSTRAP_LOOK, self._bootstrap.check, name="bootstrap-kubeconfig")
         if self._mirror is not None:
             scheduler.every(MIRROR_RETRY, self._mirror.again, name="mirror")
         scheduler.at(clock.now() + self._options.hubs.first, self._wait_no_more, name=FIRST)
@@ -172,8 +172,8 @@ class SpokeAgent:
         if seen is None:
             raise AssertionError
         if action is Action.GIVE_UP:
-            if seen.listing.trouble is not None or seen.finding is None:
-                raise seen.listing.trouble or AssertionError
+            if seen.listing.error is not None or seen.finding is None:
+                raise seen.listing.error or AssertionError
             return NextStep(Action.OBSERVE, finding=seen.finding)
         if action is Action.REST:
             return self._observe_after(seen.rest)
@@ -235,7 +235,7 @@ class SpokeAgent:
         made = seen.decision
         changed = self._hubs.several and made is not None and self._hubs.take(made)
         if changed and made is not None and made.why is not ChoiceReason.KEPT and before.hub_id != hub:
-            self._agent.announcements.tell(made.why.value, made.message)
+            self._agent.announcements.record(made.why.value, made.message)
         self._hubs.attend(seen.listing, owner, hub, identity)
         self._supervisor = SessionSupervisor(self._agent, identity, owner, seen.kept)
         return NextStep(Action.CONNECT)

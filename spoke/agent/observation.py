@@ -56,8 +56,8 @@ class Observer:
         """Read everything. Raises MusterError when a secret or the cluster cannot be read."""
         agent = self._agent
         agent.progress.enter("reading the stored credential")
-        seen = Observation(agent.bootstrap.settle())
-        seen.owner, uid, _ = await asyncio.gather(self.record.read(), self._uid(), agent.watch.look())
+        seen = Observation(agent.bootstrap.read())
+        seen.owner, uid, _ = await asyncio.gather(self.record.read(), self._uid(), agent.watch.probe())
         await self._choose(seen)
         if seen.hub is not None and not seen.rest:
             await self._read_credential(seen, seen.hub, uid)
@@ -125,5 +125,5 @@ class Observer:
             can_register=seen.route is not None,
             is_new=seen.is_new,
             owner=owner.hub_id,
-            needs_epoch=(not owner.epoch and self._agent.hubs.several) or not self.record.keeps(owner),
+            needs_epoch=(not owner.epoch and self._agent.hubs.several) or not self.record.has_accepted_epoch(owner),
         )

@@ -58,7 +58,7 @@ def mark_in(contents: Contents) -> LeftMark | None:
 
 def fingerprints(bootstraps: Bootstraps) -> frozenset[str]:
     """A fingerprint for each present bootstrap credential; it does not reveal the credential."""
-    hubs = bootstraps.look().hubs
+    hubs = bootstraps.read().hubs
     return frozenset(hashlib.sha256(hub.hub_id.encode() + _credential(hub.connection)).hexdigest()[:32] for hub in hubs)
 
 

@@ -164,7 +164,7 @@ class BootstrapListing:
     """The hubs in the order of preference, each once, and the errors of unusable sources."""
 
     hubs: tuple[Bootstrap, ...] = ()
-    troubles: tuple[InvalidError, ...] = ()
+    errors: tuple[InvalidError, ...] = ()
     whole: bool = True
     """Every source was read or does not exist; then a hub that is not on the list is meant to be absent."""
 
@@ -172,15 +172,15 @@ class BootstrapListing:
         return next((hub for hub in self.hubs if hub.hub_id == hub_id), None)
 
     @property
-    def trouble(self) -> InvalidError | None:
+    def error(self) -> InvalidError | None:
         """Why the list is empty or incomplete."""
-        if not self.troubles:
+        if not self.errors:
             return None
-        return InvalidError("; ".join(error.message for error in self.troubles))
+        return InvalidError("; ".join(error.message for error in self.errors))
 
 
 class Bootstraps:
-    """The ordered sources. `look` keeps the last valid content of each."""
+    """The ordered sources. `read` keeps the last valid content of each."""
 
     def __init__(self, sources: Sequence[BootstrapSource]) -> None:
         self.sources = tuple(sources)
@@ -198,21 +198,21 @@ class Bootstraps:
         return tuple(source.signature() for source in self.sources)
 
     async def load(self) -> None:
-        """Load all sources; to be awaited before the first `look`."""
+        """Load all sources; to be awaited before the first `read`."""
         for source in self.sources:
             await source.load()
 
     def first(self) -> HubConnection:
         """The preferred hub. Raises InvalidError with the defect and what to do."""
-        listing = self.look()
+        listing = self.read()
         if listing.hubs:
             return listing.hubs[0].connection
-        raise listing.trouble or InvalidError("there is no bootstrap kubeconfig: set --bootstrap-kubeconfig")
+        raise listing.error or InvalidError("there is no bootstrap kubeconfig: set --bootstrap-kubeconfig")
 
-    def look(self) -> BootstrapListing:
+    def read(self) -> BootstrapListing:
         """The present list. Logs the defect of a source once."""
         hubs: dict[HubId, Bootstrap] = {}
-        troubles: list[InvalidError] = []
+        errors: list[InvalidError] = []
         whole = True
         for number, source in enumerate(self.sources):
             trouble = ""
@@ -220,11 +220,11 @@ class Bootstraps:
                 self._last[number] = Bootstrap(self._names[number], source.source, source.read())
             except MissingBootstrapError as error:
                 self._last.pop(number, None)
-                troubles.append(error)
+                errors.append(error)
                 trouble = error.message
             except InvalidError as error:
                 whole = whole and number in self._last
-                troubles.append(error)
+                errors.append(error)
                 trouble = error.message
             found = self._last.get(number)
             if found is not None and hubs.setdefault(found.hub_id, found) is not found:
@@ -233,7 +233,7 @@ class Bootstraps:
                 self._logs[number].warning("bootstrap.unusable", trouble, source=source.source)
             else:
                 self._logs[number].reset()
-        return BootstrapListing(tuple(hubs.values()), tuple(troubles), whole)
+        return BootstrapListing(tuple(hubs.values()), tuple(errors), whole)
 
 
 def _distinct(sources: Sequence[BootstrapSource]) -> tuple[str, ...]:

@@ -20,14 +20,14 @@ log = structlog.get_logger(__name__)
 
 
 class BootstrapWatch:
-    """The hub list at the last `settle`, and a flag for changes since."""
+    """The hub list at the last `read`, and a flag for changes since."""
 
     def __init__(self, bootstraps: Bootstraps) -> None:
         self._bootstraps = bootstraps
         self._signature: object = None
         self._changed = asyncio.Event()
         self.listing = BootstrapListing()
-        """As of the last `settle`."""
+        """As of the last `read`."""
 
     @property
     def changed(self) -> bool:
@@ -35,7 +35,7 @@ class BootstrapWatch:
 
     @property
     def replaced(self) -> bool:
-        """Whether the list itself has changed since the last `settle`."""
+        """Whether the list itself has changed since the last `read`."""
         return self._bootstraps.signature() != self._signature
 
     def wake_up(self) -> None:
@@ -43,18 +43,18 @@ class BootstrapWatch:
         self._changed.set()
 
     def acknowledge(self) -> None:
-        """Clear the flag without settling the list."""
+        """Clear the flag without reading the list."""
         self._changed.clear()
 
-    def settle(self) -> BootstrapListing:
+    def read(self) -> BootstrapListing:
         """Read the present list and take it as known."""
         self._changed.clear()
         self._signature = self._bootstraps.signature()
-        self.listing = self._bootstraps.look()
+        self.listing = self._bootstraps.read()
         return self.listing
 
-    def look(self) -> None:
-        """Compare the list with the settled one; called periodically."""
+    def check(self) -> None:
+        """Compare the list with the one read last; called periodically."""
         if self._bootstraps.signature() != self._signature:
             self._changed.set()
 
@@ -77,7 +77,7 @@ class BootstrapWatch:
         while changes is not None:
             try:
                 async for _ in changes:
-                    self.look()
+                    self.check()
             except MusterError as error:
                 log.warning("bootstrap.not_watched", source=source.source, error=error.message)
             except Exception:

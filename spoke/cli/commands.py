@@ -56,7 +56,7 @@ async def examine(settings: SpokeSettings) -> AsyncIterator[Steps]:
 
 
 @asynccontextmanager
-async def tell(settings: SpokeSettings) -> AsyncIterator[StatusSource]:
+async def status_source(settings: SpokeSettings) -> AsyncIterator[StatusSource]:
     """The sources of `spoke status`. Raises InvalidError."""
     async with AsyncExitStack() as stack:
         management = await client_of(settings.kubeconfig, stack)

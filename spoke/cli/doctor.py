@@ -118,7 +118,7 @@ class Doctor:
     async def _hubs(self) -> AsyncGenerator[DoctorStep, None]:
         """Check each hub of the list under its name and with its own credential, whether or not the one before has failed."""
         await self.bootstrap.load()
-        listing = self.bootstrap.look()
+        listing = self.bootstrap.read()
         try:
             contents: Contents | None = (await self.secrets.read(OWNER_SECRET)).contents
         except MusterError as error:
@@ -132,7 +132,7 @@ class Doctor:
             async for step in self._hub(bootstrap, trouble, contents):
                 yield step
             return
-        for each in listing.troubles:
+        for each in listing.errors:
             yield failed("list of hubs", each.message, NEW_BOOTSTRAP)
         owner = owner_of(contents or {})
         for hub in listing.hubs:

@@ -136,7 +136,7 @@ class Leave:
 
     async def _withdrawn(self, slot: str, registration: _Registration) -> DoctorStep:
         """Withdraw cluster and request at a hub that has issued no credential, with the bootstrap credential for it."""
-        listed = {hub_slot(self.secrets, each.hub_id).name: each for each in self.bootstraps.look().hubs}
+        listed = {hub_slot(self.secrets, each.hub_id).name: each for each in self.bootstraps.read().hubs}
         known = listed.get(slot)
         csr = f", and kubectl delete csr {registration.request}" if registration.request else ""
         if known is None:

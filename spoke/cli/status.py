@@ -68,7 +68,7 @@ async def _stored(source: StatusSource) -> Document:
     cluster, agent = (next(filter(None, texts), "") for texts in zip(*names, strict=True))
     hubs = {hub["hubId"]: hub for contents in reversed(kept) if (hub := _hub(contents, source.reach))}
     await source.bootstraps.load()
-    listed = {str(each.hub_id): each for each in source.bootstraps.look().hubs}
+    listed = {str(each.hub_id): each for each in source.bootstraps.read().hubs}
     for hub_id, bootstrap in listed.items():
         without = {"hubId": hub_id, "url": bootstrap.connection.hub.server, "state": "no credential yet"}
         hubs[hub_id] = {"name": bootstrap.name, **hubs.get(hub_id, without)}
@@ -138,8 +138,8 @@ def _owner(owner: Mapping[str, Any]) -> str:
     if not owner:
         return "none yet"
     epoch, because = owner.get("epoch"), owner.get("because", "")
-    told = [f"epoch {epoch}" if epoch else "", because]
-    return ", ".join([str(owner.get("name") or owner["hubId"]), *filter(None, told)])
+    details = [f"epoch {epoch}" if epoch else "", because]
+    return ", ".join([str(owner.get("name") or owner["hubId"]), *filter(None, details)])
 
 
 def _hubs(hubs: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -42,12 +42,12 @@ class AddOnLeaseController(Reconciler[AddOnName]):
         self._management = management
         self._clock = clock
         self._addons: dict[AddOnName, AddOn] = {}
-        self._told: dict[AddOnName, Condition] = {}
+        self._reported: dict[AddOnName, Condition] = {}
 
     def set_addons(self, addons: Iterable[AddOn]) -> None:
         """Set the add-ons that the hub has for this cluster."""
         self._addons = {addon.name: addon for addon in addons}
-        self._told = {name: condition for name, condition in self._told.items() if name in self._addons}
+        self._reported = {name: condition for name, condition in self._reported.items() if name in self._addons}
 
     @property
     def names(self) -> tuple[AddOnName, ...]:
@@ -60,12 +60,12 @@ class AddOnLeaseController(Reconciler[AddOnName]):
         where = self._management if addon.hosted else self._spoke
         renewed_at = await where.lease_renewed_at(addon.namespace, addon.name)
         condition = lease_condition(addon, renewed_at, self._clock.now(), self._grace)
-        if self._told.get(key) != condition:
+        if self._reported.get(key) != condition:
             try:
                 await self._session.report_addon(key, (condition,))
             except NotFoundError:  # removed meanwhile, which the hub will report
                 return None
-            self._told[key] = condition
+            self._reported[key] = condition
         return None
 
 
@@ -193,7 +193,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
     async def _keep(self, addon: AddOn, running: _Running) -> timedelta:
         """Look after one credential once; return the time until the next."""
         try:
-            result = await running.credential.look(self._client, addon, self._clock, self._asked)
+            result = await running.credential.reconcile(self._client, addon, self._clock, self._asked)
         except RefusedError as refused:
             await self._session.report_addon(addon.name, (refused.condition,))
             raise

@@ -40,7 +40,7 @@ class CertificateRotation(Reconciler[str]):
         *,
         hub_clock: Clock,
         renewed: Callable[[Contents], None],
-        tell: Callable[[Condition], None],
+        report: Callable[[Condition], None],
         patience: timedelta = PATIENCE,
     ) -> None:
         self._client = client
@@ -48,7 +48,7 @@ class CertificateRotation(Reconciler[str]):
         self._flow = flow
         self._clock = hub_clock
         self._renewed = renewed
-        self._tell = tell
+        self._report = report
         self._patience = patience
 
     @property
@@ -77,8 +77,8 @@ class CertificateRotation(Reconciler[str]):
         except TimeoutError:
             return timedelta(seconds=1)
         except MusterError as error:
-            self._tell(not_rotated(error.message))
+            self._report(not_rotated(error.message))
             raise
-        self._tell(rotated(leaf))
+        self._report(rotated(leaf))
         self._renewed(self._flow.credential)
         return None

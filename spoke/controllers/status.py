@@ -68,20 +68,20 @@ class AvailabilityWatch:
         """True: it answers. False: it has failed for longer than the threshold. None: unknown."""
         return self.current.verdict
 
-    def listen(self, tell: Callable[[], None]) -> Callable[[], None]:
-        """Call `tell` on every change of the verdict, until the returned function is called."""
-        self._listeners.append(tell)
-        return lambda: self._listeners.remove(tell)
+    def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed` on every change of the verdict, until the returned function is called."""
+        self._listeners.append(changed)
+        return lambda: self._listeners.remove(changed)
 
     async def run(self) -> None:
         """Probe until cancelled, more often while the API server fails."""
         while True:
             began = self._clock.monotonic()
-            _, answers = await self.look()
+            _, answers = await self.probe()
             period = PROBE_PERIOD if answers else PROBE_PERIOD_WHILE_FAILING
             await asyncio.sleep(max(0.0, period.total_seconds() - (self._clock.monotonic() - began)))
 
-    async def look(self) -> tuple[Availability, bool]:
+    async def probe(self) -> tuple[Availability, bool]:
         """Run one probe; return the state, and whether the API server has just answered."""
         began = self._clock.monotonic()
         health = await self._cluster.health()
@@ -98,8 +98,8 @@ class AvailabilityWatch:
             else:
                 self.unavailable.clear()
             log.info("cluster.available" if self.current.verdict else "cluster.unavailable", detail=health.detail)
-            for tell in tuple(self._listeners):
-                tell()
+            for changed in tuple(self._listeners):
+                changed()
         return self.current, health.ok
 
 
@@ -124,7 +124,7 @@ class StatusController(Reconciler[str]):
         endpoints: tuple[ExternalEndpoint, ...] = (),
         further: Callable[[], Iterable[Condition]] = tuple,
         namespaces: Callable[[], tuple[NamespaceReport, ...]] = tuple,
-        tell: Callable[[AgentEvent], object] = lambda _: None,
+        record_event: Callable[[AgentEvent], object] = lambda _: None,
     ) -> None:
         self._session = session
         self._cluster = cluster
@@ -133,9 +133,9 @@ class StatusController(Reconciler[str]):
         self._endpoints = endpoints
         self._further = further
         self._namespaces = namespaces
-        self._tell = tell
+        self._record_event = record_event
         self._accepted = False
-        self._told: ClusterReport | None = None
+        self._reported: ClusterReport | None = None
         self._truncated = 0
 
     def accept(self, *, accepted: bool) -> None:
@@ -145,12 +145,12 @@ class StatusController(Reconciler[str]):
     async def reconcile(self, key: str) -> timedelta | None:
         if not self._accepted:
             return None
-        _, answers = await self._watch.look()
+        _, answers = await self._watch.probe()
         read = await self._read_while_available() if answers else None
         report = self._report(self._watch.current, read)
-        if report != self._told or key == RESYNC:
+        if report != self._reported or key == RESYNC:
             await self._session.report(report)
-            self._told = report
+            self._reported = report
         if isinstance(read, Exception):
             raise read
         return RECHECK if read is None else None
@@ -191,7 +191,7 @@ class StatusController(Reconciler[str]):
         truncated = truncated_claims(claims, self._rules)
         if truncated and truncated != self._truncated:
             log.warning("CustomClusterClaimsTruncated", left_out=truncated, maximum=self._rules.max_custom)
-            self._tell(left_out(truncated, self._rules.max_custom))
+            self._record_event(left_out(truncated, self._rules.max_custom))
         self._truncated = truncated
         return replace(
             report,
@@ -221,11 +221,11 @@ class ClusterReconciler(Reconciler[str]):
         self._names = names
         self._annotations = annotations
         self._endpoints = endpoints
-        self._told = False
+        self._reported = False
 
     async def reconcile(self, key: str) -> timedelta | None:
         del key
-        if self._told or self._names is None or not self._annotations:
+        if self._reported or self._names is None or not self._annotations:
             return None
         uid = await self._cluster.uid()
         try:
@@ -234,5 +234,5 @@ class ClusterReconciler(Reconciler[str]):
             )
         except (ForbiddenError, NotFoundError) as error:  # no permission, or deleted meanwhile, which the session reports
             log.info("cluster.not_kept", why=error.message)
-        self._told = True
+        self._reported = True
         return None

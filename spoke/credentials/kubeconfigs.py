@@ -73,10 +73,12 @@ def stored_connection(contents: Mapping[str, bytes], reach: Reach = HOWEVER) -> 
     It also trusts the CAs that the hub announced later.
     """
     connection = replace(connection_of(_stored_kubeconfig(contents), reach), hub=_stored_entry(contents))
-    told = contents.get(TRUST, b"").strip()
-    if not told:
+    announced = contents.get(TRUST, b"").strip()
+    if not announced:
         return connection
-    return replace(connection, address=replace(connection.address, ca=connection.address.ca.rstrip() + b"\n" + told + b"\n"))
+    return replace(
+        connection, address=replace(connection.address, ca=connection.address.ca.rstrip() + b"\n" + announced + b"\n")
+    )
 
 
 def stored_hub(contents: Mapping[str, bytes]) -> HubId:

@@ -21,7 +21,7 @@ from machinery.runtime.clock import Clock
 from spoke.credentials.kubeconfigs import stored_hub, view_stored
 from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, credential_of, hub_slot, owned, without_request
 from spoke.domain.credential import CERTIFICATE, EPOCH, HUB_ID, damage
-from spoke.domain.hubs import keeps, next_epoch
+from spoke.domain.hubs import is_accepted_epoch, next_epoch
 from spoke.ports.cluster import Secrets
 
 log = structlog.get_logger(__name__)
@@ -104,7 +104,7 @@ class OwnerRecord:
         Raises OwnerConflictError unless the secret equals `known` or is older. A deleted secret, or one restored from a backup,
         is overwritten.
         """
-        same = known.epoch and hub == known.hub_id and self.keeps(known)
+        same = known.epoch and hub == known.hub_id and self.has_accepted_epoch(known)
         epoch = known.epoch if same else self._above(known, reported_epoch)
         if known.hub_id is not None and hub != known.hub_id:
             await self._keep(known)
@@ -124,9 +124,9 @@ class OwnerRecord:
 
         return await self._write(known, same, self._above(known, reported_epoch))
 
-    def keeps(self, known: Owner) -> bool:
+    def has_accepted_epoch(self, known: Owner) -> bool:
         """Whether hubs accept its epoch; otherwise an earlier version or a wrong clock produced it."""
-        return keeps(known.epoch, self._clock.now())
+        return is_accepted_epoch(known.epoch, self._clock.now())
 
     async def confirm(self, known: Owner) -> None:
         """Raises OwnerConflictError when the secret differs."""

@@ -151,12 +151,12 @@ class RestoringSecrets(Secrets):
     """`inner`, with a memory of the last contents of the owner's secret and the hubs' slots.
 
     Nothing is recreated after `spoke leave`, or by a process that does not hold the Lease (`inner` refuses its writes), or in a
-    namespace that is being deleted. `tell` is called with a reason and a message for an Event.
+    namespace that is being deleted. `record_event` is called with a reason and a message for an Event.
     """
 
-    def __init__(self, inner: Secrets, tell: Callable[[str, str], None]) -> None:
+    def __init__(self, inner: Secrets, record_event: Callable[[str, str], None]) -> None:
         self._inner = inner
-        self._tell = tell
+        self._record_event = record_event
         self._known: dict[str, Mapping[str, bytes]] = {}
         self._one = asyncio.Lock()
         self._log = LogOnce(log)
@@ -216,7 +216,7 @@ class RestoringSecrets(Secrets):
                 return None
         self._log.reset()
         log.warning("secret.restored", secret=name, because="somebody has deleted it")
-        self._tell(
+        self._record_event(
             "SecretRestored", f'secret "{name}" was deleted, and is there again: `spoke rejoin` has the agent register anew'
         )
         return written

@@ -189,14 +189,14 @@ def refuse_move(candidates: Sequence[HubCandidate], target: HubId, now: datetime
     return ""
 
 
-def next_epoch(kept: int, told: int, hub_time: datetime, now: datetime) -> int:
+def next_epoch(kept: int, reported: int, hub_time: datetime, now: datetime) -> int:
     """The epoch of the next owner: above the stored one and above all credible claims of hubs.
 
     Because of `hub_time`, a secret restored from a backup does not reuse an epoch that another hub has seen. `now` is this
     machine's clock: neither a claim nor a hub's time can produce an epoch that other hubs refuse. A stored epoch that hubs
     would refuse is replaced.
     """
-    seen = (kept if keeps(kept, now) else 0, told if is_credible(told, now) else 0)
+    seen = (kept if is_accepted_epoch(kept, now) else 0, reported if is_credible(reported, now) else 0)
     return max(*(each + 1 for each in seen), min(_epoch_at(hub_time), _epoch_at(now + CREDIBLE)))
 
 
@@ -205,7 +205,7 @@ def is_credible(claimed: int, now: datetime) -> bool:
     return claimed <= _epoch_at(now + CREDIBLE)
 
 
-def keeps(epoch: int, now: datetime) -> bool:
+def is_accepted_epoch(epoch: int, now: datetime) -> bool:
     """Whether hubs accept the agent's own epoch."""
     return epoch <= _epoch_at(now + TAKEN)
 

@@ -28,7 +28,7 @@ LEFT_AFTER = timedelta(minutes=1)
 
 log = structlog.get_logger(__name__)
 
-Tell = Callable[[str, str], None]
+RecordEvent = Callable[[str, str], None]
 """Reports a reason and a message to the operators of the management cluster."""
 
 
@@ -48,10 +48,12 @@ class StandbyContext:
 class Standby:
     """Runs the registrations, unless the options switch them off."""
 
-    def __init__(self, options: AgentOptions, ports: AgentPorts, tell: Tell = lambda _reason, _message: None) -> None:
+    def __init__(
+        self, options: AgentOptions, ports: AgentPorts, record_event: RecordEvent = lambda _reason, _message: None
+    ) -> None:
         self._options = options
         self._ports = ports
-        self._tell = tell
+        self._record_event = record_event
         self._running: dict[HubId, tuple[StandbyRegistration, asyncio.Task[None]]] = {}
         self._post: StandbyContext | None = None
         self._stirred = asyncio.Event()
@@ -131,7 +133,7 @@ class Standby:
         if before.hub.state is not after.hub.state:
             log.info("standby.state", hub=after.hub.name, state=after.hub.state.value)
         for reason, message in _events(before, after):
-            self._tell(reason, message)
+            self._record_event(reason, message)
         self._show()
 
     def _show(self) -> None:

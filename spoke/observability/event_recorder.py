@@ -59,7 +59,7 @@ class Announcements:
         self._waiting: deque[tuple[str, str, bool]] = deque(maxlen=QUEUE_LENGTH)
         self._some = asyncio.Event()
 
-    def tell(self, reason: str, message: str, *, warning: bool = False) -> None:
+    def record(self, reason: str, message: str, *, warning: bool = False) -> None:
         """Queue an Event and return at once; the oldest is dropped when too many wait."""
         if self._announcer is not None:
             self._waiting.append((reason, message, warning))

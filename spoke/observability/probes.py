@@ -104,7 +104,7 @@ def overview(progress: AgentProgress) -> Document:
             "ready": ready.ok,
             "readiness": ready.text,
             "step": progress.step,
-            "trouble": progress.trouble,
+            "trouble": progress.failure,
             "lastBeat": _time(progress.last_beat),
             "owner": _owner_document(status),
             "hubs": [_hub_document(each, status, progress.now()) for each in status.candidates],
@@ -161,8 +161,8 @@ async def serve(progress: AgentProgress, host: str, port: int, registry: Registr
 
     `registry` holds the metrics of `/metrics`; None: the metrics of every agent.
     """
-    told = registry or registry_of(progress)
-    server = await asyncio.start_server(partial(_answer, progress, told), host, port, limit=LONGEST_REQUEST)
+    metrics = registry or registry_of(progress)
+    server = await asyncio.start_server(partial(_answer, progress, metrics), host, port, limit=LONGEST_REQUEST)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:

@@ -111,7 +111,7 @@ class AgentProgress:
         self._hubs_status = status
 
     @property
-    def trouble(self) -> str:
+    def failure(self) -> str:
         """Why the present step fails; empty when nothing has failed."""
         return self._trouble
 

@@ -214,7 +214,7 @@ class HubSession(Protocol):
         `driver` (`csr` or `token`) is recorded as the way in which the add-on authenticates at the hub.
         """
 
-    async def tell(self, news: AgentEvent) -> None:
+    async def send_event(self, news: AgentEvent) -> None:
         """Send an event for operators to the hub. Delivery is not guaranteed; a hub keeps a limited number."""
 
     def desired(self) -> AsyncGenerator[Desired, None]:

@@ -26,7 +26,7 @@ from spoke.ports.hub import AddOnToken, HubClient
 from spoke.registration.csr_flow import CSRFlow, WantedCertificate, not_rotated, rotated
 
 PATIENCE = timedelta(seconds=30)
-"""How long one call of `look` waits for a decision. The request stays; the next call resumes it."""
+"""How long one call of `reconcile` waits for a decision. The request stays; the next call resumes it."""
 RETRY = timedelta(seconds=5)
 
 
@@ -55,7 +55,7 @@ class RenewalRequest:
 
 @dataclass(frozen=True, slots=True)
 class AddOnCheckResult:
-    """Result of one `look`: the time until the next, and a condition to report on the add-on."""
+    """Result of one `reconcile`: the time until the next, and a condition to report on the add-on."""
 
     next_in: timedelta
     condition: Condition | None = None
@@ -77,7 +77,7 @@ class AddOnCredential(Protocol):
     target: Slot
     """The secret of the credential."""
 
-    async def look(
+    async def reconcile(
         self, client: HubClient, addon: AddOn, clock: Clock, asked: "RenewalRequest | None" = None
     ) -> AddOnCheckResult:
         """Obtain the credential if necessary. Raises RefusedError. `clock` shows the hub's time.
@@ -118,7 +118,7 @@ class CertificateCredential(AddOnCredential):
     def _new_flow(self) -> CSRFlow:
         return CSRFlow(self._wanted, pending=self._pending, target=self.target, extra=self._extra)
 
-    async def look(
+    async def reconcile(
         self, client: HubClient, addon: AddOn, clock: Clock, asked: RenewalRequest | None = None
     ) -> AddOnCheckResult:
         del addon
@@ -183,7 +183,7 @@ class TokenCredential(AddOnCredential):
         self._lifetime = shared.care.token_lifetime
         self._unsaved: AddOnToken | None = None
 
-    async def look(
+    async def reconcile(
         self, client: HubClient, addon: AddOn, clock: Clock, asked: RenewalRequest | None = None
     ) -> AddOnCheckResult:
         del asked  # a token is no certificate

@@ -154,7 +154,7 @@ class OwnerSecret:
         now = self.owner.epoch
         log.warning("hub.epoch_raised", known=reported, before=before, epoch=now)
         message = f"{source} knows the epoch {reported}, the secret said {before}: it was lost or put back; it is {now} now"
-        self._agent.announcements.tell("HubEpochRaised", message, warning=True)
+        self._agent.announcements.record("HubEpochRaised", message, warning=True)
         self._mirror(self.owner)
         self.attend(busy)
 

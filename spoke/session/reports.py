@@ -61,7 +61,7 @@ class SessionEvents:
             if not self._waiting:
                 self._wake.clear()
             try:
-                await self._session.tell(event)
+                await self._session.send_event(event)
             except HubLostError:
                 raise
             except MusterError as error:
@@ -91,7 +91,7 @@ class ClusterReports:
             endpoints=options.endpoints,
             further=lambda: tuple(agent.conditions.values()),
             namespaces=lambda: self._namespaces.reports,
-            tell=self._events.add,
+            record_event=self._events.add,
         )
         user = parse_agent_user(link.connection.certificate.subject.common_name)
         names = AgentNames(*user) if user is not None else None

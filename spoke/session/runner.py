@@ -110,7 +110,7 @@ class SessionRun:
             rotation,
             hub_clock=agent.hub_clock,
             renewed=self._renewed,
-            tell=self._reporting.add_condition,
+            report=self._reporting.add_condition,
         )
         self.addon_lease = watched("addon-lease", self._addon_lease, agent.progress)
         self.addon_registration = watched("addon-registration", self._registration, agent.progress, workers=4)

@@ -158,7 +158,7 @@ class SessionSupervisor(HubEvents):
         if refusal := hubs.refuse_move(target):
             log.warning("hub.move_refused", to=hubs.name_of(target), because=refusal)
             message = f"the agent does not move as asked ({why}): {refusal}"
-            self._agent.announcements.tell("HubMoveRefused", message, warning=True)
+            self._agent.announcements.record("HubMoveRefused", message, warning=True)
             return
         message = f"the hub {hubs.name_of(self.hub)} asks the agent to move ({why})"
         self._move(HubDecision(target, ChoiceReason.MOVED, message))
@@ -190,7 +190,7 @@ class SessionSupervisor(HubEvents):
         if not agent.bootstrap.replaced:
             agent.bootstrap.acknowledge()
             return False
-        listing = agent.bootstrap.settle()
+        listing = agent.bootstrap.read()
         agent.hubs.update(listing, self._owner_secret.owner)
         if not listing.hubs:
             return False
@@ -220,14 +220,14 @@ class SessionSupervisor(HubEvents):
         link = await self.open(stored_connection(owner.contents, agent.options.reach), owner)
         agent.hubs.update(agent.bootstrap.listing, owner)
         if agent.hubs.take(decision):
-            agent.announcements.tell(decision.why.value, decision.message)
+            agent.announcements.record(decision.why.value, decision.message)
         return link
 
     async def _put_back(self, decision: HubDecision, error: HubLostError) -> None:
         """After a failed handover, make this hub the owner again; retry until that is written."""
         agent = self._agent
         agent.hubs.fail(decision.hub_id, error.message)
-        agent.announcements.tell("HubMoveFailed", f"{decision.message}; but {error.message}", warning=True)
+        agent.announcements.record("HubMoveFailed", f"{decision.message}; but {error.message}", warning=True)
         pauses = agent.options.pauses.retry.backoff(agent.ports.random)
         while True:
             try:

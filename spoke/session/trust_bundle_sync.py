@@ -68,7 +68,7 @@ class TrustBundleSync:
                 message = f"the bundle of CAs that the hub sent is refused, and what was trusted stays: {error.message}"
                 log.error("trust.refused", why=error.message)  # noqa: TRY400 - the sentence says it all
                 self._send_event(AgentEvent("TrustBundleRefused", message, WARNING))
-                return self._agent.announcements.tell("TrustBundleRefused", message, warning=True)
+                return self._agent.announcements.record("TrustBundleRefused", message, warning=True)
             except MusterError as error:
                 delay = pauses.next()
                 log.warning("trust.not_kept", error=error.message, in_seconds=round(delay.total_seconds(), 1))

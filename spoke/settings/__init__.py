@@ -221,8 +221,8 @@ class SpokeSettings(BaseModel):
 
     @model_validator(mode="after")
     def _several(self) -> Self:
-        told = self.feature_gates.get("MultipleHubs", "").strip().lower() in ("true", "t", "1")
-        if told and len(self.bootstrap_kubeconfig) + len(self.bootstrap_kubeconfig_secret) < 2:  # noqa: PLR2004 - several
+        wanted = self.feature_gates.get("MultipleHubs", "").strip().lower() in ("true", "t", "1")
+        if wanted and len(self.bootstrap_kubeconfig) + len(self.bootstrap_kubeconfig_secret) < 2:  # noqa: PLR2004 - several
             raise ValueError("expect at least 2 bootstrap kubeconfigs with the feature gate MultipleHubs")
         return self
 

@@ -100,12 +100,12 @@ def _account(text: str) -> str:
     return text
 
 
-def _gates(told: dict[str, str]) -> dict[str, str]:
+def _gates(gates: dict[str, str]) -> dict[str, str]:
     try:
-        gates_of(told)
+        gates_of(gates)
     except InvalidError as error:
         raise ValueError(error.message) from None
-    return told
+    return gates
 
 
 def _driver(name: Any) -> Any:

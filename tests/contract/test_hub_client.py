@@ -145,7 +145,7 @@ async def test_session_reports_what_the_hub_wants_and_stores_what_the_agent_says
         assert bool((await client.info()).hub_id) is (Capability.HUB_ID in client.capabilities)
         for verdict in (True, False, None):
             await session.beat(available=verdict)
-        await session.tell(reports.AgentEvent("CustomClusterClaimsTruncated", "some are left out", "Warning"))
+        await session.send_event(reports.AgentEvent("CustomClusterClaimsTruncated", "some are left out", "Warning"))
         assert await session.report(report) >= 1
         await rig.add_on("logs", registration, namespace="logging")
         desired = await desired_when(session, lambda one: one.addons)

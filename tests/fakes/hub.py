@@ -642,7 +642,7 @@ class MemorySession(OpenSession):
         self.hub.changed()
         return len(self.addon_reports)
 
-    async def tell(self, news: AgentEvent) -> None:
+    async def send_event(self, news: AgentEvent) -> None:
         self._check()
         self.news.append(news)
         self.hub.changed()

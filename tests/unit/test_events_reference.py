@@ -19,8 +19,8 @@ from spoke.domain.hubs import ChoiceReason
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/events.md").read_text()
-PLACES = {"EventRecord": 2, "AgentEvent": 0, "tell": 0}
-"""Which argument is the reason; `tell` is that of announcements."""
+PLACES = {"EventRecord": 2, "AgentEvent": 0, "record": 0}
+"""Which argument is the reason; `record` is that of announcements."""
 REASON = re.compile(r"[A-Z][A-Za-z]+")
 AVAILABILITY = frozenset({cluster_rules.AVAILABLE.reason, *PARTED})
 ENDED = {f"Certificate{phase}" for phase in (RequestPhase.ISSUED, RequestPhase.DENIED, RequestPhase.FAILED)}
@@ -66,7 +66,7 @@ def told() -> Iterator[tuple[str, ast.expr]]:
     for path in sorted((*(ROOT / "hub").rglob("*.py"), *(ROOT / "spoke").rglob("*.py"))):
         name = str(path.relative_to(ROOT))
         text = path.read_text()
-        for node in ast.walk(ast.parse(text if re.search(r"EventRecord\(|AgentEvent\(|tell\(", text) else "")):
+        for node in ast.walk(ast.parse(text if re.search(r"EventRecord\(|AgentEvent\(|record(_event)?\(", text) else "")):
             if isinstance(node, ast.Call) and (place := _place(node, name)) is not None and node.args:
                 yield name, node.args[min(place, len(node.args) - 1)]
 
@@ -75,8 +75,10 @@ def _place(call: ast.Call, file: str) -> int | None:
     function = ast.unparse(call.func)
     if function in ("EventRecord", "AgentEvent"):
         return PLACES[function]
-    announced = function.endswith("announcements.tell") or (file == "spoke/failover/standby.py" and function == "self._tell")
-    return PLACES["tell"] if announced else None
+    announced = function.endswith("announcements.record") or (
+        file == "spoke/failover/standby.py" and function == "self._record_event"
+    )
+    return PLACES["record"] if announced else None
 
 
 def documented() -> set[str]:

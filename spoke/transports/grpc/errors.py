@@ -60,8 +60,8 @@ def to_error(error: aio.AioRpcError) -> MusterError:
     trailing = error.trailing_metadata()
     reason = str(trailing.get(REASON, "")) if trailing is not None else ""
     kind = BY_REASON.get(reason) or _BY_CODE.get(error.code(), UnavailableError)
-    message, told = error.details() or error.code().name, _verdict(trailing)
-    return kind(message, retry_after=_pushback(trailing), causes=told.because(message) if told is not None else ())
+    message, cause = error.details() or error.code().name, _verdict(trailing)
+    return kind(message, retry_after=_pushback(trailing), causes=cause.because(message) if cause is not None else ())
 
 
 class StreamBrokenError(HubLostError):

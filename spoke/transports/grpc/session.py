@@ -133,7 +133,7 @@ class GrpcSession(OpenSession):
         self._write(wire.AgentMessage(addon=report))
         return await _answered(self._unanswered, self._reports)
 
-    async def tell(self, news: AgentEvent) -> None:
+    async def send_event(self, news: AgentEvent) -> None:
         self._write(wire.AgentMessage(event=event_of(news)))
 
     def _present(self) -> Desired | None:

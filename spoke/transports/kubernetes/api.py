@@ -95,11 +95,11 @@ class ApiDoor:
     def _learn(self, answer: Response) -> None:
         """Learn the time; a Date that agrees with our clock within its resolution sets the offset to zero."""
         try:
-            told = parsedate_to_datetime(answer.headers.get("Date", "")).astimezone(UTC)
+            date = parsedate_to_datetime(answer.headers.get("Date", "")).astimezone(UTC)
         except ValueError:
             return
         now = self._own.now()
-        self._time.set_time(now if told - DATE_STEP <= now <= told + 2 * DATE_STEP else told + DATE_STEP / 2)
+        self._time.set_time(now if date - DATE_STEP <= now <= date + 2 * DATE_STEP else date + DATE_STEP / 2)
 
     def _kubeconfig(self) -> Mapping[str, Any]:
         address, identity = self.address, self._identity

@@ -62,7 +62,7 @@ from spoke.transports.kubernetes.documents import (
     token_of,
     token_request,
 )
-from spoke.transports.kubernetes.session import ApiSession, look
+from spoke.transports.kubernetes.session import ApiSession, read_cluster
 
 ANOTHER = (
     'the cluster name "{}" belongs to another cluster: register under another name, '
@@ -235,7 +235,7 @@ class ApiHubClient(HubClient):
             names = self._door.agent()
             await self._door.ask_version()
             try:
-                seen = await look(self._door, names[0])
+                seen = await read_cluster(self._door, names[0])
             except ForbiddenError:
                 seen = None
         except HubLostError:

@@ -104,10 +104,10 @@ def is_another(cluster: Object, cluster_uid: str) -> bool:
 def desired_of(cluster: Object | None, add_ons: Iterable[AddOn] | None) -> Desired:
     """The wanted state. `cluster` None: unreadable, hence not accepted. `add_ons` None: unreadable now."""
     spec, metadata = section(cluster, "spec"), section(cluster, "metadata")
-    told = find(entries(section(cluster, "status"), "conditions"), HUB_ACCEPTED)
+    reported = find(entries(section(cluster, "status"), "conditions"), HUB_ACCEPTED)
     seconds = spec.get("leaseDurationSeconds")
     return Desired(
-        accepted=spec.get("hubAcceptsClient") is True and (told is None or told.status != FALSE),
+        accepted=spec.get("hubAcceptsClient") is True and (reported is None or reported.status != FALSE),
         lease_duration=timedelta(seconds=seconds) if isinstance(seconds, int) and seconds > 0 else DEFAULT_LEASE,
         addons=tuple(sorted(add_ons or (), key=lambda addon: addon.name)),
         deleting="deletionTimestamp" in metadata,
@@ -160,10 +160,10 @@ def _resources(status: Mapping[str, Any], report: ClusterReport) -> Object:
 
 def _namespaces(status: Mapping[str, Any], report: ClusterReport, now: datetime) -> Object:
     """The managed namespaces with our conditions; entries that the report does not contain stay unchanged."""
-    before, told = entries(status, "managedNamespaces"), {each.namespace: each.condition for each in report.namespaces}
+    before, reported = entries(status, "managedNamespaces"), {each.namespace: each.condition for each in report.namespaces}
     after = []
     for entry in before:
-        condition = told.get(managed_namespace(entry))
+        condition = reported.get(managed_namespace(entry))
         known = entries(entry, "conditions")
         after.append({**entry, "conditions": with_condition(known, condition, now)} if condition else dict(entry))
     return {} if after == before else {"managedNamespaces": after}

@@ -62,7 +62,7 @@ UPDATE_PAUSE = 0.02
 log = structlog.get_logger(__name__)
 
 
-async def look(door: ApiDoor, cluster: ClusterName) -> Object:
+async def read_cluster(door: ApiDoor, cluster: ClusterName) -> Object:
     """Our ManagedCluster. Raises ForbiddenError when it is unreadable, HubLostError when no session is possible."""
     try:
         return await (await door.kube()).get(door.clusters.path(cluster))
@@ -105,7 +105,7 @@ class ApiSession(OpenSession):
         """Mirror the hub's objects, check doubtful errors, restore overwritten reports, and end at expiry; until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._mirror.run(), name="hub/mirror")
-            group.create_task(self._settle_doubts(), name="hub/doubts")
+            group.create_task(self._check_doubts(), name="hub/doubts")
             group.create_task(self._repair(), name="hub/repair")
             group.create_task(self._expire(), name="hub/expiry")
 
@@ -122,8 +122,8 @@ class ApiSession(OpenSession):
     async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
         return await self._while_open(self._write_addon(addon, conditions, driver))
 
-    async def tell(self, news: AgentEvent) -> None:
-        await self._while_open(self._tell_news(news))
+    async def send_event(self, news: AgentEvent) -> None:
+        await self._while_open(self._create_event(news))
 
     def _present(self) -> Desired:
         return self._mirror.desired
@@ -191,7 +191,7 @@ class ApiSession(OpenSession):
                 await asyncio.sleep(pauses.next().total_seconds())
                 present = await self._asked(kube.get(path))
             else:
-                await self._tell_availability(present, written, report)
+                await self._record_availability(present, written, report)
                 return written
         raise ConflictError(f'ManagedCluster "{self._cluster}" was changed by others {ATTEMPTS} times while we reported')
 
@@ -209,7 +209,7 @@ class ApiSession(OpenSession):
                 await asyncio.sleep(pauses.next().total_seconds())
         raise ConflictError(f'add-on "{addon}" was changed by others {ATTEMPTS} times while we reported')
 
-    async def _tell_availability(self, before: Object, after: Object, report: ClusterReport) -> None:
+    async def _record_availability(self, before: Object, after: Object, report: ClusterReport) -> None:
         """Create an Event for a change of availability. A failure to create it is only logged."""
         now = next((condition for condition in report.conditions if condition.type == AVAILABLE), None)
         was = find(entries(section(before, "status"), "conditions"), AVAILABLE)
@@ -221,14 +221,14 @@ class ApiSession(OpenSession):
         except MusterError as error:
             log.info("event.not_told", reason=event["reason"], error=error.message)
 
-    async def _tell_news(self, news: AgentEvent) -> None:
+    async def _create_event(self, news: AgentEvent) -> None:
         kube, seen = await self._door.kube(), self._mirror.document
         kind = "ManagedClusterAddOn" if news.addon else "ManagedCluster"
         if news.addon:
             seen = await kube.get(self._mirror.add_on_resource.path(news.addon, namespace=self._cluster))
         if seen is not None:
-            told = event(seen, kind, news, self._agent, self._door.now())
-            await kube.create(EVENTS.path(namespace=self._cluster), told)
+            created = event(seen, kind, news, self._agent, self._door.now())
+            await kube.create(EVENTS.path(namespace=self._cluster), created)
 
     async def _repair(self) -> None:
         """Report again when the ManagedCluster differs from the last report, as OCM's hub changes it after a silence."""
@@ -263,13 +263,13 @@ class ApiSession(OpenSession):
         if isinstance(error, (UnauthorizedError, UnavailableError, DeadlineError, ForbiddenError, NotFoundError)):
             self._doubt.set()
 
-    async def _settle_doubts(self) -> None:
+    async def _check_doubts(self) -> None:
         while True:
             await self._doubt.wait()
             self._doubt.clear()
             pause = REPAIR_PAUSE
             try:
-                self._mirror.show(await look(self._door, self._cluster))
+                self._mirror.show(await read_cluster(self._door, self._cluster))
             except ForbiddenError:
                 self._mirror.hide()
                 self._doubt.set()  # rights may return without any change of our ManagedCluster that a watch would show

@@ -66,13 +66,13 @@ class HubMirror:
         """Record that the hub no longer lets the agent read the ManagedCluster."""
         if not self._hidden:
             self._hidden = True
-            self._tell()
+            self._update()
 
     def show(self, document: Object) -> None:
         """Record a ManagedCluster that was read outside of the mirror."""
         if self._hidden:
             self._hidden, self._document = False, document
-            self._tell()
+            self._update()
 
     async def run(self) -> None:
         """Mirror until cancelled."""
@@ -93,15 +93,15 @@ class HubMirror:
     def _keep(self, document: Object) -> Object:
         if self._hidden:  # the object may be unchanged, which the reflector does not report
             self._hidden = False
-            asyncio.get_running_loop().call_soon(self._tell)
+            asyncio.get_running_loop().call_soon(self._update)
         return document
 
     def _take(self, _key: ObjectKey, document: Object | None) -> None:
         self.gone = document is None
         self._document = document
-        self._tell()
+        self._update()
 
-    def _tell(self) -> None:
+    def _update(self) -> None:
         self._sort()
         self._changed()
 

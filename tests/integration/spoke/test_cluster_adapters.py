@@ -259,18 +259,18 @@ async def test_bootstrap_secrets_are_followed(client: KubeClient) -> None:
     watch = BootstrapWatch(Bootstraps([BootstrapSecret(secrets, "east"), BootstrapSecret(secrets, "west")]))
 
     def lists(*hubs: HubId) -> Callable[[], bool]:
-        return lambda: [hub.hub_id for hub in watch.settle().hubs] == list(hubs)
+        return lambda: [hub.hub_id for hub in watch.read().hubs] == list(hubs)
 
     async with watch.watching():
         assert lists(A)(), "read before anything else is done"
         await put_kubeconfig(client, "west", kubeconfig(B))
         await until(lists(A, B))
         await put_kubeconfig(client, "west", b"nonsense: [")
-        await until(lambda: watch.settle().troubles)
+        await until(lambda: watch.read().errors)
         assert lists(A, B)(), "the last hub stays while a source cannot be read"
         await secrets.delete("east")
         await until(lists(B))
-        assert "there is no secret" in str(watch.listing.trouble)
+        assert "there is no secret" in str(watch.listing.error)
 
 
 async def put_secret(client: KubeClient, namespace: str, name: str, labels: dict[str, str], **held: str) -> None:

@@ -43,7 +43,7 @@ def files(folder: Path, *hubs: HubId) -> tuple[Path, ...]:
 
 
 def listed(bootstraps: Bootstraps) -> list[HubId]:
-    return [hub.hub_id for hub in bootstraps.look().hubs]
+    return [hub.hub_id for hub in bootstraps.read().hubs]
 
 
 async def loaded(secrets: MemorySecrets) -> BootstrapSecret:
@@ -61,7 +61,7 @@ async def test_hubs_are_listed_in_the_order_they_were_given_files_and_secrets(tm
     await put(secrets, "third", kubeconfig=kubeconfig(C))
     bootstraps = Bootstraps([*map(BootstrapFile, files(tmp_path, B, A)), BootstrapSecret(secrets, "third")])
     await bootstraps.load()
-    assert [(hub.hub_id, hub.name) for hub in bootstraps.look().hubs] == [(B, "hub-0"), (A, "hub-1"), (C, "third")]
+    assert [(hub.hub_id, hub.name) for hub in bootstraps.read().hubs] == [(B, "hub-0"), (A, "hub-1"), (C, "third")]
 
 
 def test_mounted_secrets_are_called_after_their_folders_and_two_of_one_name_after_their_paths(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_mounted_secrets_are_called_after_their_folders_and_two_of_one_name_afte
     for place, hub in zip(places, (A, B, C), strict=True):
         place.parent.mkdir()
         place.write_bytes(kubeconfig(hub))
-    names = [hub.name for hub in Bootstraps([BootstrapFile(place) for place in places]).look().hubs]
+    names = [hub.name for hub in Bootstraps([BootstrapFile(place) for place in places]).read().hubs]
     assert names == ["east", str(places[1]), str(places[2])]
 
 
@@ -78,7 +78,7 @@ def test_the_first_of_two_sources_for_one_hub_wins_and_that_is_said_once(tmp_pat
     bootstraps = Bootstraps([BootstrapFile(first), BootstrapFile(second)])
     with capture_logs() as logs:
         for _ in range(3):
-            assert [hub.source for hub in bootstraps.look().hubs] == [str(first)]
+            assert [hub.source for hub in bootstraps.read().hubs] == [str(first)]
     assert [entry["source"] for entry in logs] == [str(second)]
     assert "the same hub" in logs[0]["error"]
 
@@ -87,9 +87,9 @@ def test_a_garbled_source_is_named_and_the_others_go_on_and_with_no_hub_at_all_e
     first, second = files(tmp_path, A, B)
     first.write_bytes(b"nonsense: [")
     bootstraps = Bootstraps([BootstrapFile(first), BootstrapFile(second)])
-    listing = bootstraps.look()
+    listing = bootstraps.read()
     assert [hub.hub_id for hub in listing.hubs] == [B]
-    assert str(first) in str(listing.trouble)
+    assert str(first) in str(listing.error)
     assert not listing.whole, "what the first one names is not known: nobody is off the list for certain"
     second.unlink()
     check_refusal(InvalidError, bootstraps.first, match=r"hub-0.*is not YAML.*hub-1.*cannot be read.*hubctl create")
@@ -101,12 +101,12 @@ def test_file_keeps_its_hub_on_the_list_while_it_is_written_and_takes_it_off_whe
     assert listed(bootstraps) == [A, B]
     first.write_bytes(b"")
     assert listed(bootstraps) == [A, B]
-    assert bootstraps.look().whole
+    assert bootstraps.read().whole
     first.write_bytes(kubeconfig(C))
     assert listed(bootstraps) == [C, B]
     first.unlink()
     assert listed(bootstraps) == [B]
-    assert bootstraps.look().whole
+    assert bootstraps.read().whole
 
 
 async def test_secret_may_name_further_keys_as_files(secrets: MemorySecrets) -> None:
@@ -162,9 +162,9 @@ async def test_unusable_secret_is_reported_and_one_that_cannot_be_read_is_not_go
         check_refusal(InvalidError, (await loaded(secrets)).read, match=said)
     bootstraps = Bootstraps([BootstrapSecret(Away(), "s")])
     await bootstraps.load()
-    listing = bootstraps.look()
+    listing = bootstraps.read()
     assert not listing.whole
-    assert "no answer" in str(listing.trouble)
+    assert "no answer" in str(listing.error)
 
 
 async def test_a_secret_is_followed_while_it_is_added_replaced_and_removed(secrets: MemorySecrets) -> None:
@@ -172,7 +172,7 @@ async def test_a_secret_is_followed_while_it_is_added_replaced_and_removed(secre
     watch = BootstrapWatch(Bootstraps([BootstrapSecret(secrets, "one"), BootstrapSecret(secrets, "two")]))
 
     def hubs() -> list[HubId]:
-        return [hub.hub_id for hub in watch.settle().hubs]
+        return [hub.hub_id for hub in watch.read().hubs]
 
     async with watch.watching():
         assert hubs() == [A]
@@ -204,7 +204,7 @@ async def test_labels_of_a_secret_change_nothing(secrets: MemorySecrets) -> None
     told = asyncio.Event()
     watch = BootstrapWatch(Bootstraps([BootstrapSecret(Relabelled(), "one")]))
     async with watch.watching():
-        watch.settle()
+        watch.read()
         await told.wait()
         assert not watch.changed
 

@@ -311,9 +311,9 @@ async def test_of_two_probes_that_overlap_the_one_that_began_later_counts() -> N
             return ApiServerHealth(ok=ok, status_code=None, detail="")
 
     watch = AvailabilityWatch(Overtaken(), LoopClock(asyncio.get_running_loop()))
-    late = asyncio.create_task(watch.look())
+    late = asyncio.create_task(watch.probe())
     await asyncio.sleep(1)
-    await watch.look()
+    await watch.probe()
     await late
     assert (watch.verdict, watch.current.failing_since) == (True, None)
 
@@ -422,7 +422,7 @@ class Listener:
         self.told: list[AgentEvent] = []
         self.refuse: Exception | None = None
 
-    async def tell(self, news: AgentEvent) -> None:
+    async def send_event(self, news: AgentEvent) -> None:
         if self.refuse:
             raise self.refuse
         self.told.append(news)
