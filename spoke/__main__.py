@@ -30,7 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.disable()  # imported objects stay: collecting them costs a tenth of the start-up time
     from spoke.cli.flags import parser  # noqa: PLC0415 - as above
 
-    flags = vars(parser().parse_args(arguments))
+    arguments = sys.argv[1:] if arguments is None else arguments
+    flags = vars(parser(arguments).parse_args(arguments))
     command = flags.pop("command")
     own: dict[str, Any] = {name: flags.pop(name) for name in ("timeout", "force", "output") if name in flags}
     # Imported late: `--help` and a mistyped flag need none of this.
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if command != "run":
         ignore_closed_pipe()
-        return _aside(command, settings, own)
+        return _run_command(command, settings, own)
     logs.configure(settings.log_level, logs.LogFormat(settings.log_format))
     import structlog  # noqa: PLC0415
 
@@ -56,10 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with telemetry.sending(_traces_of(settings)):
             asyncio.run(_serve(settings))
-    except InvalidError as error:
-        log.error("spoke.cannot_start", error=error.message)  # noqa: TRY400 - the sentence says it all
-        return 1
-    except OSError as error:
+    except (InvalidError, OSError) as error:
         log.error("spoke.cannot_start", error=str(error))  # noqa: TRY400 - the sentence says it all
         return 1
     except Exception:
@@ -72,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logs.flush()
 
 
-def _aside(command: str, settings: "SpokeSettings", own: dict[str, Any]) -> int:
+def _run_command(command: str, settings: "SpokeSettings", own: dict[str, Any]) -> int:
     """Run a command other than `run`, printing each step. 0: all is well; 1: a step failed; 2: wrong usage."""
     from machinery.durations import parse_duration  # noqa: PLC0415
     from machinery.errors import MusterError  # noqa: PLC0415

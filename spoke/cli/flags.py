@@ -1,10 +1,9 @@
 """The command line of `spoke`: commands and their help. The flags are the settings."""
 
 import argparse
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
-
-from spoke.settings import ALIASES, SpokeSettings
 
 DESCRIPTION = """\
 Registers this cluster with a hub and reports its state for as long as it runs.
@@ -71,14 +70,19 @@ GROUPS = {
 REPEATABLE = ("bootstrap_kubeconfig", "bootstrap_kubeconfig_secret")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(arguments: Container[str] | None = None) -> argparse.ArgumentParser:
+    """The parser of a command line. Only the command in `arguments` gets its settings (None: every command).
+
+    Their declaration takes longer to import than everything else that `spoke --help` needs.
+    """
     top = argparse.ArgumentParser(prog="spoke", description="The agent of a managed cluster.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, what: str, description: str, epilog: str) -> argparse.ArgumentParser:
         formatter = argparse.RawDescriptionHelpFormatter
         made = commands.add_parser(name, help=what, description=description, epilog=epilog, formatter_class=formatter)
-        _add_settings(made)
+        if arguments is None or name in arguments:
+            _add_settings(made)
         return made
 
     command("run", "register this cluster with a hub and report its state", DESCRIPTION, EPILOG)
@@ -100,6 +104,8 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_settings(command: argparse.ArgumentParser) -> None:
     """Add the settings of an agent, for every command about it."""
+    from spoke.settings import ALIASES, SpokeSettings  # noqa: PLC0415 - see `parser`
+
     command.add_argument("--config", type=Path, metavar="FILE", help="YAML file with settings")
     others = {name: f"--{other.replace('_', '-')}" for other, name in ALIASES.items()}
     # It comes first in the help; its check needs the setting that is declared before it.

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 
 from machinery.election import Candidate, Lock
 from machinery.errors import (
@@ -43,18 +44,12 @@ HELD = timedelta(seconds=15)
 
 @dataclass(slots=True)
 class _Hub:
-    """A hub that has issued a credential. `notified`: Leave succeeded there, or the hub does not know the cluster."""
+    """A hub that has issued a credential."""
 
-    hub_id: HubId
     credential: Contents = field(repr=False)
     connection: HubConnection
-    notified: bool = False
-    final: bool = False
-    """Another call would have the same result."""
-
-    def without_request(self, _present: Contents) -> Contents:
-        """The content of its slot without a pending request."""
-        return self.credential
+    owed: bool = True
+    """Whether another call may notify the hub."""
 
 
 @dataclass(slots=True)
@@ -132,7 +127,7 @@ class Leave:
                     request = contents.get(REQUEST_NAME, b"").decode(errors="replace")
                     self._registrations[name] = _Registration(cluster, agent, request)
                 continue
-            self._hubs.setdefault(connection.hub_id, _Hub(connection.hub_id, credential, connection))
+            self._hubs.setdefault(connection.hub_id, _Hub(credential, connection))
 
     async def _withdrawn(self, slot: str, registration: _Registration) -> DoctorStep:
         """Withdraw cluster and request at a hub that has issued no credential, with the bootstrap credential for it."""
@@ -214,14 +209,14 @@ class Leave:
         except NotFoundError:
             known = False
         except MethodNotAllowedError as error:
-            hub.final = True
+            hub.owed = False
             return failed(name, f"it cannot be told: {error.message}", operator)
         except MusterError as error:
             retry = "" if self.force else "; its credential is kept, so that `spoke leave` can be called again"
             return failed(name, f"not told: {error.message}{retry}", operator)
         finally:
             await client.close()
-        hub.notified = True
+        hub.owed = False
         return passed(name, "it was told, and has let go of this cluster" if known else "it does not know this cluster")
 
     async def _addons(self) -> DoctorStep:
@@ -235,10 +230,10 @@ class Leave:
 
     async def _credentials(self) -> DoctorStep:
         """Delete slots, the mirror, the owner's secret except its mark, and the Lease."""
-        owed = [] if self.force or self.rejoin else [hub for hub in self._hubs.values() if not (hub.notified or hub.final)]
-        keeps = {slot.name: hub for hub in owed for slot in (hub_slot(self.secrets, hub.hub_id),)}
-        for name, hub in keeps.items():
-            await Slot(self.secrets, name).change(hub.without_request)
+        owed = [] if self.force or self.rejoin else [hub for hub in self._hubs.values() if hub.owed]
+        keeps = {hub_slot(self.secrets, hub.connection.hub_id).name: hub.credential for hub in owed}
+        for name, credential in keeps.items():
+            await Slot(self.secrets, name).change(partial(_replaced, credential))  # without a pending request
         forgets = self.force or self.rejoin
         owing = [name for name, each in self._registrations.items() if each.owed and not forgets and name not in keeps]
         for name in await self.remains.slots():
@@ -252,6 +247,10 @@ class Leave:
         await self.remains.forget_lease()
         kept = f", but {', '.join((*keeps, *owing))} for what is still to be told" if keeps or owing else ""
         return passed("credentials", f"deleted{kept}")
+
+
+def _replaced(credential: Contents, _present: Contents) -> Contents:
+    return credential
 
 
 async def _in_time(work: Awaitable[bool], within: timedelta) -> bool:

@@ -91,51 +91,20 @@ def lease_condition(addon: AddOn, renewed_at: datetime | None, now: datetime, gr
 TOKEN_REFRESHED = "TokenRefreshed"  # noqa: S105 - a condition
 TOKEN_REMAINING = 0.2
 """The share of its lifetime left when a token is replaced."""
-_NUMBERS = (int, float)
 
 
-def token_flaw(claims: Mapping[str, Any] | None, account_uid: str, now: datetime) -> str:
-    """Why a token must be replaced; empty: it is good. `claims` None: unreadable or missing."""
-    if claims is None:
-        return "there is no readable token"
-    life = _life(claims)
-    if life is None:
-        return "it does not say from when to when it is good"
-    begin, end = life
-    if _uid(claims) != account_uid:
-        return "it is of another ServiceAccount"
-    if end <= begin:
-        return "it was never good"
-    if now >= end:
-        return f"it has expired at {format_time(end)}"
-    return "its time is nearly over" if now >= token_due(begin, end) else ""
-
-
-def token_due(begin: datetime, end: datetime) -> datetime:
-    """The time at which a token with this lifetime is replaced."""
-    return end - (end - begin) * TOKEN_REMAINING
-
-
-def token_due_of(claims: Mapping[str, Any] | None) -> datetime | None:
-    """When the token with these claims is replaced; None: it states no lifetime."""
-    life = _life(claims) if claims is not None else None
-    return token_due(*life) if life is not None else None
-
-
-def _life(claims: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
-    begin, end = claims.get("iat"), claims.get("exp")
-    if not isinstance(begin, _NUMBERS) or not isinstance(end, _NUMBERS):
+def token_due(claims: Mapping[str, Any] | None, account_uid: str) -> datetime | None:
+    """When the token with these claims is replaced. None: at once, because it is no token of this account with a lifetime."""
+    begin, end = (claims or {}).get("iat"), (claims or {}).get("exp")
+    private = (claims or {}).get("kubernetes.io")
+    account = private.get("serviceaccount") if isinstance(private, Mapping) else None
+    uid = account.get("uid") if isinstance(account, Mapping) else None
+    if uid != account_uid or not isinstance(begin, int | float) or not isinstance(end, int | float) or begin >= end:
         return None
     try:
-        return datetime.fromtimestamp(begin, UTC), datetime.fromtimestamp(end, UTC)
+        return datetime.fromtimestamp(end - (end - begin) * TOKEN_REMAINING, UTC)
     except (OverflowError, ValueError, OSError):
         return None
-
-
-def _uid(claims: Mapping[str, Any]) -> str:
-    private = claims.get("kubernetes.io")
-    account = private.get("serviceaccount") if isinstance(private, Mapping) else None
-    return str(account.get("uid") or "") if isinstance(account, Mapping) else ""
 
 
 def token_refreshed(end: datetime) -> Condition:

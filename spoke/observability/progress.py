@@ -84,8 +84,9 @@ class AgentProgress:
         self.verdict: Callable[[], bool | None] = lambda: None
         """Whether the managed cluster's API server answers; None: unknown."""
         self._hubs_status = HubsStatus()
-        self._step = "starting"
-        self._trouble = ""
+        self.step = "starting"
+        self.failure = ""
+        """Why the present step fails; empty when nothing has failed."""
         self._path: set[str] = set()
         self._failed_path: frozenset[str] = frozenset()
         self._lease = timedelta(seconds=60)
@@ -111,33 +112,24 @@ class AgentProgress:
         self._hubs_status = status
 
     @property
-    def failure(self) -> str:
-        """Why the present step fails; empty when nothing has failed."""
-        return self._trouble
-
-    @property
     def last_beat(self) -> datetime | None:
         """Time of the last acknowledged beat."""
         if self._beat_at is None:
             return None
         return self._clock.now() - timedelta(seconds=self._clock.monotonic() - self._beat_at)
 
-    @property
-    def step(self) -> str:
-        return self._step
-
     def enter(self, step: str) -> None:
         """Record that the agent begins with `step`."""
-        if step != self._step:
+        if step != self.step:
             log.debug("agent.step", step=step)
-        self._step = step
+        self.step = step
         if step not in self._failed_path:
-            self._trouble = ""  # it got further than the last time
+            self.failure = ""  # it got further than the last time
         self._path.add(step)
 
-    def fail(self, trouble: str) -> None:
-        """Record that the present step failed and will be retried. The trouble is reported until the agent gets further."""
-        self._trouble = trouble
+    def fail(self, failure: str) -> None:
+        """Record that the present step failed and will be retried. The failure is reported until the agent gets further."""
+        self.failure = failure
         self._failed_path, self._path = frozenset(self._path), set()
 
     def log_failure(self, error: MusterError, delay: timedelta, following: str) -> timedelta:
@@ -157,11 +149,11 @@ class AgentProgress:
         """Record an acknowledged beat."""
         self.counts.beats += 1
         self._beat_at = self._clock.monotonic()
-        self._trouble = ""
+        self.failure = ""
 
     def stop(self) -> None:
         """Record that this process stops working: its state of hubs is obsolete."""
-        self._hubs_status, self._beat_at, self._trouble = HubsStatus(), None, ""
+        self._hubs_status, self._beat_at, self.failure = HubsStatus(), None, ""
         self.enter("waiting to work")
 
     def now(self) -> datetime:
@@ -208,12 +200,12 @@ class AgentProgress:
         now = self._clock.monotonic()
         if self._beat_at is not None and now - self._beat_at <= self._lease.total_seconds():
             return ProbeResult(ok=True, text="ok")
-        trouble = f": {self._trouble}" if self._trouble else ""
+        failure = f": {self.failure}" if self.failure else ""
         since = "no beat was acknowledged yet"
         if self._beat_at is not None:
             lease = self._lease.total_seconds()
             since = f"the last beat was acknowledged {now - self._beat_at:.0f} s ago, the lease lasts {lease:g} s"
-        return ProbeResult(ok=False, text=f"not ready: {self._step}{trouble} ({since})")
+        return ProbeResult(ok=False, text=f"not ready: {self.step}{failure} ({since})")
 
     def live(self) -> ProbeResult:
         """Alive: no work has run for longer than `STUCK`. An unreachable hub does not matter."""

@@ -16,7 +16,7 @@ from machinery.meta.conditions import Condition
 from machinery.pki import CertificateFacts, parse_chain, public_key_of, unverified_claims
 from machinery.runtime.clock import Clock
 from spoke.credentials.slot import Contents, Slot
-from spoke.domain.addon import TOKEN, AddOn, AddOnRegistration, token_due_of, token_flaw, token_not_refreshed, token_refreshed
+from spoke.domain.addon import TOKEN, AddOn, AddOnRegistration, token_due, token_not_refreshed, token_refreshed
 from spoke.domain.credential import CERTIFICATE, CLUSTER_NAME, HUB_ID, KEY, KUBECONFIG, RECOVERY, TOKEN_FILE, validity
 from spoke.domain.names import AgentIdentity
 from spoke.domain.schedule import RequestedRenewal, rotate_at
@@ -190,9 +190,9 @@ class TokenCredential(AddOnCredential):
         if not addon.account_uid:
             return AddOnCheckResult(RETRY, is_stored=False)  # the hub creates the ServiceAccount and reports it
         contents = await self.target.read()
-        claims = unverified_claims(contents.get(TOKEN_FILE, b"").decode(errors="replace"))
-        due = token_due_of(claims)
-        if due is not None and not token_flaw(claims, addon.account_uid, clock.now()):
+        stored = unverified_claims(contents.get(TOKEN_FILE, b"").decode(errors="replace"))
+        due = token_due(stored, addon.account_uid)
+        if due is not None and clock.now() < due:
             await self._complete(contents, contents[TOKEN_FILE])
             return AddOnCheckResult(due - clock.now())
         try:
@@ -202,7 +202,7 @@ class TokenCredential(AddOnCredential):
         except MusterError as error:
             raise RefusedError(error, token_not_refreshed(error.message)) from error
         self._unsaved = None
-        due = token_due_of(unverified_claims(token.token)) or token.expires_at
+        due = token_due(unverified_claims(token.token), addon.account_uid) or token.expires_at
         return AddOnCheckResult(max(due - clock.now(), RETRY), token_refreshed(token.expires_at))
 
     async def trust_hub_by(self, kubeconfig: bytes) -> None:

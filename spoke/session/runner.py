@@ -174,14 +174,8 @@ class SessionRun:
         if Capability.DRAIN in capabilities:
             yield "drain", self._leave_when_asked()
         if Capability.TRUST in capabilities:
-            sync = TrustBundleSync(
-                self._agent,
-                self._link,
-                trust_hub_by=self._events.trust_hub_by,
-                update_addons=self._registration.trust_hub_by,
-                send_event=self._reporting.send_event,
-            )
-            yield "trust", sync.run()
+            update_addons, send_event = self._registration.trust_hub_by, self._reporting.send_event
+            yield "trust", TrustBundleSync(self._agent, self._link, self._events.trust_hub_by, update_addons, send_event).run()
         if Capability.SEVERAL_HUBS in capabilities:
             yield "hubs", self._send_hub_list()
         for controller in (*self._reporting.controllers, self.addon_lease, self.addon_registration, self.rotation):

@@ -11,6 +11,7 @@ Rules:
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
@@ -26,49 +27,40 @@ from spoke.session.context import ActiveSession, AgentContext
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
 class TrustBundleSync:
     """The handling over one link."""
 
-    def __init__(
-        self,
-        agent: AgentContext,
-        link: ActiveSession,
-        *,
-        trust_hub_by: Callable[[bytes], None],
-        update_addons: Callable[[bytes], Awaitable[None]],
-        send_event: Callable[[AgentEvent], None],
-    ) -> None:
-        """`update_addons` is called with the hub's new kubeconfig, then `trust_hub_by` with the CAs that verify it from now on.
-
-        `send_event` is called with a refusal for the operators of the hub.
-        """
-        self._agent = agent
-        self._link = link
-        self._trust_hub_by = trust_hub_by
-        self._update_addons = update_addons
-        self._send_event = send_event
+    agent: AgentContext
+    link: ActiveSession
+    trust_hub_by: Callable[[bytes], None]
+    """Called with the CAs that verify the hub from now on."""
+    update_addons: Callable[[bytes], Awaitable[None]]
+    """Called before that with the hub's new kubeconfig."""
+    send_event: Callable[[AgentEvent], None]
+    """Called with a refusal for the operators of the hub."""
 
     async def run(self) -> None:
         """Adopt each pushed bundle as long as the session lasts. A refusal is reported to the operators of hub and cluster."""
         async with asyncio.TaskGroup() as group:
             working: asyncio.Task[None] | None = None
             while True:
-                bundle = await self._link.session.trust_bundle()
+                bundle = await self.link.session.trust_bundle()
                 if working is not None:
                     working.cancel()
                     await asyncio.wait([working])
                 working = group.create_task(self._retry(bundle), name="session/trust bundle")
 
     async def _retry(self, bundle: bytes) -> None:
-        pauses = Backoff(timedelta(milliseconds=500), timedelta(seconds=30), random=self._agent.ports.random)
+        pauses = Backoff(timedelta(milliseconds=500), timedelta(seconds=30), random=self.agent.ports.random)
         while True:
             try:
                 return await self._adopt(bundle)
             except InvalidError as error:
                 message = f"the bundle of CAs that the hub sent is refused, and what was trusted stays: {error.message}"
                 log.error("trust.refused", why=error.message)  # noqa: TRY400 - the sentence says it all
-                self._send_event(AgentEvent("TrustBundleRefused", message, WARNING))
-                return self._agent.announcements.record("TrustBundleRefused", message, warning=True)
+                self.send_event(AgentEvent("TrustBundleRefused", message, WARNING))
+                return self.agent.announcements.record("TrustBundleRefused", message, warning=True)
             except MusterError as error:
                 delay = pauses.next()
                 log.warning("trust.not_kept", error=error.message, in_seconds=round(delay.total_seconds(), 1))
@@ -79,17 +71,17 @@ class TrustBundleSync:
 
     async def _adopt(self, bundle: bytes) -> None:
         """Raises InvalidError when the bundle is refused; another MusterError when it cannot be stored now."""
-        link, ports, hub = self._link, self._agent.ports, self._link.connection.hub_id
-        authorities = checked(bundle, self._agent.hub_clock.now())
+        link, ports, hub = self.link, self.agent.ports, self.link.connection.hub_id
+        authorities = checked(bundle, self.agent.hub_clock.now())
         before = fingerprints(link.connection.address.ca)
         await tried(link.connection, bundle, ports.dial)
-        await self._update_addons(known_by(link.connection, bundle).kubeconfig)
+        await self.update_addons(known_by(link.connection, bundle).kubeconfig)
         await store_trust_bundle(hub_slot(ports.secrets, hub), bundle, hub)
         held = await store_trust_bundle(Slot(ports.secrets, OWNER_SECRET), bundle, hub)
         if ports.directory is not None and owner_of(held) == hub:
             ports.directory.replace(held)
         link.connection = known_by(link.connection, bundle)
-        self._trust_hub_by(bundle)
+        self.trust_hub_by(bundle)
         now = tuple(sorted({each.fingerprint for each in authorities}))
         log.info("trust.installed", before=[each[:16] for each in before], now=[each[:16] for each in now])
         await link.session.trust_installed(now)

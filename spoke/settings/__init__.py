@@ -31,6 +31,7 @@ from spoke.settings.fields import (
     ServiceAccount,
     TraceEndpoint,
     at_least,
+    named_by,
     own_namespace,
     parse_address,
 )
@@ -48,7 +49,6 @@ SHORTEST_CERTIFICATE = 3600
 SHORTEST_TOKEN = 600
 YEAR = 365 * 24 * 3600
 ADDON_NAMESPACE = "open-cluster-management-agent-addon"
-SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class SpokeSettings(BaseModel):
@@ -90,9 +90,9 @@ class SpokeSettings(BaseModel):
     proxy_url: str = Field(default="", repr=False, title="URL")
     """HTTP CONNECT proxy (default: proxy-url of the kubeconfig, else HTTPS_PROXY and NO_PROXY); if the URL contains a password,
     set it in SPOKE_PROXY_URL or the file of --config, not on the command line"""
-    cluster_name: str = Field(default="", title="NAME")
+    cluster_name: Annotated[str, AfterValidator(named_by(identity.cluster_name))] = Field(default="", title="NAME")
     """cluster name at the hub (default: the stored name, else the one in the bootstrap kubeconfig, else a UUID)"""
-    agent_id: str = Field(default="", title="ID")
+    agent_id: Annotated[str, AfterValidator(named_by(identity.agent_id))] = Field(default="", title="ID")
     """agent id (default: the stored id, else five random letters)"""
     component_namespace: str = Field(default_factory=own_namespace, title="NAME")
     """namespace of the agent's Secrets (default: the pod's namespace, else open-cluster-management-agent)"""
@@ -162,16 +162,6 @@ class SpokeSettings(BaseModel):
             raise ValueError("is required, or bootstrap-kubeconfig-secret: a file or a secret for each hub")
         return files
 
-    @field_validator("cluster_name")
-    @classmethod
-    def _cluster_name(cls, name: str) -> str:
-        return _named(identity.cluster_name, name)
-
-    @field_validator("agent_id")
-    @classmethod
-    def _agent_id(cls, name: str) -> str:
-        return _named(identity.agent_id, name)
-
     @field_validator("cluster_healthcheck_period")
     @classmethod
     def _period(cls, period: timedelta) -> timedelta:
@@ -212,28 +202,17 @@ class SpokeSettings(BaseModel):
         return Timings(self.leader_elect_lease_duration, self.leader_elect_renew_deadline, retry, poll=retry)
 
     @model_validator(mode="after")
-    def _timings(self) -> Self:
+    def _agree(self) -> Self:
+        """Rules about more than one setting, and about the machine."""
         try:
             _ = self.election_timings
         except InvalidError as error:
             raise ValueError(error.message) from None
-        return self
-
-    @model_validator(mode="after")
-    def _several(self) -> Self:
         wanted = self.feature_gates.get("MultipleHubs", "").strip().lower() in ("true", "t", "1")
         if wanted and len(self.bootstrap_kubeconfig) + len(self.bootstrap_kubeconfig_secret) < 2:  # noqa: PLR2004 - several
             raise ValueError("expect at least 2 bootstrap kubeconfigs with the feature gate MultipleHubs")
-        return self
-
-    @model_validator(mode="after")
-    def _addon_namespaces(self) -> Self:
         if self.component_namespace in self.addon_namespaces:
             raise ValueError(f"addon-namespaces: {self.component_namespace} is the agent's own, where add-ons write nothing")
-        return self
-
-    @model_validator(mode="after")
-    def _external_ca(self) -> Self:
         try:
             found = self.spoke_external_ca is None or self.spoke_external_ca.is_file()
         except OSError:  # the name is longer than names may be
@@ -246,12 +225,3 @@ class SpokeSettings(BaseModel):
 def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None) -> SpokeSettings:
     """Merge and validate the settings of all three sources. Raises InvalidError with all errors."""
     return load_settings(SpokeSettings, PREFIX, flags, file, environment, aliases=ALIASES, separator="-")
-
-
-def _named(rule: Any, name: str) -> str:
-    if not name:
-        return name
-    try:
-        return str(rule(name))
-    except InvalidError as error:
-        raise ValueError(error.message) from None

@@ -126,6 +126,18 @@ def at_least(least: timedelta = timedelta()) -> Callable[[timedelta], timedelta]
     return checked
 
 
+def named_by(rule: Callable[[str], object]) -> Callable[[str], str]:
+    """A name by a rule that raises InvalidError; empty: not set."""
+
+    def checked(name: str) -> str:
+        try:
+            return str(rule(name)) if name else ""
+        except InvalidError as error:
+            raise ValueError(error.message) from None
+
+    return checked
+
+
 def _positive(duration: timedelta) -> timedelta:
     if duration <= timedelta():
         raise ValueError("must be longer than 0s")

@@ -16,13 +16,11 @@ from typing import Any
 
 from machinery.client.kubeconfig import ClusterEntry, Credential, HubEndpoint, write_kubeconfig
 from machinery.errors import (
-    BY_REASON,
     AlreadyExistsError,
     ConflictError,
     DenialCause,
     ForbiddenError,
     MethodNotAllowedError,
-    MusterError,
     NotFoundError,
     UnauthorizedError,
     UnavailableError,
@@ -141,13 +139,9 @@ class MemoryHub:
 
     verdict: DenialCause | None = None
     """What a revoked one is told for machines; None: nothing."""
-    barred: MusterError | None = None
-    """Why no bootstrap credential lets a cluster in."""
     renew_within: timedelta | None = None
     """It asks for a renewal ahead of time, of the certificates that it had issued by then (`ask_to_renew`)."""
     renew_addons_before: datetime | None = None
-    refuse_standby: Exception | None = None
-    """Raised by stand_by."""
     refuse_new = False
     """stand_by takes no certificate but the first one that was issued."""
     _asked: frozenset[SerialNumber] = frozenset()
@@ -169,8 +163,8 @@ class MemoryHub:
         self.beat_interval = timedelta(milliseconds=20)
         self.away = False
         """Every call fails as if nobody listened."""
-        self.unrecoverable: MusterError | None = None
-        """Why nobody comes back with a recovery certificate."""
+        self.faults: dict[str, Exception] = {}
+        """Errors of calls, by the names in `calls`."""
         self.silent = False
         """Beats are taken and never acknowledged."""
         self.requests: dict[str, Request] = {}
@@ -375,8 +369,6 @@ class MemoryHubClient(HubClient):
     ) -> RegistrationState:
         cluster, cluster_uid = agent.cluster, agent.cluster_uid
         self._enter("ensure_cluster")
-        if self._hub.barred is not None:
-            raise self._hub.barred
         self._check_attested()
         known = self._hub.clusters.get(cluster)
         if known is not None and known.cluster_uid != cluster_uid:
@@ -479,8 +471,6 @@ class MemoryHubClient(HubClient):
         self, agent: AgentIdentity, *, owner: HubId | None, epoch: int, trusted: Sequence[str] = ()
     ) -> StandbyAnswer:
         cluster = agent.cluster
-        if self._hub.refuse_standby is not None:
-            raise self._hub.refuse_standby
         if self._hub.refuse_new and parse_certificate(self._identity.certificate).serial != self._hub.issued[0]:
             raise UnauthorizedError("this certificate is not known here")
         known = self._known(agent, "stand_by")
@@ -558,6 +548,11 @@ class MemoryHubClient(HubClient):
         user = self._met()
         if user.startswith(RECOVERY_USER_PREFIX):
             raise ForbiddenError("a recovery certificate opens nothing else")
+        return self._unless_at_fault(call, user)
+
+    def _unless_at_fault(self, call: str, user: str) -> str:
+        if (fault := self._hub.faults.get(call)) is not None:
+            raise fault
         return user
 
 
@@ -567,8 +562,6 @@ class RecoveringMemoryClient(MemoryHubClient):
     _asked = False
 
     async def submit_request(self, *asked: Any, **further: Any) -> str:
-        if self._hub.unrecoverable is not None:
-            raise self._hub.unrecoverable
         self._asked = True
         return await super().submit_request(*asked, **further)
 
@@ -583,7 +576,7 @@ class RecoveringMemoryClient(MemoryHubClient):
         self._hub.calls.append(f"recover {call}")
         if not user.startswith(RECOVERY_USER_PREFIX):
             raise ForbiddenError("this is no recovery certificate")
-        return user
+        return self._unless_at_fault(f"recover {call}", user)
 
 
 @dataclass(eq=False)
@@ -597,8 +590,6 @@ class MemorySession(OpenSession):
     reports: list[ClusterReport] = field(default_factory=list)
     addon_reports: list[tuple[AddOnName, tuple[Condition, ...]]] = field(default_factory=list)
     news: list[AgentEvent] = field(default_factory=list)
-    refuse_reports: str = ""
-    """A Kubernetes reason with which reports are refused."""
     epoch: int = 0
     farewells: list[tuple[HubId, int]] = field(default_factory=list)
 
@@ -629,13 +620,17 @@ class MemorySession(OpenSession):
         self.hub.changed()
 
     async def report(self, report: ClusterReport) -> int:
-        self._take_report()
+        self._check()
+        self._note()
         self.reports.append(report)
         self.hub.changed()
         return len(self.reports)
 
     async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
-        self._take_report()
+        self._check()
+        if (fault := self.hub.faults.get("report_addon")) is not None:
+            raise fault
+        self._note()
         self.addon_reports.append((addon, tuple(conditions)))
         if driver:
             self.hub.note_driver(addon, driver)
@@ -692,12 +687,6 @@ class MemorySession(OpenSession):
     def end(self, lost: HubLostError) -> None:
         self.finish(lost)
         self.hub.changed()
-
-    def _take_report(self) -> None:
-        self._check()
-        if self.refuse_reports:
-            raise BY_REASON[self.refuse_reports]("refused")
-        self._note()
 
     def _note(self) -> None:
         """A write of this session. Raises StaleEpochError, and ends it, when a higher epoch was heard."""

@@ -113,7 +113,7 @@ class MemoryRig:
         }
 
     async def refuse_addon_reports(self) -> None:
-        self.hub.session.refuse_reports = NotFoundError.reason
+        self.hub.faults["report_addon"] = NotFoundError("refused")
 
     async def end_session(self, message: str, loss: SessionEnd) -> None:
         self.hub.session.end(HubLostError(message, loss))

@@ -474,16 +474,16 @@ async def test_bootstrap_kubeconfig_that_is_handed_in_during_recovery_is_used(ex
 
 
 async def test_refused_recovery_is_reported_and_a_bootstrap_credential_replaces_it(expired: Stage) -> None:
-    expired.hub.unrecoverable = ForbiddenError("the cluster is denied")
+    expired.hub.faults["recover submit_request"] = ForbiddenError("the cluster is denied")
     async with expired.running() as agent:
         await until(lambda: expired.hub.dialled > 5)
         await until(lambda: "the recovery certificate does not bring this agent back" in agent.progress.ready().text)
-        expired.hub.unrecoverable = None
+        expired.hub.faults.clear()
         await until(lambda: is_available(expired))
     for refusal in (ForbiddenError("denied"), UnavailableError("TLS does not take it")):
         expired.clock.advance(timedelta(days=40))
         expired.hub.calls.clear()
-        expired.hub.unrecoverable = refusal
+        expired.hub.faults["recover submit_request"] = refusal
         expired.file.write_bytes(expired.hub.bootstrap_kubeconfig())
         await expired.joins()
         assert "submit_request" in calls(expired)
@@ -507,7 +507,7 @@ async def test_agent_that_was_off_for_a_change_of_ca_recovers_unless_it_is_denie
             assert calls(stage) == {"recover submit_request", "recover follow_request", "session"}
             assert len(stage.hub.issued) == 2
             continue
-        stage.hub.unrecoverable = ForbiddenError("denied")
+        stage.hub.faults["recover submit_request"] = ForbiddenError("denied")
         async with stage.running() as agent:
             await until(lambda: "new one with hubctl create bootstrap-kubeconfig" in agent.progress.ready().text)
             assert len(stage.hub.issued) == 1
@@ -521,7 +521,7 @@ def revoke(hub: Stage | Several) -> None:
     at = hub.hub if isinstance(hub, Stage) else hub["a"]
     at.verdict = DenialCause.CERTIFICATE_REVOKED
     at.revoked.update(at.issued)
-    at.barred = ForbiddenError(MESSAGE, causes=DenialCause.CLUSTER_REVOKED.because(MESSAGE))
+    at.faults["ensure_cluster"] = ForbiddenError(MESSAGE, causes=DenialCause.CLUSTER_REVOKED.because(MESSAGE))
     at.session.end(HubLostError("revoked", SessionEnd.REVOKED))
 
 
@@ -543,7 +543,7 @@ async def test_revoked_credential_is_shown_once_per_start_until_a_new_bootstrap_
         tried = stage.hub.calls.count("ensure_cluster")
         await until(lambda: stage.hub.calls.count("ensure_cluster") >= tried + 3)
         assert stage.hub.calls.count("session") == 2
-        stage.hub.barred = None
+        stage.hub.faults.clear()
         stage.replace_bootstrap(stage.hub.bootstrap_kubeconfig())
         await until(lambda: is_available(stage) and len(stage.hub.issued) == 2)
         await until(lambda: state(agent.progress) is HubState.READY)

@@ -479,7 +479,7 @@ async def test_left_out_claims_are_an_event_and_new_annotations_but_no_labels_re
 
 
 async def test_a_hub_that_does_not_let_an_agent_keep_its_cluster_is_asked_once(stage: Stage) -> None:
-    stage.hub.barred = ForbiddenError("no right to it")
+    stage.hub.faults["ensure_cluster"] = ForbiddenError("no right to it")
     credential = stage.hub.credential()
     hub = stage.hub.dial(None, ClientIdentity(credential.chain, credential.key))
     upkeep = ClusterReconciler(hub, MemoryCluster(), AgentNames(ClusterName("c1"), AgentId("bcdfg")), NOTES, ())

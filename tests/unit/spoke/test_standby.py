@@ -112,10 +112,10 @@ async def test_pending_request_waits_without_calls_survives_a_restart_and_is_rep
 async def test_denied_cluster_keeps_its_registration_and_a_hub_that_is_away_is_asked_with_pauses(stage: ReserveStage) -> None:
     async with stage.running():
         await come(ready(stage))
-        stage.hubs[B].refuse_standby = ForbiddenError("denied")
+        stage.hubs[B].faults["stand_by"] = ForbiddenError("denied")
         await come(lambda: stage.state(B) is HubState.DENIED, within=10 * HOUR)
         await pass_time(DAY)
-        stage.hubs[B].refuse_standby = None
+        stage.hubs[B].faults.clear()
         await come(ready(stage))
         stage.hubs[B].away = True
         await come(lambda: stage.state(B) is HubState.UNREACHABLE, within=10 * HOUR)
@@ -317,10 +317,10 @@ async def test_slot_of_a_hub_off_the_list_is_deleted_once_the_whole_list_is_know
 
 
 async def test_defect_at_one_hub_does_not_affect_another(stage: ReserveStage) -> None:
-    stage.hubs[B].refuse_standby = ZeroDivisionError("a defect")
+    stage.hubs[B].faults["stand_by"] = ZeroDivisionError("a defect")
     with capture_logs():  # to print a stack costs a second
         async with stage.running():
             await come(ready(stage, C))
             assert stage.state(B) is HubState.REGISTERING
-            stage.hubs[B].refuse_standby = None
+            stage.hubs[B].faults.clear()
             await come(ready(stage))

@@ -500,7 +500,7 @@ async def test_a_signer_that_issues_nothing_of_use_is_asked_for_two_certificates
 
 async def test_refused_name_is_reported_with_the_option_that_gives_another() -> None:
     hub = MemoryHub(ManualClock())
-    hub.barred = ForbiddenError("the bootstrap credential is for cluster edge1")
+    hub.faults["ensure_cluster"] = ForbiddenError("the bootstrap credential is for cluster edge1")
     with pytest.raises(ForbiddenError, match='is for cluster edge1; this agent joins as "berlin": --cluster-name NAME'):
         await csr_flow().run(client_of(hub))
 
