@@ -219,28 +219,26 @@ class SqlObjects(Objects):
 
     def _written(self, write: PendingWrite, revision: int, guard: int | None) -> tuple[rows.ObjectRow, Change]:
         encoded = encode(write.document, revision)
-        write.result = stored = StoredObject(write.seen.key, revision, encoded, write.seen.uid)
-        is_there = write.type is not ChangeType.DELETED
+        write.result = StoredObject(write.seen.key, revision, encoded, write.seen.uid)
         before: Document = write.before.document if write.before else {}
-        row = rows.ObjectRow(
-            change=write.type,
-            kind=write.kind,
-            new=replace(stored, encoded=self._form.row(write.kind, stored.key, encoded)),
-            guard=guard or (write.before.revision if write.before else 0),
-            labels=doc.labels(write.document) if is_there else {},
-            labels_before=doc.labels(before),
-            fields=fields_of(write.kind, write.document) if is_there else {},
-            fields_before=fields_of(write.kind, before) if before else {},
-        )
         change = Change(
             revision=revision,
             at=self._now,
             actor=write.actor,
             kind=write.kind,
-            key=stored.key,
+            key=write.seen.key,
             type=write.type,
             encoded=encoded,
-            labels_before=row.labels_before,
-            fields_before=row.fields_before,
+            labels_before=doc.labels(before),
+            fields_before=fields_of(write.kind, before) if before else {},
+        )
+        is_there = write.type is not ChangeType.DELETED
+        row = rows.ObjectRow(
+            change,
+            write.seen.uid,
+            self._form.row(write.kind, change.key, encoded),
+            guard=guard or (write.before.revision if write.before else 0),
+            labels=doc.labels(write.document) if is_there else {},
+            fields=fields_of(write.kind, write.document) if is_there else {},
         )
         return row, change

@@ -6,9 +6,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, insert, update
+from sqlalchemy import Connection, Table, bindparam, delete, insert, update
 
-from hub.api.meta.change import Kind
+from hub.api.meta.change import Change, Kind
 from hub.api.query.parsing import order_of
 from hub.store import schema
 from hub.store.engine.encoding import RowForm, to_micros
@@ -45,77 +45,48 @@ def stored(row: Sequence[Any], kind: Kind, form: RowForm) -> StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class ObjectRow:
-    """The new state of an object with its previous labels and fields."""
+    """The new state of an object. `change`: its row of the change log. `guard`: the revision that an existing row must have."""
 
-    change: ChangeType
-    kind: Kind
-    new: StoredObject
+    change: Change
+    uid: str
+    document: bytes
     guard: int
-    """The revision that an existing row must still have."""
     labels: Mapping[str, str]
-    labels_before: Mapping[str, str]
     fields: Mapping[str, str]
-    fields_before: Mapping[str, str]
 
 
 def store(connection: Connection, written: Sequence[ObjectRow], now: datetime) -> None:
     """Write rows of objects with distinct keys, one statement per kind of change. Raises RaceError."""
-    of = {change: [row for row in written if row.change is change] for change in ChangeType}
-    guarded = (
-        _DELETE.run_many(connection, [_as_read(row) for row in of[ChangeType.DELETED]]),
-        _UPDATE.run_many(connection, [_renewed(row) for row in of[ChangeType.MODIFIED]]),
-    )
-    if guarded != (len(of[ChangeType.DELETED]), len(of[ChangeType.MODIFIED])):
-        raise RaceError
-    _INSERT.run_many(connection, [_values(row, now) for row in of[ChangeType.ADDED]])
-    _index(connection, [row for row in written if row.change is not ChangeType.DELETED])
-
-
-def _as_read(row: ObjectRow) -> dict[str, Any]:
-    new = row.new
-    return {"of_kind": row.kind, "of_namespace": new.key.namespace, "of_name": new.key.name, "of_revision": row.guard}
-
-
-def _renewed(row: ObjectRow) -> dict[str, Any]:
-    return {**_as_read(row), "revision": row.new.revision, "document": row.new.encoded}
-
-
-def _values(row: ObjectRow, now: datetime) -> dict[str, Any]:
-    new = row.new
-    return {
-        "kind": row.kind,
-        "namespace": new.key.namespace,
-        "name": new.key.name,
-        "uid": new.uid,
-        "revision": new.revision,
-        "created_at": to_micros(now),
-        "document": new.encoded,
-    }
+    values: dict[ChangeType, list[dict[str, Any]]] = {change: [] for change in ChangeType}
+    for row in written:
+        change = row.change
+        place = {"kind": change.kind, "namespace": change.key.namespace, "name": change.key.name}
+        document = {"revision": change.revision, "document": row.document}
+        if change.type is ChangeType.ADDED:
+            values[change.type].append({**place, **document, "uid": row.uid, "created_at": to_micros(now)})
+        else:
+            as_read = {f"of_{name}": value for name, value in (*place.items(), ("revision", row.guard))}
+            values[change.type].append(as_read | (document if change.type is ChangeType.MODIFIED else {}))
+    for statement, change_type in ((_DELETE, ChangeType.DELETED), (_UPDATE, ChangeType.MODIFIED)):
+        if statement.run_many(connection, values[change_type]) != len(values[change_type]):
+            raise RaceError
+    _INSERT.run_many(connection, values[ChangeType.ADDED])
+    _index(connection, [row for row in written if row.change.type is not ChangeType.DELETED])
 
 
 def _index(connection: Connection, written: Sequence[ObjectRow]) -> None:
     """Update only the changed entries of the side tables. Fields also get their sort keys."""
-    labels = [(row, row.labels, row.labels_before) for row in written if row.labels != row.labels_before]
-    fields = [(row, row.fields, row.fields_before) for row in written if row.fields != row.fields_before]
-    for table, entries in ((schema.labels, labels), (schema.fields, fields)):
-        lost = [{"of_uid": of.new.uid, "of_name": name} for of, new, old in entries for name in old if name not in new]
-        _UNINDEX[table].run_many(connection, lost)
-    _INDEX[schema.labels].run_many(connection, [{"uid": row.new.uid, **entry} for row, entry in _changed(labels)])
-    sorted_fields = [
-        {"uid": row.new.uid, **entry, "sort": order_of(row.kind, entry["name"], entry["value"])}
-        for row, entry in _changed(fields)
-    ]
-    _INDEX[schema.fields].run_many(connection, sorted_fields)
-
-
-_Entries = Sequence[tuple[ObjectRow, Mapping[str, str], Mapping[str, str]]]
-"""Objects with their new and previous entries."""
-
-
-def _changed(entries: _Entries) -> list[tuple[ObjectRow, dict[str, str]]]:
-    return [
-        (of, {"name": name, "value": value})
-        for of, new, old in entries
-        for name, value in new.items()
-        if old.get(name) != value
-    ]
+    labels, fields = schema.labels, schema.fields
+    lost: dict[Table, list[dict[str, Any]]] = {labels: [], fields: []}
+    changed: dict[Table, list[dict[str, Any]]] = {labels: [], fields: []}
+    for row in written:
+        sides = ((labels, row.labels, row.change.labels_before), (fields, row.fields, row.change.fields_before))
+        for table, new, old in sides:
+            lost[table] += [{"of_uid": row.uid, "of_name": name} for name in old if name not in new]
+            for name, value in new.items():
+                if old.get(name) != value:
+                    sort = {"sort": order_of(row.change.kind, name, value)} if table is fields else {}
+                    changed[table].append({"uid": row.uid, "name": name, "value": value, **sort})
+    for table in _SIDES:
+        _UNINDEX[table].run_many(connection, lost[table])
+        _INDEX[table].run_many(connection, changed[table])
