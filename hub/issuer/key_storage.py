@@ -5,7 +5,8 @@ Files have mode 0600: `ca.crt` and `ca.key` of the first CA, `ca-ID.crt` and `ca
 replica. The database and the Secret are shared by all replicas.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from abc import abstractmethod
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import structlog
@@ -20,7 +21,28 @@ from machinery.runtime.directory import DataDirectory, read_file
 log = structlog.get_logger(__name__)
 
 
-class KeyFiles(KeyPlace):
+class KeyPairs(KeyPlace):
+    """Storage that holds the CAs by the names of their key files. Others than the hub may put the next CA there."""
+
+    @abstractmethod
+    async def _pairs(self) -> Mapping[str, KeyPair]:
+        """The CAs by the names of their keys. Raises UnavailableError."""
+
+    async def find(self, authority: AuthorityId) -> KeyPair | None:
+        return next((pair for pair in (await self._pairs()).values() if id_of(pair) == authority), None)
+
+    async def offered(self, known: Collection[AuthorityId]) -> KeyPair | None:
+        """The newest of the unknown CAs, by the start of its validity."""
+        unknown = [pair for pair in (await self._pairs()).values() if id_of(pair) not in known]
+        return max(unknown, key=lambda pair: pki.parse_certificate(pair.certificate).not_before, default=None)
+
+    async def _files_of(self, authority: AuthorityId) -> list[str]:
+        """The names of the CA's key and certificate."""
+        keys = [name for name, pair in (await self._pairs()).items() if id_of(pair) == authority]
+        return [name for key in keys for name in (key, _beside(key))]
+
+
+class KeyFiles(KeyPairs):
     """`read_only`: this replica must not write here, or the other replicas could not see it."""
 
     def __init__(self, folder: Path, *, read_only: bool) -> None:
@@ -38,12 +60,6 @@ class KeyFiles(KeyPlace):
             "(--ca-key-place database or secret)"
         )
 
-    async def find(self, authority: AuthorityId) -> KeyPair | None:
-        return next((pair for pair in self._pairs() if id_of(pair) == authority), None)
-
-    async def offered(self, known: Collection[AuthorityId]) -> KeyPair | None:
-        return newest(self._pairs(), known)
-
     async def keep(self, authority: AuthorityId, pair: KeyPair) -> None:
         if self.refusal is not None:
             raise InvalidError(self.refusal)
@@ -52,34 +68,18 @@ class KeyFiles(KeyPlace):
         self._directory.write(certificate, pair.certificate)
 
     async def forget(self, authority: AuthorityId) -> None:
-        if self._read_only:
-            return
-        for path in self._key_files():
-            pair = self._pair(path)
-            if pair is not None and id_of(pair) == authority:
-                self._directory.remove(path.name)
-                self._directory.remove(path.with_suffix(".crt").name)
+        if not self._read_only:
+            for name in await self._files_of(authority):
+                self._directory.remove(name)
 
-    def _key_files(self) -> list[Path]:
+    async def _pairs(self) -> Mapping[str, KeyPair]:
         try:
-            return sorted(path for path in self._folder.iterdir() if path.name == "ca.key" or path.match("ca-*.key"))
+            keys = sorted(path for path in self._folder.iterdir() if path.name == "ca.key" or path.match("ca-*.key"))
         except OSError as error:
             raise UnavailableError(f"{self._folder} cannot be read: {error.strerror}") from error
-
-    def _pairs(self) -> list[KeyPair]:
-        found = (self._pair(path) for path in self._key_files())
-        return [pair for pair in found if pair is not None]
-
-    @staticmethod
-    def _pair(path: Path) -> KeyPair | None:
-        """A CA's files; None: incomplete, possibly still being copied, or not a CA."""
-        return _pair_of(read_file(path.with_suffix(".crt")), read_file(path), str(path))
-
-
-def newest(pairs: Iterable[KeyPair], known: Collection[AuthorityId]) -> KeyPair | None:
-    """The newest of the unknown CAs, by the start of its validity."""
-    unknown = [pair for pair in pairs if id_of(pair) not in known]
-    return max(unknown, key=lambda pair: pki.parse_certificate(pair.certificate).not_before, default=None)
+        files = [file for key in keys for file in (key, key.with_suffix(".crt"))]
+        content = {file.name: found for file in files if (found := read_file(file)) is not None}
+        return _pairs(content, self._folder)
 
 
 def key_file(authority: AuthorityId) -> str:
@@ -130,7 +130,7 @@ class SealedKeys(KeyPlace):
         await self._store.run(_keep, authority, None)
 
 
-class SecretKeys(KeyPlace):
+class SecretKeys(KeyPairs):
     """In a Secret that the hub reads and writes."""
 
     def __init__(self, secret: KeySecret) -> None:
@@ -140,21 +140,15 @@ class SecretKeys(KeyPlace):
     def refusal(self) -> str | None:
         return None
 
-    async def find(self, authority: AuthorityId) -> KeyPair | None:
-        content = await self._secret.read()
-        return next((pair for pair in _pairs(content).values() if id_of(pair) == authority), None)
-
-    async def offered(self, known: Collection[AuthorityId]) -> KeyPair | None:
-        return newest(_pairs(await self._secret.read()).values(), known)
+    async def _pairs(self) -> Mapping[str, KeyPair]:
+        return _pairs(await self._secret.read())
 
     async def keep(self, authority: AuthorityId, pair: KeyPair) -> None:
         await self._secret.write({certificate_file(authority): pair.certificate, key_file(authority): pair.key})
 
     async def forget(self, authority: AuthorityId) -> None:
-        content = await self._secret.read()
-        gone = [name for name, pair in _pairs(content).items() if id_of(pair) == authority]
-        if gone:
-            await self._secret.write({name: None for key in gone for name in (key, _beside(key))})
+        if gone := await self._files_of(authority):
+            await self._secret.write(dict.fromkeys(gone))
 
 
 def _look(tx: Transaction, authority: AuthorityId) -> tuple[AuthorityRecord | None, bytes | None]:
@@ -171,23 +165,24 @@ def _place(authority: AuthorityId) -> str:
     return f"ca/{authority}"
 
 
-def _pairs(content: Mapping[str, bytes]) -> Mapping[str, KeyPair]:
-    """The CAs in a Secret, by the names of their keys; other content is ignored."""
-    found = {name: _pair_of(content.get(_beside(name)), content[name]) for name in content if name.endswith(".key")}
-    return {name: pair for name, pair in found.items() if pair is not None}
+def _pairs(content: Mapping[str, bytes], folder: Path | None = None) -> Mapping[str, KeyPair]:
+    """The CAs in files or a Secret, by the names of their keys.
 
-
-def _pair_of(certificate: bytes | None, key: bytes | None, file: str | None = None) -> KeyPair | None:
-    """None: one is missing, or they are not a CA, which is logged for a `file`."""
-    if certificate is None or key is None:
-        return None
-    try:
-        pki.CertificateAuthority(certificate, key)
-    except InvalidError as error:
-        if file is not None:
-            log.warning("a file is not the key of a CA", file=file, error=error.message)
-        return None
-    return KeyPair(certificate, key)
+    Left out: incomplete ones, which may still be being copied, and other keys, which are logged for a `folder`.
+    """
+    found = {}
+    for name, key in content.items():
+        certificate = content.get(_beside(name)) if name.endswith(".key") else None
+        if certificate is None:
+            continue
+        try:
+            pki.CertificateAuthority(certificate, key)
+        except InvalidError as error:
+            if folder is not None:
+                log.warning("a file is not the key of a CA", file=str(folder / name), error=error.message)
+        else:
+            found[name] = KeyPair(certificate, key)
+    return found
 
 
 def _beside(key: str) -> str:

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Self
 
@@ -49,7 +50,6 @@ class LocalIssuer(Issuer, ListSigner):
         self._authority = authority
         self.created = created
         """Whether the CA is new: this is the first start."""
-        self._looked_at: tuple[Material, ServingNames, datetime] | None = None
 
     @classmethod
     def open(cls, folder: Path, lifetimes: Lifetimes, now: datetime) -> Self:
@@ -123,7 +123,7 @@ class LocalIssuer(Issuer, ListSigner):
     def serving(self, folder: Path, names: ServingNames, lifetimes: Lifetimes, now: datetime) -> Material:
         """The serving certificate in `folder`, replaced if its names differ or less than a third of its lifetime is left."""
         chain, key = read_file(folder / SERVING_CERTIFICATE), read_file(folder / SERVING_KEY)
-        if chain is None or key is None or now >= self._serves_until(Material(chain, key, self.trust_bundle), names):
+        if chain is None or key is None or now >= _serves_until(Material(chain, key, self.trust_bundle), names):
             key = pki.generate_key()
             chain = self.issue(_serving_profile(names, key, lifetimes, now), pki.random_serial(), now).chain
             directory = DataDirectory(folder, "hub")
@@ -131,16 +131,10 @@ class LocalIssuer(Issuer, ListSigner):
             directory.write(SERVING_CERTIFICATE, chain)
         return Material(chain=chain, key=key, trust=self.trust_bundle)
 
-    def _serves_until(self, shown: Material, names: ServingNames) -> datetime:
-        """Cached, because it is called every two seconds."""
-        known = self._looked_at
-        if known is None or known[:2] != (shown, names):
-            known = self._looked_at = shown, names, _serves_until(shown, names)
-        return known[2]
 
-
+@lru_cache(maxsize=4)
 def _serves_until(shown: Material, names: ServingNames) -> datetime:
-    """When to replace it: at once if its names, CA or key do not match."""
+    """When to replace it: at once if its names, CA or key do not match. Cached, because it is called every two seconds."""
     try:
         facts = pki.parse_certificate(shown.chain)
         if not pki.key_matches(shown.chain, shown.key) or not pki.is_issued_by(shown.chain, shown.trust):
