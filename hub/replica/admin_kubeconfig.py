@@ -5,6 +5,7 @@ hub id has changed, when its certificate is not on record, or when that is about
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -100,19 +101,7 @@ class AdminKubeconfig:
 
     async def run(self) -> None:
         """Check after `look` and periodically, for ever."""
-        failure = LogOnce(log)
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY.total_seconds()):
-                    await self._changed.wait()
-            self._changed.clear()
-            try:
-                await self.keep()
-                failure.reset()
-            except MusterError as error:
-                failure.warning("admin kubeconfig cannot be kept right now", error)
-                await asyncio.sleep(AGAIN.total_seconds())
-                self._changed.set()
+        await _repeat(self.keep, self._changed, LOOK_EVERY, "admin kubeconfig cannot be kept right now")
 
 
 class AdminSecret:
@@ -126,7 +115,7 @@ class AdminSecret:
         self._secret = secret
         self._admin = admin
         self._changed = asyncio.Event()
-        self._failure = LogOnce(log)
+        self._changed.set()
 
     def wake(self) -> None:
         """Trigger a check."""
@@ -145,22 +134,25 @@ class AdminSecret:
 
     async def run(self) -> None:
         """Check at the start, after `wake` and periodically, for ever."""
-        while True:
-            pause = await self._look()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause.total_seconds()):
-                    await self._changed.wait()
-            self._changed.clear()
+        failure = "the Secret with the admin kubeconfig cannot be kept: has the hub the right?"
+        await _repeat(self.look, self._changed, SECRET_EVERY, failure)
 
-    async def _look(self) -> timedelta:
-        """Returns the pause until the next check."""
+
+async def _repeat(check: Callable[[], Awaitable[object]], changed: asyncio.Event, every: timedelta, event: str) -> None:
+    """Run a check whenever `changed` is set, and periodically. `event`: of the log if it fails; it is then repeated soon."""
+    failure, pause = LogOnce(log), every
+    while True:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause.total_seconds()):
+                await changed.wait()
+        changed.clear()
+        pause = every
         try:
-            await self.look()
+            await check()
+            failure.reset()
         except MusterError as error:
-            self._failure.warning("the Secret with the admin kubeconfig cannot be kept: has the hub the right?", error)
-            return AGAIN
-        self._failure.reset()
-        return SECRET_EVERY
+            failure.warning(event, error)
+            pause = AGAIN
 
 
 def _judged(

@@ -1,5 +1,6 @@
 """What the first start leaves: the administrator's kubeconfig, its Secret, the hub's identity, and keys that replicas share."""
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -13,7 +14,7 @@ from hub.__main__ import main
 from hub.api.certificates import Lifetimes
 from hub.issuer import LocalIssuer, exchange_token_keys, make_token_key, read_token_keys
 from hub.ports import KeySecret
-from hub.replica.admin_kubeconfig import ADMIN_FILE, KUBECONFIG, SECRET_EVERY, TRUST, AdminKubeconfig, AdminSecret
+from hub.replica.admin_kubeconfig import ADMIN_FILE, AGAIN, KUBECONFIG, SECRET_EVERY, TRUST, AdminKubeconfig, AdminSecret
 from hub.replica.installation import SUFFIX, Addresses, entry, settle
 from hub.replica.keys import SEAL_FILE, KeyFolder, create_keys, find_seal, keep_authority, keep_seal, keep_token_keys
 from hub.settings.fields import Address
@@ -27,6 +28,7 @@ from machinery.runtime.directory import DataDirectory
 from tests.checks import check_refusal, check_refusal_of
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import fresh_store
+from tests.fakes.virtual_time import in_the_loops_time
 
 HUB = HubId("0d6c4a04-2f7c-4c5e-9d1c-0b6a4e6f2a11")
 LIFETIMES = Lifetimes()
@@ -113,9 +115,10 @@ class SecretInMemory(KeySecret):
     def __init__(self) -> None:
         self.held: dict[str, bytes] = {}
         self.refused = False
-        self.writes = 0
+        self.reads = self.writes = 0
 
     async def read(self) -> Mapping[str, bytes]:
+        self.reads += 1
         if self.refused:
             raise ForbiddenError("secrets is forbidden")
         return dict(self.held)
@@ -157,11 +160,20 @@ async def test_the_first_look_makes_it_and_no_other_replica_writes_what_is_good(
     found = parse_kubeconfig(made[KUBECONFIG], source="secret")
     assert found.cluster.server == "https://hub.example.com:6443"
     assert found.require_credential().chain
+
+
+@in_the_loops_time
+async def test_a_right_to_the_secret_that_is_missing_is_looked_at_again_soon(hub: Hub) -> None:
     with hub.replica("one") as one:
-        hub.secret.refused = True
-        assert await one._look() < timedelta(seconds=10), "a right that is missing is looked at again soon"
-        hub.secret.refused = False
-        assert await one._look() == SECRET_EVERY
+        assert await one.look()
+        hub.secret.refused, hub.secret.reads = True, 0
+        looking = asyncio.create_task(one.run())
+        await asyncio.sleep(59)
+        assert hub.secret.reads == 59 // AGAIN.total_seconds() + 1
+        hub.secret.refused, hub.secret.reads = False, 0
+        await asyncio.sleep(SECRET_EVERY.total_seconds())
+        assert hub.secret.reads == 1
+        looking.cancel()
 
 
 async def test_wrong_content_another_address_or_a_certificate_near_its_end_is_replaced(hub: Hub) -> None:
