@@ -176,13 +176,14 @@ ENGINE = "needs a container engine; tests/e2e/test_composed.py starts the same a
 CLUSTER = "needs a Kubernetes cluster; tests/integration/charts/test_charts.py renders these with their values"
 INSTALLS = "installs this very project; every fresh clone does it before this test"
 ISSUER = "needs an issuer of tokens; tests/e2e/test_login.py has one and types the same"
+WITH_CLUSTER = "needs a cluster; tests/e2e/test_kube_cert.py has one"
+COLLECTOR = "needs a collector; tests/e2e/test_telemetry.py has one"
 NO_PODS = "hollow clusters run no pod; tests/e2e/test_spoke.py starts the agent with what was applied"
 ADMIN = "kubectl --kubeconfig ~/.local/share/muster/admin.kubeconfig"
 CREDENTIAL = "$(hubctl get bootstrap-credentials -o name | tail -1 | cut -d/ -f2)"
 AGENT = "$(hubctl describe cluster edge1 | grep -om1 'management:edge1:[a-z0-9]*' | cut -d: -f3)"
-SERIAL = (
-    f"$({ADMIN} get csr -o jsonpath='{{.items[0].status.certificate}}' | base64 -d | openssl x509 -noout -serial | cut -d= -f2)"
-)
+ISSUED = f"{ADMIN} get csr -o jsonpath='{{.items[0].status.certificate}}' | base64 -d"
+SERIAL = f"$({ISSUED} | openssl x509 -noout -serial | cut -d= -f2)"
 REPLICA = "$(hubctl get replicas -o name | cut -d/ -f2)"
 AUTHORITY = "$(hubctl ca status | awk '$2 == \"Retiring\" {print $1}')"
 ON_THIS_MACHINE = {"create bootstrap-kubeconfig ": "create bootstrap-kubeconfig --allow-loopback "}
@@ -193,9 +194,7 @@ PAGES: Mapping[str, Page] = {
     "docs/how-to/run-by-hand.md": Page(
         hub=None,
         elsewhere={
-            "python3 -m venv": INSTALLS,
-            ".venv/bin/pip": INSTALLS,
-            "export PATH": INSTALLS,
+            **dict.fromkeys(("python3 -m venv", ".venv/bin/pip", "export PATH"), INSTALLS),
             "docker ": ENGINE,
             "spoke run --bootstrap-kubeconfig hub-a.kubeconfig": "needs two hubs; tests/e2e/test_hubs.py has them",
         },
@@ -241,12 +240,7 @@ PAGES: Mapping[str, Page] = {
         },
     ),
     "docs/how-to/on-kubernetes.md": Page(elsewhere={"helm ": CLUSTER, "kubectl -n muster": CLUSTER}),
-    "docs/how-to/kubernetes-ca.md": Page(
-        elsewhere={
-            "helm ": CLUSTER,
-            "kubectl --kubeconfig admin.kubeconfig": "needs a cluster; tests/e2e/test_kube_cert.py has one",
-        }
-    ),
+    "docs/how-to/kubernetes-ca.md": Page(elsewhere={"helm ": CLUSTER, "kubectl --kubeconfig admin.kubeconfig": WITH_CLUSTER}),
     "docs/how-to/logging-in.md": Page(
         before=(f"{ADMIN} apply -f corp.yaml -f iam.yaml",),
         spelled={"LS0t...": ""},
@@ -271,8 +265,7 @@ PAGES: Mapping[str, Page] = {
         elsewhere={
             "kubectl --kubeconfig edge1.kubeconfig": CLUSTER,
             "pip install ": INSTALLS,
-            "hub serve --trace-endpoint": "needs a collector; tests/e2e/test_telemetry.py has one",
-            "spoke run --trace-endpoint": "needs a collector; tests/e2e/test_telemetry.py has one",
+            **dict.fromkeys(("hub serve --trace-endpoint", "spoke run --trace-endpoint"), COLLECTOR),
         }
     ),
     "docs/tutorial/first-fleet.md": Page(hub=None),

@@ -48,6 +48,7 @@ from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import ClusterName, CredentialId
 from machinery.meta.objects import Key, Query
 from machinery.meta.selectors import parse_field_selector
+from tests.checks import present
 from tests.contract.conftest import database
 from tests.fakes.databases import SqlDatabase, migrated, sqlite_database
 from tests.fixtures.postgres import Databases
@@ -69,9 +70,7 @@ def test_migrations_make_the_tables_that_the_code_knows_and_again_change_nothing
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
         assert connection.execute(text("SELECT value, compacted FROM revision")).all() == [(0, 0)]
         made = schema_of(connection)
-        assert made.version == HEAD
-        assert made.usable_from is not None
-        assert made.usable_from <= HEAD
+        assert (made.version, present(made.usable_from) <= HEAD) == (HEAD, True)
         connection.execute(text("UPDATE revision SET value = 7"))
     upgrade(engine)
     with engine.connect() as connection:
@@ -180,13 +179,11 @@ def test_what_is_to_be_migrated_is_listed_then_done_then_nothing_is_to_do(tmp_pa
     assert 'had schema "0005"; to run, in this order:\n  0006  ' in answer.output
     assert copies(tmp_path / "hub.db") == []
     answer = migrate(tmp_path)
-    assert answer.exit_code == 0
-    assert f'the database had schema "0005" and now has schema "{HEAD}"' in answer.output
+    assert (answer.exit_code, f'had schema "0005" and now has schema "{HEAD}"' in answer.output) == (0, True)
     assert len(copies(tmp_path / "hub.db")) == 1
     for flags in (("--check",), ()):
         answer = migrate(tmp_path, *flags)
-        assert answer.exit_code == 0
-        assert f'has schema "{HEAD}", which is this release\'s: nothing is to do' in answer.output
+        assert (answer.exit_code, f'"{HEAD}", which is this release\'s: nothing is to do' in answer.output) == (0, True)
 
 
 def test_a_schema_that_is_too_new_is_refused(tmp_path: Path) -> None:
@@ -203,8 +200,7 @@ def test_a_database_that_a_hub_uses_is_not_migrated_under_it(tmp_path: Path) -> 
     migrated(tmp_path / "hub.db")
     with database_lock(f"sqlite:///{tmp_path}/hub.db"):
         answer = migrate(tmp_path)
-        assert answer.exit_code == 2
-        assert "is in use by another hub" in answer.output
+        assert (answer.exit_code, "is in use by another hub" in answer.output) == (2, True)
         assert migrate(tmp_path, "--check").exit_code == 0
 
 
@@ -225,8 +221,7 @@ def test_a_database_that_does_not_answer_is_told(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("HUB_DATABASE_URL", "postgresql://hub:secret@127.0.0.1:1/hub")
     for flags in (("--check",), ()):
         answer = migrate(tmp_path, *flags)
-        assert answer.exit_code == 2
-        assert "hub: the database does not answer" in answer.output
+        assert (answer.exit_code, "hub: the database does not answer" in answer.output) == (2, True)
         assert "secret" not in answer.output
 
 
@@ -321,12 +316,9 @@ def migrate_to(connection: Connection, version: str) -> None:
 
 
 def everything(tx: Transaction) -> dict[str, object]:
-    cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", "edge"))
-    credential = tx.credentials.by_id(CredentialId("0123456789abcdef"))
-    beat = tx.heartbeats.of(ClusterName("edge"))
-    assert cluster is not None
-    assert credential is not None
-    assert beat is not None
+    cluster = present(tx.objects.get(MANAGED_CLUSTERS, Key("", "edge")))
+    credential = present(tx.credentials.by_id(CredentialId("0123456789abcdef")))
+    beat = present(tx.heartbeats.of(ClusterName("edge")))
     return {
         "cluster": (cluster.document["metadata"]["labels"], cluster.revision),
         "log": [(change.revision, change.actor) for change in tx.changes.since(0)],

@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -250,13 +251,8 @@ async def test_add_ons_are_enabled_shown_and_disabled_on_clusters(hub: HubUnderT
 
 
 async def report(hub: HubUnderTest, name: str, capacity: dict[str, str], allocatable: dict[str, str], nodes: int) -> None:
-    told = StatusReport(
-        capacity=capacity,
-        allocatable=allocatable,
-        kubernetes_version="v1.31.0",
-        claims=(ClusterClaim("a", "b"),),
-        node_count=nodes,
-    )
+    more: dict[str, Any] = {"kubernetes_version": "v1.31.0", "claims": (ClusterClaim("a", "b"),), "node_count": nodes}
+    told = StatusReport(capacity=capacity, allocatable=allocatable, **more)
     await hub.store.run(clusters.report_status, ClusterName(name), told, "agent")
 
 
@@ -285,17 +281,9 @@ async def test_resources_of_clusters_and_load_of_replicas_are_shown_and_summed(h
 
 
 async def event(hub: HubUnderTest, name: str, about: str, kind: str, last: str) -> None:
-    made = {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": name, "namespace": "default"},
-        "involvedObject": {"kind": "ManagedCluster", "name": about},
-        "type": kind,
-        "reason": "Because",
-        "message": f"{name} happened",
-        "count": 2,
-        "lastTimestamp": last,
-    }
+    made = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": "default"}, "type": kind, "count": 2}
+    made |= {"involvedObject": {"kind": "ManagedCluster", "name": about}, "reason": "Because", "lastTimestamp": last}
+    made["message"] = f"{name} happened"
     assert (await (await admin_of(hub)).ask("POST", "/api/v1/namespaces/default/events", made))[0] == 201
 
 

@@ -5,6 +5,7 @@ import json
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from datetime import timedelta
 from hashlib import sha256
 from typing import Any
 
@@ -14,6 +15,7 @@ from hub.api.certificates import CertificateRecord, Purpose
 from machinery import pki
 from machinery.identity import CertificateSubject, SerialNumber
 from machinery.runtime.tls import client_context
+from tests.checks import present
 from tests.fakes.authority import OtherCA
 from tests.fakes.identity import AUDIENCE, FakeIssuer, FakeWebhook, SigningKey, claims_of, running
 from tests.integration.https_door.conftest import ACCOUNTS, CLUSTERS, RBAC, HubUnderTest, Visitor, admin_of, nobody
@@ -59,9 +61,7 @@ class Stage:
 
     async def record(self, credential: dict[str, str]) -> CertificateRecord:
         serial = pki.parse_certificate(credential["clientCertificateData"].encode()).serial
-        record = await self.hub.store.read(lambda tx: tx.certificates.by_serial(SerialNumber(serial)))
-        assert record is not None
-        return record
+        return present(await self.hub.store.read(lambda tx: tx.certificates.by_serial(SerialNumber(serial))))
 
     async def change(self, path: str, **spec: Any) -> None:
         status, answer = await self.admin.patch(path, {"spec": spec})
@@ -109,8 +109,7 @@ async def test_a_token_of_an_issuer_becomes_a_certificate_with_the_rights_of_its
     record = await stage.record(credential)
     assert (record.purpose, record.user, record.groups) == (Purpose.LOGIN, "ann", ("dev", "ops"))
     assert record.signed_by == stage.hub.issuer.current.name
-    assert (record.not_after - record.issued_at).total_seconds() == 300
-    assert (record.issued_at - record.not_before).total_seconds() == 300
+    assert record.not_after - record.issued_at == record.issued_at - record.not_before == timedelta(minutes=5)
     visitor = Visitor(stage.hub, context_of(stage.hub, credential))
     assert await visitor.whoami() == ("ann", ["dev", "ops", "system:authenticated"])
 
@@ -118,8 +117,7 @@ async def test_a_token_of_an_issuer_becomes_a_certificate_with_the_rights_of_its
     code, answer = await ann.get(CLUSTERS)
     assert (code, 'User "ann" cannot list' in answer["message"]) == (403, True)
     await stage.admin.bind("view", "Group", "ops")
-    assert (await ann.get(CLUSTERS))[0] == 200
-    assert (await ann.ask("DELETE", f"{CLUSTERS}/none"))[0] == 403
+    assert ((await ann.get(CLUSTERS))[0], (await ann.ask("DELETE", f"{CLUSTERS}/none"))[0]) == (200, 403)
 
     path = f"{LOGIN}/jwtauthenticators/corp"
     ann = await stage.login(stage.issuer.token("ann", groups=["chiefs", "system:masters"]))
@@ -184,12 +182,8 @@ async def test_all_failures_have_one_body_and_come_at_one_time(stage: Stage) -> 
     (body,) = set(bodies)
     assert json.loads(body)["status"] == FAILED
     assert min(spent) >= 0.25, spent
-    why = {
-        each["annotations"]["login.muster/failure"]
-        for each in await stage.audited()
-        if "login.muster/failure" in each["annotations"]
-    }
-    assert len(why) >= 8, "the audit log tells them apart"
+    why = {each["annotations"].get("login.muster/failure") for each in await stage.audited()}
+    assert len(why - {None}) >= 8, "the audit log tells them apart"
 
 
 async def test_the_audit_log_has_the_hash_of_the_token_and_never_the_token(stage: Stage) -> None:
@@ -240,9 +234,8 @@ async def test_a_login_request_that_is_wrong_in_itself_is_refused_by_field(stage
     assert answer["metadata"]["resourceVersion"] == "0"
     status, answer = await stage.admin.get(LOGIN)
     listed = {each["name"]: each for each in answer["resources"]}
-    assert listed["tokencredentialrequests"]["verbs"] == ["create", "list"]
-    assert listed["tokencredentialrequests"]["categories"] == ["muster"]
-    assert listed["tokencredentialrequests"]["namespaced"] is False
+    exchange = listed["tokencredentialrequests"]
+    assert (exchange["verbs"], exchange["categories"], exchange["namespaced"]) == (["create", "list"], ["muster"], False)
     for verb in ("PUT", "DELETE", "GET"):
         assert (await stage.admin.ask(verb, f"{REQUESTS}/x"))[0] == 405
 
@@ -275,23 +268,16 @@ async def test_changes_of_authenticators_and_rotated_keys_count_at_once(stage: S
     assert await stage.exchange(stage.issuer.token(aud="others")) == FAILED
 
 
+ISSUER, NO_CA = {"issuer": "https://x", "audience": "a"}, {"certificateAuthorityData": "!"}
 FLAWED: list[tuple[str, dict[str, Any], str]] = [
     ("JWTAuthenticator", {"issuer": "http://x", "audience": "a"}, "spec.issuer"),
     ("JWTAuthenticator", {"issuer": "https://u@x", "audience": "a"}, "spec.issuer"),
     ("JWTAuthenticator", {"issuer": "https://x"}, "spec.audience"),
-    ("JWTAuthenticator", {"issuer": "https://x", "audience": "a", "operatorGroups": ["system:x"]}, "spec.operatorGroups[0]"),
-    (
-        "JWTAuthenticator",
-        {"issuer": "https://x", "audience": "a", "claims": {"usernamePrefix": "system:"}},
-        "spec.claims.usernamePrefix",
-    ),
+    ("JWTAuthenticator", {**ISSUER, "operatorGroups": ["system:x"]}, "spec.operatorGroups[0]"),
+    ("JWTAuthenticator", {**ISSUER, "claims": {"usernamePrefix": "system:"}}, "spec.claims.usernamePrefix"),
     ("WebhookAuthenticator", {"endpoint": "ftp://x"}, "spec.endpoint"),
     ("WebhookAuthenticator", {"endpoint": "https://x?token=1"}, "spec.endpoint"),
-    (
-        "WebhookAuthenticator",
-        {"endpoint": "https://x", "tls": {"certificateAuthorityData": "!"}},
-        "spec.tls.certificateAuthorityData",
-    ),
+    ("WebhookAuthenticator", {"endpoint": "https://x", "tls": NO_CA}, "spec.tls.certificateAuthorityData"),
 ]
 
 

@@ -71,13 +71,8 @@ async def test_entering_and_leaving_a_condition_is_added_and_deleted(storage: Se
             await storage.update(CLUSTERS, Key("", "a"), partial(labelled, tier=tier, n=str(number)), ADMIN)
         await create(storage, "b", tier="gold")
         await storage.update(CLUSTERS, Key("", "b"), lambda _: None, ADMIN)
-        assert await take_names(events, 5) == [
-            ("ADDED", "a"),
-            ("MODIFIED", "a"),
-            ("DELETED", "a"),
-            ("ADDED", "b"),
-            ("DELETED", "b"),
-        ]
+        of_a = [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+        assert await take_names(events, 5) == [*of_a, ("ADDED", "b"), ("DELETED", "b")]
         told = await anext(never)
         while not isinstance(told, int):
             pytest.fail(f"what is unknown was told: {told}")
@@ -156,17 +151,14 @@ async def test_pages_hold_both_kinds_in_the_order_of_their_keys(leases: LeaseSto
     while True:
         page = await leases.list(LEASES, Query(limit=2, after=after))
         paged += [f"{stored.key.namespace}/{stored.key.name}" for stored in page.items]
-        after = page.after
-        if after is None:
+        if (after := page.after) is None:
             break
     assert paged == expected
 
 
 async def test_a_watch_tells_beats_new_clusters_and_ordinary_leases(leases: LeaseStorage, store: SqlStore) -> None:
     async with leases.watch(LEASES, Query(), after=await leases.revision()) as events:
-        assert await take_names(events, 1) == [("MODIFIED", "managed-cluster-lease")], (
-            "whatever the client has, it is level now"
-        )
+        assert await take_names(events, 1) == [("MODIFIED", "managed-cluster-lease")]  # it is level now
         await beat(store, "edge1")
         assert await take_names(events, 1) == [("MODIFIED", "managed-cluster-lease")]
         await leases.create(LEASES, Key("default", "x"), {"metadata": {"name": "x", "namespace": "default"}}, ADMIN)
