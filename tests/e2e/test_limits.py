@@ -17,9 +17,7 @@ SEED = 20_261_121
 
 async def test_no_request_is_answered_by_500_or_by_what_is_not_documented(bench: Bench) -> None:
     await bench.hub()
-
     findings = await asyncio.to_thread(fuzzed, bench.admin, examples=2, number=SEED, most=OPERATIONS)
-
     assert findings.failures == {}
     assert sum(count for status, count in findings.outcomes.items() if status < "300") > FEWEST, findings.outcomes
     assert sum(count for status, count in findings.outcomes.items() if status >= "400") > FEWEST, findings.outcomes

@@ -142,7 +142,6 @@ class Forwarder:
         if (streams := await self.connect(reader, writer)) is None:
             return
         there, back = streams
-
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._copy(reader, back, is_open, passes, up=True))

@@ -126,9 +126,7 @@ async def test_a_port_is_not_shared_and_a_stopped_listener_finishes_its_connecti
     port = client.listening.port
     with pytest.raises(OSError, match="in use"):
         await serve(client.server.application(), "127.0.0.1", port)
-
     await client.listening.stop_listening()
-
     assert (await client("GET", f"{THINGS}/a"))[0] == 200, "the open connection goes on"
     async with aiohttp.ClientSession() as other:
         with pytest.raises(aiohttp.ClientConnectorError):
@@ -142,7 +140,6 @@ async def test_bodies_that_are_too_deep_or_misshapen_are_refused(client: Client)
     assert (status, answer["reason"]) == (400, "BadRequest")
     status, answer = await client("POST", THINGS, b"a: &a [1]\nb: [*a, *a]\n", Content_Type="application/yaml")
     assert (status, answer["message"].partition("; ")[2]) == (400, "yaml parse error: line 1: YAML aliases are not accepted")
-
     for wrong in MISSHAPEN:
         status, answer = await client("POST", THINGS, {**thing("a"), **wrong}, Content_Type="application/json")
         assert status in (400, 422), (wrong, answer)
@@ -222,11 +219,9 @@ async def test_errors_deadlines_and_absent_parts_have_their_status() -> None:
         status, answer = await client("GET", THINGS)
     assert (status, answer["reason"]) == (500, "InternalError")
     assert "secret" not in json.dumps(answer)
-
     async with running(Stuck(), limits=RequestBounds(request=timedelta(milliseconds=100))) as client:
         status, answer = await client("GET", f"{THINGS}/a")
     assert (status, answer["reason"]) == (504, "Timeout")
-
     async with running(Away()) as client, client.session.get(f"{client.url}{THINGS}/a") as response:
         assert (response.status, response.headers["Retry-After"]) == (503, "2")
 
@@ -246,7 +241,6 @@ async def test_watches_end_with_their_client_a_drain_and_the_listener(client: Cl
     async with aiohttp.ClientSession() as session, session.get(f"{client.url}{THINGS}?watch=1"):
         await until(lambda: len(client.server.watches) == 1)
     await until(lambda: len(client.server.watches) == 0, within=20)
-
     async with watching(client) as read:
         await client.thing("a")
         assert (await read())["type"] == "ADDED"
@@ -287,7 +281,6 @@ async def test_a_watcher_that_is_too_slow_is_told_that_its_place_expired() -> No
             document = {**thing(name), "metadata": {"name": name}}
             await client.storage.create(THING.key, Key("", name), document, ADMIN)
         events = [await read() for _ in range(2)]
-
     assert [event["type"] for event in events] == ["ADDED", "ERROR"]
     assert events[1]["object"]["code"] == 410
 
@@ -302,7 +295,6 @@ async def test_a_fault_in_a_watch_is_told_as_an_event() -> None:
         await client.thing("a")
         async with client.session.get(f"{client.url}{THINGS}?watch=1", headers=headers) as response:
             events = [json.loads(line) for line in (await response.text()).splitlines()]
-
     assert [(event["type"], event["object"]["reason"]) for event in events] == [("ERROR", "InternalError")]
 
 
@@ -312,7 +304,6 @@ async def test_pages_and_the_watch_after_them_miss_nothing(client: Client) -> No
     _, first = await client("GET", f"{THINGS}?limit=2")
     await client("DELETE", f"{THINGS}/c")
     _, rest = await client("GET", f"{THINGS}?limit=2&continue={first['metadata']['continue']}")
-
     assert first["metadata"]["remainingItemCount"] == 1
     assert [item["metadata"]["name"] for item in (*first["items"], *rest["items"])] == ["a", "b", "c"]
     async with watching(client, f"&resourceVersion={rest['metadata']['resourceVersion']}") as read:

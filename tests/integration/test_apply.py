@@ -100,11 +100,9 @@ async def test_an_apply_makes_what_is_not_there_and_says_created(client: Applier
     status, made = await client.apply(example(number=1))
     assert (status, made["number"], made["metadata"]["generation"]) == (201, 1, 1)
     assert held(made) == {"me": {"f:number": {}}}
-
     client.clock.advance(timedelta(seconds=5))
     status, again = await client.apply(example(number=1))
     assert (status, again) == (200, made)
-
     status, changed = await client.apply(yaml.safe_dump(example(names={"a": "1"})).encode())
     assert (status, changed["names"], "number" in changed) == (200, {"a": "1"}, False), "what is applied no longer goes"
 
@@ -112,7 +110,6 @@ async def test_an_apply_makes_what_is_not_there_and_says_created(client: Applier
 @pytest.mark.parametrize("client", [NoCreating()], indirect=True)
 async def test_who_may_not_create_creates_nothing_by_applying(client: Applier) -> None:
     status, refusal = await client.apply(example(number=1))
-
     assert (status, refusal["reason"]) == (403, "Forbidden")
     assert 'cannot create resource "examples" in API group "example.com" at the cluster scope: not here' in refusal["message"]
     assert (await client.get())["code"] == 404
@@ -122,7 +119,6 @@ async def test_a_dry_run_answers_and_writes_nothing(client: Applier) -> None:
     status, shown = await client.apply(example(number=1), "fieldManager=me&dryRun=All")
     assert (status, held(shown)) == (201, {"me": {"f:number": {}}})
     assert (await client.get())["code"] == 404
-
     await client.create(number=1)
     before = await client.get()
     status, shown = await client.apply(example(text="a"), "fieldManager=me&dryRun=All")
@@ -135,9 +131,7 @@ async def test_the_status_is_applied_on_its_own_path_and_not_through_the_object(
     status, document = await client.apply(example(number=1, status={"phase": "A"}))
     assert (status, "status" in document) == (201, False)
     assert held(document) == {"me": {"f:number": {}}}
-
     status, document = await client.apply(example(number=2, status={"phase": "A"}), path=f"{PATH}/status")
-
     assert (status, document["number"], document["status"]) == (200, 1, {"phase": "A"})
     assert held(document)["me status"] == {"f:status": {"f:phase": {}}}
 
@@ -218,7 +212,6 @@ async def test_an_apply_to_an_object_that_is_gone_or_was_changed_is_a_conflict(c
     status, refusal = await client.apply(stale, "fieldManager=me&force=true")
     assert (status, refusal["reason"]) == (409, "Conflict")
     assert "the object has been modified" in refusal["message"]
-
     async with client.session.delete(client.url + PATH):
         pass
     status, refusal = await client.apply(example(metadata={"uid": made["metadata"]["uid"]}, number=2))
@@ -228,7 +221,6 @@ async def test_an_apply_to_an_object_that_is_gone_or_was_changed_is_a_conflict(c
 
 async def test_the_manager_of_who_does_not_say_is_the_users_program(client: Applier) -> None:
     await client.create(number=1)
-
     for agent, manager in (("kubectl-neat/v1.2 (linux)", "kubectl-neat"), ("x" * 200, "x" * 128), ("a\tb/1", "ab")):
         _, document = await client.merge({"names": {manager[:9]: "1"}}, User_Agent=agent)
         assert manager in held(document), list(held(document))
@@ -242,19 +234,15 @@ async def test_a_writer_of_the_whole_object_may_reset_who_holds_what(client: App
         changed["metadata"]["managedFields"] = reset
         status, document = await client("PUT", PATH, changed, Content_Type="application/json")
         assert (status, held(document)) == (200, {})
-
     status, document = await client.merge({"number": 2})
     assert (status, held(document)) == (200, {})
-
     _, document = await client.apply(example(text="a"))
     assert held(document) == {"me": {"f:text": {}}, "before-first-apply": {"f:number": {}}}
 
 
 async def test_a_writer_of_the_status_resets_nothing(client: Applier) -> None:
     await client.apply(example(number=1))
-
     status, document = await client.merge({"metadata": {"managedFields": [{}]}, "status": {"phase": "A"}}, f"{PATH}/status")
-
     assert status == 200
     assert held(document)["me"] == {"f:number": {}}
     assert held(document)["Python status"] == {"f:status": {".": {}, "f:phase": {}}}
@@ -268,7 +256,6 @@ async def test_a_writer_may_say_who_holds_what_and_nonsense_changes_nothing(clie
         status, document = await client.merge({"metadata": {"managedFields": each}, "text": str(number)})
         assert status == 200, each
         assert held(document) == {"me": {"f:number": {}}, "Python": {"f:text": {}}}, each
-
     [own, *_] = (await client.get())["metadata"]["managedFields"]
     _, document = await client.merge({"metadata": {"managedFields": [{**own, "manager": "other"}]}})
     assert held(document) == {"other": {"f:number": {}}}
@@ -276,11 +263,9 @@ async def test_a_writer_may_say_who_holds_what_and_nonsense_changes_nothing(clie
 
 async def test_holders_are_told_in_the_version_they_wrote_in(client: Applier) -> None:
     await client.apply(example(text="a", number=1), "fieldManager=one")
-
     status, refusal = await client.apply(example(V2, label="b"), "fieldManager=two", PATH.replace("v1", "v2"))
     assert (status, refusal["details"]["causes"][0]["field"]) == (409, ".text")
     status, document = await client.apply(example(V2, label="b"), "fieldManager=two&force=true", PATH.replace("v1", "v2"))
-
     assert (status, document["label"]) == (200, "b")
     assert (await client.get())["text"] == "b"
     versions = {entry["manager"]: (entry["apiVersion"], entry["fieldsV1"]) for entry in document["metadata"]["managedFields"]}
@@ -290,10 +275,8 @@ async def test_holders_are_told_in_the_version_they_wrote_in(client: Applier) ->
 async def test_a_write_that_changes_nothing_leaves_revision_and_time(client: Applier) -> None:
     before = await client.create(number=1, names={"a": "1"})
     client.clock.advance(timedelta(minutes=1))
-
     for patch in ({}, {"number": 1}, {"metadata": {"managedFields": before["metadata"]["managedFields"]}}):
         assert (await client.merge(patch))[1] == before
-
     config = example(metadata={"creationTimestamp": None}, text="a")
     _, made = await client.apply(config)
     client.clock.advance(timedelta(minutes=1))
@@ -304,11 +287,9 @@ async def test_finalizers_and_owners_are_held_one_by_one(client: Applier) -> Non
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u1"}
     await client.apply(example(metadata={"finalizers": ["x.io/a"], "ownerReferences": [owner]}), "fieldManager=one")
     other = {**owner, "uid": "u2"}
-
     _, document = await client.apply(
         example(metadata={"finalizers": ["x.io/b"], "ownerReferences": [other]}), "fieldManager=two"
     )
-
     assert (document["metadata"]["finalizers"], len(document["metadata"]["ownerReferences"])) == (["x.io/a", "x.io/b"], 2)
     assert held(document)["two"] == {
         "f:metadata": {"f:finalizers": {'v:"x.io/b"': {}}, "f:ownerReferences": {'k:{"uid":"u2"}': {}}}
@@ -321,7 +302,6 @@ async def test_two_who_apply_at_once_what_is_not_there_both_succeed(client: Appl
     assert (await client.apply(config, path=path))[0] == 404
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}}
     assert (await client.apply(namespace, path="/api/v1/namespaces/x"))[0] == 201
-
     status, made = await client.apply(config, path=path)
     assert (status, made["metadata"]["namespace"]) == (201, "x")
     status, made = await client.apply({**config, "data": {"a": "1", "b": "2"}}, "fieldManager=other", path)

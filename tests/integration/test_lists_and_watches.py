@@ -115,7 +115,6 @@ async def test_what_is_compacted_has_expired(server: Server, revisions: list[int
     first = await server.ask(limit=1)
     await server.make("d")
     await server.world.forget()
-
     expired = await server.ask(limit=1, **{"continue": first.document["metadata"]["continue"]})
     assert (expired.status, expired.document["reason"]) == (410, "Expired")
     rest = await server.ask(**{"continue": expired.document["metadata"]["continue"]})
@@ -152,7 +151,6 @@ async def test_what_a_watch_begins_with(server: Server, revisions: list[int]) ->
         return (await server.ask(**query)).events
 
     said = await asyncio.gather(*(events(version, initial) for version, initial, _ in WATCHES))
-
     for case, told in zip(WATCHES, said, strict=True):
         assert told == case[2], case
 
@@ -208,7 +206,6 @@ async def test_methods_and_media_types_that_kubernetes_does_not_know(server: Ser
     for method in ("OPTIONS", "TRACE", "PROPFIND"):
         said = await server.ask(method=method)
         assert (said.status, said.document["reason"]) == (405, "MethodNotAllowed")
-
     assert (head.status, head.body, int(head.headers["Content-Length"]) > 100) == (200, b"", True)
     assert (watched.status, watched.body) == (200, b"")
     assert revisions
@@ -248,7 +245,6 @@ async def test_a_warning_repeats_what_was_sent_without_breaking_the_answer(serve
     body = {"metadata": {"name": "odd"}, odd: 1, **{f"x{number:03d}" + "y" * 300: 1 for number in range(40)}}
     async with aiohttp.ClientSession() as session, session.post(server.world.url + MAPS, json=body) as answer:
         warnings = answer.headers.getall("Warning")
-
     assert (answer.status, "end" in answer.headers) == (201, False)
     assert warnings[0] == '299 - "unknown field \\"line\ufffd\ufffdend: 1\\", \\\\ é\\""'
     assert all(len(warning) < 300 for warning in warnings)

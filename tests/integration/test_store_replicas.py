@@ -405,12 +405,8 @@ async def test_reads_are_snapshots_a_read_only_server_says_so_and_an_ended_sessi
     assert len((await both[1].read(lambda tx: tx.objects.find(MANAGED_CLUSTERS, Query()))).items) == 1
 
 
-TIMINGS = Timings(
-    lease=timedelta(seconds=1.5),
-    renew_deadline=timedelta(seconds=1),
-    retry=timedelta(milliseconds=100),
-    poll=timedelta(milliseconds=100),
-)
+TENTH = timedelta(milliseconds=100)
+TIMINGS = Timings(lease=timedelta(seconds=1.5), renew_deadline=timedelta(seconds=1), retry=TENTH, poll=TENTH)
 POLL = timedelta(milliseconds=50)
 IMPATIENT = SessionLimits.of_lease(TIMINGS.lease)
 """Of a hub with such a lease: a session that stands still in a transaction for a second is ended, on a busy machine too."""

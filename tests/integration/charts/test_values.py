@@ -181,7 +181,6 @@ def test_pod_is_given_the_time_that_a_start_and_a_stop_may_take() -> None:
     probe = container(documents)["startupProbe"]
     assert settings_of(documents).start_timeout.total_seconds() == 300
     assert probe["periodSeconds"] * probe["failureThreshold"] >= 2 * 300
-
     slow: dict[str, Any] = {"delaySeconds": 90, "graceSeconds": 120, "sendRetryAfter": False}
     for shutdown in ({}, {"delaySeconds": 0}, slow):
         documents = render("hub", LEAST | {"shutdown": shutdown})
@@ -401,7 +400,6 @@ def test_one_agent_has_a_lease_of_its_own_and_time_to_end() -> None:
         if "leases" in each["resources"] and each.get("resourceNames")
     ]
     assert rule["resourceNames"] == [spoke_settings_of(LEAST_SPOKE).leader_elect_resource_name] == [LEASE]
-
     off = VALUES["spoke"] | {"leaderElection": {"enabled": False}}
     documents = render("spoke", off)
     assert not [each for each in only(documents, "Role")["rules"] if "leases" in each["resources"]]

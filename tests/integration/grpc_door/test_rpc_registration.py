@@ -416,7 +416,6 @@ async def test_cluster_proves_itself_by_a_token_of_its_own_api_server(attesting:
     assert info.attestation_audience == f"urn:uuid:{HUB}"
     bound = present(await attesting.store.read(lambda tx: tx.bindings.of(ClusterName("edge"))))
     assert (bound.issuer, bound.subject) == (edge.url, SUBJECT)
-
     with pytest.raises(InvalidError, match="none of service account default/nobody can be had"):
         await token(edge, "x", "default/nobody")
     with pytest.raises(InvalidError, match="name a service account of the managed cluster with --attestation-service-account"):

@@ -229,7 +229,6 @@ async def test_spans_of_requests_have_bounded_names_and_probes_leave_none(client
     for path in ("/readyz", "/version", "/openapi/v2", "/apis"):
         await client.raw("GET", path)
     assert kept.spans == []
-
     for name in ("gadgets", "gizmos"):
         with pytest.raises(NotFoundError):
             await client.get(f"/apis/things.example.org/v1/{name}")

@@ -84,12 +84,10 @@ async def user_of(visitor: Visitor) -> str:
 
 async def test_certificates_of_another_ca_name_users_but_neither_operators_nor_agents(guests: Guests) -> None:
     assert await user_of(shows(guests.hub, guests.first.issue("carol", "ops"))) == "carol"
-
     assert await user_of(shows(guests.hub, guests.first.issue("carol", "system:masters"))) == "carol"
     agent = guests.first.issue("system:open-cluster-management:edge1:bcdfg", "system:open-cluster-management:edge1")
     status, answer = await shows(guests.hub, agent).get(f"{CLUSTERS}/edge1")
     assert (status, "the server gives such names" in answer["message"]) == (401, True)
-
     middle = OtherCA("middle")
     await guests.write(OtherCA("root").authority.cross_sign(middle.certificate, pki.random_serial()))
     assert await user_of(shows(guests.hub, middle.issue("erin"))) == "erin", "a CA under another one"
@@ -265,7 +263,6 @@ async def test_a_namesake_of_a_user_has_other_rights_and_no_group_gives_all_righ
     await admin.bind("cluster-admin", "User", "ann")
     assert (await shows(kubernetes.hub, await kubernetes.login("ann")).get(CLUSTERS))[0] == 200
     assert (await shows(kubernetes.hub, kubernetes.ca.issue("ann", "dev")).get(CLUSTERS))[0] == 403
-
     await kubernetes.start("dev", OPERATOR_GROUP)
     user, groups = await kubernetes.who(kubernetes.ca.issue("mallory", "dev", OPERATOR_GROUP))
     assert (user, groups) == ("kubernetes:mallory", ["dev"])
@@ -277,7 +274,6 @@ async def test_a_new_ca_is_trusted_at_once_and_an_old_one_is_not(kubernetes: Kub
     kubernetes.issuer.set_authority(kubernetes.ca.certificate, kubernetes.ca.key)
     assert await kubernetes.who(await kubernetes.login("ann", "dev")) == ("ann", ["dev"])
     await refused(shows(kubernetes.hub, old))
-
     folder: Path = kubernetes.hub.folder
     kubernetes.issuer.set_authority((folder / "ca.crt").read_bytes(), (folder / "ca.key").read_bytes())
     admin = await admin_of(kubernetes.hub)

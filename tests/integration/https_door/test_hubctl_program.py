@@ -193,11 +193,7 @@ async def test_what_is_posted_is_not_sent_again_when_its_connection_is_dropped(s
 @pytest.mark.parametrize("ends", ["refused", "over"])
 async def test_a_watch_goes_on_with_what_the_plug_in_tells_next(site: Site, ends: str) -> None:
     watching = await site.hub.start_hubctl("get", "clusters", "-w", "-o", "name", path=site.plugin())
-
-    async def begun() -> bool:
-        return bool(site.asked)
-
-    await until(begun, what="the plug-in is asked")  # from now on the certificate's time runs
+    await until(lambda: bool(site.asked), what="the plug-in is asked")  # from now on the certificate's time runs
     site.answer({"token": await site.admin.token("one")} if ends == "refused" else await site.certificate(timedelta(seconds=3)))
     assert (await watching.line()).endswith("/edge1")
     site.answer({"token": await site.admin.token("two")})

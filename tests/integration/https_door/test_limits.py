@@ -85,7 +85,6 @@ async def test_an_identity_or_anonymous_host_over_its_rate_is_refused_alone(tmp_
         agent = holder(hub, await hub.agent("a"))
         assert [(await agent.get(f"{CLUSTERS}/a"))[0] for _ in range(4)] == [200, 200, 200, 429]
         assert (await (await admin_of(hub)).get(CLUSTERS))[0] == 200
-
         assert [(await nobody(hub).get("/version/none"))[0] for _ in range(4)] == [403, 403, 403, 429]
         assert await exchange(hub, "127.0.0.1") == 429
         assert await exchange(hub, "127.0.0.2") == 201
@@ -238,7 +237,6 @@ async def test_operators_decide_about_a_cluster_that_its_agent_has_filled(hub: H
         await hub.store.run(clusters.report_status, cluster, of_size(room.AGENT_LIMIT + 20_000), agent_of(cluster))
     assert await decide(await admin_of(hub), cluster) == [200, 200, 200]
     assert room.AGENT_LIMIT + 256 * 1024 == OBJECT_LIMIT
-
     cluster = await accepted(hub, "edge2")
     await hub.store.run(clusters.report_status, cluster, of_size(OBJECT_LIMIT + 100_000), "an earlier release")
     operator = await admin_of(hub)
