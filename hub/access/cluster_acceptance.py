@@ -6,6 +6,9 @@ An entry is dropped when the cluster or one of its certificate requests changes,
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
+
+import msgspec
 
 from hub.access.rights import ClusterView
 from hub.api.managedclusters import cluster as clusters
@@ -25,6 +28,18 @@ MAX_KEPT = 50_000
 class _Known:
     view: ClusterView
     read_at: float
+
+
+class _Metadata(msgspec.Struct):
+    labels: dict[str, Any] | None = None
+
+
+class _Labelled(msgspec.Struct):
+    metadata: _Metadata
+
+
+_labelled = msgspec.json.Decoder(_Labelled).decode
+"""Decodes an object's labels alone: this is done for every change of a certificate request."""
 
 
 class ClusterAcceptanceCache:
@@ -76,7 +91,9 @@ class ClusterAcceptanceCache:
                 for mark in self._granted.pop(cluster, ()):
                     self._end(mark)
         elif change.kind == REQUESTS:
-            cluster = doc.labels(change.document).get(CLUSTER_LABEL, "")
+            if not self._known and not self._reading:  # a burst of registrations, and no agent was authorized lately
+                return
+            cluster = (_labelled(change.encoded).metadata.labels or {}).get(CLUSTER_LABEL, "")
         else:
             return
         self._reading.pop(cluster, None)

@@ -65,12 +65,6 @@ def check_recovery_view(record: CertificateRecord, *, requester: str, cluster: s
         raise ForbiddenError("this certificate request belongs to another requester")
 
 
-def check_operator(record: CertificateRecord) -> None:
-    """Raises ForbiddenError unless the holder is an operator."""
-    if record.purpose is not Purpose.OPERATOR:
-        raise _wrong_purpose(record, "act as an operator")
-
-
 def counted_names(record: CertificateRecord) -> tuple[str, tuple[str, ...]]:
     """Returns the user and groups of the holder that count at the HTTPS door.
 

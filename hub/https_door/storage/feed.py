@@ -7,10 +7,10 @@ ExpiredError.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import chain
 
 import msgspec
 
@@ -45,22 +45,16 @@ class SeenChange:
         now = change.type is not ChangeType.DELETED and self._selected(query, *self._values(query))
         if not was and not now:
             return None
-        return self._event(ChangeType.DELETED if not now else ChangeType.MODIFIED if was else ChangeType.ADDED)
-
-    def _event(self, kind: ChangeType) -> WatchEvent:
+        kind = ChangeType.DELETED if not now else ChangeType.MODIFIED if was else ChangeType.ADDED
         event = self._events.get(kind)
         if event is None:
-            change = self.change
             stored = StoredObject(change.key, change.revision, change.encoded)
-            left = kind is ChangeType.DELETED and change.type is not ChangeType.DELETED
-            event = self._events[kind] = WatchEvent(kind, self._left(stored) if left else stored)
+            if kind is ChangeType.DELETED and change.type is not kind:  # with the labels that were selected, as in Kubernetes
+                document = msgspec.json.decode(change.encoded)
+                document["metadata"]["labels"] = dict(change.labels_before)
+                stored = replace(stored, encoded=msgspec.json.encode(document))
+            event = self._events[kind] = WatchEvent(kind, stored)
         return event
-
-    def _left(self, stored: StoredObject) -> StoredObject:
-        """Returns the object with the labels by which it was selected before, as in Kubernetes."""
-        document = msgspec.json.decode(stored.encoded)
-        document["metadata"]["labels"] = dict(self.change.labels_before)
-        return replace(stored, encoded=msgspec.json.encode(document))
 
     def _selected(self, query: Query, labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
         key = self.change.key
@@ -132,27 +126,14 @@ class _Watcher:
             self._timer.cancel()
 
 
-class _Audience:
-    """The watchers of one kind with one selection: an event is made once for all of them."""
-
-    def __init__(self, query: Query) -> None:
-        self.watchers: set[_Watcher] = set()
-        self._query = query
-
-    def tell(self, sight: SeenChange) -> None:
-        event = sight.through(self._query)
-        if event is not None:
-            for watcher in self.watchers:
-                watcher.offer(event)
-
-
 class ChangeFeed:
     """Delivers changes to watchers while `run` runs. Watches that begin earlier wait for it."""
 
     def __init__(self, store: Store, *, queue: int = QUEUE) -> None:
         self._store = store
         self._queue = queue
-        self._audiences: dict[Kind, dict[Query, _Audience]] = {}
+        self._watchers: dict[Kind, dict[Query, set[_Watcher]]] = {}
+        """By kind and selection: an event is made once for all watchers of both."""
         self._position = 0
         self._following = asyncio.Event()
         self.behind = 0
@@ -165,7 +146,7 @@ class ChangeFeed:
     async def _sync(self) -> int:
         self._following.clear()
         self._position = await self._store.read(_newest)
-        for watcher in self._watchers():
+        for watcher in chain.from_iterable(chain.from_iterable(by.values() for by in self._watchers.values())):
             watcher.behind = True
             watcher.wake()
         self._following.set()
@@ -174,27 +155,11 @@ class ChangeFeed:
     async def _take(self, changes: Sequence[Change]) -> None:
         for change in changes:
             seen = SeenChange(change)
-            for audience in self._audiences.get(change.kind, {}).values():
-                audience.tell(seen)
+            for query, watchers in self._watchers.get(change.kind, {}).items():
+                if (event := seen.through(query)) is not None:
+                    for watcher in watchers:
+                        watcher.offer(event)
             self._position = change.revision
-
-    def _watchers(self) -> Iterator[_Watcher]:
-        for audiences in self._audiences.values():
-            for audience in audiences.values():
-                yield from audience.watchers
-
-    @contextmanager
-    def _attended(self, kind: Kind, query: Query, watcher: _Watcher) -> Iterator[None]:
-        audiences = self._audiences.setdefault(kind, {})
-        audience = audiences.setdefault(query, _Audience(query))
-        audience.watchers.add(watcher)
-        try:
-            yield
-        finally:
-            watcher.close()
-            audience.watchers.discard(watcher)
-            if not audience.watchers:
-                del audiences[query]
 
     async def watch(self, kind: Kind, query: Query, *, after: int, patience: timedelta) -> AsyncGenerator[WatchEvent | int]:
         """Yields events above `after` in order, and at the start and when quiet the revision up to which it is complete.
@@ -206,47 +171,43 @@ class ChangeFeed:
             await self._store.read(_since, kind, query, after)
         watcher = _Watcher(self._queue, patience)
         watcher.behind = after < self._position
-        with self._attended(kind, query, watcher):
-            sent_revision, was_behind = after, watcher.behind
-            if not watcher.behind:
-                yield sent_revision
+        self._watchers.setdefault(kind, {}).setdefault(query, set()).add(watcher)
+        try:
+            revision, abreast = after, not watcher.behind
+            if abreast:
+                yield revision
             while True:
-                self.behind += watcher.behind and not was_behind
-                was_behind = watcher.behind
-                source = (
-                    self._behind(kind, watcher, query, sent_revision)
-                    if watcher.behind
-                    else self._abreast(watcher, sent_revision)
-                )
-                async with aclosing(source):
-                    async for event in source:
-                        sent_revision = event if isinstance(event, int) else event.stored.revision
-                        yield event
-
-    async def _behind(self, kind: Kind, watcher: _Watcher, query: Query, after: int) -> AsyncGenerator[WatchEvent | int]:
-        """Yields the log's events above `after`, and at the end the newest revision."""
-        watcher.catch_up()
-        while True:
-            changes, newest = await self._store.read(_since, kind, query, after)
-            for change in changes:
-                after = change.revision
-                if (event := SeenChange(change).through(query)) is not None:
+                self.behind += watcher.behind and abreast
+                abreast = not watcher.behind
+                if watcher.behind:
+                    watcher.catch_up()
+                    count = BATCH
+                    while count == BATCH:
+                        changes, newest = await self._store.read(_since, kind, query, revision)
+                        count = len(changes)
+                        for change in changes:
+                            revision = change.revision
+                            if (missed := SeenChange(change).through(query)) is not None:
+                                yield missed
+                    revision = max(newest, revision)
+                    yield revision
+                    continue
+                event = await watcher.next()
+                if event is not None and event.stored.revision > revision:
+                    revision = event.stored.revision
                     yield event
-            if len(changes) < BATCH:
-                yield max(newest, after)
-                return
+                elif event is None and not watcher.behind:  # every event up to the feed's position was yielded
+                    revision = max(revision, self._position)
+                    yield revision
+        finally:
+            self._leave(kind, query, watcher)
 
-    async def _abreast(self, watcher: _Watcher, sent_revision: int) -> AsyncGenerator[WatchEvent | int]:
-        """Yields the feed's events above `sent_revision`, until the queue overflows."""
-        while not watcher.behind:
-            event = await watcher.next()
-            if event is not None and event.stored.revision > sent_revision:
-                sent_revision = event.stored.revision
-                yield event
-            elif event is None and not watcher.behind:
-                # The queue is empty, so every event up to the feed's position was yielded.
-                sent_revision = max(sent_revision, self._position)
-                yield sent_revision
+    def _leave(self, kind: Kind, query: Query, watcher: _Watcher) -> None:
+        watcher.close()
+        watchers = self._watchers[kind][query]
+        watchers.discard(watcher)
+        if not watchers:
+            del self._watchers[kind][query]
 
 
 def _newest(tx: Transaction) -> int:

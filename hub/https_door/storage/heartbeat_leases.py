@@ -124,50 +124,28 @@ def one(tx: Transaction, key: Key) -> View | None:
     return View.of(key.namespace, LeaseFacts.of(cluster.document), last.at if last else None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    facts: Mapping[str, LeaseFacts]
-    gone: frozenset[str]
-    whole: bool
-    beats: Mapping[ClusterName, datetime | None]
-    revision: int
-
-
 class BeatViews:
     """Reads snapshots of all heartbeats, one at a time."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._looking = asyncio.Lock()
-        self._facts: dict[str, LeaseFacts] = {}
-        self._last: HeartbeatSnapshot | None = None
+        self._last = HeartbeatSnapshot({}, -1)
 
     async def look(self, query: Query) -> HeartbeatSnapshot:
         """Returns the heartbeats of the selection's namespace, or all."""
         if query.namespace is not None:
             return await self._store.read(_look_at_one, Key(query.namespace, LEASE_NAME))
         async with self._looking:
-            after = None if self._last is None else self._last.revision
-            self._last = self._taken(await self._store.read(_read, after))
+            facts, beats, revision = await self._store.read(_read, self._last)
+            views: dict[Key, View] = {}
+            for name, each in facts.items():
+                key, beat = Key(name, LEASE_NAME), beats.get(name)
+                known = self._last.views.get(key)
+                is_same = known is not None and known.beat == beat and known.facts == each
+                views[key] = known if known is not None and is_same else View.of(name, each, beat)
+            self._last = HeartbeatSnapshot(views, revision)
             return self._last
-
-    def _taken(self, read: _Read) -> HeartbeatSnapshot:
-        if read.whole:
-            self._facts = dict(read.facts)
-        else:
-            self._facts.update(read.facts)
-            for name in read.gone:
-                self._facts.pop(name, None)
-        before = self._last.views if self._last is not None else {}
-        views = (self._view(before, name, facts, read.beats.get(ClusterName(name))) for name, facts in self._facts.items())
-        return HeartbeatSnapshot({view.key: view for view in views}, read.revision)
-
-    @staticmethod
-    def _view(before: Mapping[Key, View], name: str, facts: LeaseFacts, beat: datetime | None) -> View:
-        known = before.get(Key(name, LEASE_NAME))
-        if known is not None and known.beat == beat and known.facts == facts:
-            return known
-        return View.of(name, facts, beat)
 
 
 def _look_at_one(tx: Transaction, key: Key) -> HeartbeatSnapshot:
@@ -175,21 +153,19 @@ def _look_at_one(tx: Transaction, key: Key) -> HeartbeatSnapshot:
     return HeartbeatSnapshot({} if view is None else {key: view}, tx.changes.newest())
 
 
-def _read(tx: Transaction, after: int | None) -> _Read:
-    newest = tx.changes.newest()
-    beats = {last.cluster: last.at for last in tx.heartbeats.all()}
-    if after is None or after < tx.changes.oldest():
+def _read(tx: Transaction, last: HeartbeatSnapshot) -> tuple[Mapping[str, LeaseFacts], Mapping[str, datetime | None], int]:
+    """Returns the facts of all clusters by name, from the changes since `last` if they are kept; all beats; the revision."""
+    newest, after = tx.changes.newest(), last.revision
+    beats = {str(beat.cluster): beat.at for beat in tx.heartbeats.all()}
+    if after < max(tx.changes.oldest(), 0):
         found = tx.objects.find(MANAGED_CLUSTERS, Query()).items
-        facts = {cluster.key.name: LeaseFacts.of(cluster.document) for cluster in found}
-        return _Read(facts, frozenset(), whole=True, beats=beats, revision=newest)
-    facts, gone = {}, set[str]()
+        return {cluster.key.name: LeaseFacts.of(cluster.document) for cluster in found}, beats, newest
+    facts = {key.namespace: view.facts for key, view in last.views.items()}
     while changes := tx.changes.since(after, kinds=(MANAGED_CLUSTERS,)):
         for change in changes:
-            after, name = change.revision, change.key.name
+            after = change.revision
             if change.type is ChangeType.DELETED:
-                facts.pop(name, None)
-                gone.add(name)
+                facts.pop(change.key.name, None)
             else:
-                facts[name] = LeaseFacts.of(change.document)
-                gone.discard(name)
-    return _Read(facts, frozenset(gone), whole=False, beats=beats, revision=newest)
+                facts[change.key.name] = LeaseFacts.of(change.document)
+    return facts, beats, newest

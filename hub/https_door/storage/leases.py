@@ -10,7 +10,6 @@ have missed are sent again in their current state: all heartbeats, and other lea
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
@@ -65,10 +64,9 @@ class LeaseStorage(Storage):
     async def list(self, resource: GroupResource, query: Query) -> Page:
         page = await self._objects.list(resource, query)
         look = await self._views.look(query)
-        views = [
-            view for key, view in look.views.items() if beats.selects(query, key) and (query.after is None or key > query.after)
-        ]
-        items = sorted([*page.items, *(view.stored for view in views)], key=lambda stored: stored.key)
+        after = query.after or Key("", "")
+        views = [view.stored for key, view in look.views.items() if key > after and beats.selects(query, key)]
+        items = sorted([*page.items, *views], key=lambda stored: stored.key)
         chosen = tuple(items[: query.limit])
         rest = len(items) - len(chosen)
         if not rest and page.after is None:
@@ -102,11 +100,11 @@ class LeaseStorage(Storage):
         self, resource: GroupResource, query: Query, *, after: int
     ) -> AsyncGenerator[AsyncIterator[WatchEvent | int]]:
         del resource
-        start = await self._store.read(_start, query, after)
-        events = self._feed.watch(LEASES, query, after=start.after, patience=LOOK)
+        position, missed = await self._store.read(_start, query, after)
+        events = self._feed.watch(LEASES, query, after=position, patience=LOOK)
         async with aclosing(events):
             first = await anext(events)
-            merged = self._merged(start, first, events, query)
+            merged = self._merged(position, [*missed, first], events, query)
             async with aclosing(merged):
                 yield merged
 
@@ -117,14 +115,13 @@ class LeaseStorage(Storage):
         await self._objects.wait_for(revision if revision < FIRST_BEAT else 0)
 
     async def _merged(
-        self, start: "_Start", first: WatchEvent | int, events: AsyncGenerator[WatchEvent | int], query: Query
+        self, position: int, first: Sequence[WatchEvent | int], events: AsyncGenerator[WatchEvent | int], query: Query
     ) -> AsyncGenerator[WatchEvent | int]:
         """Merges changes of objects with the changes of heartbeats every LOOK. The feed yields at least that often."""
-        for event in start.missed:
-            yield event
-        yield first
+        for missed in first:
+            yield missed
         seen: Mapping[Key, View] | None = None
-        told, looked = start.after, self._clock.monotonic() - LOOK.total_seconds()
+        told, looked = position, self._clock.monotonic() - LOOK.total_seconds()
         while True:
             if self._clock.monotonic() - looked >= LOOK.total_seconds():
                 looked = self._clock.monotonic()
@@ -142,8 +139,6 @@ class LeaseStorage(Storage):
 
 def _differences(seen: Mapping[Key, View] | None, look: HeartbeatSnapshot, query: Query) -> Iterator[WatchEvent]:
     """Yields the differences of two snapshots. The first one yields all as MODIFIED, as the client's state is unknown."""
-    if look.views is seen:
-        return
     for key, view in look.views.items():
         known = seen.get(key) if seen is not None else None
         if known is not view and (known is None or known.stored != view.stored) and beats.selects(query, key):
@@ -153,24 +148,16 @@ def _differences(seen: Mapping[Key, View] | None, look: HeartbeatSnapshot, query
             yield view.gone(look.revision)
 
 
-@dataclass(frozen=True, slots=True)
-class _Start:
-    """The start of a watch in the change log, and the events before it."""
-
-    after: int
-    missed: Sequence[WatchEvent]
-
-
-def _start(tx: Transaction, query: Query, after: int) -> _Start:
-    """Finds the start of a watch. Raises ExpiredError if that part of the change log is compacted."""
+def _start(tx: Transaction, query: Query, after: int) -> tuple[int, list[WatchEvent]]:
+    """Returns where a watch starts in the change log, and the events before it. Raises ExpiredError if that is compacted."""
     try:
         place = after if after < FIRST_BEAT else tx.changes.position(beats.moment(after) - SLACK)
         departed = _departed(tx, query, place)
     except ExpiredError as error:
         raise ExpiredError(f"too old resource version: {after} ({tx.changes.oldest()})") from error
     if after < FIRST_BEAT:
-        return _Start(after, departed)
-    return _Start(tx.changes.newest(), [*departed, *_latest(tx, query, place)])
+        return after, departed
+    return tx.changes.newest(), [*departed, *_latest(tx, query, place)]
 
 
 def _departed(tx: Transaction, query: Query, after: int) -> list[WatchEvent]:

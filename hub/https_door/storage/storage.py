@@ -73,8 +73,7 @@ class ServiceStorage(StoreRevision):
                 _update, self._paths[resource], key, change, actor, resource=resource, dry_run=dry_run
             )
         except DryRun as seen:
-            revision = int(seen.document["metadata"]["resourceVersion"])
-            return StoredObject(key, revision, _encode(seen.document))
+            return StoredObject(key, int(seen.document["metadata"]["resourceVersion"]), _encode(seen.document))
         return written if isinstance(written, StoredObject) else written.stored
 
     @asynccontextmanager
@@ -83,8 +82,7 @@ class ServiceStorage(StoreRevision):
     ) -> AsyncGenerator[AsyncIterator[WatchEvent | int]]:
         events = self._feed.watch(self._paths[resource].kind, query, after=after, patience=self._quiet)
         async with aclosing(events):
-            first = await anext(events)
-            yield _moving(first, events)
+            yield _moving(await anext(events), events)
 
 
 async def _moving(first: WatchEvent | int, events: AsyncGenerator[WatchEvent | int]) -> AsyncGenerator[WatchEvent | int]:
@@ -142,8 +140,7 @@ def _update(
 
 def _placed(document: Document, key: Key) -> dict[str, Any]:
     """Returns the document with the key of the URL."""
-    place = {"name": key.name, "namespace": key.namespace or None}
-    return doc.with_metadata(document, **place)
+    return doc.with_metadata(document, name=key.name, namespace=key.namespace or None)
 
 
 def _show(tx: Transaction, path: WritePath, key: Key, old: StoredObject | None) -> NoReturn:

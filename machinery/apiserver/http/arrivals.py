@@ -183,12 +183,11 @@ class Arrival(asyncio.Protocol):
             secured = await loop.start_tls(transport, self, context, server_side=True, ssl_handshake_timeout=seconds)
         except OSError as error:
             log.debug("a TLS handshake failed", peer=self._address, error=str(error))
-            self._leave()
-            return
+            secured = None
         except BaseException:
             self._leave()
             raise
-        if secured is None:  # the connection was aborted during the handshake, for example by a stop
+        if secured is None:  # also when the connection was aborted during the handshake, for example by a stop
             self._leave()
         else:
             self._hand_over(secured)

@@ -148,23 +148,17 @@ class Pool:
         for _ in range(len(self._queues)):
             if self._taken >= self.level.seats:
                 return
-            identity = next(iter(self._queues))
+            identity, turns = next(iter(self._queues.items()))
             self._queues.move_to_end(identity)
-            if self._has_room(identity):
-                self._call(identity)
-
-    def _call(self, identity: str) -> None:
-        """Give a seat to the first request of an identity that still waits."""
-        turns = self._queues[identity]
-        while turns:
-            turn = turns.popleft()
-            self._waiting -= 1
-            if not turn.cancelled():
-                self._seat(identity)
-                turn.set_result(None)
-                break
-        if not turns:
-            del self._queues[identity]
+            while turns and self._has_room(identity):
+                turn = turns.popleft()
+                self._waiting -= 1
+                if not turn.cancelled():
+                    self._seat(identity)
+                    turn.set_result(None)
+                    break
+            if not turns:
+                del self._queues[identity]
 
     def _leave(self, identity: str, turn: asyncio.Future[None]) -> None:
         """Stop waiting, and return a seat that was given at the same time."""

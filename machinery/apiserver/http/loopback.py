@@ -20,7 +20,7 @@ from aiohttp import web
 from machinery import pki
 from machinery.apiserver.access import Authenticator
 from machinery.apiserver.storage import Actor
-from machinery.errors import BY_REASON, MusterError, UnavailableError
+from machinery.errors import BY_REASON, UnavailableError
 from machinery.identity import CertificateSubject
 from machinery.product import NAME, version
 from machinery.runtime.clock import Clock
@@ -130,7 +130,9 @@ class LoopbackClient:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise UnavailableError(f"the server does not answer itself: {error or type(error).__name__}") from error
         if response.status >= http.HTTPStatus.BAD_REQUEST:
-            raise _error_of(document)
+            if isinstance(document, dict):
+                raise BY_REASON.get(str(document.get("reason")), UnavailableError)(str(document.get("message")))
+            raise UnavailableError(str(document).strip())
         return document
 
     def _opened(self) -> aiohttp.ClientSession:
@@ -141,9 +143,3 @@ class LoopbackClient:
                 headers=headers, connector=connector, timeout=aiohttp.ClientTimeout(total=TIMEOUT), trust_env=False
             )
         return self._session
-
-
-def _error_of(document: Any) -> MusterError:
-    if isinstance(document, dict):
-        return BY_REASON.get(str(document.get("reason")), UnavailableError)(str(document.get("message")))
-    return UnavailableError(str(document).strip())

@@ -117,20 +117,16 @@ def selection(resource: Resource, namespace: str, query: Parameters, name: str =
 
 def _asked(resource: Resource, query: Parameters, now: datetime, *, watched: bool = False) -> Hashable | None:
     text = query.get("where", "").strip()
-    if not text:
-        return None
-    if resource.where is None:
+    if text and resource.where is None:
         raise BadRequestError(f"{resource.name} have no words for where: use labelSelector or fieldSelector")
-    return resource.where(text, now, watched)
+    return resource.where(text, now, watched) if text and resource.where is not None else None
 
 
 def _ordered(resource: Resource, query: Parameters, place: SortPosition | None = None) -> Hashable | None:
     text = query.get("sortBy", "").strip()
-    if not text:
-        return None
-    if resource.order is None:
+    if text and resource.order is None:
         raise BadRequestError(f"{resource.name} have no words for sortBy: sort what is listed")
-    return resource.order(text, place)
+    return resource.order(text, place) if text and resource.order is not None else None
 
 
 def _check_match(query: Parameters, *, watched: bool = False) -> None:
@@ -159,12 +155,11 @@ def list_options(resource: Resource, namespace: str, query: Parameters, now: dat
     """Parse the options of a list. Raises BadRequestError and InvalidError."""
     chosen = replace(selection(resource, namespace, query), where=_asked(resource, query, now), order=_ordered(resource, query))
     limit = _number(query["limit"]) if query.get("limit") else 0
+    limited = limit if limit > 0 else None
     if is_true(query.get("sendInitialEvents", "")):
-        why = "sendInitialEvents is forbidden for list"
-        raise invalid_options("ListOptions", forbidden("sendInitialEvents", why))
+        raise invalid_options("ListOptions", forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
     _check_match(query)
     known = revision(query.get("resourceVersion", ""))
-    limited = limit if limit > 0 else None
     chosen = replace(chosen, limit=limited)
     if token := query.get("continue"):
         if known:

@@ -56,7 +56,7 @@ class Clause:
 
 def clauses(accept: str) -> Iterator[Clause]:
     """Entries of the header by descending quality; an empty header accepts everything."""
-    found = list(_entries(accept)) or [Clause("*/*")]
+    found = [*_entries(accept)] or [Clause("*/*")]
     yield from sorted((clause for clause in found if clause.quality > 0), key=lambda clause: -clause.quality)
 
 
@@ -71,13 +71,10 @@ def _entries(header: str) -> Iterator[Clause]:
         yield Clause(media.lower(), parameters, quality)
 
 
-def _served(media: str) -> str | None:
-    match media:
-        case "*/*" | "application/*" | "application/json":
-            return JSON
-        case "application/yaml" | "application/x-yaml" | "text/yaml":
-            return YAML
-    return None
+_SERVED = {
+    **dict.fromkeys(("*/*", "application/*", JSON), JSON),
+    **dict.fromkeys((YAML, "application/x-yaml", "text/yaml"), YAML),
+}
 
 
 def negotiate(accept: str, *, pretty: bool = False, shapes: bool = True) -> ResponseForm:
@@ -86,13 +83,11 @@ def negotiate(accept: str, *, pretty: bool = False, shapes: bool = True) -> Resp
     `shapes`: whether tables and partial metadata are available; otherwise clauses that request them are skipped.
     """
     for clause in clauses(accept):
-        media = _served(clause.media)
+        media, wanted, version = _SERVED.get(clause.media), clause.parameters.get("as", ""), clause.parameters.get("v", "")
         if media is None:
             continue
-        wanted = clause.parameters.get("as", "")
         if not wanted:
             return ResponseForm(media, pretty=pretty)
-        version = clause.parameters.get("v", "")
         known = wanted in set(ResponseShape) and clause.parameters.get("g") == "meta.k8s.io" and version in ("v1", "v1beta1")
         if shapes and known:
             return ResponseForm(media, ResponseShape(wanted), version, pretty)
@@ -249,9 +244,12 @@ async def list_answer(
     size = sum(map(len, items))
     if size < LONG or form.media != JSON or form.pretty or request.method == "HEAD":
         return await json_answer(request, encode_list(envelope, items), form)
-    head = _head(envelope)
-    length = len(head) + size + len(items) - 1 + len(_END)
-    return await _sent(request, _at_once(_pieces(head, items)), length)
+    length = len(_head(envelope)) + size + len(items) - 1 + len(_END)
+
+    async def at_once() -> AsyncIterator[Sequence[bytes]]:
+        yield items
+
+    return await _sent(request, _joined(_head(envelope), at_once()), length)
 
 
 async def portions_answer(
@@ -294,22 +292,17 @@ def _head(envelope: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode(envelope)[:-1] + b',"items":['
 
 
-async def _at_once(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    for piece in pieces:
-        yield piece
-
-
 async def _joined(head: bytes, portions: AsyncIterator[Sequence[bytes]]) -> AsyncIterator[bytes]:
     """The whole list. A portion is released before the next is requested."""
     between = head
     async for portion in portions:
-        for piece in filter(None, _pieces(between, portion, end=b"")):
+        for piece in filter(None, _pieces(between, portion)):
             yield piece
         between = b","
     yield _END
 
 
-def _pieces(head: bytes, items: Sequence[bytes], end: bytes = _END) -> Iterator[bytes]:
+def _pieces(head: bytes, items: Sequence[bytes]) -> Iterator[bytes]:
     """Items after `head` in pieces of about PIECE bytes, split between documents."""
     parts, size = [head], len(head)
     for number, item in enumerate(items):
@@ -320,4 +313,4 @@ def _pieces(head: bytes, items: Sequence[bytes], end: bytes = _END) -> Iterator[
         if size >= PIECE:
             yield b"".join(parts)
             parts, size = [], 0
-    yield b"".join((*parts, end))
+    yield b"".join(parts)

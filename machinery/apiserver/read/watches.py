@@ -18,7 +18,7 @@ import structlog
 from aiohttp import web
 
 from machinery.apiserver.http.options import WatchOptions, watch_options
-from machinery.apiserver.http.responses import JSON, ResponseForm, ResponseShape, item_bytes
+from machinery.apiserver.http.responses import JSON, ResponseShape, item_bytes
 from machinery.apiserver.http.status_errors import InternalError, status_document
 from machinery.apiserver.read.reads import ResourceCall, TableWriter, fresh, partial
 from machinery.errors import DeadlineError, ExpiredError, MusterError, NotAcceptableError, UnavailableError
@@ -84,13 +84,13 @@ class Watches:
             raise UnavailableError("the server is shutting down", retry_after=RETRY)
         options = watch_options(call.resource, call.namespace, call.attributes.name, call.request.query, call.clock.now())
         response = web.StreamResponse(headers={"Content-Type": JSON})
-        lines = _EventLines(call, options, self._bookmark)
+        tables = call.tables() if call.form.shape is ResponseShape.TABLE else None
         seconds = options.timeout.total_seconds() if options.timeout else self._longest * (1 + secrets.randbelow(1000) / 1000)
         try:
             async with asyncio.timeout(seconds) as end:
                 self._ends[end] = str(call.resource.key)
                 self._idle.clear()
-                await _serve(call.request, response, lines)
+                await _serve(call.request, response, _lines(call, options, tables, self._bookmark))
         except TimeoutError:
             if not end.expired():
                 raise
@@ -121,10 +121,10 @@ async def _close(request: web.Request, response: web.StreamResponse) -> None:
             raise
 
 
-async def _serve(request: web.Request, response: web.StreamResponse, events: "_EventLines") -> None:
+async def _serve(request: web.Request, response: web.StreamResponse, events: AsyncGenerator[bytes]) -> None:
     await response.prepare(request)
     try:
-        async with aclosing(events.stream()) as lines:
+        async with aclosing(events) as lines:
             async for line in lines:
                 await response.write(line)
     except MusterError as error:
@@ -140,81 +140,69 @@ def _line(kind: str, document: bytes) -> bytes:
     return b'{"type":"' + kind.encode() + b'","object":' + document + b"}\n"
 
 
-class _EventLines:
-    """The lines of one watch."""
+async def _lines(
+    call: ResourceCall, options: WatchOptions, tables: TableWriter | None, bookmark: float
+) -> AsyncGenerator[bytes]:
+    """Initial events, then each change, and bookmarks at most every `bookmark` seconds.
 
-    def __init__(self, call: ResourceCall, options: WatchOptions, bookmark: float) -> None:
-        self._call = call
-        self._options = options
-        self._bookmark = bookmark
-        self._loop = asyncio.get_running_loop()
-        self._last_bookmark = self._loop.time()
-        self._tables: TableWriter | None = call.tables() if call.form.shape is ResponseShape.TABLE else None
-        self._defined = False
+    A change is encoded once for all watches that use the same form. Raises ExpiredError when the revision is not visible soon:
+    it belongs to another history, and the client must list.
+    """
+    storage, key, after, defined = call.storage, call.resource.key, options.revision or 0, False
+    loop = asyncio.get_running_loop()
+    last_bookmark = loop.time()
+    if options.initial:
+        await fresh(call, options.revision)
+        page = await storage.list(key, options.query)
+        after = page.revision
+        for stored in page.items:
+            yield _line(ChangeType.ADDED.value, await _document(call, tables, stored, defined=not defined))
+            defined = tables is not None
+        if options.mark_initial and options.bookmarks:
+            yield _bookmark_line(call, after, annotations={INITIAL_END: "true"})
+    elif not options.revision:
+        after = await storage.revision()
+    else:
+        try:
+            await fresh(call, after)
+        except DeadlineError as error:
+            raise ExpiredError(f"too large resource version: {after}; the objects must be listed again") from error
+    shape = (call.api_version, call.form, call.request.query.get("includeObject"))
+    async with storage.watch(key, options.query, after=after) as events:
+        async for event in events:
+            if isinstance(event, int):
+                if options.bookmarks and loop.time() >= last_bookmark + bookmark:
+                    last_bookmark = loop.time()
+                    yield _bookmark_line(call, event)
+                continue
+            form = (*shape, defined)
+            line = event.lines.get(form)
+            if line is None:
+                document = await _document(call, tables, event.stored, defined=not defined)
+                line = event.lines[form] = _line(event.type.value, document)
+            defined = tables is not None
+            yield line
 
-    async def stream(self) -> AsyncGenerator[bytes]:
-        """Initial events, then each change. A change is encoded once for all watches that use the same form.
 
-        Raises ExpiredError when the revision is not visible soon: it belongs to another history, and the client must list.
-        """
-        call, storage, options = self._call, self._call.storage, self._options
-        key, after = call.resource.key, options.revision or 0
-        if options.initial:
-            await fresh(call, options.revision)
-            page = await storage.list(key, options.query)
-            after = page.revision
-            for stored in page.items:
-                yield _line(ChangeType.ADDED.value, await self._document(stored))
-            if options.mark_initial and options.bookmarks:
-                yield self._bookmark_line(after, {INITIAL_END: "true"})
-        elif not options.revision:
-            after = await storage.revision()
-        else:
-            try:
-                await fresh(call, after)
-            except DeadlineError as error:
-                raise ExpiredError(f"too large resource version: {after}; the objects must be listed again") from error
-        shape = (call.api_version, call.form, call.request.query.get("includeObject"))
-        async with storage.watch(key, options.query, after=after) as events:
-            async for event in events:
-                if isinstance(event, int):
-                    if self._bookmark_due():
-                        yield self._bookmark_line(event)
-                    continue
-                form = (*shape, self._defined)
-                line = event.lines.get(form)
-                if line is None:
-                    line = event.lines[form] = _line(event.type.value, await self._document(event.stored))
-                self._defined = self._tables is not None
-                yield line
+async def _document(call: ResourceCall, tables: TableWriter | None, stored: StoredObject, *, defined: bool) -> bytes:
+    """The object in the form of the request; `defined`: with the table's column definitions."""
+    if tables is not None:
+        metadata = {"resourceVersion": str(stored.revision)}
+        return msgspec.json.encode(await tables.table((stored,), metadata, defined=defined))
+    body = item_bytes(stored, call.convert)
+    if call.form.shape is ResponseShape.OBJECT:
+        return body
+    return msgspec.json.encode(partial(msgspec.json.decode(body), call.form.version))
 
-    async def _document(self, stored: StoredObject) -> bytes:
-        form: ResponseForm = self._call.form
-        if self._tables is not None:
-            metadata = {"resourceVersion": str(stored.revision)}
-            table = await self._tables.table((stored,), metadata, defined=not self._defined)
-            self._defined = True
-            return msgspec.json.encode(table)
-        body = item_bytes(stored, self._call.convert)
-        if form.shape is ResponseShape.OBJECT:
-            return body
-        return msgspec.json.encode(partial(msgspec.json.decode(body), form.version))
 
-    def _bookmark_due(self) -> bool:
-        now = self._loop.time()
-        if not self._options.bookmarks or now < self._last_bookmark + self._bookmark:
-            return False
-        self._last_bookmark = now
-        return True
-
-    def _bookmark_line(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
-        metadata: dict[str, Any] = {"resourceVersion": str(revision), **({"annotations": annotations} if annotations else {})}
-        call = self._call
-        kind, version, meta = call.resource.kind, call.api_version, f"meta.k8s.io/{call.form.version}"
-        if call.form.shape in (ResponseShape.PARTIAL, ResponseShape.PARTIAL_LIST):
-            kind, version = "PartialObjectMetadata", meta
-        document: dict[str, Any] = {"kind": kind, "apiVersion": version, "metadata": metadata}
-        if call.form.shape is ResponseShape.TABLE:
-            row = {"cells": [], "object": document}
-            document = {"kind": "Table", "apiVersion": meta, "metadata": metadata, "columnDefinitions": None, "rows": [row]}
-        return _line("BOOKMARK", msgspec.json.encode(document))
+def _bookmark_line(call: ResourceCall, revision: int, **more: Any) -> bytes:
+    """`more`: further fields of the metadata."""
+    metadata = {"resourceVersion": str(revision), **more}
+    kind, version, meta = call.resource.kind, call.api_version, f"meta.k8s.io/{call.form.version}"
+    if call.form.shape in (ResponseShape.PARTIAL, ResponseShape.PARTIAL_LIST):
+        kind, version = "PartialObjectMetadata", meta
+    document: dict[str, Any] = {"kind": kind, "apiVersion": version, "metadata": metadata}
+    if call.form.shape is ResponseShape.TABLE:
+        row = {"cells": [], "object": document}
+        document = {"kind": "Table", "apiVersion": meta, "metadata": metadata, "columnDefinitions": None, "rows": [row]}
+    return _line("BOOKMARK", msgspec.json.encode(document))

@@ -14,7 +14,7 @@ import msgspec
 
 from machinery.apiserver.http.limits import OBJECT_CEILING, OBJECT_LIMIT
 from machinery.apiserver.http.status_errors import conflict, invalid, undecodable
-from machinery.apiserver.resource import Resource, Schema, ServedVersion, Subresource, Validation
+from machinery.apiserver.resource import Resource, Schema, ServedVersion, Subresource
 from machinery.apiserver.storage import Actor, Admission
 from machinery.apiserver.write import metadata as rules
 from machinery.apiserver.write.metadata import FieldOwnership, with_managed_fields
@@ -68,8 +68,8 @@ class Write:
         if self.version is None:
             return kept
         broken = partial(violations, self.schema)
-        causes = added(broken(kept), kept, lambda: self.shown(old) if old else None, broken)
-        self._check(causes, str(kept.get("metadata", {}).get("name", "")))
+        if causes := added(broken(kept), kept, lambda: self.shown(old) if old else None, broken):
+            raise invalid(self.resource, str(kept.get("metadata", {}).get("name", "")), causes)
         return {**self.version.to_stored(kept), "apiVersion": self.resource.api_version()}
 
     def shown(self, stored: Document) -> Document:
@@ -116,8 +116,13 @@ class Write:
         new = self._completed(new)
         causes = self._misshapen(new, old)
         sent = {**new, "metadata": {**new["metadata"], "managedFields": (document.get("metadata") or {}).get("managedFields")}}
-        combined = self.part.combine(new, old, self.actor, self.now) if self.part is not None else None
-        new = self._main_changed(new, old) if combined is None else dict(combined)
+        if self.part is not None:
+            new = dict(self.part.combine(new, old, self.actor, self.now))
+        else:
+            if self.resource.prepare_update is not None:
+                new = dict(self.resource.prepare_update(new, old, self.actor, self.now))
+            if self.resource.counts_generations and _content(new) != _content(old):
+                new["metadata"] = {**new["metadata"], "generation": old["metadata"].get("generation", 0) + 1}
         new = with_managed_fields(new, self.ownership.of_changed(sent, old, new) if holdings is None else holdings)
         self._validate(new, old, causes)
         check_size(new, old)
@@ -161,13 +166,6 @@ class Write:
         whole = defaulted(self.resource.schema, new)
         return whole if self.resource.complete is None else dict(self.resource.complete(whole))
 
-    def _main_changed(self, new: dict[str, Any], old: Document) -> dict[str, Any]:
-        if self.resource.prepare_update is not None:
-            new = dict(self.resource.prepare_update(new, old, self.actor, self.now))
-        if self.resource.counts_generations and _content(new) != _content(old):
-            new["metadata"] = {**new["metadata"], "generation": old["metadata"].get("generation", 0) + 1}
-        return new
-
     def _check_locks(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> None:
         name = old["name"]
         if new.get("uid") and new["uid"] != old["uid"]:
@@ -190,22 +188,16 @@ class Write:
         """
         causes = added(self._broken(new, old), new, lambda: old, lambda before: self._broken(before, before))
         if check_types(self.resource, causes):
-            self._check(causes, str(new["metadata"].get("name", "")))
+            raise invalid(self.resource, str(new["metadata"].get("name", "")), causes)
         return causes
 
     def _broken(self, document: Document, old: Document | None) -> list[Cause]:
         return [*rules.violations(self.resource, document, old), *violations(self.resource.schema, document)]
 
     def _validate(self, new: Document, old: Document | None, causes: list[Cause]) -> None:
-        rule: Validation | None = self.resource.validate
-        if self.part is not None and self.part.validate is not None:
-            rule = self.part.validate
-        told = [*causes, *(rule(new, old) if rule is not None else ())]
-        self._check(told, str(new["metadata"].get("name", "")))
-
-    def _check(self, causes: list[Cause], name: str) -> None:
-        if causes:
-            raise invalid(self.resource, name, causes)
+        rule = (self.part.validate if self.part is not None else None) or self.resource.validate
+        if every := [*causes, *(rule(new, old) if rule is not None else ())]:
+            raise invalid(self.resource, str(new["metadata"].get("name", "")), every)
 
 
 def check_size(document: Mapping[str, Any], old: Document | None = None) -> None:
