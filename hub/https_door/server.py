@@ -18,7 +18,7 @@ from hub.api.certificates import Lifetimes
 from hub.api.clusterroles import Groups
 from hub.api.liveness import DEFAULT_LEASE_DURATION
 from hub.api.namespaces import STANDING
-from hub.https_door.callers.authentication import AuthenticationConfig, AuthenticatorChain, Dependencies
+from hub.https_door.callers.authentication import AuthenticationConfig, AuthenticatorChain
 from hub.https_door.callers.authorization import HubAuthorizer, OwnRoles, named_actor
 from hub.https_door.groups import groups_of
 from hub.https_door.storage.admission import HubAdmission
@@ -139,7 +139,7 @@ def build_door(
     authorizer: Reviewer = HubAuthorizer(store, rbac, standings, own)
     for external in authentication.external:
         authorizer = external.authorizer(authorizer)
-    entrance = AuthenticatorChain(Dependencies(store, objects, feed, clock), address.hub_id, authentication)
+    entrance = AuthenticatorChain(store, objects, feed, address.hub_id, authentication, clock=clock)
     standings.end_with(entrance.presence.end_under)
     admission = HubAdmission(rbac.decide, own, attests=config.attestation.required, join_labels=config.join_labels)
     escalation, seen = EscalationCheck(rbac), wait_until_seen(roles)

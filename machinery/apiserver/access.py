@@ -71,31 +71,26 @@ _NAMESPACE_PARTS = ("status", "finalize")
 def attributes(method: str, path: str, query: Mapping[str, str]) -> Attributes:
     """Attributes of a request. Paths outside `/api/<version>/` and `/apis/<group>/<version>/` have no resource."""
     parts = [part for part in path.split("/") if part]
-    if len(parts) > 2 and parts[0] == "api":  # noqa: PLR2004 - api, version, resource
-        return _of_resource(method, path, query, ("", parts[1]), parts[2:])
-    if len(parts) > 3 and parts[0] == "apis":  # noqa: PLR2004 - apis, group, version, resource
-        return _of_resource(method, path, query, (parts[1], parts[2]), parts[3:])
-    return Attributes(method.lower(), path)
-
-
-def _of_resource(
-    method: str, path: str, query: Mapping[str, str], group_version: tuple[str, str], parts: list[str]
-) -> Attributes:
-    watched = parts[0] == "watch" and len(parts) > 1
-    rest = parts[1:] if watched else parts
-    namespace = ""
+    prefix = {"api": 2, "apis": 3}.get(parts[0], len(parts)) if parts else 0
+    group, rest = (parts[1] if prefix == 3 else ""), parts[prefix:]  # noqa: PLR2004 - apis, group, version
+    if not rest:
+        return Attributes(method.lower(), path)
+    watched, namespace = rest[0] == "watch" and len(rest) > 1, ""
+    rest = rest[1:] if watched else rest
     if rest[0] == "namespaces" and len(rest) > 1:
         namespace = rest[1]
         if len(rest) > 2 and rest[2] not in _NAMESPACE_PARTS:  # noqa: PLR2004 - namespaces, name, resource
             rest = rest[2:]
     resource, name, subresource = (*rest, "", "")[:3]
     watched = method == "GET" and (watched or is_true(query.get("watch", "")))  # HEAD of a stream would never end
-    verb = _verb(method, name, watched=watched)
+    verb = "watch" if watched else _VERBS.get(method, "")
+    if not name:
+        verb = {"get": "list", "delete": "deletecollection"}.get(verb, verb)
     return Attributes(
         verb=verb,
         path=path,
-        group=group_version[0],
-        version=group_version[1],
+        group=group,
+        version=parts[prefix - 1],
         resource=resource,
         subresource=subresource,
         namespace=namespace,
@@ -116,15 +111,6 @@ def _selected_name(field_selector: str) -> str:
         return ""
     named = [term.values[0] for term in requirements if (term.name, term.operator) == ("metadata.name", Operator.EQUALS)]
     return named[0] if named else ""
-
-
-def _verb(method: str, name: str, *, watched: bool) -> str:
-    verb = _VERBS.get(method, "")
-    if watched and verb == "get":
-        return "watch"
-    if not name:
-        return {"get": "list", "delete": "deletecollection"}.get(verb, verb)
-    return verb
 
 
 def is_true(text: str) -> bool:

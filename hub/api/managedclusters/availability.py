@@ -87,12 +87,6 @@ class Transition:
     reason: str
     actor: str
 
-    @property
-    def is_fall(self) -> bool:
-        """Whether the cluster ceased to be available without an announced departure. Falls are counted for damping."""
-        fell = self.before == conditions.TRUE and self.status in (conditions.FALSE, conditions.UNKNOWN)
-        return fell and self.reason not in PARTED
-
 
 def transition(
     cluster: Document, before: Condition | None, after: Condition | None, at: datetime, actor: str

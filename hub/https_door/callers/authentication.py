@@ -145,16 +145,6 @@ def account_tokens(hub: HubId, keys: TokenKeys) -> Callable[..., str]:
     return token
 
 
-@dataclass(frozen=True, slots=True)
-class Dependencies:
-    """Dependencies of the authenticators."""
-
-    store: Store
-    objects: Storage
-    feed: ChangeFeed
-    clock: Clock
-
-
 class ExternalAuthenticator(Protocol):
     """Authenticates users by credentials of others. It is tried before the hub's own authenticators."""
 
@@ -196,12 +186,15 @@ class AuthenticationConfig:
 class AuthenticatorChain:
     """Client certificates first, then bearer tokens. `presence` is a filter, `resources` are served with the others."""
 
-    def __init__(self, dependencies: Dependencies, hub: HubId, config: AuthenticationConfig) -> None:
-        self._dependencies = dependencies
+    def __init__(
+        self, store: Store, objects: Storage, feed: ChangeFeed, hub: HubId, config: AuthenticationConfig, *, clock: Clock
+    ) -> None:
+        self._objects = objects
+        self._feed = feed
         self._external = config.external
-        self._bootstrap = BootstrapTokens(dependencies.store)
-        issuer, accounts = issuer_of(hub, config.token_keys), Accounts(dependencies.objects)
-        self.accounts = ServiceAccountTokens(issuer, accounts, dependencies.clock)
+        self._bootstrap = BootstrapTokens(store)
+        issuer, accounts = issuer_of(hub, config.token_keys), Accounts(objects)
+        self.accounts = ServiceAccountTokens(issuer, accounts, clock)
         """Authenticates tokens of the hub's ServiceAccounts only."""
         own = BootstrapTokenAuthenticator(self._bootstrap.identify), self.accounts
         tokens = TokenUnion(*own, *(each.tokens for each in config.external if each.tokens is not None))
@@ -212,7 +205,7 @@ class AuthenticatorChain:
         chain = Chain(*more, certificates, BearerTokens(tokens, config.token_checks))
         self.authenticator: Authenticator = chain if config.loopback is None else LoopbackAuthenticator(config.loopback, chain)
         self.resources: tuple[Resource, ...] = (service_account(issuer, accounts), token_review(tokens, issuer.audiences))
-        self.presence = Presence(dependencies.clock)
+        self.presence = Presence(clock)
         end_with_revocations(self.presence, config.revocations, self._bootstrap.listen)
         for each in config.external:
             each.bind(self.presence)
@@ -231,8 +224,8 @@ class AuthenticatorChain:
         after: int | None = None
         while True:
             try:
-                after = await self._dependencies.objects.revision() if after is None else after
-                events = self._dependencies.feed.watch(SERVICE_ACCOUNTS, Query(), after=after, patience=PATIENCE)
+                after = await self._objects.revision() if after is None else after
+                events = self._feed.watch(SERVICE_ACCOUNTS, Query(), after=after, patience=PATIENCE)
                 async with aclosing(events):
                     async for event in events:
                         after = self._seen(event)

@@ -122,9 +122,6 @@ class HistoryQuery:
         moments = {name: _moment(query, name, now) for name in ("since", "until")}
         return cls(min(limit, MOST), _number(query, "before"), _number(query, "after") or 0, **moments)
 
-    def wants(self, change: Change) -> bool:
-        return self.until is None or change.at <= self.until
-
     def ends_at(self, change: Change) -> bool:
         """Whether this change and all older ones are out of range."""
         return change.revision <= self.after or (self.since is not None and change.at < self.since)
@@ -169,7 +166,7 @@ def _found(tx: Transaction, kind: Kind, key: Key, asked: HistoryQuery) -> Sequen
     below, found = asked.before, list[Change]()
     while portion := tx.changes.past(kind, key, below=below, limit=asked.limit + 1):
         for change in portion:
-            if asked.wants(change):
+            if asked.until is None or change.at <= asked.until:
                 found.append(change)
             if len(found) > asked.limit or (found and asked.ends_at(change)):
                 return found

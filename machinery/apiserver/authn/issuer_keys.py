@@ -13,10 +13,11 @@ Source: OpenID Connect Discovery 1.0.
 
 import asyncio
 import ssl
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -28,8 +29,6 @@ from machinery.pki import KeySet, read_header
 from machinery.product import NAME
 from machinery.runtime.clock import Clock
 from machinery.runtime.tls import client_context
-
-T = TypeVar("T")
 
 PATIENCE = timedelta(seconds=10)
 MAX_ANSWER = 512 * 1024
@@ -62,73 +61,61 @@ class HttpsDocuments(JsonDocuments):
         return cls(client_context(authorities) if authorities else ssl.create_default_context(), patience)
 
     async def get(self, url: str) -> Mapping[str, Any]:
-        return await self._ask("GET", url, None)
+        return await self._exchange("GET", url, None)
 
     async def post(self, url: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        return await self._ask("POST", url, msgspec.json.encode(body))
+        return await self._exchange("POST", url, msgspec.json.encode(body))
 
     async def reach(self, url: str) -> None:
-        await self._guarded(urlsplit(url).netloc, self._connected(url))
-
-    async def _connected(self, url: str) -> None:
         parts = urlsplit(url)
         host = parts.hostname or ""
-        _reader, writer = await asyncio.open_connection(host, parts.port or 443, ssl=self.context, server_hostname=host)
-        writer.transport.abort()
+        async with self._asking(parts.netloc):
+            _reader, writer = await asyncio.open_connection(host, parts.port or 443, ssl=self.context, server_hostname=host)
+            writer.transport.abort()
 
-    async def _ask(self, method: str, url: str, body: bytes | None) -> Mapping[str, Any]:
-        host = urlsplit(url).netloc
-        return _document(await self._guarded(host, self._exchange(method, url, body)), host)
-
-    async def _guarded(self, host: str, asking: Coroutine[Any, Any, T]) -> T:
-        """Await `asking` within the time limit and convert every failure to UnavailableError."""
+    @asynccontextmanager
+    async def _asking(self, host: str) -> AsyncIterator[None]:
+        """A block with the time limit, which converts every failure to UnavailableError."""
         try:
             async with asyncio.timeout(self.patience.total_seconds()):
-                return await asking
+                yield
         except TimeoutError:
             raise UnavailableError(f"{host} does not answer within {self.patience.total_seconds():g} s") from None
         except aiohttp.ClientConnectorCertificateError as error:
             why = getattr(error.certificate_error, "verify_message", "") or "it cannot be verified"
             raise UnavailableError(f"the certificate of {host} is not good: {why}") from None
         except aiohttp.ClientConnectorError as error:
-            raise UnavailableError(
-                f"{host} cannot be reached: {error.os_error.strerror or type(error.os_error).__name__}"
-            ) from None
+            why = error.os_error.strerror or type(error.os_error).__name__
+            raise UnavailableError(f"{host} cannot be reached: {why}") from None
         except ssl.SSLCertVerificationError as error:
             raise UnavailableError(f"the certificate of {host} is not good: {error.verify_message}") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise UnavailableError(f"{host} cannot be asked: {type(error).__name__}") from None
 
-    async def _exchange(self, method: str, url: str, body: bytes | None) -> bytes:
-        headers = {
-            "Accept": "application/json",
-            "Accept-Encoding": "identity",
-            "User-Agent": NAME,
-            **({"Content-Type": "application/json"} if body is not None else {}),
-        }
+    async def _exchange(self, method: str, url: str, body: bytes | None) -> Mapping[str, Any]:
+        host, content = urlsplit(url).netloc, bytearray()
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": NAME}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
         connector = aiohttp.TCPConnector(ssl=self.context, force_close=True)
         async with (
+            self._asking(host),
             aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False) as session,
             session.request(method, url, data=body, headers=headers, allow_redirects=False) as response,
         ):
             if response.status not in (200, 201):
-                raise UnavailableError(f"{urlsplit(url).netloc} answers with HTTP status {response.status}")
-            content = bytearray()
+                raise UnavailableError(f"{host} answers with HTTP status {response.status}")
             async for chunk in response.content.iter_chunked(_CHUNK):
                 content += chunk
                 if len(content) > MAX_ANSWER:
-                    raise UnavailableError(f"the answer of {urlsplit(url).netloc} is longer than {MAX_ANSWER} bytes")
-            return bytes(content)
-
-
-def _document(content: bytes, host: str) -> Mapping[str, Any]:
-    try:
-        document = msgspec.json.decode(content)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        document = None
-    if not isinstance(document, dict):
-        raise UnavailableError(f"the answer of {host} is not a JSON document")
-    return document
+                    raise UnavailableError(f"the answer of {host} is longer than {MAX_ANSWER} bytes")
+        try:
+            document = msgspec.json.decode(content)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            document = None
+        if not isinstance(document, dict):
+            raise UnavailableError(f"the answer of {host} is not a JSON document")
+        return document
 
 
 def check_https(what: str, url: object) -> str:

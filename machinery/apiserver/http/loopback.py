@@ -109,14 +109,18 @@ class LoopbackClient:
         reached = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)  # noqa: S104 - reads it, binds nothing
         self._url = f"https://[{reached}]:{port}" if ":" in reached else f"https://{reached}:{port}"
         self._loopback = loopback
-        self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            headers={"Authorization": f"Bearer {self._loopback.token}", "User-Agent": f"{USER_AGENT}{version()}"},
+            connector=aiohttp.TCPConnector(ssl=client_context(self._loopback.material.trust)),
+            timeout=aiohttp.ClientTimeout(total=TIMEOUT),
+            trust_env=False,
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._session.close()
 
     async def get(self, path: str) -> Any:
         return await self.request("GET", path)
@@ -124,7 +128,7 @@ class LoopbackClient:
     async def request(self, method: str, path: str, body: Any = None) -> Any:
         """Return the response's document or text. Raises MusterError."""
         try:
-            async with self._opened().request(method, self._url + path, json=body, server_hostname=SERVER_NAME) as response:
+            async with self._session.request(method, self._url + path, json=body, server_hostname=SERVER_NAME) as response:
                 text = await response.text()
                 document = json.loads(text) if response.content_type == "application/json" else text
         except (aiohttp.ClientError, TimeoutError) as error:
@@ -134,12 +138,3 @@ class LoopbackClient:
                 raise BY_REASON.get(str(document.get("reason")), UnavailableError)(str(document.get("message")))
             raise UnavailableError(str(document).strip())
         return document
-
-    def _opened(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            headers = {"Authorization": f"Bearer {self._loopback.token}", "User-Agent": f"{USER_AGENT}{version()}"}
-            connector = aiohttp.TCPConnector(ssl=client_context(self._loopback.material.trust))
-            self._session = aiohttp.ClientSession(
-                headers=headers, connector=connector, timeout=aiohttp.ClientTimeout(total=TIMEOUT), trust_env=False
-            )
-        return self._session

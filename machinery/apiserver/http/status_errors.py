@@ -96,14 +96,6 @@ def _subject(resource: Resource, name: str) -> ErrorSubject:
     return ErrorSubject(name=name, group=resource.group, kind=resource.name)
 
 
-def not_found(resource: Resource, name: str) -> NotFoundError:
-    return NotFoundError(f'{resource.key} "{name}" not found', subject=_subject(resource, name))
-
-
-def already_exists(resource: Resource, name: str) -> AlreadyExistsError:
-    return AlreadyExistsError(f'{resource.key} "{name}" already exists', subject=_subject(resource, name))
-
-
 def conflict(resource: Resource, name: str, why: str = MODIFIED) -> ConflictError:
     return ConflictError(f'Operation cannot be fulfilled on {resource.key} "{name}": {why}', subject=_subject(resource, name))
 
@@ -149,10 +141,11 @@ def errors_about(resource: Resource, name: str) -> Iterator[None]:
     except MusterError as error:
         if error.subject is not None:
             raise
-        if isinstance(error, NotFoundError):
-            raise not_found(resource, name) from error
-        if isinstance(error, AlreadyExistsError):
-            raise already_exists(resource, name) from error
+        if isinstance(error, NotFoundError | AlreadyExistsError):
+            made, what = (
+                (NotFoundError, "not found") if isinstance(error, NotFoundError) else (AlreadyExistsError, "already exists")
+            )
+            raise made(f'{resource.key} "{name}" {what}', subject=_subject(resource, name)) from error
         if isinstance(error, ConflictError):
             raise conflict(resource, name, error.message or MODIFIED) from error
         if not isinstance(error, InvalidError):

@@ -79,12 +79,9 @@ def _types(document: Document | None) -> list[str]:
 
 def _new_request(new: Document, actor: Actor, _now: datetime) -> Document:
     spec = {name: value for name, value in (new.get("spec") or {}).items() if name not in ("extra", "uid", "groups")}
-    identity: dict[str, Any] = {"username": actor.user}
-    if actor.uid:
-        identity["uid"] = actor.uid
-    if actor.groups:
-        identity["groups"] = list(actor.groups)
-    return {**new, "spec": {**spec, **identity}, "status": {}}
+    identity = {"username": actor.user, "uid": actor.uid, "groups": list(actor.groups)}
+    given = {name: value for name, value in identity.items() if value or name == "username"}
+    return {**new, "spec": {**spec, **given}, "status": {}}
 
 
 def _changed_request(new: Document, old: Document, _actor: Actor, _now: datetime) -> Document:
@@ -95,10 +92,8 @@ def _decided(new: Document, old: Document, _actor: Actor, now: datetime) -> Docu
     """The old object with the conditions and times of the new one."""
     known = {condition.get("type"): condition for condition in _conditions(old)}
     conditions = [_timed(condition, known.get(condition.get("type")), now) for condition in _conditions(new)]
-    status = {**old.get("status", {}), **({"conditions": conditions} if conditions else {})}
-    if not conditions:
-        status.pop("conditions", None)
-    return {**old, "status": status}
+    others = {name: value for name, value in old.get("status", {}).items() if name != "conditions"}
+    return {**old, "status": {**others, **({"conditions": conditions} if conditions else {})}}
 
 
 def _timed(condition: Mapping[str, Any], old: Mapping[str, Any] | None, now: datetime) -> dict[str, Any]:

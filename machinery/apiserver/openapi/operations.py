@@ -188,18 +188,15 @@ def _body(resource: Resource, version: str, verb: str) -> dict[str, Any] | None:
 
 def _successes(resource: Resource, version: str, verb: str) -> dict[str, Any]:
     kind = kind_reference(resource, version)
+    ok, created = {"description": "OK", "content": content(kind)}, {"description": "Created", "content": content(kind)}
     match verb:
         case "list" | "deletecollection":
             return {"200": {"description": "OK", "content": content(list_reference(resource, version))}}
         case "create":
-            return {"201": {"description": "Created", "content": content(kind)}}
+            return {"201": created}
         case "patch":
-            return {
-                "200": {"description": "OK", "content": content(kind)},
-                "201": {"description": "Created", "content": content(kind)},
-            }
+            return {"200": ok, "201": created}
         case "delete":
-            either = {"anyOf": [reference(meta("Status")), kind]}
             words = "OK: a Status when the object is gone, the object itself while something holds it"
-            return {"200": {"description": words, "content": content(either)}}
-    return {"200": {"description": "OK", "content": content(kind)}}
+            return {"200": {"description": words, "content": content({"anyOf": [reference(meta("Status")), kind]})}}
+    return {"200": ok}

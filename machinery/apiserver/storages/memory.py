@@ -51,18 +51,16 @@ class _Record:
         """Event for a watcher with this query; None: the object is not in the selection before or after."""
         was = self.before is not None and self.before.selected(query)
         now = not self.deleted and self.after.selected(query)
-        if was and not now:
-            return WatchEvent(ChangeType.DELETED, self.after.stored if self.deleted else self._last_seen())
         if now:
             return WatchEvent(ChangeType.MODIFIED if was else ChangeType.ADDED, self.after.stored)
-        return None
-
-    def _last_seen(self) -> StoredObject:
-        """Previous state with the revision of the change, for a watcher whose selection the object left."""
-        assert self.before is not None  # noqa: S101 - only asked when it was seen
-        document = self.before.document
+        if self.before is None or not was:
+            return None
+        if self.deleted:
+            return WatchEvent(ChangeType.DELETED, self.after.stored)
+        document = self.before.document  # the selection lost it: its previous state with the revision of the change
         metadata = {**document["metadata"], "resourceVersion": str(self.revision)}
-        return StoredObject(self.after.stored.key, self.revision, _encode({**document, "metadata": metadata}))
+        last = StoredObject(self.after.stored.key, self.revision, _encode({**document, "metadata": metadata}))
+        return WatchEvent(ChangeType.DELETED, last)
 
 
 class _Watcher:
@@ -72,33 +70,25 @@ class _Watcher:
         self.resource = resource
         self._query = query
         self._after = after
-        self._bound = bound
-        self._events: deque[WatchEvent] = deque()
-        self._wake = asyncio.Event()
-        self.overflown = False
+        self._events: asyncio.Queue[WatchEvent] = asyncio.Queue(bound)
+        self._overflown = False
 
     def offer(self, record: _Record) -> None:
         event = record.seen_through(self._query) if record.revision > self._after else None
-        if event is None or self.overflown:
-            return
-        if len(self._events) >= self._bound:
-            self.overflown = True
-        else:
-            self._events.append(event)
-        self._wake.set()
+        if event is not None and not self._overflown:
+            self._overflown = self._events.full()
+            if not self._overflown:
+                self._events.put_nowait(event)
 
     async def next(self, patience: float) -> WatchEvent | None:
         """The next event; None: none within `patience` seconds. Raises ExpiredError after an overflow."""
-        if not self._events and not self.overflown:
-            self._wake.clear()
-            try:
-                async with asyncio.timeout(patience):
-                    await self._wake.wait()
-            except TimeoutError:
-                return None
-        if self._events:
-            return self._events.popleft()
-        raise ExpiredError("the watcher is too slow: events were dropped; list again and watch from there")
+        if self._overflown and self._events.empty():
+            raise ExpiredError("the watcher is too slow: events were dropped; list again and watch from there")
+        try:
+            async with asyncio.timeout(patience):
+                return await self._events.get()
+        except TimeoutError:
+            return None
 
 
 class MemoryStorage(Storage):

@@ -31,7 +31,7 @@ from hub.grpc_door.session.report_writer import Clocks
 from hub.grpc_door.session.sessions import Sessions
 from hub.grpc_door.session.trust_bundle_push import TrustBundlePush
 from hub.heartbeat import BeatBuffer, HeartbeatCoverage
-from hub.https_door.callers.authentication import AuthenticationConfig, AuthenticatorChain, Dependencies
+from hub.https_door.callers.authentication import AuthenticationConfig, AuthenticatorChain
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.storage import ServiceStorage
 from hub.metrics import fleet as of_fleet
@@ -141,8 +141,8 @@ def admin_file(store: InlineStore, clock: ManualClock) -> Case:
 
 def accounts(store: InlineStore, clock: ManualClock) -> Case:
     feed, none = ChangeFeed(store), cast("Any", None)
-    grounds = Dependencies(store, ServiceStorage(store, feed, GROUP_SUFFIX), feed, clock)
-    subject = AuthenticatorChain(grounds, HubId("hub"), AuthenticationConfig(none))
+    objects = ServiceStorage(store, feed, GROUP_SUFFIX)
+    subject = AuthenticatorChain(store, objects, feed, HubId("hub"), AuthenticationConfig(none), clock=clock)
     return Case(subject.run(), "deleted ServiceAccounts cannot be seen now", errors=FOLLOWERS)
 
 

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from hub.api.liveness import Beat, Expiry, grace
 from hub.api.managedclusters import cluster as rules
-from hub.api.managedclusters.availability import Damping, Transition
+from hub.api.managedclusters.availability import Damping
 from hub.api.managedclusters.cluster import StatusReport
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
@@ -355,10 +355,6 @@ def test_each_step_is_kept_with_time_reason_and_actor(available: InlineStore, cl
 
 
 def test_cluster_flaps_from_the_threshold_of_falls_until_they_are_old(clock: ManualClock) -> None:
-    steps = [("True", "Unknown"), ("True", "False"), ("False", "Unknown"), ("", "Unknown"), ("Unknown", "True"), ("True", "")]
-    falls = [Transition(EDGE, "u", clock.now(), before, status, "", "").is_fall for before, status in steps]
-    assert falls == [True, True, False, False, False, False], "only an available cluster can fall"
-
     def minutes(threshold: int, falls: int) -> float | None:
         damping, minute = Damping(threshold=threshold), timedelta(minutes=1)
         until = damping.flaps_until([clock.now() + number * minute for number in range(1, falls + 1)])
