@@ -10,7 +10,7 @@ from hollow import kinds
 from machinery.apiserver.authn.chain import Identity, TokenAuthenticator
 from machinery.apiserver.http.filters import Incoming
 from machinery.apiserver.kinds.core import SERVICE_ACCOUNT
-from machinery.apiserver.kinds.tokens import Account, Accounts, ServiceAccountTokenIssuer, ServiceAccountTokens, service_account
+from machinery.apiserver.kinds.tokens import Account, ServiceAccountTokenIssuer, ServiceAccountTokens, service_account
 from machinery.apiserver.resource import ApiGroup
 from machinery.apiserver.server import Page
 from machinery.apiserver.storage import Storage
@@ -30,16 +30,16 @@ class TokenIssuer(TokenAuthenticator):
     def __init__(self, url: Callable[[], str], storage: Storage, clock: Clock) -> None:
         self._url = url
         self._keys = TokenKeys([generate_key()])
-        self._accounts = Accounts(storage)
+        self._storage = storage
         self._clock = clock
 
     async def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:
         issuer = ServiceAccountTokenIssuer(self._url(), (AUDIENCE,), self._keys)
-        return await ServiceAccountTokens(issuer, self._accounts, self._clock).identify(token, audiences)
+        return await ServiceAccountTokens(issuer, self._storage, self._clock).identify(token, audiences)
 
     def groups(self) -> tuple[ApiGroup, ...]:
         """The cluster's API groups, whose ServiceAccounts have the subresource `token`."""
-        resource = service_account(_Issuer("", (AUDIENCE,), self._keys, self._url), self._accounts)
+        resource = service_account(_Issuer("", (AUDIENCE,), self._keys, self._url), self._storage)
         own = SERVICE_ACCOUNT.key
         return tuple(
             replace(group, resources=tuple(resource if each.key == own else each for each in group.resources))

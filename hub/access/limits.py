@@ -14,19 +14,16 @@ A client without a credential counts by its host. So a registration storm fills 
 continue.
 """
 
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from machinery.apiserver.access import OPEN_PATHS, Attributes
 from machinery.apiserver.http.limits import (
-    BACK_SOON,
     PATIENCE,
     REQUEST_LIMIT,
-    TOO_MANY,
     Openings,
     Pool,
     PriorityLevel,
@@ -34,7 +31,6 @@ from machinery.apiserver.http.limits import (
     origin,
 )
 from machinery.apiserver.storage import Actor
-from machinery.errors import TooManyRequestsError
 from machinery.identity import ALL_CLUSTERS_GROUP, BOOTSTRAP_USER_PREFIX, OPERATOR_GROUP, RECOVERY_USER_PREFIX, ClusterName
 from machinery.runtime.clock import Clock
 
@@ -91,9 +87,8 @@ class AccessLimits:
     def __init__(self, clock: Clock, capacity: LimitConfig | None = None) -> None:
         capacity = capacity or LimitConfig()
         self.pools = {level.name: Pool(level, clock) for level in capacity.levels()}
-        self._per_cluster = capacity.sessions_per_cluster
-        self._open: Counter[ClusterName] = Counter()
-        self._turned_away = 0
+        most = capacity.sessions_per_cluster
+        self._sessions = Openings(most, 0, f"this cluster has {most} sessions open")
         self.rates = Rates(capacity.rate, capacity.burst, clock)
         self.refusals = Rates(REFUSALS, REFUSALS_AT_ONCE, clock)
         self.watches = Openings(capacity.watches_each, capacity.watches)
@@ -122,23 +117,14 @@ class AccessLimits:
         """Counts a refusal of an unknown caller. Raises TooManyRequestsError above the rate of its address."""
         self.refusals.check(origin(address))
 
-    @contextmanager
-    def session(self, cluster: ClusterName) -> Iterator[None]:
+    def session(self, cluster: ClusterName) -> AbstractContextManager[None]:
         """Counts a session of a cluster while the block runs. Raises TooManyRequestsError at the limit per cluster."""
-        if self._per_cluster and self._open[cluster] >= self._per_cluster:
-            self._turned_away += 1
-            raise TooManyRequestsError(f"{TOO_MANY}: this cluster has {self._per_cluster} sessions open", retry_after=BACK_SOON)
-        self._open[cluster] += 1
-        try:
-            yield
-        finally:
-            self._open[cluster] -= 1
-            if not self._open[cluster]:
-                del self._open[cluster]
+        return self._sessions.one(cluster)
 
     def snapshot(self) -> dict[str, Any]:
         """Returns the counters for the debug socket."""
-        sessions = {"clusters": len(self._open), "open": self._open.total(), "refused": self._turned_away}
+        sessions = self._sessions.snapshot()
+        sessions["clusters"] = sessions.pop("identities")
         sums = {"rates": self.rates.snapshot(), "refusals": self.refusals.snapshot(), "watches": self.watches.snapshot()}
         levels = {name: pool.snapshot() for name, pool in self.pools.items()}
         return {**levels, **sums, "sessions per cluster": sessions}

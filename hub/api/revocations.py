@@ -32,12 +32,8 @@ class Reason(StrEnum):
     PRIVILEGE_WITHDRAWN = "PrivilegeWithdrawn"
 
 
-CLUSTER_DELETED, CLUSTER_LEFT, CLUSTER_REBUILT, CREDENTIAL_REVOKED = (
-    "ClusterDeleted",
-    "ClusterLeft",
-    "ClusterRebuilt",
-    "CredentialRevoked",
-)
+CLUSTER_DELETED, CLUSTER_LEFT = "ClusterDeleted", "ClusterLeft"
+CLUSTER_REBUILT, CREDENTIAL_REVOKED = "ClusterRebuilt", "CredentialRevoked"
 """Reasons of the hub itself."""
 
 _LISTED = {

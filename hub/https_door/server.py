@@ -67,7 +67,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HttpsServer:
-    """The parts of the door. `run` must run while it serves; `end_watches` is called before it closes."""
+    """The parts of the door. `run` must run while it serves."""
 
     server: ApiServer
     feed: ChangeFeed
@@ -75,9 +75,6 @@ class HttpsServer:
     roles: RBACCache
     store: Store
     groups: Groups
-
-    def application(self) -> web.Application:
-        return self.server.application()
 
     async def prepare(self) -> None:
         """Creates missing default roles and reads all roles. Raises UnavailableError."""
@@ -90,9 +87,6 @@ class HttpsServer:
             tasks.create_task(self.feed.run(), name="watches")
             tasks.create_task(self.entrance.run(), name="entrance")
             tasks.create_task(self.roles.run(), name="roles")
-
-    async def end_watches(self, grace: timedelta) -> None:
-        await self.server.watches.drain(grace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +219,7 @@ class HttpsDoor(Door):
         """Raises StartError if it cannot listen on the address."""
         try:
             self._listening = await serve(
-                self._served.application(), self._host, self._port, self._context, bounds=self._bounds
+                self._served.server.application(), self._host, self._port, self._context, bounds=self._bounds
             )
         except OSError as error:
             raise listening_failed("https_listen", self._host, self._port, error) from error
@@ -243,7 +237,7 @@ class HttpsDoor(Door):
             self._listening.connections.leave()
 
     async def drain(self, grace: timedelta) -> None:
-        await asyncio.gather(self._draining.drained(), self._served.end_watches(grace))
+        await asyncio.gather(self._draining.drained(), self._served.server.watches.drain(grace))
 
     async def close(self, grace: timedelta) -> None:
         if self._listening is not None:

@@ -72,7 +72,7 @@ def attributes(method: str, path: str, query: Mapping[str, str]) -> Attributes:
     """Attributes of a request. Paths outside `/api/<version>/` and `/apis/<group>/<version>/` have no resource."""
     parts = [part for part in path.split("/") if part]
     prefix = {"api": 2, "apis": 3}.get(parts[0], len(parts)) if parts else 0
-    group, rest = (parts[1] if prefix == 3 else ""), parts[prefix:]  # noqa: PLR2004 - apis, group, version
+    rest = parts[prefix:]
     if not rest:
         return Attributes(method.lower(), path)
     watched, namespace = rest[0] == "watch" and len(rest) > 1, ""
@@ -89,7 +89,7 @@ def attributes(method: str, path: str, query: Mapping[str, str]) -> Attributes:
     return Attributes(
         verb=verb,
         path=path,
-        group=group,
+        group=parts[1] if parts[0] == "apis" else "",
         version=parts[prefix - 1],
         resource=resource,
         subresource=subresource,

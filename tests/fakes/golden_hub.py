@@ -102,7 +102,7 @@ class HubWorld(World):
         self._storage = ServiceStorage(self._store, door.feed, GROUP_SUFFIX)
         await self._seed(self._storage)
         await self.forget()
-        self._listening = await serve(door.application(), "127.0.0.1", 0)
+        self._listening = await serve(door.server.application(), "127.0.0.1", 0)
         self._stack.push_async_callback(self._listening.close)
 
     @property

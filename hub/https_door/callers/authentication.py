@@ -37,7 +37,6 @@ from machinery.apiserver.http.loopback import Loopback, LoopbackAuthenticator
 from machinery.apiserver.kinds.reviews import Reviewer
 from machinery.apiserver.kinds.tokens import (
     Account,
-    Accounts,
     ServiceAccountTokenIssuer,
     ServiceAccountTokens,
     service_account,
@@ -193,8 +192,8 @@ class AuthenticatorChain:
         self._feed = feed
         self._external = config.external
         self._bootstrap = BootstrapTokens(store)
-        issuer, accounts = issuer_of(hub, config.token_keys), Accounts(objects)
-        self.accounts = ServiceAccountTokens(issuer, accounts, clock)
+        issuer = issuer_of(hub, config.token_keys)
+        self.accounts = ServiceAccountTokens(issuer, objects, clock)
         """Authenticates tokens of the hub's ServiceAccounts only."""
         own = BootstrapTokenAuthenticator(self._bootstrap.identify), self.accounts
         tokens = TokenUnion(*own, *(each.tokens for each in config.external if each.tokens is not None))
@@ -204,7 +203,7 @@ class AuthenticatorChain:
         )
         chain = Chain(*more, certificates, BearerTokens(tokens, config.token_checks))
         self.authenticator: Authenticator = chain if config.loopback is None else LoopbackAuthenticator(config.loopback, chain)
-        self.resources: tuple[Resource, ...] = (service_account(issuer, accounts), token_review(tokens, issuer.audiences))
+        self.resources: tuple[Resource, ...] = (service_account(issuer, objects), token_review(tokens, issuer.audiences))
         self.presence = Presence(clock)
         end_with_revocations(self.presence, config.revocations, self._bootstrap.listen)
         for each in config.external:

@@ -20,7 +20,7 @@ a ManagedCluster or a request made by an agent or a bootstrap   to be about its 
 credential that is bound to one
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hub.access.rights import caller_record_of
@@ -86,15 +86,14 @@ class HubAdmission:
             raise write.refusal(
                 "an agent does not change its cluster's labels: an operator or its bootstrap credential gives them"
             )
-        accepts, accepted = _accepts(write.new), _accepts(write.old)
-        if accepts != accepted and not self._may(write, "update", (self._groups.register, "managedclusters", "accept")):
-            raise write.refusal(f'user "{write.actor.user}" cannot update the HubAcceptsClient field')
-        rebuilt = is_rebuilt(write.new, write.old)
-        if rebuilt and not self._may(write, "update", (self._groups.register, "managedclusters", "accept")):
-            raise write.refusal(f'user "{write.actor.user}" cannot give this name to another cluster ({CLUSTER_UID})')
-        given = given_to(write.new) is not None
-        if given and not self._may(write, "update", (self._groups.register, "managedclusters", "accept")):
-            raise write.refusal(f'user "{write.actor.user}" cannot give this cluster to one of its agents')
+        by_acceptance = {
+            "update the HubAcceptsClient field": _accepts(write.new) != _accepts(write.old),
+            f"give this name to another cluster ({CLUSTER_UID})": is_rebuilt(write.new, write.old),
+            "give this cluster to one of its agents": given_to(write.new) is not None,
+        }
+        for what, is_done in by_acceptance.items():
+            if is_done and not self._may(write, "update", (self._groups.register, "managedclusters", "accept")):
+                raise write.refusal(f'user "{write.actor.user}" cannot {what}')
         old, new = _cluster_set(write.old), _cluster_set(write.new)
         if old == DEFAULT and not new:  # it stays there: where there is such a set, no cluster is without one
             new = old
@@ -120,7 +119,7 @@ class HubAdmission:
             self._check_attested(write)
             _check_own(write, doc.labels(write.new).get(CLUSTER_LABEL, ""))
             return
-        if _decided(write.old) != _decided(write.new):
+        if _conditions(write.old, decisions=True) != _conditions(write.new, decisions=True):
             self._check_signer(write, "approve")
         if _issued(write.old) != _issued(write.new):
             self._check_signer(write, "sign")
@@ -200,13 +199,9 @@ def _cluster_set(cluster: Document | None) -> str:
     return doc.labels(cluster).get(LABEL, "") if cluster is not None else ""
 
 
-def _decided(request: Document) -> list[Mapping[str, Any]]:
-    return list(_conditions(request, decisions=True))
-
-
 def _issued(request: Document) -> tuple[str, list[Mapping[str, Any]]]:
-    return str(doc.mapping(request, "status").get("certificate") or ""), list(_conditions(request, decisions=False))
+    return str(doc.mapping(request, "status").get("certificate") or ""), _conditions(request, decisions=False)
 
 
-def _conditions(request: Document, *, decisions: bool) -> Iterator[Mapping[str, Any]]:
-    return (entry for entry in doc.conditions(request) if (entry.get("type") in DECISIONS) is decisions)
+def _conditions(request: Document, *, decisions: bool) -> list[Mapping[str, Any]]:
+    return [entry for entry in doc.conditions(request) if (entry.get("type") in DECISIONS) is decisions]

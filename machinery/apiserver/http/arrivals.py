@@ -7,7 +7,6 @@ https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt). Type-length-values
 import asyncio
 import ssl
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any
 
@@ -28,14 +27,6 @@ ADDRESSES: dict[int, tuple[type[IPv4Address | IPv6Address], int]] = {0x11: (IPv4
 """Address type and size in bytes for TCP over IPv4 and IPv6."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProxyHeader:
-    """`address`: of the client; "": the balancer's own connection, or unknown. `length`: bytes of the header."""
-
-    address: str
-    length: int
-
-
 def is_within(address: str, networks: Iterable[IPv4Network | IPv6Network]) -> bool:
     """Whether an address is in one of the networks; an IPv4-mapped IPv6 address counts as IPv4."""
     try:
@@ -46,18 +37,19 @@ def is_within(address: str, networks: Iterable[IPv4Network | IPv6Network]) -> bo
     return any(there in each for each in networks)
 
 
-def read_header(data: bytes) -> ProxyHeader | None:
-    """The header at the start of `data`, with length 0 if there is none; None: more bytes are needed.
+def read_header(data: bytes) -> tuple[str, int] | None:
+    """Client address and length in bytes of the header at the start of `data`; None: more bytes are needed.
 
-    Raises ValueError when it is malformed or too long.
+    The address is "" for the balancer's own connection or if it is unknown; the length is 0 without a header. Raises ValueError
+    when the header is malformed or too long.
     """
     for begin, read in ((LINE, _line), (SIGNATURE, _binary)):
         if data[: len(begin)] == begin[: len(data)]:
             return read(data) if len(data) >= len(begin) else None
-    return ProxyHeader("", 0)
+    return "", 0
 
 
-def _line(data: bytes) -> ProxyHeader | None:
+def _line(data: bytes) -> tuple[str, int] | None:
     end = data.find(b"\r\n", 0, LONGEST_LINE)
     if end < 0:
         if len(data) >= LONGEST_LINE:
@@ -65,16 +57,16 @@ def _line(data: bytes) -> ProxyHeader | None:
         return None
     words = data[len(LINE) : end].decode("ascii").split(" ")
     if words[0] == "UNKNOWN":
-        return ProxyHeader("", end + 2)
+        return "", end + 2
     protocol, source, destination, *ports = words
-    kind = {"TCP4": IPv4Address, "TCP6": IPv6Address}[protocol] if protocol in {"TCP4", "TCP6"} else None
+    kind = {"TCP4": IPv4Address, "TCP6": IPv6Address}.get(protocol)
     if kind is None or len(ports) != 2 or not all(port.isdecimal() for port in ports):  # noqa: PLR2004 - of both ends
         raise ValueError("the line is malformed")
     kind(destination)
-    return ProxyHeader(str(kind(source)), end + 2)
+    return str(kind(source)), end + 2
 
 
-def _binary(data: bytes) -> ProxyHeader | None:
+def _binary(data: bytes) -> tuple[str, int] | None:
     if len(data) < FIXED:
         return None
     command, family = data[len(SIGNATURE)], data[len(SIGNATURE) + 1]
@@ -84,11 +76,11 @@ def _binary(data: bytes) -> ProxyHeader | None:
     if len(data) < length:
         return None
     if command == LOCAL or family not in ADDRESSES:
-        return ProxyHeader("", length)
+        return "", length
     kind, size = ADDRESSES[family]
     if length < FIXED + 2 * size + 4:
         raise ValueError("the header holds no addresses")
-    return ProxyHeader(str(kind(data[FIXED : FIXED + size])), length)
+    return str(kind(data[FIXED : FIXED + size])), length
 
 
 log = structlog.get_logger(__name__)
@@ -148,9 +140,10 @@ class Arrival(asyncio.Protocol):
             return
         if header is None:
             return
-        if header.address:
-            self._address, self._forwarded = header.address, True
-        self._early = self._early[header.length :]
+        address, length = header
+        if address:
+            self._address, self._forwarded = address, True
+        self._early = self._early[length:]
         self._enter(self._transport)
 
     def eof_received(self) -> None:

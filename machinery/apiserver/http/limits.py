@@ -223,23 +223,24 @@ class RefusalQueue:
 
 
 class Openings:
-    """Bounds the open watches per identity and in total. 0: unlimited."""
+    """Bounds what is open per identity and in total, by default watches. 0: unlimited. `refusal`: why one more is refused."""
 
-    def __init__(self, each: int, together: int) -> None:
+    def __init__(self, each: int, together: int, refusal: str = "too many watches are open") -> None:
         self._each = each
         self._together = together
+        self._refusal = refusal
         self._open: Counter[str] = Counter()
         self._total = self._refused = 0
 
     @contextmanager
     def one(self, identity: str) -> Iterator[None]:
-        """Count one watch for the block; "" is neither counted nor limited. Raises TooManyRequestsError."""
+        """Count one for the block; "" is neither counted nor limited. Raises TooManyRequestsError."""
         if not identity:
             yield
             return
         if (self._each and self._open[identity] >= self._each) or (self._together and self._total >= self._together):
             self._refused += 1
-            raise TooManyRequestsError(f"{TOO_MANY}: too many watches are open", retry_after=BACK_SOON)
+            raise TooManyRequestsError(f"{TOO_MANY}: {self._refusal}", retry_after=BACK_SOON)
         self._open[identity] += 1
         self._total += 1
         try:

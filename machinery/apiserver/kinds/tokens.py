@@ -65,27 +65,20 @@ class ServiceAccountTokenIssuer:
         return self.keys.sign(claims)
 
 
-class Accounts:
-    """The ServiceAccounts of a storage."""
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-
-    async def find(self, namespace: str, name: str) -> Account:
-        """The existing account. Raises NotFoundError, also while it is being deleted."""
-        stored = await self._storage.get(SERVICE_ACCOUNT.key, Key(namespace, name))
-        metadata = stored.document["metadata"]
-        if "deletionTimestamp" in metadata:
-            raise NotFoundError(f"service account {namespace}/{name} has been deleted", subject=ErrorSubject(name=name))
-        return Account(namespace, name, metadata["uid"])
+async def find_account(storage: Storage, namespace: str, name: str) -> Account:
+    """The existing ServiceAccount in a storage. Raises NotFoundError, also while it is being deleted."""
+    metadata = (await storage.get(SERVICE_ACCOUNT.key, Key(namespace, name))).document["metadata"]
+    if "deletionTimestamp" in metadata:
+        raise NotFoundError(f"service account {namespace}/{name} has been deleted", subject=ErrorSubject(name=name))
+    return Account(namespace, name, metadata["uid"])
 
 
 class ServiceAccountTokens(TokenAuthenticator):
-    """Authenticates the tokens of one issuer."""
+    """Authenticates the tokens of one issuer. `storage`: holds the accounts."""
 
-    def __init__(self, issuer: ServiceAccountTokenIssuer, accounts: Accounts, clock: Clock) -> None:
+    def __init__(self, issuer: ServiceAccountTokenIssuer, storage: Storage, clock: Clock) -> None:
         self._issuer = issuer
-        self._accounts = accounts
+        self._storage = storage
         self._clock = clock
 
     async def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:
@@ -106,7 +99,7 @@ class ServiceAccountTokens(TokenAuthenticator):
             raise UnauthorizedError(f"token audiences {claims['aud']} is invalid for the target audiences {list(wanted)}")
         namespace, issued_to = claims["kubernetes.io"]["namespace"], claims["kubernetes.io"]["serviceaccount"]
         try:
-            account = await self._accounts.find(namespace, issued_to["name"])
+            account = await find_account(self._storage, namespace, issued_to["name"])
         except NotFoundError as error:
             raise UnauthorizedError(error.message) from None
         if account.uid != issued_to["uid"]:
@@ -203,12 +196,12 @@ def _request_violations(new: Document, _old: Document | None) -> Iterator[Cause]
         yield forbidden("spec.audiences", "an audience has a name")
 
 
-def service_account(issuer: ServiceAccountTokenIssuer, accounts: Accounts) -> Resource:
+def service_account(issuer: ServiceAccountTokenIssuer, storage: Storage) -> Resource:
     """The ServiceAccount with its subresource `token`."""
 
     async def answers(question: Question) -> Document:
         spec = question.document.get("spec", {})
-        account = await accounts.find(question.namespace, question.name)
+        account = await find_account(storage, question.namespace, question.name)
         metadata = question.document["metadata"]
         if metadata.get("name", account.name) != account.name:
             raise BadRequestError(

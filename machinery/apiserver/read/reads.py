@@ -24,7 +24,7 @@ from machinery.apiserver.http.responses import (
     value_answer,
 )
 from machinery.apiserver.http.status_errors import PageExpiredError, errors_about, too_new
-from machinery.apiserver.resource import AGE, Column, Groups, Resource, ServedVersion, Subresource, TableRow
+from machinery.apiserver.resource import AGE, Column, Resource, ServedVersion, Subresource, TableRow
 from machinery.apiserver.storage import Actor, Storage
 from machinery.errors import BadRequestError, ExpiredError
 from machinery.meta.objects import Document, Key, Page, Query, StoredObject
@@ -76,17 +76,8 @@ class TableWriter:
         }
 
     def _definitions(self) -> list[dict[str, Any]]:
-        name = Column("Name", lambda _row: None, format="name", description=NAME_DESCRIPTION)
-        return [
-            {
-                "name": column.name,
-                "type": column.type,
-                "format": column.format,
-                "description": column.description,
-                "priority": column.priority,
-            }
-            for column in (*((name,) if self._adds_name else ()), *self._columns)
-        ]
+        name = Column("Name", _none, format="name", description=NAME_DESCRIPTION)
+        return [_definition(column) for column in (*((name,) if self._adds_name else ()), *self._columns)]
 
     def _row(self, item: StoredObject, extras: Mapping[str, Any], now: datetime) -> dict[str, Any]:
         document = msgspec.json.decode(item.encoded)
@@ -100,20 +91,15 @@ class TableWriter:
         return {"cells": [*named, *(column.cell(row) for column in self._columns)], "object": shown}
 
 
+def _definition(column: Column) -> dict[str, Any]:
+    return {name: getattr(column, name) for name in ("name", "type", "format", "description", "priority")}
+
+
+def _none(_row: TableRow) -> None:
+    """The cell of a column that is filled otherwise."""
+
+
 GROUP_BY = "groupBy"
-
-
-def counts_table(words: Sequence[str], groups: Groups, revision: int) -> dict[str, Any]:
-    """One row per group: its values (null: no value), then the count. The rows have no objects."""
-    columns = [{"name": word, "type": "string", "format": "", "description": word, "priority": 0} for word in words]
-    count = {"name": "Count", "type": "integer", "format": "", "description": "How many there are.", "priority": 0}
-    return {
-        "kind": "Table",
-        "apiVersion": "meta.k8s.io/v1",
-        "metadata": {"resourceVersion": str(revision)},
-        "columnDefinitions": [*columns, count],
-        "rows": [{"cells": [*values, number], "object": None} for values, number in groups],
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,15 +223,25 @@ def _shaped(call: ResourceCall, items: Sequence[StoredObject]) -> Sequence[bytes
 
 
 async def counted(call: ResourceCall, query: Query) -> dict[str, Any]:
-    """Counts of a selection by field values, always as a Table, since the rows are no objects. Raises BadRequestError."""
+    """Counts of a selection as a Table of one row per group, without objects: its values (null: no value), then the count.
+
+    Raises BadRequestError.
+    """
     if call.request.query.get("at"):
         raise BadRequestError("the past is listed, not counted: leave out groupBy or at")
     if call.resource.counts is None:
         raise BadRequestError(f"{call.resource.name} have no words for groupBy")
     if call.request.query.get("continue") or call.request.query.get("sortBy"):
         raise BadRequestError("groupBy counts all at once, the most frequent first: leave out continue and sortBy")
-    words, groups, revision_ = await call.resource.counts(call.request.query[GROUP_BY].strip(), query)
-    return counts_table(words, groups, revision_)
+    words, groups, counted_at = await call.resource.counts(call.request.query[GROUP_BY].strip(), query)
+    columns = [*((word, "string", word) for word in words), ("Count", "integer", "How many there are.")]
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": {"resourceVersion": str(counted_at)},
+        "columnDefinitions": [_definition(Column(name, _none, kind, description=text)) for name, kind, text in columns],
+        "rows": [{"cells": [*values, number], "object": None} for values, number in groups],
+    }
 
 
 async def list_page(call: ResourceCall, options: ListOptions) -> Page:

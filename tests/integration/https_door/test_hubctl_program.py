@@ -345,7 +345,7 @@ async def test_a_watch_outlives_a_hub_that_ends_it_and_takes_a_while_to_stop(hub
     watching = await hub.start_hubctl("get", "clusters", "-w", "-o", "name")
     assert (await watching.line()).endswith("/edge1")
     hub.operators.draining.refuse()
-    await hub.operators.door.end_watches(timedelta(seconds=1))
+    await hub.operators.door.server.watches.drain(timedelta(seconds=1))
     assert watching.process.stderr is not None
     async with asyncio.timeout(15):
         assert "trying again" in (await watching.process.stderr.readline()).decode()

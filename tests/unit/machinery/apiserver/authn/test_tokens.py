@@ -10,7 +10,7 @@ import pytest
 from machinery import pki
 from machinery.apiserver.authn.issuer_keys import APART, FRESH, STALE, IssuerKeys, JsonDocuments
 from machinery.apiserver.kinds.core import SERVICE_ACCOUNT
-from machinery.apiserver.kinds.tokens import Account, Accounts, ServiceAccountTokenIssuer, ServiceAccountTokens
+from machinery.apiserver.kinds.tokens import Account, ServiceAccountTokenIssuer, ServiceAccountTokens, find_account
 from machinery.apiserver.storage import Actor
 from machinery.apiserver.storages.memory import MemoryStorage
 from machinery.errors import NotFoundError, UnauthorizedError, UnavailableError
@@ -31,17 +31,16 @@ class Stage:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.storage = MemoryStorage()
-        self.accounts = Accounts(self.storage)
         self.issuer = ServiceAccountTokenIssuer(
             "urn:uuid:1", ("https://kubernetes.default.svc",), TokenKeys([pki.generate_key()])
         )
-        self.tokens = ServiceAccountTokens(self.issuer, self.accounts, self.clock)
+        self.tokens = ServiceAccountTokens(self.issuer, self.storage, self.clock)
 
     async def make(self) -> Account:
         metadata = {"name": PLACE.name, "namespace": PLACE.namespace}
         document = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
         await self.storage.create(SERVICE_ACCOUNT.key, PLACE, document, ANN)
-        return await self.accounts.find(PLACE.namespace, PLACE.name)
+        return await find_account(self.storage, PLACE.namespace, PLACE.name)
 
     async def delete(self) -> None:
         await self.storage.update(SERVICE_ACCOUNT.key, PLACE, lambda _old: None, ANN)
@@ -73,7 +72,7 @@ async def test_token_is_valid_only_within_its_time_and_while_its_account_exists(
     await stage.storage.update(SERVICE_ACCOUNT.key, PLACE, going, ANN)
     assert await stage.refused(token) == "service account edge1/metrics has been deleted"
     with pytest.raises(NotFoundError):
-        await stage.accounts.find(PLACE.namespace, PLACE.name)
+        await find_account(stage.storage, PLACE.namespace, PLACE.name)
     await stage.delete()
     assert "not found" in await stage.refused(token)
     new = await stage.make()
