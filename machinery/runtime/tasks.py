@@ -22,6 +22,23 @@ class TaskEndedError(Exception):
         self.task = name
 
 
+async def cancel_and_wait(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel the tasks and wait for their end, even when the caller is cancelled meanwhile. Their errors are not raised."""
+    running = [task for task in tasks if not task.done()]
+    for task in running:
+        task.cancel()
+    try:
+        if running:
+            await asyncio.wait(running)
+    except asyncio.CancelledError:
+        await asyncio.wait(running)
+        raise
+    finally:
+        for task in tasks:
+            if task.done() and not task.cancelled():
+                task.exception()  # marks the error as retrieved
+
+
 class GuardedTasks:
     """An `async with` block around the tasks of a service.
 

@@ -17,6 +17,7 @@ from machinery.errors import InvalidError, MusterError, UnauthorizedError
 from machinery.identity import HubId
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import OffsetClock
+from machinery.runtime.tasks import cancel_and_wait
 from spoke.agent.observation import Observation, Observer
 from spoke.bootstraps import BootstrapWatch
 from spoke.controllers.status import AvailabilityWatch
@@ -61,8 +62,7 @@ async def background_task(work: Callable[[], Awaitable[None]]) -> AsyncIterator[
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.wait([task])
+        await cancel_and_wait(task)
 
 
 class SpokeAgent:

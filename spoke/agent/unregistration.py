@@ -17,6 +17,7 @@ from typing import Protocol, cast
 import structlog
 
 from machinery.errors import MusterError
+from machinery.runtime.tasks import cancel_and_wait
 from spoke.bootstraps import Bootstraps
 from spoke.credentials.kubeconfigs import HubConnection
 from spoke.credentials.slot import OWNER_SECRET, Contents, Slot
@@ -107,8 +108,7 @@ class ResidentAgent:
             while True:
                 await (self._away(self._mark) if self._mark is not None else self._at_home())
         finally:
-            following.cancel()
-            await asyncio.wait([following])
+            await cancel_and_wait(following)
 
     async def _at_home(self) -> None:
         """Run the agent until the mark appears."""
@@ -123,8 +123,7 @@ class ResidentAgent:
                     news.cancel()
         finally:
             if not working.done():
-                working.cancel()
-                await asyncio.wait([working])
+                await cancel_and_wait(working)
                 self.progress.stop()
         if not working.cancelled():
             working.result()

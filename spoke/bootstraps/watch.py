@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import structlog
 
 from machinery.errors import MusterError
+from machinery.runtime.tasks import cancel_and_wait
 from spoke.bootstraps.listing import BootstrapListing, Bootstraps, BootstrapSource
 
 T = TypeVar("T")
@@ -70,8 +71,7 @@ class BootstrapWatch:
         try:
             yield
         finally:
-            for task in following:
-                await _ended(task)
+            await cancel_and_wait(*following)
 
     async def _follow(self, source: BootstrapSource, changes: AsyncIterator[None] | None) -> None:
         while changes is not None:
@@ -101,19 +101,10 @@ class BootstrapWatch:
                 try:
                     await asyncio.wait((doing, change), return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    await _ended(change)
+                    await cancel_and_wait(change)
                 if doing.done():
                     return doing.result()
                 if leave():
                     return None
         finally:
-            await _ended(doing)
-
-
-async def _ended(task: asyncio.Task[Any]) -> None:
-    """Cancel the task if it still runs and wait for it; ignore its error."""
-    if not task.done():
-        task.cancel()
-        await asyncio.wait([task])
-    if not task.cancelled():
-        task.exception()
+            await cancel_and_wait(doing)

@@ -19,6 +19,7 @@ from machinery.errors import ForbiddenError, MusterError, NotFoundError
 from machinery.meta.conditions import Condition
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Reconciler
+from machinery.runtime.tasks import cancel_and_wait
 from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.report import (
     AgentEvent,
@@ -163,9 +164,7 @@ class StatusController(Reconciler[str]):
             await asyncio.wait((reading, failing), return_when=asyncio.FIRST_COMPLETED)
             return reading.result() if reading.done() else None
         finally:
-            for task in (reading, failing):
-                task.cancel()
-            await asyncio.wait((reading, failing))
+            await cancel_and_wait(reading, failing)
 
     async def _read(self) -> ClusterContents | Exception:
         """Nodes, version and claims, or the error that prevents reading them. Never raises."""

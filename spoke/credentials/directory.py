@@ -8,7 +8,6 @@ The secret is authoritative, so nothing waits for the directory. But its readers
 renewal, which may be weeks away: a failed write, for example on a full disk, is retried every minute.
 """
 
-import os
 import re
 import shutil
 import tempfile
@@ -20,7 +19,7 @@ from pathlib import Path
 import structlog
 
 from machinery.errors import InvalidError, MusterError
-from machinery.runtime.directory import sync
+from machinery.runtime.directory import sync, write_private
 from spoke.ports.cluster import CredentialDirectory
 
 log = structlog.get_logger(__name__)
@@ -79,7 +78,7 @@ class AtomicDirectory(CredentialDirectory):
         folder = Path(tempfile.mkdtemp(prefix="..", dir=self._path))
         try:
             for key, value in contents.items():
-                _write(folder / key, value)
+                write_private(folder / key, value)
             sync(folder)
             self._swap(Path(DATA), folder.name)
         except OSError:
@@ -114,14 +113,6 @@ def _check(contents: Mapping[str, bytes]) -> None:
     for key in contents:
         if not _KEY.fullmatch(key) or key == "." or key.startswith("..") or len(key) > _LONGEST_KEY:
             raise InvalidError(f'"{key[:80]}" cannot be a file of a credential directory')
-
-
-def _write(path: Path, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(descriptor)
 
 
 MIRROR_RETRY = timedelta(minutes=1)

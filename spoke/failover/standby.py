@@ -16,6 +16,7 @@ import structlog
 from machinery.errors import MusterError
 from machinery.identity import HubId
 from machinery.meta.timestamps import format_time
+from machinery.runtime.tasks import cancel_and_wait
 from spoke.bootstraps import BootstrapListing
 from spoke.credentials.slot import OWNER_SECRET, hub_slot
 from spoke.domain.hubs import HubState, ListedHub
@@ -87,7 +88,7 @@ class Standby:
 
     async def run(self) -> None:
         """Maintain the registrations until cancelled."""
-        sweeping: asyncio.Task[None] | None = None
+        sweeping: tuple[asyncio.Task[None], ...] = ()
         swept: object = None
         try:
             while True:
@@ -99,12 +100,10 @@ class Standby:
                 members = frozenset(hub.hub_id for hub in self._post.listing.hubs), self._post.listing.whole
                 if members != swept:
                     swept = members
-                    await _ended(sweeping)
-                    sweeping = asyncio.create_task(self._sweep(), name="standby slots")
+                    await cancel_and_wait(*sweeping)
+                    sweeping = (asyncio.create_task(self._sweep(), name="standby slots"),)
         finally:
-            await _ended(sweeping)
-            for _, task in self._running.values():
-                await _ended(task)
+            await cancel_and_wait(*sweeping, *(task for _, task in self._running.values()))
             self._running.clear()
 
     async def _reconcile(self, post: StandbyContext) -> None:
@@ -117,7 +116,7 @@ class Standby:
             same = now is not None and (now.name, now.connection) == (before.name, before.connection)
             if task.done() or not same or registration.identity.agent != identity.agent:
                 del self._running[hub]
-                await _ended(task)
+                await cancel_and_wait(task)
         for hub, bootstrap in wanted.items():
             if hub in self._running:
                 self._running[hub][0].update(identity)
@@ -179,10 +178,3 @@ def _events(before: StandbyRecord, after: StandbyRecord) -> Iterator[tuple[str, 
         yield reason, message.format(name=name, trouble=after.trouble)
     if after.ends_soon and not before.ends_soon and ends_at is not None:
         yield "HubCredentialEndsSoon", f"the credential for the hub {name} ends at {format_time(ends_at)}, not renewed"
-
-
-async def _ended(task: asyncio.Task[None] | None) -> None:
-    """Cancel the task and wait for it."""
-    if task is not None:
-        task.cancel()
-        await asyncio.wait([task])

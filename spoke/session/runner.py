@@ -17,6 +17,7 @@ import structlog
 from machinery.errors import MusterError
 from machinery.identity import HubId
 from machinery.runtime.backoff import Backoff
+from machinery.runtime.tasks import cancel_and_wait
 from spoke.controllers.addons import AddOnCertificates, AddOnLeaseController
 from spoke.controllers.certificate_rotation import KEY, CertificateRotation
 from spoke.controllers.lease import LeaseController
@@ -153,7 +154,7 @@ class SessionRun:
                 stop_listening()
                 for name in wakes:
                     self._agent.ports.scheduler.drop(name)
-                await _ended((handover, *tasks))
+                await cancel_and_wait(handover, *tasks)
         except asyncio.CancelledError:
             if (link := _result(handover)) is not None:
                 await link.close()
@@ -322,17 +323,6 @@ class SessionRun:
         ports.scheduler.at(ports.clock.now() + until_due, lambda: self.rotation.enqueue(KEY), name="certificate-rotation")
         self.rotation.enqueue(KEY)
         return (*periods, "certificate-rotation")
-
-
-async def _ended(tasks: Iterable["asyncio.Task[Any]"]) -> None:
-    """Cancel the tasks and wait for them even when the caller is cancelled meanwhile, then raise the cancellation."""
-    for task in tasks:
-        task.cancel()
-    try:
-        await asyncio.wait(tasks)
-    except asyncio.CancelledError:
-        await asyncio.wait(tasks)
-        raise
 
 
 def _result(handover: "asyncio.Task[ActiveSession]") -> ActiveSession | None:

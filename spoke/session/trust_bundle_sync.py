@@ -18,6 +18,7 @@ import structlog
 
 from machinery.errors import InvalidError, MusterError
 from machinery.runtime.backoff import Backoff
+from machinery.runtime.tasks import cancel_and_wait
 from spoke.credentials.owner import owner_of
 from spoke.credentials.slot import OWNER_SECRET, Slot, hub_slot
 from spoke.credentials.trust_bundle import checked, fingerprints, known_by, store_trust_bundle, tried
@@ -47,8 +48,7 @@ class TrustBundleSync:
             while True:
                 bundle = await self.link.session.trust_bundle()
                 if working is not None:
-                    working.cancel()
-                    await asyncio.wait([working])
+                    await cancel_and_wait(working)
                 working = group.create_task(self._retry(bundle), name="session/trust bundle")
 
     async def _retry(self, bundle: bytes) -> None:

@@ -627,9 +627,7 @@ class MemorySession(OpenSession):
         return len(self.reports)
 
     async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
-        self._check()
-        if (fault := self.hub.faults.get("report_addon")) is not None:
-            raise fault
+        self._check("report_addon")
         self._note()
         self.addon_reports.append((addon, tuple(conditions)))
         if driver:
@@ -638,7 +636,7 @@ class MemorySession(OpenSession):
         return len(self.addon_reports)
 
     async def send_event(self, news: AgentEvent) -> None:
-        self._check()
+        self._check("send_event")
         self.news.append(news)
         self.hub.changed()
 
@@ -687,6 +685,11 @@ class MemorySession(OpenSession):
     def end(self, lost: HubLostError) -> None:
         self.finish(lost)
         self.hub.changed()
+
+    def _check(self, call: str = "") -> None:
+        super()._check()
+        if (fault := self.hub.faults.get(call)) is not None:
+            raise fault
 
     def _note(self) -> None:
         """A write of this session. Raises StaleEpochError, and ends it, when a higher epoch was heard."""

@@ -18,7 +18,6 @@ from machinery.errors import (
     MethodNotAllowedError,
     MusterError,
     NotFoundError,
-    UnauthorizedError,
 )
 from machinery.identity import AddOnName, ClusterName, HubId
 from machinery.meta.conditions import HUB_ACCEPTED
@@ -26,9 +25,10 @@ from machinery.observability import tracing
 from machinery.pki import check_request
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
+from machinery.runtime.tasks import cancel_and_wait
 from spoke.domain.addon import KUBE_SIGNER
 from spoke.domain.names import AgentIdentity
-from spoke.domain.next_step import SessionEnd, loss_of
+from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import ExternalEndpoint
 from spoke.ports.hub import (
     NONE,
@@ -62,7 +62,7 @@ from spoke.transports.kubernetes.documents import (
     token_of,
     token_request,
 )
-from spoke.transports.kubernetes.session import ApiSession, read_cluster
+from spoke.transports.kubernetes.session import ApiSession, read_cluster, to_loss
 
 ANOTHER = (
     'the cluster name "{}" belongs to another cluster: register under another name, '
@@ -184,8 +184,7 @@ class ApiHubClient(HubClient):
             yield session
         finally:
             session.finish(HubLostError("the session was closed"))
-            running.cancel()
-            await asyncio.wait((running,))
+            await cancel_and_wait(running)
 
     @tracing.client_span("stand by")
     async def stand_by(
@@ -238,12 +237,8 @@ class ApiHubClient(HubClient):
                 seen = await read_cluster(self._door, names[0])
             except ForbiddenError:
                 seen = None
-        except HubLostError:
-            raise
-        except UnauthorizedError as error:
-            raise HubLostError(error.message, loss_of(error.verdict, SessionEnd.UNAUTHENTICATED)) from error
         except MusterError as error:
-            raise HubLostError(error.message, SessionEnd.UNREACHABLE, retry_after=error.retry_after) from error
+            raise to_loss(error) from error
         if seen is not None and is_another(seen, cluster_uid):
             raise HubLostError(ANOTHER.format(names[0]), SessionEnd.REFUSED)
         return ApiSession(self._door, names, seen, own_annotations(self._annotations, cluster_uid))

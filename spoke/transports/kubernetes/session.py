@@ -6,7 +6,7 @@ the agent waits.
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from machinery.meta.conditions import AVAILABLE, Condition, find
 from machinery.observability import tracing
 from machinery.runtime.backoff import Backoff
+from machinery.runtime.tasks import cancel_and_wait
 from spoke.domain.hubs import ListedHub
 from spoke.domain.next_step import SessionEnd, loss_of
 from spoke.domain.report import AgentEvent, ClusterReport, ExternalEndpoint
@@ -62,18 +63,24 @@ UPDATE_PAUSE = 0.02
 log = structlog.get_logger(__name__)
 
 
+def to_loss(error: MusterError) -> HubLostError:
+    """The end of a session that the answer to a call means."""
+    if isinstance(error, HubLostError):
+        return error
+    if isinstance(error, UnauthorizedError):
+        return HubLostError(error.message, loss_of(error.verdict, SessionEnd.UNAUTHENTICATED))
+    end = SessionEnd.FORGOTTEN if isinstance(error, NotFoundError) else SessionEnd.UNREACHABLE
+    return HubLostError(error.message, end, retry_after=error.retry_after)
+
+
 async def read_cluster(door: ApiDoor, cluster: ClusterName) -> Object:
     """Our ManagedCluster. Raises ForbiddenError when it is unreadable, HubLostError when no session is possible."""
     try:
         return await (await door.kube()).get(door.clusters.path(cluster))
     except ForbiddenError:
         raise
-    except UnauthorizedError as error:
-        raise HubLostError(error.message, loss_of(error.verdict, SessionEnd.UNAUTHENTICATED)) from error
-    except NotFoundError as error:
-        raise HubLostError(error.message, SessionEnd.FORGOTTEN) from error
     except MusterError as error:
-        raise HubLostError(error.message, SessionEnd.UNREACHABLE, retry_after=error.retry_after) from error
+        raise to_loss(error) from error
 
 
 class ApiSession(OpenSession):
@@ -153,9 +160,42 @@ class ApiSession(OpenSession):
                 return
 
     async def _write(self, report: ClusterReport) -> int:
+        path = self._door.clusters.path(self._cluster)
         async with self._writing:
-            written = await self._write_status(report)
+            before, written = await self._patch_status(
+                path,
+                f'ManagedCluster "{self._cluster}"',
+                lambda present: status_patch(present, report, self._door.now()),
+                self._mirror.document,
+            )
+            if written is not before:
+                await self._record_availability(before, written, report)
             return _revision(await self._maintain(written, report.endpoints))
+
+    async def _write_addon(self, addon: AddOnName, conditions: Sequence[Condition], driver: str) -> int:
+        _, written = await self._patch_status(
+            self._mirror.add_on_resource.path(addon, namespace=self._cluster),
+            f'add-on "{addon}"',
+            lambda present: report_patch(present, conditions, driver, self._door.now()),
+        )
+        return _revision(written)
+
+    async def _patch_status(
+        self, path: str, what: str, patch_of: Callable[[Object], Object], present: Object | None = None
+    ) -> tuple[Object, Object]:
+        """Write `patch_of(present)` to the status; return the object before and after. A conflict has it read again."""
+        kube, pauses = await self._door.kube(), Backoff(timedelta(milliseconds=20), timedelta(seconds=1))
+        for _ in range(ATTEMPTS):
+            present = present if present is not None else await self._asked(kube.get(path))
+            patch = patch_of(present)
+            if not patch:
+                return present, present
+            try:
+                return present, await self._asked(kube.patch(f"{path}/status", patch))
+            except ConflictError:
+                present = None
+                await asyncio.sleep(pauses.next().total_seconds())
+        raise ConflictError(f"{what} was changed by others {ATTEMPTS} times while we reported")
 
     async def _maintain(self, present: Object, endpoints: Sequence[ExternalEndpoint]) -> Object:
         """Write annotations and client configs where they differ, unless the hub forbids it; return the resulting document."""
@@ -175,39 +215,6 @@ class ApiSession(OpenSession):
                 self._may_update = False
                 log.info("cluster.not_kept", why=error.message)
         return present
-
-    async def _write_status(self, report: ClusterReport) -> Object:
-        kube, path = await self._door.kube(), self._door.clusters.path(self._cluster)
-        seen = self._mirror.document
-        present: Object = seen if seen is not None else await self._asked(kube.get(path))
-        pauses = _between_conflicts()
-        for _ in range(ATTEMPTS):
-            patch = status_patch(present, report, self._door.now())
-            if not patch:
-                return present
-            try:
-                written = await self._asked(kube.patch(f"{path}/status", patch))
-            except ConflictError:
-                await asyncio.sleep(pauses.next().total_seconds())
-                present = await self._asked(kube.get(path))
-            else:
-                await self._record_availability(present, written, report)
-                return written
-        raise ConflictError(f'ManagedCluster "{self._cluster}" was changed by others {ATTEMPTS} times while we reported')
-
-    async def _write_addon(self, addon: AddOnName, conditions: Sequence[Condition], driver: str) -> int:
-        kube = await self._door.kube()
-        path, pauses = self._mirror.add_on_resource.path(addon, namespace=self._cluster), _between_conflicts()
-        for _ in range(ATTEMPTS):
-            present = await self._asked(kube.get(path))
-            patch = report_patch(present, conditions, driver, self._door.now())
-            if not patch:
-                return _revision(present)
-            try:
-                return _revision(await self._asked(kube.patch(f"{path}/status", patch)))
-            except ConflictError:
-                await asyncio.sleep(pauses.next().total_seconds())
-        raise ConflictError(f'add-on "{addon}" was changed by others {ATTEMPTS} times while we reported')
 
     async def _record_availability(self, before: Object, after: Object, report: ClusterReport) -> None:
         """Create an Event for a change of availability. A failure to create it is only logged."""
@@ -286,21 +293,13 @@ class ApiSession(OpenSession):
 
     async def _while_open(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of `work`, or raise the reason of the session's end if that comes first."""
-        doing = asyncio.ensure_future(work)
+        doing = asyncio.create_task(work)
         try:
             await asyncio.wait((doing, self._end), return_when=asyncio.FIRST_COMPLETED)
             self._check()
             return doing.result()
         finally:
-            if not doing.done():
-                doing.cancel()
-                await asyncio.wait((doing,))
-            elif not doing.cancelled():
-                doing.exception()  # the end of the session is what is raised
-
-
-def _between_conflicts() -> Backoff:
-    return Backoff(timedelta(milliseconds=20), timedelta(seconds=1))
+            await cancel_and_wait(doing)
 
 
 def _revision(document: Object) -> int:

@@ -415,19 +415,6 @@ async def test_a_cluster_gets_its_namespaces_once_accepted_and_one_that_fails_is
     assert (news.reason, news.type) == ("NamespaceApplyFailed", "Warning")
 
 
-class Listener:
-    """A session as far as news go."""
-
-    def __init__(self) -> None:
-        self.told: list[AgentEvent] = []
-        self.refuse: Exception | None = None
-
-    async def send_event(self, news: AgentEvent) -> None:
-        if self.refuse:
-            raise self.refuse
-        self.told.append(news)
-
-
 def test_a_condition_that_is_not_true_is_a_warning() -> None:
     assert news_of(Condition("X", FALSE, "Failed", "why")) == AgentEvent("Failed", "why", WARNING)
     assert news_of(Condition("X", TRUE, "Done", ""), "logs") == AgentEvent("Done", "", NORMAL, "logs")
@@ -435,32 +422,32 @@ def test_a_condition_that_is_not_true_is_a_warning() -> None:
 
 
 async def test_the_same_news_is_told_once_refused_news_are_lost_and_a_lost_session_ends_the_telling() -> None:
-    session = Listener()
-    telling = SessionEvents(session)  # type: ignore[arg-type]
+    link = session()
+    telling = SessionEvents(link)
     running = asyncio.create_task(telling.run())
     for message in ("a", "a", "b", "b", "a"):
         telling.add(AgentEvent("R", message))
-    await until(lambda: [each.message for each in session.told] == ["a", "b", "a"])
-    session.refuse = ForbiddenError("no right to it")
+    await until(lambda: [each.message for each in link.news] == ["a", "b", "a"])
+    link.hub.faults["send_event"] = ForbiddenError("no right to it")
     telling.add(AgentEvent("R", "c"))
     await asyncio.sleep(3600)
     assert not running.done()
-    session.refuse = HubLostError("gone")
+    link.hub.faults["send_event"] = HubLostError("gone")
     telling.add(AgentEvent("R", "d"))
     await check_refusal_of(HubLostError, running)
 
 
 async def test_news_without_end_are_told_slowly_and_the_oldest_give_way() -> None:
-    session = Listener()
-    telling = SessionEvents(session)  # type: ignore[arg-type]
+    link = session()
+    telling = SessionEvents(link)
     for number in range(3 * EVENT_QUEUE):
         telling.add(AgentEvent(f"R{number}", ""))
     running = asyncio.create_task(telling.run())
     await asyncio.sleep(1)
-    assert len(session.told) == EVENT_BURST
+    assert len(link.news) == EVENT_BURST
     await asyncio.sleep(3600)
     running.cancel()
-    assert [each.reason for each in session.told] == [f"R{number}" for number in range(2 * EVENT_QUEUE, 3 * EVENT_QUEUE)]
+    assert [each.reason for each in link.news] == [f"R{number}" for number in range(2 * EVENT_QUEUE, 3 * EVENT_QUEUE)]
 
 
 async def test_left_out_claims_are_an_event_and_new_annotations_but_no_labels_reach_a_joined_cluster(stage: Stage) -> None:
