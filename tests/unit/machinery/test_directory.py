@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 from machinery.errors import InvalidError, UnavailableError
 from machinery.pki.encryption import HEADER, Seal, header_of
 from machinery.runtime.directory import DataDirectory
+from tests.checks import check_refusals
 
 
 def mode(path: Path) -> int:
@@ -56,7 +57,7 @@ PLAIN = b'{"data":{"password":"c3dvcmRmaXNo"}}'
 PLACE = "secrets east/login"
 
 
-def test_sealed_document_opens_only_with_its_key_at_its_place(subtests: pytest.Subtests) -> None:
+def test_sealed_document_opens_only_with_its_key_at_its_place() -> None:
     seal = Seal([NEW])
     sealed = seal.closed(PLAIN, PLACE)
     assert b"password" not in sealed
@@ -81,6 +82,5 @@ def test_sealed_document_opens_only_with_its_key_at_its_place(subtests: pytest.S
     seal = Seal([NEW, OLD])
     again = Seal.parse(seal.written())
     assert (again.header, again.has_key_for(header_of(OLD))) == (header_of(NEW), True)
-    for text in (b"", b"# none\n", b"bm90IGxvbmcgZW5vdWdo\n", b"no base64!\n"):
-        with subtests.test(text=text), pytest.raises(InvalidError, match="for Secrets"):
-            Seal.parse(text)
+    texts = (b"", b"# none\n", b"bm90IGxvbmcgZW5vdWdo\n", b"no base64!\n")
+    check_refusals(InvalidError, Seal.parse, [(text, "for Secrets") for text in texts])

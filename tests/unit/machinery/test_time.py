@@ -226,13 +226,11 @@ class Announcements:
     def __init__(self, running: asyncio.AbstractEventLoop) -> None:
         self.theirs, self.ours = socket.socketpair()
         self.ours.setblocking(False)  # noqa: FBT003 - the library's signature
-        self.events = 0
         self.wakes = 0
         self.woken = asyncio.Event()
         running.add_reader(self.ours, functools.partial(self._handle_events, running))
 
     def announce(self) -> None:
-        self.events += 1
         self.theirs.send(b"1")
 
     def _handle_events(self, _loop: object) -> None:

@@ -21,10 +21,8 @@ from machinery.identity import is_reserved
 from machinery.runtime.clock import ManualClock
 
 LOOPBACK = Loopback.fresh(ManualClock().now())
-PROBES: list[tuple[str, dict[str, str]]] = [
-    (path, {}) for path in ("/readyz", "/readyz/ping", "/livez", "/healthz", "/metrics")
-]
-EXEMPT = [*PROBES, ("/apis", {"Authorization": f"Bearer {LOOPBACK.token}"})]
+EXEMPT: dict[str, dict[str, str]] = {path: {} for path in ("/readyz", "/readyz/ping", "/livez", "/healthz", "/metrics")}
+EXEMPT["/apis"] = {"Authorization": f"Bearer {LOOPBACK.token}"}
 PLAIN: list[tuple[str, dict[str, str]]] = [(path, {}) for path in ("/apis", "/version", "/api/v1/namespaces/readyz/secrets")]
 COUNTED = [*PLAIN, ("/apis", {"User-Agent": f"{USER_AGENT}1.2.3"}), ("/apis", {"Authorization": "Bearer another"})]
 
@@ -47,7 +45,7 @@ def held_until(release: asyncio.Event) -> Any:
 
 
 async def test_probes_and_loopback_are_let_in_while_draining() -> None:
-    for path, headers in EXEMPT:
+    for path, headers in EXEMPT.items():
         draining = Draining(LOOPBACK)
         draining.refuse()
         release = asyncio.Event()
@@ -109,6 +107,9 @@ async def test_draining_does_not_wait_for_watches_or_failed_requests() -> None:
 
 
 ALICE = Actor("alice", ("ops", "system:authenticated"))
+WHOLE_REFUSAL = (
+    '^users "bob" is forbidden: User "alice" cannot impersonate resource "users" in API group "" at the cluster scope$'
+)
 
 
 class Allows(Authorizer):
@@ -135,26 +136,15 @@ async def answered(headers: Sequence[tuple[str, str]], authorizer: Authorizer | 
     request = make_mocked_request("GET", "/api/v1/nodes", headers=CIMultiDict(headers))
     incoming = Incoming(request, "an-id", Attributes("list", "/api/v1/nodes", resource="nodes"), 0.0, asker, asker)
 
-    async def inner(_incoming: Incoming) -> web.StreamResponse:
-        return web.Response()
-
-    def never(actor: Actor) -> bool:
-        return is_reserved(actor.user, actor.groups)
-
-    await Impersonation(authorizer or Allows(), never)(incoming, inner)
+    await Impersonation(authorizer or Allows(), lambda actor: is_reserved(actor.user, actor.groups))(incoming, fine)
     return incoming
 
 
 async def test_every_impersonated_part_is_authorized_by_itself() -> None:
     authorizer = Allows()
-    headers = [
-        ("Impersonate-User", "bob"),
-        ("Impersonate-Group", "dev"),
-        ("impersonate-group", "qa"),
-        ("Impersonate-Uid", "u-1"),
-        ("Impersonate-Extra-example.org%2Fscopes", "view"),
-        ("impersonate-extra-EXAMPLE.org%2fscopes", "edit"),
-    ]
+    headers = [(f"Impersonate-{name}", value) for name, value in (("User", "bob"), ("Group", "dev"), ("Uid", "u-1"))]
+    headers += [("impersonate-group", "qa"), ("Impersonate-Extra-example.org%2Fscopes", "view")]
+    headers += [("impersonate-extra-EXAMPLE.org%2fscopes", "edit")]
     incoming = await answered(headers, authorizer)
     assert authorizer.questions == [
         "impersonate/users/bob",
@@ -174,12 +164,8 @@ async def test_every_impersonated_part_is_authorized_by_itself() -> None:
         with pytest.raises(ForbiddenError) as told:
             await answered(headers, Allows(refused))
         assert 'User "alice" cannot impersonate resource' in told.value.message, refused
-
-        if refused == "bob":
-            assert told.value.message.startswith(
-                'users "bob" is forbidden: User "alice" cannot impersonate resource "users" in'
-            )
-            assert told.value.message.endswith('in API group "" at the cluster scope')
+    with pytest.raises(ForbiddenError, match=WHOLE_REFUSAL):
+        await answered(headers, Allows("bob"))
 
 
 async def test_impersonated_identity_brings_its_implied_groups() -> None:

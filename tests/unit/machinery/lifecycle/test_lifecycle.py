@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import structlog.testing
@@ -371,12 +372,8 @@ async def test_errors_and_hanging_steps_do_not_cut_the_stop_short_and_are_raised
     with pytest.raises(HookError, match=r'"hanging" did not finish .*"broken" failed: the database is away'):
         await subject.run(at_once)
     assert story[-5:] == ["door refuse", "door drain", "flush", "door stop listening", "door close"]
-    trimmed_event = {
-        "requests": timedelta(milliseconds=20),
-        "streams": timedelta(),
-        "close": timedelta(seconds=1, microseconds=1),
-    }
-    await server(StoryDoor(story, hangs="drain"), **trimmed_event).run(at_once)
+    short, close = timedelta(milliseconds=20), timedelta(seconds=1, microseconds=1)
+    await server(StoryDoor(story, hangs="drain"), requests=short, streams=timedelta(), close=close).run(at_once)
     assert story[-3:] == ["door drain", "door stop listening", "door close"]
 
 
@@ -452,13 +449,10 @@ async def test_start_is_retried_until_its_limit_and_a_step_that_hangs_is_named()
     assert await persevering(60)("opening it", away) == "open"
     assert away.attempts == 3
 
-    with pytest.raises(
-        StartError, match=r"^opening it did not finish within 0\.2 s: the database does not answer: is it there\?$"
-    ):
-        await persevering(0.2)("opening it", Away(until=10_000))
-
-    with pytest.raises(StartError, match=r"^opening it did not finish within 0\.05 s: is it there\?$"):
-        await persevering(0.05)("opening it", asyncio.Event().wait)
+    starts: list[tuple[float, Any, str]] = [(0.2, Away(until=10_000), "the database does not answer: "), (0.05, hanging, "")]
+    for limit, start, reason in starts:
+        with pytest.raises(StartError, match=rf"^opening it did not finish within {limit} s: {reason}is it there\?$"):
+            await persevering(limit)("opening it", start)
 
     async def wrong() -> None:
         raise InvalidError("the database has a newer schema")

@@ -10,16 +10,16 @@ from machinery.apiserver.write.metadata import FieldOwnership, with_managed_fiel
 from machinery.errors import ConflictError
 from machinery.meta.managedfields.applying import Conflict, conflicts
 from machinery.meta.managedfields.configurations import ANNOTATION, KUBECTL, real_conflicts, with_note
-from machinery.meta.managedfields.ownership import applier, comparisons
+from machinery.meta.managedfields.ownership import Versions, applier, comparisons
 from machinery.meta.managedfields.structure import Structure, structure
 from tests.fakes.managedfields import SCHEMA, STRUCTURE, V1, OneVersion, World
 
 A = 'k:{"name":"a"}'
 
 
-def played(*writes: tuple[str, dict[str, Any]]) -> World:
+def played(*writes: tuple[str, dict[str, Any]], versions: Versions | None = None) -> World:
     """A world after these writes: those of "name!" are applied, others are updates."""
-    world = World()
+    world = World(versions)
     for manager, document in writes:
         write = world.apply if manager.endswith("!") else world.update
         write(manager.removesuffix("!"), document)
@@ -186,31 +186,13 @@ def test_applier_takes_free_fields_and_shares_equal_ones() -> None:
 def test_a_map_that_becomes_atomic_is_held_as_a_whole_by_who_held_a_part() -> None:
     inner = {"type": "object", "x-kubernetes-map-type": "atomic", "properties": {"left": {"type": "string"}}}
     later = structure({**SCHEMA, "properties": {**SCHEMA["properties"], "inner": inner}})
-    world = World(_Changing(STRUCTURE, later))
-    world.apply("one", {"inner": {"left": "a"}})
-    _Changing.now = 1
-
-    try:
-        world.apply("two", {"number": 1})
-        with pytest.raises(ConflictError, match=r'conflict with "one": \.inner$'):
-            world.apply("two", {"number": 1, "inner": {"right": "b"}})
-    finally:
-        _Changing.now = 0
-
+    versions = OneVersion(STRUCTURE)
+    world = played(("one!", {"inner": {"left": "a"}}), versions=versions)
+    versions._only = later
+    world.apply("two", {"number": 1})
+    with pytest.raises(ConflictError, match=r'conflict with "one": \.inner$'):
+        world.apply("two", {"number": 1, "inner": {"right": "b"}})
     assert world.shares["one!"] == {"f:inner": {}}
-
-
-class _Changing(OneVersion):
-    """One version whose schema changes with a new release."""
-
-    now = 0
-
-    def __init__(self, *structures: Structure) -> None:
-        self._structures = structures
-
-    def structure(self, api_version: str) -> Structure:
-        del api_version
-        return self._structures[self.now]
 
 
 class _Renaming:
@@ -228,23 +210,20 @@ class _Renaming:
 
 
 def test_fields_are_held_in_the_api_version_of_their_writer() -> None:
-    world = World(_Renaming())
-    world.apply("one", {"text": "a", "number": 1})
+    world = played(("one!", {"text": "a", "number": 1}), versions=_Renaming())
     with pytest.raises(ConflictError, match=r'conflict with "one": \.text'):
         world.apply("two", {"label": "b"}, api_version="example.com/v2")
     world.apply("two", {"label": "b"}, force=True, api_version="example.com/v2")
     assert world.shares == {"one!": {"f:number": {}}, "two!": {"f:label": {}}}
     assert world.content == {"number": 1, "label": "b"}
 
-    world = World(_Renaming())
-    world.apply("one", {"text": "a", "number": 1})
+    world = played(("one!", {"text": "a", "number": 1}), versions=_Renaming())
     world.apply("two", {"label": "a"}, api_version="example.com/v2")
     world.apply("one", {"number": 1})
     assert world.content == {"number": 1, "text": "a"}
     assert world.shares == {"one!": {"f:number": {}}, "two!": {"f:label": {}}}
 
-    world = World(_Renaming())
-    world.apply("one", {"text": "a", "number": 1})
+    world = played(("one!", {"text": "a", "number": 1}), versions=_Renaming())
     world.apply("one", {"number": 1}, api_version="example.com/v2")
     assert world.content == {"number": 1}
     assert world.holding("one!").api_version == "example.com/v2"

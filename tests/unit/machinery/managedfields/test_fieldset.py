@@ -1,6 +1,6 @@
 """Field sets: algebra, notation, comparison, merging, and what holds for every sequence of writes."""
 
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 from hypothesis import example, given, settings, strategies as st
@@ -212,6 +212,7 @@ DOCUMENTS = st.fixed_dictionaries(
         "open": OPEN,
     },
 )
+Writes = list[tuple[str, str, dict[str, Any]]]
 WRITES = st.lists(
     st.tuples(st.sampled_from(("update", "apply")), st.sampled_from(("one", "two", "three")), DOCUMENTS), max_size=6
 )
@@ -223,13 +224,11 @@ PATHS = st.lists(
 many = settings(max_examples=60, deadline=None)
 
 
-def written(writes: list[tuple[str, str, dict[str, Any]]]) -> World:
+def written(writes: Writes) -> World:
     world = World()
     for operation, manager, document in writes:
-        if operation == "update":
-            world.update(manager, document)
-        else:
-            world.apply(manager, document, force=True)
+        write = world.update if operation == "update" else partial(world.apply, force=True)
+        write(manager, document)
     return world
 
 
@@ -267,7 +266,7 @@ def _backwards(fields: Fields) -> Fields:
 @given(WRITES)
 @example([("apply", "one", {"inner": {"left": "x"}}), ("apply", "one", {"inner": {}})])
 @example([("apply", "one", {"inner": {"left": "x"}}), ("apply", "two", {"inner": {}}), ("apply", "one", {})])
-def test_what_exists_is_held_and_of_what_is_gone_only_emptied_containers(writes: list[tuple[str, str, dict[str, Any]]]) -> None:
+def test_what_exists_is_held_and_of_what_is_gone_only_emptied_containers(writes: Writes) -> None:
     world = written(writes)
     held_without = minus(minus(all_fields(world.holdings), existing(world)), fields_of(STRUCTURE, world.live))
     assert [path for path in paths(held_without) if is_value(path)] == []
@@ -304,23 +303,18 @@ def _ends(fields: Fields) -> Fields:
 
 @many
 @given(WRITES, DOCUMENTS)
-def test_applied_document_is_there_and_applying_it_again_changes_nothing(
-    writes: list[tuple[str, str, dict[str, Any]]], config: dict[str, Any]
-) -> None:
+def test_applied_document_is_there_and_applying_it_again_changes_nothing(writes: Writes, config: dict[str, Any]) -> None:
     world = written(writes)
     world.apply("applier", config, force=True)
     assert compare(STRUCTURE, merge(STRUCTURE, world.content, config), world.content).written == {}
     assert world.shares.get("applier!", {}) == fields_of(STRUCTURE, config)
-    before = (world.live, world.holdings)
-    assert not world.apply("applier", config).changed
-    assert (world.live, world.holdings) == before
+    before = world.live, world.holdings
+    assert (world.apply("applier", config).changed, (world.live, world.holdings)) == (False, before)
 
 
 @many
 @given(WRITES, DOCUMENTS)
-def test_without_force_no_field_of_another_changes(
-    writes: list[tuple[str, str, dict[str, Any]]], config: dict[str, Any]
-) -> None:
+def test_without_force_no_field_of_another_changes(writes: Writes, config: dict[str, Any]) -> None:
     world = written(writes)
     before, held_before = world.live, dict(world.holdings)
 
@@ -337,12 +331,9 @@ def test_without_force_no_field_of_another_changes(
 
 @many
 @given(WRITES, DOCUMENTS)
-def test_what_others_hold_survives_that_an_applier_leaves(
-    writes: list[tuple[str, str, dict[str, Any]]], config: dict[str, Any]
-) -> None:
+def test_what_others_hold_survives_that_an_applier_leaves(writes: Writes, config: dict[str, Any]) -> None:
     world = written(writes)
-    values = leaves(STRUCTURE, world.live)
-    before = world.live
+    before, values = world.live, leaves(STRUCTURE, world.live)
     world.apply("applier", config, force=True)
     others = {writer: holding for writer, holding in world.holdings.items() if writer.manager != "applier"}
 

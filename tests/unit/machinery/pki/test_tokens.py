@@ -13,6 +13,7 @@ from machinery import pki
 from machinery.errors import InvalidError
 from machinery.pki import KeySet, TokenKeys
 from machinery.pki.tokens import ALGORITHMS
+from tests.checks import check_refusals
 from tests.fakes.identity import SigningKey, encoded
 
 CLAIMS = {"sub": "ann"}
@@ -89,9 +90,7 @@ def test_malformed_tokens_and_headers_are_rejected(ecdsa: SigningKey) -> None:
         assert keys(ecdsa).verified(changed) is None
 
 
-def test_unusable_keys_are_passed_over_and_malformed_sets_refused(
-    rsa: SigningKey, ecdsa: SigningKey, subtests: pytest.Subtests
-) -> None:
+def test_unusable_keys_are_passed_over_and_malformed_sets_refused(rsa: SigningKey, ecdsa: SigningKey) -> None:
     rows: list[dict[str, Any]] = [{"use": "enc"}, {"key_ops": ["encrypt"]}, {"alg": "RSA-OAEP"}, {"kty": "oct"}]
     rows += [{"n": encoded(b"\x01" * 128)}, {"n": "?"}, {"e": encoded(b"\xff" * 9)}, {"kid": 7}]
     for changed in rows:
@@ -99,11 +98,8 @@ def test_unusable_keys_are_passed_over_and_malformed_sets_refused(
         with pytest.raises(InvalidError, match="no key for signatures"):
             keys(rsa, **changed)
 
-    rows_2: list[dict[str, Any]] = [{}, {"keys": "x"}, {"keys": [{}] * 101}, {"keys": None}]
-    for document in rows_2:
-        with subtests.test(document=document), pytest.raises(InvalidError):
-            KeySet.parse(document)
-
+    documents: list[dict[str, Any]] = [{}, {"keys": "x"}, {"keys": [{}] * 101}, {"keys": None}]
+    check_refusals(InvalidError, KeySet.parse, [(document, "") for document in documents])
     with pytest.raises(InvalidError):
         keys(ecdsa, x=encoded(b"\x01" * 32))
 
@@ -139,10 +135,7 @@ def forged() -> list[str]:
     kid = header_of(token)["kid"]
     other = TokenKeys([OTHER]).sign(CLAIMS).split(".")
     return [
-        "",
-        "a.b",
-        "...",
-        f"{head}.{claims}.",
+        *("", "a.b", "...", "x" * 20_000, f"{token}=", f"{token}.x", f"{head}.{claims}.", f"{head}.{claims}é.{signature}"),
         f"{head}.{encoded({**CLAIMS, 'sub': 'bob'})}.{signature}",
         f"{encoded({'alg': 'none', 'kid': kid})}.{claims}.",
         f"{encoded({'alg': 'HS256', 'kid': kid})}.{claims}.{signature}",
@@ -151,12 +144,8 @@ def forged() -> list[str]:
         f"{other[0]}.{claims}.{other[2]}",
         f"{head}.{claims}.{encoded(b'0' * 64)}",
         f"{head}.{claims}.{encoded(b'')}",
-        f"{token}=",
-        f"{token}.x",
         token[:-1] + chr(ord(token[-1]) + 1),
         f"{head}.{encoded([1])}.{signature}",
-        "x" * 20_000,
-        f"{head}.{claims}é.{signature}",
     ]
 
 
@@ -176,7 +165,5 @@ def test_only_the_exact_signed_bytes_verify() -> None:
     large = ec.generate_private_key(ec.SECP384R1()).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    for unusable in ([], [large], [KEY, large], [b"no key"]):
-        with pytest.raises(InvalidError):
-            TokenKeys(unusable)
+    check_refusals(InvalidError, TokenKeys, [(unusable, "") for unusable in ([], [large], [KEY, large], [b"no key"])])
     assert repr(TokenKeys([KEY])) == "TokenKeys(...)"

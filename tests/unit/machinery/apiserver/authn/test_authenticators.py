@@ -358,42 +358,31 @@ PROXY = PROXY_CA.issue("front-proxy-client")
 ANN_HEADER = ("X-Remote-User", "ann")
 
 
-def config_map(**entries: str) -> dict[str, Any]:
-    """As kube-apiserver writes it."""
-    return {
-        "data": {
-            "client-ca-file": CLIENT_CA.certificate.decode(),
-            "requestheader-allowed-names": '["front-proxy-client"]',
-            "requestheader-client-ca-file": PROXY_CA.certificate.decode(),
-            "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
-            "requestheader-group-headers": '["X-Remote-Group"]',
-            "requestheader-uid-headers": '["X-Remote-Uid"]',
-            "requestheader-username-headers": '["X-Remote-User"]',
-            **entries,
-        }
+def trust(**entries: str) -> Trust:
+    """Of a ConfigMap as kube-apiserver writes it."""
+    written = {
+        "allowed-names": '["front-proxy-client"]',
+        "client-ca-file": PROXY_CA.certificate.decode(),
+        "extra-headers-prefix": '["X-Remote-Extra-"]',
+        "group-headers": '["X-Remote-Group"]',
+        "uid-headers": '["X-Remote-Uid"]',
+        "username-headers": '["X-Remote-User"]',
+        **entries,
     }
+    data = {f"requestheader-{name}": value for name, value in written.items()}
+    return Trust.of_config_map({"data": {"client-ca-file": CLIENT_CA.certificate.decode(), **data}})
 
 
 def believing(**entries: str) -> FrontProxy:
     proxy = FrontProxy(SystemClock())
-    proxy.set_trust(Trust.of_config_map(config_map(**entries)))
+    proxy.set_trust(trust(**entries))
     return proxy
 
 
-async def named(proxy: FrontProxy, *headers: tuple[str, str]) -> Identity:
-    return present(await proxy.identify(request(PROXY, *headers)))
-
-
 async def test_front_proxy_is_trusted_only_by_its_ca_and_name_and_never_for_agents(subtests: pytest.Subtests) -> None:
-    found = await named(
-        believing(),
-        ANN_HEADER,
-        ("X-Remote-Group", "dev"),
-        ("x-remote-group", "system:authenticated"),
-        ("X-Remote-Uid", "u-1"),
-        ("X-Remote-Extra-Acme.com%2Fproject", "some"),
-        ("x-remote-extra-acme.com%2fproject", "other"),
-    )
+    headers = [ANN_HEADER, ("X-Remote-Group", "dev"), ("x-remote-group", "system:authenticated"), ("X-Remote-Uid", "u-1")]
+    headers += [("X-Remote-Extra-Acme.com%2Fproject", "some"), ("x-remote-extra-acme.com%2fproject", "other")]
+    found = present(await believing().identify(request(PROXY, *headers)))
     assert found.actor == Actor("ann", ("dev", "system:authenticated"), "u-1", {"acme.com/project": ("some", "other")})
     assert found.actor.holder is Origin.DELEGATED
     assert await believing().identify(request(PROXY)) is None
@@ -405,9 +394,9 @@ async def test_front_proxy_is_trusted_only_by_its_ca_and_name_and_never_for_agen
     assert await FrontProxy(SystemClock()).identify(request(PROXY, ANN_HEADER)) is None
     with pytest.raises(UnauthorizedError, match="cn=mallory is not in the allowed list"):
         await proxy.identify(request(mallory, ANN_HEADER))
-    anyone = believing(**{"requestheader-allowed-names": "[]"})
+    anyone = believing(**{"allowed-names": "[]"})
     assert await anyone.identify(request(mallory, ANN_HEADER))
-    gone = proxy.set_trust(Trust.of_config_map(config_map(**{"requestheader-client-ca-file": next_ca.certificate.decode()})))
+    gone = proxy.set_trust(trust(**{"client-ca-file": next_ca.certificate.decode()}))
     assert len(gone) == 1
     assert await proxy.identify(request(PROXY, ANN_HEADER)) is None
     assert await proxy.identify(request(next_ca.issue("front-proxy-client"), ANN_HEADER))
@@ -423,9 +412,7 @@ async def test_front_proxy_is_trusted_only_by_its_ca_and_name_and_never_for_agen
 
     malformed = [("client-ca-file", "", ""), ("allowed-names", '{"a": 1}', ""), ("group-headers", "[1]", "")]
     malformed += [("username-headers", value, "") for value in ("[]", "X-Remote-User")]
-    check_refusals(
-        InvalidError, lambda key, value: Trust.of_config_map(config_map(**{f"requestheader-{key}": value})), malformed
-    )
+    check_refusals(InvalidError, lambda key, value: trust(**{key: value}), malformed)
 
 
 def request(credential: Credential | None, *headers: tuple[str, str]) -> web.Request:
