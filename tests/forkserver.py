@@ -100,7 +100,12 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if request["session"]:
         os.setsid()
-    bind(request["file_limit"], mode_bound=request["mode_bound"])
+    if request["file_limit"] is not None:  # beyond so many bytes the disk is full
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_limit"],) * 2)
+    # root, too, must obey the modes of files
+    if request["mode_bound"] and ctypes.CDLL(None, use_errno=True).prctl(DROP_CAPABILITY, DAC_OVERRIDE):
+        raise OSError(ctypes.get_errno(), "the capability could not be dropped")
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -115,15 +120,6 @@ def become(request: dict[str, Any], streams: list[int]) -> None:
         os.execv(sys.executable, [sys.executable, "-m", *sys.argv])  # noqa: S606 - no shell is wanted
     sys.modules.pop(f"{request['module']}.__main__", None)
     gc.enable()
-
-
-def bind(file_limit: int | None, *, mode_bound: bool) -> None:
-    """Beyond `file_limit` bytes the disk is full; `mode_bound`: root, too, must obey the modes of files."""
-    if file_limit is not None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
-    if mode_bound and ctypes.CDLL(None, use_errno=True).prctl(DROP_CAPABILITY, DAC_OVERRIDE):
-        raise OSError(ctypes.get_errno(), "the capability could not be dropped")
 
 
 def _written(number: int, errors: str, *, unbuffered: bool) -> io.TextIOWrapper:

@@ -38,15 +38,10 @@ LISTENER = _object(
     ),
 )
 TEXTS: dict[str, Any] = {"type": "object", "additionalProperties": TEXT}
-RULE = _object(
-    "expr",
-    alert=TEXT,
-    record=TEXT,
-    expr=TEXT,
-    labels=TEXTS,
-    annotations=TEXTS,
-    **{"for": INTERVAL, "keep_firing_for": INTERVAL},
-)
+ENDPOINT = _object(port=TEXT, path=TEXT, interval=INTERVAL)
+SELECTOR = _object("matchLabels", matchLabels=TEXTS)
+TIMES = {"for": INTERVAL, "keep_firing_for": INTERVAL}
+RULE = _object("expr", alert=TEXT, record=TEXT, expr=TEXT, labels=TEXTS, annotations=TEXTS, **TIMES)
 GROUP = _object("name rules", name=TEXT, interval=INTERVAL, rules=_some(RULE, most=200))
 OTHERS: dict[tuple[str, str], dict[str, Any]] = {
     ("gateway.networking.k8s.io", "Gateway"): _object(
@@ -67,15 +62,13 @@ OTHERS: dict[tuple[str, str], dict[str, Any]] = {
         service=_object("name namespace", name=TEXT, namespace=TEXT, port=PORT),
     ),
     ("monitoring.coreos.com", "ServiceMonitor"): _object(
-        "selector endpoints",
-        selector=_object("matchLabels", matchLabels=TEXTS),
-        endpoints=_some(_object("port", port=TEXT, path=TEXT, interval=INTERVAL)),
+        "selector endpoints", selector=SELECTOR, endpoints=_some(_object("port", port=TEXT, path=TEXT, interval=INTERVAL))
     ),
     ("monitoring.coreos.com", "PrometheusRule"): _object("groups", groups=_some(GROUP)),
     ("monitoring.coreos.com", "PodMonitor"): _object(
         "selector podMetricsEndpoints",
-        selector=_object("matchLabels", matchLabels=TEXTS),
-        podMetricsEndpoints=_some(_object(port=TEXT, path=TEXT, interval=INTERVAL)),
+        selector=SELECTOR,
+        podMetricsEndpoints=_some(ENDPOINT),
     ),
 }
 """The schema of a kind's spec, by group and kind."""

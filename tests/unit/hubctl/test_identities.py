@@ -24,6 +24,7 @@ from hubctl.kubectl_plugin import offered
 from machinery.client.exec_credential import ExecCluster
 from machinery.client.kubeconfig import Credential, read_kubeconfig
 from machinery.meta.timestamps import format_time
+from tests.checks import present
 from tests.fakes.identity import SigningKey
 
 V1, V1BETA1 = "client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"
@@ -80,8 +81,7 @@ def asked(folder: Path) -> list[Any]:
 def test_certificate_and_token_are_shown_together_and_a_plug_in_is_not_asked(folder: Path) -> None:
     token = identity(folder, {"token": "one", "exec": plugin()})
     assert token.shown() == Shown(None, "one")
-    certificate = identity(folder, {"exec": plugin(), **OWN_CERTIFICATE})
-    assert certificate.shown() == Shown(SHOWN_CERTIFICATE)
+    assert identity(folder, {"exec": plugin(), **OWN_CERTIFICATE}).shown() == Shown(SHOWN_CERTIFICATE)
     assert identity(folder, {"token": "one", **OWN_CERTIFICATE}).shown() == Shown(SHOWN_CERTIFICATE, "one")
     assert asked(folder) == []
     assert not token.renewed(token.shown())
@@ -327,8 +327,7 @@ def certificate(wallet: LoginCache, left: timedelta, token_hash: str = "") -> No
 
 def test_a_kept_certificate_is_used_until_shortly_before_its_end_and_for_its_own_token_alone(wallet: LoginCache) -> None:
     certificate(wallet, BEFORE_END + timedelta(seconds=1))
-    found = load_credential(wallet, NOW, None)
-    assert found is not None
+    found = present(load_credential(wallet, NOW, None))
     assert (found.chain, found.key) == ("c", "k")
     certificate(wallet, BEFORE_END)
     assert load_credential(wallet, NOW, None) is None
@@ -336,8 +335,7 @@ def test_a_kept_certificate_is_used_until_shortly_before_its_end_and_for_its_own
     assert load_credential(wallet, NOW, "one") is not None
     assert load_credential(wallet, NOW, "two") is None
     good = {"chain": "c", "key": "k", "expires": format_time(NOW + timedelta(minutes=5))}
-    changes: tuple[dict[str, object], ...] = ({"expires": "soon"}, {"key": None}, {"chain": 5})
-    for changed in changes:
+    for changed in ({"expires": "soon"}, {"key": None}, {"chain": 5}):
         wallet.write(CERTIFICATE, {**good, **changed})
         assert load_credential(wallet, NOW, None) is None, changed
 

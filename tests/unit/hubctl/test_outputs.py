@@ -70,13 +70,16 @@ def test_each_form_prints_objects_and_tables(capsys: pytest.CaptureFixture[str])
     assert output(capsys, "table", TABLE, ADDONS).splitlines()[1].split() == ["ns", "edge1", "True"]
 
 
+def printer(form: str, template: str = "", **more: Any) -> Printer:
+    return printer_of(PrintOptions(CLUSTERS, OutputFormat(form, template, given=True), **more))
+
+
 def test_a_watch_prints_the_type_of_each_event(capsys: pytest.CaptureFixture[str]) -> None:
-    printer = printer_of(PrintOptions(CLUSTERS, OutputFormat(given=True), watch=True, events=True))
-    printer.first(TABLE)
-    printer.event("DELETED", {"rows": TABLE["rows"]})
+    watching = printer("table", watch=True, events=True)
+    watching.first(TABLE)
+    watching.event("DELETED", {"rows": TABLE["rows"]})
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["EVENT", "ADDED", "DELETED"]
-    printer = printer_of(PrintOptions(CLUSTERS, OutputFormat("json", given=True), watch=True, events=True))
-    printer.event("DELETED", EDGE)
+    printer("json", watch=True, events=True).event("DELETED", EDGE)
     assert '"type": "DELETED"' in capsys.readouterr().out
 
 
@@ -118,24 +121,20 @@ def test_a_template_moves_no_cursor_of_a_terminal_and_leaves_a_pipe_its_bytes(mo
     document = {"metadata": {"name": "a\x1b[2Jb\x9b1m\tc\n\u202ed"}}
     for stream, expected in ((Terminal(), "a [2Jb 1m\tc\n d"), (io.StringIO(), "ab\x9b1m\tc\n\u202ed")):
         monkeypatch.setattr(sys, "stdout", stream)
-        printer_of(PrintOptions(CLUSTERS, OutputFormat("jsonpath", "{.metadata.name}", given=True))).first(document)
+        printer("jsonpath", "{.metadata.name}").first(document)
         assert stream.getvalue() == expected
-
-
-def pages_of(form: str) -> Printer:
-    return printer_of(PrintOptions(CLUSTERS, OutputFormat(form, given=True)))
 
 
 def test_a_list_in_pages_is_printed_page_by_page_as_a_whole_one(capsys: pytest.CaptureFixture[str]) -> None:
     for form in ("json", "name", "csv"):
         part, many = ("rows", TABLE) if form == "csv" else ("items", LIST)
         halves = [{**many, part: [entry], "metadata": {"resourceVersion": "7", "continue": "x"}} for entry in many[part]]
-        pages_of(form).pages(iter([*halves, {**many, part: []}]))
+        printer(form).pages(iter([*halves, {**many, part: []}]))
         by_page = capsys.readouterr().out
-        pages_of(form).first({**many, "metadata": {"resourceVersion": "7"}})
+        printer(form).first({**many, "metadata": {"resourceVersion": "7"}})
         at_once = capsys.readouterr().out
         assert (json.loads(by_page) == json.loads(at_once)) if form == "json" else (by_page == at_once), form
-    pages_of("json").pages(iter([{"kind": "List", "items": [], "metadata": {"continue": ""}}]))
+    printer("json").pages(iter([{"kind": "List", "items": [], "metadata": {"continue": ""}}]))
     assert json.loads(capsys.readouterr().out) == {"kind": "List", "items": [], "metadata": {}}
     printed = []
 
@@ -144,7 +143,7 @@ def test_a_list_in_pages_is_printed_page_by_page_as_a_whole_one(capsys: pytest.C
             printed.append("edge" in capsys.readouterr().out)
             yield {**LIST, "items": [entry]}
 
-    pages_of("json").pages(answers())
+    printer("json").pages(answers())
     assert printed == [False, True], "each before the next is requested: an export needs no more memory than a page"
 
 

@@ -11,21 +11,9 @@ from random import Random
 import pytest
 
 from machinery.durations import format_duration, parse_duration
-from machinery.runtime import event_loop as loop
+from machinery.runtime import event_loop
 from machinery.runtime.clock import ManualClock, OffsetClock, SystemClock
-from machinery.runtime.event_loop import (
-    BEHIND,
-    BUSY,
-    LEAST_RATE,
-    PAUSE,
-    SLACK,
-    WINDOW,
-    PausingLoop,
-    PausingSelector,
-    drain_rate,
-    paced,
-    until_tick,
-)
+from machinery.runtime.event_loop import BUSY, LEAST_RATE, PAUSE, WINDOW, PausingLoop, drain_rate, until_tick
 from machinery.runtime.scheduler import SystemScheduler, _Every
 from tests.checks import check_refusals
 from tests.fakes.virtual_time import START, in_virtual_time
@@ -68,7 +56,7 @@ def test_no_window_has_more_than_the_rate_even_after_a_pause() -> None:
     moments: list[float] = []
 
     async def scenario() -> None:
-        async for number in paced(range(300), rate):
+        async for number in event_loop.paced(range(300), rate):
             moments.append(asyncio.get_running_loop().time())
             if number == 100:
                 await asyncio.sleep(0.1)
@@ -76,7 +64,7 @@ def test_no_window_has_more_than_the_rate_even_after_a_pause() -> None:
     in_virtual_time(scenario())
     for index, moment in enumerate(moments):
         inside = [each for each in moments[index:] if each - moment < window]
-        assert len(inside) <= rate * (window + 2 * SLACK) + 2
+        assert len(inside) <= rate * (window + 2 * event_loop.SLACK) + 2
     assert len(moments) == 300
 
 
@@ -125,7 +113,7 @@ def test_on_a_servers_loop_ticks_come_just_behind_even_seconds_of_the_wall_clock
         return until_tick(TWO)
 
     with asyncio.Runner(loop_factory=PausingLoop) as runner:
-        assert runner.run(scenario()) == pytest.approx(0.5 + BEHIND)
+        assert runner.run(scenario()) == pytest.approx(0.5 + event_loop.BEHIND)
 
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -256,7 +244,7 @@ def test_announcements_that_have_come_together_are_one_wake() -> None:
         queue.close(running)
         return queue.wakes
 
-    assert loop.run(scenario()) == 1
+    assert event_loop.run(scenario()) == 1
 
 
 class Paced:
@@ -264,7 +252,7 @@ class Paced:
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.selector = PausingSelector(lambda: self.now)
+        self.selector = event_loop.PausingSelector(lambda: self.now)
         self.theirs, self.paced = socket.socketpair()
         self.others, self.ours = socket.socketpair()
         for file in (self.paced, self.ours):
@@ -336,12 +324,12 @@ def test_a_busy_loop_that_others_do_not_wake_looks_when_the_pause_is_over() -> N
         queue.close(running)
         return queue.wakes - before
 
-    assert loop.run(scenario()) >= 1
+    assert event_loop.run(scenario()) >= 1
 
 
 def test_other_loops_ignore_hurry_and_a_loop_without_grpc_never_pauses() -> None:
     async def scenario() -> bool:
-        loop.skip_pauses()
+        event_loop.skip_pauses()
         running = asyncio.get_running_loop()
         queue = Announcements(running)
         for _ in range(50):
@@ -350,4 +338,4 @@ def test_other_loops_ignore_hurry_and_a_loop_without_grpc_never_pauses() -> None
         return isinstance(running, PausingLoop) and running._pausing.busy
 
     asyncio.run(scenario())
-    assert loop.run(scenario()) is False
+    assert event_loop.run(scenario()) is False

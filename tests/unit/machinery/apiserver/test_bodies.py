@@ -78,7 +78,7 @@ def test_json_patch_is_bounded_and_refused_where_it_does_not_fit() -> None:
     check_refusals(BadRequestError, partial(apply_json_patch, DOCUMENT), [({"op": "x"}, ""), ("x", ""), ([1], "")])
 
 
-def test_strategic_patch_merges_by_key_and_obeys_directives(subtests: pytest.Subtests) -> None:
+def test_strategic_patch_merges_by_key_and_obeys_directives() -> None:
     patch = {"status": {"conditions": [{"type": "Ready", "status": "False"}, {"type": "New", "status": "True"}]}}
     patched = apply_strategic_patch(DOCUMENT, patch, KEYS)
     merged = {each["type"]: each["status"] for each in patched["status"]["conditions"]}
@@ -105,9 +105,8 @@ def test_strategic_patch_merges_by_key_and_obeys_directives(subtests: pytest.Sub
         {"metadata": {"$deleteFromPrimitiveList/name": ["a"]}},
         {"metadata": {"ownerReferences": [{"uid": "1"}]}},
     ]
-    for patch in rows:
-        with subtests.test(patch=patch), pytest.raises(BadRequestError):
-            apply_strategic_patch({"metadata": {"name": "a", "ownerReferences": ["x"]}}, patch, {})
+    named = {"metadata": {"name": "a", "ownerReferences": ["x"]}}
+    check_refusals(BadRequestError, lambda patch: apply_strategic_patch(named, patch, {}), [(patch, "") for patch in rows])
 
 
 HALF = r"a \u escape is half of a surrogate pair"
@@ -214,7 +213,7 @@ def test_recorded_bodies_decode_to_what_the_real_server_understood() -> None:
             assert set(answer.get("spec", {})) <= set(document.get("spec", {})) | {"username", "groups", "uid", "extra"}
 
 
-def test_protobuf_zero_values_and_early_times_are_decoded_and_broken_bodies_refused(subtests: pytest.Subtests) -> None:
+def test_protobuf_zero_values_and_early_times_are_decoded_and_broken_bodies_refused() -> None:
     def lease_of(raw: bytes) -> Any:
         return decode(MAGIC + _unknown("coordination.k8s.io/v1", "Lease", raw), MESSAGES)
 
@@ -226,9 +225,8 @@ def test_protobuf_zero_values_and_early_times_are_decoded_and_broken_bodies_refu
     assert lease_of(b"\x12\x0d\x22\x0b" + early)["spec"]["renewTime"] == "1969-12-31T23:59:59.000000Z"
 
     broken = (b"\x0a", b"\x0a" + b"\xff" * 11, b"\x0b", b"\x0a\x04\x0a\x02\xff\xfe", b"\x10\x07")
-    for body in (b"", b"{}", LEASE[:-3], *(MAGIC + rest for rest in broken)):
-        with subtests.test(body=body), pytest.raises(BadRequestError, match="protobuf body"):
-            decode(body, MESSAGES)
+    bodies = (b"", b"{}", LEASE[:-3], *(MAGIC + rest for rest in broken))
+    check_refusals(BadRequestError, lambda body: decode(body, MESSAGES), [(body, "protobuf body") for body in bodies])
 
 
 @examples(100, 20_000)

@@ -23,7 +23,7 @@ from machinery.meta.objects import Document
 from machinery.pki.keys import generate_key
 from machinery.pki.requests import build_request
 from machinery.runtime.clock import ManualClock
-from tests.checks import check_refusals
+from tests.checks import check_refusals, present
 
 PARTS = {**listing(record(id=TEXT, n={"type": "integer", "default": 0}), "id"), "maxItems": 2}
 SCHEMA = record(
@@ -108,9 +108,8 @@ def counted(new: Document, old: Document, _actor: Actor, _now: object) -> Docume
     return {**old, "status": {"word": str(new["spec"]["number"] + 1)}}
 
 
-STATUS_PART = Subresource("status", counted)
 NAMES: dict[str, Any] = {"group": "example.com", "version": "v1", "name": "things", "kind": "Thing"}
-THING = Resource(**NAMES, schema=THING_SCHEMA, subresources=(STATUS_PART,))
+THING = Resource(**NAMES, schema=THING_SCHEMA, subresources=(Subresource("status", counted),))
 
 
 def writing(resource: Resource, part: Subresource | None = None) -> Write:
@@ -174,8 +173,7 @@ def test_shared_kinds_have_the_rules_of_kubernetes() -> None:
         with pytest.raises(InvalidError, match="immutable"):
             writing(resource).changed({**old, "immutable": False}, old)
 
-    terminating = writing(NAMESPACE).deleted(created(NAMESPACE))
-    assert terminating is not None
+    terminating = present(writing(NAMESPACE).deleted(created(NAMESPACE)))
     assert (terminating["status"]["phase"], "deletionTimestamp" in terminating["metadata"]) == ("Terminating", True)
     assert writing(NAMESPACE).deleted(terminating) == terminating
     with pytest.raises(InvalidError, match="RFC 1123 label"):
@@ -186,9 +184,8 @@ def test_shared_kinds_have_the_rules_of_kubernetes() -> None:
     with pytest.raises(BadRequestError, match="cannot be handled as a Lease"):
         created(LEASE, spec={"leaseDurationSeconds": "60"})
     old = created(LEASE)
-    revocations_unreadable = {**old, "metadata": {"name": "a"}}
     with pytest.raises(InvalidError, match="must be specified for an update"):
-        writing(LEASE).changed(revocations_unreadable, old)
+        writing(LEASE).changed({**old, "metadata": {"name": "a"}}, old)
     assert writing(CONFIG_MAP).changed(created(CONFIG_MAP), created(CONFIG_MAP)) is not None
 
     large = {"a": "x" * (LARGEST + 1)}
@@ -276,9 +273,7 @@ def stored(**status: Any) -> dict[str, Any]:
 
 
 def changed(part: str, old: dict[str, Any], clock: ManualClock | None = None, **status: Any) -> Document:
-    after = csr_write(part, clock).changed({**old, "status": status}, old)
-    assert after is not None
-    return after
+    return present(csr_write(part, clock).changed({**old, "status": status}, old))
 
 
 def broken(part: str, old: dict[str, Any], **status: Any) -> list[tuple[str, str]]:

@@ -56,11 +56,10 @@ class World:
         self._stack = AsyncExitStack()
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    def replica(self, name: str, incarnation: str = "", **options: object) -> Replica:
+    def replica(self, name: str, incarnation: str = "", *, alone: bool = False, stop_within: float = 5) -> Replica:
         """A candidate that runs."""
         way, flag = self.lock.way(), Leadership(self.clock)
         replica: Replica
-        alone, stop_within = bool(options.pop("alone", False)), float(str(options.pop("stop_within", 5)))
         elector = Elector(
             way,
             Candidate(name, incarnation or f"{name}-1"),
@@ -75,9 +74,9 @@ class World:
         self._tasks[name + incarnation] = asyncio.create_task(elector.run(), name=name)
         return replica
 
-    async def leader(self, name: str, incarnation: str = "", **options: object) -> Replica:
+    async def leader(self, name: str, incarnation: str = "", *, stop_within: float = 5) -> Replica:
         """A candidate that runs and leads."""
-        replica = self.replica(name, incarnation, **options)
+        replica = self.replica(name, incarnation, stop_within=stop_within)
         await self.until(lambda: replica.flag.term)
         return replica
 

@@ -55,19 +55,15 @@ def test_conflict_names_fields_and_holders_and_force_takes_them() -> None:
 
 
 def test_fields_no_longer_applied_go_unless_somebody_else_holds_them() -> None:
-    world = played(
-        ("one!", {"number": 1, "inner": {"left": "a"}, "names": {"x": "1", "y": "2"}, "set": ["a", "b"]}),
-        ("one!", {"names": {"y": "2"}, "set": ["b"]}),
-    )
-    assert world.content == {"names": {"y": "2"}, "set": ["b"]}
-
-    world = played(
-        ("updater", {"inner": {"left": "a"}}), ("one!", {"inner": {"left": "a", "right": "b"}}), ("one!", {"number": 1})
-    )
-    assert world.content == {"inner": {"left": "a"}, "number": 1}
-
-    world = played(("one!", {"inner": {"left": "a"}}), ("updater", {"inner": {"left": "a", "right": "b"}}), ("one!", {}))
-    assert world.content == {"inner": {"right": "b"}}
+    one = ("one!", {"inner": {"left": "a"}})
+    parts = ("one!", {"number": 1, "inner": {"left": "a"}, "names": {"x": "1", "y": "2"}, "set": ["a", "b"]})
+    right = {"inner": {"left": "a", "right": "b"}}
+    cases: list[tuple[list[tuple[str, dict[str, Any]]], dict[str, Any]]] = [
+        ([parts, ("one!", {"names": {"y": "2"}, "set": ["b"]})], {"names": {"y": "2"}, "set": ["b"]}),
+        ([("updater", one[1]), ("one!", right), ("one!", {"number": 1})], {"inner": {"left": "a"}, "number": 1}),
+        ([one, ("updater", right), ("one!", {})], {"inner": {"right": "b"}}),
+    ]
+    assert [writes for writes, content in cases if played(*writes).content != content] == []
 
     world = played(("one!", {"names": {"x": "1"}}), ("updater", {"names": {"x": "1", "y": "2"}}))
     world.live = {**world.live, "names": {**world.live["names"], "z": "3"}}

@@ -9,22 +9,7 @@ from machinery.errors import ConflictError
 from machinery.meta.managedfields import fieldset, ownership as held
 from machinery.meta.managedfields.applying import merge
 from machinery.meta.managedfields.comparing import compare, fields_of, reconciled, with_named, without
-from machinery.meta.managedfields.fieldset import (
-    DEEPEST,
-    Fields,
-    common,
-    contains,
-    covers,
-    decoded,
-    has_itself,
-    in_order,
-    intersects,
-    minus,
-    of_paths,
-    parts_of,
-    paths,
-    union,
-)
+from machinery.meta.managedfields.fieldset import Fields, common, decoded, minus, of_paths, paths, union
 from machinery.meta.managedfields.ownership import NOBODYS, Holdings
 from machinery.meta.managedfields.structure import DEEPEST_OPEN, FieldForm, Structure, structure
 from tests.checks import check_refusals
@@ -37,7 +22,8 @@ def test_notation_is_ordered_and_foreign_notation_normalized_or_refused() -> Non
     assert of_paths((A,), (A, B)) == {A: {".": {}, B: {}}}
     assert of_paths((A, B)) == {A: {B: {}}}
     ports = [fieldset.key({"port": 443}), fieldset.key({"port": 80}), fieldset.value("b"), fieldset.value("a"), A]
-    assert list(in_order(of_paths(*((port,) for port in ports)))) == [A, 'k:{"port":80}', 'k:{"port":443}', 'v:"a"', 'v:"b"']
+    in_order = list(fieldset.in_order(of_paths(*((port,) for port in ports))))
+    assert in_order == [A, 'k:{"port":80}', 'k:{"port":443}', 'v:"a"', 'v:"b"']
     path = ("f:status", "f:conditions", 'k:{"type":"Ready"}', "f:status")
     assert fieldset.shown(path) == '.status.conditions[type="Ready"].status'
     assert fieldset.shown(("f:metadata", "f:finalizers", 'v:"a/b"')) == '.metadata.finalizers[="a/b"]'
@@ -48,7 +34,7 @@ def test_notation_is_ordered_and_foreign_notation_normalized_or_refused() -> Non
     assert {sent: fieldset.canonical(sent) for sent in ours} == ours
 
     deep: dict[str, object] = {}
-    for _ in range(DEEPEST + 1):
+    for _ in range(fieldset.DEEPEST + 1):
         deep = {A: deep}
     malformed: list[object] = [[], {"spec": {}}, {"f": {}}, {"k:[]": {}}, {"v:{": {}}, {"i:x": {}}, {"f:a": 1}]
     check_refusals(ValueError, decoded, [*((wrong, ".") for wrong in malformed), (deep, "nested")])
@@ -248,14 +234,14 @@ def test_field_sets_follow_set_algebra(these: list[tuple[str, ...]], those: list
     one, other = of_paths(*these), of_paths(*those)
     assert decoded(one) == one
     assert set(paths(one)) == set(these)
-    assert all(contains(one, path) is (path in these) for path in (*these, *those))
+    assert all(fieldset.contains(one, path) is (path in these) for path in (*these, *those))
     assert set(paths(union(one, other))) == {*these, *those}
     assert set(paths(common(one, other))) == {*these} & {*those}
     assert set(paths(minus(one, other))) == {*these} - {*those}
     assert union(minus(one, other), common(one, other)) == one
-    assert covers(one, other) == ({*those} <= {*these})
-    assert intersects(one, other) == bool({*these} & {*those})
-    assert str(in_order(_backwards(one))) == str(in_order(one))
+    assert fieldset.covers(one, other) == ({*those} <= {*these})
+    assert fieldset.intersects(one, other) == bool({*these} & {*those})
+    assert str(fieldset.in_order(_backwards(one))) == str(fieldset.in_order(one))
 
 
 def _backwards(fields: Fields) -> Fields:
@@ -297,8 +283,9 @@ def full(value: Any) -> Any:
 
 
 def _ends(fields: Fields) -> Fields:
-    kept = {element: below if not below else _ends(below) for element, below in parts_of(fields).items()}
-    return {element: below for element, below in kept.items() if below or (has_itself(fields[element]) and not fields[element])}
+    kept = {element: below if not below else _ends(below) for element, below in fieldset.parts_of(fields).items()}
+    ends = {element for element, below in fields.items() if fieldset.has_itself(below) and not below}
+    return {element: below for element, below in kept.items() if below or element in ends}
 
 
 @many
