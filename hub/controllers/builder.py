@@ -18,7 +18,8 @@ from hub.controllers import ACTOR, event_recorder
 from hub.controllers.batch import TransactionReconciler
 from hub.controllers.event_recorder import Recorder
 from hub.controllers.observers.fleet_index import FleetIndex
-from hub.ports import Issuer, Store, Transaction
+from hub.ports import Store, Transaction
+from hub.ports.identities import Issuer
 from hub.registry.approvalrules.approval import ApprovalOutcome
 from hub.settings import HubSettings
 from machinery.meta.objects import ChangeType, Document, Key, Page, Query

@@ -14,7 +14,8 @@ from hub.controllers.certificates.rotation import Rotation
 from hub.controllers.clusters import addons, availability, cluster_sets, deletion, staleness, taints
 from hub.controllers.hub import replicas, retention
 from hub.controllers.observers.transition_recorder import TransitionRecorder
-from hub.ports import Issuer, Store
+from hub.ports import Store
+from hub.ports.identities import Issuer
 from hub.settings import HubSettings
 from machinery.lifecycle.startup import in_time
 from machinery.runtime.clock import Clock

@@ -17,7 +17,8 @@ import structlog
 from aiohttp import web
 
 from hub.api.hubreplicas import USUAL_LOG_LEVEL, LogLevelOrder
-from hub.ports import ListSigner, Store
+from hub.ports import Store
+from hub.ports.identities import ListSigner
 from hub.registry import certificates
 from hub.registry.certificates import PublishedList
 from hub.registry.hubreplicas import service as orders

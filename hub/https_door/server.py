@@ -27,7 +27,8 @@ from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.leases import LeaseStorage
 from hub.https_door.storage.past import with_past
 from hub.https_door.storage.storage import ServiceStorage
-from hub.ports import Issuer, Store
+from hub.ports import Store
+from hub.ports.identities import Issuer
 from hub.registry import namespaces
 from hub.registry.bootstrapcredentials.documents import AdvertisedAddress
 from hub.registry.bootstrapcredentials.resource import CredentialStorage

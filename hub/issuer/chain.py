@@ -14,7 +14,7 @@ from threading import Lock
 import structlog
 
 from hub.api.certificates import IssuedCertificate, Profile, Purpose
-from hub.ports import Issuer, LoginIssuer
+from hub.ports.identities import Issuer, LoginIssuer
 from machinery.errors import MusterError, UnavailableError
 from machinery.identity import SerialNumber
 from machinery.observability.metrics import Distribution

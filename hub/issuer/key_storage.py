@@ -12,7 +12,8 @@ from pathlib import Path
 import structlog
 
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord
-from hub.ports import KeyPair, KeyPlace, KeySecret, Store, Transaction
+from hub.ports import Store, Transaction
+from hub.ports.identities import KeyPair, KeyPlace, KeySecret
 from machinery import pki
 from machinery.errors import InvalidError, UnavailableError
 from machinery.pki.encryption import Seal

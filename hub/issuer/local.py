@@ -16,7 +16,7 @@ from typing import Self
 import structlog
 
 from hub.api.certificates import IssuedCertificate, Lifetimes, Profile, Purpose
-from hub.ports import Issuer, ListSigner
+from hub.ports.identities import Issuer, ListSigner
 from machinery import pki
 from machinery.errors import InvalidError, NotFoundError, UnavailableError
 from machinery.identity import CertificateSubject, SerialNumber

@@ -11,7 +11,7 @@ from datetime import datetime
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, admitted, bundled, issuing
 from hub.api.certificates import IssuedCertificate, Profile
 from hub.issuer.local import LocalIssuer
-from hub.ports import Issuer, ListSigner
+from hub.ports.identities import Issuer, ListSigner
 from machinery import pki
 from machinery.errors import NotFoundError, UnavailableError
 from machinery.identity import SerialNumber

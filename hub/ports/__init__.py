@@ -1,53 +1,293 @@
-"""Protocols of everything that use cases and servers need from outside: database, CAs, keys, the hosting Kubernetes cluster.
+"""Protocols of what use cases and servers need from outside: the database here, CAs and keys in `identities`.
 
 Adapters implement them; `hub.composition` connects the two. The store is split by subject, so that a use case names what it
 uses. All methods of a `Transaction` are synchronous and run on a thread of the pool; `Store` is the asynchronous interface
-around it. Import ports from this package.
+around it. Use cases import `Store` and `Transaction` from this package.
 """
 
-from hub.ports.identities import (
-    AuthorityRecords,
-    Bindings,
-    CertificateRecords,
-    Credentials,
-    Issuer,
-    KeyPair,
-    KeyPlace,
-    KeySecret,
-    ListSigner,
-    LoginIssuer,
-    Trusts,
-)
-from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions
-from hub.ports.objects import ChangeLog, Objects, Written
-from hub.ports.store import RECORDING, AuditLog, Facts, LeaderLockConnection, Leaders, Recording, Store, Transaction
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from datetime import datetime, timedelta
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-__all__ = [
-    "RECORDING",
-    "AgentSessions",
-    "AuditLog",
-    "AuthorityRecords",
-    "Bindings",
-    "CertificateRecords",
-    "ChangeLog",
-    "Credentials",
-    "Facts",
-    "Heartbeats",
-    "Issuer",
-    "KeyPair",
-    "KeyPlace",
-    "KeySecret",
-    "LeaderLockConnection",
-    "Leaders",
-    "ListSigner",
-    "LoginIssuer",
-    "Marks",
-    "Objects",
-    "Recording",
-    "Replicas",
-    "Store",
-    "Transaction",
-    "Transitions",
-    "Trusts",
-    "Written",
-]
+from hub.api.auditrecords import AuditEntry, AuditQuery, AuditSize
+from hub.api.history import Ledger, Trimmed, Volume
+from hub.api.meta.change import Change, Kind
+from hub.api.query.expressions import FieldReference
+from hub.ports.identities import AuthorityRecords, Bindings, CertificateRecords, Credentials, Trusts
+from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions
+from machinery.election.lock import Candidate, LockRecord
+from machinery.meta.objects import Key, Page, Query, StoredObject
+
+EVERYTHING = 2**31 - 1
+"""Value of `limit` that processes everything in one transaction."""
+
+
+class Written(Protocol):
+    """An object that a transaction writes; revision and encoded bytes exist after the commit."""
+
+    @property
+    def stored(self) -> StoredObject:
+        """The object as committed. Raises RuntimeError before the commit."""
+
+
+class Objects(Protocol):
+    """Kubernetes objects of all kinds, with their change log. Only `hub.registry` writes here."""
+
+    def get(self, kind: Kind, key: Key) -> StoredObject | None:
+        """The object, including this transaction's own writes."""
+
+    def read_ahead(self, kind: Kind, keys: Collection[Key]) -> None:
+        """Load these objects with one query, so that `get` needs no query for each."""
+
+    def find(self, kind: Kind, query: Query) -> Page: ...
+
+    def has_any(self, kind: Kind) -> bool:
+        """Whether an object of the kind exists, including this transaction's own writes. Cheaper than `find`."""
+
+    def put(self, kind: Kind, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
+        """Store `new` if the revision of `old` is current (None: must not exist). Raises ConflictError, AlreadyExistsError.
+
+        The kind declares its selectable fields (`hub.api.meta.change.SELECTABLE`). The change-log row and the next revision are
+        written at the end of the transaction.
+        """
+
+    def delete(self, kind: Kind, old: StoredObject, actor: str) -> Written: ...
+
+    def count(self, kind: Kind, query: Query) -> int:
+        """Number of matching objects, including this transaction's own writes. The query's limit and revision are ignored."""
+
+    def tally(self, kind: Kind, field: str) -> Mapping[str, int]:
+        """Number of objects per value of a selectable field; "" counts the objects without it."""
+
+    def values(self, kind: Kind, field: str) -> Mapping[Key, str]:
+        """Value of a selectable field by object, without the objects that lack it."""
+
+    def groups(self, query: Query, facets: Sequence[FieldReference]) -> Mapping[tuple[str | None, ...], int]:
+        """Number of the query's clusters per combination of these values; None stands for a missing value.
+
+        Ignores this transaction's own writes, and the query's limit, order and revision.
+        """
+
+    def written_before(self, kind: Kind, moment: datetime, limit: int) -> Mapping[Key, int]:
+        """The first `limit` objects, ordered by revision, whose last write is before `moment`, with their revisions.
+
+        Scans all objects of the kind: use it in a read, which blocks no writer.
+        """
+
+
+class ChangeLog(Protocol):
+    """The log of all changes of objects."""
+
+    def since(
+        self,
+        revision: int,
+        *,
+        kinds: Collection[Kind] | None = None,
+        namespace: str | None = None,
+        name: str | None = None,
+        limit: int = 500,
+    ) -> Sequence[Change]:
+        """Changes above `revision`, in order, of one namespace or name. Raises ExpiredError if they are compacted."""
+
+    def of(self, kind: Kind, key: Key, *, since: datetime) -> Sequence[Change]:
+        """Changes of one object from that instant on, in order, preceded by the last change before it if that is kept."""
+
+    def newest(self) -> int: ...
+
+    def past(self, kind: Kind, key: Key, *, below: int | None = None, limit: int) -> Sequence[Change]:
+        """Kept changes of one object below a revision (None: all), newest first."""
+
+    def one_at(self, kind: Kind, key: Key, at: int) -> StoredObject | None:
+        """The object as of revision `at`. Raises ExpiredError if that revision is no longer kept."""
+
+    def position(self, moment: datetime) -> int:
+        """The newest revision at that instant. Raises ExpiredError if that time is no longer kept."""
+
+    def instant(self, revision: int) -> datetime | None:
+        """Time of the newest change up to that revision; None without one. Raises ExpiredError like `position`."""
+
+    def began(self) -> datetime | None:
+        """Time of the oldest readable change; None if the log is empty."""
+
+    def ledger(self) -> Ledger:
+        """The oldest revisions for watches and for reads of the past, and the size of the log."""
+
+    def oldest(self) -> int:
+        """The oldest revision from which a watch can resume."""
+
+    def compact(self, before: datetime, *, limit: int = EVERYTHING) -> Trimmed:
+        """End the watch window at `before`, and delete rows that are not kept as the past. Processes at most `limit` rows.
+
+        A row with a future time, written while the clock was ahead, counts as old as the next row; also in `forget`.
+        """
+
+    def forget(self, before: datetime | None, *, limit: int = EVERYTHING) -> Trimmed:
+        """End the readable past at an instant (None: where the watch window begins). Processes at most `limit` rows.
+
+        Compacts first, so that no row is deleted that a watch may need.
+        """
+
+    def measure(self, *, limit: int = EVERYTHING) -> bool:
+        """Measure the size of at most `limit` more rows; return whether rows may be left to measure."""
+
+
+class Facts(Protocol):
+    """Small facts about this hub: id, group suffix, schema."""
+
+    def get(self, name: str) -> str | None: ...
+
+    def set(self, name: str, value: str) -> None: ...
+
+    def settle(self, name: str, value: str) -> str:
+        """Return the fact, after setting it to `value` if it does not exist. Safe against concurrent calls."""
+
+
+class AuditLog(Protocol):
+    """Audit records of requests. They are added, and removed by age or for space, but never changed."""
+
+    def add(self, entries: Sequence[AuditEntry]) -> None:
+        """Add all entries in one statement. Existing entries stay: an earlier attempt stored them and its answer was lost."""
+
+    def find(self, query: AuditQuery) -> Sequence[AuditEntry]:
+        """Matching records ordered by time, plus one more than the query's limit if there are more."""
+
+    def sizes(self, *, strangers: bool) -> Mapping[str, AuditSize]:
+        """Size per caller, of refused strangers' records or of all other records. Reads the whole log."""
+
+    def remove(
+        self,
+        limit: int,
+        *,
+        before: datetime | None = None,
+        strangers: bool | None = None,
+        user: str | None = None,
+        since: datetime | None = None,
+    ) -> AuditSize:
+        """Remove the oldest records, at most `limit`; return the removed size.
+
+        `before`: only older ones; `strangers`: as in `sizes`; `user`: only this caller's; `since`: no matching record is older.
+        """
+
+
+class Recording(Protocol):
+    """The audit record of a request in progress, written in the transaction of the request's changes."""
+
+    def entry(self, changes: Sequence[Change]) -> AuditEntry | None:
+        """The record of these changes; None if no record is wanted or one is stored. Runs on the store's thread."""
+
+    def committed(self, entry: AuditEntry) -> None:
+        """Called when the transaction of the entry is committed."""
+
+
+RECORDING: ContextVar[Recording | None] = ContextVar("recording", default=None)
+"""The recording of the request that the current task answers."""
+
+
+class Leaders(Protocol):
+    """The leader lock, for which all replicas of a hub compete. Writes are not news: they add no change-log row.
+
+    A renewal does not wait for the disk; taking and releasing the lock do.
+    """
+
+    def record(self) -> LockRecord | None:
+        """The current lock; None if nobody ever held it."""
+
+    def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
+        """Make `candidate` the holder in a new term. Raises ConflictError unless the record equals `seen`.
+
+        Waits for transactions that have called `require` in the previous term: none of them commits later.
+        """
+
+    def renew(self, held: LockRecord) -> LockRecord:
+        """Raises ConflictError unless the lock equals `held`. Does not wait for transactions that have called `require`."""
+
+    def release(self, held: LockRecord) -> bool:
+        """Release the lock; return whether it was as in `held`. The term stays, and the next one is higher."""
+
+    def require(self, term: int) -> None:
+        """Raise NotLeaderError unless `term` is the newest. It then stays the newest until this transaction ends."""
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Transaction(Protocol):
+    """One unit of work. Its changes are invisible to others until it commits."""
+
+    now: datetime
+    """The database's time at the start of the transaction."""
+    objects: Objects
+    changes: ChangeLog
+    certificates: CertificateRecords
+    authorities: AuthorityRecords
+    credentials: Credentials
+    bindings: Bindings
+    heartbeats: Heartbeats
+    transitions: Transitions
+    marks: Marks
+    replicas: Replicas
+    agent_sessions: AgentSessions
+    trusts: Trusts
+    facts: Facts
+    audit: AuditLog
+    leaders: Leaders
+
+    def volume(self) -> Volume:
+        """Used and available space of the database."""
+
+
+class Store(Protocol):
+    """The database, for callers on the event loop."""
+
+    async def run(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a use case in one writing transaction and commit it. Cancellation of the caller does not interrupt it.
+
+        Raises UnavailableError when the database cannot be written now.
+        """
+
+    async def read(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a query on one consistent snapshot."""
+
+    async def look(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Like `read`, for short periodic queries that can wait a moment: several may share one snapshot."""
+        return await self.read(query, *args, **kwargs)
+
+    async def wait_for_change(self, after: int, within: timedelta) -> int:
+        """Return the newest visible revision as soon as it is above `after`, or when `within` has passed."""
+
+    def follow(self, after: int, kinds: Collection[Kind] | None = None) -> AsyncIterator[Sequence[Change]]:
+        """Yield all changes above `after`, in order, in endless batches; an empty batch means that no more are known now.
+
+        Raises ExpiredError when `after` is compacted.
+        """
+
+    def subscribe_to_revocations(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:
+        """Within the block, call `wake` on the event loop soon after a revocation or a change of the hub's CAs on any replica.
+
+        `wake` may be called more often. The block's value returns whether notifications arrive now. They can be lost: callers
+        also poll, and more often while the value returns False.
+        """
+
+    def subscribe_to_sessions(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:
+        """Within the block, call `wake` on the event loop soon after another replica has recorded new sessions.
+
+        The block's value returns whether notifications arrive now. While it returns False the caller polls; `wake` is called
+        whenever that state begins.
+        """
+
+    async def check(self) -> None:
+        """Raise UnavailableError unless the database answers."""
+
+    async def close(self) -> None: ...
+
+
+class LeaderLockConnection(Protocol):
+    """Database access with its own connection and thread, which load on the store cannot delay."""
+
+    async def ask(self, use_case: Callable[[Leaders], T]) -> T:
+        """Run one short transaction. Raises UnavailableError. A cancelled caller frees the connection for the next one."""
+
+    async def close(self) -> None: ...

@@ -23,7 +23,8 @@ from hub.api.logins import (
 from hub.api.managed_fields import HUB_WRITER
 from hub.api.meta import document as doc
 from hub.api.meta.change import CREDENTIAL_ISSUERS, Kind
-from hub.ports import Issuer, Transaction
+from hub.ports import Transaction
+from hub.ports.identities import Issuer
 from hub.registry import certificates
 from hub.registry.generic import objects
 from hub.registry.generic.definition import ResourceDefinition

@@ -25,7 +25,8 @@ from hub.api.certificates import (
     refusals,
 )
 from hub.api.revocations import listed_reason
-from hub.ports import Issuer, ListSigner, Transaction
+from hub.ports import Transaction
+from hub.ports.identities import Issuer, ListSigner
 from machinery import pki
 from machinery.errors import NotFoundError
 from machinery.identity import OPERATOR_GROUP, CertificateSubject, ClusterName, SerialNumber

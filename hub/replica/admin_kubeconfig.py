@@ -14,7 +14,8 @@ from pathlib import Path
 import structlog
 
 from hub.api.certificates import Lifetimes
-from hub.ports import Issuer, KeySecret, Store
+from hub.ports import Store
+from hub.ports.identities import Issuer, KeySecret
 from hub.registry import certificates
 from machinery import pki
 from machinery.client import kubeconfig

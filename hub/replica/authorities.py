@@ -21,7 +21,8 @@ from hub.controllers.clock_guard import SETTLED, ClockGuard
 from hub.issuer.key_storage import KeyFiles, SealedKeys, SecretKeys
 from hub.issuer.local import CA_CERTIFICATE, LocalIssuer, make_authority
 from hub.issuer.rotating import AuthoritySnapshot, RotatingIssuer
-from hub.ports import KeyPair, KeyPlace, Store
+from hub.ports import Store
+from hub.ports.identities import KeyPair, KeyPlace
 from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities.service import Made, authority_id
 from hub.replica.keys import KeyFolder, keep_authority

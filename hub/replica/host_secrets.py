@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from hub.ports import KeySecret
+from hub.ports.identities import KeySecret
 from hub.settings import HubSettings
 from hub.settings.fields import IN_CLUSTER
 from machinery.client.ownership import owner_if_known

@@ -14,7 +14,8 @@ from hub.api.certificates import CertificateHolder, CertificateRecord, IssuedCer
 from hub.issuer import RotatingIssuer
 from hub.issuer.local import LocalIssuer, make_authority
 from hub.issuer.rotating import AuthoritySnapshot
-from hub.ports import Issuer, Transaction
+from hub.ports import Transaction
+from hub.ports.identities import Issuer
 from hub.registry.certificateauthorities.service import authority_id
 from hub.registry.certificates import key_hash
 from machinery import pki

@@ -20,7 +20,8 @@ from hub.api.certificateauthorities.authority import AuthorityId, AuthorityOrder
 from hub.api.certificateauthorities.rotation import Act, RotationSnapshot, RotationStep, due_steps, goes_by_time
 from hub.api.events import NORMAL, WARNING, EventRecord
 from hub.controllers.clock_guard import ClockGuard
-from hub.ports import KeyPlace, Store, Transaction
+from hub.ports import Store, Transaction
+from hub.ports.identities import KeyPlace
 from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities.service import Made
 from machinery.errors import MusterError

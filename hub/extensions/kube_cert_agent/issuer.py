@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from hub.api.certificates import IssuedCertificate, Profile, Purpose
-from hub.ports import LoginIssuer
+from hub.ports.identities import LoginIssuer
 from machinery import pki
 from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import SerialNumber

@@ -22,7 +22,8 @@ from hub.api.logins import ACCOUNT, KINDS, Reference, admitted
 from hub.api.meta import document as doc
 from hub.audit.auditor import short, token_hash
 from hub.extensions.token_login.authenticators import Authenticators
-from hub.ports import Issuer, Store
+from hub.ports import Store
+from hub.ports.identities import Issuer
 from hub.registry import authenticators as logins
 from hub.registry.generic.schemas import MOMENT, TEXT, Schema, described, record
 from machinery import pki

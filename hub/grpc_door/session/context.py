@@ -21,7 +21,8 @@ from hub.grpc_door.session.report_writer import Clocks
 from hub.grpc_door.session.sessions import Sessions
 from hub.grpc_door.session.trust_bundle_push import TrustBundlePush
 from hub.heartbeat import BeatBuffer
-from hub.ports import Issuer, Store
+from hub.ports import Store
+from hub.ports.identities import Issuer
 from machinery.errors import UnauthorizedError
 from machinery.identity import HubId
 from machinery.runtime.clock import Clock

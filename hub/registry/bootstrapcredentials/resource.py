@@ -13,7 +13,8 @@ from hub.api.bootstrapcredentials import DELETED, CredentialRecord, UseCount
 from hub.api.certificates import Lifetimes
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_SETS
-from hub.ports import Issuer, Store, Transaction
+from hub.ports import Store, Transaction
+from hub.ports.identities import Issuer
 from hub.registry.bootstrapcredentials import service as credentials
 from hub.registry.bootstrapcredentials.documents import (
     AdvertisedAddress,

@@ -11,7 +11,8 @@ from hub.api.certificates import AGENTS_PURPOSES, CertificateHolder, IssuedCerti
 from hub.api.certificatesigningrequests import RequestPhase
 from hub.api.meta.change import REQUESTS
 from hub.api.revocations import CREDENTIAL_REVOKED as REVOKED
-from hub.ports import Issuer, Transaction
+from hub.ports import Transaction
+from hub.ports.identities import Issuer
 from hub.registry import certificates
 from hub.registry.certificatesigningrequests import service as request_objects
 from machinery.errors import InvalidError, NotFoundError

@@ -9,7 +9,8 @@ from hub.api.certificatesigningrequests import FAILED, RequestPhase
 from hub.api.managed_fields import HUB_WRITER
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS
-from hub.ports import Issuer, Transaction, Written
+from hub.ports import Transaction, Written
+from hub.ports.identities import Issuer
 from hub.registry import certificates
 from hub.registry.certificatesigningrequests import credential_uses, service as request_objects, submission
 from hub.registry.generic.objects import write

@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delete, func, insert, select, update
 
 from hub.api.history import BYTES_OF_A_ROW, UNREMEMBERED, Ledger, Trimmed
-from hub.ports.objects import EVERYTHING
+from hub.ports import EVERYTHING
 from hub.store import schema
 from hub.store.engine.encoding import to_micros
 from machinery.meta.objects import ChangeType

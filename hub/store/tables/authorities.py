@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, and_, bindparam, case, delete, func, inser
 
 from hub.api.certificateauthorities.authority import AgentTrust, AuthorityId, AuthorityRecord, Follower, HeldCertificate
 from hub.api.certificates import Purpose
-from hub.ports import AuthorityRecords, Trusts
+from hub.ports.identities import AuthorityRecords, Trusts
 from hub.store import schema
 from hub.store.engine.encoding import from_micros, optional_instant, to_micros
 from hub.store.engine.engine import insert_into, upsert

@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy import Connection, Integer, bindparam, delete, exists, insert, literal_column, or_, select, tuple_, update
 
 from hub.api.certificates import CertificateRecord, Purpose
-from hub.ports import CertificateRecords
+from hub.ports.identities import CertificateRecords
 from hub.store import schema
 from hub.store.engine.encoding import to_micros
 from hub.store.engine.notify import REVOCATIONS, ring_for_everybody

@@ -19,7 +19,7 @@ from hub.api.bootstrapcredentials import (
     Demand,
     UseCount,
 )
-from hub.ports import Bindings, Credentials
+from hub.ports.identities import Bindings, Credentials
 from hub.store import schema
 from hub.store.engine.encoding import to_micros
 from hub.store.engine.engine import upsert

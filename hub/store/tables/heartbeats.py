@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 from hub.api.liveness import Beat, Checkpoint, LastBeat
-from hub.ports import Heartbeats, Marks
+from hub.ports.liveness import Heartbeats, Marks
 from hub.store import schema
 from hub.store.engine.encoding import to_micros
 from hub.store.engine.engine import insert_into, upsert

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, or_, select, tuple_, update
 
 from hub.api.hubreplicas import AgentSession, Load, Replica
-from hub.ports import AgentSessions, Replicas
+from hub.ports.liveness import AgentSessions, Replicas
 from hub.store import schema
 from hub.store.engine.encoding import MICROSECOND, to_micros
 from hub.store.engine.engine import insert_into, upsert

@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy import ColumnClause, and_, bindparam, delete, func, insert, literal_column, or_, select
 
 from hub.api.managedclusters.availability import PARTED, Transition
-from hub.ports import Transitions
+from hub.ports.liveness import Transitions
 from hub.store import schema
 from hub.store.engine.encoding import from_micros, to_micros
 from hub.store.engine.statements import Statement

@@ -20,7 +20,7 @@ from hub.extensions.kube_cert_agent.cluster_client import DEPLOYMENTS, PODS, Clu
 from hub.extensions.kube_cert_agent.deployment import AgentDeploymentShape
 from hub.issuer.key_storage import SecretKeys
 from hub.issuer.local import make_authority
-from hub.ports import KeyPair
+from hub.ports.identities import KeyPair
 from hub.registry.certificateauthorities.service import authority_id
 from hub.replica.host_secrets import ClusterKeySecret
 from machinery import pki

@@ -23,7 +23,8 @@ from hub.composition.core import Access
 from hub.composition.operators import OperatorsDoor
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.storage import ServiceStorage
-from hub.ports import Issuer, Transaction
+from hub.ports import Transaction
+from hub.ports.identities import Issuer
 from hub.registry import certificates, namespaces
 from hub.registry.bootstrapcredentials.service import CredentialTerms, create_token
 from hub.registry.certificatesigningrequests import service as requests

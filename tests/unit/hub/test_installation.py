@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from hub.__main__ import main
 from hub.api.certificates import Lifetimes
 from hub.issuer import LocalIssuer, exchange_token_keys, make_token_key, read_token_keys
-from hub.ports import KeySecret
+from hub.ports.identities import KeySecret
 from hub.replica.admin_kubeconfig import ADMIN_FILE, AGAIN, KUBECONFIG, SECRET_EVERY, TRUST, AdminKubeconfig, AdminSecret
 from hub.replica.installation import SUFFIX, Addresses, entry, settle
 from hub.replica.keys import SEAL_FILE, KeyFolder, create_keys, find_seal, keep_authority, keep_seal, keep_token_keys

@@ -25,7 +25,8 @@ from hub.extensions.token_login.authenticators import Authenticators
 from hub.extensions.token_login.exchange import PAUSE, Exchange, LoginTerms
 from hub.issuer import IssuerChain, LocalIssuer
 from hub.issuer.local import make_authority
-from hub.ports import Issuer, Transaction
+from hub.ports import Transaction
+from hub.ports.identities import Issuer
 from hub.registry import authenticators as logins, core as accounts, revocations as revocation
 from hub.registry.generic import objects
 from hub.registry.kinds import WRITE_PATHS

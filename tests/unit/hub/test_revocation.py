@@ -19,7 +19,8 @@ from hub.api.restorations import KEPT, Readopts, Restoration, covering
 from hub.api.revocations import Reason
 from hub.controllers.observers.transition_recorder import TransitionRecorder
 from hub.issuer.local import make_authority
-from hub.ports import ListSigner, Transaction
+from hub.ports import Transaction
+from hub.ports.identities import ListSigner
 from hub.registry import certificates, recovery, revocations as revocation
 from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities.service import Made

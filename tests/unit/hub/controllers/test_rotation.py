@@ -20,7 +20,8 @@ from hub.controllers.clock_guard import SETTLED, ClockGuard
 from hub.issuer import RotatingIssuer
 from hub.issuer.key_storage import KeyFiles, SealedKeys
 from hub.issuer.local import LocalIssuer, make_authority
-from hub.ports import KeyPair, KeyPlace, Transaction
+from hub.ports import Transaction
+from hub.ports.identities import KeyPair, KeyPlace
 from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities.service import Made, authority_id
 from hub.registry.liveness import heartbeats as hearing

@@ -21,7 +21,7 @@ from hub.issuer import IssuerChain, LocalIssuer, ServingNames
 from hub.issuer.key_storage import SealedKeys
 from hub.issuer.local import make_authority
 from hub.issuer.rotating import RotatingIssuer
-from hub.ports import LoginIssuer
+from hub.ports.identities import LoginIssuer
 from hub.registry import certificates
 from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities.service import Made
