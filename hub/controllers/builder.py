@@ -1,7 +1,7 @@
 """What the `register` function of a controller uses: its dependencies, the change log and the scheduler."""
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Hashable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -22,7 +22,7 @@ from hub.ports import Store, Transaction
 from hub.ports.identities import Issuer
 from hub.registry.approvalrules.approval import ApprovalOutcome
 from hub.settings import HubSettings
-from machinery.meta.objects import ChangeType, Document, Key, Page, Query
+from machinery.meta.objects import ChangeType, Document, Key, Query, StoredObject
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import BatchReconciler, Controller, Reconciler
 from machinery.runtime.informer import Informer
@@ -104,14 +104,10 @@ class EventHandlers:
         for begin in (*(observer.relisting for observer in self.observers), *self.on_relist):
             begin()
         for kind in self.kinds:
-            after, more = None, True
-            while more:
-                page = await store.read(_page, kind, after)
-                for stored in page.items:
-                    for observer in self.observers:
-                        observer.listed(kind, stored.key, stored.document)
-                    self._enqueue(kind, stored.key, stored.document, is_gone=False)
-                after, more = page.after, page.after is not None
+            async for stored in all_of(store, kind):
+                for observer in self.observers:
+                    observer.listed(kind, stored.key, stored.document)
+                self._enqueue(kind, stored.key, stored.document, is_gone=False)
         return revision
 
     async def change(self, changes: Sequence[Change]) -> None:
@@ -244,5 +240,11 @@ class ControllerBuilder:
         return Informer("controllers", follow, list_all, self.handlers.change, resyncs_after_errors=True)
 
 
-def _page(tx: Transaction, kind: Kind, after: Key | None) -> Page:
-    return tx.objects.find(kind, Query(limit=PAGE, after=after))
+async def all_of(store: Store, kind: Kind) -> AsyncIterator[StoredObject]:
+    """Yields all objects of a kind, in pages."""
+    query: Query | None = Query(limit=PAGE)
+    while query is not None:
+        page = await store.read(lambda tx, query: tx.objects.find(kind, query), query)
+        for stored in page.items:
+            yield stored
+        query = None if page.after is None else Query(limit=PAGE, after=page.after)

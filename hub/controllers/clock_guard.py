@@ -11,7 +11,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import structlog
 
-from hub.ports import Store, Transaction
+from hub.ports import Transaction
 from machinery.runtime.clock import Clock
 
 P = ParamSpec("P")
@@ -40,20 +40,13 @@ class ClockGuard:
         steady = timedelta(seconds=self._clock.monotonic() - self._since) if self._began else timedelta()
         return max(self._settled - steady, timedelta())
 
-    async def run(
-        self, store: Store, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T | None:
-        """Run a use case and return its result; None: not run, because the clock is not trusted."""
-        return await store.run(self._if_steady, lambda tx: use_case(tx, *args, **kwargs))
+    def guarded(self, work: Callable[Concatenate[Transaction, P], T]) -> Callable[Concatenate[Transaction, P], T | None]:
+        """Returns the use case or query; it is not run, and returns None, while the clock is not trusted."""
 
-    async def read(
-        self, store: Store, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T | None:
-        """Like `run`, for a query."""
-        return await store.read(self._if_steady, lambda tx: query(tx, *args, **kwargs))
+        def run(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T | None:
+            return work(tx, *args, **kwargs) if self.trusts_clock(tx.now) else None
 
-    def _if_steady(self, tx: Transaction, work: Callable[[Transaction], T]) -> T | None:
-        return work(tx) if self.trusts_clock(tx.now) else None
+        return run
 
     def trusts_clock(self, now: datetime) -> bool:
         """Whether the database's clock, which shows `now`, is trusted. Each call is a comparison of the clocks.

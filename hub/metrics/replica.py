@@ -39,15 +39,13 @@ SERVING = gauge(
 
 def add_certificates(registry: Registry, issuer: RotatingIssuer, signing: IssuerChain, shown: DoorsCertificate) -> None:
     registry.bind(SIGNED, lambda: {(purpose.value, name): count for (purpose, name), count in tuple(signing.signed.items())})
-    registry.bind(SIGNING_FAILED, lambda: _failed(signing))
+    registry.bind(  # with issuers without failures: a query cannot see the increase of a series that did not exist before
+        SIGNING_FAILED,
+        lambda: {(kind.value, name): signing.failed[kind, name] for kind, name in {*signing.signed, *signing.failed}},
+    )
     registry.bind(SIGNING_SECONDS, lambda: signing.seconds)
     registry.bind(CA, lambda: _ends(issuer, _end))
     registry.bind(SERVING, lambda: _end(shown.serving.material.chain).timestamp())
-
-
-def _failed(signing: IssuerChain) -> Mapping[tuple[str, str], int]:
-    """Includes issuers without failures, because a query cannot see the increase of a series that did not exist before."""
-    return {(purpose.value, name): signing.failed[purpose, name] for purpose, name in {*signing.signed, *signing.failed}}
 
 
 def _ends(issuer: RotatingIssuer, end: Callable[[bytes], datetime]) -> Mapping[str, float]:
@@ -90,15 +88,14 @@ AUDIT_FAILURES = counter("hub_audit_failures_total", "Failed attempts to write a
 
 
 def add_audit(registry: Registry, auditor: Auditor) -> None:
-    registry.bind(AUDIT_WRITTEN, lambda: _records(auditor))
+    results = ("written", "dropped", "late")
+    registry.bind(
+        AUDIT_WRITTEN,
+        lambda: {(str(trail["sink"]), result): trail[result] for trail in auditor.snapshot() for result in results},
+    )
     registry.bind(AUDIT_WAITING, _of_each(auditor, "waiting"))
     registry.bind(AUDIT_CAPACITY, _of_each(auditor, "capacity"))
     registry.bind(AUDIT_FAILURES, _of_each(auditor, "failures"))
-
-
-def _records(auditor: Auditor) -> Mapping[tuple[str, str], int]:
-    trails, results = auditor.snapshot(), ("written", "dropped", "late")
-    return {(str(trail["sink"]), result): trail[result] for trail in trails for result in results}
 
 
 def _of_each(auditor: Auditor, what: str) -> Callable[[], Mapping[str, Any]]:
@@ -163,16 +160,16 @@ def add_server(registry: Registry, server: Server) -> Callable[[], Coroutine[Any
     registry.bind(DRAINING, lambda: int(server.signals.shutdown_initiated.is_set()))
     lag = Distribution(LAG)
     registry.bind(LATE, lambda: lag)
-    return lambda: _follow(lag)
 
+    async def follow() -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            pause = until_tick(LOOK_EVERY)
+            due = loop.time() + pause
+            await asyncio.sleep(pause)
+            lag.observe(max(loop.time() - due, 0.0))
 
-async def _follow(lag: Distribution) -> None:
-    loop = asyncio.get_running_loop()
-    while True:
-        pause = until_tick(LOOK_EVERY)
-        due = loop.time() + pause
-        await asyncio.sleep(pause)
-        lag.observe(max(loop.time() - due, 0.0))
+    return follow
 
 
 PATH = "/metrics"
@@ -185,23 +182,17 @@ async def open_metrics(settings: HubSettings, stack: AsyncExitStack) -> Registry
     registry = Registry(detailed=settings.metrics_per_cluster)
     add_process(registry)
     if settings.metrics_listen is not None:
-        await _listen(settings.metrics_listen.host, settings.metrics_listen.port, registry, stack)
+        host, port = settings.metrics_listen.host, settings.metrics_listen.port
+
+        async def answer(_request: web.Request) -> web.Response:
+            return web.Response(body=(await registry.scrape()).encode(), headers={"Content-Type": CONTENT_TYPE})
+
+        application = web.Application()
+        application.router.add_get(PATH, answer)
+        try:
+            listening = await serve(application, host, port)
+        except OSError as error:
+            raise listening_failed("metrics_listen", host, port, error) from error
+        stack.push_async_callback(listening.close)
+        log.info("metrics listener open", address=f"{host}:{port}")
     return registry
-
-
-async def _listen(host: str, port: int, registry: Registry, stack: AsyncExitStack) -> None:
-    try:
-        listening = await serve(_application(registry), host, port)
-    except OSError as error:
-        raise listening_failed("metrics_listen", host, port, error) from error
-    stack.push_async_callback(listening.close)
-    log.info("metrics listener open", address=f"{host}:{port}")
-
-
-def _application(registry: Registry) -> web.Application:
-    async def answer(_request: web.Request) -> web.Response:
-        return web.Response(body=(await registry.scrape()).encode(), headers={"Content-Type": CONTENT_TYPE})
-
-    application = web.Application()
-    application.router.add_get(PATH, answer)
-    return application

@@ -21,7 +21,8 @@ from machinery.meta.objects import Key
 def tell(tx: Transaction, records: Sequence[EventRecord], actor: str) -> None:
     """Write Events, in the clusters' namespaces, or in the hub's own if there is none."""
     for each in records:
-        key = Key(_place(tx, each.cluster), each.name)
+        found = namespaces.get(tx, each.cluster) if each.cluster else None
+        key = Key(HUB if found is None or doc.is_deleting(found.document) else each.cluster, each.name)
         known = tx.objects.get(EVENTS, key)
         new = rules.event(each, key.namespace, tx.now) if known is None else rules.seen_again(known.document, tx.now)
         objects.put(tx, EVENTS, new, known, actor, writer=HUB_WRITER)
@@ -35,11 +36,6 @@ def record_agent_event(tx: Transaction, cluster: ClusterName, addon: str, said: 
     about = addons.find(tx, cluster, AddOnName(addon)) if addon else clusters.find(tx, cluster)
     kind, reason, message = said
     tell(tx, [EventRecord(cluster, about.document, reason, message, kind, component=rules.AGENT)], actor)
-
-
-def _place(tx: Transaction, cluster: str) -> str:
-    found = namespaces.get(tx, cluster) if cluster else None
-    return HUB if found is None or doc.is_deleting(found.document) else cluster
 
 
 def due(tx: Transaction, lifetime: timedelta, *, limit: int) -> Mapping[Key, int]:

@@ -36,7 +36,7 @@ from machinery import pki
 from machinery.errors import AlreadyExistsError, DenialCause, ForbiddenError, InvalidError, NotFoundError, UnauthorizedError
 from machinery.identity import RECOVERY_USER_PREFIX, AgentId, ClusterName, recovery_subject
 from machinery.meta.objects import Key
-from machinery.pki import CertificateFacts, RevokedSerial
+from machinery.pki import CertificateFacts
 
 ACTOR = "system:hub:recovery"
 REASON = "RecoveredByItsKey"
@@ -119,7 +119,20 @@ def readopt(tx: Transaction, returning: Returning) -> None:
     signer, restore = _signer(tx, returning.certificate), _covering_restore(tx, facts.not_before)
     if signer is None or restore is None or facts.subject != recovery_subject(returning.cluster, returning.agent):
         raise UnauthorizedError("this certificate is not known to the hub: register again with a bootstrap kubeconfig")
-    tx.certificates.add(_record(facts, returning, signer))
+    record = CertificateRecord(
+        serial=facts.serial,
+        purpose=Purpose.RECOVERY,
+        user=f"{RECOVERY_USER_PREFIX}{returning.cluster}:{returning.agent}",
+        groups=(),
+        not_before=facts.not_before,
+        not_after=facts.not_after,
+        key_hash=facts.key_hash,
+        issued_at=facts.not_before + BACKDATED,
+        cluster=returning.cluster,
+        agent=returning.agent,
+        signed_by=signer.signer,
+    )
+    tx.certificates.add(record)
     if tx.objects.get(MANAGED_CLUSTERS, Key("", returning.cluster)) is None:
         joining = JoinRequest(returning.cluster, returning.cluster_uid, returning.agent)
         clusters.enter(tx, joining, READOPTION_ACTOR, returning.lease_duration)
@@ -145,22 +158,6 @@ def _covering_restore(tx: Transaction, moment: datetime) -> Restoration | None:
 def _signer(tx: Transaction, certificate: bytes) -> AuthorityRecord | None:
     admitted = (each for each in tx.authorities.all() if each.phase in ADMITTED and not each.is_given_up)
     return next((each for each in admitted if pki.is_issued_by(certificate, each.certificate)), None)
-
-
-def _record(facts: CertificateFacts, returning: Returning, signer: AuthorityRecord) -> CertificateRecord:
-    return CertificateRecord(
-        serial=facts.serial,
-        purpose=Purpose.RECOVERY,
-        user=f"{RECOVERY_USER_PREFIX}{returning.cluster}:{returning.agent}",
-        groups=(),
-        not_before=facts.not_before,
-        not_after=facts.not_after,
-        key_hash=facts.key_hash,
-        issued_at=facts.not_before + BACKDATED,
-        cluster=returning.cluster,
-        agent=returning.agent,
-        signed_by=signer.signer,
-    )
 
 
 RESTORE_ACTOR = "system:hub:restore"
@@ -207,7 +204,12 @@ def restored(tx: Transaction, order: RestoreOrder) -> RestoreOutcome:
     tx.facts.set(restoration_rules.FACT, msgspec.json.encode([each.as_fact() for each in kept]).decode())
     touched = set[ClusterName]()
     lists = tuple(_take(tx, encoded, touched) for encoded in order.lists)
-    spent = tuple(name for name in sorted(touched) if not _has_unrevoked_agent(tx, name))
+    records = {name: tx.certificates.of_cluster(name) for name in sorted(touched)}
+    spent = tuple(
+        name
+        for name, held in records.items()
+        if not any(each.purpose is Purpose.AGENT and each.revoked_at is None for each in held)
+    )
     for name in spent:  # otherwise older bootstrap credentials could register them again
         spec = {"cluster": name, "reason": Reason.UNSPECIFIED.value, "message": REVOKED_BY_LIST}
         revocation.create(tx, f"{name}-restored-{tx.now:%Y%m%d%H%M%S}", spec, RESTORE_ACTOR)
@@ -217,10 +219,6 @@ def restored(tx: Transaction, order: RestoreOrder) -> RestoreOutcome:
         lists=lists,
         spent=spent,
     )
-
-
-def _has_unrevoked_agent(tx: Transaction, cluster: ClusterName) -> bool:
-    return any(each.purpose is Purpose.AGENT and each.revoked_at is None for each in tx.certificates.of_cluster(cluster))
 
 
 def restorations(tx: Transaction) -> tuple[Restoration, ...]:
@@ -238,7 +236,21 @@ def _take(tx: Transaction, encoded: bytes, touched: set[ClusterName]) -> Taken:
     for entry in content.entries:
         record = tx.certificates.by_serial(entry.serial)
         if record is None:
-            tx.certificates.add(_record_of_unknown(entry, authority))
+            # It authorizes nothing and stays on the hub's own lists. Its end is unknown, so it lasts as long as its CA.
+            record = CertificateRecord(
+                serial=entry.serial,
+                purpose=Purpose.SERVING,
+                user="",
+                groups=(),
+                not_before=entry.at,
+                not_after=pki.parse_certificate(authority.certificate).not_after,
+                key_hash="",
+                issued_at=entry.at,
+                revoked_at=entry.at,
+                revoked_reason=recorded_reason(entry.reason),
+                signed_by=authority.signer,
+            )
+            tx.certificates.add(record)
             unknown += 1
         elif record.revoked_at is None:
             tx.certificates.revoke([entry.serial], tx.now, recorded_reason(entry.reason))
@@ -246,23 +258,3 @@ def _take(tx: Transaction, encoded: bytes, touched: set[ClusterName]) -> Taken:
             if record.cluster is not None:
                 touched.add(record.cluster)
     return Taken(authority.signer, content.this_update, content.number, revoked, unknown)
-
-
-def _record_of_unknown(entry: RevokedSerial, authority: AuthorityRecord) -> CertificateRecord:
-    """Record of an unknown revoked certificate: it authorizes nothing and stays on the hub's own lists.
-
-    Its end is unknown, so the record lasts as long as its CA.
-    """
-    return CertificateRecord(
-        serial=entry.serial,
-        purpose=Purpose.SERVING,
-        user="",
-        groups=(),
-        not_before=entry.at,
-        not_after=pki.parse_certificate(authority.certificate).not_after,
-        key_hash="",
-        issued_at=entry.at,
-        revoked_at=entry.at,
-        revoked_reason=recorded_reason(entry.reason),
-        signed_by=authority.signer,
-    )

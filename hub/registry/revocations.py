@@ -26,7 +26,7 @@ from hub.registry.generic.schemas import DNS_LABEL, INT64, MOMENT, TEXT, cell, d
 from hub.registry.managedclusters import service as clusters
 from machinery.apiserver.resource import AGE, Column, TableRow
 from machinery.errors import ErrorSubject, InvalidError, MethodNotAllowedError, MusterError, NotFoundError
-from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
+from machinery.identity import AgentId, ClusterName, CredentialId
 from machinery.meta.objects import Document, Key, Query, StoredObject
 from machinery.product import GROUP_SUFFIX
 
@@ -85,11 +85,21 @@ def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
 def revoke(tx: Transaction, target: RevocationTarget, reason: str, actor: str) -> RevokedObjects:
     """End everything the target covers. Earlier revocations keep time and reason. Raises NotFoundError."""
     if target.cluster is not None and target.agent is not None:
-        return _agent(tx, target.cluster, target.agent, reason, actor)
+        records = [each for each in tx.certificates.of_cluster(target.cluster) if each.agent == target.agent]
+        if not records:
+            raise NotFoundError(f'agent "{target.agent}" of cluster "{target.cluster}" not found')
+        # the cluster's add-ons and other agents are not affected
+        refused = _refuse_requests(tx, target.cluster, target.agent, actor)
+        return RevokedObjects(_ended(tx, records, reason), requests=refused)
     if target.cluster is not None:
         return _cluster(tx, target.cluster, reason, actor)
     if target.serial is not None:
-        return _serial(tx, target.serial, reason, actor)
+        record = tx.certificates.by_serial(target.serial)
+        if record is None:
+            raise NotFoundError(f"the hub has signed no certificate with serial {target.serial:x}")
+        if record.purpose is Purpose.BOOTSTRAP and record.credential is not None:
+            return _credential(tx, record.credential, reason, actor)
+        return RevokedObjects(_ended(tx, tx.certificates.of_key(record.key_hash), reason))  # also the recovery certificate
     if target.credential is not None:
         return _credential(tx, target.credential, reason, actor)
     raise InvalidError("nothing to revoke is named")
@@ -105,30 +115,13 @@ def _cluster(tx: Transaction, cluster: ClusterName, reason: str, actor: str) -> 
     valid = [each.id for each in unrevoked if each.expires_at > tx.now]
     owners.lower_epochs(tx, cluster)
     revoked = [_credential(tx, credential, reason, actor) for credential in valid]
+    refused = _refuse_requests(tx, cluster, None, actor)
     return RevokedObjects(
         (*held, *(record for each in revoked for record in each.certificates)),
         tuple(valid),
-        _refuse_requests(tx, cluster, None, actor),
+        refused,
         _end_accounts(tx, cluster, actor),
     )
-
-
-def _agent(tx: Transaction, cluster: ClusterName, agent: AgentId, reason: str, actor: str) -> RevokedObjects:
-    """The agent's certificates and unissued requests; the cluster's add-ons and other agents are not affected."""
-    records = [record for record in tx.certificates.of_cluster(cluster) if record.agent == agent]
-    if not records:
-        raise NotFoundError(f'agent "{agent}" of cluster "{cluster}" not found')
-    return RevokedObjects(_ended(tx, records, reason), requests=_refuse_requests(tx, cluster, agent, actor))
-
-
-def _serial(tx: Transaction, serial: SerialNumber, reason: str, actor: str) -> RevokedObjects:
-    """All certificates of its key, for example the recovery certificate too. For a bootstrap credential: the credential."""
-    record = tx.certificates.by_serial(serial)
-    if record is None:
-        raise NotFoundError(f"the hub has signed no certificate with serial {serial:x}")
-    if record.purpose is Purpose.BOOTSTRAP and record.credential is not None:
-        return _credential(tx, record.credential, reason, actor)
-    return RevokedObjects(_ended(tx, tx.certificates.of_key(record.key_hash), reason))
 
 
 def _credential(tx: Transaction, credential: CredentialId, reason: str, actor: str) -> RevokedObjects:

@@ -23,7 +23,6 @@ from hub.controllers.builder import ControllerBuilder, GenerationFilter
 from hub.ports import Store, Transaction
 from hub.registry.approvalrules import approval as approving, service as approval_rules
 from hub.registry.approvalrules.approval import ApprovalOutcome
-from hub.registry.approvalrules.service import DecisionCount
 from hub.registry.certificatesigningrequests import issuance, service as request_service
 from hub.registry.managedclusters import service as clusters
 from machinery.identity import ClusterName
@@ -138,14 +137,12 @@ class RuleStatusReconciler(BatchReconciler[str]):
         self._now = now
         self._enqueue_cluster = enqueue_cluster
         self._enqueue_request = enqueue_request
-        self._counts: dict[str, DecisionCount] = {}
+        self._decisions: list[tuple[RuleDecision, datetime]] = []
         self.wanted = GenerationFilter()
 
     def count(self, decision: RuleDecision) -> None:
         """Add a decision to the next write of COUNTS."""
-        count = DecisionCount.of(decision, self._now())
-        known = self._counts.get(decision.rule)
-        self._counts[decision.rule] = known.and_then(count) if known else count
+        self._decisions.append((decision, self._now()))
 
     async def reconcile_all(self, keys: Sequence[str]) -> Batch[str]:
         batch = Batch[str]()
@@ -163,12 +160,11 @@ class RuleStatusReconciler(BatchReconciler[str]):
         return dict.fromkeys(keys)
 
     async def _write_counts(self, keys: Sequence[str]) -> Mapping[str, timedelta | None]:
-        taken, self._counts = self._counts, {}
+        taken, self._decisions = self._decisions, []
         try:
-            await self._store.run(approval_rules.note, taken, f"{ACTOR}:{RULES}")
+            await self._store.run(approval_rules.count_decisions, taken, f"{ACTOR}:{RULES}")
         except Exception:
-            later = self._counts
-            self._counts = taken | {rule: taken[rule].and_then(later[rule]) if rule in taken else later[rule] for rule in later}
+            self._decisions = taken + self._decisions
             raise
         return dict.fromkeys(keys)
 

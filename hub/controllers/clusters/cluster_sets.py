@@ -21,15 +21,13 @@ from hub.api.events import NORMAL, WARNING, EventRecord
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS
 from hub.controllers import ACTOR
-from hub.controllers.builder import PERIODIC, ControllerBuilder
-from hub.ports import Transaction
+from hub.controllers.builder import PERIODIC, ControllerBuilder, all_of
 from hub.registry import clusterprofiles, managedclustersets as clustersets
-from machinery.meta.objects import Document, Key, Page, Query
+from machinery.meta.objects import Document, Key
 from machinery.runtime.controller import Controller
 
 GATHER = timedelta(seconds=1)
 """Delay before counting, so that clusters that come or go together are counted once."""
-PAGE = 500
 CHANGES = {
     "created": (NORMAL, "ClusterSetCreated", "the hub has made this set"),
     "restored": (WARNING, "ClusterSetRestored", "the hub has restored the selector of this set"),
@@ -99,22 +97,14 @@ def _register_namespaces(builder: ControllerBuilder) -> None:
         return not doc.is_deleting(cluster) and rules.with_managed_namespaces(cluster, fleet.sets) != cluster
 
     async def examine_all(_key: str) -> None:
-        after, more = None, True
-        while more:
-            page = await builder.store.read(_page, after)
-            for stored in page.items:
-                if lacks_namespaces(stored.document):
-                    namespaces.enqueue(stored.key.name)
-            after, more = page.after, page.after is not None
+        async for stored in all_of(builder.store, MANAGED_CLUSTERS):
+            if lacks_namespaces(stored.document):
+                namespaces.enqueue(stored.key.name)
 
     namespaces = builder.add_use_case("managed-namespaces", clustersets.update_managed_namespaces)
     survey = builder.add_step("survey", examine_all)
     fleet.on_reach.append(lambda _name: survey.enqueue(PERIODIC))
     builder.watch_names(MANAGED_CLUSTERS, namespaces, lacks_namespaces)
-
-
-def _page(tx: Transaction, after: Key | None) -> Page:
-    return tx.objects.find(MANAGED_CLUSTERS, Query(limit=PAGE, after=after))
 
 
 def _register_profiles(builder: ControllerBuilder) -> None:

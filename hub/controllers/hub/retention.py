@@ -98,7 +98,7 @@ class Compaction(Reconciler[str]):
     async def _events(self) -> bool:
         """Query without blocking writers, then delete in portions."""
         most = PORTION * PORTIONS
-        due = await self._steady.read(self._store, events.due, self._keeping.events, limit=most) or {}
+        due = await self._store.read(self._steady.guarded(events.due), self._keeping.events, limit=most) or {}
         keys = list(due)
         for place in range(0, len(keys), PORTION):
             portion = {key: due[key] for key in keys[place : place + PORTION]}
@@ -106,29 +106,22 @@ class Compaction(Reconciler[str]):
         return len(due) == most
 
     async def _changes(self) -> bool:
-        """Compact the log first, because only compacted history can be deleted."""
-        return any([await self._log(), await self._past()])
-
-    async def _log(self) -> bool:
-        """Compact, then measure the sizes of new rows."""
-        trimmed = await self._steady.run(
-            self._store, lambda tx: tx.changes.compact(tx.now - self._keeping.window, limit=CHANGES_AT_ONCE)
+        """Compact the log and measure the sizes of new rows, then delete the past by age, and then by size."""
+        compacted = await self._store.run(
+            self._steady.guarded(lambda tx: tx.changes.compact(tx.now - self._keeping.window, limit=CHANGES_AT_ONCE))
         )
         unmeasured = await self._store.run(lambda tx: tx.changes.measure(limit=MEASURED_AT_ONCE))
-        self._gone["changes"] += trimmed.rows if trimmed else 0
-        return unmeasured or (trimmed is not None and trimmed.more)
-
-    async def _past(self) -> bool:
-        """Delete by age, then by size."""
-        trimmed = await self._steady.run(
-            self._store, lambda tx: tx.changes.forget(tx.now - self._keeping.history, limit=CHANGES_AT_ONCE)
+        self._gone["changes"] += compacted.rows if compacted else 0
+        more = unmeasured or (compacted is not None and compacted.more)
+        trimmed = await self._store.run(
+            self._steady.guarded(lambda tx: tx.changes.forget(tx.now - self._keeping.history, limit=CHANGES_AT_ONCE))
         )
         self._gone["past"] += trimmed.rows if trimmed else 0
         if trimmed is not None and trimmed.more:
             return True
         early = await self._store.run(self._free_space)
         self._gone["past before its time"] += early.rows
-        return early.more
+        return more or early.more
 
     def _free_space(self, tx: Transaction) -> Trimmed:
         """Remove the oldest past if the log or the disk is too full, but never what a watch may need."""
@@ -138,26 +131,25 @@ class Compaction(Reconciler[str]):
         return tx.changes.forget(None, limit=CHANGES_AT_ONCE)
 
     async def _transitions(self) -> bool:
-        trimmed = await self._steady.run(
-            self._store, lambda tx: tx.transitions.trim(tx.now - self._keeping.transitions, FORGOTTEN_AT_ONCE)
+        trimmed = await self._store.run(
+            self._steady.guarded(lambda tx: tx.transitions.trim(tx.now - self._keeping.transitions, FORGOTTEN_AT_ONCE))
         )
         return trimmed == FORGOTTEN_AT_ONCE
 
     async def _certificates(self) -> bool:
         """Query without blocking writers: it skips the records that are kept for ever."""
-        logins = await self._steady.run(
-            self._store, lambda tx: tx.certificates.forget_logins(tx.now - LOGINS_KEPT, FORGOTTEN_AT_ONCE)
+        guarded = self._steady.guarded
+        logins = await self._store.run(
+            guarded(lambda tx: tx.certificates.forget_logins(tx.now - LOGINS_KEPT, FORGOTTEN_AT_ONCE))
         )
-        ended = await self._steady.read(
-            self._store, lambda tx: tx.certificates.ended(tx.now - CERTIFICATES_KEPT, FORGOTTEN_AT_ONCE)
-        )
+        ended = await self._store.read(guarded(lambda tx: tx.certificates.ended(tx.now - CERTIFICATES_KEPT, FORGOTTEN_AT_ONCE)))
         if ended:
             self._gone["certificates"] += await self._store.run(lambda tx: tx.certificates.forget(ended))
         return FORGOTTEN_AT_ONCE in (logins, len(ended or ()))
 
     async def _audit(self) -> bool:
-        removed = await self._steady.run(
-            self._store, lambda tx: tx.audit.remove(RECORDS_AT_ONCE, before=tx.now - self._keeping.records).records
+        removed = await self._store.run(
+            self._steady.guarded(lambda tx: tx.audit.remove(RECORDS_AT_ONCE, before=tx.now - self._keeping.records).records)
         )
         self._gone["audit records"] += removed or 0
         return removed == RECORDS_AT_ONCE or await self._audit_size()
@@ -222,13 +214,17 @@ class RequestCleanup(Reconciler[str]):
         self._steady = steady
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        due, gone = await self._steady.read(self._store, request_ends.due_for_removal, self._ends) or (), 0
+        due, gone = await self._store.read(self._steady.guarded(request_ends.due_for_removal), self._ends) or (), 0
         for place in range(0, len(due), REMOVED_AT_ONCE):
             names = due[place : place + REMOVED_AT_ONCE]
-            gone += await self._steady.run(self._store, request_ends.expire, names, self._ends, f"{ACTOR}:{CLEANUP}") or 0
+            expire = self._steady.guarded(request_ends.expire)
+            removed = await self._store.run(expire, names, self._ends, f"{ACTOR}:{CLEANUP}")
+            gone += removed or 0
         if gone:
             log.info("finished requests removed", count=gone)
-        forgotten = await self._steady.run(self._store, lambda tx: tx.credentials.forget_ended(tx.now - self._keep_credentials))
+        forgotten = await self._store.run(
+            self._steady.guarded(lambda tx: tx.credentials.forget_ended(tx.now - self._keep_credentials))
+        )
         if forgotten:
             log.info("ended bootstrap credentials forgotten", count=forgotten)
         return self._steady.wait or None

@@ -80,10 +80,14 @@ class TransitionRecorder:
 
     def changed(self, kind: Kind, key: Key, document: Document, change: ChangeType, actor: str) -> None:
         """Process a change by `actor`; `document` is the object after it, or the deleted object."""
-        if self._unlisted:
-            self._forget_unlisted()
+        for unlisted in self._unlisted:  # their deletion was not observed; actor and time are unknown
+            self._forget(*unlisted)
+        self._unlisted.clear()
         if change is ChangeType.DELETED:
-            self._gone(kind, key, document, actor)
+            self._forget(kind, key)
+            if kind == MANAGED_CLUSTERS:
+                log.info("cluster deleted", cluster=key.name, by=actor)
+                self._tell(EventRecord(key.name, document, "Deleted", f"deleted by {actor}"))
         elif kind == MANAGED_CLUSTERS:
             self._cluster(key, document, by=actor)
         elif kind == REQUESTS:
@@ -93,26 +97,13 @@ class TransitionRecorder:
         elif kind == REVOCATIONS and change is ChangeType.ADDED:
             self._revocation(key, document)
 
-    def _forget_unlisted(self) -> None:
-        """Forget objects whose deletion was not observed; actor and time are unknown."""
-        for kind, key in self._unlisted:
-            if kind == MANAGED_CLUSTERS:
-                self._clusters.pop(key, None)
-            elif kind == REQUESTS:
-                self._requests.pop(key, None)
-            else:
-                self._ill_addons.discard(key)
-        self._unlisted.clear()
-
-    def _gone(self, kind: Kind, key: Key, document: Document, actor: str) -> None:
-        if kind == REQUESTS:
+    def _forget(self, kind: Kind, key: Key) -> None:
+        if kind == MANAGED_CLUSTERS:
+            self._clusters.pop(key, None)
+        elif kind == REQUESTS:
             self._requests.pop(key, None)
         elif kind == ADDONS:
             self._ill_addons.discard(key)
-        elif kind == MANAGED_CLUSTERS:
-            self._clusters.pop(key, None)
-            log.info("cluster deleted", cluster=key.name, by=actor)
-            self._tell(EventRecord(key.name, document, "Deleted", f"deleted by {actor}"))
 
     def _cluster(self, key: Key, document: Document, *, by: str = "", told: bool = False) -> None:
         available, twice = cluster_rules.availability(document), _condition(document, cluster_rules.DUPLICATED)

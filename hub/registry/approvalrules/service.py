@@ -1,8 +1,7 @@
 """Use cases about ApprovalRules: the kind's only write path, and the counts of their decisions."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -26,25 +25,8 @@ NOT_ACCEPTED = Requirement("spec.hubAcceptsClient", Operator.EQUALS, ("false",))
 _DECIDING = Condition("Active", TRUE, "Deciding", "The rule decides.")
 _PAUSED = Condition("Active", FALSE, "Paused", "The rule is paused and decides nothing.")
 _DRY_RUN = Condition("Active", FALSE, "DryRun", "The rule says what it would decide, and decides nothing.")
-_COUNTS = ("accepted", "approved", "wouldAccept", "wouldApprove")
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionCount:
-    """Decisions of one rule since the last status update. `last`: the newest, made at `at`."""
-
-    counts: Mapping[str, int]
-    last: RuleDecision
-    at: datetime
-
-    @classmethod
-    def of(cls, decision: RuleDecision, at: datetime) -> "DecisionCount":
-        accepts = decision.verdict is RuleVerdict.ACCEPT
-        real, dry = ("accepted", "wouldAccept") if accepts else ("approved", "wouldApprove")
-        return cls({dry if decision.dry_run else real: 1}, decision, at)
-
-    def and_then(self, later: "DecisionCount") -> "DecisionCount":
-        return replace(later, counts=Counter(self.counts) + Counter(later.counts))
+_COUNTED = {RuleVerdict.ACCEPT: ("accepted", "wouldAccept"), RuleVerdict.APPROVE: ("approved", "wouldApprove")}
+"""Fields of the status: real decisions, and those of a dry run."""
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
@@ -56,15 +38,22 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
     return objects.put(tx, APPROVAL_RULES, admitted, old, actor, generations=True, writer=writer)
 
 
-def note(tx: Transaction, use_counts: Mapping[str, DecisionCount], actor: str) -> None:
-    """Add decision counts to the rules' statuses; deleted rules are ignored."""
-    for name, new in use_counts.items():
+def count_decisions(tx: Transaction, decisions: Iterable[tuple[RuleDecision, datetime]], actor: str) -> None:
+    """Add decisions, each with its time, in order of time, to the statuses of their rules; deleted rules are ignored."""
+    by_name: dict[str, list[tuple[RuleDecision, datetime]]] = {}
+    for decided in decisions:
+        by_name.setdefault(decided[0].rule, []).append(decided)
+    for name, made in by_name.items():
         stored = tx.objects.get(APPROVAL_RULES, Key("", name))
         if stored is not None:
-            before = doc.mapping(stored.document, "status")
-            counts = {count: int(before.get(count) or 0) + new.counts.get(count, 0) for count in _COUNTS}
-            last = {"decision": str(new.last.verdict), "cluster": new.last.cluster, "dryRun": new.last.dry_run}
-            matched, moment = sum(counts.values()), format_time(new.at)
+            before, new = (
+                doc.mapping(stored.document, "status"),
+                Counter(_COUNTED[each.verdict][each.dry_run] for each, _ in made),
+            )
+            counts = {count: int(before.get(count) or 0) + new[count] for pair in _COUNTED.values() for count in pair}
+            decision, at = made[-1]
+            last = {"decision": str(decision.verdict), "cluster": decision.cluster, "dryRun": decision.dry_run}
+            matched, moment = sum(counts.values()), format_time(at)
             _write_status(tx, stored, actor, **counts, matched=matched, lastMatched=moment, last=last)
 
 

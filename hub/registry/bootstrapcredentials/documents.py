@@ -53,14 +53,6 @@ class AdvertisedAddress:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestedCredential:
-    """The parsed creation request. `public_key` None: a token is requested."""
-
-    terms: CredentialTerms
-    public_key: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
 class CredentialView:
     """The current state of a credential. `secret`: status fields that only the answer to the creation has."""
 
@@ -75,8 +67,11 @@ class CredentialView:
 
 def read_request(
     resource: GroupResource, key: Key, document: Document, flaws: DemandFlaws, lifetime: timedelta
-) -> RequestedCredential:
-    """Parse a creation request. `lifetime`: the default. Raises InvalidError."""
+) -> tuple[CredentialTerms, bytes | None]:
+    """Parse a creation request to terms and public key; without a key a token is requested. Raises InvalidError.
+
+    `lifetime`: the default.
+    """
     spec = doc.mapping(document, "spec")
     labels = {str(label): str(value) for label, value in doc.mapping(spec, "labels").items()}
     asked = doc.mapping(spec, "attestation")
@@ -89,7 +84,7 @@ def read_request(
     public_key = None if spec.get("token") else pki.check_request(str(spec.get("request") or "").encode()).public_key
     name, seconds = spec.get("clusterName"), spec.get("expirationSeconds")
     lifetime = lifetime if seconds is None else timedelta(seconds=seconds)
-    return RequestedCredential(CredentialTerms(name or None, spec.get("uses"), lifetime, bounds), public_key)
+    return CredentialTerms(name or None, spec.get("uses"), lifetime, bounds), public_key
 
 
 def _violations(key: Key, document: Document, bounds: CredentialBounds, flaws: DemandFlaws) -> Iterator[Cause]:

@@ -20,10 +20,10 @@ from hub.registry.bootstrapcredentials.documents import (
     AdvertisedAddress,
     CredentialView,
     DemandFlaws,
-    RequestedCredential,
     read_request,
     shown,
 )
+from hub.registry.bootstrapcredentials.service import CredentialTerms
 from hub.registry.generic.definition import ResourceDefinition, own_resource
 from hub.registry.generic.schemas import FLAG, INT32, MOMENT, TEXT, TEXT_MAP, cell, described, listing, record
 from hub.registry.generic.virtual import DryRun, VirtualStorage, not_found
@@ -183,8 +183,10 @@ class CredentialStorage(VirtualStorage):
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
     ) -> StoredObject:
-        asked = read_request(resource, key, document, self._flaws, self._lifetimes.bootstrap)
-        create = partial(_create, asked=asked, issuer=self._issuer, lifetimes=self._lifetimes, actor=actor.user)
+        terms, public_key = read_request(resource, key, document, self._flaws, self._lifetimes.bootstrap)
+        create = partial(
+            _create, terms=terms, public_key=public_key, issuer=self._issuer, lifetimes=self._lifetimes, actor=actor.user
+        )
         try:
             return self._stored(await self._store.run(create, dry_run=document if dry_run else None))
         except DryRun as seen:
@@ -209,14 +211,14 @@ class CredentialStorage(VirtualStorage):
 def _create(
     tx: Transaction,
     *,
-    asked: RequestedCredential,
+    terms: CredentialTerms,
+    public_key: bytes | None,
     issuer: Issuer,
     lifetimes: Lifetimes,
     actor: str,
     dry_run: Document | None,
 ) -> CredentialView:
     """Raises InvalidError if the set does not exist or clusters cannot be assigned to it."""
-    terms = asked.terms
     if (name := terms.bounds.cluster_set) is not None:
         stored = tx.objects.get(CLUSTER_SETS, Key("", name))
         found = sets.cluster_set(stored.document) if stored is not None else None
@@ -226,11 +228,11 @@ def _create(
             raise InvalidError(
                 f'spec.clusterSet: clusters are in the set "{name}" by their labels, and not by being put into it'
             )
-    if asked.public_key is None:
+    if public_key is None:
         record, token = credentials.create_token(tx, terms, actor)
         secret = {"token": token}
     else:
-        record, issued = credentials.create(tx, terms, asked.public_key, issuer, lifetimes=lifetimes, actor=actor)
+        record, issued = credentials.create(tx, terms, public_key, issuer, lifetimes=lifetimes, actor=actor)
         secret = {"certificate": issued.chain.decode("ascii")}
     if dry_run is not None:
         raise DryRun(dry_run)

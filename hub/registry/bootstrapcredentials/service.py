@@ -6,7 +6,7 @@ from datetime import timedelta
 from uuid import uuid4
 
 from hub.api import bootstrapcredentials as rules, certificatesigningrequests as requests
-from hub.api.bootstrapcredentials import UNBOUND, CredentialBounds, CredentialRecord, CredentialUse
+from hub.api.bootstrapcredentials import UNBOUND, CredentialBounds, CredentialRecord
 from hub.api.certificates import AGENTS_PURPOSES, CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.api.certificatesigningrequests import RequestPhase
 from hub.api.meta.change import REQUESTS
@@ -16,7 +16,7 @@ from hub.ports.identities import Issuer
 from hub.registry import certificates
 from hub.registry.certificatesigningrequests import service as request_objects
 from machinery.errors import InvalidError, NotFoundError
-from machinery.identity import ClusterName, CredentialId, SerialNumber, bootstrap_subject
+from machinery.identity import ClusterName, CredentialId, bootstrap_subject
 from machinery.meta.objects import Key
 
 HUB = "system:hub"
@@ -94,16 +94,11 @@ def revoke(
             message = f"The bootstrap credential {credential} that this request came with was revoked."
             request_objects.decide(tx, use.request, approve=False, reason=REVOKED, message=message, actor=actor)
         if agents and use.issued_at is not None:
-            serials += _agent_serials(tx, use)
+            serials += [
+                held.serial
+                for held in tx.certificates.of_cluster(use.cluster)
+                if held.agent == use.agent and held.purpose in AGENTS_PURPOSES and held.revoked_at is None
+            ]
     if serials:
         tx.certificates.revoke(serials, tx.now, REVOKED)
     return tx.credentials.by_id(credential) or record
-
-
-def _agent_serials(tx: Transaction, use: CredentialUse) -> list[SerialNumber]:
-    """Unrevoked certificates that the agent has got since it joined with the credential."""
-    return [
-        record.serial
-        for record in tx.certificates.of_cluster(use.cluster)
-        if record.agent == use.agent and record.purpose in AGENTS_PURPOSES and record.revoked_at is None
-    ]

@@ -8,7 +8,7 @@ or uses the Kubernetes API only. For such agents only certificate records exist.
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from hub.api.certificateauthorities.authority import (
     AgentTrust,
@@ -161,19 +161,15 @@ def take(tx: Transaction, step: RotationStep, recovery: timedelta) -> Sequence[A
             changed = [one.moved(Phase.RETIRING, tx.now, tx.now + recovery)]
         case Act.END, phase if phase not in (Phase.ISSUING, Phase.RETIRED):
             if one.is_given_up:
-                _revoke_signed(tx, one)
+                signers = _signers(one, tx.authorities.all())
+                tx.authorities.revoke_signed(signers, tx.now, COMPROMISED)
+                for cluster in tx.authorities.clusters_without_certificate(signers, COMPROMISED, tx.now):
+                    clusters.note_revoked(tx, cluster, one.wished_by or "hub")
             tx.authorities.keep_key(one.id, None)
             changed = [replace(one.moved(Phase.RETIRED, tx.now), compromised=one.is_given_up)]
     for each in changed:
         tx.authorities.put(each)
     return changed
-
-
-def _revoke_signed(tx: Transaction, one: AuthorityRecord) -> None:
-    signers = _signers(one, tx.authorities.all())
-    tx.authorities.revoke_signed(signers, tx.now, COMPROMISED)
-    for cluster in tx.authorities.clusters_without_certificate(signers, COMPROMISED, tx.now):
-        clusters.note_revoked(tx, cluster, one.wished_by or "hub")
 
 
 def left_behind(tx: Transaction, one: AuthorityRecord) -> tuple[ClusterName, ...]:
@@ -252,8 +248,21 @@ class TrustReport:
 
 def trust_news(tx: Transaction, reports: Iterable[TrustReport]) -> Sequence[AgentTrust]:
     """Reports that differ from the stored rows. Read-only."""
-    found = (_trust_of(report, tx.now) for report in reports)
-    return [each for each in found if each is not None and not each.is_as(tx.trusts.get(each.cluster, each.agent))]
+    found = [
+        AgentTrust(
+            cluster=record.cluster,
+            agent=record.agent,
+            trusted=report.trusted,
+            serial=record.serial,
+            issued_at=record.issued_at,
+            not_after=record.not_after,
+            signed_by=record.signed_by,
+            since=tx.now,
+        )
+        for report in reports
+        if (record := report.record).cluster is not None and record.agent is not None
+    ]
+    return [each for each in found if not each.is_as(tx.trusts.get(each.cluster, each.agent))]
 
 
 def note_trust(tx: Transaction, reports: Iterable[TrustReport]) -> int:
@@ -272,19 +281,3 @@ def note_trust(tx: Transaction, reports: Iterable[TrustReport]) -> int:
 def current_trust(tx: Transaction) -> Sequence[AgentTrust]:
     """Rows of all agents whose certificate has not expired."""
     return [each for each in tx.trusts.all() if each.not_after > tx.now]
-
-
-def _trust_of(report: TrustReport, now: datetime) -> AgentTrust | None:
-    record = report.record
-    if record.cluster is None or record.agent is None:
-        return None
-    return AgentTrust(
-        cluster=record.cluster,
-        agent=record.agent,
-        trusted=report.trusted,
-        serial=record.serial,
-        issued_at=record.issued_at,
-        not_after=record.not_after,
-        signed_by=record.signed_by,
-        since=now,
-    )

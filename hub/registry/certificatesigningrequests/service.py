@@ -2,6 +2,7 @@
 
 from base64 import b64decode
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -128,15 +129,7 @@ def expire(tx: Transaction, names: Sequence[str], ends: RequestRetention, actor:
 
 
 def _is_due(stored: StoredObject, ends: RequestRetention, now: datetime) -> bool:
-    return now >= removed_at(stored.document, ends, _not_after(stored))
-
-
-def _not_after(stored: StoredObject) -> datetime | None:
-    """End of the certificate; None without a readable one."""
-    chain = doc.mapping(stored.document, "status").get("certificate")
-    if not chain:
-        return None
-    try:
-        return pki.parse_certificate(b64decode(str(chain))).not_after
-    except (ValueError, MusterError):
-        return None
+    chain, not_after = doc.mapping(stored.document, "status").get("certificate"), None
+    with suppress(ValueError, MusterError):  # an unreadable certificate counts as none
+        not_after = pki.parse_certificate(b64decode(str(chain))).not_after if chain else None
+    return now >= removed_at(stored.document, ends, not_after)

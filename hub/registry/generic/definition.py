@@ -12,7 +12,7 @@ from hub.registry.generic.virtual import Compute, ComputedStorage
 from machinery.apiserver.resource import Answers, Column, Resource, Schema, Subresource, Validation
 from machinery.apiserver.storage import GroupResource
 from machinery.meta.objects import StoredObject
-from machinery.product import GROUP_SUFFIX, OWN_GROUPS
+from machinery.product import GROUP_SUFFIX
 
 Put = Callable[[Transaction, dict[str, Any], StoredObject | None, str], Written]
 """Create (old object None) or update for a user. Raises InvalidError, AlreadyExistsError, ConflictError and others."""
@@ -20,11 +20,6 @@ Remove = Callable[[Transaction, StoredObject, str], Written]
 RequestPut = Callable[[Transaction, dict[str, Any], StoredObject | None, Requester], Written]
 Bind = Callable[[Resource, Store, str], Resource]
 """Adds what reads the store: storage, subresources, columns. The last argument is the hub's own API group."""
-
-
-def group_of(group: str, suffix: str) -> str:
-    """An API group as served: the hub's own groups end in the suffix."""
-    return f"{group}.{suffix}" if group in OWN_GROUPS else group
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +52,7 @@ class WritePath:
     def resource(self, suffix: str) -> GroupResource:
         """The API resource of the kind."""
         name, _, group = self.kind.partition(".")
-        return GroupResource(group_of(group, suffix), name)
+        return GroupResource(objects.group_of(group, suffix), name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +76,12 @@ class ResourceDefinition:
 
     def named(self, suffix: str = GROUP_SUFFIX) -> Resource:
         """The resource with the suffix, without what reads the store."""
-        return replace(self.resource, group=group_of(self.resource.group, suffix))
+        return replace(self.resource, group=objects.group_of(self.resource.group, suffix))
 
     def served(self, store: Store, suffix: str) -> Resource:
         """The resource over this store."""
         shown = self.named(suffix)
-        return shown if self.bind is None else self.bind(shown, store, group_of("hub", suffix))
+        return shown if self.bind is None else self.bind(shown, store, objects.group_of("hub", suffix))
 
 
 def own_resource(

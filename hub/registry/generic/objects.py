@@ -20,6 +20,7 @@ from machinery.errors import ErrorSubject, NotFoundError, TooLargeError
 from machinery.identity import BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX, SUBJECT_PREFIX
 from machinery.meta.managedfields.ownership import is_same
 from machinery.meta.objects import Document, Key, StoredObject
+from machinery.product import GROUP_SUFFIX, OWN_GROUPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,4 +125,11 @@ def find(tx: Transaction, kind: Kind, key: Key) -> StoredObject:
 def missing(kind: Kind, name: str) -> NotFoundError:
     """The error for an object that does not exist."""
     resource, _, group = kind.partition(".")
-    return NotFoundError(f'{kind} "{name}" not found', subject=ErrorSubject(name=name, group=group, kind=resource))
+    group = group_of(group, GROUP_SUFFIX)
+    qualified = f"{resource}.{group}" if group else resource
+    return NotFoundError(f'{qualified} "{name}" not found', subject=ErrorSubject(name=name, group=group, kind=resource))
+
+
+def group_of(group: str, suffix: str) -> str:
+    """An API group as served: the hub's own groups end in the suffix."""
+    return f"{group}.{suffix}" if group in OWN_GROUPS else group

@@ -28,7 +28,7 @@ class StoreRevision(Storage):
         self._store = store
 
     async def revision(self) -> int:
-        return await self._store.read(_newest)
+        return await self._store.read(lambda tx: tx.changes.newest())
 
     async def wait_for(self, revision: int) -> None:
         while await self._store.wait_for_change(revision - 1, FOREVER) < revision:
@@ -98,10 +98,6 @@ class ComputedStorage(VirtualStorage):
 
 def _computed(tx: Transaction, compute: Compute) -> tuple[Sequence[ComputedObject], int]:
     return compute(tx), tx.changes.newest()
-
-
-def _newest(tx: Transaction) -> int:
-    return tx.changes.newest()
 
 
 class DryRun(Exception):  # noqa: N818 - carries the result of a transaction that must not commit

@@ -71,17 +71,14 @@ def _replicas(tx: Transaction) -> Sequence[ComputedObject]:
 
 
 def _status(replica: Replica, leader: str, now: datetime) -> dict[str, Any]:
-    load = replica.load
-    measured = (
-        {}
-        if load is None
-        else {
+    measured: dict[str, Any] = {}
+    if (load := replica.load) is not None:
+        measured = {
             "watches": load.watches,
             "cpu": f"{round(load.cpu * 1_000)}m",
             "memory": f"{load.memory // 2**20}Mi",
             "clockAheadSeconds": round(load.ahead.total_seconds(), 3),
         }
-    )
     return {
         "state": replica.state(now),
         "drained": replica.drained,
@@ -115,17 +112,12 @@ DRAIN_SCHEMA = record(
 
 def _bound(shown: Resource, store: Store, own: str) -> Resource:
     async def answer(question: Question) -> Document:
-        spec, name, actor, dry_run = (
-            doc.mapping(question.document, "spec"),
-            question.name,
-            question.actor.user,
-            question.dry_run,
-        )
+        spec, asked = doc.mapping(question.document, "spec"), (question.name, question.actor.user)
         if spec.get("cancel") is True:
-            replica = await store.run(draining.end_drain, name, actor, dry_run=dry_run)
+            replica = await store.run(draining.end_drain, *asked, dry_run=question.dry_run)
         else:
             force = spec.get("force") is True
-            replica = await store.run(draining.order_drain, name, actor, force=force, dry_run=dry_run)
+            replica = await store.run(draining.order_drain, *asked, force=force, dry_run=question.dry_run)
         status = {"drained": replica.drained, "sessions": replica.sessions, "version": replica.version}
         return {**question.document, "status": status}
 

@@ -12,12 +12,11 @@ from hub.ports import Transaction, Written
 from hub.registry import core as accounts, namespaces
 from hub.registry.generic import objects
 from hub.registry.managedclusters import service as clusters
-from machinery.errors import ConflictError, ErrorSubject, NotFoundError
+from machinery.errors import ConflictError
 from machinery.identity import AddOnName, ClusterName
 from machinery.meta import conditions
 from machinery.meta.conditions import Condition
 from machinery.meta.objects import Key, Query, StoredObject
-from machinery.product import GROUP_SUFFIX
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
@@ -30,14 +29,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
 
 def find(tx: Transaction, cluster: ClusterName, addon: AddOnName) -> StoredObject:
     """Raises NotFoundError."""
-    stored = tx.objects.get(ADDONS, Key(cluster, addon))
-    if stored is None:
-        group = f"addon.{GROUP_SUFFIX}"
-        raise NotFoundError(
-            f'managedclusteraddons.{group} "{addon}" not found',
-            subject=ErrorSubject(name=addon, group=group, kind="managedclusteraddons"),
-        )
-    return stored
+    return objects.find(tx, ADDONS, Key(cluster, addon))
 
 
 def report(

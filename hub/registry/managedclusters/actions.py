@@ -1,7 +1,6 @@
 """Orders of operators to clusters' agents, to move to another hub or to renew certificates, and the subresources for them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -45,17 +44,8 @@ def cancel_move(tx: Transaction, cluster: ClusterName, actor: str, *, dry_run: b
     return before
 
 
-@dataclass(frozen=True, slots=True)
-class RenewingAgent:
-    """An agent and its newest valid certificate."""
-
-    agent: AgentId
-    certificate: CertificateRecord
-    renewed: bool
-
-
-RenewalProgress = tuple[RenewalOrder | None, Sequence[RenewingAgent]]
-"""The current order and the state of the agents."""
+RenewalProgress = tuple[RenewalOrder | None, Sequence[CertificateRecord]]
+"""The current order, and the newest valid certificate of each agent."""
 
 
 def order_renewal(
@@ -66,13 +56,12 @@ def order_renewal(
     given = RenewalOrder(tx.now, reported.check_renewal_interval(within))
     if not dry_run:
         clusters.put(tx, reported.with_renewal_order(stored.document, given), stored, actor, writer=HUB_WRITER)
-    return given, _holders(tx, cluster, given)
+    return given, _newest(tx, cluster)
 
 
 def renewal_progress(tx: Transaction, cluster: ClusterName) -> RenewalProgress:
     """The state of a cluster's agents for the current order. Raises NotFoundError."""
-    standing = reported.renewal_order(clusters.find(tx, cluster).document)
-    return standing, _holders(tx, cluster, standing)
+    return reported.renewal_order(clusters.find(tx, cluster).document), _newest(tx, cluster)
 
 
 def wanted_renewal(tx: Transaction, cluster: ClusterName) -> tuple[RenewalOrder | None, datetime]:
@@ -80,16 +69,13 @@ def wanted_renewal(tx: Transaction, cluster: ClusterName) -> tuple[RenewalOrder 
     return reported.renewal_order(clusters.find(tx, cluster).document), tx.now
 
 
-def _holders(tx: Transaction, cluster: ClusterName, standing: RenewalOrder | None) -> Sequence[RenewingAgent]:
+def _newest(tx: Transaction, cluster: ClusterName) -> Sequence[CertificateRecord]:
     newest: dict[AgentId, CertificateRecord] = {}
     for held in tx.certificates.of_cluster(cluster):
         if held.purpose is Purpose.AGENT and held.agent is not None and held.is_open(tx.now):
             known = newest.get(held.agent, held)
             newest[held.agent] = max(known, held, key=lambda each: (each.issued_at, each.serial))
-    return [
-        RenewingAgent(agent, held, renewed=standing is None or not standing.asks(held.issued_at))
-        for agent, held in sorted(newest.items())
-    ]
+    return [held for _, held in sorted(newest.items())]
 
 
 MOVE_SCHEMA = record(
@@ -180,16 +166,16 @@ def cluster_rotation(store: Store, own_group: str) -> Subresource:
     )
 
 
-def _renewal_status(order: RenewalOrder | None, holders: Sequence[RenewingAgent]) -> Document:
+def _renewal_status(order: RenewalOrder | None, newest: Sequence[CertificateRecord]) -> Document:
     agents = [
         {
             "name": each.agent,
-            "renewed": each.renewed,
-            "issuedTime": format_time(each.certificate.issued_at),
-            "endTime": format_time(each.certificate.not_after),
-            **({"signedBy": each.certificate.signed_by} if each.certificate.signed_by else {}),
+            "renewed": order is None or not order.asks(each.issued_at),
+            "issuedTime": format_time(each.issued_at),
+            "endTime": format_time(each.not_after),
+            **({"signedBy": each.signed_by} if each.signed_by else {}),
         }
-        for each in holders
+        for each in newest
     ]
     status: dict[str, Any] = {"agents": agents} if agents else {}
     if order is not None:

@@ -126,10 +126,6 @@ def _agent(row: TableRow) -> str:
     return str(row.extras.get("agent") or "<unknown>") if row.extras.get("session") else "(no session)"
 
 
-def _flaps(row: TableRow) -> int:
-    return int(row.extras.get("flaps") or 0)
-
-
 _VERSION = cell("status", "version", "kubernetes")
 _COLUMNS = (
     Column("Hub Accepted", cell("spec", "hubAcceptsClient"), type="boolean", description=crd_path(".spec.hubAcceptsClient")),
@@ -140,7 +136,13 @@ _COLUMNS = (
     Column("Version", _VERSION, description="Kubernetes version of the managed cluster.", priority=1),
     Column("Nodes", cell("status", "capacity", NODES), description="How many nodes the managed cluster has.", priority=1),
     Column("Hubs", _hubs, description="How many of the hubs that the agent may go to are ready for it.", priority=1),
-    Column("Flaps", _flaps, type="integer", description="How often it ceased to be Available within a day.", priority=1),
+    Column(
+        "Flaps",
+        lambda row: int(row.extras.get("flaps") or 0),
+        type="integer",
+        description="How often it ceased to be Available within a day.",
+        priority=1,
+    ),
     Column("Last Beat", _last_beat, description="How long ago the agent was heard.", priority=1),
     Column("Agent", _agent, description="Version of the agent whose session is open.", priority=1),
 )

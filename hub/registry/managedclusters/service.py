@@ -33,6 +33,7 @@ from hub.api.revocations import CLUSTER_DELETED, CLUSTER_REBUILT
 from hub.ports import Transaction, Written
 from hub.registry import certificates, namespaces
 from hub.registry.certificatesigningrequests import credential_uses
+from hub.registry.generic import objects
 from hub.registry.generic.objects import write
 from machinery.errors import AlreadyExistsError, ErrorSubject, ForbiddenError, NotFoundError
 from machinery.identity import CLUSTER_LABEL, ClusterName, cluster_name, parse_bootstrap_user
@@ -105,10 +106,7 @@ def _end_cluster(tx: Transaction, name: ClusterName, reason: str) -> None:
 
 def find(tx: Transaction, name: ClusterName) -> StoredObject:
     """Raises NotFoundError."""
-    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
-    if stored is None:
-        raise NotFoundError(f'{rules.RESOURCE} "{name}" not found', subject=_subject(name))
-    return stored
+    return objects.find(tx, MANAGED_CLUSTERS, Key("", name))
 
 
 def acceptance(tx: Transaction, name: ClusterName) -> rules.Acceptance:

@@ -159,8 +159,8 @@ async def test_renewal_order_reaches_only_agents_whose_certificate_is_older(stag
     assert not desired.HasField("renew_within")
     assert desired.renew_addons_before.ToDatetime(UTC) == given.before, "certificates of add-ons may be older"
     assert not (await stand_by(stage, renewed)).HasField("renew_within")
-    _, holders = await stage.store.read(actions.renewal_progress, EDGE)
-    assert [(holder.agent, holder.renewed) for holder in holders] == [("agent", True)]
+    wanted, newest = await stage.store.read(actions.renewal_progress, EDGE)
+    assert [(held.agent, wanted is not None and wanted.asks(held.issued_at)) for held in newest] == [("agent", False)]
 
 
 async def test_agent_that_returns_after_the_deadline_gets_a_little_time_to_renew(stage: RpcStage) -> None:
@@ -170,7 +170,9 @@ async def test_agent_that_returns_after_the_deadline_gets_a_little_time_to_renew
     stream = await Stream.open(stage, credential)
     assert (await renewal_requested(stream)).renew_within.ToTimedelta() > LATE_RENEWAL
     assert (await stand_by(stage, credential)).renew_within.ToTimedelta() > LATE_RENEWAL
-    assert not [holder for holder in (await stage.store.read(actions.renewal_progress, EDGE))[1] if holder.renewed]
+    wanted, newest = await stage.store.read(actions.renewal_progress, EDGE)
+    assert wanted is not None
+    assert all(wanted.asks(held.issued_at) for held in newest)
 
 
 async def test_connected_agents_of_an_outgoing_ca_are_asked_to_renew(stage: RpcStage, monkeypatch: pytest.MonkeyPatch) -> None:

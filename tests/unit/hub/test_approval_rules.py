@@ -14,7 +14,6 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES
 from hub.registry.approvalrules import approval as approving, service as approval_rules
 from hub.registry.approvalrules.approval import ApprovalOutcome
-from hub.registry.approvalrules.service import DecisionCount
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.generic import objects as writing
 from hub.registry.managedclusters import service as clusters
@@ -290,10 +289,10 @@ def test_only_the_exact_subject_of_the_clusters_agent_is_approved() -> None:
 def test_counts_are_added_up_and_the_last_decision_is_told(store: InlineStore) -> None:
     put_rule(store, "a")
     cluster = {"metadata": {"name": "c1"}}
-    first = DecisionCount.of(rules.RuleDecision("a", RuleVerdict.ACCEPT, "c1", cluster), NOW)
-    second = DecisionCount.of(rules.RuleDecision("a", RuleVerdict.APPROVE, "c2", cluster), NOW + timedelta(seconds=1))
-    store.transact(approval_rules.note, {"a": first, "gone": first}, "hub")
-    store.transact(approval_rules.note, {"a": first.and_then(second)}, "hub")
+    first = rules.RuleDecision("a", RuleVerdict.ACCEPT, "c1", cluster)
+    second = rules.RuleDecision("a", RuleVerdict.APPROVE, "c2", cluster)
+    store.transact(approval_rules.count_decisions, [(first, NOW), (replace(first, rule="gone"), NOW)], "hub")
+    store.transact(approval_rules.count_decisions, [(first, NOW), (second, NOW + timedelta(seconds=1))], "hub")
     stored = present(store.transact(lambda tx: tx.objects.get(APPROVAL_RULES, Key("", "a"))))
     status = stored.document["status"]
     assert (status["accepted"], status["approved"], status["matched"]) == (2, 1, 3)
@@ -305,8 +304,8 @@ def test_a_rule_that_another_release_wrote_and_this_cannot_read_holds_up_no_othe
     put_rule(store, "a")
     foreign = {"metadata": {"name": "b", "uid": "u", "generation": 1}, "spec": {"decides": ["Accept"], "condition": "later("}}
     store.transact(writing.write, APPROVAL_RULES, foreign, None, OPERATOR)
-    decided = DecisionCount.of(rules.RuleDecision("a", RuleVerdict.ACCEPT, "c1", {"metadata": {"name": "c1"}}), NOW)
-    store.transact(approval_rules.note, {"a": decided, "b": decided}, "hub")
+    decided = [rules.RuleDecision(name, RuleVerdict.ACCEPT, "c1", {"metadata": {"name": "c1"}}) for name in ("a", "b")]
+    store.transact(approval_rules.count_decisions, [(each, NOW) for each in decided], "hub")
     found = store.transact(lambda tx: [tx.objects.get(APPROVAL_RULES, Key("", name)) for name in ("a", "b")])
     assert [stored.document["status"]["accepted"] for stored in found if stored] == [1, 1]
     check_refusal(InvalidError, put_rule, store, "b", condition="later( ")
