@@ -151,7 +151,7 @@ async def test_first_start_that_cannot_succeed_names_the_reason(bench: Bench, tm
     audited = await bench.hub_program(f"--audit-policy-file={policy}", name="audited").start()
     assert await audited.ended() == 1
     assert "has 2 problems" in audited.output
-    assert "rules[0].level: must be one of None, Metadata, Request, RequestResponse" in audited.output
+    assert "rules[0].level: must be 'None', 'Metadata', 'Request' or 'RequestResponse'" in audited.output
 
 
 async def test_full_disk_at_the_first_start_is_named(bench: Bench) -> None:
