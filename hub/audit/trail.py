@@ -174,7 +174,7 @@ class Trail:
         except MusterError:
             raise
         except Exception as error:  # noqa: BLE001 - the one that was told of the batch
-            log.info("the place refuses an audit record", sink=self.sink.name, error=type(error).__name__)
+            log.info("audit sink refused a record", sink=self.sink.name, error=type(error).__name__)
             return False
         self._kept((entry,))
         return True

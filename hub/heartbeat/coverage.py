@@ -35,7 +35,7 @@ class HeartbeatCoverage:
         self._replica = replica
         self._storing = storing
         self._began = True
-        self._epoch: _Epoch | None = None
+        self._offset: _ClockOffset | None = None
         self._marked = 0.0
         self._failure = LogOnce(log)
 
@@ -51,7 +51,7 @@ class HeartbeatCoverage:
             return
         try:
             asked = self._clock.monotonic()
-            self._epoch = await self._store.run(self._mark, asked)
+            self._offset = await self._store.run(self._mark, asked)
             self._marked = asked
         except MusterError as error:
             self._failure.warning("silences are not counted: beats cannot be stored", error.message)
@@ -64,30 +64,30 @@ class HeartbeatCoverage:
 
         It is called inside the transactions that decide on silence, on threads of the store, several at once.
         """
-        epoch = self._epoch
-        is_ahead = epoch is not None and self._ago(tx.now) > epoch.latest + JUMP
+        offset = self._offset
+        is_ahead = offset is not None and self._ago(tx.now) > offset.latest + JUMP
         return None if is_ahead else heartbeats.covered_since(tx)
 
-    def _mark(self, tx: Transaction, asked: float) -> "_Epoch":
+    def _mark(self, tx: Transaction, asked: float) -> "_ClockOffset":
         """`asked`: the monotonic time before the transaction began."""
-        epoch = _Epoch(earliest=self._ago(tx.now), latest=tx.now - timedelta(seconds=asked))
+        offset = _ClockOffset(earliest=self._ago(tx.now), latest=tx.now - timedelta(seconds=asked))
         was_away = asked - self._marked > FRESH.total_seconds()
-        jumped = self._epoch is not None and not was_away and epoch.is_apart(self._epoch)
+        jumped = self._offset is not None and not was_away and offset.is_apart(self._offset)
         if jumped:
             log.warning("silences are counted anew: the database's clock has jumped")
         heartbeats.mark_coverage(tx, self._replica, began=self._began or was_away, jumped=jumped)
-        return epoch
+        return offset
 
     def _ago(self, now: datetime) -> datetime:
         return now - timedelta(seconds=self._clock.monotonic())
 
 
 @dataclass(frozen=True, slots=True)
-class _Epoch:
+class _ClockOffset:
     """Bounds of the database time at which our monotonic clock was 0, as a transaction may wait for its turn."""
 
     earliest: datetime
     latest: datetime
 
-    def is_apart(self, other: "_Epoch") -> bool:
+    def is_apart(self, other: "_ClockOffset") -> bool:
         return self.earliest > other.latest + JUMP or self.latest < other.earliest - JUMP

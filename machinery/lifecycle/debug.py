@@ -150,7 +150,7 @@ def debug_signal(inspection: Inspection) -> Iterator[None]:
         with reading:
             while numbers := reading.recv(64):
                 if signal.SIGUSR1 in numbers:
-                    log.warning("asked what it does", report=inspection.report())
+                    log.warning("debug report requested", report=inspection.report())
 
     with writing:
         writing.setblocking(False)  # noqa: FBT003 - its one argument

@@ -148,7 +148,7 @@ class ResidentAgent:
                     async with asyncio.timeout(LOOK.total_seconds()):
                         await self._news.wait()
         except MusterError as error:
-            log.warning("departure.not_lifted", error=error.message)
+            log.warning("departure.not_cancelled", error=error.message)
             await asyncio.sleep(AGAIN.total_seconds())
         finally:
             self.progress.waits(lambda: None)

@@ -232,6 +232,6 @@ class ClusterReconciler(Reconciler[str]):
                 AgentIdentity(self._names, uid), endpoints=self._endpoints, annotations=self._annotations
             )
         except (ForbiddenError, NotFoundError) as error:  # no permission, or deleted meanwhile, which the session reports
-            log.info("cluster.not_kept", why=error.message)
+            log.info("cluster.refresh_failed", why=error.message)
         self._reported = True
         return None

@@ -26,7 +26,7 @@ from machinery.identity import HubId
 EPOCH_UNIT = timedelta(milliseconds=1)
 CREDIBLE = timedelta(hours=1)
 """How far a hub's claimed epoch may be ahead of this machine's clock."""
-TAKEN = timedelta(hours=24)
+ACCEPTED_AHEAD = timedelta(hours=24)
 """How far an epoch may be ahead of the hub's own clock for the hub to accept it (`hub.registry.owners`)."""
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -207,7 +207,7 @@ def is_credible(claimed: int, now: datetime) -> bool:
 
 def is_accepted_epoch(epoch: int, now: datetime) -> bool:
     """Whether hubs accept the agent's own epoch."""
-    return epoch <= _epoch_at(now + TAKEN)
+    return epoch <= _epoch_at(now + ACCEPTED_AHEAD)
 
 
 def epoch_too_high(epoch: int) -> str:

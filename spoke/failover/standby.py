@@ -157,7 +157,7 @@ class Standby:
                     await self._ports.secrets.delete(name)
                     log.info("slot.deleted", secret=name, because="its hub is not on the list any more")
         except MusterError as error:
-            log.warning("slots.not_swept", error=error.message)
+            log.warning("slots.removal_failed", error=error.message)
 
 
 _EVENTS = {

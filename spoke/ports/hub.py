@@ -232,7 +232,7 @@ class HubSession(Protocol):
         raise AssertionError
 
     async def trust_installed(self, trusted: Sequence[str]) -> None:
-        """Report the CAs with which the agent now verifies the hub, as in the Greeting. Without TRUST it does nothing."""
+        """Report the CAs with which the agent now verifies the hub, as in SessionHello. Without TRUST it does nothing."""
         del trusted
 
     async def report_hub_list(self, hubs: Sequence[ListedHub]) -> None:
@@ -287,7 +287,7 @@ class HubClient(Protocol):
     async def stand_by(
         self, agent: AgentIdentity, *, owner: HubId | None, epoch: int, trusted: Sequence[str] = ()
     ) -> StandbyAnswer:
-        """Report that `owner` holds the session, and with which CAs (`trusted`, as in the Greeting) this hub is verified.
+        """Report that `owner` holds the session, and with which CAs (`trusted`, as in SessionHello) this hub is verified.
 
         Raises MethodNotAllowedError when the hub does not implement it.
         """

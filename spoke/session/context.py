@@ -80,7 +80,7 @@ async def open_session(agent: AgentContext, connection: HubConnection, owner: Ow
     raise AssertionError
 
 
-HEALS = Pause(timedelta(seconds=1), timedelta(minutes=10), jitter=0.5)
+EPOCH_PAUSES = Pause(timedelta(seconds=1), timedelta(minutes=10), jitter=0.5)
 """Between two increases of the epoch, when an increase does not help for long."""
 
 
@@ -92,7 +92,7 @@ class OwnerSecret:
         self._agent = agent
         self._identity = identity
         self._record = OwnerRecord(agent.ports.secrets, agent.hub_clock, agent.ports.clock)
-        self._heals = HEALS.backoff(agent.ports.random)
+        self._epoch_pauses = EPOCH_PAUSES.backoff(agent.ports.random)
 
     def attend(self, busy: HubId) -> None:
         """Notify standby registration of the owner and of the hub that the agent itself deals with."""
@@ -132,7 +132,7 @@ class OwnerSecret:
     async def raise_epoch_above(self, stale: SessionEpochError, hub: HubId) -> None:
         """Raise the epoch above the hub's. Raises OwnerConflictError when another copy of this agent has written the secret."""
         await self.confirm()
-        failed_before, delay = self._heals.failures, self._heals.next()
+        failed_before, delay = self._epoch_pauses.failures, self._epoch_pauses.next()
         if failed_before:
             await self._agent.bootstrap.rest(self._agent.progress.log_failure(stale, delay, "raising the epoch"))
         await self._raise_epoch(stale.epoch, f"the hub {self._agent.hubs.name_of(hub)}", hub)
@@ -146,7 +146,7 @@ class OwnerSecret:
 
     def reset_failures(self) -> None:
         """Reset the backoff: a session has lasted, so the increase has helped."""
-        self._heals.reset()
+        self._epoch_pauses.reset()
 
     async def _raise_epoch(self, reported: int, source: str, busy: HubId) -> None:
         before = self.owner.epoch

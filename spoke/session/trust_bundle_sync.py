@@ -63,7 +63,7 @@ class TrustBundleSync:
                 return self.agent.announcements.record("TrustBundleRefused", message, warning=True)
             except MusterError as error:
                 delay = pauses.next()
-                log.warning("trust.not_kept", error=error.message, in_seconds=round(delay.total_seconds(), 1))
+                log.warning("trust.store_failed", error=error.message, in_seconds=round(delay.total_seconds(), 1))
                 await asyncio.sleep(delay.total_seconds())
             except Exception:
                 log.exception("trust.failed")  # a defect of ours must not end the session

@@ -190,7 +190,7 @@ class Compaction(Reconciler[str]):
         if self.standing:
             warnings += rules.warnings(self._keeping, self.standing.volume, early=bool(early))
         for told in warnings:
-            log.warning("room for the database", reason=told.reason, message=told.message)
+            log.warning("disk reserve of the database", reason=told.reason, message=told.message)
             self._tell(told)
 
 

@@ -25,7 +25,9 @@ PER_SECOND = 50.0
 LOOK = timedelta(seconds=1)
 """How often the hub's bundle is compared with the pushed one."""
 AGAIN = timedelta(minutes=10)
-"""After this time an agent that did not take the bundle gets it again."""
+"""After this time an agent that did not take the bundle gets it again, within `CHECK_PERIOD`."""
+CHECK_PERIOD = timedelta(minutes=1)
+"""How often all sessions are checked while the bundle stays the same."""
 RECONSIDERED = 500.0
 """Sessions per second that are refreshed after a change of one of the hub's CAs."""
 _Agent = tuple[ClusterName | None, AgentId | None]
@@ -118,7 +120,7 @@ class TrustBundlePush:
                 await asyncio.sleep(1 / self._rate)
 
     async def _follow(self) -> None:
-        """Checks all sessions when the bundle changes, and every `AGAIN` for agents that did not take it."""
+        """Checks all sessions when the bundle changes, and every `CHECK_PERIOD` for agents that did not take it."""
         loop = asyncio.get_running_loop()
         seen, at, authorities = self._bundle(), loop.time(), self._authorities()
         while True:
@@ -128,7 +130,7 @@ class TrustBundlePush:
                 async for session in paced(tuple(self._open), RECONSIDERED):
                     session.reconsider()
             bundle = self._bundle()
-            if bundle != seen or loop.time() - at > AGAIN.total_seconds():
+            if bundle != seen or loop.time() - at > CHECK_PERIOD.total_seconds():
                 seen, at = bundle, loop.time()
                 for session in tuple(self._open):
                     self.check(session)

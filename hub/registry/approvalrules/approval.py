@@ -47,8 +47,8 @@ class ApprovalOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """A strict request and its grant. `is_automatic`: built-in rules approve it, see `_asked`."""
+class _StrictRequest:
+    """A strict request and its grant. `is_automatic`: built-in rules approve it, see `_strict_request`."""
 
     candidate: RuleInput
     purpose: Purpose
@@ -75,7 +75,7 @@ def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
 def review(tx: Transaction, name: str, known: Sequence[ApprovalRule], actor: str) -> ApprovalOutcome | None:
     """Approve a request if a rule matches; None if nothing was written. Raises NotFoundError."""
     stored = request_objects.find(tx, name)
-    asked = _asked(tx, stored.document) if rules.phase(stored.document) is RequestPhase.PENDING else None
+    asked = _strict_request(tx, stored.document) if rules.phase(stored.document) is RequestPhase.PENDING else None
     if asked is None:
         return None
     message, by, decisions = rules.AUTO_APPROVED_MESSAGE, actor, tuple[RuleDecision, ...]()
@@ -86,7 +86,7 @@ def review(tx: Transaction, name: str, known: Sequence[ApprovalRule], actor: str
         fitting = [rule for rule in known if rule.fits(RuleVerdict.APPROVE, candidate)]
         deciding = next((rule for rule in fitting if not rule.dry_run), None)
         if deciding is None:
-            return _noted(tx, stored, fitting, candidate.cluster) if fitting else None
+            return _record_dry_run_approval(tx, stored, fitting, candidate.cluster) if fitting else None
         message, by = f'Approved by the rule "{deciding.name}".', RULE_ACTOR + deciding.name
         decisions = (_decision(deciding, RuleVerdict.APPROVE, candidate.cluster, stored),)
     approved = rules.with_decision(stored.document, APPROVED, rules.AUTO_APPROVED_REASON, message, tx.now)
@@ -94,7 +94,9 @@ def review(tx: Transaction, name: str, known: Sequence[ApprovalRule], actor: str
     return ApprovalOutcome(decisions)
 
 
-def _noted(tx: Transaction, stored: StoredObject, fitting: Sequence[ApprovalRule], cluster: str) -> ApprovalOutcome | None:
+def _record_dry_run_approval(
+    tx: Transaction, stored: StoredObject, fitting: Sequence[ApprovalRule], cluster: str
+) -> ApprovalOutcome | None:
     """Record on the request, once, which dry-run rules would have approved it."""
     told = _would(fitting, "approve this request")
     if any(entry.get("type") == by_rule.DRY_RUN and entry.get("message") == told for entry in doc.conditions(stored.document)):
@@ -121,7 +123,7 @@ def accept(tx: Transaction, name: ClusterName, known: Sequence[ApprovalRule]) ->
     fitting = _accepting(tx, stored, known)
     deciding = next((rule for rule in fitting if not rule.dry_run), None)
     if deciding is None:
-        return _told(tx, stored, fitting) if fitting else None
+        return _record_dry_run_acceptance(tx, stored, fitting) if fitting else None
     if clusters.is_accepted(stored.document):  # by an operator just now: prevents that a rule accepts it again after a denial
         marked = doc.with_annotations(stored.document, {clusters.ACCEPTED_ON: format_time(tx.now)})
         cluster_objects.put(tx, marked, stored, RULE_ACTOR + deciding.name, writer=HUB_WRITER)
@@ -142,7 +144,9 @@ def is_open(cluster: Document) -> bool:
     return not judged and not doc.is_deleting(cluster)
 
 
-def _told(tx: Transaction, stored: StoredObject, fitting: Sequence[ApprovalRule]) -> ApprovalOutcome | None:
+def _record_dry_run_acceptance(
+    tx: Transaction, stored: StoredObject, fitting: Sequence[ApprovalRule]
+) -> ApprovalOutcome | None:
     """Record on the cluster, once, which dry-run rules would have accepted it."""
     told = by_rule.dry_run(_would(fitting, "accept this cluster"))
     new = doc.with_status_condition(stored.document, told, tx.now)
@@ -159,12 +163,12 @@ def _accepting(tx: Transaction, cluster: StoredObject, known: Sequence[ApprovalR
     if any(map(_needs_request, deciding)):
         refused = (RequestPhase.DENIED, RequestPhase.FAILED)
         requests = (stored.document for stored in request_objects.of_cluster(tx, cluster.key.name))
-        found = [_asked(tx, request) for request in requests if rules.phase(request) not in refused]
+        found = [_strict_request(tx, request) for request in requests if rules.phase(request) not in refused]
         candidates += [asked.candidate for asked in found if asked is not None and asked.purpose is Purpose.AGENT]
     return [rule for rule in deciding if any(rule.fits(RuleVerdict.ACCEPT, candidate) for candidate in candidates)]
 
 
-def _asked(tx: Transaction, request: Document) -> _Asked | None:
+def _strict_request(tx: Transaction, request: Document) -> _StrictRequest | None:
     """The strict request; None if it breaks a rule, so that only an operator can decide, or has another signer.
 
     A renewal by the subject itself, and a registered add-on's certificate, need no rule if they come from the cluster's own
@@ -195,7 +199,7 @@ def _asked(tx: Transaction, request: Document) -> _Asked | None:
         asker = RequesterRecord(RequesterKind.AGENT, user, user, groups)
     document = cluster.document if cluster else None
     candidate = RuleInput(name, document, tx.now, request, asker, str(grant.holder.agent or ""))
-    return _Asked(candidate, grant.purpose, is_automatic)
+    return _StrictRequest(candidate, grant.purpose, is_automatic)
 
 
 def is_an_addons(subject: CertificateSubject) -> bool:

@@ -213,7 +213,7 @@ class ApiSession(OpenSession):
                 present = await kube.get(path)
             except ForbiddenError as error:
                 self._may_update = False
-                log.info("cluster.not_kept", why=error.message)
+                log.info("cluster.refresh_failed", why=error.message)
         return present
 
     async def _record_availability(self, before: Object, after: Object, report: ClusterReport) -> None:
@@ -226,7 +226,7 @@ class ApiSession(OpenSession):
         try:
             await (await self._door.kube()).create(EVENTS.path(namespace=self._cluster), event)
         except MusterError as error:
-            log.info("event.not_told", reason=event["reason"], error=error.message)
+            log.info("event.not_sent", reason=event["reason"], error=error.message)
 
     async def _create_event(self, news: AgentEvent) -> None:
         kube, seen = await self._door.kube(), self._mirror.document
@@ -250,7 +250,7 @@ class ApiSession(OpenSession):
                 try:
                     await self._write(report)
                 except MusterError as error:
-                    log.info("report.not_repaired", error=error.message)
+                    log.info("report.restore_failed", error=error.message)
 
     async def _asked(self, call: Coroutine[Any, Any, T]) -> T:
         try:

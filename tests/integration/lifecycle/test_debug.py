@@ -132,7 +132,7 @@ async def test_a_signal_writes_the_report_into_the_log_while_the_loop_stands_sti
         deadline = time.monotonic() + 5
         while not logs and time.monotonic() < deadline:
             time.sleep(0.01)  # noqa: ASYNC251 - the loop must stand still
-    assert [line["event"] for line in logs] == ["asked what it does"]
+    assert [line["event"] for line in logs] == ["debug report requested"]
     assert "acceptance: 3" in logs[0]["report"]
     assert signal.getsignal(signal.SIGUSR1) is before
 
