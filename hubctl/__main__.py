@@ -142,8 +142,8 @@ def hubctl(kubeconfig: str | None, context_name: str | None) -> None:
 
     \b
     A cluster joins in five steps:
-      hubctl create bootstrap-kubeconfig --cluster edge1 -o edge1.kubeconfig
-      spoke run --bootstrap-kubeconfig edge1.kubeconfig   (on the cluster)
+      hubctl create bootstrap-kubeconfig --cluster edge1 -o edge1.bootstrap
+      spoke run --bootstrap-kubeconfig edge1.bootstrap   (on the cluster)
       hubctl get clusters -w
       hubctl accept edge1
       hubctl certificate approve edge1

@@ -37,7 +37,7 @@ MAX_EXPONENT_BITS = 32
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """Parameters of a signature. `curve`: of an ECDSA key; None: RSA."""
+    """Parameters of a signature. `curve`: the curve of an ECDSA key; None means RSA. `pss`: RSA with the padding PSS."""
 
     digest: hashes.HashAlgorithm
     curve: type[ec.EllipticCurve] | None = None

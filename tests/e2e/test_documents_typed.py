@@ -205,7 +205,7 @@ PAGES: Mapping[str, Page] = {
     "docs/how-to/upgrade.md": Page(),
     "docs/how-to/bootstrap-credentials.md": Page(
         joined=("edge9",),
-        spelled={"0123456789abcdef": CREDENTIAL, "--cluster edge1 -o edge1.kubeconfig": "--cluster edge1 -o first.kubeconfig"},
+        spelled={"0123456789abcdef": CREDENTIAL},
     ),
     "docs/how-to/attestation.md": Page(
         hub=("--attestation-allowed-issuers=https://oidc.example.com/edge1",),
@@ -213,7 +213,7 @@ PAGES: Mapping[str, Page] = {
         elsewhere={"hub serve --attestation-allowed-issuers": "a hub is there already, with this setting"},
         spelled={
             "edge1-cluster.kubeconfig": "../edge9.kubeconfig",
-            "oidc.example.com/edge1 -o edge1.kubeconfig": "oidc.example.com/edge1 -o first.kubeconfig",
+            "oidc.example.com/edge1 -o edge1.bootstrap": "oidc.example.com/edge1 -o first.bootstrap",
             "| jq -r .issuer": "| grep issuer",
             "| jq ": "| cat #",
         },
@@ -252,7 +252,7 @@ PAGES: Mapping[str, Page] = {
             "revoke agent edge1 bcdfg": f"revoke agent edge1 {AGENT}",
             "5f3a09": SERIAL,
             "0123456789abcdef": CREDENTIAL,
-            "ca.crt https://hub.example.com:6443": "~/.local/share/muster/ca.crt https://{https}",
+            "ca.crt https://localhost:6443": "~/.local/share/muster/ca.crt https://{https}",
         },
     ),
     "docs/how-to/rotating-the-ca.md": Page(

@@ -233,7 +233,7 @@ def flaps(facts: ClusterFacts) -> StepResult | None:
 
 def _never_came(facts: ClusterFacts, said: str) -> StepResult:
     """The best bootstrap credential with which the cluster could have registered."""
-    make = f"hubctl create bootstrap-kubeconfig --cluster {facts.name} -o {facts.name}.kubeconfig"
+    make = f"hubctl create bootstrap-kubeconfig --cluster {facts.name} -o {facts.name}.bootstrap"
     if not facts.offers:
         return BROKEN, "NoBootstrapCredential", f"{said}, and there is no bootstrap credential for this name", make
     order = (CredentialPhase.ACTIVE, CredentialPhase.EXPIRED, CredentialPhase.USED_UP, CredentialPhase.REVOKED)

@@ -293,7 +293,7 @@ def is_denied(cluster: Document) -> bool:
 def is_denial(before: Document | None, after: Document) -> bool:
     """Whether a write revokes an acceptance that no controller has recorded yet.
 
-    Without a record of it, an approval rule would accept the cluster again.
+    If the acceptance were not recorded, an approval rule would accept the cluster again.
     """
     return before is not None and is_accepted(before) and not is_accepted(after) and not was_ever_accepted(after)
 

@@ -111,7 +111,7 @@ def given_to(cluster: Document) -> AgentId | None:
 
 
 def with_one_agent(cluster: Document, now: datetime) -> dict[str, Any]:
-    """A copy after the order is executed: without the second agent's condition and annotations."""
+    """A copy after the order is executed: without it and the mark of the refused agent; the condition says that one is left."""
     alone = doc.with_annotations(cluster, {GIVEN_TO: None, REFUSED_AT: None})
     return doc.with_status_condition(alone, ONE_AGENT, now) if reason(cluster) == TWO_AGENTS else alone
 

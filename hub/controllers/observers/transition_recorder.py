@@ -64,7 +64,7 @@ class TransitionRecorder:
         return Counter(phase.value for phase in tuple(self._requests.values()))
 
     def relisting(self) -> None:
-        """Keep the known states, so that nothing is recorded twice."""
+        """Called before objects are listed again: known states stay, and objects that are not listed are forgotten."""
         known = ((MANAGED_CLUSTERS, self._clusters), (REQUESTS, self._requests), (ADDONS, self._ill_addons))
         self._unlisted = {(kind, key) for kind, keys in known for key in keys}
 

@@ -54,7 +54,7 @@ class CSRFollower:
         parts.peers.listen(self._recheck)
 
     def following(self) -> Sequence[Followed]:
-        """Returns what the streams wait for. Waking it ends a stream with UNAVAILABLE once the gate is closed."""
+        """Returns the open streams. Once the gate is closed, waking one ends it with UNAVAILABLE."""
         return tuple(self._following)
 
     def _recheck(self, _revoked: SerialNumber | None) -> None:

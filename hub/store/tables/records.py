@@ -46,14 +46,14 @@ class SqlTable:
 
 
 class RowMapper(Generic[R]):
-    """Maps a dataclass to a table whose columns are named as its fields."""
+    """Maps a dataclass to a table. A column has the name of its field, unless `columns` says otherwise."""
 
     def __init__(
         self, record: type[R], table: Table, *, columns: Mapping[str, str] | None = None, **own: Conversion | None
     ) -> None:
         """`columns`: the column of each field that has another name. `own`: a field's conversion in place of its type's.
 
-        None: `values` and `record` leave the field to the caller.
+        A field whose own conversion is None is left to the caller by `values` and `record`.
         """
         hints, positions = get_type_hints(record), {column.name: place for place, column in enumerate(table.columns)}
         self._record = record

@@ -60,10 +60,10 @@ def cluster(client: ApiClient, name: str, *, reason: str, message: str) -> None:
     \b
     Examples:
       hubctl revoke cluster edge1 --reason KeyCompromise
-      hubctl create bootstrap-kubeconfig --cluster edge1 -o edge1.kubeconfig    (to let it in again)
+      hubctl create bootstrap-kubeconfig --cluster edge1 -o edge1.bootstrap    (to let it in again)
     """
     _revoke(client, {"cluster": name}, reason, message)
-    click.echo(f"to let it in again: hubctl create bootstrap-kubeconfig --cluster {name} -o {name}.kubeconfig")
+    click.echo(f"to let it in again: hubctl create bootstrap-kubeconfig --cluster {name} -o {name}.bootstrap")
 
 
 @revoke.command("agent")

@@ -40,9 +40,9 @@ def create() -> None:
 
     \b
     Examples:
-      hubctl create bootstrap-kubeconfig --cluster edge1 -o edge1.kubeconfig
-      hubctl create bootstrap-kubeconfig --cluster-pattern 'shop-*' --uses 20 --expires 8h -o shops.kubeconfig
-      hubctl create bootstrap-kubeconfig --cluster edge1 --token -o edge1.kubeconfig
+      hubctl create bootstrap-kubeconfig --cluster edge1 -o edge1.bootstrap
+      hubctl create bootstrap-kubeconfig --cluster-pattern 'shop-*' --uses 20 --expires 8h -o shops.bootstrap
+      hubctl create bootstrap-kubeconfig --cluster edge1 --token -o edge1.bootstrap
     """
 
 
@@ -100,14 +100,14 @@ def bootstrap_kubeconfig(client: ApiClient, output: str, **chosen: Any) -> None:
 
     \b
     Examples:
-      hubctl create bootstrap-kubeconfig --cluster edge1 -o edge1.kubeconfig
-      hubctl create bootstrap-kubeconfig --cluster edge1 -o edge1.kubeconfig \\
+      hubctl create bootstrap-kubeconfig --cluster edge1 -o edge1.bootstrap
+      hubctl create bootstrap-kubeconfig --cluster edge1 -o edge1.bootstrap \\
           --server https://hub.example.org:6443 --grpc-server hub.example.org:8443
       hubctl create bootstrap-kubeconfig --cluster-pattern 'shop-*' --cluster-set shops --label region=eu \\
-          --uses 20 --expires 8h -o shops.kubeconfig
+          --uses 20 --expires 8h -o shops.bootstrap
       hubctl create bootstrap-kubeconfig --cluster edge1 --attest-issuer https://kubernetes.default.svc.cluster.local \\
-          --attest-keys edge1-jwks.json -o edge1.kubeconfig
-      hubctl create bootstrap-kubeconfig --cluster-set lab --uses unlimited --token -o lab.kubeconfig
+          --attest-keys edge1-jwks.json -o edge1.bootstrap
+      hubctl create bootstrap-kubeconfig --cluster-set lab --uses unlimited --token -o lab.bootstrap
     """
     spec = credential_spec(chosen)
     if not (spec.get("clusterName") or spec.get("clusterNames") or spec.get("clusterSet")):

@@ -86,7 +86,7 @@ def split_host(address: str) -> tuple[str, int | None]:
 
 
 def credential_spec(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec of a BootstrapCredential, without its certificate request. Options that are missing are not used."""
+    """The spec of a BootstrapCredential, without its certificate request. Empty values are omitted."""
     from machinery.identity import cluster_name  # noqa: PLC0415 - start-up time
 
     with usage_errors():
