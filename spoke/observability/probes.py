@@ -11,7 +11,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from ipaddress import IPv6Address, ip_address
@@ -172,7 +172,7 @@ async def serve(progress: AgentProgress, host: str, port: int, registry: Registr
 async def _answer(
     progress: AgentProgress, registry: Registry, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    with suppress(OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
+    with closing(writer), suppress(OSError, TimeoutError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         async with asyncio.timeout(PATIENCE.total_seconds()):
             method, path = await _request(reader)
             peer = str(writer.get_extra_info("peername", ("",))[0])
@@ -181,7 +181,6 @@ async def _answer(
             head = f"HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {len(body.encode())}\r\n"
             writer.write(f"{head}Cache-Control: no-store\r\nConnection: close\r\n\r\n".encode() + content)
             await writer.drain()
-    writer.close()
     with suppress(OSError):
         await writer.wait_closed()
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -35,6 +35,8 @@ from spoke.cluster import LEASES, NAMESPACES, FollowedKubeconfig, KubeCluster
 from spoke.credentials.kubernetes_secrets import SECRETS, KubeRemains, KubeSecrets, OwnedSecrets
 from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.report import ManagedNamespace
+from spoke.observability import probes
+from spoke.observability.progress import AgentProgress
 from spoke.ports.cluster import ApiServerHealth, RefusedSecretError, SecretPlace, Secrets
 from spoke.settings import SpokeSettings
 from spoke.settings.fields import FeatureGates
@@ -418,3 +420,14 @@ def told(stage: Stage) -> set[tuple[str, str]]:
 
 async def secret_names(client: KubeClient, namespace: str) -> set[str]:
     return {item["metadata"]["name"] for item in await client.list(SECRETS.path(namespace=namespace))}
+
+
+async def test_a_probe_with_a_request_that_is_too_long_is_closed_without_an_answer(caplog: pytest.LogCaptureFixture) -> None:
+    async with probes.serve(AgentProgress(SystemClock()), "127.0.0.1", 0) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"x" * (4 * probes.LONGEST_REQUEST))
+        async with asyncio.timeout(10):
+            with suppress(ConnectionError):  # closed with unread bytes
+                assert await reader.read() == b""
+        writer.close()
+    assert [record for record in caplog.records if record.name == "asyncio"] == [], "an error that nobody handles"
