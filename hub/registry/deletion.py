@@ -67,8 +67,8 @@ def delete_cluster(tx: Transaction, name: str, deadline: timedelta, actor: str) 
         new = doc.with_status_condition(stored.document, removal.GONE, tx.now)
         clusters.put(tx, doc.with_metadata(new, finalizers=others or None), stored, actor, writer=HUB_WRITER)
         return ClusterDeletionProgress(gone=True, moved=moved)
-    told = removal.progress(name, left, deadline, overdue=overdue)
-    clusters.set_condition(tx, ClusterName(name), told, actor)
+    condition = removal.progress(name, left, deadline, overdue=overdue)
+    clusters.set_condition(tx, ClusterName(name), condition, actor)
     return ClusterDeletionProgress(moved=moved, held=left.held, overdue=overdue and not before)
 
 

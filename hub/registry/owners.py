@@ -190,8 +190,8 @@ def _depart(tx: Transaction, stored: StoredObject, departure: Departure, actor: 
     if last is None or last.owner != departure.owner or last.epoch < departure.epoch:
         tx.heartbeats.depart(departure.cluster, departure.owner, departure.epoch)
     if rules.was_ever_accepted(stored.document) and not doc.is_deleting(stored.document):
-        told = silence_condition(departure.owner, heard=last is not None and last.at is not None)
-        new = doc.with_status_condition(stored.document, told, tx.now)
+        condition = silence_condition(departure.owner, heard=last is not None and last.at is not None)
+        new = doc.with_status_condition(stored.document, condition, tx.now)
         if departure.owner and reported.move_to(stored.document) == departure.owner:
             new = reported.ordered(new, "")
         if doc.differs(new, stored.document):

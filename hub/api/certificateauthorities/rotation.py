@@ -188,24 +188,24 @@ def _is_enough(missing: Collection[Member], patient: bool) -> bool:  # noqa: FBT
 def waits_for(seen: RotationSnapshot, one: AuthorityRecord, patience: timedelta) -> tuple[str, ...]:
     """Descriptions of what the next step of this CA waits for; empty if it is due or there is none."""
     is_patient = seen.now - one.since <= patience
-    told = [f"replica {name} does not act upon it yet, or lacks its key" for name in seen.lagging(one)]
+    reasons = [f"replica {name} does not act upon it yet, or lacks its key" for name in seen.lagging(one)]
     match one.phase:
         case Phase.DISTRIBUTING:
-            told += _of_agents(seen.untold(one), "not trusting it yet", patience=is_patient)
+            reasons += _of_agents(seen.untold(one), "not trusting it yet", patience=is_patient)
         case Phase.OUTGOING:
-            told += _of_agents(seen.holding(one), "holding a certificate of it", patience=is_patient)
+            reasons += _of_agents(seen.holding(one), "holding a certificate of it", patience=is_patient)
             if is_patient and (left := seen.held_by_users(one)):
-                told.append(f"{left} certificates of it that operators have, or that are bootstrap credentials")
+                reasons.append(f"{left} certificates of it that operators have, or that are bootstrap credentials")
         case Phase.RETIRING:
             if left := seen.signed.get(one.id, {}).get(Purpose.RECOVERY, 0):
-                told.append(f"{left} recovery certificates of it that have not ended")
+                reasons.append(f"{left} recovery certificates of it that have not ended")
         case _:
             return ()
-    return tuple(told)
+    return tuple(reasons)
 
 
 def _of_agents(members: Collection[Member], what: str, *, patience: bool) -> list[str]:
     away = sum(each.away for each in members)
     here = len(members) - away
-    told = [f"{here} agents {what}"] if here else []
-    return [*told, f"{away} agents {what} that are away"] if away and patience else told
+    reasons = [f"{here} agents {what}"] if here else []
+    return [*reasons, f"{away} agents {what} that are away"] if away and patience else reasons

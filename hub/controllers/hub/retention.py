@@ -189,9 +189,9 @@ class Compaction(Reconciler[str]):
         warnings = [*rules.audit_warnings(self._keeping, taken, early=bool(audit_early))]
         if self.standing:
             warnings += rules.warnings(self._keeping, self.standing.volume, early=bool(early))
-        for told in warnings:
-            log.warning("disk reserve of the database", reason=told.reason, message=told.message)
-            self._tell(told)
+        for warning in warnings:
+            log.warning("disk reserve of the database", reason=warning.reason, message=warning.message)
+            self._tell(warning)
 
 
 def _bytes(sizes: Mapping[str, AuditSize]) -> int:

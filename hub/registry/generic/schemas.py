@@ -35,9 +35,9 @@ CONDITION: Schema = {
 
 def record(about: str = "", needed: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
     """Returns an object schema with these fields; those in `needed` are required."""
-    told = {"description": about} if about else {}
+    text = {"description": about} if about else {}
     required = {"required": list(needed)} if needed else {}
-    return {"type": "object", **told, **required, "properties": properties}
+    return {"type": "object", **text, **required, "properties": properties}
 
 
 def described(schema: Schema, about: str) -> Schema:
@@ -47,9 +47,9 @@ def described(schema: Schema, about: str) -> Schema:
 
 def listing(items: Schema, *keys: str, description: str = "") -> Schema:
     """Returns a list schema; with `keys` a map list with these keys."""
-    told = {"description": description} if description else {}
+    text = {"description": description} if description else {}
     known = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)} if keys else {}
-    return {"type": "array", **told, **known, "items": items}
+    return {"type": "array", **text, **known, "items": items}
 
 
 TEXTS: Schema = listing(TEXT)

@@ -66,8 +66,8 @@ def expire(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: d
         return found
     last = tx.heartbeats.of(cluster)
     heard = last is not None and last.at is not None
-    told = availability.silence_condition(last.owner if last is not None else None, heard=heard)
-    clusters.set_condition(tx, cluster, told, actor)
+    condition = availability.silence_condition(last.owner if last is not None else None, heard=heard)
+    clusters.set_condition(tx, cluster, condition, actor)
     return Expiry(expired=True, look_again=grace(rules.lease_duration(clusters.find(tx, cluster).document)))
 
 
@@ -105,8 +105,8 @@ def revive(tx: Transaction, beat: Beat, actor: str, entries: Sequence[AuditEntry
         return False
     if beat.age >= grace(rules.lease_duration(stored.document)):
         return False
-    told = beat.available if beat.available is not None else (before.available if before else None)
-    verdict = rules.verdict(told)
+    available = beat.available if beat.available is not None else (before.available if before else None)
+    verdict = rules.verdict(available)
     if verdict is not None:
         new = doc.with_status_condition(stored.document, verdict, tx.now)
         clusters.put(tx, new, stored, actor, writer=AGENT_WRITER)

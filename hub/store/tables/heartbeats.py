@@ -39,8 +39,8 @@ _NO_EPOCH: ColumnElement[int] = literal_column("0")
 
 def _upsert(dialect: str) -> Any:
     """INSERT of a beat. Its epoch is compared with the recorded one, which only `claim` and `depart` raise."""
-    told: dict[str, BindParameter[Any]] = {name: bindparam(name) for name in ("cluster", "at", "available", "epoch")}
-    new = insert_into(schema.heartbeats, dialect).values(told)
+    parameters: dict[str, BindParameter[Any]] = {name: bindparam(name) for name in ("cluster", "at", "available", "epoch")}
+    new = insert_into(schema.heartbeats, dialect).values(parameters)
     is_newer = or_(_column.at.is_(None), new.excluded.at >= _column.at)
     is_owners = or_(_column.epoch.is_(None), new.excluded.epoch == _NO_EPOCH, new.excluded.epoch >= _column.epoch)
     return new.on_conflict_do_update(
