@@ -57,7 +57,7 @@ async def test_a_task_that_fails_stops_the_hub_with_its_error(tmp_path: Path) ->
 
 async def test_a_reserved_port_can_be_listened_on_by_its_number_only() -> None:
     with reserved_port("127.0.0.1") as port:
-        server = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", port)
+        server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", port)
         with reserved_port("127.0.0.1") as other:
             assert other != port
         server.close()
