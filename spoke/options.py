@@ -48,7 +48,7 @@ class Hubs:
     """Change between hubs; without effect if the agent has only one."""
 
     policy: HubSelectionPolicy = field(default_factory=HubSelectionPolicy)
-    patience: timedelta = timedelta(milliseconds=1500)
+    patience: timedelta = timedelta(milliseconds=1200)
     """How long a lost owner is retried before the agent changes hub: a random time from a third of this to the whole."""
     steady: timedelta = timedelta(seconds=30)
     """A session that lasted this long resets earlier failures of its hub."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import takewhile
 from random import Random
 
@@ -85,6 +86,10 @@ class ReconnectBudget:
 
 
 REST, BACK = "hub-rest", "hub-fail-back"
+ANSWERED_REST = timedelta(seconds=10)
+"""Longest rest of a hub that has answered StandBy since its failure. Hubs that only refuse sessions answer it, too."""
+WORKED = 2.0
+"""Seconds; a hub whose session lasted this long rests only for the first, short rest once it has answered StandBy."""
 BEHIND = timedelta(milliseconds=1)
 """Added to the end of a rest, so that rounding cannot place the wake-up before it."""
 
@@ -94,8 +99,11 @@ class _Memory:
     """Failures at a hub."""
 
     backoff: Backoff
-    until: float | None = None
-    """By the monotonic clock, so that changes of the wall clock do not extend the rest."""
+    failed_at: float = 0.0
+    """By the monotonic clock, as `until`, so that changes of the wall clock do not extend the rest."""
+    until: float = 0.0
+    answered_until: float = 0.0
+    """End of the rest if the hub answers StandBy after the failure."""
     trouble: str = ""
 
 
@@ -127,6 +135,8 @@ class HubList:
         self._memories: dict[HubId, _Memory] = {}
         self._ready_since: dict[HubId, float] = {}
         self._lost_since: float | None = None
+        self._opened_at: float | None = None
+        """When the session with the owner was opened, until its first failure."""
         self._decision: HubDecision | None = None
         self._decided_at: datetime | None = None
 
@@ -170,12 +180,19 @@ class HubList:
         return hub in self._met or hub in self._standby.hubs
 
     def fail(self, hub: HubId, why: str) -> None:
-        """Let the hub rest; each failure extends the rest until `reset_failures`."""
+        """Let the hub rest; each failure extends the rest until `reset_failures`. See `ANSWERED_REST`."""
         memory = self._memories.setdefault(hub, _Memory(self._options.rest.backoff(self._random)))
         rest = memory.backoff.next()
-        memory.until = self._clock.monotonic() + rest.total_seconds()
-        memory.trouble = why
-        self._scheduler.at(self._clock.now() + rest + BEHIND, self._wake_up, name=REST)
+        now, opened_at = self._clock.monotonic(), self._opened_at
+        worked = hub == self._owner.hub_id and opened_at is not None and now - opened_at >= WORKED
+        answered_rest = min(rest, self._options.rest.first if worked else ANSWERED_REST)
+        self._opened_at = None
+        memory.failed_at, memory.until, memory.trouble = now, now + rest.total_seconds(), why
+        memory.answered_until = now + answered_rest.total_seconds()
+        begin = self._clock.now() + BEHIND
+        self._scheduler.at(begin + rest, self._wake_up, name=REST)
+        if answered_rest < rest:
+            self._scheduler.at(begin + answered_rest, partial(self._wake_if_rested, hub), name=f"{REST}-{hub}")
         if hub == self._owner.hub_id and self._lost_since is None:
             self._lost_since = self._clock.monotonic()
         self._show()
@@ -183,6 +200,7 @@ class HubList:
     def be_open(self) -> None:
         """Record that the owner has accepted a session."""
         self._lost_since = None
+        self._opened_at = self._clock.monotonic()
 
     def reset_failures(self, hub: HubId) -> None:
         """Forget the hub's failures."""
@@ -190,6 +208,7 @@ class HubList:
             self._show()
 
     def candidates(self) -> tuple[HubCandidate, ...]:
+        self._shorten_rests()
         found = tuple(self._candidate(hub) for hub in self._listing.hubs)
         ready = {each.hub.hub_id for each in found if each.ready_since is not None}
         self._ready_since = {hub: self._ready_since.get(hub, self._clock.monotonic()) for hub in ready}
@@ -237,7 +256,22 @@ class HubList:
             hub = ListedHub(hub_id, bootstrap.name, bootstrap.connection.hub.server, state, ends_at)
         memory = self._memories.get(hub_id)
         since = self._when(self._ready_since.get(hub_id), now) or now if hub.state is HubState.READY else None
-        return HubCandidate(hub, self._when(memory.until, now) if memory else None, memory.trouble if memory else "", since)
+        if memory is None:
+            return HubCandidate(hub, ready_since=since)
+        return HubCandidate(hub, self._when(memory.until, now), memory.trouble, since)
+
+    def _wake_if_rested(self, hub: HubId) -> None:
+        self._shorten_rests()
+        memory = self._memories.get(hub)
+        if memory is not None and memory.until <= self._clock.monotonic():
+            self._wake_up()
+
+    def _shorten_rests(self) -> None:
+        """Limit the rest of hubs that have answered StandBy since their failure. A hub that becomes the owner keeps this."""
+        for hub, memory in self._memories.items():
+            answered = self._standby.answered_at(hub)
+            if answered is not None and answered > memory.failed_at:
+                memory.until = min(memory.until, memory.answered_until)
 
     def _when(self, moment: float | None, now: datetime) -> datetime | None:
         """Convert a monotonic time to the present wall clock."""

@@ -72,6 +72,10 @@ class Standby:
         """The highest epoch that any standby hub has claimed."""
         return max(self._claims.values(), default=0)
 
+    def answered_at(self, hub: HubId) -> float | None:
+        """When the hub last answered StandBy and would accept a session (monotonic); None: not since it is a standby hub."""
+        return self._running[hub][0].answered_at if hub in self._running else None
+
     def attend(self, post: StandbyContext) -> None:
         """Set the hubs to register at; returns at once. A hub that is no longer busy is then informed of the owner."""
         if not self._options.standby_registration:

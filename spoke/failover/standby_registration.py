@@ -100,6 +100,8 @@ class StandbyRegistration:
         self.identity = identity
         url = bootstrap.connection.hub.server
         self.record = StandbyRecord(ListedHub(bootstrap.hub_id, bootstrap.name, url, HubState.REGISTERING))
+        self.answered_at: float | None = None
+        """When the hub last answered StandBy and would accept a session (monotonic)."""
         self._options = options
         self._ports = ports
         self._changed = changed
@@ -254,6 +256,8 @@ class StandbyRegistration:
             state, trouble = HubState.DENIED, epoch_too_high(answer.epoch)
             if trouble != self.record.trouble:
                 log.warning("standby.claim_not_believed", error=trouble)
+        if state is HubState.READY:
+            self.answered_at = self._ports.clock.monotonic()
         epoch = 0 if trouble else self._claimed(answer.epoch)
         self._publish(StandbyRecord(replace(self.record.hub, state=state), trouble, ends_soon=soon, epoch=epoch))
 

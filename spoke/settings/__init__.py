@@ -68,9 +68,9 @@ class SpokeSettings(BaseModel):
     """kubeconfig of the cluster that stores the agent's Secrets (default: in-cluster)"""
     spoke_kubeconfig: Path | None = Field(default=None, title="FILE")
     """kubeconfig of the managed cluster, if it is another cluster (default: as --kubeconfig)"""
-    hub_timeout: NotNegative = timedelta(milliseconds=1500)
+    hub_timeout: NotNegative = timedelta(milliseconds=1200)
     """maximum time for which the agent tries to reconnect to a lost hub before it changes to the next one; the actual time is
-    random (1500ms)"""
+    random (1200ms)"""
     fail_back_after: NotNegative = timedelta()
     """return to a preferred hub after it has been ready for this time (0: stay)"""
     unaccepted_hub: Literal["skip", "wait"] = Field(default="skip", title="HOW")

@@ -128,6 +128,10 @@ class Several:
         )
         await asyncio.sleep(1)
 
+    def stands_by(self, name: str, owner: str) -> bool:
+        """Whether the hub knows that the other one is the owner."""
+        return self[name].clusters[CLUSTER].owner == self[owner].hub_id
+
     def kill(self, name: str) -> None:
         """Nobody listens any more, and every session is torn."""
         hub = self[name]

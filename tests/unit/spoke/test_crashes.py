@@ -224,7 +224,8 @@ class History:
             await copy.die()
 
     async def _fail(self) -> None:
-        hub = next(name for name, each in self.world.hubs.items() if any(session.beats for session in each.open_sessions))
+        await self.world.until(self._beating_now)
+        hub = self._beating_now()[0]
         self._disturb()
         lose = self.random.choice([self.world.kill, self._fall_silent, self._drain])
         self.told.append(f"{lose.__name__} {hub}")
@@ -236,6 +237,9 @@ class History:
         for copy in self.copies:
             copy.gate.open()
         await self._beats()
+
+    def _beating_now(self) -> list[str]:
+        return [name for name, hub in self.world.hubs.items() if any(session.beats for session in hub.open_sessions)]
 
     def _disturb(self) -> None:
         """One copy stands still, or all go on."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -304,6 +305,19 @@ async def test_a_flapping_hub_is_left(world: Several) -> None:
                 for session in world["a"].open_sessions:
                     session.end(HubLostError("reset"))
                 await asyncio.sleep(2)
+
+
+async def test_hubs_that_crash_in_turn_and_answer_again_are_each_arrived_at_in_seconds(world: Several) -> None:
+    async with world.running():
+        await world.ready()
+        took = []
+        for left, other in [("a", "b"), ("b", "a")] * 10:
+            world.kill(left)
+            took.append(await world.arrived(other))
+            world.revive(left)
+            await world.until(partial(world.stands_by, left, other))
+            await asyncio.sleep(3)
+        assert max(took) < 3, took
 
 
 async def test_two_copies_on_one_secret_leave_one_owner_and_do_not_leap_over_each_other_for_ever(world: Several) -> None:
