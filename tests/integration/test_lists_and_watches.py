@@ -13,8 +13,10 @@ import pytest
 import yaml
 from yarl import URL
 
+from hub.https_door.storage.storage import ServiceStorage
 from machinery.apiserver.kinds.core import CONFIG_MAP
-from machinery.meta.objects import Key
+from machinery.apiserver.storage import GroupResource
+from machinery.meta.objects import Key, Page, Query
 from tests.fakes.golden_hub import ADMIN, HubWorld
 from tests.fakes.open_access import EveryoneIsAdmin
 from tests.fakes.stage import until
@@ -153,6 +155,20 @@ async def test_what_a_watch_begins_with(server: Server, revisions: list[int]) ->
     said = await asyncio.gather(*(events(version, initial) for version, initial, _ in WATCHES))
     for case, told in zip(WATCHES, said, strict=True):
         assert told == case[2], case
+
+
+@pytest.mark.usefixtures("revisions")
+async def test_timeout_of_a_watch_counts_from_the_first_answer_of_the_store(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt = ServiceStorage.list
+
+    async def slow(self: ServiceStorage, resource: GroupResource, query: Query) -> Page:
+        await asyncio.sleep(1.5)
+        return await prompt(self, resource, query)
+
+    monkeypatch.setattr(ServiceStorage, "list", slow)
+    assert (await server.ask(watch="1", timeoutSeconds=1)).events == ADDED
 
 
 STREAMED: dict[str, Any] = {

@@ -1,14 +1,15 @@
 """Watch requests: an endless response with one JSON line per event, spliced from stored bytes.
 
-A watch ends at its timeout, when the client disconnects, when the storage reports that the watcher is too slow, and when the
-server stops: then at a bounded rate, because each client reconnects elsewhere at once. Each watch has one `asyncio.timeout`; to
-end a watch, its deadline is moved to now.
+A watch ends at its timeout, which counts from the storage's first answer, when the client disconnects, when the storage reports
+that the watcher is too slow, and when the server stops: then at a bounded rate, because each client reconnects elsewhere at
+once. Each watch has one `asyncio.timeout`; to end a watch, its deadline is moved to now.
 """
 
 import asyncio
+import functools
 import secrets
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
@@ -76,6 +77,11 @@ class Watches:
         if end in self._ends and not end.expired():
             end.reschedule(asyncio.get_running_loop().time())
 
+    def _begin(self, end: asyncio.Timeout, seconds: float) -> None:
+        """Start the timeout of a watch. A busy server would otherwise end a short watch before its initial events."""
+        if not self._stopped:
+            end.reschedule(asyncio.get_running_loop().time() + seconds)
+
     async def answer(self, call: ResourceCall) -> web.StreamResponse:
         """Serve one watch to its end. Errors after the first byte are sent as an ERROR event."""
         if call.form.media != JSON:
@@ -87,10 +93,11 @@ class Watches:
         tables = call.tables() if call.form.shape is ResponseShape.TABLE else None
         seconds = options.timeout.total_seconds() if options.timeout else self._longest * (1 + secrets.randbelow(1000) / 1000)
         try:
-            async with asyncio.timeout(seconds) as end:
+            async with asyncio.timeout(self._longest) as end:
                 self._ends[end] = str(call.resource.key)
                 self._idle.clear()
-                await _serve(call.request, response, _lines(call, options, tables, self._bookmark))
+                begun = functools.partial(self._begin, end, seconds)
+                await _serve(call.request, response, _lines(call, options, tables, self._bookmark, begun))
         except TimeoutError:
             if not end.expired():
                 raise
@@ -141,10 +148,11 @@ def _line(kind: str, document: bytes) -> bytes:
 
 
 async def _lines(
-    call: ResourceCall, options: WatchOptions, tables: TableWriter | None, bookmark: float
+    call: ResourceCall, options: WatchOptions, tables: TableWriter | None, bookmark: float, begun: Callable[[], None]
 ) -> AsyncGenerator[bytes]:
     """Initial events, then each change, and bookmarks at most every `bookmark` seconds.
 
+    `begun` is called when the storage has answered, and again after the initial events.
     A change is encoded once for all watches that use the same form. Raises ExpiredError when the revision is not visible soon:
     it belongs to another history, and the client must list.
     """
@@ -155,6 +163,7 @@ async def _lines(
         await fresh(call, options.revision)
         page = await storage.list(key, options.query)
         after = page.revision
+        begun()
         for stored in page.items:
             yield _line(ChangeType.ADDED.value, await _document(call, tables, stored, defined=not defined))
             defined = tables is not None
@@ -167,6 +176,7 @@ async def _lines(
             await fresh(call, after)
         except DeadlineError as error:
             raise ExpiredError(f"too large resource version: {after}; the objects must be listed again") from error
+    begun()
     shape = (call.api_version, call.form, call.request.query.get("includeObject"))
     async with storage.watch(key, options.query, after=after) as events:
         async for event in events:
