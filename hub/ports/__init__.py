@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from hub.api.auditrecords import AuditEntry, AuditQuery, AuditSize
 from hub.api.history import Ledger, Trimmed, Volume
 from hub.api.meta.change import Change, Kind
-from hub.api.query.expressions import FieldReference
+from hub.api.query.groups import Group, GroupQuery
 from hub.ports.identities import AuthorityRecords, Bindings, CertificateRecords, Credentials, Trusts
 from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions
 from machinery.election.lock import Candidate, LockRecord
@@ -64,10 +64,11 @@ class Objects(Protocol):
     def values(self, kind: Kind, field: str) -> Mapping[Key, str]:
         """Value of a selectable field by object, without the objects that lack it."""
 
-    def groups(self, query: Query, facets: Sequence[FieldReference]) -> Mapping[tuple[str | None, ...], int]:
-        """Number of the query's clusters per combination of these values; None stands for a missing value.
+    def groups(self, query: Query, grouping: GroupQuery) -> Sequence[Group]:
+        """The query's clusters per combination of values, in the order of the grouping. Without values it is one group.
 
-        Ignores this transaction's own writes, and the query's limit, order and revision.
+        Ignores this transaction's own writes, and the query's limit, order and revision, except for a query of the past.
+        Raises BadRequestError for a field without a past.
         """
 
     def written_before(self, kind: Kind, moment: datetime, limit: int) -> Mapping[Key, int]:

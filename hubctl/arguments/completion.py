@@ -1,5 +1,6 @@
-"""Shell completion of kinds, and of names from the hub. Errors offer no completion and print nothing."""
+"""Shell completion of kinds, of names from the hub, and of query fields. Errors offer no completion and print nothing."""
 
+import re
 from collections.abc import Callable, Iterable
 
 import click
@@ -13,6 +14,22 @@ PATIENCE = 2.0
 """Seconds for an answer of the hub, because the user waits for the shell."""
 LARGEST_OFFER = 1000
 """Largest number of offered names."""
+QUERY_FIELDS = (
+    *("accepted", "addons", "age", "agentVersion", "allocatable", "available", "capacity", "certificateExpiresIn", "claims"),
+    *("clockSynced", "conditions", "connected", "cpu", "driver", "flaps", "joined", "labels", "lastBeat", "memory", "name"),
+    *("nodes", "reason", "replica", "set", "taints", "version", "version.minor"),
+)
+"""Fields of clusters in conditions, orders, groups and sums."""
+_QUOTED = re.compile(r""""[^"]*"|'[^']*'""")
+
+
+def query_fields(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the last word of a condition or of a list of fields, outside of quoted texts."""
+    begun = re.split(r"[^\w.]", incomplete)[-1]
+    before = incomplete.removesuffix(begun)
+    if re.search("[\"']", _QUOTED.sub("", before)):
+        return []
+    return [CompletionItem(before + field) for field in QUERY_FIELDS if field.startswith(begun)]
 
 
 def target_words(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -142,6 +142,12 @@ class ApiClient:
                 if line.strip():
                     yield document_of(line)
 
+    def check_watch(self, path: str, query: Mapping[str, str]) -> None:
+        """Open a watch without content and end it. Raises CommandError with the hub's reason if it refuses the query."""
+        watch = {**query, "watch": "1", "timeoutSeconds": "1", "sendInitialEvents": "false"}
+        target = self._target(path, {**watch, "resourceVersionMatch": "NotOlderThan"})
+        self._open("GET", target, {"Accept": JSON})[0].close()
+
     def served_version(self, api_version: str) -> str:
         """A group and version with the suffix of this hub's groups."""
         return suffixed(api_version, self.group_suffix)

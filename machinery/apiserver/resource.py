@@ -37,14 +37,20 @@ FieldExtractor = Callable[[Document], Mapping[str, str]]
 Extras = Callable[[Sequence[Key]], Awaitable[Mapping[Key, Mapping[str, Any]]]]
 """One query per table for the data that its cells need beside the documents."""
 
-Groups = Sequence[tuple[tuple[str | None, ...], int]]
-"""Combinations of values (None: no value) with the number of objects that have them, most frequent first."""
+COUNT = "Count"
 
-Counts = Callable[[str, Query], Awaitable[tuple[Sequence[str], Groups, int]]]
-"""Evaluates the query parameter `groupBy` for a selection: returns the column names, the groups, and the revision.
 
-"" counts all objects. Raises BadRequestError.
-"""
+@dataclass(frozen=True, slots=True)
+class CountedGroups:
+    """Groups of a selection: columns of values, the column COUNT, and columns of totals. None: no value."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | int | None]]
+    revision: int
+
+
+Counts = Callable[[Mapping[str, str], Query], Awaitable[CountedGroups]]
+"""Evaluates the query parameters `groupBy`, `sum` and `sortBy` for a selection. Raises BadRequestError."""
 
 Past = Callable[[datetime | int], Awaitable[tuple[Storage, datetime]]]
 """Returns the storage as of an instant or a revision, and the instant. Raises ExpiredError if that is no longer kept."""

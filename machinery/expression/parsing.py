@@ -161,7 +161,8 @@ class _Parser:
         token = self._next
         is_truth = token.sort is Sort.NAME and token.text in ("true", "false")
         if token.sort not in (Sort.NUMERAL, Sort.TEXT) and not is_truth:
-            raise ExpressionError(token.column, f"found {token.shown}, expected a field or a value")
+            quoted = f': a text needs quotes, as in "{token.text[:40]}"' if token.sort is Sort.NAME else ""
+            raise ExpressionError(token.column, f"found {token.shown}, expected a field or a value{quoted}")
         return self._take()
 
     def _named(self) -> _Part:
@@ -255,20 +256,23 @@ class _Parser:
     def _value(self, part: _Part, wanted: Type) -> tree.Operand:
         """A field, or a literal of the wanted type."""
         if isinstance(part.what, _Path):
-            return self._single(part.what)
+            return self._single(part.what, or_text=wanted is Type.TEXT)
         if isinstance(part.what, Token):
             return tree.Value(wanted, _scalar(part.what, wanted))
         raise ExpressionError(part.column, "expected a field or a value here")
 
-    def _single(self, path: _Path) -> tree.Field | tree.MapEntry:
-        found = self._found(path)
+    def _single(self, path: _Path, *, or_text: bool = False) -> tree.Field | tree.MapEntry:
+        found = self._found(path, or_text=or_text)
         if isinstance(found, tree.CollectionField):
             how = f'"x" in {path}' if isinstance(found.type, ListOf) else f'{path}["x"]'
             raise ExpressionError(path.steps[0].column, f"{path} is a {found.type}: write {how}")
         return found
 
-    def _found(self, path: _Path) -> tree.Field | tree.MapEntry | tree.CollectionField:
-        """Resolve the longest declared name at the start of the path, with at most one key after it."""
+    def _found(self, path: _Path, *, or_text: bool = False) -> tree.Field | tree.MapEntry | tree.CollectionField:
+        """Resolve the longest declared name at the start of the path, with at most one key after it.
+
+        `or_text`: a text could stand here, so an unknown name may be one without quotes.
+        """
         names = [step.text for step in takewhile(lambda step: step.sort is Sort.NAME, path.steps)]
         for length in range(len(names), 0, -1):
             name = ".".join(names[:length])
@@ -279,11 +283,15 @@ class _Parser:
             if isinstance(known, MapOf) and len(rest) == 1:
                 return tree.MapEntry(name, rest[0].text, known.of)
             if rest:
-                raise ExpressionError(rest[0].column, f'{name} is a {known} and has no "{rest[0].text}"')
+                near = _nearest(".".join(names), (each for each in self._fields.types if each.startswith(f"{name}.")))
+                meant = f': did you mean "{near}"?' if near else ""
+                raise ExpressionError(rest[0].column, f'{name} is a {known} and has no "{rest[0].text[:80]}"{meant}')
             return tree.Field(name, known) if isinstance(known, Type) else tree.CollectionField(name, known)
         name = ".".join(names)
         near = _nearest(name, self._fields.types)
         meant = f'did you mean "{near}"? ' if near else ""
+        if or_text and len(path.steps) == 1:
+            meant = f'a text needs quotes, as in "{name[:80]}"; {meant}'
         listed = f"fields are {self._fields.described()}"
         raise ExpressionError(path.steps[0].column, f'there is no field "{name[:80]}": {meant}{listed}')
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from fractions import Fraction
-from math import isfinite
+from math import ceil, isfinite
 from typing import Any
 
 from machinery.durations import parse_duration
@@ -169,7 +169,7 @@ FieldType = Type | ListOf | MapOf
 
 @dataclass(frozen=True)
 class Fields:
-    """Declared fields. Names may have dots, as in `requester.user`; no name is the beginning of another name's path."""
+    """Declared fields. Names may have dots, as in `requester.user`; the longest name at the start of a path counts."""
 
     types: Mapping[str, FieldType]
 
@@ -219,6 +219,28 @@ def _scientific(value: Fraction) -> tuple[str, int]:
             raise ValueError(f"{value} has no finite decimal form")
     digits = str(whole.numerator)
     return digits.rstrip("0"), len(digits) - 1 - places
+
+
+def number_of(key: str) -> Fraction:
+    """The number that has this sort key."""
+    if key == _ZERO:
+        return Fraction()
+    text = key[1:] if key.startswith(_ABOVE) else key[1:].removesuffix(_LAST).translate(_COMPLEMENT)
+    exponent, digits = int(text[:3]) - _MIDDLE, text[3:]
+    number = int(digits) * Fraction(10) ** (exponent + 1 - len(digits))
+    return number if key.startswith(_ABOVE) else -number
+
+
+def format_quantity(value: Fraction, *, binary: bool = False) -> str:
+    """The value exactly, as a quantity: with the largest of Ki to Ei (`binary`), m, u or n that needs no decimals.
+
+    Values finer than n are rounded up, as in Kubernetes.
+    """
+    binaries = reversed(_BINARY.items()) if binary and value else ()
+    for unit, scale in (*binaries, ("", Fraction(1)), *((unit, _DECIMAL[unit]) for unit in ("m", "u"))):
+        if not value % scale:
+            return f"{value / scale}{unit}"
+    return f"{ceil(value / _DECIMAL['n'])}n"
 
 
 def _version(value: KubernetesVersion) -> str:

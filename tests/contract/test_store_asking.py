@@ -1,7 +1,6 @@
 """Every store selects, orders, counts and groups objects as the expressions themselves say."""
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -9,14 +8,21 @@ from typing import Any
 
 import pytest
 
-from hub.api.liveness import Beat, LastBeat
+from hub.api.certificates import CertificateRecord, Purpose
+from hub.api.hubreplicas import AgentSession
+from hub.api.liveness import Beat
 from hub.api.managedclusters.agent_annotations import AGENT_VERSION
+from hub.api.managedclusters.availability import Transition
 from hub.api.meta.change import MANAGED_CLUSTERS
-from hub.api.query.parsing import groups_of, sort_of, where_of
-from hub.api.query.selection import known_of, page_of, selects, uses_beats
+from hub.api.query.expressions import NO_AGENT, PRESENT, AgentFacts, FieldSource, QueryRecord
+from hub.api.query.groups import GroupQuery
+from hub.api.query.parsing import group_query, sort_of, where_of
+from hub.api.query.selection import known_of, page_of, selects, uses_present
 from hub.ports import Store, Transaction
 from machinery.errors import BadRequestError
-from machinery.identity import ClusterName
+from machinery.expression import Type
+from machinery.identity import AgentId, ClusterName, SerialNumber
+from machinery.meta.conditions import FALSE, TRUE, UNKNOWN
 from machinery.meta.objects import Key, Page, Query
 from machinery.meta.selectors import parse_field_selector, parse_label_selector
 from machinery.meta.timestamps import format_time
@@ -24,6 +30,8 @@ from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusal, present
 from tests.trials import soaked, trials
 
+CSR = 45.0
+"""Age of the last beat of agents that never open a session."""
 EXPRESSIONS = trials(test=250, soak=20_000)
 VERSIONS = ["v1.29.3", "v1.30.0", "v1.30.0-rc.1", "v1.9.9", "v1.31.2-gke.100", "latest", ""]
 QUANTITIES = ["64Gi", "65536Mi", "8", "500m", "1e3", "0", "much", "128Gi"]
@@ -52,6 +60,7 @@ ATOMS = (
     'taints["gpu"] {same} "NoSelect"',
     '"gpu" in taints',
     "version {order} {version}",
+    "version.minor {order} {version}",
     "has(version)",
     "version in [{version}, {version}]",
     "memory {order} {quantity}",
@@ -62,6 +71,11 @@ ATOMS = (
     "age {order} {age}",
     "agentVersion {order} {agent}",
     "has(agentVersion)",
+    'reason {same} "{reason}"',
+    "flaps {order} {flaps}",
+    "replica {same} {replica}",
+    'driver {same} "{driver}"',
+    "certificateExpiresIn {order} {left}",
     "lastBeat {order} {beat}",
     "has(lastBeat)",
     "connected",
@@ -97,6 +111,11 @@ def draw(random: Random, what: str) -> str:
         "quantity": lambda: random.choice(["64Gi", "8", "0.5", "1000", "0", "1Ti"]),
         "number": lambda: random.choice(["0", "3", "10"]),
         "age": lambda: random.choice(["1h", "90m", "720h"]),
+        "reason": lambda: random.choice(["Silent", "Ready", ""]),
+        "flaps": lambda: random.choice(["0", "1", "9", "10"]),
+        "replica": lambda: random.choice(['"hub-0"', '"Hub-1"', "name"]),
+        "driver": lambda: random.choice(["grpc", "csr"]),
+        "left": lambda: random.choice(["0s", "1h", "30d"]),
         "agent": lambda: random.choice(["0.1", "0.1.0", "0.2", "1.0"]),
         "beat": lambda: random.choice(["0s", "10s", "1m", "1h"]),
     }[what]()
@@ -125,7 +144,7 @@ def cluster(random: Random, number: int, created: datetime) -> dict[str, Any]:
         **perhaps(0.8, {"capacity": capacity}),
         **perhaps(0.6, {"allocatable": {"cpu": random.choice(QUANTITIES)}}),
         "conditions": [
-            {"type": kind, "status": random.choice(["True", "False", "Unknown"])}
+            {"type": kind, "status": random.choice(["True", "False", "Unknown"]), "reason": random.choice(["Silent", "Ready"])}
             for kind in ("ManagedClusterConditionAvailable", "Extra")
             if random.random() < 0.7
         ],
@@ -161,8 +180,19 @@ def beat(tx: Transaction, name: str, ages: tuple[float, bool] | None) -> None:
     """A cluster whose agent was heard so many seconds ago; None: never."""
     if ages is not None:
         seconds, connected = ages
-        tx.heartbeats.store([Beat(ClusterName(name), timedelta(seconds=seconds), available=True)])
-        tx.heartbeats.set_session(ClusterName(name), "a" if connected else None)
+        cluster, agent = ClusterName(name), AgentId("xk7pq")
+        tx.heartbeats.store([Beat(cluster, timedelta(seconds=seconds), available=True)])
+        if seconds != CSR:
+            tx.heartbeats.set_session(cluster, f"of-{name}" if connected else None, agent_version="0.2.0")
+        if connected:
+            tx.agent_sessions.open(AgentSession(cluster, agent, f"of-{name}", "hub-0" if seconds else "Hub-1", tx.now))
+        for number in range(int(seconds) // 60):
+            at = tx.now - timedelta(hours=2.5 * number)
+            tx.transitions.add(Transition(cluster, f"uid-{name}", at, TRUE, UNKNOWN if number % 2 else FALSE, "Silent", "hub"))
+            ends, revoked = at + timedelta(days=20), tx.now if number % 3 == 0 else None
+            serial = SerialNumber(abs(hash((name, number))))
+            record = CertificateRecord(serial, Purpose.AGENT, "u", (), at, ends, "k", at, cluster, agent, revoked_at=revoked)
+            tx.certificates.add(record)
 
 
 def find(tx: Transaction, query: Query) -> tuple[Page, int]:
@@ -178,20 +208,37 @@ async def fleet(store: Store, clock: ManualClock, random: Random, size: int = 60
         documents.append(document)
         await store.run(put, document)
     for document in documents:
-        ages = random.choice([None, (5.0, True), (30.0, False), (600.0, True), (7200.0, False)])
+        ages = random.choice([None, (CSR, False), (0.0, True), (5.0, True), (90.0, False), (600.0, True), (660.0, False)])
         await store.run(beat, document["metadata"]["name"], ages)
     return documents
 
 
-def beats_of(tx: Transaction) -> dict[ClusterName, LastBeat]:
-    return {last.cluster: last for last in tx.heartbeats.all()}
+def agents_of(tx: Transaction) -> dict[str, AgentFacts]:
+    """What the tables beside documents say, read through their ports."""
+
+    def micros(at: datetime | None) -> int | None:
+        return None if at is None else (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+    falls = tx.transitions.falls(tx.now - timedelta(days=1))
+    found: dict[str, AgentFacts] = {}
+    for last in tx.heartbeats.all():
+        records = [each.not_after for each in tx.certificates.of_cluster(last.cluster) if each.revoked_at is None]
+        found[last.cluster] = {
+            FieldSource.BEAT: micros(last.at),
+            FieldSource.SESSION: "true" if last.session else "false",
+            FieldSource.REPLICA: next((each.replica for each in tx.agent_sessions.of(last.cluster)), None),
+            FieldSource.DRIVER: "grpc" if last.agent_version else "csr",
+            FieldSource.FLAPS: str(len(falls.get(last.cluster, ()))),
+            FieldSource.CERTIFICATE: micros(max(records, default=None)),
+        }
+    return found
 
 
 @soaked(EXPRESSIONS)
 async def test_the_store_and_the_expression_agree(store: Store, clock: ManualClock) -> None:
     random = Random(20261122)
     documents = await fleet(store, clock, random)
-    beats = await store.read(beats_of)
+    agents = await store.read(agents_of)
     now = (await store.read(lambda tx: tx.now)).replace(microsecond=0) + timedelta(minutes=5)
     chosen = 0
     for _ in range(EXPRESSIONS):
@@ -201,7 +248,7 @@ async def test_the_store_and_the_expression_agree(store: Store, clock: ManualClo
         expected = sorted(
             name
             for each in documents
-            if selects(MANAGED_CLUSTERS, query, each, beats.get(name := ClusterName(each["metadata"]["name"])))
+            if selects(MANAGED_CLUSTERS, query, each, agents.get(name := each["metadata"]["name"], NO_AGENT))
         )
         assert [item.key.name for item in page.items] == expected, text
         assert count == len(expected), text
@@ -265,12 +312,19 @@ ORDERS = (
     "-age",
     "lastBeat",
     "-lastBeat,version",
+    "flaps,-version.minor",
+    "certificateExpiresIn",
+    "-replica,driver,reason",
     "connected,agentVersion",
     "accepted,-claims.region,memory,name",
     ".metadata.creationTimestamp",
     ".status.capacity.memory",
 )
-GROUPS = ("version", "set,available", "accepted", "labels.tier", "claims.region,connected", 'taints["gpu"],addons["search"]')
+GROUPS = (
+    *("version", "set,available", "accepted", "labels.tier", "claims.region,connected", 'taints["gpu"],addons["search"]'),
+    *("version.minor", "reason,flaps", "replica,driver", "", "set,version.minor"),
+)
+SUMS = "memory,cpu,nodes,allocatable.cpu"
 SELECTORS = (
     "status.conditions.ManagedClusterConditionAvailable!=True",
     "status.conditions.ManagedClusterConditionAvailable=",
@@ -302,7 +356,7 @@ def pages(tx: Transaction, query: Query, text: str) -> Iterator[tuple[list[str],
 async def test_pages_in_every_order_hold_what_a_list_holds_and_count_what_follows(store: Store, clock: ManualClock) -> None:
     random, size = Random(7), 4
     documents = await fleet(store, clock, random, size=18)
-    beats = await store.read(beats_of)
+    agents = await store.read(agents_of)
     everything = await store.read(page, Query())
     assert len(everything.items) == len(documents)
     now = await store.read(lambda tx: tx.now)
@@ -314,9 +368,9 @@ async def test_pages_in_every_order_hold_what_a_list_holds_and_count_what_follow
             where, fields = where_of(expression(random), now), parse_field_selector(SELECTORS[0])
             queries = (base, replace(base, where=where), replace(base, fields=fields))
             for query in (replace(each, order=sort_of(text) if text else None) for each in queries):
-                if query.past and uses_beats(query):
+                if query.past and uses_present(query):
                     continue
-                names = [item.key.name for item in page_of(MANAGED_CLUSTERS, query, everything.items, 0, beats).items]
+                names = [item.key.name for item in page_of(MANAGED_CLUSTERS, query, everything.items, 0, agents).items]
                 rest = [None if query.where or query.fields else len(names) - end for end in range(size, len(names), size)]
                 expected = [
                     (names[at : at + size], left) for at, left in zip(range(0, len(names), size), [*rest, None], strict=False)
@@ -371,20 +425,41 @@ async def test_orders_put_what_is_lacking_last_and_go_on_behind_objects_that_are
     assert [item.key.name for item in (await store.read(page, rest)).items] == ["d", "e", "a"]
 
 
-async def test_groups_count_every_chosen_cluster_once(store: Store, clock: ManualClock) -> None:
+def totals(grouping: GroupQuery, known: Iterable[QueryRecord]) -> dict[tuple[str | None, ...], list[Any]]:
+    """The number of objects and the sums per combination of values, added up one by one."""
+    none: list[Any] = [0, *(None for _ in grouping.sums)]
+    found: dict[tuple[str | None, ...], list[Any]] = {} if grouping.by else {(): none}
+    for one in known:
+        values = tuple(one.text(each.source) for each in grouping.by)
+        new: list[Any] = [1, *(Type.QUANTITY.read(one.text(each.source)) for each in grouping.sums)]
+        old = found.get(values, none)
+        found[values] = [was if more is None else (was or 0) + more for was, more in zip(old, new, strict=True)]
+    return found
+
+
+async def test_groups_count_every_chosen_cluster_once_with_its_quantities(store: Store, clock: ManualClock) -> None:
     random = Random(11)
     await fleet(store, clock, random, size=40)
-    beats = await store.read(beats_of)
-    everything = (await store.read(page, Query())).items
+    agents = await store.read(agents_of)
+    everything = await store.read(page, Query())
     now = await store.read(lambda tx: tx.now)
+
+    async def check(text: str, query: Query) -> None:
+        grouping = group_query(text, SUMS if len(text) % 2 else "")
+        if query.past and (uses_present(query) or any(each.source.of in PRESENT for each in grouping.by)):
+            with pytest.raises(BadRequestError, match="have no past"):
+                await store.read(lambda tx: tx.objects.groups(query, grouping))
+            return
+        chosen = page_of(MANAGED_CLUSTERS, query, everything.items, 0, agents).items
+        known = (known_of(MANAGED_CLUSTERS, item.document, agents.get(item.key.name, NO_AGENT)) for item in chosen)
+        found = await store.read(lambda tx: tx.objects.groups(query, grouping))
+        assert {each.values: [each.count, *each.totals] for each in found} == totals(grouping, known), text
+        assert [each.count for each in found] == sorted((each.count for each in found), reverse=True), text
+
     for text in GROUPS:
-        facets = groups_of(text)
         for where in (None, where_of(expression(random), now)):
-            query = Query(where=where)
-            chosen = page_of(MANAGED_CLUSTERS, query, everything, 0, beats).items
-            known = (known_of(MANAGED_CLUSTERS, item.document, beats.get(ClusterName(item.key.name))) for item in chosen)
-            expected = Counter(tuple(one.text(facet.source) for facet in facets) for one in known)
-            assert await store.read(lambda tx, q, f: tx.objects.groups(q, f), query, facets) == expected, text
+            await check(text, Query(where=where))
+            await check(text, Query(where=where, at=everything.revision, past=True))
 
 
 async def test_fields_choose_as_they_do_in_memory(store: Store, clock: ManualClock) -> None:

@@ -100,6 +100,10 @@ def transition(
     return Transition(ClusterName(doc.name(cluster)), uid, at, old[0], *new, actor)
 
 
+FLAPS_WITHIN = timedelta(days=1)
+"""Span in which falls are counted as flaps."""
+
+
 @dataclass(frozen=True, slots=True)
 class Damping:
     """A cluster flaps after `threshold` falls within `window`. Taints and alarms then wait for `hold`."""

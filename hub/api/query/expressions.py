@@ -1,7 +1,7 @@
 """Conditions (`where`), sort orders and groups on stored objects, and the sources of their fields.
 
-All fields come from an object's name, labels, selectable fields, creation time and newest heartbeat. So a database evaluates a
-condition without reading documents, and a watch can evaluate it for the state before a change.
+All fields come from an object's name, labels, selectable fields, creation time, and tables about its agent. So a database
+evaluates a condition without reading documents, and a watch can evaluate it for the state before a change.
 
 Objects without a value come last in both directions; equal ones are ordered by key. A page begins after the values of the last
 object of the previous page, so that the cost of a page does not depend on its position.
@@ -13,10 +13,12 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 
-from hub.api.liveness import LastBeat
-from machinery.expression import Expression, MapOf, Type
+from machinery.expression import Expression, KubernetesVersion, MapOf, Type
 from machinery.expression.types import FieldType, sort_key
 from machinery.meta.objects import Key, SortPosition
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class FieldSource(Enum):
@@ -25,13 +27,23 @@ class FieldSource(Enum):
     NAME = "the object's name"
     LABELS = "its labels"
     FIELDS = "its selectable fields"
+    MINOR = "the minor version of a selectable field"
     CREATION = "how long ago it was made"
     BEAT = "how long ago its agent was heard"
     SESSION = "whether its agent's session is open"
+    REPLICA = "the replica that has its agent's session"
+    DRIVER = "how its agent reports"
+    FLAPS = "how often it ceased to be available within a day"
+    CERTIFICATE = "how long its agent's newest certificate is valid"
 
 
-MOVING = frozenset((FieldSource.CREATION, FieldSource.BEAT, FieldSource.SESSION))
+PRESENT = tuple(each for each in FieldSource if each.name in ("BEAT", "SESSION", "REPLICA", "DRIVER", "FLAPS", "CERTIFICATE"))
+"""Sources beside the object, which have no history."""
+MOVING = frozenset((*PRESENT, FieldSource.CREATION))
 """Sources that change without a write of the object, so that no watch reports the change."""
+AgentFacts = Mapping[FieldSource, str | int | None]
+"""Values of the sources in PRESENT: texts, or microseconds since 1970 for an instant."""
+NO_AGENT: AgentFacts = {FieldSource.SESSION: "false", FieldSource.FLAPS: "0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +63,14 @@ class QueryRecord:
     labels: Mapping[str, str]
     fields: Mapping[str, str]
     created: datetime | None = None
-    beat: LastBeat | None = None
+    agent: AgentFacts = field(default_factory=lambda: NO_AGENT)
 
     def instant(self, of: FieldSource) -> datetime | None:
-        """Start of this age of the object."""
+        """Start of this age of the object, or the end of the certificate."""
         if of is FieldSource.CREATION:
             return self.created
-        return None if self.beat is None else self.beat.at
+        at = self.agent.get(of)
+        return EPOCH + at * _MICROSECOND if isinstance(at, int) else None
 
     def text(self, source: ValueSource) -> str | None:
         """The displayed value of a field that is neither an age nor a map; None if it is missing."""
@@ -68,10 +81,12 @@ class QueryRecord:
                 return self.labels.get(source.key)
             case FieldSource.FIELDS:
                 return self.fields.get(source.key)
-            case FieldSource.SESSION:
-                return "true" if self.beat is not None and self.beat.session is not None else "false"
+            case FieldSource.MINOR:
+                version = Type.VERSION.read(self.fields.get(source.key))
+                return f"{version.major}.{version.minor}" if isinstance(version, KubernetesVersion) else None
             case _:
-                return None
+                value = self.agent.get(source.of)
+                return value if isinstance(value, str) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +106,16 @@ class Where:
         return frozenset(self.sources[name].of for name in self.expression.names())
 
     def _value(self, source: ValueSource, known: QueryRecord) -> Any:
-        if source.of in (FieldSource.CREATION, FieldSource.BEAT):
-            since = known.instant(source.of)
-            return None if since is None else self.now - since
+        if source.type is Type.DURATION:
+            instant = known.instant(source.of)
+            if instant is None:
+                return None
+            return instant - self.now if source.of is FieldSource.CERTIFICATE else self.now - instant
         if isinstance(source.type, MapOf):
             values = known.labels if source.of is FieldSource.LABELS else known.fields
             return {key.removeprefix(source.key): value for key, value in values.items() if key.startswith(source.key)}
         text = known.text(source)
         return text == "true" if source.type is Type.BOOLEAN and text is not None else text
-
-
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +127,7 @@ class FieldReference:
 
     @property
     def is_instant(self) -> bool:
-        """Whether it is an age, which is compared by the instant from which it counts."""
+        """Whether it is an age or a time left, which is compared by its instant."""
         return self.source.type is Type.DURATION
 
     def place(self, known: QueryRecord) -> str | int | None:
@@ -122,7 +135,11 @@ class FieldReference:
         if self.is_instant:
             since = known.instant(self.source.of)
             return None if since is None else (since - EPOCH) // _MICROSECOND
-        text, kind = known.text(self.source), self.source.type
+        return self.rank(known.text(self.source))
+
+    def rank(self, text: str | None) -> str | None:
+        """The comparable form of a displayed value that is not an instant."""
+        kind = self.source.type
         if text is None or not (isinstance(kind, Type) and kind.has_order):
             return text
         value = kind.read(text)
@@ -139,7 +156,8 @@ class By:
     @property
     def falls(self) -> bool:
         """Whether values descend. An age is inverted, since it is compared by its instant."""
-        return self.descending != self.facet.is_instant
+        is_age = self.facet.is_instant and self.facet.source.of is not FieldSource.CERTIFICATE
+        return self.descending != is_age
 
 
 @dataclass(frozen=True, slots=True)

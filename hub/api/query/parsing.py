@@ -1,4 +1,4 @@
-"""Parse `where`, `sortBy` and `groupBy` for clusters, in the language of `machinery.expression`."""
+"""Parse `where`, `sortBy`, `groupBy` and `sum` for clusters, in the language of `machinery.expression`."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,6 +8,7 @@ from hub.api.managedclusteraddons.health import FEATURE_PREFIX as ADDON_PREFIX
 from hub.api.managedclustersets import LABEL as SET_LABEL
 from hub.api.meta.change import MANAGED_CLUSTERS, Kind
 from hub.api.query.expressions import MOVING, By, FieldReference, FieldSource, SortOrder, ValueSource, Where
+from hub.api.query.groups import COUNT, GroupQuery
 from hub.api.query.selection import (
     AGENT_VERSION,
     ALLOCATABLE,
@@ -16,6 +17,7 @@ from hub.api.query.selection import (
     CLUSTER_ALIASES,
     CONDITIONS,
     HUB_ACCEPTS,
+    REASON,
     TAINTS,
     VERSION,
 )
@@ -32,6 +34,8 @@ CLUSTER: Mapping[str, ValueSource] = {
     "age": ValueSource(FieldSource.CREATION, Type.DURATION),
     "accepted": ValueSource(FieldSource.FIELDS, Type.BOOLEAN, HUB_ACCEPTS),
     "available": ValueSource(FieldSource.FIELDS, Type.TEXT, CLUSTER_ALIASES["status.available"]),
+    "reason": ValueSource(FieldSource.FIELDS, Type.TEXT, REASON),
+    "flaps": ValueSource(FieldSource.FLAPS, Type.NUMBER),
     "joined": ValueSource(FieldSource.FIELDS, Type.TEXT, CLUSTER_ALIASES["status.joined"]),
     "clockSynced": ValueSource(FieldSource.FIELDS, Type.TEXT, CLUSTER_ALIASES["status.clockSynced"]),
     "conditions": ValueSource(FieldSource.FIELDS, MapOf(Type.TEXT), CONDITIONS),
@@ -39,9 +43,13 @@ CLUSTER: Mapping[str, ValueSource] = {
     "taints": ValueSource(FieldSource.FIELDS, MapOf(Type.TEXT), TAINTS),
     "addons": ValueSource(FieldSource.LABELS, MapOf(Type.TEXT), ADDON_PREFIX),
     "version": ValueSource(FieldSource.FIELDS, Type.VERSION, VERSION),
+    "version.minor": ValueSource(FieldSource.MINOR, Type.VERSION, VERSION),
     "agentVersion": ValueSource(FieldSource.FIELDS, Type.VERSION, AGENT_VERSION),
+    "driver": ValueSource(FieldSource.DRIVER, Type.TEXT),
     "connected": ValueSource(FieldSource.SESSION, Type.BOOLEAN),
+    "replica": ValueSource(FieldSource.REPLICA, Type.TEXT),
     "lastBeat": ValueSource(FieldSource.BEAT, Type.DURATION),
+    "certificateExpiresIn": ValueSource(FieldSource.CERTIFICATE, Type.DURATION),
     "capacity": ValueSource(FieldSource.FIELDS, MapOf(Type.QUANTITY), CAPACITY),
     "allocatable": ValueSource(FieldSource.FIELDS, MapOf(Type.QUANTITY), ALLOCATABLE),
     "cpu": ValueSource(FieldSource.FIELDS, Type.QUANTITY, f"{CAPACITY}cpu"),
@@ -60,7 +68,7 @@ def where_of(text: str, now: datetime, watched: bool = False) -> Where:  # noqa:
     moving = sorted(name for name in asked.expression.names() if CLUSTER[name].of in MOVING)
     if watched and moving:
         raise BadRequestError(
-            f"where: {moving[0]} changes by itself, so that no watch tells of it: leave it out, or list again and again"
+            f"where: {moving[0]} changes by itself, so that no watch reports it: leave it out, or list again and again"
         )
     return asked
 
@@ -94,6 +102,8 @@ def order_of(kind: Kind, name: str, value: str) -> str | None:
 
 MOST = 4
 """Largest number of keys in one order or grouping."""
+LONGEST = 1024
+"""Longest order or grouping in characters."""
 _PART = re.compile(r"""(?:[^,"']|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')+""")
 _PATHS: Mapping[str, str] = {
     ".metadata.name": "name",
@@ -124,7 +134,28 @@ def groups_of(text: str) -> tuple[FieldReference, ...]:
     return facets
 
 
+def group_query(group_by: str, summed: str = "", sort_by: str = "") -> GroupQuery:
+    """Parse `groupBy` ("": one group of all), `sum` and the groups' `sortBy`. Raises BadRequestError."""
+    by = groups_of(group_by) if group_by else ()
+    sums = tuple(field_reference(part, "sum") for part in _parts(summed, "sum")) if summed else ()
+    for each in sums:
+        if each.source.type not in (Type.QUANTITY, Type.NUMBER):
+            raise BadRequestError(f"sum: {each.word} is a {each.source.type}: sum up quantities and numbers, as in cpu,memory")
+    columns = [*(each.source for each in by), COUNT, *(each.source for each in sums)]
+    order = []
+    for part in _parts(sort_by, "sortBy") if sort_by else ():
+        word = part.removeprefix("-").strip()
+        wanted = COUNT if word == COUNT else field_reference(word, "sortBy").source
+        if wanted not in columns:
+            known = ", ".join([*(each.word for each in by), COUNT, *(each.word for each in sums)])
+            raise BadRequestError(f"sortBy: groups are not sorted by {word[:80]}: use {known}")
+        order.append((columns.index(wanted), part.startswith("-")))
+    return GroupQuery(by, sums, tuple(order))
+
+
 def _parts(text: str, what: str) -> Sequence[str]:
+    if len(text) > LONGEST:
+        raise BadRequestError(f"{what}: at most {LONGEST} characters, not {len(text)}")
     found = [part.strip() for part in _PART.findall(text)]
     if not found or not all(found) or (text.count(",") and text.strip().endswith(",")):
         raise BadRequestError(f"{what}: give words with commas between, as in version,name")

@@ -4,19 +4,18 @@ A missing field equals the empty string: `status.available=` selects clusters th
 clusters that are not known to be available. The store keeps one row per field.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from hub.api.certificatesigningrequests import selectable as selectable_of_request
 from hub.api.events import selectable as selectable_of_event
-from hub.api.liveness import LastBeat
 from hub.api.managedclusteraddons.health import FEATURE_PREFIX as ADDON_PREFIX
 from hub.api.managedclusters import agent_annotations as reported
 from hub.api.managedclustersets import LABEL as SET_LABEL
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, EVENTS, MANAGED_CLUSTERS, NAMESPACES, REQUESTS, REVOCATIONS, SECRETS, SELECTABLE, Kind
-from hub.api.query.expressions import FieldSource, QueryRecord, SortOrder, Where
+from hub.api.query.expressions import NO_AGENT, PRESENT, AgentFacts, FieldReference, QueryRecord, SortOrder, Where
 from hub.api.revocations import selectable as selectable_of_revocation
-from machinery.identity import ClusterName
+from machinery.errors import BadRequestError
 from machinery.meta import conditions
 from machinery.meta.objects import Document, Page, Query, StoredObject
 
@@ -24,6 +23,8 @@ CONDITIONS, CLAIMS = "status.conditions.", "status.clusterClaims."
 CAPACITY, ALLOCATABLE, TAINTS = "status.capacity.", "status.allocatable.", "spec.taints."
 """`where` uses all of these; field selectors use taints only."""
 HUB_ACCEPTS, VERSION, AGENT_VERSION = "spec.hubAcceptsClient", "status.version.kubernetes", "status.agentVersion"
+REASON = "status.availableReason"
+"""Reason of the condition Available; for `where` only."""
 CLUSTER_FIELDS = (HUB_ACCEPTS, VERSION, AGENT_VERSION, f"{CONDITIONS}*", f"{CLAIMS}*", f"{TAINTS}*")
 """Fields of a selector; `*` stands for a condition type, a claim name or a taint key."""
 CLUSTER_LABELS: Mapping[str, str] = {"spec.clusterSet": SET_LABEL, "status.addons.*": f"{ADDON_PREFIX}*"}
@@ -44,8 +45,10 @@ def of_cluster(cluster: Document) -> dict[str, str]:
     accepts = doc.mapping(cluster, "spec").get("hubAcceptsClient")
     claims = (claim for claim in doc.sequence(cluster, "status", "clusterClaims") if isinstance(claim, Mapping))
     taints = (taint for taint in doc.sequence(cluster, "spec", "taints") if isinstance(taint, Mapping))
+    entries = doc.conditions(cluster)
     return {
         HUB_ACCEPTS: "true" if accepts else "false",
+        REASON: next((str(each.get("reason") or "") for each in entries if each.get("type") == conditions.AVAILABLE), ""),
         VERSION: str(doc.mapping(cluster, "status", "version").get("kubernetes") or ""),
         AGENT_VERSION: reported.agent_version(cluster),
         **of_conditions(cluster),
@@ -86,22 +89,31 @@ def order_in(query: Query) -> SortOrder | None:
     return query.order if isinstance(query.order, SortOrder) else None
 
 
-def uses_beats(query: Query) -> bool:
-    """Whether a query uses heartbeats, which have no history."""
+def uses_present(query: Query) -> bool:
+    """Whether a query uses sources that have no history."""
     where, order = where_in(query), order_in(query)
     named = (where.named() if where else frozenset()) | (order.named if order else frozenset())
-    return FieldSource.BEAT in named or FieldSource.SESSION in named
+    return not named.isdisjoint(PRESENT)
 
 
-def known_of(kind: Kind, document: Document, beat: LastBeat | None = None) -> QueryRecord:
+def check_past(query: Query, facets: Sequence[FieldReference] = ()) -> None:
+    """Raises BadRequestError if a query of the past, or its groups, use sources that have no history."""
+    if query.past and (uses_present(query) or any(facet.source.of in PRESENT for facet in facets)):
+        raise BadRequestError(
+            "heartbeats, sessions, flaps and certificates have no past: leave out connected, lastBeat, replica, driver, flaps "
+            "and certificateExpiresIn"
+        )
+
+
+def known_of(kind: Kind, document: Document, agent: AgentFacts = NO_AGENT) -> QueryRecord:
     """The parts of an object that conditions can use."""
     key = doc.key(document)
-    return QueryRecord(key.name, doc.labels(document), fields_of(kind, document), doc.created_at(document), beat)
+    return QueryRecord(key.name, doc.labels(document), fields_of(kind, document), doc.created_at(document), agent)
 
 
-def selects(kind: Kind, query: Query, document: Document, beat: LastBeat | None = None) -> bool:
+def selects(kind: Kind, query: Query, document: Document, agent: AgentFacts = NO_AGENT) -> bool:
     """Like `Query.matches`, for a whole document and including the query's condition."""
-    known = known_of(kind, document, beat)
+    known = known_of(kind, document, agent)
     if not query.matches(doc.key(document), known.labels, known.fields):
         return False
     where = where_in(query)
@@ -110,18 +122,16 @@ def selects(kind: Kind, query: Query, document: Document, beat: LastBeat | None 
 
 def is_current(query: Query) -> bool:
     """Whether each page shows the current state instead of the first page's revision."""
-    return not query.past and (query.order is not None or uses_beats(query))
+    return not query.past and (query.order is not None or uses_present(query))
 
 
-def page_of(
-    kind: Kind, query: Query, objects: Iterable[StoredObject], revision: int, beats: Mapping[ClusterName, LastBeat]
-) -> Page:
-    """Evaluate a query in memory. `beats`: by cluster, if the query uses them."""
+def page_of(kind: Kind, query: Query, objects: Iterable[StoredObject], revision: int, agents: Mapping[str, AgentFacts]) -> Page:
+    """Evaluate a query in memory. `agents`: by cluster, if the query uses them."""
 
     def known(each: StoredObject) -> QueryRecord:
-        return known_of(kind, each.document, beats.get(ClusterName(each.key.name)))
+        return known_of(kind, each.document, agents.get(each.key.name, NO_AGENT))
 
-    found = {each.key: each for each in objects if selects(kind, query, each.document, beats.get(ClusterName(each.key.name)))}
+    found = {each.key: each for each in objects if selects(kind, query, each.document, agents.get(each.key.name, NO_AGENT))}
     order = order_in(query) or SortOrder(())
     places = {key: order.place(known(each)) for key, each in found.items()}
     keys = order.arranged(places)

@@ -4,7 +4,7 @@ Every write is one transaction that reads the object, lets the server change it 
 `remove`. So writes of this door obey the same rules as those of agents and controllers.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
 from typing import Any, NoReturn
@@ -14,16 +14,16 @@ import msgspec
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import SERIAL_EXTRA, Requester
 from hub.api.meta import document as doc
-from hub.api.meta.change import MANAGED_CLUSTERS, Kind
-from hub.api.query.expressions import FieldReference
-from hub.api.query.parsing import groups_of
+from hub.api.meta.change import Kind
+from hub.api.query.groups import Group, GroupQuery
+from hub.api.query.parsing import group_query
 from hub.https_door.storage.feed import ChangeFeed
 from hub.ports import Store, Transaction, Written
 from hub.registry import namespaces
 from hub.registry.generic.definition import WritePath
 from hub.registry.generic.virtual import DryRun, StoreRevision, not_found
 from hub.registry.kinds import write_paths
-from machinery.apiserver.resource import Counts, Groups
+from machinery.apiserver.resource import COUNT, CountedGroups, Counts
 from machinery.apiserver.storage import Actor, GroupResource, UpdateFunc
 from machinery.errors import AlreadyExistsError, ErrorSubject
 from machinery.meta.objects import Document, Key, Page, Query, StoredObject, WatchEvent
@@ -164,17 +164,16 @@ def requester(actor: Actor) -> Requester:
 def cluster_counts(store: Store) -> Counts:
     """For `Resource.counts`: `groupBy` uses the fields of `where`; without a field, or with `*`, it counts all."""
 
-    async def count(text: str, query: Query) -> tuple[Sequence[str], Groups, int]:
-        facets = groups_of(text) if text not in ("", "*") else ()
-        groups, revision = await store.read(_counted, query, facets)
-        return [facet.word for facet in facets], groups, revision
+    async def count(asked: Mapping[str, str], query: Query) -> CountedGroups:
+        group_by = asked.get("groupBy", "")
+        grouping = group_query("" if group_by == "*" else group_by, asked.get("sum", ""), asked.get("sortBy", ""))
+        groups, revision = await store.read(_counted, query, grouping)
+        columns = [*(each.word for each in grouping.by), COUNT, *(each.word for each in grouping.sums)]
+        return CountedGroups(columns, [grouping.answer(group) for group in groups], revision)
 
     return count
 
 
-def _counted(tx: Transaction, query: Query, facets: Sequence[FieldReference]) -> tuple[Groups, int]:
-    revision = tx.changes.newest()
-    if not facets:
-        return [((), tx.objects.count(MANAGED_CLUSTERS, query))], revision
-    found = tx.objects.groups(query, facets)
-    return sorted(found.items(), key=lambda group: (-group[1], [value or "" for value in group[0]])), revision
+def _counted(tx: Transaction, query: Query, grouping: GroupQuery) -> tuple[Sequence[Group], int]:
+    revision = query.at if query.past and query.at is not None else tx.changes.newest()
+    return tx.objects.groups(query, grouping), revision

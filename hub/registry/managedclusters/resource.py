@@ -9,6 +9,7 @@ from typing import Any
 from hub.api.liveness import DEFAULT_LEASE_DURATION, LastBeat
 from hub.api.managedclusters import admission, agent_annotations as reported
 from hub.api.managedclusters.agent_annotations import AgentHubState
+from hub.api.managedclusters.availability import FLAPS_WITHIN
 from hub.api.managedclusters.cluster import NODES
 from hub.api.query.parsing import sort_of, where_of
 from hub.api.query.selection import CLUSTER_ALIASES, CLUSTER_FIELDS, CLUSTER_LABELS, of_cluster
@@ -162,7 +163,6 @@ def leased(resource: Resource, duration: timedelta) -> Resource:
 
 
 FEW = 8
-FLAPS_OF = timedelta(days=1)
 
 
 def heartbeat_columns(store: Store) -> Extras:
@@ -193,7 +193,7 @@ def _heartbeats_and_falls(
         beats = tx.heartbeats.all()
     else:
         beats = [beat for beat in map(tx.heartbeats.of, clusters) if beat is not None]
-    return beats, tx.transitions.falls(tx.now - FLAPS_OF, clusters)
+    return beats, tx.transitions.falls(tx.now - FLAPS_WITHIN, clusters)
 
 
 def _bound(shown: Resource, store: Store, own: str) -> Resource:

@@ -83,13 +83,17 @@ class ChangeLogPast(ChangeLogRetention):
 
     def list_at(self, kind: Kind, query: Query, at: int) -> Page:
         """The objects as they were at revision `at`."""
+        found = list(islice(self.each_at(kind, query, at), None if query.limit is None else query.limit + 1))
+        items = tuple(found[: query.limit])
+        return Page(items, at, items[-1].key if items and len(found) > len(items) else None)
+
+    def each_at(self, kind: Kind, query: Query, at: int) -> Iterator[StoredObject]:
+        """The same, one after the other."""
         if query.past:
             self._check_remembered(at)
         else:
             self._check_kept(at)
-        found = list(islice(self._objects(kind, query, at), None if query.limit is None else query.limit + 1))
-        items = tuple(found[: query.limit])
-        return Page(items, at, items[-1].key if items and len(found) > len(items) else None)
+        return self._objects(kind, query, at)
 
     def _objects(self, kind: Kind, query: Query, at: int) -> Iterator[StoredObject]:
         """The objects in key order, read in portions, so that the cost of a page depends on its size.

@@ -9,21 +9,20 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Select
 
-from hub.api.liveness import LastBeat
+from hub.api.managedclusters.availability import FLAPS_WITHIN
 from hub.api.meta import document as doc
-from hub.api.meta.change import Change, Kind
-from hub.api.query.expressions import FieldReference
-from hub.api.query.selection import fields_of, is_current, order_in, page_of, uses_beats
+from hub.api.meta.change import MANAGED_CLUSTERS, Change, Kind
+from hub.api.query.expressions import PRESENT, AgentFacts
+from hub.api.query.groups import Group, GroupQuery
+from hub.api.query.selection import check_past, fields_of, is_current, known_of, order_in, page_of, uses_present
 from hub.ports import Objects, Written
 from hub.store.changelog.changes import SqlChanges
 from hub.store.engine.encoding import RowForm, encode, to_micros
 from hub.store.objects import rows
 from hub.store.query import cluster_queries, queries
-from hub.store.tables import heartbeats as beats
-from machinery.errors import AlreadyExistsError, BadRequestError, ConflictError, ErrorSubject
-from machinery.identity import ClusterName
+from machinery.errors import AlreadyExistsError, ConflictError, ErrorSubject
 from machinery.meta.objects import ChangeType, Document, Key, Page, Query, SortPosition, StoredObject
 
 PENDING = 0
@@ -57,6 +56,7 @@ class SqlObjects(Objects):
         self._changes = changes
         self._form = form
         self._now = now
+        self._since = to_micros(now - FLAPS_WITHIN)
         self._writable = writable
         self._pending: list[PendingWrite] = []
         self._latest: dict[tuple[Kind, Key], PendingWrite] = {}
@@ -86,7 +86,7 @@ class SqlObjects(Objects):
         if any(kind == changed for changed, _ in self._latest):
             return self._find_with_buffer(kind, query, revision)
         wanted = None if query.limit is None else query.limit + 1
-        found = queries.found(self._connection, kind, query, wanted)
+        found = queries.found(self._connection, kind, query, wanted, self._since)
         items = tuple(rows.stored(row, kind, self._form) for row in found[: query.limit])
         moves = is_current(query)
         if len(found) == len(items):
@@ -95,16 +95,18 @@ class SqlObjects(Objects):
         return Page(items, revision, last, self._remaining(kind, query, last, place), place, moves)
 
     def _find_past(self, kind: Kind, query: Query, at: int) -> Page:
-        if query.past and uses_beats(query):
-            raise BadRequestError("heartbeats have no past: leave out lastBeat and connected")
-        if query.order or uses_beats(query):
+        check_past(query)
+        if query.order or uses_present(query):
             whole = replace(query, where=None, order=None, limit=None, after=None)
-            return page_of(kind, query, self._changes.list_at(kind, whole, at).items, at, self._beats(query))
+            return page_of(kind, query, self._changes.list_at(kind, whole, at).items, at, self._agents(query))
         page = self._changes.list_at(kind, query, at)
         return page if page.after is None else replace(page, remaining=self._remaining(kind, query, page.after))
 
-    def _beats(self, query: Query) -> Mapping[ClusterName, LastBeat]:
-        return beats.by_cluster(self._connection) if uses_beats(query) else {}
+    def _agents(self, query: Query) -> Mapping[str, AgentFacts]:
+        if not uses_present(query):
+            return {}
+        rows = self._connection.execute(cluster_queries.agents(self._connection.dialect.name), {"since": self._since})
+        return {name: dict(zip(PRESENT, values, strict=True)) for name, *values in rows}
 
     def has_any(self, kind: Kind) -> bool:
         if any(kind == changed for changed, _ in self._latest):
@@ -124,18 +126,18 @@ class SqlObjects(Objects):
         else:
             rest = Query(namespace=query.namespace, after=last, order=replace(order, after=place))
             statement = queries.count(kind, rest, self._connection.dialect.name)
-        return int(self._connection.execute(*statement).scalar_one())
+        return self._counted(*statement)
 
     def _find_with_buffer(self, kind: Kind, query: Query, revision: int) -> Page:
         whole = replace(query, limit=None, after=None, order=None)
-        read = queries.found(self._connection, kind, whole, None)
+        read = queries.found(self._connection, kind, whole, None, self._since)
         seen = {stored.key: stored for stored in (rows.stored(row, kind, self._form) for row in read)}
         for (changed, key), write in self._latest.items():
             if changed == kind:
                 seen.pop(key, None)
                 if write.type is not ChangeType.DELETED:
                     seen[key] = write.seen
-        return page_of(kind, query, seen.values(), revision, self._beats(query))
+        return page_of(kind, query, seen.values(), revision, self._agents(query))
 
     def put(self, kind: Kind, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
         key, new = doc.key(new), self._form.grouped(new)
@@ -154,7 +156,10 @@ class SqlObjects(Objects):
     def count(self, kind: Kind, query: Query) -> int:
         if any(kind == changed for changed, _ in self._latest):
             return len(self.find(kind, replace(query, limit=None, at=None)).items)
-        return int(self._connection.execute(*queries.count(kind, query, self._connection.dialect.name)).scalar_one())
+        return self._counted(*queries.count(kind, query, self._connection.dialect.name))
+
+    def _counted(self, statement: Select[Any], values: Mapping[str, Any]) -> int:
+        return int(self._connection.execute(statement, {**values, "since": self._since}).scalar_one())
 
     def tally(self, kind: Kind, field: str) -> Mapping[str, int]:
         found = self._connection.execute(queries.tally(kind, field), {"kind": kind, "field": field})
@@ -164,9 +169,15 @@ class SqlObjects(Objects):
         found = self._connection.execute(queries.VALUES, {"kind": kind, "field": field})
         return {Key(namespace, name): value for namespace, name, value in found}
 
-    def groups(self, query: Query, facets: Sequence[FieldReference]) -> Mapping[tuple[str | None, ...], int]:
-        found = self._connection.execute(cluster_queries.groups(query, facets, self._connection.dialect.name))
-        return {tuple(row[:-1]): int(row[-1]) for row in found}
+    def groups(self, query: Query, grouping: GroupQuery) -> Sequence[Group]:
+        if query.past and query.at is not None:
+            check_past(query, (*grouping.by, *grouping.sums))
+            found = self._changes.each_at(MANAGED_CLUSTERS, query, query.at)
+            return grouping.groups(grouping.row(known_of(MANAGED_CLUSTERS, each.document)) for each in found)
+        if not grouping.by and not grouping.sums:
+            return [Group((), self.count(MANAGED_CLUSTERS, query))]
+        statement = cluster_queries.groups(query, grouping.by, self._connection.dialect.name, grouping.sums)
+        return grouping.groups(self._connection.execute(statement, {"since": self._since}))
 
     def written_before(self, kind: Kind, moment: datetime, limit: int) -> Mapping[Key, int]:
         values = {"kind": kind, "moment": to_micros(moment), "limit": limit}

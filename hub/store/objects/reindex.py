@@ -16,7 +16,7 @@ from hub.store.tables.leaders import SqlFacts
 from machinery.product import version
 
 FACT = "indexed-fields"
-RULES = 3
+RULES = 4
 """Increase this when a kind of `KINDS` gets other selectable fields, or when rows may lack writes made during a migration."""
 KINDS = (MANAGED_CLUSTERS, ADDONS, REQUESTS)
 BATCH = 500

@@ -1,6 +1,6 @@
 """Queries over ManagedClusters that select, sort and group by the inventory.
 
-Documents are read last, and only those that are returned.
+Documents are read last, and only those that are returned. All statements have the parameter `since`: flaps count from then on.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, false, func, literal, or_, select, true
 
 from hub.api.meta.change import MANAGED_CLUSTERS, Kind
-from hub.api.query.expressions import By, FieldReference, FieldSource, SortOrder, ValueSource
+from hub.api.query.expressions import PRESENT, By, FieldReference, FieldSource, SortOrder, ValueSource
 from hub.api.query.selection import order_in, where_in
 from hub.store import schema
 from hub.store.query import filter_to_sql
@@ -54,13 +54,22 @@ def number(query: Query, dialect: str) -> Select[Any]:
     return _ClusterQuery(query, dialect).chosen(func.count())
 
 
-def groups(query: Query, facets: Sequence[FieldReference], dialect: str) -> Select[Any]:
-    """The number of selected objects for each combination of the facets' texts."""
+def groups(query: Query, facets: Sequence[FieldReference], dialect: str, sums: Sequence[FieldReference] = ()) -> Select[Any]:
+    """The number of selected objects for each combination of the facets' texts, and of the sort keys of what is summed up."""
     compiled = _ClusterQuery(query, dialect)
-    texts = [compiled.entries.text(facet.source).label(f"by_{index}") for index, facet in enumerate(facets)]
-    chosen = compiled.chosen(*texts).subquery("chosen")
-    columns = [chosen.c[f"by_{index}"] for index in range(len(facets))]
+    texts = [compiled.entries.text(facet.source) for facet in facets]
+    keys = [compiled.entries.compared(facet.source) for facet in sums]
+    named = [column.label(f"by_{index}") for index, column in enumerate((*texts, *keys))]
+    chosen = compiled.chosen(*named).subquery("chosen")
+    columns = [chosen.c[f"by_{index}"] for index in range(len(named))]
     return select(*columns, func.count()).group_by(*columns)
+
+
+def agents(dialect: str) -> Select[Any]:
+    """The name of each cluster, and its values of the sources in PRESENT."""
+    entries = Entries(dialect)
+    columns = [entries.text(ValueSource(of, Type.TEXT)) for of in PRESENT]
+    return select(inventory.c.name, *columns).select_from(entries.source)
 
 
 class _ClusterQuery:

@@ -7,7 +7,7 @@ from typing import Any, assert_never
 
 from sqlalchemy import ColumnElement, and_, case, exists, false, func, literal, not_, null, or_, select, true
 
-from hub.api.query.expressions import ValueSource, Where
+from hub.api.query.expressions import FieldSource, ValueSource, Where
 from hub.store.engine.encoding import to_micros
 from hub.store.query.inventory import TABLES, Entries, inventory
 from machinery.expression import Type, tree
@@ -93,7 +93,10 @@ class _Compiler:
             return literal(self._literal(operand.value))
         source = source_of(self.where, operand)
         found = self.entries.compared(source)
-        return literal(to_micros(self.where.now)) - found if source.type is Type.DURATION else found
+        if source.type is not Type.DURATION:
+            return found
+        now = literal(to_micros(self.where.now))
+        return found - now if source.of is FieldSource.CERTIFICATE else now - found
 
     def _literal(self, value: Scalar) -> str | int:
         """The value in the form of the operand that it is compared with."""

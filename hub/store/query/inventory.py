@@ -8,16 +8,20 @@ A required entry is an inner join that an index on name and value finds; an opti
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, FromClause, Table, Text, and_, case, collate, literal, select
+from sqlalchemy import Column, ColumnElement, FromClause, Integer, Table, Text, and_, case, cast, collate, func, literal, select
 
+from hub.api.certificates import Purpose
 from hub.api.managedclustersets import LABEL as SET_LABEL
 from hub.api.query.expressions import FieldSource, ValueSource
 from hub.api.query.selection import AGENT_VERSION, CAPACITY, CLUSTER_ALIASES, HUB_ACCEPTS, VERSION
 from hub.store import schema
 from hub.store.schema import Counter, KeyText, columns, metadata
-from machinery.expression import Type
+from hub.store.tables.transitions import FALLS_BY_CLUSTER
+from machinery.expression import Type, parse_version
+from machinery.expression.types import sort_key
 
 inventory = Table(
     "inventory",
@@ -59,6 +63,38 @@ TABLES: Mapping[FieldSource, Table] = {FieldSource.LABELS: schema.labels, FieldS
 _SECOND = 1_000_000
 MOST_JOINED = 24
 """Joined entries of a statement; further ones are subqueries, because SQLite joins at most 64 tables."""
+_beat = schema.heartbeats.c
+_falls = FALLS_BY_CLUSTER.subquery("falls")
+_certificate = schema.certificates.c
+_ends = (
+    select(_certificate.cluster, func.max(_certificate.not_after).label("at"))
+    .where(_certificate.purpose == Purpose.AGENT.value, _certificate.revoked_at.is_(None))
+    .group_by(_certificate.cluster)
+    .subquery("ends")
+)
+_FLAPS = func.coalesce(_falls.c.falls, 0)
+_DIGITS = cast(_FLAPS, Text)
+_AGENT: Mapping[FieldSource, ColumnElement[Any]] = {
+    FieldSource.BEAT: _beat.at,
+    FieldSource.SESSION: case((_beat.session.is_not(None), "true"), else_="false"),
+    FieldSource.REPLICA: schema.sessions.c.replica,
+    FieldSource.DRIVER: case((_beat.agent_version.is_not(None), "grpc"), (_beat.at.is_not(None), "csr")),
+    FieldSource.FLAPS: _DIGITS,
+    FieldSource.CERTIFICATE: _ends.c.at,
+}
+"""Only a session records the version of its agent, so a cluster that beats and has none uses the Kubernetes API."""
+_ONE = sort_key(Fraction(1))
+_FLAPS_ORDER = case(
+    (_FLAPS == 0, sort_key(Fraction())),
+    else_=literal(_ONE[0]).concat(cast(func.length(_DIGITS) + (int(_ONE[1:4]) - 1), Text)).concat(func.rtrim(_DIGITS, "0")),
+)
+"""`sort_key` of the number of flaps."""
+_version = inventory.c.version_order
+_MAJOR_LENGTH = cast(func.substr(_version, 1, 2), Integer)
+_MINOR_LENGTH = cast(func.substr(_version, 3 + _MAJOR_LENGTH, 2), Integer)
+_MINOR = func.substr(_version, 3, _MAJOR_LENGTH).concat(".").concat(func.substr(_version, 5 + _MAJOR_LENGTH, _MINOR_LENGTH))
+_MINOR_ORDER = func.substr(_version, 1, 4 + _MAJOR_LENGTH + _MINOR_LENGTH).concat(sort_key(parse_version("0.0"))[6:])
+"""The text and the sort key of the minor version, from the sort key of the whole: each number follows its two-digit length."""
 
 
 class Entries:
@@ -68,7 +104,7 @@ class Entries:
         self.dialect = dialect
         self._required: dict[tuple[FieldSource, str], FromClause] = {}
         self._optional: dict[tuple[FieldSource, str], FromClause] = {}
-        self._beats = False
+        self._agent: set[FieldSource] = set()
 
     def require(self, source: ValueSource) -> None:
         """Select only objects that have this entry. No effect for values that are not entries."""
@@ -85,12 +121,21 @@ class Entries:
             return made - made % _SECOND
         if source.of is FieldSource.NAME:
             return inventory.c.name
-        self._beats = True
-        beats = schema.heartbeats.c
-        return beats.at if source.of is FieldSource.BEAT else case((beats.session.is_not(None), "true"), else_="false")
+        if source.of is FieldSource.MINOR:
+            return _MINOR_ORDER
+        self._agent.add(source.of)
+        if source.of is FieldSource.FLAPS:
+            return self._plain(_FLAPS_ORDER, "value")
+        found = _AGENT[source.of]
+        return self._plain(found, "value") if source.of is FieldSource.REPLICA else found
 
     def text(self, source: ValueSource) -> ColumnElement[Any]:
         """The value as displayed."""
+        if source.of is FieldSource.MINOR:
+            return _MINOR
+        if source.of is FieldSource.FLAPS:
+            self._agent.add(source.of)
+            return _DIGITS
         return self._column(source, "value") if source.of in TABLES else self.compared(source)
 
     def _column(self, source: ValueSource, column: str) -> ColumnElement[Any]:
@@ -127,8 +172,14 @@ class Entries:
             found = found.join(entry, and_(entry.c.uid == inventory.c.uid, entry.c.name == literal(key)))
         for (_, key), entry in self._optional.items():
             found = found.outerjoin(entry, and_(entry.c.uid == inventory.c.uid, entry.c.name == literal(key)))
-        if self._beats:
-            found = found.outerjoin(schema.heartbeats, schema.heartbeats.c.cluster == inventory.c.name)
+        if not self._agent <= {FieldSource.FLAPS, FieldSource.CERTIFICATE}:
+            found = found.outerjoin(schema.heartbeats, _beat.cluster == inventory.c.name)
+        if FieldSource.REPLICA in self._agent:
+            here = schema.sessions.c
+            found = found.outerjoin(schema.sessions, and_(here.cluster == _beat.cluster, here.session == _beat.session))
+        for of, table in ((FieldSource.FLAPS, _falls), (FieldSource.CERTIFICATE, _ends)):
+            if of in self._agent:
+                found = found.outerjoin(table, table.c.cluster == inventory.c.name)
         return found
 
 

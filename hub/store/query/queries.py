@@ -134,12 +134,13 @@ def count(kind: Kind, query: Query, dialect: str) -> tuple[Select[Any], dict[str
     return _number(_shape(query)), _values(kind, query)
 
 
-def found(connection: Connection, kind: Kind, query: Query, limit: int | None) -> Rows:
-    """Run `many`, if possible as a prepared statement."""
+def found(connection: Connection, kind: Kind, query: Query, limit: int | None, since: int) -> Rows:
+    """Run `many`, if possible as a prepared statement. Flaps count after `since`, in microseconds."""
     prepared = None if cluster_queries.answers(kind, query) else _prepared(_shape(query), limited=limit is not None)
     if prepared is not None:
         return prepared.rows(connection, {**_values(kind, query), "limit": limit})
-    return [tuple(row) for row in connection.execute(*many(kind, query, limit, connection.dialect.name))]
+    statement, values = many(kind, query, limit, connection.dialect.name)
+    return [tuple(row) for row in connection.execute(statement, {**values, "since": since})]
 
 
 def each(connection: Connection, kind: Kind, keys: Sequence[Key]) -> Rows:

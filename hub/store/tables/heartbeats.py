@@ -122,10 +122,6 @@ class SqlHeartbeats(Heartbeats):
         _FORGET.run(self._connection, {"of_cluster": cluster})
 
 
-def by_cluster(connection: Connection) -> Mapping[ClusterName, LastBeat]:
-    return {beat.cluster: beat for beat in (_ROW.record(row) for row in _ALL.rows(connection, {}))}
-
-
 _marks = schema.hearing
 _mark = _marks.c
 _ALL_MARKS = Statement(select(_marks).order_by(_mark.replica))

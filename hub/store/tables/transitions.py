@@ -33,6 +33,8 @@ _IS_FALL = and_(
 _SINCE = _column.at > bindparam("since")
 _OF_FALLS = select(_column.cluster, _column.at).where(_SINCE, _IS_FALL).order_by(_column.at)
 _FALLS = Statement(_OF_FALLS)
+FALLS_BY_CLUSTER = select(_column.cluster, func.count().label("falls")).where(_SINCE, _IS_FALL).group_by(_column.cluster)
+"""Parameter: since, in microseconds."""
 _FALLS_OF_ONE = Statement(_OF_FALLS.where(_column.cluster == bindparam("cluster")))
 FEW = 8
 """Up to this number, clusters are queried one by one."""

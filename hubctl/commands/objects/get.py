@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from hubctl.arguments.completion import target_words
+from hubctl.arguments.completion import query_fields, target_words
 from hubctl.arguments.targets import Target, TargetScope, each, read_targets
 from hubctl.client.connection import connected
 from hubctl.client.http import TABLE, ApiClient, join_pages, pages
@@ -37,6 +37,7 @@ CHOICES = with_options(
         "--where",
         default="",
         metavar="CONDITION",
+        shell_complete=query_fields,
         help="For clusters: a condition, such as 'version < 1.30 && available != \"True\"' (see below).",
     ),
     click.option(
@@ -53,13 +54,25 @@ CHOICES = with_options(
         "--sort-by",
         default="",
         metavar="WORD,...",
-        help="For clusters: sort keys, such as '-memory,name'; '-' sorts descending.",
+        shell_complete=query_fields,
+        help="For clusters: sort keys, such as '-memory,name'; '-' sorts descending. Groups: their words, or 'count'.",
     ),
     click.option(
-        "--group-by", default="", metavar="WORD,...", help="For clusters: count by values, such as 'version' or 'set'."
+        "--group-by",
+        default="",
+        metavar="WORD,...",
+        shell_complete=query_fields,
+        help="For clusters: count by values, such as 'version.minor' or 'set,available'.",
+    ),
+    click.option(
+        "--sum",
+        default="",
+        metavar="WORD,...",
+        shell_complete=query_fields,
+        help="For clusters: add up quantities, such as 'cpu,memory', of each group or of all.",
     ),
     click.option("--count", is_flag=True, help="For clusters: print only their number."),
-    click.option("--limit", type=click.IntRange(min=1), metavar="NUMBER", help="Maximum number of objects."),
+    click.option("--limit", type=click.IntRange(min=1), metavar="NUMBER", help="Maximum number of objects, or of groups."),
     click.option("--ignore-not-found", is_flag=True, help="Do not fail if an object does not exist."),
 )
 WATCHES = with_options(
@@ -86,11 +99,12 @@ def get(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     Clusters are shown with the age of the last beat and its agent. AGENT is "(no session)" as soon as the agent's session
     has ended; AVAILABLE becomes Unknown when the grace ends.
 
-    A condition compares name, version, cpu, memory, nodes, age, set, accepted, available, joined, clockSynced, agentVersion,
-    lastBeat, connected and the entries of labels, claims, taints, addons, conditions, capacity and allocatable, as in
-    labels["env"] == "prod", with ==, !=, <, <=, >, >=, in, && and ||, !, has(), startsWith(), endsWith(), contains() and
-    matches(). A value that a cluster does not have is unknown, and an unknown condition selects nothing. --sort-by and
-    --group-by take the same names; clusters without the value are sorted last.
+    A condition compares name, version, version.minor, cpu, memory, nodes, age, set, accepted, available, reason, flaps, joined,
+    clockSynced, agentVersion, driver, lastBeat, connected, replica, certificateExpiresIn and the entries of labels, claims,
+    taints, addons, conditions, capacity and allocatable, as in labels["env"] == "prod", with ==, !=, <, <=, >, >=, in, && and
+    ||, !, has(), startsWith(), endsWith(), contains() and matches(), whose argument is a glob (* and ?) for the whole text.
+    A value that a cluster does not have is unknown, and an unknown condition selects nothing. --sort-by and --group-by take
+    the same names; clusters without the value are sorted last.
 
     \b
     Forms (-o):
@@ -110,7 +124,9 @@ def get(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
       hubctl get clusters --where 'available != "True" && age > 1h && !("maintenance" in taints)'
       hubctl get clusters --sort-by=-memory,name --limit=10
       hubctl get clusters --where 'lastBeat > 5m' --sort-by lastBeat
-      hubctl get clusters --group-by version,set
+      hubctl get clusters --where 'certificateExpiresIn < 7d || flaps > 3'
+      hubctl get clusters --group-by set,version.minor --sum cpu,memory --sort-by=-memory --limit=5
+      hubctl get clusters --group-by version.minor --at 30d
       hubctl get clusters --where 'addons["search"] == "unhealthy"' --count
       hubctl get cluster edge1 -o yaml
       hubctl get cluster edge1 -o jsonpath='{.status.version.kubernetes}'
@@ -136,6 +152,13 @@ def get(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     GetCommand(client, chosen).run(read_targets(Catalogue(client), words))
 
 
+def _shortened(total: str | None) -> str | None:
+    """Bytes in GiB, as in `hubctl top`; other totals as they are."""
+    from machinery.expression.types import parse_quantity  # noqa: PLC0415 - start-up time
+
+    return f"{float(parse_quantity(total) / 2**30):.1f}Gi" if total and total.endswith("i") else total
+
+
 class GetCommand:
     """Prints objects, counts or changes, as the options ask for."""
 
@@ -155,7 +178,7 @@ class GetCommand:
 
     def run(self, targets: list[Target]) -> None:
         """Raises CommandError, also for targets that the options do not fit."""
-        if self._chosen["group_by"] or self._chosen["count"]:
+        if self._chosen["group_by"] or self._chosen["count"] or self._chosen["sum"]:
             self._show_counts(targets)
             return
         for target in targets:
@@ -185,18 +208,25 @@ class GetCommand:
 
     def _show_counts(self, targets: list[Target]) -> None:
         """Print a row per group, or a single number."""
-        if self._chosen["group_by"] and self._chosen["count"]:
-            raise CommandError("give --group-by or --count, not both: groups are counted", code=2)
-        if len(targets) != 1 or targets[0].names or self._watches or self._chosen["sort_by"] or self._chosen["limit"]:
-            raise CommandError("one kind is counted at a time, all of it: leave out names, -w, --sort-by and --limit", code=2)
-        resource, form, group_by = targets[0].resource, self._form, self._chosen["group_by"] or ALL
-        path = resource.within(self._chosen["namespace"])
-        answer = self._client.get(path, accept=TABLE, **self._query, groupBy=group_by)
+        chosen, resource, form = self._chosen, targets[0].resource, self._form
+        if chosen["count"] and (chosen["group_by"] or chosen["sum"]):
+            raise CommandError("give --group-by and --sum, or --count: groups are counted", code=2)
+        if len(targets) != 1 or targets[0].names or self._watches:
+            raise CommandError("one kind is counted at a time, all of it: leave out names and -w", code=2)
+        if not chosen["group_by"] and (chosen["sort_by"] or chosen["limit"]):
+            raise CommandError("all are counted as one group: leave out --sort-by and --limit, or give --group-by", code=2)
+        groups = {"groupBy": chosen["group_by"] or ALL, "sum": chosen["sum"], "sortBy": chosen["sort_by"]}
+        path, limit = resource.within(chosen["namespace"]), str(chosen["limit"] or "")
+        answer = self._client.get(path, accept=TABLE, **self._query, **groups, limit=limit)
         rows: list[dict[str, Any]] = answer.get("rows") or []
         if form.is_table:
-            if group_by == ALL and form.name != "csv":
+            if groups["groupBy"] == ALL and not chosen["sum"] and form.name != "csv":
                 click.echo(rows[0]["cells"][0])
                 return
+            if form.name != "csv":
+                count = [column["name"] for column in answer["columnDefinitions"]].index("Count")
+                for cells in (row["cells"] for row in rows):
+                    cells[count + 1 :] = map(_shortened, cells[count + 1 :])
             rows = [{**row, "cells": [NONE if cell is None else cell for cell in row["cells"]]} for row in rows]
         elif form.name not in ("json", "yaml"):
             why = "shows objects, and counts are none: leave it out, or use json, yaml or csv"
@@ -261,10 +291,12 @@ class GetCommand:
 
         if target.names:
             self._query["fieldSelector"] = f"metadata.name={target.names[0]}"
+        path = target.resource.within(self._chosen["namespace"])
+        if self._query["where"]:
+            self._client.check_watch(path, self._query)
         answer = join_pages(self._pages(target, printer.accept))
         if not self._chosen["watch_only"]:
             printer.first(answer)
         elif answer.get("columnDefinitions"):
             printer.first({**answer, "rows": []})
-        path, place = target.resource.within(self._chosen["namespace"]), str(answer["metadata"]["resourceVersion"])
-        follow(self._client, printer, path, self._query, place)
+        follow(self._client, printer, path, self._query, str(answer["metadata"]["resourceVersion"]))

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from hubctl.arguments.completion import query_fields
 from hubctl.client.connection import connected
 from hubctl.client.http import TABLE, ApiClient, join_pages, pages
 from hubctl.client.resources import CLUSTERS, REPLICAS
@@ -33,7 +34,11 @@ def top() -> None:
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @click.option("-l", "--selector", default="", metavar="SELECTOR", help="Clusters with these labels.")
 @click.option(
-    "--where", default="", metavar="CONDITION", help="Only clusters that meet the condition, as in `hubctl get clusters`."
+    "--where",
+    default="",
+    metavar="CONDITION",
+    shell_complete=query_fields,
+    help="Only clusters that meet the condition, as in `hubctl get clusters`.",
 )
 @click.option(
     "--sort-by",

@@ -24,7 +24,7 @@ from machinery.apiserver.http.responses import (
     value_answer,
 )
 from machinery.apiserver.http.status_errors import PageExpiredError, errors_about, too_new
-from machinery.apiserver.resource import AGE, Column, Resource, ServedVersion, Subresource, TableRow
+from machinery.apiserver.resource import AGE, COUNT, Column, Resource, ServedVersion, Subresource, TableRow
 from machinery.apiserver.storage import Actor, Storage
 from machinery.errors import BadRequestError, ExpiredError
 from machinery.meta.objects import Document, Key, Page, Query, StoredObject
@@ -180,9 +180,9 @@ async def object_answer(call: ResourceCall, stored: StoredObject, status: int = 
 async def list_(call: ResourceCall) -> web.StreamResponse:
     """Respond with a collection or a page of it, spliced from stored bytes, or with counts for `groupBy`."""
     request, form, portion = call.request, call.form, call.storage.portion
-    options = list_options(call.resource, call.namespace, request.query, call.clock.now())
     if GROUP_BY in request.query:
-        return await value_answer(request, await counted(call, options.query), form)
+        return await value_answer(request, await counted(call), form)
+    options = list_options(call.resource, call.namespace, request.query, call.clock.now())
     is_plain = form.shape is not ResponseShape.TABLE and form.media == JSON and not form.pretty and request.method != "HEAD"
     if portion is not None and is_plain and options.query.limit is None and options.query.order is None:
         first = await list_page(call, replace(options, query=replace(options.query, limit=portion)))
@@ -222,25 +222,28 @@ def _shaped(call: ResourceCall, items: Sequence[StoredObject]) -> Sequence[bytes
     return [encode(partial(msgspec.json.decode(item), version), ResponseForm(JSON)) for item in found]
 
 
-async def counted(call: ResourceCall, query: Query) -> dict[str, Any]:
-    """Counts of a selection as a Table of one row per group, without objects: its values (null: no value), then the count.
+async def counted(call: ResourceCall) -> dict[str, Any]:
+    """Counts of a selection as a Table of one row per group, without objects: values (null: no value), count and totals.
 
     Raises BadRequestError.
     """
-    if call.request.query.get("at"):
-        raise BadRequestError("the past is listed, not counted: leave out groupBy or at")
+    asked = {name: call.request.query[name].strip() for name in call.request.query}
     if call.resource.counts is None:
         raise BadRequestError(f"{call.resource.name} have no words for groupBy")
-    if call.request.query.get("continue") or call.request.query.get("sortBy"):
-        raise BadRequestError("groupBy counts all at once, the most frequent first: leave out continue and sortBy")
-    words, groups, counted_at = await call.resource.counts(call.request.query[GROUP_BY].strip(), query)
-    columns = [*((word, "string", word) for word in words), ("Count", "integer", "How many there are.")]
+    if asked.get("continue"):
+        raise BadRequestError("groupBy counts all at once: leave out continue")
+    selected = {name: value for name, value in asked.items() if name != "sortBy"}
+    query = list_options(call.resource, call.namespace, selected, call.clock.now()).query
+    if asked.get("at"):
+        query = replace(query, at=await call.storage.revision(), past=True)
+    found = await call.resource.counts(asked, query)
+    columns = [(name, "integer", "How many there are.") if name == COUNT else (name, "string", name) for name in found.columns]
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
-        "metadata": {"resourceVersion": str(counted_at)},
+        "metadata": {"resourceVersion": str(found.revision)},
         "columnDefinitions": [_definition(Column(name, _none, kind, description=text)) for name, kind, text in columns],
-        "rows": [{"cells": [*values, number], "object": None} for values, number in groups],
+        "rows": [{"cells": cells, "object": None} for cells in found.rows[: query.limit]],
     }
 
 

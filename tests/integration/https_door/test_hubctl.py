@@ -12,6 +12,8 @@ import pytest
 import yaml
 
 from hub.api.liveness import Beat
+from hub.api.meta.change import MANAGED_CLUSTERS
+from hub.ports import Transaction
 from hub.registry.hubreplicas import service as replicas
 from hub.registry.hubreplicas.service import Opened
 from hub.registry.liveness import heartbeats
@@ -23,7 +25,8 @@ from machinery.client import kubeconfig
 from machinery.client.exec_credential import ExecUser
 from machinery.client.kubeconfig import ClusterEntry, write_kubeconfig
 from machinery.identity import AgentId, ClusterName
-from tests.checks import PYTHON, WRONG_TEXTS, check_each
+from machinery.meta.objects import Key
+from tests.checks import PYTHON, WRONG_TEXTS, check_each, present
 from tests.fakes.authority import OtherCA
 from tests.fakes.hubctl import LEAVES, hubctl, typed
 from tests.fakes.inprocess_hub import HUB
@@ -43,6 +46,12 @@ async def beat(hub: HubUnderTest, cluster: str, *, agent: str | None = "1.2.3") 
         await hub.store.run(replicas.open_session, Opened(name, AGENT, "session-1", agent, "hub-0"))
 
 
+def report(tx: Transaction, cluster: str, version: str, memory: str) -> None:
+    old = present(tx.objects.get(MANAGED_CLUSTERS, Key("", cluster)))
+    status = {"version": {"kubernetes": version}, "capacity": {"cpu": "1500m", "memory": memory}}
+    tx.objects.put(MANAGED_CLUSTERS, {**old.document, "status": status}, old, "tester")
+
+
 async def test_clusters_are_formatted_sorted_grouped_and_chosen_by_conditions(hub: HubUnderTest) -> None:
     for name, region in (("edge1", "eu"), ("edge2", "us")):
         await hub.join(name, region=region)
@@ -55,10 +64,14 @@ async def test_clusters_are_formatted_sorted_grouped_and_chosen_by_conditions(hu
     await hub.runs(
         ("hubctl get clusters --where 'versoin < 1.30'", 1, 'column 1: there is no field "versoin": did you mean "version"?'),
         ("hubctl get csr --where 'age > 1h'", 1, "certificatesigningrequests have no words for where"),
-        ("hubctl get clusters -w --where 'age > 1h'", 1, "age changes by itself"),
+        ("hubctl get clusters --group-by version --sort-by cpu", 1, "groups are not sorted by cpu: use version, count"),
+        ("hubctl get clusters --group-by connected --at 0s", 1, "have no past"),
+        ("hubctl get clusters --count --sum cpu", 2, "groups are counted"),
         ("hubctl get clusters --sort-by memry", 1, 'did you mean "memory"'),
         ("hubctl get csr --group-by version", 1, ""),
     )
+    refused = await hub.hubctl("get clusters -w --where 'age < 1h'")
+    assert (refused.code, refused.out, "age changes by itself" in refused.err) == (1, "", True), "nothing is listed before"
     raw = await hub.output(f"kubectl get --raw {CLUSTERS}?where=name+%3D%3D+%22edge1%22")
     assert [item["metadata"]["name"] for item in json.loads(raw)["items"]] == ["edge1"]
 
@@ -73,6 +86,24 @@ async def test_clusters_are_formatted_sorted_grouped_and_chosen_by_conditions(hu
     assert await hub.output("hubctl get clusters --where connected --count") == "1\n"
     sheet = await hub.output("hubctl get clusters --group-by version -o csv")
     assert sheet.splitlines() == ["version,Count", "<none>,3"]
+    before = await hub.store.read(lambda tx: tx.changes.newest())
+    for name, version, memory in (
+        ("edge1", "v1.30.1", "96Gi"),
+        ("edge2", "v1.29.5", "32Gi"),
+        ("edge3", "v1.30.9", "32505856Ki"),
+    ):
+        await hub.store.run(report, name, version, memory)
+    asked = "hubctl get clusters --group-by version.minor --sum cpu,memory"
+    rows = {
+        f"{asked}": ["1.30 2 3 127.0Gi", "1.29 1 1500m 32.0Gi"],
+        f"{asked} -o csv": ["version.minor,Count,cpu,memory", "1.30,2,3,127Gi", "1.29,1,1500m,32Gi"],
+        f"{asked} --sort-by version.minor --limit 1": ["1.29 1 1500m 32.0Gi"],
+        f"{asked} --at {before}": ["<none> 3 <none> <none>"],
+        "hubctl get clusters --sum memory --where 'version.minor == 1.30'": ["2 127.0Gi"],
+        f"hubctl get clusters --count --at {before}": ["3"],
+    }
+    shown = {each: [" ".join(line.split()) for line in (await hub.output(each)).splitlines()] for each in rows}
+    assert {each: [line for line in lines if "COUNT" not in line] for each, lines in shown.items()} == rows
 
 
 async def test_clusters_are_shown_with_last_beat_and_session_and_described(hub: HubUnderTest) -> None:

@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import Select, bindparam, select
@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from bench.queries import QUESTIONS, Question
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS
 from hub.api.query.expressions import MOVING
-from hub.api.query.parsing import CLUSTER, groups_of, sort_of, where_of
+from hub.api.query.parsing import CLUSTER, group_query, groups_of, sort_of, where_of
 from hub.api.query.selection import CLUSTER_ALIASES, CLUSTER_FIELDS, CLUSTER_LABELS, fields_of
 from hub.registry.managedclusteraddons.resource import MANAGED_CLUSTER_ADD_ON
 from hub.registry.managedclusters.resource import MANAGED_CLUSTER
@@ -26,6 +26,8 @@ from hub.store.engine.statements import Statement
 from hub.store.migrate import upgrade
 from hub.store.query import cluster_queries as questions, queries
 from hub.store.tables import certificates
+from hubctl.arguments.completion import QUERY_FIELDS
+from hubctl.commands.objects.get import get
 from machinery.apiserver.http.options import list_options, read_continue, selection, write_continue
 from machinery.errors import BadRequestError
 from machinery.meta.objects import Document, Key, Query
@@ -193,6 +195,33 @@ def test_order_is_a_list_of_words_or_of_kubectls_paths_or_refused() -> None:
     )
     check_refusals(BadRequestError, sort_of, [(text, f"^sortBy: .*{re.escape(why)}") for text, why in wrong])
     check_refusal(BadRequestError, groups_of, "version,lastBeat", match="lastBeat is another for every cluster")
+    groupings = (
+        ("version", "set", "", "sum: set is a text: sum up quantities"),
+        ("version", "cpu,", "", "sum: give words with commas"),
+        ("version", "", "-memory", "sortBy: groups are not sorted by memory: use version, count"),
+        ("version", "", "cont", 'sortBy: column 1: there is no field "cont"'),
+        ("name," * 300, "", "", "groupBy: at most 1024 characters, not 1500"),
+    )
+    check_refusals(BadRequestError, lambda row: group_query(*row), [(row[:3], f"^{row[3]}") for row in groupings])
+
+
+def test_groups_are_sorted_by_their_words_counts_and_sums() -> None:
+    rows = [("1.9", "a", "25011", 3), (None, "b", None, 3), ("1.10", "a", "25015", 1), ("1.10", "c", "250015", 1)]
+
+    def sorted_by(order: str) -> list[str]:
+        grouping = group_query("version.minor,name", "memory", order)
+        return [",".join(map(str, grouping.answer(each))) for each in grouping.groups(rows)]
+
+    first, second, third, last = "1.9,a,3,30", "None,b,3,None", "1.10,a,1,50", "1.10,c,1,1500m"
+    orders = (
+        ("", [second, first, third, last]),
+        ("version.minor,-name", [first, last, third, second]),
+        ("-version.minor", [third, last, first, second]),
+        ("-memory", [third, first, last, second]),
+        ("memory", [last, first, third, second]),
+        ("count,-memory", [third, last, first, second]),
+    )
+    check_results(sorted_by, orders)
 
 
 def test_continue_token_is_valid_for_its_own_order_alone() -> None:
@@ -232,8 +261,10 @@ def test_sets_and_add_ons_are_selected_as_labels() -> None:
 
 def test_reference_lists_every_word_with_its_type_and_every_field() -> None:
     text = (Path(__file__).parents[3] / "docs" / "reference" / "words-of-questions.md").read_text()
-    rows = re.findall(r"^\| `(\w+)` \| .* \| ([a-z ]+) \| (yes|no) \|$", text, re.MULTILINE)
+    rows = re.findall(r"^\| `([\w.]+)` \| .* \| ([a-z ]+) \| (yes|no) \|$", text, re.MULTILINE)
     listed = {word: (kind, watched) for word, kind, watched in rows}
+    assert sorted(CLUSTER) == sorted(QUERY_FIELDS)
+    assert [word for word in CLUSTER if not re.search(rf"\b{word}\b", cast("str", get.help))] == []
     assert listed == {word: (str(source.type), "no" if source.of in MOVING else "yes") for word, source in CLUSTER.items()}
     assert [name for name in (*CLUSTER_FIELDS, *CLUSTER_LABELS) if f"| `{name.removesuffix('*')}" not in text] == []
     assert [each for each in CLUSTER_ALIASES if each not in text and f"`.{each.partition('.')[2]}`" not in text] == []

@@ -166,6 +166,12 @@ def test_completion_offers_kinds_options_and_forms_or_nothing(
     assert offered(["get", "bootstrap"]) == ["bootstrap-credentials", ":4"]
     assert offered(["get", "clusters", ""]) == [":4"]
     assert offered(["get", "clusters", "-o", "js"]) == ["json", "jsonpath=", "jsonpath-as-json=", "jsonpath-file=", ":4"]
+    assert offered(["get", "clusters", "--where", "version.m"]) == ["version.minor", ":4"]
+    assert offered(["get", "clusters", "--where", 'name == "a b" && !has(ag']) == [
+        f'name == "a b" && !has({field}' for field in ("age", "agentVersion")
+    ] + [":4"]
+    assert offered(["get", "clusters", "--where", 'name == "cpu']) == [":4"]
+    assert offered(["get", "clusters", "--sort-by", "version,-nam"]) == ["version,-name", ":4"]
     assert "--field-selector\tFields, as in 'status.available!=True'." in offered(["get", "--fie"])
     assert [line.partition("\t")[0] for line in offered(["certificate", ""])] == ["approve", "deny", ":4"]
     for words in (["accept", ""], ["get", "cluster/"], ["wait", "clusters", ""], ["--context", ""], ["get", "nothing", ""]):

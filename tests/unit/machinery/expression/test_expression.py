@@ -11,13 +11,14 @@ from hypothesis import given, strategies as st
 from machinery.expression import Expression, ExpressionError, Fields, ListOf, MapOf, Type, parse, parse_quantity, parse_version
 from machinery.expression.parsing import DEEPEST
 from machinery.expression.syntax import LONGEST
-from machinery.expression.types import sort_key
+from machinery.expression.types import format_quantity, number_of, sort_key
 from tests.checks import check_refusals, within_steps
 
 FIELDS = Fields(
     {
         "name": Type.TEXT,
         "version": Type.VERSION,
+        "version.minor": Type.VERSION,
         "memory": Type.QUANTITY,
         "nodes": Type.NUMBER,
         "age": Type.DURATION,
@@ -91,7 +92,11 @@ def test_mistake_is_reported_with_its_column_and_a_suggestion() -> None:
         ("accepted > true", 10, "has no meaning"),
         ("nodes > 64Gi", 9, "is not a number"),
         ("memory > 64Gb", 10, "is not a quantity: write it like 64Gi"),
-        ("version < abc", 11, "there is no field"),
+        ("version < abc", 11, 'there is no field "abc": fields are'),
+        ("name == Unknown", 9, 'there is no field "Unknown": a text needs quotes, as in "Unknown"; fields are'),
+        ("labels.tier == nmae", 16, 'a text needs quotes, as in "nmae"; did you mean "name"?'),
+        ("name in [Unknown]", 10, 'a text needs quotes, as in "Unknown"'),
+        ("version.minr < 1", 9, 'version is a version and has no "minr": did you mean "version.minor"?'),
         ('version < "abc"', 11, "is not a version: write it like 1.30"),
         ("age < 5", 7, "is not a duration"),
         ("name == 5", 9, 'write "5" in quotes'),
@@ -174,6 +179,8 @@ def test_texts_sort_as_the_values_do(values: st.SearchStrategy[Any]) -> None:
         one, other = sort_key(first), sort_key(second)
         assert (one < other, one == other) == (first < second, first == second)
         assert one.isascii(), "bytes and characters sort alike"
+        if isinstance(first, Fraction):
+            assert number_of(one) == first
 
     compared()
 
@@ -185,6 +192,10 @@ def test_versions_and_quantities_are_ordered_as_kubernetes_orders_them() -> None
 
     cases = ("1.30.2", "v1.30.2", "1.30.2+k3s1", "v1.30.2-gke.1587003", "v1.30.2-eks-1552ad0")
     assert [text for text in cases if parse_version(text) != parse_version("1.30.2")] == []
+
+    shown = ["1Gi", "1536Ki", "1025", "1500m", "0", "-1Mi", "1u", "1n"]
+    assert [format_quantity(parse_quantity(text), binary=True) for text in shown] == shown
+    assert [format_quantity(parse_quantity(text)) for text in ("2Ki", "0.1n")] == ["2048", "1n"]
 
     texts = ["64Gi", "500m", "1e3", "1.5k", "-2", ".5", "1E"]
     values = [64 * 2**30, Fraction(1, 2), 1000, 1500, -2, Fraction(1, 2), 10**18]

@@ -1,0 +1,80 @@
+"""Groups of objects (`groupBy`) with their counts and totals (`sum`), in order."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from hub.api.query.expressions import FieldReference, QueryRecord
+from machinery.expression.types import format_quantity, number_of
+
+COUNT = "count"
+"""Name of the count in an order."""
+_BYTES = ("memory", "storage")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """`values`: one per field that groups, None if it is missing. `totals`: one per sum, None if no object has a value."""
+
+    values: tuple[str | None, ...]
+    count: int = 0
+    totals: tuple[Fraction | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupQuery:
+    """The fields that group objects, and those that are summed up.
+
+    `order`: columns of the answer (the fields, the count, the sums) and whether each descends; without it, the largest group
+    comes first.
+    """
+
+    by: tuple[FieldReference, ...]
+    sums: tuple[FieldReference, ...] = ()
+    order: tuple[tuple[int, bool], ...] = ()
+
+    def row(self, known: QueryRecord) -> tuple[Any, ...]:
+        """One object as a row of `groups`."""
+        return *(known.text(each.source) for each in self.by), *(each.place(known) for each in self.sums), 1
+
+    def groups(self, rows: Iterable[Sequence[Any]]) -> list[Group]:
+        """Add up rows of values, of sort keys of what is summed up (None: missing), and of a number of objects with these."""
+        width, none = len(self.by), (None,) * len(self.sums)
+        found: dict[tuple[str | None, ...], Group] = {} if self.by else {(): Group((), 0, none)}
+        for row in rows:
+            values, keys, count = tuple(row[:width]), row[width:-1], int(row[-1])
+            known = found.get(values) or Group(values, 0, none)
+            totals = (
+                total if key is None else (total or 0) + number_of(key) * count
+                for total, key in zip(known.totals, keys, strict=True)
+            )
+            found[values] = Group(values, known.count + count, tuple(totals))
+        return self._arranged(list(found.values()))
+
+    def answer(self, group: Group) -> list[str | int | None]:
+        """A row of the answer."""
+        totals = zip(self.sums, group.totals, strict=True)
+        return [*group.values, group.count, *(None if total is None else _shown(each, total) for each, total in totals)]
+
+    def _arranged(self, groups: list[Group]) -> list[Group]:
+        """Equal groups are ordered by their values; a missing value comes last in both directions."""
+        groups.sort(key=lambda group: [value or "" for value in group.values])
+        for column, descending in reversed(self.order or ((len(self.by), True),)):
+            places = {group.values: self._place(group, column) for group in groups}
+            present = [group for group in groups if places[group.values] is not None]
+            present.sort(key=lambda group: places[group.values], reverse=descending)
+            groups = [*present, *(group for group in groups if places[group.values] is None)]
+        return groups
+
+    def _place(self, group: Group, column: int) -> Any:
+        """A comparable form of a cell; None: there is no value."""
+        if column >= len(self.by):
+            return (group.count, *group.totals)[column - len(self.by)]
+        return self.by[column].rank(group.values[column])
+
+
+def _shown(of: FieldReference, total: Fraction) -> str:
+    """Memory and storage in Ki to Ei, all else in plain numbers."""
+    resource = of.source.key.rpartition(".")[2]
+    return format_quantity(total, binary=resource.endswith(_BYTES) or resource.startswith("hugepages-"))
