@@ -128,7 +128,22 @@ def doctor(config: Path | None, **flags: Any) -> None:
     help="Include the hub's keys in the backup, encrypted with the first line of this file.",
 )
 @click.option("--without-keys", is_flag=True, help="Exclude the hub's keys; keep a copy of them elsewhere.")
-def backup(file: Path, *, config: Path | None, data_dir: Path | None, passphrase_file: Path | None, without_keys: bool) -> None:
+@click.option(
+    "--record",
+    type=click.Choice(["now", "later", "only"]),
+    default="now",
+    show_default=True,
+    help="When the hub's metric shows this backup: now; later, when FILE is safe; only: FILE is made and safe, so record it.",
+)
+def backup(
+    file: Path,
+    *,
+    config: Path | None,
+    data_dir: Path | None,
+    passphrase_file: Path | None,
+    without_keys: bool,
+    record: str,
+) -> None:
     r"""Write a consistent backup of the hub to FILE while the hub is running.
 
     The backup can be restored into SQLite or PostgreSQL. Secrets in it stay encrypted as in the database. It contains the
@@ -139,10 +154,14 @@ def backup(file: Path, *, config: Path | None, data_dir: Path | None, passphrase
       hub backup /backups/hub-2026-11-22.zip --passphrase-file /etc/muster/passphrase
       hub backup /backups/hub-2026-11-22.zip --without-keys
     """
-    from hub.commands.backup import run  # noqa: PLC0415 - help comes at once
+    from hub.commands import backup as command  # noqa: PLC0415 - help comes at once
 
     with _errors_exit_with(1):
-        run(load({"data_dir": data_dir}, config), file, passphrase_file, without_keys=without_keys)
+        settings = load({"data_dir": data_dir}, config)
+        if record == "only":
+            command.record(settings, file)
+        else:
+            command.run(settings, file, passphrase_file, without_keys=without_keys, records=record == "now")
 
 
 @main.command()

@@ -4,14 +4,15 @@ from functools import partial
 from pathlib import Path
 
 import click
+import structlog
 
 from hub.commands import backup_keys as keys
-from hub.registry.managedclusters.actions import HUB_ID
+from hub.ports import HUB_ID
 from hub.replica.installation import SUFFIX
 from hub.settings import HubSettings
-from hub.store.backup.archive import FORMAT, PROOF, SEALED, ArchiveWriter, Manifest
+from hub.store.backup.archive import FORMAT, PROOF, SEALED, Archive, ArchiveWriter, Manifest
 from hub.store.backup.backup import note_backup, write_tables
-from machinery.errors import InvalidError
+from machinery.errors import InvalidError, MusterError
 from machinery.product import version
 from machinery.runtime.directory import DataDirectory
 
@@ -20,9 +21,11 @@ CHOICE = (
     "(then keep a copy of them elsewhere: without its keys a hub is lost)"
 )
 
+log = structlog.get_logger(__name__)
 
-def run(settings: HubSettings, file: Path, passphrase: Path | None, *, without_keys: bool) -> None:
-    """Make the backup and print the result. Raises MusterError."""
+
+def run(settings: HubSettings, file: Path, passphrase: Path | None, *, without_keys: bool, records: bool = True) -> None:
+    """Make the backup and print the result. `records`: the hub's metric then shows its time. Raises MusterError."""
     if (passphrase is None) is not without_keys:
         raise InvalidError(CHOICE)
     folder = DataDirectory(settings.keys_dir or settings.data_dir, "hub")
@@ -51,7 +54,11 @@ def run(settings: HubSettings, file: Path, passphrase: Path | None, *, without_k
         if not manifest.hub_id:
             raise InvalidError("the database has no hub yet: nothing can be backed up")
         manifest = writer.finish(manifest, seal, place=place)
-    note_backup(settings.store_url, snapshot.made)
+    if records:
+        try:
+            note_backup(settings.store_url, snapshot.made)
+        except MusterError as error:  # the backup is complete without it
+            log.warning("the time of the backup cannot be recorded in the database", error=error.message)
     rows = sum(entry.rows for entry in manifest.tables)
     click.echo(f"{file} is a backup of hub {manifest.hub_id} as it was at {manifest.made}")
     click.echo(f"  {rows} rows of {len(manifest.tables)} tables, schema {manifest.schema}, revision {manifest.revision}")
@@ -63,3 +70,11 @@ def run(settings: HubSettings, file: Path, passphrase: Path | None, *, without_k
         click.echo("  secrets.key is not here: a change of the backup would not be noticed, and its restore needs --unverified")
     if manifest.key_place == "secret":
         click.echo(f"  the CA's key lies in the Secret {settings.ca_key_secret}, which is not in it: keep a copy of that, too")
+
+
+def record(settings: HubSettings, file: Path) -> None:
+    """Record the time of an earlier backup as that of the newest one. Raises InvalidError, UnavailableError."""
+    with Archive(file) as archive:
+        archive.verify()
+        note_backup(settings.store_url, archive.manifest.made)
+    click.echo(f"{file} is recorded as the newest backup: it was made at {archive.manifest.made}")

@@ -20,7 +20,7 @@ from hub.registry import namespaces, owners
 from hub.registry.hubreplicas.service import current_log_level
 from hub.replica.authorities import KeyRing, open_authorities, ring_of
 from hub.replica.heartbeat import replica_name, take_place, this_replica
-from hub.replica.installation import settle
+from hub.replica.installation import check_first_start, settle
 from hub.replica.keys import KeyFolder, find_seal, keep_seal, keep_token_keys
 from hub.store import SqlStore
 from hub.store.engine.file_lock import database_lock
@@ -84,6 +84,7 @@ async def open_resources(context: BuildContext) -> Resources:
 
     await step("opening the database and bringing its schema up to date", made.open)
     # the hub's identity
+    await step("comparing the database with earlier starts", partial(check_first_start, made, directory, settings))
     hub_id = await step("finding out which hub this is", partial(made.run, settle, settings.api_group_suffix))
     # the CAs
     ring = await ring_of(settings, keys, made, seal, stack)

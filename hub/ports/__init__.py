@@ -20,6 +20,8 @@ from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Trans
 from machinery.election.lock import Candidate, LockRecord
 from machinery.meta.objects import Key, Page, Query, StoredObject
 
+HUB_ID = "hub-id"
+"""Fact: this hub's id. A database without it has no hub."""
 EVERYTHING = 2**31 - 1
 """Value of `limit` that processes everything in one transaction."""
 

@@ -4,19 +4,21 @@ The hub's id and the suffix of its API groups are facts in the database, shared 
 keys.
 """
 
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from uuid import uuid4
 
 from hub.api.certificates import Lifetimes
-from hub.ports import Transaction
-from hub.registry.managedclusters.actions import HUB_ID
+from hub.ports import HUB_ID, Store, Transaction
+from hub.replica.admin_kubeconfig import ADMIN_FILE, KUBECONFIG
 from hub.settings import HubSettings
 from hub.settings.fields import Address
-from machinery.client.kubeconfig import ClusterEntry, HubEndpoint
+from machinery.client.kubeconfig import ClusterEntry, HubEndpoint, parse_kubeconfig
 from machinery.errors import InvalidError
 from machinery.identity import HubId
 from machinery.product import GROUP_SUFFIX, NAME
+from machinery.runtime.directory import DataDirectory
 
 SUFFIX = "group-suffix"
 
@@ -69,6 +71,41 @@ def lifetimes_of(settings: HubSettings) -> Lifetimes:
         serving=settings.serving_lifetime,
         ca=settings.ca_lifetime,
     )
+
+
+async def check_first_start(store: Store, directory: DataDirectory, settings: HubSettings) -> None:
+    """Raises InvalidError if the database has no hub, but an admin kubeconfig of one is here: a lost or another database.
+
+    A new hub would have no record of the other one's agents and would refuse them all. Raises UnavailableError.
+    """
+    if await _has_hub(store):
+        return
+    found = {f"the data directory {directory.path}": directory.read(ADMIN_FILE)}
+    if settings.admin_kubeconfig_secret is not None:
+        from hub.replica.host_secrets import open_secret  # noqa: PLC0415 - 60 MB that only such a hub needs
+
+        async with AsyncExitStack() as stack:
+            secret = await open_secret(settings.admin_kubeconfig_secret, settings, stack)
+            found[f"the Secret {settings.admin_kubeconfig_secret}"] = (await secret.read()).get(KUBECONFIG)
+    for place, content in found.items():
+        hub = _hub_of(content, place)
+        if hub is not None and not await _has_hub(store):  # another replica may have begun in the meantime
+            raise InvalidError(
+                f"the database is empty, but {place} has the admin kubeconfig of hub {hub}, whose agents a new hub would "
+                "refuse: correct the database URL, or move or restore that hub into the database (hub backup, hub restore); "
+                "to begin a new hub, remove that kubeconfig"
+            )
+
+
+async def _has_hub(store: Store) -> bool:
+    return await store.read(lambda tx: tx.facts.get(HUB_ID)) is not None
+
+
+def _hub_of(content: bytes | None, source: str) -> HubId | None:
+    """The hub of an admin kubeconfig; None: there is none, or it is damaged."""
+    with suppress(InvalidError):
+        return None if content is None else parse_kubeconfig(content, source=source).require_endpoint().hub_id
+    return None
 
 
 def settle(tx: Transaction, group_suffix: str = GROUP_SUFFIX) -> HubId:

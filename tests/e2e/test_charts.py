@@ -27,7 +27,7 @@ from tests.charts.rights import Calls, rights_of
 from tests.e2e.processes import Bench, Program, free_port, is_gone, until
 from tests.e2e.test_agents import ADDONS, AUTO, SETS, applied
 from tests.fakes.authority import OtherCA
-from tests.programs import STDOUT, command
+from tests.programs import STDOUT, command, run
 
 pytestmark = pytest.mark.e2e
 
@@ -227,7 +227,8 @@ async def test_the_kubeconfig_that_a_hub_puts_into_its_secret_opens_it(bench: Be
     async with HollowCluster(ClusterShape("host")) as cluster, await KubeClient.from_document(cluster.kubeconfig()) as admin:
         host = bench.folder / "host.kubeconfig"
         host.write_text(yaml.safe_dump(cluster.kubeconfig()))
-        await bench.hub(f"--management-cluster={host}", "--admin-kubeconfig-secret=default/hub-admin")
+        flags = f"--management-cluster={host}", "--admin-kubeconfig-secret=default/hub-admin"
+        await bench.hub(*flags)
 
         async def held() -> Any:
             return (await admin.get(SECRETS.path("hub-admin", namespace="default")))["data"]
@@ -236,3 +237,6 @@ async def test_the_kubeconfig_that_a_hub_puts_into_its_secret_opens_it(bench: Be
         assert contents["ca.crt"] == (bench.data / "trust.crt").read_bytes()
         async with await KubeClient.from_document(yaml.safe_load(contents["kubeconfig"])) as operator:
             assert await operator.list("/apis/cluster.open-cluster-management.io/v1/managedclusters") == ()
+        lost = await run("hub", "serve", f"--data-dir={bench.folder / 'lost'}", *flags)
+        assert "the database is empty, but the Secret default/hub-admin has the admin kubeconfig of hub" in lost.stderr
+        assert lost.returncode != 0, "a new hub would refuse every agent of the one that lost its volume"

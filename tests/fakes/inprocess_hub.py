@@ -14,8 +14,9 @@ from hub.composition.context import ProcessContext, ShutdownReason
 from hub.composition.core import Extension
 from hub.extensions.settings import Settings, load
 from hub.issuer import RotatingIssuer
+from hub.ports import HUB_ID
 from hub.registry.managedclusters import service as clusters
-from hub.registry.managedclusters.actions import HUB_ID
+from hub.replica.admin_kubeconfig import ADMIN_FILE
 from hub.serve import EXTENSIONS, Hub, build
 from hub.settings import HubSettings
 from hub.settings.fields import Address
@@ -99,7 +100,7 @@ class InProcessHub:
         """Returns when it is ready. Raises what keeps it from starting."""
         self.folder.mkdir(exist_ok=True)
         for name, content in (await _prepared(self._id, self._settings.api_group_suffix)).items():
-            if not (self.folder / name).exists():
+            if not (self.folder / name).exists() and (name != ADMIN_FILE or self._settings.database_url is None):
                 (self.folder / name).write_bytes(content)
         return await self.start_as_it_is()
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,14 +20,14 @@ from hub.commands.doctor import database
 from hub.commands.doctor.database import DatabaseState
 from hub.commands.doctor.findings import DoctorFinding, DoctorState, broken, findings_of
 from hub.extensions.settings import load
+from hub.ports import HUB_ID
 from hub.registry.certificateauthorities import service as authorities
 from hub.registry.certificateauthorities.service import Made
-from hub.registry.managedclusters.actions import HUB_ID
 from hub.replica.installation import SUFFIX, settle
 from hub.replica.keys import AUTHORITY, create_keys
 from hub.store import SqlStore
 from hub.store.backup.archive import MANIFEST, PROOF, ArchiveWriter
-from hub.store.backup.backup import Snapshot, write_tables
+from hub.store.backup.backup import BACKUP_MADE, Snapshot, write_tables
 from hub.store.engine.engine import parse_url
 from hub.store.engine.file_lock import database_lock
 from hub.store.migrate import HEAD, migrate_database
@@ -79,6 +80,8 @@ def test_a_hub_and_its_keys_go_into_a_file_and_come_out_elsewhere(hub: Path, tmp
     for secret in keys(hub).values():
         assert secret.strip().splitlines()[1] not in file.read_bytes()
     elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(0o700)
+    migrated(elsewhere / "hub.db").chmod(0o600)  # a database without a hub is replaced
     answer = run(elsewhere, "restore", file, sealed)
     assert answer.exit_code == 0, answer.output
     assert "is restored as it was at" in answer.output
@@ -86,6 +89,15 @@ def test_a_hub_and_its_keys_go_into_a_file_and_come_out_elsewhere(hub: Path, tmp
     assert "--crl" in answer.output
     assert keys(elsewhere) == keys(hub)
     assert {path.stat().st_mode & 0o077 for path in elsewhere.iterdir()} == {0}
+
+
+def test_a_backup_is_recorded_when_it_is_made_or_once_it_is_safe(hub: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(hub / "hub.db")) as connection:
+        recorded = partial(connection.execute, "SELECT value FROM facts WHERE name = ?", (BACKUP_MADE,))
+        for name, record, changes in (("1", "now", True), ("2", "later", False), ("2", "only", True)):
+            before = recorded().fetchone()
+            ends(run(hub, "backup", tmp_path / name, "--without-keys", f"--record={record}"), 0, str(tmp_path / name))
+            assert (recorded().fetchone() != before) is changes, record
 
 
 def test_what_becomes_of_the_keys_is_asked_and_without_them_the_restored_hub_waits(hub: Path, tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 from hub.api.hubreplicas import Replica
 from hub.commands.doctor.findings import DoctorFinding, broken, warning, well
 from hub.issuer.local import CA_CERTIFICATE
-from hub.ports import Transaction
-from hub.registry.managedclusters.actions import HUB_ID
+from hub.ports import HUB_ID, Transaction
 from hub.replica.installation import SUFFIX
 from hub.replica.keys import AUTHORITY
 from hub.settings import HubSettings

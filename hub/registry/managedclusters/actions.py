@@ -9,7 +9,7 @@ from hub.api.managed_fields import HUB_WRITER
 from hub.api.managedclusters import agent_annotations as reported, availability as parting, cluster as rules
 from hub.api.managedclusters.agent_annotations import LONGEST_RENEWAL, RenewalOrder
 from hub.api.meta import document as doc
-from hub.ports import Store, Transaction
+from hub.ports import HUB_ID, Store, Transaction
 from hub.registry.generic.definition import action
 from hub.registry.generic.schemas import FLAG, INT64, MOMENT, TEXT, described, listing, record
 from hub.registry.managedclusters import service as clusters
@@ -18,9 +18,6 @@ from machinery.errors import Cause, InvalidError, invalid_value, required
 from machinery.identity import AgentId, ClusterName
 from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time
-
-HUB_ID = "hub-id"
-"""Fact: this hub's id."""
 
 
 def order_move(tx: Transaction, cluster: ClusterName, word: str, actor: str, *, dry_run: bool = False) -> dict[str, Any]:

@@ -6,14 +6,11 @@ SQLite keeps the snapshot in its write-ahead log, PostgreSQL in a REPEATABLE REA
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import structlog
 from sqlalchemy import Connection, LargeBinary, MetaData, Table, inspect, select, text
-from sqlalchemy.exc import DBAPIError
 
 from hub.store import schema
 from hub.store.backup.archive import ArchiveWriter
 from hub.store.engine.engine import database_time, is_sqlite, parse_url, reading_engine, translated_errors, writing_engine
-from hub.store.engine.errors import translated
 from hub.store.migrate import schema_of
 from hub.store.query.inventory import inventory
 from hub.store.tables.leaders import SqlFacts
@@ -24,7 +21,6 @@ BACKUP_MADE = "backup-made"
 """Fact: the time of the newest backup, as in its manifest."""
 PORTION = 500
 """Rows in memory at once."""
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +53,10 @@ def write_tables(url: str, writer: ArchiveWriter) -> Snapshot:
 
 
 def note_backup(url: str, made: str) -> None:
-    """Record the time of the newest backup in the database. A failure is logged: the backup is complete without it."""
+    """Record the time of the newest backup in the database. Raises UnavailableError."""
     engine = writing_engine(parse_url(url), patient=True)
-    try:
-        with engine.begin() as connection:
-            SqlFacts(connection).set(BACKUP_MADE, made)
-    except DBAPIError as error:
-        log.warning("the hub cannot be told of its backup", error=str(translated(error)))
-    finally:
-        engine.dispose()
+    with translated_errors(engine), engine.begin() as connection:
+        SqlFacts(connection).set(BACKUP_MADE, made)
 
 
 def set_patient(connection: Connection) -> None:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import structlog
 from sqlalchemy import URL, Connection, Table, delete, func, insert, select, text, update
 
-from hub.ports import Transaction
+from hub.ports import HUB_ID, Transaction
 from hub.store import schema
 from hub.store.backup.archive import Archive
 from hub.store.backup.backup import set_patient, tables_of
@@ -90,8 +90,10 @@ def restore_tables(archive: Archive, target: RestoreTarget, change: Callable[[Tr
 def _beside(archive: Archive, target: RestoreTarget, file: Path, change: Callable[[Transaction], T]) -> tuple[Restored, T]:
     above = target.above
     if file.exists():
-        _check_replaced(target, f"the database {file}")
-        above = max(above, _revision_of_file(file))
+        revision, has_hub = _known_of_file(file)
+        if has_hub:
+            _check_replaced(target, f"the database {file}")
+        above = max(above, revision)
     staged = file.with_name(f".{file.name}.restored")
     try:
         _remove(staged)
@@ -119,7 +121,8 @@ def _within(archive: Archive, target: RestoreTarget, url: URL, change: Callable[
             set_patient(connection)
             above = target.above
             if schema_of(connection).version is not None:
-                _check_replaced(target, "the database")
+                if connection.execute(select(schema.facts).where(schema.facts.c.name == HUB_ID)).first() is not None:
+                    _check_replaced(target, "the database")
                 _check_left(connection)
                 above = max(above, connection.execute(select(schema.revision.c.value)).scalar_one())
                 _drop(connection)
@@ -213,13 +216,14 @@ def _go_on(connection: Connection, archive: Archive, above: int, now: datetime) 
     return far
 
 
-def _revision_of_file(file: Path) -> int:
-    """The revision of the replaced database; 0 if it is unreadable, which may be the reason for the restore."""
+def _known_of_file(file: Path) -> tuple[int, bool]:
+    """Revision of the database to replace, and whether it has a hub; (0, True) if unreadable, perhaps the reason to restore."""
     with suppress(sqlite3.Error), closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
         found: Any = connection.execute("SELECT value FROM revision").fetchone()
-        return int(found[0]) if found else 0
+        hub = connection.execute("SELECT 1 FROM facts WHERE name = ?", (HUB_ID,)).fetchone()
+        return (int(found[0]) if found else 0), hub is not None
     log.warning("the database that was there cannot be read", file=str(file))
-    return 0
+    return 0, True
 
 
 def _set_aside(file: Path) -> Path | None:

@@ -15,6 +15,7 @@ from hub.api.managedclusters import agent_annotations as reported, cluster as ru
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS
 from hub.api.revocations import RevocationTarget
+from hub.ports import HUB_ID
 from hub.registry import certificates, deletion as removal, owners, revocations as revocation
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import actions, service as clusters
@@ -306,7 +307,7 @@ async def kinds_before_ack(stream: Stream, sequence: int, *states: wire.Hub.Stat
 
 async def test_hubs_of_an_agent_are_recorded_and_it_is_asked_to_move_until_it_has_gone(stage: RpcStage) -> None:
     credential = await judged(stage)
-    await stage.store.run(lambda tx: tx.facts.set(actions.HUB_ID, str(HUB)))
+    await stage.store.run(lambda tx: tx.facts.set(HUB_ID, str(HUB)))
     stream = await stage.welcomed(credential, epoch=EPOCH, hubs=listing(wire.Hub.STATE_REGISTERING))
     await stream.send(hubs=listing())
     await stream.report()
@@ -387,7 +388,7 @@ async def test_what_is_decided_on_one_replica_counts_on_the_other(tmp_path: Path
         rpc_stage(tmp_path / "two", database_url=url, replica_name="two") as two,
     ):
         credential = await judged(one)
-        await one.store.run(lambda tx: tx.facts.set(actions.HUB_ID, str(HUB)))
+        await one.store.run(lambda tx: tx.facts.set(HUB_ID, str(HUB)))
         older = await opened(one, credential, EPOCH)
         newer = await Stream.open(two, credential, epoch=EPOCH + 1, hubs=listing())
         await newer.report()

@@ -22,12 +22,12 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_ROLES, MANAGED_CLUSTERS
 from hub.controllers.clusters.deletion import Removal
 from hub.https_door.pages import LOG_LEVEL_PATH as LOG_LEVEL
-from hub.ports import Transaction
+from hub.ports import HUB_ID, Transaction
 from hub.registry import owners
 from hub.registry.generic import objects
 from hub.registry.hubreplicas import service as orders
 from hub.registry.liveness import heartbeats
-from hub.registry.managedclusters import actions, service as clusters
+from hub.registry.managedclusters import service as clusters
 from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND, NOT_WELL, TIMED_OUT
 from machinery.election.lock import Candidate
 from machinery.identity import AgentId, CertificateSubject, ClusterName, agent_subject
@@ -92,7 +92,7 @@ async def listing(hub: HubUnderTest) -> None:
         ReportedHub(OTHER, "eu-2", "https://eu-2:6443", AgentHubState.READY, ENDS),
         ReportedHub("", "us-1", "https://us-1:6443", AgentHubState.LOST),
     )
-    await hub.store.run(lambda tx: tx.facts.set(actions.HUB_ID, HUB))
+    await hub.store.run(lambda tx: tx.facts.set(HUB_ID, HUB))
     await hub.store.run(owners.report_hubs, EDGE, 0, reported.encoded(hubs), "agent")
 
 

@@ -10,6 +10,7 @@ from hub.api.managedclusters.agent_annotations import AgentHubState, ReportedHub
 from hub.api.managedclusters.availability import Departure
 from hub.api.managedclusters.cluster import StatusReport
 from hub.api.revocations import RevocationTarget
+from hub.ports import HUB_ID
 from hub.registry import owners, revocations as revocation
 from hub.registry.hubreplicas import service as replicas
 from hub.registry.hubreplicas.service import Opened
@@ -140,7 +141,7 @@ def test_only_its_own_accepted_cluster_stands_by_for_a_valid_hub(accepted: Inlin
 @pytest.fixture
 def hub(accepted: InlineStore) -> InlineStore:
     """With one accepted cluster whose agent reports its hubs in epoch 5."""
-    accepted.transact(lambda tx: tx.facts.set(actions.HUB_ID, HERE))
+    accepted.transact(lambda tx: tx.facts.set(HUB_ID, HERE))
     accepted.transact(owners.claim, EDGE, 5)
     accepted.transact(owners.report_hubs, EDGE, 5, reported.encoded(LIST), "agent")
     return accepted
