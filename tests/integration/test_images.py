@@ -80,9 +80,9 @@ def test_compose_has_two_replicas_behind_a_proxy_of_both_doors() -> None:
     assert not any("ports" in SERVICES[name] for name in REPLICAS)
     text = COMPOSE["configs"]["proxy"]["content"]
     assert "mode tcp" in text
-    for port in ("8443", "6443"):
+    for port, variable in (("8443", "GRPC_PORT"), ("6443", "HTTPS_PORT")):
         assert f"bind :{port}" in text
-        assert f"127.0.0.1:{port}:{port}" in SERVICES["proxy"]["ports"]
+        assert f"127.0.0.1:${{{variable}:-1{port}}}:{port}" in SERVICES["proxy"]["ports"], "free beside `hub serve`"
         assert set(re.findall(rf"server (\S+) \1:{port}$", text, re.MULTILINE)) == set(REPLICAS)
     assert "option httpchk GET /readyz" in text
     assert "check port 6443 check-ssl" in text
