@@ -65,6 +65,8 @@ _WITHOUT_EFFECT = (
     _stored("", "v1", "services", "Service"),
     _stored("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False),
     _stored("apps", "v1", "statefulsets", "StatefulSet"),
+    _stored("batch", "v1", "cronjobs", "CronJob"),
+    _stored("batch", "v1", "jobs", "Job"),
     _stored("gateway.networking.k8s.io", "v1", "gateways", "Gateway", custom=True),
     _stored("gateway.networking.k8s.io", "v1", "tlsroutes", "TLSRoute", custom=True),
     _stored("monitoring.coreos.com", "v1", "prometheusrules", "PrometheusRule", custom=True),

@@ -52,6 +52,8 @@ _SHARED = {"database": {"existingSecret": "hub-database"}, "keys": {"existingSec
 _TWO_HOSTS = {"advertise": {"grpc": "agents.example.com:443", "https": "api.example.com:443"}}
 _DIGEST = {"digest": "sha256:" + "0" * 64}
 _NO_IDS = {"securityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}}
+_BACKUP = {"enabled": True, "passphraseSecret": "hub-backup"}
+_STORE = {"image": "aws", "uploadCommand": ["put"], "downloadCommand": ["get"], "env": [{"name": "BUCKET", "value": "b"}]}
 _SEEN = {"prometheusRule": {"enabled": True}, "dashboards": {"enabled": True}}
 _MONITOR = {"enabled": True, "labels": {"release": "prometheus"}}
 _MORE = {"priorityClassName": "high", "podLabels": {"example.com/team": "fleet"}}
@@ -69,6 +71,11 @@ _BESIDE: dict[str, dict[str, dict[str, Any]]] = {
         "gateway of its own": {"gateway": {"enabled": True, "className": "envoy"}},
         "gateway of others": _TWO_HOSTS
         | {"gateway": {"enabled": True, "routeVersion": "v1alpha2", "parentRefs": [{"name": "edge", "namespace": "infra"}]}},
+        "backed up": {"backup": _BACKUP},
+        "backed up elsewhere": _SHARED | {"backup": _BACKUP | _STORE, "settings": {"login_rate": 5}},
+        "restored": {"backup": _BACKUP, "restore": {"file": "hub-1.zip", "replace": True, "args": ["--readopt=never"]}},
+        "downloaded": _SHARED | {"backup": _STORE, "restore": {"file": "hub-1.zip"}},
+        "moved": _SHARED | {"restore": {"fromSQLite": True}},
         "closed": {
             "networkPolicy": {
                 "enabled": True,
@@ -179,11 +186,10 @@ def pod_spec(documents: list[dict[str, Any]]) -> dict[str, Any]:
 
 def pods_of(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The spec of every pod that comes of it, those of hooks too."""
-    return [
-        document["spec"] if document["kind"] == "Pod" else document["spec"]["template"]["spec"]
-        for document in documents
-        if document["kind"] in {"Pod", "Deployment", "StatefulSet", "Job"}
-    ]
+    jobs = [each["spec"]["jobTemplate"] for each in documents if each["kind"] == "CronJob"]
+    specs = [each["spec"] for each in [*documents, *jobs] if "spec" in each]
+    pods = [spec["template"]["spec"] for spec in specs if "template" in spec]
+    return [*pods, *(document["spec"] for document in documents if document["kind"] == "Pod")]
 
 
 def environment(documents: list[dict[str, Any]]) -> dict[str, Any]:

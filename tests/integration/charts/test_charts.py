@@ -95,6 +95,8 @@ def flaws_of(documents: list[dict[str, Any]]) -> Iterator[str]:
     roles = {(each["kind"], each["metadata"]["name"]) for each in documents if each["kind"] in ("Role", "ClusterRole")}
     if {(each["roleRef"]["kind"], each["roleRef"]["name"]) for each in bindings} - ROLES_OF_KUBERNETES != roles:
         yield "roles and bindings do not match"
+    if any("hook-succeeded" in str(each["metadata"].get("annotations")) for each in documents):
+        yield "a test's pod is deleted before `helm test --logs` reads its log"
     if not documents or {each["metadata"]["labels"]["app.kubernetes.io/part-of"] for each in documents} != {product.PART_OF}:
         yield "an object is not part of the product"
 
@@ -293,7 +295,7 @@ RELEASE = "muster"
 PLURALS = {"Ingress": "ingresses", "NetworkPolicy": "networkpolicies", "Gateway": "gateways"}
 SECRETS = RestResource("", "v1", "secrets")
 WALKS = {
-    "hub": ("least", "full", "seen", "aggregated", "gateway of its own", "settings", "ingress"),
+    "hub": ("least", "full", "seen", "aggregated", "gateway of its own", "settings", "ingress", "restored"),
     "spoke": ("least", "full", "rights of a hosted one", "several processes", "closed", "seen"),
 }
 """Values, one upgrade after the other: together they have every kind of object, and each leaves some of the ones before."""
@@ -347,6 +349,10 @@ class Stage:
 
 
 ADDONS = "/api/v1/namespaces/open-cluster-management-agent-addon"
+CLAIMS = {f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims/{name}" for name in (f"{ACCOUNT}-backup", f"data-{POD}")}
+KEPT = {ADDONS, *CLAIMS}
+RESTORED = {"database": {"restored": True}}
+"""Of a release that may change its kind of database."""
 
 
 @pytest.fixture
@@ -357,23 +363,24 @@ async def stage() -> AsyncIterator[Stage]:
 
 @pytest.mark.parametrize("chart", WALKS)
 async def test_a_release_holds_what_its_values_say_through_upgrades_a_rollback_and_its_end(stage: Stage, chart: str) -> None:
-    wanted = {name: installed(render(chart, MATRIX[chart][name])) - {ADDONS} for name in WALKS[chart]}
+    values = {name: merged(MATRIX[chart][name], RESTORED if chart == "hub" else {}) for name in WALKS[chart]}
+    wanted = {name: installed(render(chart, values[name])) - KEPT for name in values}
     every = set().union(*wanted.values())
     kinds = [
         {each["kind"] for name in names for each in render(chart, MATRIX[chart][name])} for names in (wanted, MATRIX[chart])
     ]
     assert kinds[0] == kinds[1], "the walk has every kind that the chart can make"
     first, *others = wanted
-    await stage.install(chart, MATRIX[chart][first])
+    await stage.install(chart, values[first])
     assert await stage.there(every) == wanted[first]
     for name in others:
-        await stage.upgrade(chart, MATRIX[chart][name])
+        await stage.upgrade(chart, values[name])
         assert await stage.there(every) == wanted[name], name
     await stage.helm(lambda config: config.rollback(RELEASE, version=1))
     assert await stage.there(every) == wanted[first]
     await stage.helm(lambda config: config.uninstall(RELEASE))
     assert await stage.there(every) == set()
-    assert chart == "hub" or await stage.there([ADDONS]), "others may use it"
+    assert await stage.there(KEPT) == (CLAIMS if chart == "hub" else {ADDONS}), "others may use it, or a hub to come"
 
 
 async def test_what_the_hub_wrote_outlives_upgrades_and_rollbacks(stage: Stage) -> None:
@@ -391,6 +398,29 @@ async def test_what_the_hub_wrote_outlives_upgrades_and_rollbacks(stage: Stage) 
     assert (await stage.admin.get(registered))["spec"]["caBundle"] == "Q0E="
     await stage.helm(lambda config: config.rollback(RELEASE))
     assert (await stage.admin.get(secret))["data"] == held
+
+
+async def test_an_upgrade_that_would_strand_all_agents_is_refused_and_a_move_is_not(stage: Stage) -> None:
+    moved = MATRIX["hub"]["moved"]
+    shared = {name: value for name, value in moved.items() if name != "restore"}
+    await stage.install("hub", VALUES["hub"])
+    with pytest.raises(helm_python.HelmError, match=r"hub in SQLite.*restore\.fromSQLite=true"):
+        await stage.upgrade("hub", shared)
+    await stage.upgrade("hub", moved)
+    assert (await stage.admin.get(SETS.path("muster-muster-hub", namespace=NAMESPACE)))["spec"]["replicas"] == 0
+    await stage.upgrade("hub", shared)
+    with pytest.raises(helm_python.HelmError, match=r"hub in PostgreSQL, and these values name no database"):
+        await stage.upgrade("hub", VALUES["hub"])
+    await stage.upgrade("hub", VALUES["hub"] | {"database": {"restored": True}})
+
+    path = SECRETS.path("muster-muster-hub-admin", namespace=NAMESPACE)
+    await stage.admin.update(path, {**await stage.admin.get(path), "stringData": None, "data": {"ca.crt": "b25lCnR3bwo="}})
+    for name, certificate in (("other", "dGhyZWUK"), ("own", "dHdvCg==")):
+        secret = {"metadata": {"name": name}, "data": {"ca.crt": certificate}}
+        await stage.admin.create(SECRETS.path(namespace=NAMESPACE), secret)
+    with pytest.raises(helm_python.HelmError, match=r"the Secret other has another CA than the hub of this release"):
+        await stage.upgrade("hub", VALUES["hub"] | {"keys": {"existingSecret": "other"}})
+    await stage.upgrade("hub", VALUES["hub"] | {"keys": {"existingSecret": "own"}})
 
 
 @pytest.mark.kubectl
@@ -438,9 +468,13 @@ def values_of(line: str, before: dict[str, Any]) -> tuple[str, str, dict[str, An
             assert not word.startswith("-"), f"nobody checks {word}"
             names.append(word)
     [name, chart] = names
-    whole = copy.deepcopy(before.get(name, {})) if reuses else {}
-    _merge(whole, values)
-    return name, chart, whole
+    return name, chart, merged(before.get(name, {}) if reuses else {}, values)
+
+
+def merged(values: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    whole = copy.deepcopy(values)
+    _merge(whole, more)
+    return whole
 
 
 def _merge(values: dict[str, Any], more: dict[str, Any]) -> None:
@@ -471,3 +505,14 @@ def test_values_in_helm_commands_of_documents_are_rendered() -> None:
                     flaws.append(f"{page.relative_to(ROOT)}: {line}: {error}")
     assert not flaws, "\n".join(flaws)
     assert count
+
+
+NAMED_OBJECT = re.compile(r"\b(?:deploy|statefulset|cronjob|job|svc|pod)/([a-z0-9-]+)|\b(\w+-muster-(?:hub|spoke)[a-z0-9-]*)")
+
+
+def test_objects_that_documents_name_are_rendered() -> None:
+    rendered = [*render("hub", MATRIX["hub"]["restored"], name="hub"), *render("spoke", VALUES["spoke"], name="spoke")]
+    names = {each["metadata"]["name"] for each in rendered} | {"hub-muster-hub-0"}
+    named = {(page.name, one or other) for page in DOCUMENTS for one, other in NAMED_OBJECT.findall(page.read_text())}
+    assert [each for each in sorted(named) if each[1] not in names] == []
+    assert len(named) > 4

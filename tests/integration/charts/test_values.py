@@ -368,6 +368,12 @@ def test_wrong_values_are_refused_with_their_place_or_the_reason() -> None:
         ({"kubernetesCA": {"enabled": True, "groups": ["system:masters"]}}, "kubernetesCA"),
         ({"replicas": 2}, "more than one share a PostgreSQL database"),
         ({"persistence": {"enabled": False}}, "loses the hub with its pod"),
+        ({"backup": {"enabled": True}}, "backup.passphraseSecret: the hub's keys are in the data directory"),
+        ({"backup": {"enabled": True, "passphraseSecret": "p", "uploadCommand": ["put"]}}, "these need image"),
+        ({"restore": {"file": "hub.zip", "fromSQLite": True}}, "give file or fromSQLite, not both"),
+        ({"restore": {"fromSQLite": True}}, r"restore\.fromSQLite needs the PostgreSQL database"),
+        ({"restore": {"file": "a.zip; rm -r /"}}, r"at '/restore/file'"),
+        ({"restore": {"file": "a.zip", "args": ["--crl=$(id)"]}}, r"at '/restore/args/0'"),
         ({"database": {"url": "postgresql://db/hub", "existingSecret": "db"}}, "existingSecret or url, not both"),
         ({"advertise": {"grpc": "hub.example.com:443", "https": "hub.example.com:443"}}, "are two doors"),
         ({"ingress": {"enabled": True}}, "need different hosts"),
@@ -392,17 +398,18 @@ def resources(documents: list[dict[str, Any]], kind: str) -> set[str]:
     return {each for role in of_kind(documents, kind) for rule in role["rules"] for each in rule["resources"]}
 
 
+def lease_rules(documents: list[dict[str, Any]]) -> list[tuple[list[str], Any]]:
+    rules = [rule for rule in only(documents, "Role")["rules"] if "leases" in rule["resources"]]
+    return [(rule["verbs"], rule.get("resourceNames")) for rule in rules]
+
+
 def test_one_agent_has_a_lease_of_its_own_and_time_to_end() -> None:
     assert pod_spec(render("spoke", LEAST_SPOKE))["terminationGracePeriodSeconds"] >= 2 * STOP_WITHIN
-    [rule] = [
-        each
-        for each in only(render("spoke", LEAST_SPOKE), "Role")["rules"]
-        if "leases" in each["resources"] and each.get("resourceNames")
-    ]
-    assert rule["resourceNames"] == [spoke_settings_of(LEAST_SPOKE).leader_elect_resource_name] == [LEASE]
+    [_, (_, names)] = lease_rules(render("spoke", LEAST_SPOKE))
+    assert names == [spoke_settings_of(LEAST_SPOKE).leader_elect_resource_name] == [LEASE]
     off = VALUES["spoke"] | {"leaderElection": {"enabled": False}}
     documents = render("spoke", off)
-    assert not [each for each in only(documents, "Role")["rules"] if "leases" in each["resources"]]
+    assert lease_rules(documents) == []
     assert only(documents, "Deployment")["spec"]["strategy"] == {"type": "Recreate"}
     assert spoke_settings_of(off).leader_elect is False
 
@@ -413,11 +420,7 @@ def test_several_processes_of_an_agent_share_a_lease_keep_apart_and_are_not_evic
     deployment = only(documents, "Deployment")["spec"]
     assert deployment["replicas"] == 2
     assert deployment["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
-    rules = [rule for rule in only(documents, "Role")["rules"] if "leases" in rule["resources"]]
-    assert [(rule["verbs"], rule.get("resourceNames")) for rule in rules] == [
-        (["create"], None),
-        (["get", "list", "watch", "update", "delete"], ["edge"]),
-    ]
+    assert lease_rules(documents) == [(["create"], None), (["get", "list", "watch", "update", "delete"], ["edge"])]
     assert environment(documents)["POD_NAME"] == {"fieldRef": {"fieldPath": "metadata.name"}}
     settings = spoke_settings_of(values)
     assert (settings.leader_elect, settings.leader_elect_resource_name) == (True, "edge")
@@ -455,11 +458,8 @@ def test_rights_for_add_ons_are_a_role_of_their_own_and_go_with_them() -> None:
     assert names == {"muster-muster-spoke-fleet", "muster-muster-spoke-fleet-addons"}
     assert "secrets" not in resources(with_them, "ClusterRole"), "not in every namespace"
     places = {each["metadata"]["namespace"] for each in of_kind(with_them, "Role") if "addons" in each["metadata"]["name"]}
-    assert (
-        places
-        == {"open-cluster-management-agent-addon"}
-        == {each["metadata"]["name"] for each in of_kind(with_them, "Namespace")}
-    )
+    namespaces = {each["metadata"]["name"] for each in of_kind(with_them, "Namespace")}
+    assert places == {"open-cluster-management-agent-addon"} == namespaces
     assert resources(without, "ClusterRole") == {"nodes", "namespaces", "clusterclaims", "clusterproperties"}
     assert resources(without, "Role") == resources(with_them, "Role") == {"secrets", "leases", "events", "namespaces"}
 
@@ -474,23 +474,15 @@ def test_a_hosted_agent_has_no_rights_over_the_cluster_that_it_runs_in_but_for_a
 
 def test_rights_of_a_hosted_agent_are_those_that_it_has_when_it_runs_there_and_nothing_runs() -> None:
     over_there = render("spoke", MATRIX["spoke"]["rights of a hosted one"])
-    assert {each["kind"] for each in over_there} == {
-        *("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
-    }
+    roles = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+    assert {each["kind"] for each in over_there} == {"Namespace", "ServiceAccount"} | roles
     assert pods_of(over_there) == []
     usual = render("spoke", MATRIX["spoke"]["attested"])
-    assert [each["rules"] for each in of_kind(over_there, "ClusterRole")] == [
-        each["rules"] for each in of_kind(usual, "ClusterRole")
-    ]
+    rules, usual_rules = ([each["rules"] for each in of_kind(one, "ClusterRole")] for one in (over_there, usual))
+    assert rules == usual_rules
     [_, token] = of_kind(over_there, "Role")
-    assert token["rules"] == [
-        {
-            "apiGroups": [""],
-            "resources": ["serviceaccounts/token"],
-            "resourceNames": [only(over_there, "ServiceAccount")["metadata"]["name"]],
-            "verbs": ["create"],
-        }
-    ]
+    account = only(over_there, "ServiceAccount")["metadata"]["name"]
+    assert granted(over_there, token["metadata"]["name"]) == [(["serviceaccounts/token"], ["create"], [account])]
 
 
 def test_settings_reach_the_agent_in_a_file() -> None:
