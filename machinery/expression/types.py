@@ -221,17 +221,17 @@ def _scientific(value: Fraction) -> tuple[str, int]:
     return digits.rstrip("0"), len(digits) - 1 - places
 
 
-def number_of(key: str) -> Fraction:
-    """The number that has this sort key."""
+def number_of(key: str) -> Fraction | int:
+    """The number that has this sort key; an integer if it is one, with which sums are faster."""
     if key == _ZERO:
-        return Fraction()
+        return 0
     text = key[1:] if key.startswith(_ABOVE) else key[1:].removesuffix(_LAST).translate(_COMPLEMENT)
-    exponent, digits = int(text[:3]) - _MIDDLE, text[3:]
-    number = int(digits) * Fraction(10) ** (exponent + 1 - len(digits))
+    places = int(text[:3]) - _MIDDLE + 4 - len(text)
+    number = int(text[3:]) * 10**places if places >= 0 else Fraction(int(text[3:]), 10**-places)
     return number if key.startswith(_ABOVE) else -number
 
 
-def format_quantity(value: Fraction, *, binary: bool = False) -> str:
+def format_quantity(value: Fraction | int, *, binary: bool = False) -> str:
     """The value exactly, as a quantity: with the largest of Ki to Ei (`binary`), m, u or n that needs no decimals.
 
     Values finer than n are rounded up, as in Kubernetes.

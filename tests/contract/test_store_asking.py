@@ -27,7 +27,7 @@ from machinery.meta.objects import Key, Page, Query
 from machinery.meta.selectors import parse_field_selector, parse_label_selector
 from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import ManualClock
-from tests.checks import check_refusal, present
+from tests.checks import check_refusal, check_refusals, present
 from tests.trials import soaked, trials
 
 CSR = 45.0
@@ -37,53 +37,18 @@ VERSIONS = ["v1.29.3", "v1.30.0", "v1.30.0-rc.1", "v1.9.9", "v1.31.2-gke.100", "
 QUANTITIES = ["64Gi", "65536Mi", "8", "500m", "1e3", "0", "much", "128Gi"]
 TEXTS = ["edge-1", "edge-22", "Edge-1", "a*b", "50%", "a_b", "[x]", "back\\slash", "é", ""]
 ATOMS = (
-    "name {same} {text}",
-    "labels.tier {same} {text}",
-    "labels.tier in [{text}, {text}]",
-    "labels.tier in []",
-    "has(labels.tier)",
-    "has(labels)",
-    "set {same} {text}",
-    '"tier" in labels',
-    "labels.tier in claims",
-    "accepted",
-    "accepted == false",
-    "has(accepted)",
-    'available {same} "{status}"',
-    'conditions["Extra"] {same} "{status}"',
-    "claims.region {same} {text}",
-    "claims.region.startsWith({text})",
-    "claims.region.endsWith({text})",
-    "claims.region.contains({text})",
-    "claims.region.matches({pattern})",
-    "name.matches({pattern})",
-    'taints["gpu"] {same} "NoSelect"',
-    '"gpu" in taints',
-    "version {order} {version}",
-    "version.minor {order} {version}",
-    "has(version)",
-    "version in [{version}, {version}]",
-    "memory {order} {quantity}",
-    "cpu {order} allocatable.cpu",
-    'capacity["nvidia.com/gpu"] {order} {quantity}',
-    "has(capacity)",
-    "nodes {order} {number}",
-    "age {order} {age}",
-    "agentVersion {order} {agent}",
-    "has(agentVersion)",
-    'reason {same} "{reason}"',
-    "flaps {order} {flaps}",
-    "replica {same} {replica}",
-    'driver {same} "{driver}"',
-    "certificateExpiresIn {order} {left}",
-    "lastBeat {order} {beat}",
-    "has(lastBeat)",
-    "connected",
-    "connected == false",
-    'addons["search"] {same} "available"',
-    '"search" in addons',
-    "true",
-    "false",
+    *("name {same} {text}", "labels.tier {same} {text}", "labels.tier in [{text}, {text}]", "labels.tier in []"),
+    *("has(labels.tier)", "has(labels)", "set {same} {text}", '"tier" in labels', "labels.tier in claims", "accepted"),
+    *("accepted == false", "has(accepted)", 'available {same} "{status}"', 'conditions["Extra"] {same} "{status}"'),
+    *("claims.region {same} {text}", "claims.region.startsWith({text})", "claims.region.endsWith({text})"),
+    *("claims.region.contains({text})", "claims.region.matches({pattern})", "name.matches({pattern})"),
+    *('taints["gpu"] {same} "NoSelect"', '"gpu" in taints', "version {order} {version}", "version.minor {order} {version}"),
+    *("has(version)", "version in [{version}, {version}]", "memory {order} {quantity}", "cpu {order} allocatable.cpu"),
+    *('capacity["nvidia.com/gpu"] {order} {quantity}', "has(capacity)", "nodes {order} {number}", "age {order} {age}"),
+    *("agentVersion {order} {agent}", "has(agentVersion)", 'reason {same} "{reason}"', "flaps {order} {flaps}"),
+    *("replica {same} {replica}", 'driver {same} "{driver}"', "certificateExpiresIn {order} {left}"),
+    *("lastBeat {order} {beat}", "has(lastBeat)", "connected", "connected == false", 'addons["search"] {same} "available"'),
+    *('"search" in addons', "true", "false"),
 )
 
 
@@ -186,6 +151,7 @@ def beat(tx: Transaction, name: str, ages: tuple[float, bool] | None) -> None:
             tx.heartbeats.set_session(cluster, f"of-{name}" if connected else None, agent_version="0.2.0")
         if connected:
             tx.agent_sessions.open(AgentSession(cluster, agent, f"of-{name}", "hub-0" if seconds else "Hub-1", tx.now))
+            tx.agent_sessions.open(AgentSession(cluster, AgentId("a0001"), "another", "hub-9", tx.now))
         for number in range(int(seconds) // 60):
             at = tx.now - timedelta(hours=2.5 * number)
             tx.transitions.add(Transition(cluster, f"uid-{name}", at, TRUE, UNKNOWN if number % 2 else FALSE, "Silent", "hub"))
@@ -226,7 +192,9 @@ def agents_of(tx: Transaction) -> dict[str, AgentFacts]:
         found[last.cluster] = {
             FieldSource.BEAT: micros(last.at),
             FieldSource.SESSION: "true" if last.session else "false",
-            FieldSource.REPLICA: next((each.replica for each in tx.agent_sessions.of(last.cluster)), None),
+            FieldSource.REPLICA: next(
+                (each.replica for each in tx.agent_sessions.of(last.cluster) if each.session == last.session), None
+            ),
             FieldSource.DRIVER: "grpc" if last.agent_version else "csr",
             FieldSource.FLAPS: str(len(falls.get(last.cluster, ()))),
             FieldSource.CERTIFICATE: micros(max(records, default=None)),
@@ -261,14 +229,6 @@ def versioned(name: str, version: str, **labels: str) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {}, "status": {"version": {"kubernetes": version}}}
 
 
-async def test_pages_of_a_condition_hold_what_it_chooses_and_no_more(store: Store) -> None:
-    for number in range(10):
-        await store.run(put, versioned(f"c{number}", f"v1.{20 + number}.0", tier="gold" if number % 2 else "tin"))
-    where = where_of('version >= 1.23 && labels.tier == "gold"', datetime.now(UTC))
-    found = await store.read(lambda tx: list(pages(tx, Query(where=where, limit=2), "")))
-    assert [names for names, _ in found] == [["c3", "c5"], ["c7", "c9"]]
-
-
 async def test_a_condition_sees_what_its_own_transaction_wrote_and_the_past_as_it_was(store: Store) -> None:
     where = where_of("version < 1.30", datetime.now(UTC))
     await store.run(put, versioned("a", "v1.29.0"))
@@ -285,15 +245,15 @@ async def test_a_condition_sees_what_its_own_transaction_wrote_and_the_past_as_i
 
 def test_wrong_conditions_and_watches_of_what_changes_by_itself_are_refused() -> None:
     now = datetime.now(UTC)
-    for text, why in (
-        ("versoin < 1.30", 'column 1: there is no field "versoin": did you mean "version"'),
+    wrong = (
+        ("versoin < 1.30", 'did you mean "version"'),
         ("version < banana", "banana"),
-        ("memory > 64 Gib", "column"),
+        ("memory > 64 Gib", ""),
         ("labels", "map"),
-    ):
-        with pytest.raises(BadRequestError, match=r"^where: column \d+: ") as refused:
-            where_of(text, now)
-        assert why in str(refused.value)
+    )
+    check_refusals(
+        BadRequestError, lambda text: where_of(text, now), [(text, rf"^where: column \d+: .*{why}") for text, why in wrong]
+    )
     for text in ("accepted && !(age > 1h)", "lastBeat > 1m || accepted", "connected"):
         check_refusal(BadRequestError, where_of, text, now, watched=True, match=r"(age|lastBeat|connected) changes by itself")
     assert where_of("accepted", now, watched=True)
@@ -301,23 +261,9 @@ def test_wrong_conditions_and_watches_of_what_changes_by_itself_are_refused() ->
 
 SET = "cluster.open-cluster-management.io/clusterset"
 ORDERS = (
-    "version",
-    "-version,name",
-    "memory",
-    "-cpu,-name",
-    "nodes,set",
-    'labels["tier"]',
-    "-claims.region,available",
-    "age",
-    "-age",
-    "lastBeat",
-    "-lastBeat,version",
-    "flaps,-version.minor",
-    "certificateExpiresIn",
-    "-replica,driver,reason",
-    "connected,agentVersion",
-    "accepted,-claims.region,memory,name",
-    ".metadata.creationTimestamp",
+    *("version", "-version,name", "memory", "-cpu,-name", "nodes,set", 'labels["tier"]', "-claims.region,available", "age"),
+    *("-age", "lastBeat", "-lastBeat,version", "flaps,-version.minor", "certificateExpiresIn", "-replica,driver,reason"),
+    *("connected,agentVersion", "accepted,-claims.region,memory,name", ".metadata.creationTimestamp"),
     ".status.capacity.memory",
 )
 GROUPS = (

@@ -19,7 +19,7 @@ class Group:
 
     values: tuple[str | None, ...]
     count: int = 0
-    totals: tuple[Fraction | None, ...] = ()
+    totals: tuple[Fraction | int | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +40,15 @@ class GroupQuery:
 
     def groups(self, rows: Iterable[Sequence[Any]]) -> list[Group]:
         """Add up rows of values, of sort keys of what is summed up (None: missing), and of a number of objects with these."""
-        width, none = len(self.by), (None,) * len(self.sums)
-        found: dict[tuple[str | None, ...], Group] = {} if self.by else {(): Group((), 0, none)}
+        width, none = len(self.by), [0, *(None for _ in self.sums)]
+        found: dict[tuple[str | None, ...], list[Any]] = {} if self.by else {(): list(none)}
         for row in rows:
-            values, keys, count = tuple(row[:width]), row[width:-1], int(row[-1])
-            known = found.get(values) or Group(values, 0, none)
-            totals = (
-                total if key is None else (total or 0) + number_of(key) * count
-                for total, key in zip(known.totals, keys, strict=True)
-            )
-            found[values] = Group(values, known.count + count, tuple(totals))
-        return self._arranged(list(found.values()))
+            total, count = found.setdefault(tuple(row[:width]), list(none)), int(row[-1])
+            total[0] += count
+            for index, key in enumerate(row[width:-1], start=1):
+                if key is not None:
+                    total[index] = (total[index] or 0) + number_of(key) * count
+        return self._arranged([Group(values, count, tuple(totals)) for values, (count, *totals) in found.items()])
 
     def answer(self, group: Group) -> list[str | int | None]:
         """A row of the answer."""
@@ -74,7 +72,7 @@ class GroupQuery:
         return self.by[column].rank(group.values[column])
 
 
-def _shown(of: FieldReference, total: Fraction) -> str:
+def _shown(of: FieldReference, total: Fraction | int) -> str:
     """Memory and storage in Ki to Ei, all else in plain numbers."""
     resource = of.source.key.rpartition(".")[2]
     return format_quantity(total, binary=resource.endswith(_BYTES) or resource.startswith("hugepages-"))

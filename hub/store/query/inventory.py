@@ -11,7 +11,22 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, FromClause, Integer, Table, Text, and_, case, cast, collate, func, literal, select
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    FromClause,
+    Integer,
+    Table,
+    Text,
+    and_,
+    case,
+    cast,
+    collate,
+    func,
+    literal,
+    null,
+    select,
+)
 
 from hub.api.certificates import Purpose
 from hub.api.managedclustersets import LABEL as SET_LABEL
@@ -80,9 +95,13 @@ _AGENT: Mapping[FieldSource, ColumnElement[Any]] = {
     FieldSource.REPLICA: schema.sessions.c.replica,
     FieldSource.DRIVER: case((_beat.agent_version.is_not(None), "grpc"), (_beat.at.is_not(None), "csr")),
     FieldSource.FLAPS: _DIGITS,
-    FieldSource.CERTIFICATE: _ends.c.at,
+    FieldSource.CERTIFICATE: func.coalesce(_ends.c.at, null()),
 }
-"""Only a session records the version of its agent, so a cluster that beats and has none uses the Kubernetes API."""
+"""Only a session records the version of its agent, so a cluster that beats and has none uses the Kubernetes API.
+
+Terms about the columns of a function keep an outer join: SQLite reads an inner join with a subquery in the other order, the
+whole inventory for each of its rows.
+"""
 _ONE = sort_key(Fraction(1))
 _FLAPS_ORDER = case(
     (_FLAPS == 0, sort_key(Fraction())),

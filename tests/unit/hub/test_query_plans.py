@@ -111,6 +111,10 @@ def test_questions_read_the_inventory_alone_where_they_may_and_documents_last_an
             assert read == ["SEARCH objects USING INDEX sqlite_autoindex_objects_1 (kind=? AND namespace=? AND name=?)"], found
 
     check_each(check, [(question,) for question in QUESTIONS if not question.is_plain])
+    agents = [
+        Question(each, where=each) for each in ("certificateExpiresIn < 7d", "flaps > 3", 'replica == "a"', 'driver == "csr"')
+    ]
+    check_plans(database, map(statement_of, agents), "SCAN ends", "SCAN falls", "SCAN sessions", "SCAN heartbeats")
 
 
 def test_a_disk_that_fails_between_two_rows_is_the_databases_error(tmp_path: Path) -> None:
