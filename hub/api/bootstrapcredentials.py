@@ -161,6 +161,12 @@ class CredentialRecord:
             return self.cluster == cluster
         return matches_names(cluster, self.bounds.patterns)
 
+    @property
+    def scope(self) -> str:
+        """Description of the clusters that it admits."""
+        names = f'cluster "{self.cluster}"' if self.cluster is not None else ", ".join(self.bounds.patterns) or "any name"
+        return f'{names} in the set "{self.bounds.cluster_set}"' if self.bounds.cluster_set else names
+
 
 @dataclass(frozen=True, slots=True)
 class CredentialUse:

@@ -17,7 +17,8 @@ from aiohttp import hdrs, web
 
 from hub.api.auditrecords import DRY_RUN, NO_BODY, AuditRecord, ResponseStatus, Stage
 from hub.api.bootstrapcredentials import AttestationError
-from hub.api.meta.change import Change
+from hub.api.meta import document as doc
+from hub.api.meta.change import REVOCATIONS, Change
 from hub.audit import Auditor, AuditVerdict
 from hub.audit.auditor import body_of, reference_of, short, token_hash, user_of
 from hub.audit.recording import change_of, recording, status_of
@@ -29,6 +30,8 @@ from machinery.product import NAME
 DECISION, REASON = "authorization.k8s.io/decision", "authorization.k8s.io/reason"
 ATTESTATION = f"{NAME}/attestation-failure"
 INCOMPLETE = f"{NAME}/incomplete"
+CLUSTERS, REVOKED = "managedclusters", f"{NAME}/revoked-bootstrap-credentials"
+"""The annotation of a request for a cluster: the bootstrap credentials that it revoked."""
 TOKEN = "authentication.kubernetes.io/token-hash"  # noqa: S105 - the name of an annotation
 CUT_OFF = ResponseStatus(503, "ServiceUnavailable")
 FAILED = ResponseStatus(500, "InternalError")
@@ -102,6 +105,11 @@ class _RequestAudit:
         if not verdict.remembers(Stage.RESPONSE_COMPLETE) or (not changes and not asked.name):
             return None  # without changes only the answer contains the name of the created object
         change = change_of(changes, asked.resource)
+        revoked = [
+            doc.mapping(each.document, "spec").get("bootstrapCredential") for each in changes if each.kind == REVOCATIONS
+        ]
+        if any(revoked) and asked.resource == CLUSTERS:
+            self._incoming.annotations[REVOKED] = short(", ".join(str(each) for each in revoked if each))
         body = self._incoming.request._read_bytes or b""  # noqa: SLF001 - what the handler has read; a test fails when it is elsewhere
         answer = None if change is None else change.encoded
         return self._record(verdict, Stage.RESPONSE_COMPLETE, status_of(change, asked.verb), answer, body)

@@ -104,6 +104,9 @@ class Credentials(Protocol):
 
     def all(self) -> Sequence[CredentialRecord]: ...
 
+    def valid_for(self, cluster: ClusterName, at: datetime) -> Sequence[CredentialRecord]:
+        """Credentials that admit this name and are neither revoked nor expired, oldest first."""
+
     def forget_ended(self, before: datetime) -> int:
         """Delete credentials that expired or were revoked before, with their uses; return their number."""
 

@@ -30,7 +30,8 @@ from hub.registry.managedclusters import resource as managedclusters
 from machinery.apiserver.storage import GroupResource
 
 DEFINITIONS: tuple[ResourceDefinition, ...] = (
-    replace(managedclusters.MANAGED_CLUSTER, put=revocations.put_cluster),  # a write may revoke agents of the cluster
+    # a write may revoke agents of the cluster, and a deletion its bootstrap credentials
+    replace(managedclusters.MANAGED_CLUSTER, put=revocations.put_cluster, remove=revocations.remove_cluster),
     managedclustersets.MANAGED_CLUSTER_SET,
     managedclustersets.MANAGED_CLUSTER_SET_BINDING,
     managedclusteraddons.MANAGED_CLUSTER_ADD_ON,

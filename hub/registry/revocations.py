@@ -61,6 +61,8 @@ def create(tx: Transaction, name: str, spec: dict[str, str], actor: str) -> Writ
 
 def put_cluster(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
     """Like `clusters.put`. A write that gives the cluster to one agent revokes its other agents. Raises InvalidError."""
+    if old is not None and doc.is_deleting(new) and not doc.is_deleting(old.document):
+        _end_credentials(tx, old, actor)
     chosen = duplicate.given_to(new)
     if chosen is None:
         return clusters.put(tx, new, old, actor)
@@ -74,6 +76,31 @@ def put_cluster(tx: Transaction, new: dict[str, Any], old: StoredObject | None, 
         spec = {"cluster": cluster, "agent": agent, "reason": rules.Reason.SUPERSEDED.value, "message": why}
         create(tx, f"{cluster}-{uuid4().hex[:8]}", spec, actor)
     return clusters.put(tx, duplicate.with_one_agent(new, tx.now), old, actor)
+
+
+def remove_cluster(tx: Transaction, old: StoredObject, actor: str) -> Written:
+    """Like `clusters.remove`, for an operator: also revoke the bootstrap credentials that are bound to this name alone.
+
+    The request that starts the deletion revokes them, here or in `put_cluster` if finalizers hold the cluster, and not the
+    step that ends it. So the operator's audit record shows the revocations, the agent cannot register while its content is
+    removed, and a credential that is made in the meantime for the next cluster of this name stays valid. The agent keeps its
+    certificate for as long as the cleanup takes. A cluster that leaves, or that the hub removes because it is silent, does not
+    come through here and keeps its credentials.
+    """
+    if not doc.is_deleting(old.document):
+        _end_credentials(tx, old, actor)
+    return clusters.remove(tx, old, actor)
+
+
+def _end_credentials(tx: Transaction, cluster: StoredObject, actor: str) -> None:
+    """Revoke the credentials of exactly this name, each with a Revocation, unless an annotation keeps them."""
+    name = ClusterName(cluster.key.name)
+    if removal.keeps_credentials(cluster.document):
+        return
+    for credential in tx.credentials.valid_for(name, tx.now):
+        if credential.cluster == name:
+            spec = {"reason": rules.Reason.CESSATION_OF_OPERATION.value, "message": f'cluster "{name}" was deleted'}
+            create(tx, f"{name}-{uuid4().hex[:8]}", {**spec, "bootstrapCredential": credential.id}, actor)
 
 
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
@@ -111,8 +138,7 @@ def _cluster(tx: Transaction, cluster: ClusterName, reason: str, actor: str) -> 
     if not records and tx.objects.get(MANAGED_CLUSTERS, Key("", cluster)) is None:
         raise NotFoundError(f'cluster "{cluster}" not found')
     held = _ended(tx, (record for record in records if record.purpose in AGENTS_PURPOSES), reason)
-    unrevoked = [each for each in tx.credentials.all() if each.cluster == cluster and each.revoked_at is None]
-    valid = [each.id for each in unrevoked if each.expires_at > tx.now]
+    valid = [each.id for each in tx.credentials.valid_for(cluster, tx.now) if each.cluster == cluster]
     owners.lower_epochs(tx, cluster)
     revoked = [_credential(tx, credential, reason, actor) for credential in valid]
     refused = _refuse_requests(tx, cluster, None, actor)

@@ -2,12 +2,15 @@
 
 import http.client
 import json
+import re
 import ssl
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlencode, urlsplit
+
+import click
 
 from hubctl.auth.identity import Shown, identity_of
 from hubctl.client.errors import ErrorTranslator, document_of
@@ -66,6 +69,7 @@ REQUEST_TIMEOUT, SILENCE = 30.0, 75.0
 """Seconds until an answer begins; seconds without any event of a watch, bookmarks included."""
 
 APIS = "/apis/"
+WARNING = re.compile(r'299 [^ ]+ "((?:[^"\\]|\\.)*)".*')
 
 
 class ApiClient:
@@ -81,6 +85,7 @@ class ApiClient:
         self._proxy = proxy_of(kubeconfig.cluster, kubeconfig.source)
         self._identity = identity_of(kubeconfig, unseen=unseen)
         self._errors = ErrorTranslator(kubeconfig, self._identity)
+        self._warnings: set[str] = set()
         self._tls: tuple[Credential | None, ssl.SSLContext] | None = None
 
     def certificate_ends(self) -> str | None:
@@ -163,7 +168,17 @@ class ApiClient:
         """The whole body. Raises CommandError."""
         connection, response, shown = self._open(method, target, headers, content)
         with closing(connection), self._translated(shown):
+            self._print_warnings(response.headers.get_all("Warning") or ())
             return response.read()
+
+    def _print_warnings(self, headers: Iterable[str]) -> None:
+        """Print the hub's warnings to stderr, each once, as kubectl does."""
+        for header in headers:
+            found = WARNING.fullmatch(header)
+            text = re.sub(r"\\(.)", r"\1", found[1]) if found else ""
+            if text and text.isprintable() and text not in self._warnings:
+                self._warnings.add(text)
+                click.echo(f"warning: {text}", err=True)
 
     def _open(
         self, method: str, target: str, headers: Mapping[str, str], content: bytes | None = None

@@ -57,6 +57,9 @@ Past = Callable[[datetime | int], Awaitable[tuple[Storage, datetime]]]
 
 Written = Callable[[GroupResource, int], Awaitable[None]]
 
+DeletionWarnings = Callable[[Sequence[Key], bool], Awaitable[Sequence[str]]]
+"""Called after a deletion, for the warnings of its response: (keys of the deleted objects, whether it was a dry run)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -206,6 +209,7 @@ class Resource:
     admit: Admit | None = None
     written: Written | None = None
     """Awaited with the revision of each write before the response."""
+    deletion_warnings: DeletionWarnings | None = None
     answers: Answers | None = None
     """Computes the response to a create of a kind that is never stored. `verbs` is ("create",), with `list` if there is a
     `storage`, whose list is empty."""

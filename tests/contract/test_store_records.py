@@ -174,6 +174,8 @@ async def test_credential_remembers_its_token_whom_it_admitted_and_when_it_was_r
     assert await store.read(lambda tx: tx.credentials.has_admitted(credential.id, FAR))
     assert not await store.read(lambda tx: tx.credentials.has_admitted(other.id, FAR))
     assert await store.read(lambda tx: list(tx.credentials.all())) == [credential, other, once]
+    valid = [await store.read(lambda tx, each: list(tx.credentials.valid_for(each, clock.now())), each) for each in (EDGE, FAR)]
+    assert valid == [[credential, other, once], [other]]
     began = clock.now()
     clock.advance(timedelta(seconds=9))
     assert await revoked_since(began) == []

@@ -21,6 +21,8 @@ PRIORITY = "open-cluster-management.io/cleanup-priority"
 LAST = 100
 FORCED = "hub.open-cluster-management.io/force-deletion"
 """Annotation: do not wait for the cluster's content, since the cluster will not answer."""
+KEEP_CREDENTIALS = "hub.open-cluster-management.io/keep-bootstrap-credentials"
+"""Annotation: with the value `true`, the cluster's deletion does not revoke the bootstrap credentials of its name."""
 DELETING = "Deleting"
 GONE = Condition(DELETING, TRUE, "NoResource", "No cleaned resource in cluster ns.")
 OVERDUE = "DeletionOverdue"
@@ -41,6 +43,10 @@ def is_made_for(document: Document, cluster: str) -> bool:
 
 def is_forced(cluster: Document) -> bool:
     return FORCED in doc.annotations(cluster)
+
+
+def keeps_credentials(cluster: Document) -> bool:
+    return doc.annotations(cluster).get(KEEP_CREDENTIALS) == "true"
 
 
 def is_emptied(cluster: Document) -> bool:

@@ -16,6 +16,7 @@ a BootstrapCredential made that gives labels                    update managedcl
 a JWTAuthenticator or a WebhookAuthenticator made or changed    impersonate all users and all groups
 finalizers or ownerReferences of any kind changed               not to be an agent or a bootstrap credential
 a request's certificate or failure set                          sign signers, by the signer's name or its domain
+the annotation that keeps a deleted cluster's credentials       not to be an agent or a bootstrap credential
 a ManagedCluster or a request made by an agent or a bootstrap   to be about its own cluster
 credential that is bound to one
 """
@@ -31,6 +32,7 @@ from hub.api.managedclusteraddons.addon import leaves_registrations_unchanged
 from hub.api.managedclusters.admission import permitted_join_labels
 from hub.api.managedclusters.cluster import CLUSTER_UID
 from hub.api.managedclusters.duplicates import given_to, is_rebuilt
+from hub.api.managedclusters.removal import KEEP_CREDENTIALS, keeps_credentials
 from hub.api.managedclustersets import DEFAULT, LABEL
 from hub.api.meta import document as doc
 from machinery.apiserver.access import Attributes, Decision
@@ -86,6 +88,8 @@ class HubAdmission:
             raise write.refusal(
                 "an agent does not change its cluster's labels: an operator or its bootstrap credential gives them"
             )
+        if _is_agents(write) and keeps_credentials(write.new) != (write.old is not None and keeps_credentials(write.old)):
+            raise write.refusal(f"an agent does not change the annotation {KEEP_CREDENTIALS}")
         by_acceptance = {
             "update the HubAcceptsClient field": _accepts(write.new) != _accepts(write.old),
             f"give this name to another cluster ({CLUSTER_UID})": is_rebuilt(write.new, write.old),

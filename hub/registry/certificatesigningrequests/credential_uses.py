@@ -5,6 +5,7 @@ cluster may register again only with a credential that was created after the rev
 issuer of its first attested registration, until the cluster is deleted.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -80,6 +81,21 @@ def check(tx: Transaction, credential: CredentialId, cluster: ClusterName, agent
     _check_set(tx, record, cluster)
     _check_place(tx, record, cluster, agent)
     return record
+
+
+def left_for(tx: Transaction, cluster: ClusterName) -> Sequence[CredentialRecord]:
+    """The credentials with which a cluster of this name can register after its deletion.
+
+    A use that is held for another agent counts as free, because its request may be denied.
+    """
+    revoked_at = cluster_revoked_at(tx, cluster)
+    valid = tx.credentials.valid_for(cluster, tx.now)
+    younger = [record for record in valid if revoked_at is None or revoked_at < record.created_at]
+    return [
+        record
+        for record in younger
+        if record.uses is None or tx.credentials.tally(record.id).issued < record.uses or _has_place(tx, record, cluster, None)
+    ]
 
 
 def admit(

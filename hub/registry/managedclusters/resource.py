@@ -1,11 +1,13 @@
 """ManagedCluster as OCM serves it. Columns beyond OCM's are wide; the last two come from the heartbeats."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from hub.api.bootstrapcredentials import CredentialRecord
 from hub.api.liveness import DEFAULT_LEASE_DURATION, LastBeat
 from hub.api.managedclusters import admission, agent_annotations as reported
 from hub.api.managedclusters.agent_annotations import AgentHubState
@@ -14,6 +16,7 @@ from hub.api.managedclusters.cluster import NODES
 from hub.api.query.parsing import sort_of, where_of
 from hub.api.query.selection import CLUSTER_ALIASES, CLUSTER_FIELDS, CLUSTER_LABELS, of_cluster
 from hub.ports import Store, Transaction
+from hub.registry.certificatesigningrequests import credential_uses
 from hub.registry.generic.definition import ResourceDefinition
 from hub.registry.generic.schemas import (
     CONDITION,
@@ -33,9 +36,10 @@ from hub.registry.generic.schemas import (
 )
 from hub.registry.managedclusters import service as clusters
 from hub.registry.managedclusters.actions import cluster_move, cluster_rotation
-from machinery.apiserver.resource import AGE, STATUS, Column, Extras, Resource, TableRow
+from machinery.apiserver.resource import AGE, STATUS, Column, DeletionWarnings, Extras, Resource, TableRow
 from machinery.apiserver.storage import Actor
 from machinery.durations import human_duration
+from machinery.errors import UnavailableError
 from machinery.identity import ClusterName
 from machinery.meta import conditions
 from machinery.meta.objects import Document, Key
@@ -196,9 +200,33 @@ def _heartbeats_and_falls(
     return beats, tx.transitions.falls(tx.now - FLAPS_WITHIN, clusters)
 
 
+def deletion_warnings(store: Store) -> DeletionWarnings:
+    """The bootstrap credentials with which deleted clusters can return: a deletion does not revoke those of several names.
+
+    A text is the same for each cluster, so that clients print it once. No warnings if the database is unavailable.
+    """
+
+    def read(tx: Transaction, names: Sequence[ClusterName]) -> Sequence[CredentialRecord]:
+        return list({each.id: each for name in names for each in credential_uses.left_for(tx, name)}.values())
+
+    async def look(keys: Sequence[Key], dry_run: bool) -> Sequence[str]:  # noqa: FBT001 - DeletionWarnings
+        left: Sequence[CredentialRecord] = ()
+        with suppress(UnavailableError):  # the deletion is committed, and its answer must say so
+            left = await store.read(read, [ClusterName(key.name) for key in keys])
+        return [
+            f"a deleted cluster can return with bootstrap credential {each.id} ({each.scope}): "
+            f"hubctl revoke bootstrap-credential {each.id}"
+            for each in left
+            if not (dry_run and each.cluster)  # a dry run has not revoked those of one name
+        ]
+
+    return look
+
+
 def _bound(shown: Resource, store: Store, own: str) -> Resource:
     actions = (STATUS, cluster_move(store, own), cluster_rotation(store, own))
-    return replace(shown, extras=heartbeat_columns(store), subresources=actions)
+    warnings = deletion_warnings(store)
+    return replace(shown, extras=heartbeat_columns(store), subresources=actions, deletion_warnings=warnings)
 
 
 MANAGED_CLUSTER = ResourceDefinition(

@@ -42,6 +42,13 @@ _ADMIT = Statement(insert(schema.admissions))
 _FORGET = delete(schema.admissions).where(_admission.cluster == bindparam("name"))
 _FORGET_NAME = Statement(_FORGET)
 _FORGET_NAME_OF = Statement(_FORGET.where(_admission.credential == bindparam("of")))
+_OLDEST_FIRST = (_column.created_at, _column.id)
+_VALID = Statement(
+    select(schema.credentials)
+    .where(_column.revoked_at.is_(None), _column.expires_at > bindparam("at"))
+    .where(or_(_column.cluster.is_(None), _column.cluster == bindparam("name"), _column.cluster == bindparam("starred")))
+    .order_by(*_OLDEST_FIRST)
+)
 _REVOKED = Statement(select(_column.id).where(_column.revoked_at >= bindparam("moment")))
 
 _USES = Statement(
@@ -157,8 +164,12 @@ class SqlCredentials(Credentials):
         return [CredentialId(row[0]) for row in _REVOKED.rows(self._connection, {"moment": to_micros(moment)})]
 
     def all(self) -> Sequence[CredentialRecord]:
-        statement = select(schema.credentials).order_by(_column.created_at, _column.id)
+        statement = select(schema.credentials).order_by(*_OLDEST_FIRST)
         return [_ROW.record(row) for row in self._connection.execute(statement)]
+
+    def valid_for(self, cluster: ClusterName, at: datetime) -> Sequence[CredentialRecord]:
+        rows = _VALID.rows(self._connection, {"at": to_micros(at), "name": cluster, "starred": _STARRED})
+        return [record for record in map(_ROW.record, rows) if record.admits(cluster)]
 
     def forget_ended(self, before: datetime) -> int:
         self._read.clear()

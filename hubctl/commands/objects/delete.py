@@ -40,8 +40,9 @@ def delete(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     """Delete objects from the hub. KIND is one of those of `hubctl get`, or KIND/NAME stands for both.
 
     The add-ons of a deleted cluster are removed first, in the order of their priorities; `hubctl describe cluster` shows
-    what remains. The hub revokes the cluster's certificates; it changes nothing in the cluster itself. A deleted bootstrap
-    credential is revoked and no longer listed; `hubctl revoke` keeps it in the list.
+    what remains. The hub revokes the cluster's certificates and the bootstrap credentials of its name alone; it changes
+    nothing in the cluster itself. A warning names each other credential with which the cluster can return. A deleted
+    bootstrap credential is revoked and no longer listed; `hubctl revoke` keeps it in the list.
 
     \b
     Examples:

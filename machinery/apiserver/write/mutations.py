@@ -3,7 +3,7 @@
 A create of a kind that is never stored (reviews, tokens) is answered with a computed document.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -151,11 +151,14 @@ class Mutations:
         write = _write(call, options)
         with errors_about(call.resource, call.key.name):
             stored = await self._delete(call, write, call.key, asked)
+        write.noted = await _deletion_warnings(call, [call.key], options)
         metadata = stored.document["metadata"]
         if not write.removed or ("deletionTimestamp" in metadata and metadata.get("finalizers")):  # the storage keeps it
             return await write_answer(call, write, stored)
         uid = metadata.get("uid", "")
-        return await value_answer(call.request, success_document(call.resource, call.key.name, uid), call.form)
+        response = await value_answer(call.request, success_document(call.resource, call.key.name, uid), call.form)
+        add_warnings(response, write.noted)
+        return response
 
     async def delete_collection(self, call: ResourceCall) -> web.Response:
         """Delete the selected objects one at a time and return those that were deleted.
@@ -171,7 +174,9 @@ class Mutations:
         metadata = {"resourceVersion": str(page.revision)}
         envelope = {"kind": call.resource.list_kind, "apiVersion": call.api_version, "metadata": metadata}
         items = [item_bytes(item, call.convert) for item in gone]
-        return await json_answer(call.request, encode_list(envelope, items), call.form)
+        response = await json_answer(call.request, encode_list(envelope, items), call.form)
+        add_warnings(response, await _deletion_warnings(call, [item.key for item in gone], options))
+        return response
 
     async def _delete(self, call: ResourceCall, write: Write, key: Key, asked: Mapping[str, Any]) -> StoredObject:
         """Delete an object if it meets the preconditions in `asked`."""
@@ -288,6 +293,11 @@ async def _written(call: ResourceCall, write: Write, stored: StoredObject) -> St
     if call.resource.written is not None and not write.dry_run:
         await call.resource.written(call.resource.key, stored.revision)
     return stored
+
+
+async def _deletion_warnings(call: ResourceCall, keys: Sequence[Key], options: WriteOptions) -> list[str]:
+    warnings = call.resource.deletion_warnings
+    return [] if warnings is None or not keys else list(await warnings(keys, options.dry_run))
 
 
 async def write_answer(call: ResourceCall, write: Write, stored: StoredObject, status: int = 200) -> web.Response:

@@ -14,9 +14,11 @@ import structlog
 from hub.api.auditrecords import AuditLevel, AuditQuery, AuditRecord, read_record
 from hub.https_door.storage.storage import ServiceStorage
 from hub.ports import Transaction
+from hub.registry.bootstrapcredentials.service import CredentialTerms, create_token
 from hubctl.errors import DONE, MISUSED
 from machinery.client.rest import KubeClient
 from machinery.errors import NotFoundError
+from machinery.identity import ClusterName
 from machinery.observability import logs, tracing
 from machinery.runtime.clock import SystemClock
 from tests.checks import present
@@ -178,6 +180,8 @@ async def test_the_record_of_a_change_is_stored_with_it_and_a_dry_run_is_marked(
         found = await hub.store.read(lambda tx: tx.audit.find(AuditQuery()))
         return [each for entry in found if (each := read_record(entry.document))]
 
+    terms = CredentialTerms(ClusterName("edge"), None, timedelta(hours=1))
+    credential, _ = await hub.store.run(create_token, terms, "test")
     for method, path, body, code in (
         ("POST", CLUSTERS, cluster("edge"), 201),
         ("PATCH", f"{CLUSTERS}/edge", {"spec": {"hubAcceptsClient": True}}, 200),
@@ -191,6 +195,7 @@ async def test_the_record_of_a_change_is_stored_with_it_and_a_dry_run_is_marked(
         if method == "POST":
             assert last.object_ref.uid == answer["metadata"]["uid"]
             assert json.loads(bytes(last.request_object))["metadata"] == {"name": "edge"}
+    assert last.annotations["muster/revoked-bootstrap-credentials"] == credential.id
     await visitor.ask("POST", f"{CLUSTERS}?dryRun=All", cluster("other"))
     assert len(await stored()) == 3
     assert len(await records(hub)) == 4

@@ -12,6 +12,7 @@ import pytest
 from hub.api.approvalrules import of_flag
 from hub.api.certificates import CertificateHolder, Purpose
 from hub.api.certificatesigningrequests import RequestPhase
+from hub.api.managedclusters.removal import KEEP_CREDENTIALS
 from hub.registry.approvalrules import approval as approving
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.managedclusteraddons import service as addons
@@ -225,6 +226,8 @@ async def test_bootstrap_certificate_joins_and_requests_for_its_own_cluster_only
     refused = await joining.ask("POST", CLUSTERS, document)
     assert (refused[0], refused[1]["reason"]) == (403, "Forbidden")
     document["spec"] = {"hubAcceptsClient": False}
+    keeps = {"name": "edge7", "annotations": {KEEP_CREDENTIALS: "true"}}
+    assert (await joining.ask("POST", CLUSTERS, {**document, "metadata": keeps}))[0] == 403
     assert (await joining.ask("POST", CLUSTERS, {**document, "metadata": {"name": "edge8"}}))[0] == 403
     assert (await joining.ask("POST", CLUSTERS, document))[0] == 201
     assert (await joining.get(f"{CLUSTERS}/edge7"))[0] == 200

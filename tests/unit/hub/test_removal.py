@@ -1,34 +1,48 @@
 """The end of clusters and namespaces: what goes first, what is waited for, what is given up; and which namespaces there are."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from hub.api import namespaces as namespace_rules
+from hub.api.bootstrapcredentials import CredentialBounds, CredentialUse
+from hub.api.certificatesigningrequests import Requester
 from hub.api.events import EventRecord
 from hub.api.managedclusters import removal as rules
 from hub.api.meta import document as doc
-from hub.api.meta.change import ADDONS, CONFIG_MAPS, MANAGED_CLUSTERS, NAMESPACES, REQUESTS, SERVICE_ACCOUNTS, Kind
+from hub.api.meta.change import (
+    ADDONS,
+    CONFIG_MAPS,
+    MANAGED_CLUSTERS,
+    NAMESPACES,
+    REQUESTS,
+    REVOCATIONS,
+    SERVICE_ACCOUNTS,
+    Kind,
+)
 from hub.controllers.clusters.deletion import CLUSTER_CHECKS, NAMESPACE_CHECKS, Namespaces, Removal
 from hub.ports import Transaction
 from hub.registry import deletion as removal, deletion as termination, namespaces
+from hub.registry.certificatesigningrequests import credential_uses
 from hub.registry.deletion import PORTION, ClusterDeletionProgress, NamespaceDeletionProgress
 from hub.registry.generic import objects
+from hub.registry.kinds import WRITE_PATHS
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import service as clusters
 from machinery.errors import ForbiddenError, InvalidError
-from machinery.identity import CLUSTER_LABEL, AddOnName, cluster_name
+from machinery.identity import CLUSTER_LABEL, AddOnName, AgentId, ClusterName, CredentialId, cluster_name
 from machinery.meta import conditions
 from machinery.meta.objects import Key, Query, StoredObject
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusal, check_refusals, check_results, present
 from tests.fakes.inline_store import InlineStore
-from tests.fakes.registration import EDGE, OPERATOR, Newcomer, change_cluster
+from tests.fakes.registration import EDGE, OPERATOR, Newcomer, change_cluster, fresh_newcomer
 
 HOUR = timedelta(hours=1)
 HELD = "example.com/pre-delete"
+FAR = ClusterName("edge-2")
 NAMESPACE_HELD = "example.com/wait"
 
 
@@ -185,6 +199,65 @@ def test_objects_made_while_another_finalizer_holds_the_cluster_go_too(newcomer:
     assert not rules.is_emptied(cluster_of(store) or {})
     proceed(store)
     assert (cluster_of(store), names(store, ADDONS)) == (None, [])
+
+
+def delete_in(way: str, newcomer: Newcomer, made_meanwhile: Callable[[], object]) -> None:
+    """Deletes a cluster as an operator does at the HTTPS door, or in a `way` that keeps the credentials."""
+    store, path = newcomer.store, WRITE_PATHS[MANAGED_CLUSTERS]
+
+    def by_operator(tx: Transaction) -> None:
+        stored = clusters.find(tx, EDGE)
+        if doc.finalizers(stored.document) and not doc.is_deleting(stored.document):
+            path.put(tx, doc.deleting(stored.document, tx.now), stored, Requester(OPERATOR))
+        else:
+            path.remove(tx, stored, Requester(OPERATOR))
+
+    prepare: dict[str, Callable[[], None]] = {
+        "addon": lambda: add_addon(store, "a", finalizers=[HELD]),
+        "finalizer": lambda: hold(store, HELD),
+        "annotation": lambda: change_cluster(store, lambda old: doc.with_annotations(old, {rules.KEEP_CREDENTIALS: "true"})),
+    }
+    begin: dict[str, Callable[[], object]] = {
+        "leave": lambda: store.transact(removal.leave, EDGE, newcomer.uid, "agent"),
+        "silence": lambda: delete(store),
+    }
+    prepare.get(way, lambda: None)()
+    begin.get(way, lambda: store.transact(by_operator))()
+    made_meanwhile()
+    if way == "addon":
+        proceed(store)
+        let_go(store, "a")
+    if way in ("addon", "finalizer"):
+        proceed(store)
+    if way == "finalizer":
+        store.transact(by_operator)
+    assert cluster_of(store) is None
+
+
+def test_an_operators_deletion_revokes_the_credentials_of_the_name_when_it_starts_and_no_others() -> None:
+    def revoked_and_left(way: str) -> tuple[list[str], set[str]]:
+        newcomer, made = fresh_newcomer(), dict[str | None, str]()
+        store, globs = newcomer.store, CredentialBounds(patterns=("edge*",))
+
+        def make(name: str, **terms: Any) -> None:
+            made[newcomer.bootstrap(**terms).credential] = name
+
+        made[newcomer.registered().credential] = "any"
+        make("far", cluster=FAR)
+        make("own", cluster=EDGE)
+        make("glob", uses=1, bounds=globs)
+        make("spent", uses=1, bounds=globs)
+        spent = CredentialId(str(list(made)[-1]))
+        store.transact(lambda tx: credential_uses.spend(tx, CredentialUse(spent, FAR, AgentId("a"), "r", tx.now, tx.now)))
+        delete_in(way, newcomer, lambda: make("later", cluster=EDGE))
+        revoked = [each for each in store.transact(lambda tx: list(tx.credentials.all())) if each.revoked_at]
+        assert ({each.revoked_by for each in revoked} <= {OPERATOR}, len(names(store, REVOCATIONS))) == (True, len(revoked))
+        left = store.transact(credential_uses.left_for, EDGE)
+        return [made[each.id] for each in revoked], {made[each.id] for each in left}
+
+    ends, left = ("nothing", "addon", "finalizer"), {"any", "glob", "later"}
+    keeps = [(way, (list[str](), {*left, "own"})) for way in ("annotation", "leave", "silence")]
+    check_results(revoked_and_left, [*((way, (["own"], left)) for way in ends), *keeps])
 
 
 async def test_what_is_held_is_looked_at_rarely_and_on_time(newcomer: Newcomer, store: InlineStore, clock: ManualClock) -> None:
