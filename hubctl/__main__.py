@@ -26,8 +26,8 @@ COMMANDS = {
     "history": ("hubctl.commands.objects.history:history", "Show the changes of a cluster, with time and author."),
     "diff": ("hubctl.commands.objects.history:diff", "Show the differences between two points in time."),
     "join": ("hubctl.commands.clusters.join:join", "Print or apply the manifests with which a cluster joins."),
-    "accept": ("hubctl.commands.access.approval:accept", "Accept clusters into the fleet."),
-    "deny": ("hubctl.commands.access.approval:deny", "Deny clusters: the hub keeps them and rejects their reports."),
+    "accept": ("hubctl.commands.access.acceptance:accept", "Accept clusters, and approve their certificate requests."),
+    "deny": ("hubctl.commands.access.acceptance:deny", "Deny clusters: the hub keeps them and rejects their reports."),
     "revoke": (
         "hubctl.commands.access.revocation:revoke",
         "Revoke a cluster, an agent, a serial or a bootstrap credential immediately.",
@@ -141,12 +141,11 @@ def hubctl(kubeconfig: str | None, context_name: str | None) -> None:
     """Manage a fleet of Kubernetes clusters: registration, state, certificates.
 
     \b
-    A cluster joins in five steps:
+    A cluster joins in four steps:
       hubctl create bootstrap-kubeconfig --cluster edge1 -o edge1.bootstrap
       spoke run --bootstrap-kubeconfig edge1.bootstrap   (on the cluster)
       hubctl get clusters -w
       hubctl accept edge1
-      hubctl certificate approve edge1
     """
     del kubeconfig, context_name  # option_of reads them when needed
 

@@ -95,7 +95,7 @@ def remove_cluster(tx: Transaction, old: StoredObject, actor: str) -> Written:
 def _end_credentials(tx: Transaction, cluster: StoredObject, actor: str) -> None:
     """Revoke the credentials of exactly this name, each with a Revocation, unless an annotation keeps them."""
     name = ClusterName(cluster.key.name)
-    if removal.keeps_credentials(cluster.document):
+    if removal.has_credential_retention(cluster.document):
         return
     for credential in tx.credentials.valid_for(name, tx.now):
         if credential.cluster == name:

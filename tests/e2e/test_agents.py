@@ -54,7 +54,6 @@ async def test_doctor_names_the_next_step_and_leave_takes_the_cluster_out_of_its
     await until(bench.requests, what="the agent has asked for its certificate")
     await says("doctor", 1, "ok   hub: it answers", "-> approve its request on the hub: hubctl get csr")
     await bench.hubctl("accept", "c1")
-    await bench.hubctl("certificate", "approve", "c1")
     await bench.available("c1")
     await says("doctor", 0, 'of cluster "c1", until ')
     assert await hub.stop() == 0

@@ -186,6 +186,8 @@ ISSUED = f"{ADMIN} get csr -o jsonpath='{{.items[0].status.certificate}}' | base
 SERIAL = f"$({ISSUED} | openssl x509 -noout -serial | cut -d= -f2)"
 REPLICA = "$(hubctl get replicas -o name | cut -d/ -f2)"
 AUTHORITY = "$(hubctl ca status | awk '$2 == \"Retiring\" {print $1}')"
+WAITING = "until [ $(hubctl get csr -o name | wc -l) = {} ]; do sleep 0.1; done; "
+"""A reader sees in the list that the requests are there."""
 ON_THIS_MACHINE = {"create bootstrap-kubeconfig ": "create bootstrap-kubeconfig --allow-loopback "}
 """What the documents write for hubs that others reach."""
 
@@ -193,6 +195,7 @@ PAGES: Mapping[str, Page] = {
     "README.md": Page(hub=None, elsewhere={"make ": "is what CI does"}),
     "docs/how-to/run-by-hand.md": Page(
         hub=None,
+        spelled={"hubctl accept": f"{WAITING.format(1)}hubctl accept"},
         elsewhere={
             **dict.fromkeys(("python3 -m venv", ".venv/bin/pip", "export PATH"), INSTALLS),
             "docker ": ENGINE,
@@ -236,7 +239,7 @@ PAGES: Mapping[str, Page] = {
         spelled={"hubctl join ": "hubctl join --allow-loopback "},
         elsewhere={
             "helm ": CLUSTER,
-            **dict.fromkeys(("hubctl get clusters -w", "hubctl accept", "hubctl certificate"), NO_PODS),
+            **dict.fromkeys(("hubctl get clusters -w", "hubctl accept"), NO_PODS),
         },
     ),
     "docs/how-to/on-kubernetes.md": Page(elsewhere={"helm ": CLUSTER, "kubectl -n muster": CLUSTER}),
@@ -268,7 +271,7 @@ PAGES: Mapping[str, Page] = {
             **dict.fromkeys(("hub serve --trace-endpoint", "spoke run --trace-endpoint"), COLLECTOR),
         }
     ),
-    "docs/tutorial/first-fleet.md": Page(hub=None),
+    "docs/tutorial/first-fleet.md": Page(hub=None, spelled={"hubctl accept": f"{WAITING.format(2)}hubctl accept"}),
     "docs/how-to/watching-a-hub.md": Page(
         elsewhere={"hub serve ": "a hub is there already; tests/e2e/test_telemetry.py runs it"}
     ),

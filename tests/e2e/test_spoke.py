@@ -84,7 +84,7 @@ async def test_by_hand_both_decisions_are_needed_in_any_order_and_an_agent_resum
     await first.kill()
     assert await second.stop() == 0
     await asyncio.gather(first.start(), second.start())  # while they wait
-    decisions = {name: [("accept", name), ("certificate", "approve", name)] for name in ("c1", "c2")}
+    decisions = {name: [("accept", name, "--skip-approve"), ("certificate", "approve", name)] for name in ("c1", "c2")}
     decisions["c2"].reverse()
     for name, (one, other) in decisions.items():
         await bench.hubctl(*one)

@@ -45,7 +45,7 @@ def is_forced(cluster: Document) -> bool:
     return FORCED in doc.annotations(cluster)
 
 
-def keeps_credentials(cluster: Document) -> bool:
+def has_credential_retention(cluster: Document) -> bool:
     return doc.annotations(cluster).get(KEEP_CREDENTIALS) == "true"
 
 

@@ -32,7 +32,7 @@ from hub.api.managedclusteraddons.addon import leaves_registrations_unchanged
 from hub.api.managedclusters.admission import permitted_join_labels
 from hub.api.managedclusters.cluster import CLUSTER_UID
 from hub.api.managedclusters.duplicates import given_to, is_rebuilt
-from hub.api.managedclusters.removal import KEEP_CREDENTIALS, keeps_credentials
+from hub.api.managedclusters.removal import KEEP_CREDENTIALS, has_credential_retention
 from hub.api.managedclustersets import DEFAULT, LABEL
 from hub.api.meta import document as doc
 from machinery.apiserver.access import Attributes, Decision
@@ -88,7 +88,9 @@ class HubAdmission:
             raise write.refusal(
                 "an agent does not change its cluster's labels: an operator or its bootstrap credential gives them"
             )
-        if _is_agents(write) and keeps_credentials(write.new) != (write.old is not None and keeps_credentials(write.old)):
+        if _is_agents(write) and has_credential_retention(write.new) != (
+            write.old is not None and has_credential_retention(write.old)
+        ):
             raise write.refusal(f"an agent does not change the annotation {KEEP_CREDENTIALS}")
         by_acceptance = {
             "update the HubAcceptsClient field": _accepts(write.new) != _accepts(write.old),

@@ -58,7 +58,7 @@ def join(client: ApiClient, cluster: str, at: str | None, apply_context: str | N
       hubctl join edge1 --apply ~/.kube/config --apply-context edge1
       hubctl join edge1 --image registry.example.com/muster/spoke:0.1.0 --label region=eu -o edge1.yaml
 
-    Then decide: hubctl accept edge1, hubctl certificate approve edge1, unless a rule does.
+    Then: hubctl accept edge1, unless a rule decides.
     """
     if at is not None and chosen["output"] is not None:
         raise CommandError("give --apply or --output, not both", code=2)

@@ -17,6 +17,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from hub.api.bootstrapcredentials import CredentialBounds
 from hub.api.certificates import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.api.certificatesigningrequests import USAGES, Requester
 from hub.composition.core import Access
@@ -160,11 +161,12 @@ class HubUnderTest(InProcessHub):
         document = {"metadata": {"name": name, "labels": labels}, "spec": {"hubAcceptsClient": False}}
         await self.store.run(clusters.put, document, None, "test")
 
-    async def request(self, cluster: str, name: str) -> None:
-        """A certificate request that waits, as the door for agents stores it."""
+    async def request(self, cluster: str, name: str, *patterns: str) -> None:
+        """A certificate request that waits, as the door for agents stores it. Its credential is for `patterns` or this name."""
         submission = asked_for(cluster, "bcdfg", cluster)
         submission["metadata"] |= {"name": name}
-        terms = CredentialTerms(ClusterName(cluster), None, LIFETIMES.bootstrap)
+        bounds = CredentialBounds(patterns)
+        terms = CredentialTerms(None if patterns else ClusterName(cluster), None, LIFETIMES.bootstrap, bounds)
         credential, _token = await self.store.run(create_token, terms, "test")
         await self.store.run(requests.put, submission, None, Requester(bootstrap_user(credential.id)))
 

@@ -6,6 +6,7 @@ import re
 import stat
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -17,6 +18,7 @@ from hub.ports import Transaction
 from hub.registry.hubreplicas import service as replicas
 from hub.registry.hubreplicas.service import Opened
 from hub.registry.liveness import heartbeats
+from hubctl.client.http import ApiClient
 from hubctl.commands.access.login import is_login
 from hubctl.commands.clusters.create import is_bootstrap
 from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND, UNREACHABLE
@@ -28,9 +30,9 @@ from machinery.identity import AgentId, ClusterName
 from machinery.meta.objects import Key
 from tests.checks import PYTHON, WRONG_TEXTS, check_each, present
 from tests.fakes.authority import OtherCA
-from tests.fakes.hubctl import LEAVES, hubctl, typed
+from tests.fakes.hubctl import LEAVES, Said, hubctl, typed
 from tests.fakes.inprocess_hub import HUB
-from tests.integration.https_door.conftest import CLUSTERS, HubUnderTest, kept_free
+from tests.integration.https_door.conftest import CLUSTERS, REQUESTS, HubUnderTest, admin_of, asked_for, kept_free
 
 AGENT = AgentId("xk7pq")
 TITLES = ("NAME ", "HUB ACCEPTED", "MANAGED CLUSTER URLS", "JOINED", "AVAILABLE", "AGE", "VERSION", "NODES", "HUBS  ", "FLAPS")
@@ -128,23 +130,88 @@ async def test_clusters_are_shown_with_last_beat_and_session_and_described(hub: 
 
 
 async def test_clusters_are_accepted_denied_and_deleted(hub: HubUnderTest) -> None:
-    for name in ("edge1", "edge3", "edge4", "edge5"):
+    for name in ("edge1", "edge3", "edge4", "edge5", "edge6"):
         await hub.join(name)
     await hub.request("edge1", "edge1-x7k2p")
-    waits = 'its certificate request edge1-x7k2p waits: "hubctl certificate approve edge1"'
-    assert await hub.output("hubctl accept edge1") == f'cluster "edge1" accepted\n{waits}\n'
+    waits = 'its certificate request edge1-x7k2p waits: "hubctl certificate approve edge1-x7k2p"'
+    assert await hub.output("hubctl accept edge1 --skip-approve") == f'cluster "edge1" accepted\n{waits}\n'
+    assert not await approved(hub)
     await hub.runs(
-        ("hubctl accept edge1", DONE, 'cluster "edge1" is accepted already'),
+        ("hubctl accept clusters/edge1", MISUSED, '"clusters/edge1" is not a cluster name'),
         ("hubctl deny edge1", DONE, 'cluster "edge1" denied\n'),
         ("hubctl get cluster edge1 -o jsonpath={.spec.hubAcceptsClient}", DONE, "false"),
     )
     ended = await hub.hubctl("accept edge3 nope edge4")
     assert (ended.code, '"nope" not found' in ended.err) == (NOT_FOUND, True)
-    assert ended.lines == ['cluster "edge3" accepted', 'cluster "edge4" accepted']
-    assert await hub.output("hubctl delete cluster edge5") == 'cluster "edge5" deleted\n'
+    assert [line for line in ended.lines if "certificate" not in line] == [
+        'cluster "edge3" accepted',
+        'cluster "edge4" accepted',
+    ]
+    for options in ("--cluster edge5", "--cluster-pattern edge*"):
+        await hub.output(f"hubctl create bootstrap-kubeconfig {options} --allow-loopback -o {hub.folder / options[-5:-1]}")
+    *_, glob = await hub.store.read(lambda tx: [each.id for each in tx.credentials.all()])
+    warning = (
+        f"a deleted cluster can return with bootstrap credential {glob} (edge*): hubctl revoke bootstrap-credential {glob}"
+    )
+    for rest, said in (("--dry-run", " (dry run)"), ("edge6", '\ncluster "edge6" deleted')):
+        ended = await hub.hubctl(f"delete cluster edge5 {rest}")
+        assert ended == Said(DONE, f'cluster "edge5" deleted{said}\n', f"warning: {warning}\n")
+    assert re.search("edge5 +0/1 +Revoked", await hub.output("hubctl get bootstrap-credentials"))
+    assert 'cluster "edge5" was deleted' in await hub.output("hubctl get revocations")
+    await hub.runs(("kubectl delete managedcluster edge4", DONE, f"Warning: {warning}"))
     gone = await hub.hubctl("get cluster edge5")
     missing = 'error: managedclusters.cluster.open-cluster-management.io "edge5" not found\n'
     assert (gone.code, gone.err) == (NOT_FOUND, missing)
+
+
+async def approved(hub: HubUnderTest) -> list[str]:
+    found = json.loads(await hub.output("hubctl get csr -o json"))["items"]
+    return [each["metadata"]["name"] for each in found if (each.get("status") or {}).get("conditions")]
+
+
+OWN = (
+    'edge1" accepted\ncertificate request "edge1-own" approved: requester system:bootstrap:ID, bootstrap credential ID '
+    "(for edge1), age 0s, key SHA256:KEY, duration the hub's default\n"
+)
+
+
+async def test_accept_approves_the_only_request_of_a_credential_of_this_cluster_alone(
+    hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1, 7):
+        await hub.join(f"edge{number}")
+    for name, *patterns in (("1-own",), ("2-own",), ("2-the-last", "edge*"), ("3-glob", "edge*"), ("6-own",)):
+        await hub.request(f"edge{name[0]}", f"edge{name}", *patterns)
+    await (await admin_of(hub)).ask("POST", REQUESTS, asked_for("edge4", "bcdfg", "edge4"))
+    text = re.sub(r"\b[0-9a-f]{16}\b", "ID", re.sub(r"\b[0-9a-f]{64}\b", "KEY", await hub.output("hubctl accept edge1")))
+    assert re.sub(r"age \ds", "age 0s", text).partition('"')[2] == OWN
+    await hub.runs(
+        ("hubctl accept edge1", DONE, 'edge1" is accepted already\nits certificate request edge1-own is approved already'),
+        ("hubctl accept edge2", FAILED, '"edge2" is accepted, but no certificate request is approved, because 2 wait'),
+        ("hubctl accept edge2", FAILED, "(for edge2), age "),
+        ("hubctl accept edge3", FAILED, "(for edge*), age "),
+        ("hubctl accept edge3", FAILED, "`hubctl certificate approve edge3-glob`"),
+        ("hubctl accept edge4", FAILED, "requester admin, no bootstrap credential"),
+        ("hubctl accept edge5", DONE, '"edge5" accepted\nit has not requested a certificate yet'),
+    )
+    send = ApiClient.request
+
+    def swapped(client: ApiClient, method: str, path: str, body: Any = None, **rest: Any) -> dict[str, Any]:
+        """Another request gets the name before the approval arrives."""
+        if path.endswith("/approval"):
+            other = {**asked_for("edge6", "xxxxx", "edge6"), "apiVersion": "certificates.k8s.io/v1"}
+            send(client, "DELETE", path.removesuffix("/approval"))
+            send(client, "POST", REQUESTS, {**other, "metadata": {**other["metadata"], "name": "edge6-own"}})
+        return send(client, method, path, body, **rest)
+
+    monkeypatch.setattr(ApiClient, "request", swapped)
+    await hub.runs(
+        ("hubctl accept edge6", FAILED, '"edge6" is accepted, but its certificate request edge6-own is not approved')
+    )
+    assert await approved(hub) == ["edge1-own"]
+    lines = (await hub.output("hubctl audit")).splitlines()
+    audited = [line.split()[2:4] for line in lines if "edge1" in line]
+    assert audited == [["patch", "managedclusters/edge1"], ["update", "certificatesigningrequests/edge1-own/approval"]]
 
 
 async def test_certificate_requests_are_decided_once(hub: HubUnderTest) -> None:

@@ -1,0 +1,207 @@
+"""hubctl accept and deny: decisions about clusters, and the approval of the only request of a cluster that is accepted."""
+
+from base64 import b64decode
+from contextlib import suppress
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any
+
+import click
+
+from hubctl.arguments.completion import names_of
+from hubctl.arguments.targets import each
+from hubctl.client.connection import connected
+from hubctl.client.http import ApiClient
+from hubctl.client.resources import CLUSTERS, CREDENTIALS, REQUESTS
+from hubctl.commands.access.approval import decisions_of, put_decision, requests_of
+from hubctl.errors import MISUSED, CommandError
+from hubctl.output.tables import printable
+from machinery.durations import format_duration, human_duration
+from machinery.errors import MusterError
+from machinery.identity import SIGNER, parse_agent_user, parse_bootstrap_user
+from machinery.meta.timestamps import parse_time
+
+CLUSTER_UID, WANTED_BY = "hub.open-cluster-management.io/cluster-uid", "hub.open-cluster-management.io/wanted-by-uid"
+GIVEN_TO = "hub.open-cluster-management.io/given-to-agent"
+ADDON_LABEL = "open-cluster-management.io/addon-name"
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=names_of("clusters"))
+@click.option("--skip-approve", is_flag=True, help="Accept the clusters, and approve no certificate request.")
+@click.option("--rebuilt", is_flag=True, help="Assign the name to the rebuilt cluster that requests it.")
+@click.option("--agent", metavar="ID", help="Assign the cluster to this agent, and revoke its other agents.")
+@connected
+def accept(client: ApiClient, names: tuple[str, ...], *, skip_approve: bool, rebuilt: bool, agent: str | None) -> None:
+    """Accept clusters into the fleet, and approve their certificate requests.
+
+    A cluster needs both decisions; each requires its own permission. The request is approved only if it is the only one of
+    the cluster's agent that waits, and came with a bootstrap credential for exactly this cluster name. Otherwise the command
+    lists the requests that wait, and ends with code 1; the cluster stays accepted.
+
+    A rebuilt cluster has another UID, and the hub does not assign the name to it automatically; the condition
+    ManagedClusterDuplicated shows the request. With --rebuilt it takes over the name, with its labels and history, and the
+    certificates of the earlier cluster are revoked.
+
+    If a cluster has two agents, the first keeps the session, and ManagedClusterDuplicated names the other. With --agent the
+    other one takes over immediately, and the certificates of the first are revoked. Neither option approves a request.
+
+    \b
+    Examples:
+      hubctl accept edge1
+      hubctl accept edge1 edge2
+      hubctl accept edge1 --skip-approve
+      hubctl accept edge1 --rebuilt
+      hubctl accept edge1 --agent bcdfg
+    """
+    _check_names(names)
+    if agent is not None and (rebuilt or len(names) != 1):
+        raise CommandError("give --agent with one NAME, and without --rebuilt", code=MISUSED)
+
+    def act(name: str) -> None:
+        if agent is not None:
+            client.patch(CLUSTERS.of(name), {"metadata": {"annotations": {GIVEN_TO: agent}}})
+            click.echo(f'cluster "{name}" is given to agent "{agent}"; its other agents are revoked')
+        if rebuilt:
+            _hand_over(client, name)
+        cluster = _set_accepted(client, name, accepted=True)
+        if not (skip_approve or rebuilt or agent is not None):
+            approve_only_request(client, cluster)
+            return
+        for pending in _agents_requests(client, name):
+            if not decisions_of(pending):
+                request = pending["metadata"]["name"]
+                click.echo(f'its certificate request {request} waits: "hubctl certificate approve {request}"')
+
+    each(names, act)
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=names_of("clusters"))
+@connected
+def deny(client: ApiClient, names: tuple[str, ...]) -> None:
+    """Deny clusters: the hub keeps them, but rejects their reports and certificate renewals.
+
+    \b
+    Examples:
+      hubctl deny edge1
+    """
+    _check_names(names)
+    each(names, lambda name: _set_accepted(client, name, accepted=False))
+
+
+def _check_names(names: tuple[str, ...]) -> None:
+    if wrong := [name for name in names if "/" in name]:
+        raise CommandError(f'"{wrong[0]}" is not a cluster name: give names alone, without a kind and "/"', code=MISUSED)
+
+
+def approve_only_request(client: ApiClient, cluster: dict[str, Any]) -> None:
+    """Approve the request of an accepted cluster's agent if it is the only one and its requester may act for no other cluster.
+
+    It is approved in the revision that was checked. Raises CommandError if a request waits and is not approved.
+    """
+    name = str(cluster["metadata"]["name"])
+    requests = _agents_requests(client, name)
+    pending = {str(one["metadata"]["name"]): (one, *_facts(client, name, one)) for one in requests if not decisions_of(one)}
+    if not pending:
+        _report_no_request(cluster, requests)
+        return
+    first, (request, text, is_own) = next(iter(pending.items()))
+    if len(pending) > 1 or not is_own:
+        for waiting, (_, facts, _) in pending.items():
+            click.echo(f"  {waiting}: {facts}")
+        reason = (
+            f"{len(pending)} wait" if len(pending) > 1 else "its requester has no bootstrap credential for this cluster alone"
+        )
+        raise CommandError(
+            f'cluster "{name}" is accepted, but no certificate request is approved, because {reason}: check who asks, then '
+            f"`hubctl certificate approve {first}`"
+        )
+    try:
+        put_decision(client, request, "Approved", "hubctl accept")
+    except CommandError as error:
+        now = client.find(REQUESTS.of(first)) if error.reason == "Conflict" else None
+        if now is None or (now["metadata"]["uid"], decisions_of(now)) != (request["metadata"]["uid"], ["Approved"]):
+            why = f'cluster "{name}" is accepted, but its certificate request {first} is not approved: {error.sentence}'
+            raise CommandError(why, reason=error.reason, code=error.code) from None
+        click.echo(f"its certificate request {first} is approved already")
+    else:
+        click.echo(f'certificate request "{first}" approved: {text}')
+
+
+def _report_no_request(cluster: dict[str, Any], requests: list[dict[str, Any]]) -> None:
+    approved = [str(one["metadata"]["name"]) for one in requests if decisions_of(one) == ["Approved"]]
+    conditions = (cluster.get("status") or {}).get("conditions") or []
+    if approved:
+        click.echo(f"its certificate request {approved[-1]} is approved already")
+    elif any((one.get("type"), one.get("status")) == ("ManagedClusterJoined", "True") for one in conditions):
+        click.echo("its agent has a certificate already")
+    else:
+        again = f'run "hubctl accept {cluster["metadata"]["name"]}" again'
+        click.echo(f"it has not requested a certificate yet; the request will need approval: {again}")
+
+
+def _agents_requests(client: ApiClient, cluster: str) -> list[dict[str, Any]]:
+    """The requests with the cluster's label, without those of add-ons."""
+    return [one for one in requests_of(client, cluster) if ADDON_LABEL not in (one["metadata"].get("labels") or {})]
+
+
+def _facts(client: ApiClient, cluster: str, request: dict[str, Any]) -> tuple[str, bool]:
+    """Facts about a request that an operator compares, and whether it is the cluster's own.
+
+    It is if it is for an agent of this cluster and came with a bootstrap credential for exactly this cluster.
+    """
+    from machinery import pki  # noqa: PLC0415 - slow to load
+    from machinery.runtime.clock import SystemClock  # noqa: PLC0415 - likewise
+
+    spec, claimed, key = request["spec"], None, "<unreadable>"
+    with suppress(ValueError, MusterError):
+        facts = pki.parse_request(b64decode(str(spec.get("request") or ""), validate=True))
+        claimed, key = parse_agent_user(facts.subject.common_name), sha256(facts.public_key).hexdigest()
+    user, seconds = str(spec.get("username") or "<unknown>"), spec.get("expirationSeconds")
+    credential, bound_to = _credential(client, user)
+    age = (SystemClock().now() - parse_time(str(request["metadata"]["creationTimestamp"]))).total_seconds()
+    duration = format_duration(timedelta(seconds=seconds)) if seconds else "the hub's default"
+    text = f"requester {user}, {credential}, age {human_duration(max(age, 0))}, key SHA256:{key}, duration {duration}"
+    is_for_agent = claimed is not None and claimed[0] == cluster and spec.get("signerName") == SIGNER
+    return printable(text), is_for_agent and bound_to == cluster
+
+
+def _credential(client: ApiClient, user: str) -> tuple[str, str]:
+    """Description of a requester's bootstrap credential, and the only cluster that it is for; empty: none, or several."""
+    identifier = parse_bootstrap_user(user)
+    if identifier is None:
+        return "no bootstrap credential", ""
+    try:
+        spec = client.get(CREDENTIALS.of(identifier)).get("spec") or {}
+    except CommandError as error:
+        return f"bootstrap credential {identifier} (unknown: {error.sentence})", ""
+    scope = spec.get("clusterName") or ", ".join(map(str, spec.get("clusterNames") or ())) or "any name"
+    return f"bootstrap credential {identifier} (for {scope})", str(spec.get("clusterName") or "")
+
+
+def _hand_over(client: ApiClient, name: str) -> None:
+    """Give the name to the cluster that asked for it last. Raises CommandError when none did."""
+    cluster = client.get(CLUSTERS.of(name))
+    notes = cluster["metadata"].get("annotations") or {}
+    uid = notes.get(WANTED_BY)
+    if not uid:
+        raise CommandError(f'no other cluster has asked for the name "{name}": let its agent register first')
+    handed = {"metadata": {"annotations": {CLUSTER_UID: uid}, "resourceVersion": cluster["metadata"]["resourceVersion"]}}
+    client.patch(CLUSTERS.of(name), handed)
+    click.echo(f'the name "{name}" passes from the cluster with uid {notes.get(CLUSTER_UID)} to the one with uid {uid}')
+
+
+def _set_accepted(client: ApiClient, name: str, *, accepted: bool) -> dict[str, Any]:
+    """Accept or deny the cluster, if it is not yet; return it."""
+    before = client.get(CLUSTERS.of(name))
+    word = "accepted" if accepted else "denied"
+    conditions = (before.get("status") or {}).get("conditions") or []
+    # A new cluster is not accepted and has no such condition; only one with it was denied.
+    was_decided = accepted or any(condition.get("type") == "HubAcceptedManagedCluster" for condition in conditions)
+    if (before.get("spec") or {}).get("hubAcceptsClient") is accepted and was_decided:
+        click.echo(f'cluster "{name}" is {word} already')
+        return before
+    after = client.patch(CLUSTERS.of(name), {"spec": {"hubAcceptsClient": accepted}})
+    click.echo(f'cluster "{name}" {word}')
+    return after
