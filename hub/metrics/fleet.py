@@ -17,6 +17,7 @@ from hub.controllers.hub.retention import history_status
 from hub.metrics.doors import OTHER, bounded
 from hub.ports import Store, Transaction
 from hub.registry.liveness import brake
+from hub.registry.managedclustersets import critical_clusters
 from hub.store.backup.backup import BACKUP_MADE
 from machinery.errors import MusterError
 from machinery.meta import conditions
@@ -31,6 +32,7 @@ AVAILABLE = CONDITIONS + conditions.AVAILABLE
 STATES = {conditions.TRUE: "available", conditions.FALSE: "unavailable", conditions.UNKNOWN: "unknown", "": "never_heard_of"}
 LEFT = ((timedelta(), "ended"), (timedelta(days=1), "1d"), (timedelta(days=7), "7d"), (timedelta(days=30), "30d"))
 NAMES = (*(name for _, name in LEFT), "more")
+MOST_CRITICAL = 500
 _MINOR = re.compile(r"v?(\d{1,3})\.(\d{1,3})(?!\d)")
 
 CLUSTERS = gauge("hub_clusters", "Clusters by availability: available, unavailable, unknown, never_heard_of.", "state")
@@ -59,6 +61,11 @@ LOG = gauge("hub_history_bytes", "Size of the change log in the database.")
 BEGAN = gauge("hub_history_began_timestamp_seconds", "Start of the readable history, since 1970.")
 BACKUP = gauge("hub_backup_timestamp_seconds", "When the newest backup was made, since 1970; no series: there is no backup.")
 SEEN = gauge("hub_fleet_seen_timestamp_seconds", "When the fleet was counted, since 1970.")
+CRITICAL = gauge(
+    "hub_critical_cluster_available",
+    "1: the cluster is available; 0: it is not. Only clusters that are labelled as critical or in a set that is, at most 500.",
+    "cluster",
+)
 CLUSTER = gauge(
     "hub_cluster_available", "1: this cluster is available; 0: it is unavailable or unknown.", "cluster", detailed=True
 )
@@ -78,7 +85,7 @@ EXPIRY = gauge(
 
 COUNTED = (
     *(CLUSTERS, ACCEPTED, VERSIONS, BRAKE, CERTIFICATES, EARLIEST, REPLICAS, SIZE, FREE, LOG, BEGAN, BACKUP, SEEN),
-    *(CLUSTER, BEAT, EXPIRY),
+    *(CRITICAL, CLUSTER, BEAT, EXPIRY),
 )
 Snapshot = Mapping[Metric, Values]
 """The values of these metrics in one snapshot of the database."""
@@ -136,6 +143,7 @@ def counted(tx: Transaction, *, detailed: bool = False) -> Snapshot:
         BEGAN: kept.began.timestamp() if kept.began else None,
         BACKUP: parse_time(backup).timestamp() if backup else None,
         SEEN: tx.now.timestamp(),
+        CRITICAL: {name: int(status == conditions.TRUE) for name, status in critical_clusters(tx, MOST_CRITICAL).items()},
     }
     if detailed:
         found = tx.objects.values(MANAGED_CLUSTERS, AVAILABLE)

@@ -4,10 +4,13 @@ A cluster is in the set that its label `cluster.open-cluster-management.io/clust
 matches. A ManagedClusterSetBinding lets its namespace use a set.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from hub.api import managedclustersets as rules
 from hub.api.managed_fields import HUB_WRITER
+from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.managedclustersets import BY_LABELS, EMPTY, EXCLUSIVE, ClusterSet
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Kind
@@ -38,6 +41,19 @@ def all_sets(tx: Transaction) -> list[ClusterSet]:
     """All sets that are not being deleted."""
     found = (rules.cluster_set(stored.document) for stored in tx.objects.find(CLUSTER_SETS, Query()).items)
     return [each for each in found if each is not None]
+
+
+def critical_clusters(tx: Transaction, at_most: int) -> Mapping[str, str]:
+    """Availability of the clusters that are labelled `CRITICAL` or belong to a set that is: name and status, by name."""
+    labelled = (Requirement(rules.CRITICAL, Operator.EQUALS, ("true",)),)
+    sets = (rules.cluster_set(stored.document) for stored in tx.objects.find(CLUSTER_SETS, Query(labels=labelled)).items)
+    queries = [Query(labels=labelled), *(query for each in sets if each is not None and (query := each.query()) is not None)]
+    found: dict[str, str] = {}
+    for query in queries:
+        for stored in tx.objects.find(MANAGED_CLUSTERS, replace(query, limit=at_most)).items:
+            available = cluster_rules.availability(stored.document)
+            found[stored.key.name] = available.status if available is not None else ""
+    return dict(sorted(found.items())[:at_most])
 
 
 def update_empty_condition(tx: Transaction, name: str, actor: str) -> None:

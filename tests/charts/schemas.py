@@ -62,7 +62,13 @@ OTHERS: dict[tuple[str, str], dict[str, Any]] = {
         service=_object("name namespace", name=TEXT, namespace=TEXT, port=PORT),
     ),
     ("monitoring.coreos.com", "ServiceMonitor"): _object(
-        "selector endpoints", selector=SELECTOR, endpoints=_some(_object("port", port=TEXT, path=TEXT, interval=INTERVAL))
+        "selector endpoints",
+        selector=SELECTOR,
+        endpoints=_some(
+            _object(
+                "port", port=TEXT, path=TEXT, interval=INTERVAL, relabelings=_some(_object(targetLabel=TEXT, replacement=TEXT))
+            )
+        ),
     ),
     ("monitoring.coreos.com", "PrometheusRule"): _object("groups", groups=_some(GROUP)),
     ("monitoring.coreos.com", "PodMonitor"): _object(

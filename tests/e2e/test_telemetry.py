@@ -66,10 +66,12 @@ async def test_a_hub_and_an_agent_tell_every_metric_there_is(bench: Bench) -> No
     await bench.hub(*flags, "--flush-window=100ms")
     agent = await bench.spoke("c1")
     await bench.available("c1")
+    await bench.hubctl("label", "cluster", "c1", "alert.open-cluster-management.io/critical=true")
 
     async def counted() -> Samples | None:
         told = samples(await scraped(port))
         is_there = told["muster_hub_heartbeats_total"]["stored",] and told["muster_hub_agent_certificates"]["30d",]
+        is_there = is_there and "muster_hub_critical_cluster_available" in told
         return told if is_there and told["muster_hub_clusters"]["available",] else None
 
     told: Samples = await until(counted, what="the available cluster and its beats are counted")
@@ -85,8 +87,9 @@ async def test_a_hub_and_an_agent_tell_every_metric_there_is(bench: Bench) -> No
     assert told["muster_hub_heartbeat_lag_seconds_count"][()] == told["muster_hub_heartbeats_total"]["stored",]
     text = await scraped(port)
     named = {line.partition("{")[0] for line in text.splitlines() if '"c1"' in line}
-    assert named == {metric.name for metric in of_hub.METRICS if metric.detailed}, "only where that was asked for"
-    assert fired(text, "hub") == []
+    asked_for = {metric.name for metric in of_hub.METRICS if metric.detailed}
+    assert named == {*asked_for, "muster_hub_critical_cluster_available"}, "only where that was asked for"
+    assert fired(text, "hub") == ["MusterHubNeverBackedUp"]
     status, text = await agent.probe("/metrics")
     assert fired(text, "spoke") == []
     of_agent = samples(text)

@@ -110,7 +110,7 @@ class Prometheus:
             if len(within) > 1:
                 yield without_name(labels), within, seconds
 
-    def _call(self, node: Any, at: float) -> Any:
+    def _call(self, node: Any, at: float) -> Any:  # noqa: PLR0911 - one per function
         arguments = node.args
         match node.func.name:
             case "time":
@@ -120,6 +120,8 @@ class Prometheus:
             case "rate" | "increase" as name:
                 grown = {labels: (_grown(points), seconds) for labels, points, seconds in self._ranged(arguments[0], at)}
                 return {key: rise * seconds if name == "increase" else rise for key, (rise, seconds) in grown.items()}
+            case "last_over_time":
+                return {labels: points[-1][1] for labels, points, _ in self._ranged(arguments[0], at)}
             case "predict_linear":
                 ahead = self._value(arguments[1], at)
                 return {labels: _predicted(points, at + ahead) for labels, points, _ in self._ranged(arguments[0], at)}
@@ -141,6 +143,9 @@ class Prometheus:
 
     def _binary(self, node: Any, at: float) -> Any:
         left, right, sign = self._value(node.lhs, at), self._value(node.rhs, at), str(node.op)
+        if sign == "or":
+            there = {_match(node.modifier, labels) for labels in left}
+            return left | {key: value for key, value in right.items() if _match(node.modifier, key) not in there}
         if sign in ("and", "unless"):
             there = {_match(node.modifier, labels) for labels in right}
             return {key: value for key, value in left.items() if (_match(node.modifier, key) in there) == (sign == "and")}

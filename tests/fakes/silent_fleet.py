@@ -144,7 +144,7 @@ class Fleet:
         """Another leader begins with nothing but the database."""
         self.leader, self._led_by = number, (replica := present(self.replicas[number]))
         judging = AvailabilityReconciler(self.store, window=WINDOW, since=replica.hearing.since)
-        tainting = TaintReconciler(self.store, self.setting.patience, self.setting.limits, lambda _told: None)
+        tainting = TaintReconciler(self.store, self.setting.patience, self.setting.limits)
         self._wrongly_tainted = tainting.wanted
         self.judging = Controller("availability", judging, clock=self.clock)
         self.tainting = Controller("taints", tainting, clock=self.clock)

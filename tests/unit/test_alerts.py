@@ -13,16 +13,17 @@ import yaml
 
 import hub.metrics as of_hub
 import spoke.observability.probes as of_spoke
+from hub.metrics.fleet import CRITICAL
 from machinery.observability.metrics import Metric, MetricKind, described
 from tests.fakes.prometheus import Prometheus, labels_in, names_in
 
 ROOT = Path(__file__).parents[2]
 RUNBOOKS = ROOT / "docs" / "how-to" / "runbooks"
 MINUTES, MINUTE = 200, 60.0
-OF_PROMETHEUS = {"instance", "job", "namespace", "pod"}
-"""Labels that come with the target, not with the metric."""
+OF_PROMETHEUS = {"instance", "job", "namespace", "pod", "hub"}
+"""Labels that come with the target, not with the metric. The chart's ServiceMonitor sets `hub`."""
 SEVERITIES = {"critical", "warning", "info"}
-VARIABLES = {"$__rate_interval": "5m", "$__range": "1h", "$instance": ".*", "$cluster": ".*"}
+VARIABLES = {"$__rate_interval": "5m", "$__range": "1h", "$instance": ".*", "$cluster": ".*", "$namespace": ".*", "$hub": ".*"}
 METRICS: Mapping[str, tuple[Metric, ...]] = {"hub": of_hub.METRICS, "spoke": of_spoke.METRICS}
 
 
@@ -92,7 +93,13 @@ def flaws_of_query(each: Asked) -> Iterator[str]:
 
 def test_queries_of_alerts_and_dashboards_fit_the_metrics() -> None:
     flaws = [f"{each.half}: {each.place}: {flaw}" for each in ASKED for flaw in flaws_of_query(each)]
+    flaws += [f"{each.place} does not group by hub" for each in ASKED if each.half == "hub" and merges_hubs(each.query)]
     assert not flaws, "\n".join(flaws)
+
+
+def merges_hubs(query: str) -> bool:
+    """Whether it adds up the series of several hubs."""
+    return re.search(r"\b(sum|max|min|count|avg)\b(?! by \(namespace, hub\b)", query) is not None
 
 
 def parsed(series: str) -> tuple[str, dict[str, str]]:
@@ -103,10 +110,10 @@ def parsed(series: str) -> tuple[str, dict[str, str]]:
 
 
 def samples(text: str) -> list[tuple[float, float]]:
-    found = re.fullmatch(r"(-?[\d.]+)(?:([+-])([\d.]+))?x", text)
+    found = re.fullmatch(r"(-?[\d.]+)(?:([+-])([\d.]+))?x(\d*)", text)
     assert found is not None, text
     start, sign, step = float(found[1]), -1 if found[2] == "-" else 1, float(found[3] or 0)
-    return [(minute * MINUTE, start + sign * step * minute) for minute in range(MINUTES + 1)]
+    return [(minute * MINUTE, start + sign * step * minute) for minute in range(int(found[4] or MINUTES) + 1)]
 
 
 def world(series: Mapping[str, str]) -> Prometheus:
@@ -135,9 +142,24 @@ def flaws_of_alert(rule: Mapping[str, Any], case: Mapping[str, Any]) -> Iterator
         yield "it does not wait"
 
 
+def beside_another_hub(name: str, case: Mapping[str, Any]) -> Iterator[str]:
+    """What fires for one hub fires while another one in the same Prometheus is well, and only for the first."""
+
+    def of(hub: str, series: Mapping[str, str]) -> dict[str, str]:
+        named = ((each.rstrip("}"), text) for each, text in series.items())
+        return {f'{each}{"," if "{" in each else "{"}hub="{hub}"}}': text for each, text in named}
+
+    for well in case["quiet"], case["fires"]:
+        firing = world({**of("ill", case["fires"]), **of("well", well)}).firing(RULES[name], MINUTES * MINUTE)
+        if {each["hub"] for each in firing if each} != ({"ill"} if well is case["quiet"] else {"ill", "well"}):
+            yield f"two hubs: {firing}"
+
+
 def test_each_alert_fires_after_its_delay_when_it_should_and_is_quiet_when_not() -> None:
     assert set(CASES) == set(RULES)
     flaws = [f"{name}: {flaw}" for name, rule in RULES.items() for flaw in flaws_of_alert(rule, CASES[name])]
+    of_hubs = [name for name in RULES if name.startswith("MusterHub")]
+    flaws += [f"{name}: {flaw}" for name in of_hubs for flaw in beside_another_hub(name, CASES[name])]
     assert not flaws, "\n".join(flaws)
 
 
@@ -164,8 +186,8 @@ def test_each_alert_has_a_severity_texts_and_a_runbook() -> None:
 
 
 def flaws_of_metric(half: str, metric: Metric) -> Iterator[str]:
-    if metric.detailed != ("cluster" in metric.labels):
-        yield "names of clusters are labels of optional metrics alone"
+    if metric.detailed != ("cluster" in metric.labels) and metric is not CRITICAL:
+        yield "names of clusters are labels of optional metrics, and of those that an operator chose"
     if {"agent", "user", "name", "path", "namespace", "serial"} & set(metric.labels):
         yield "a label without a bound"
     if not re.fullmatch(rf"(muster_{half}|process|python)_[a-z0-9_]+", metric.name):

@@ -153,6 +153,9 @@ subjects:
 {{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.enabled) }}
 {{- fail "metrics.serviceMonitor: there is nothing to scrape without metrics.enabled" }}
 {{- end }}
+{{- if and .Values.metrics.prometheusRule.enabled (not .Values.metrics.enabled) }}
+{{- fail "metrics.prometheusRule: its alerts need metrics.enabled and a scrape (metrics.serviceMonitor or your own)" }}
+{{- end }}
 {{- if .Values.gateway.enabled }}
 {{- if eq (empty .Values.gateway.parentRefs) (empty .Values.gateway.className) }}
 {{- fail "gateway: give parentRefs (Gateways that are there) or className (a Gateway of the hub's own), one of them" }}

@@ -5,7 +5,7 @@ after a delay (`hub.api.managedclusters.availability.Patience`), and never while
 Event) is written with the taint, so exactly once across leaders.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import structlog
@@ -40,17 +40,14 @@ _Found = Mapping[ClusterName, TaintOutcome]
 
 
 class TaintReconciler(BatchReconciler[str]):
-    """Keys are clusters, or PERIODIC for the brake alone. `record_event` records an Event without blocking."""
+    """Keys are clusters, or PERIODIC for the brake alone."""
 
     at_most = READ
 
-    def __init__(
-        self, store: Store, patience: Patience, limits: BrakeLimits, record_event: Callable[[EventRecord], None]
-    ) -> None:
+    def __init__(self, store: Store, patience: Patience, limits: BrakeLimits) -> None:
         self._store = store
         self._patience = patience
         self._limits = limits
-        self._record_event = record_event
         self._held: dict[str, None] = {}
         self._holds = True  # until the first check
 
@@ -117,22 +114,21 @@ class TaintReconciler(BatchReconciler[str]):
         return found, state, news
 
     def _alarm(self, brake_event: EventRecord | None, found: _Found) -> None:
-        """Log the fleet's alarm, whose Event is already stored, then log the clusters' alarms and record their Events."""
+        """Log the fleet's alarm, whose Event is already stored, and the clusters' alarms, whose Events their changes caused."""
         if brake_event is not None and brake_event.type == WARNING:
             log.error("the brake holds", detail=brake_event.message)
         elif brake_event is not None:
             log.info("the brake is released", detail=brake_event.message)
         for cluster, outcome in found.items():
-            if (event := outcome.event) is not None:
-                log.warning("cluster cannot be relied on", cluster=cluster, reason=event.reason, detail=event.message)
-                self._record_event(event)
+            if outcome.alarm:
+                log.warning("cluster cannot be relied on", cluster=cluster, detail=outcome.alarm)
 
 
 def register(builder: ControllerBuilder) -> None:
     settings = builder.settings
     damping = Damping(threshold=settings.flap_threshold, window=settings.flap_window, hold=settings.flap_hold)
     patience = Patience(delay=settings.taint_delay, damping=damping)
-    reconciler = TaintReconciler(builder.store, patience, builder.brake_limits, builder.record_event)
+    reconciler = TaintReconciler(builder.store, patience, builder.brake_limits)
     controller = builder.add(NAME, reconciler)
     builder.watch_names(MANAGED_CLUSTERS, controller, reconciler.wanted, delay=GATHER)
     builder.every(PERIOD, controller, at_once=True)

@@ -146,8 +146,8 @@ class TransitionRecorder:
             self.availability[available.status] += 1
             fields = {"available": available.status, "reason": available.reason, "detail": available.message}
             log.info("cluster availability changed", cluster=key.name, **fields)
-            if available.status == TRUE or has_parted(available):  # the alarm of an unavailable cluster comes with its taint
-                self._tell(EventRecord(key.name, document, available.reason, available.message))
+            is_normal = available.status == TRUE or has_parted(available)
+            self._tell(EventRecord(key.name, document, available.reason, available.message, _type(is_normal)))
         for reason, message in _ordered(now, before, available):
             tell.info("cluster order", reason=reason, detail=message)
             self._tell(EventRecord(key.name, document, reason, f"{message}{_with(by)}"))

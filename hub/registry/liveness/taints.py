@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from hub.api.events import WARNING, EventRecord
 from hub.api.liveness import Brake
 from hub.api.managed_fields import HUB_WRITER
 from hub.api.managedclusters import availability as rules, cluster as cluster_rules
@@ -27,8 +26,8 @@ class TaintOutcome:
     """The taints must be written now."""
     held: bool = False
     """The brake postpones the write."""
-    event: EventRecord | None = None
-    """The Event, if the taints were written."""
+    alarm: str = ""
+    """Reason and message of an unavailable cluster whose taints were written, for the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ def taint(tx: Transaction, name: ClusterName, patience: Patience, known: BatchCo
     available = cluster_rules.availability(stored.document)
     if available is None or available.status == conditions.TRUE:
         return TaintOutcome(due=True)
-    return TaintOutcome(due=True, event=EventRecord(name, stored.document, available.reason, available.message, WARNING))
+    return TaintOutcome(due=True, alarm=f"{available.reason}: {available.message}")
 
 
 def is_silent(cluster: Document) -> bool:

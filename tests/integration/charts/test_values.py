@@ -294,6 +294,7 @@ def test_metrics_are_scraped_by_a_service_that_no_load_balancer_opens() -> None:
     assert wanted.items() <= scraped["metadata"]["labels"].items()
     assert not wanted.items() <= doors["metadata"]["labels"].items()
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert monitor["spec"]["endpoints"][0]["relabelings"] == [{"targetLabel": "hub", "replacement": "muster"}]
     policy = only(documents, "NetworkPolicy")["spec"]["ingress"]
     assert [[port["port"] for port in rule["ports"]] for rule in policy] == [["grpc", "https"], ["metrics"]]
     off = render("hub", LEAST)
@@ -378,6 +379,7 @@ def test_wrong_values_are_refused_with_their_place_or_the_reason() -> None:
         ({"advertise": {"grpc": "hub.example.com:443", "https": "hub.example.com:443"}}, "are two doors"),
         ({"ingress": {"enabled": True}}, "need different hosts"),
         ({"metrics": {"serviceMonitor": {"enabled": True}}}, r"nothing to scrape without metrics\.enabled"),
+        ({"metrics": {"prometheusRule": {"enabled": True}}}, r"alerts need metrics\.enabled"),
         ({"gateway": {"enabled": True}}, "parentRefs .* or className"),
         ({"gateway": {"enabled": True, "className": "x", "parentRefs": [{"name": "y"}]}}, "parentRefs .* or className"),
         ({"gateway": {"enabled": True, "parentRefs": [{"name": "y"}]}}, "need different hosts"),

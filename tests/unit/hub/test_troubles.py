@@ -24,6 +24,7 @@ from hub.api.hubreplicas import LogLevelOrder, Replica
 from hub.api.liveness import BrakeLimits
 from hub.api.managedclusters import cluster as rules
 from hub.api.managedclusters.cluster import JoinRequest, StatusReport, joining_document
+from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS, Change
 from hub.audit.trail import Trail
 from hub.grpc_door.session.changes import ChangeSubscriptions as StreamFeed
@@ -60,7 +61,7 @@ from tests.checks import check_each, check_refusal_of, check_results, present
 from tests.fakes.audit_records import MemorySink, record
 from tests.fakes.controllers import builder_of
 from tests.fakes.inline_store import InlineStore
-from tests.fakes.registration import EDGE, Newcomer, fresh_store
+from tests.fakes.registration import EDGE, Newcomer, change_cluster, fresh_store
 from tests.fakes.virtual_time import in_virtual_time
 from tests.unit.hub.test_beat_buffer import Acks
 from tests.unit.hub.test_sessions import Open
@@ -264,6 +265,10 @@ def test_fleet_is_counted_by_state_and_lifetime_and_clusters_on_demand(newcomer:
     store.transact(lambda tx: put_trust(EDGE, timedelta(days=1), tx))
     store.transact(lambda tx: tx.facts.set(BACKUP_MADE, format_micro_time(tx.now)))
     fleet = store.transact(counted, detailed=True)
+    assert fleet[of_fleet.CRITICAL] == {}
+    critical = {"alert.open-cluster-management.io/critical": "true"}
+    change_cluster(store, lambda cluster: doc.with_metadata(cluster, labels=critical))
+    assert store.transact(counted)[of_fleet.CRITICAL] == {EDGE: 0}
     assert fleet[of_fleet.CLUSTER] == {EDGE: 0}
     assert cast("Any", fleet[of_fleet.EXPIRY])[EDGE] == now + 86400
     assert fleet[of_fleet.BACKUP] == now

@@ -120,6 +120,12 @@ async def test_availability_is_logged_when_it_changes_and_not_with_every_report(
     hub.store.transact(clusters.set_condition, C1, cluster_rules.UNAVAILABLE, "agent")
     (line,) = await reader.read()
     assert (line["available"], line["log_level"]) == ("False", "info")
+    hub.store.transact(clusters.set_condition, C1, SILENT, "hub")
+    await reader.read()
+    assert [(each.reason, each.type) for each in reader.told[-2:]] == [
+        ("ManagedClusterKubeAPIServerUnavailable", "Warning"),
+        ("ManagedClusterLeaseUpdateStopped", "Warning"),
+    ], "not only with the taint"
 
 
 async def test_a_move_to_another_set_is_logged_and_the_first_set_is_not(hub: Hub, joined: Reader) -> None:
