@@ -208,16 +208,12 @@ def test_findings_about_clocks_groups_replicas_and_leaders(tmp_path: Path) -> No
     gone = replace(WELL, now=NOW + LOST_AFTER * 2)
     lost = replace(ONE, name="hub-1", seen=NOW - LOST_AFTER * 2)
     versions = replace(WELL, replicas=[ONE, replace(ONE, name="hub-1", version="1.1")])
+    grouped = replace(WELL, facts={**FACTS, SUFFIX: "example.org"})
     ahead, behind = (replace(WELL, replicas=[replace(ONE, load=Load(0, 0.1, 2**20, each))]) for each in (SHIFT, -SHIFT))
     rows = (
         (ahead, "clock", DoctorState.BROKEN, "the replica hub-0 is 3s ahead of"),
         (behind, "clock", DoctorState.BROKEN, "the replica hub-0 is 3s behind"),
-        (
-            replace(WELL, facts={**FACTS, SUFFIX: "example.org"}),
-            "identity",
-            DoctorState.BROKEN,
-            "--api-group-suffix example.org",
-        ),
+        (grouped, "identity", DoctorState.BROKEN, "--api-group-suffix example.org"),
         (replace(WELL, replicas=[], leader=None), "replicas", DoctorState.BROKEN, ""),
         (replace(WELL, replicas=[], leader=None), "leader", DoctorState.BROKEN, ""),
         (gone, "replicas", DoctorState.BROKEN, "none has sent a heartbeat for ten seconds"),

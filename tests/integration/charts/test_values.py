@@ -96,30 +96,13 @@ def test_a_hub_has_the_rights_and_secrets_that_its_values_take_and_no_others() -
 
 def test_a_hub_whose_lock_is_a_lease_may_what_that_takes_and_nothing_more() -> None:
     documents = render("hub", BARE | {"election": {"lock": "kubernetes"}})
-    pod, settings, role = pod_spec(documents), settings_of(documents), only(documents, "Role")
-    assert pod["automountServiceAccountToken"] is True
+    settings, set_ = settings_of(documents), only(documents, "StatefulSet")["metadata"]["name"]
+    assert pod_spec(documents)["automountServiceAccountToken"] is True
     assert {"POD_NAME", "POD_NAMESPACE"} <= set(environment(documents))
     assert settings.leader_elect_resource_lock == "kubernetes"
-    name = settings.leader_elect_resource_name
-    rights = {
-        (group, resource, verb, named)
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-        for named in rule.get("resourceNames", ["*"])
-    }
-    leases = "coordination.k8s.io", "leases"
-    assert rights == {
-        (*leases, "create", "*"),
-        (*leases, "get", name),
-        (*leases, "update", name),
-        ("", "pods", "get", "*"),
-        ("apps", "statefulsets", "get", only(documents, "StatefulSet")["metadata"]["name"]),
-    }
-    binding = only(documents, "RoleBinding")
-    assert binding["roleRef"]["name"] == role["metadata"]["name"]
-    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": pod["serviceAccountName"], "namespace": "fleet"}]
+    leases = [(["leases"], ["create"], None), (["leases"], ["get", "update"], [settings.leader_elect_resource_name])]
+    owners = [(["pods"], ["get"], None), (["statefulsets"], ["get"], [set_])]
+    assert granted(documents, only(documents, "Role")["metadata"]["name"]) == [*leases, *owners]
 
 
 def test_a_database_url_stands_in_a_secret_and_nowhere_else() -> None:
@@ -438,11 +421,9 @@ def test_bootstrap_kubeconfigs_and_another_cluster_come_from_secrets() -> None:
     assert settings.spoke_external_server_urls == ("https://one.example.com:6443", "https://two.example.com:6443")
     assert settings.health_listen == "0.0.0.0:8000"
     assert settings.bootstrap_kubeconfig_secret == ("west", "north")
-    mounted = {mount["mountPath"]: mount["name"] for mount in pod_spec(documents)["containers"][0]["volumeMounts"]}
-    volumes = {volume["name"]: volume.get("secret", {}).get("secretName") for volume in pod_spec(documents)["volumes"]}
-    assert volumes[mounted["/spoke/bootstrap"]] == "east"
     assert settings.spoke_kubeconfig == Path("/spoke/config/kubeconfig")
-    assert volumes[mounted["/spoke/config"]] == "managed"
+    volumes = [mounted(documents, path)[1] for path in ("/spoke/bootstrap", "/spoke/config")]
+    assert [volume["secret"]["secretName"] for volume in volumes] == ["east", "managed"]
 
     least = render("spoke", LEAST_SPOKE)
     assert not {"SPOKE_BOOTSTRAP_KUBECONFIG_SECRET", "SPOKE_SPOKE_KUBECONFIG"} & set(environment(least))
@@ -450,8 +431,7 @@ def test_bootstrap_kubeconfigs_and_another_cluster_come_from_secrets() -> None:
     documents = render("spoke", MATRIX["spoke"]["with its bootstrap"])
     secret = only(documents, "Secret")
     assert set(secret["stringData"]) == {"kubeconfig"}
-    [volume] = [each for each in pod_spec(documents)["volumes"] if each["name"] == "bootstrap"]
-    assert volume["secret"]["secretName"] == secret["metadata"]["name"]
+    assert mounted(documents, "/spoke/bootstrap")[1]["secret"]["secretName"] == secret["metadata"]["name"]
 
 
 def test_rights_for_add_ons_are_a_role_of_their_own_and_go_with_them() -> None:
