@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import click
 from click.shell_completion import CompletionItem
@@ -30,6 +31,10 @@ def query_fields(_context: click.Context, _parameter: click.Parameter, incomplet
     if re.search("[\"']", _QUOTED.sub("", before)):
         return []
     return [CompletionItem(before + field) for field in QUERY_FIELDS if field.startswith(begun)]
+
+
+fields_option = partial(click.option, default="", metavar="WORD,...", shell_complete=query_fields)
+where_option = partial(click.option, "--where", default="", metavar="CONDITION", shell_complete=query_fields)
 
 
 def target_words(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from hubctl.arguments.completion import query_fields, target_words
+from hubctl.arguments.completion import fields_option, target_words, where_option
 from hubctl.arguments.targets import Target, TargetScope, each, read_targets
 from hubctl.client.connection import connected
 from hubctl.client.http import TABLE, ApiClient, join_pages, pages
@@ -33,13 +33,7 @@ LOOKS = with_options(
 CHOICES = with_options(
     click.option("-l", "--selector", default="", metavar="SELECTOR", help="Labels, as in 'env in (prod,dev),!edge'."),
     click.option("--field-selector", default="", metavar="SELECTOR", help="Fields, as in 'status.available!=True'."),
-    click.option(
-        "--where",
-        default="",
-        metavar="CONDITION",
-        shell_complete=query_fields,
-        help="For clusters: a condition, such as 'version < 1.30 && available != \"True\"' (see below).",
-    ),
+    where_option(help="For clusters: a condition, such as 'version < 1.30 && available != \"True\"' (see below)."),
     click.option(
         "-n", "--namespace", default="", metavar="CLUSTER", help="For add-ons, leases and events: the namespace of one cluster."
     ),
@@ -50,27 +44,12 @@ CHOICES = with_options(
         metavar="TIME",
         help="Show the past state at a time such as 2026-11-01T12:00Z, or a duration ago, such as 2h.",
     ),
-    click.option(
+    fields_option(
         "--sort-by",
-        default="",
-        metavar="WORD,...",
-        shell_complete=query_fields,
         help="For clusters: sort keys, such as '-memory,name'; '-' sorts descending. Groups: their words, or 'count'.",
     ),
-    click.option(
-        "--group-by",
-        default="",
-        metavar="WORD,...",
-        shell_complete=query_fields,
-        help="For clusters: count by values, such as 'version.minor' or 'set,available'.",
-    ),
-    click.option(
-        "--sum",
-        default="",
-        metavar="WORD,...",
-        shell_complete=query_fields,
-        help="For clusters: add up quantities, such as 'cpu,memory', of each group or of all.",
-    ),
+    fields_option("--group-by", help="For clusters: count by values, such as 'version.minor' or 'set,available'."),
+    fields_option("--sum", help="For clusters: add up quantities, such as 'cpu,memory', of each group or of all."),
     click.option("--count", is_flag=True, help="For clusters: print only their number."),
     click.option("--limit", type=click.IntRange(min=1), metavar="NUMBER", help="Maximum number of objects, or of groups."),
     click.option("--ignore-not-found", is_flag=True, help="Do not fail if an object does not exist."),

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from hubctl.arguments.completion import query_fields
+from hubctl.arguments.completion import where_option
 from hubctl.arguments.targets import Target, TargetScope
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient, items
@@ -166,13 +166,7 @@ SAME, DIFFERENT, DIFF_FAILED = 0, 1, 2
 )
 @click.option("--to", "until", default="now", show_default=True, metavar="TIME", help="End, in the same form.")
 @click.option("-l", "--selector", default="", metavar="SELECTOR", help="Only objects that have, or had, these labels.")
-@click.option(
-    "--where",
-    default="",
-    metavar="CONDITION",
-    shell_complete=query_fields,
-    help="Only clusters for which the condition is, or was, true.",
-)
+@where_option(help="Only clusters for which the condition is, or was, true.")
 @click.option("-n", "--namespace", default="", metavar="CLUSTER", help="For add-ons: the namespace of one cluster.")
 @click.option(
     "-o",

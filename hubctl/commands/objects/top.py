@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from hubctl.arguments.completion import query_fields
+from hubctl.arguments.completion import where_option
 from hubctl.client.connection import connected
 from hubctl.client.http import TABLE, ApiClient, join_pages, pages
 from hubctl.client.resources import CLUSTERS, REPLICAS
@@ -33,13 +33,7 @@ def top() -> None:
 @top.command("clusters")
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @click.option("-l", "--selector", default="", metavar="SELECTOR", help="Clusters with these labels.")
-@click.option(
-    "--where",
-    default="",
-    metavar="CONDITION",
-    shell_complete=query_fields,
-    help="Only clusters that meet the condition, as in `hubctl get clusters`.",
-)
+@where_option(help="Only clusters that meet the condition, as in `hubctl get clusters`.")
 @click.option(
     "--sort-by",
     type=click.Choice(ORDERS),
