@@ -1,6 +1,7 @@
 """hubctl accept and deny: decisions about clusters, and the approval of the only request of a cluster that is accepted."""
 
 from base64 import b64decode
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
 from hashlib import sha256
@@ -58,22 +59,27 @@ def accept(client: ApiClient, names: tuple[str, ...], *, skip_approve: bool, reb
     if agent is not None and (rebuilt or len(names) != 1):
         raise CommandError("give --agent with one NAME, and without --rebuilt", code=MISUSED)
 
-    def act(name: str) -> None:
+    def act(name: str) -> str:
+        lines = []
         if agent is not None:
             client.patch(CLUSTERS.of(name), {"metadata": {"annotations": {GIVEN_TO: agent}}})
-            click.echo(f'cluster "{name}" is given to agent "{agent}"; its other agents are revoked')
+            lines.append(f'cluster "{name}" is given to agent "{agent}"; its other agents are revoked')
         if rebuilt:
-            _hand_over(client, name)
-        cluster = _set_accepted(client, name, accepted=True)
-        if not (skip_approve or rebuilt or agent is not None):
-            approve_only_request(client, cluster)
-            return
-        for pending in _agents_requests(client, name):
-            if not decisions_of(pending):
-                request = pending["metadata"]["name"]
-                click.echo(f'its certificate request {request} waits: "hubctl certificate approve {request}"')
+            lines.append(_hand_over(client, name))
+        text, cluster = _set_accepted(client, name, accepted=True)
+        lines.append(text)
+        try:
+            if skip_approve or rebuilt or agent is not None:
+                waiting = [one["metadata"]["name"] for one in _agents_requests(client, name) if not decisions_of(one)]
+                lines += [f'its certificate request {one} waits: "hubctl certificate approve {one}"' for one in waiting]
+            else:
+                lines.append(approve_only_request(client, cluster))
+        except CommandError as error:
+            why = f'cluster "{name}" is accepted, but its certificate request is not approved: {error.sentence}'
+            raise CommandError(why, reason=error.reason, code=error.code) from None
+        return "\n".join(lines)
 
-    each(names, act)
+    each(names, lambda name: click.echo(act(name)))
 
 
 @click.command()
@@ -87,7 +93,7 @@ def deny(client: ApiClient, names: tuple[str, ...]) -> None:
       hubctl deny edge1
     """
     _check_names(names)
-    each(names, lambda name: _set_accepted(client, name, accepted=False))
+    each(names, lambda name: click.echo(_set_accepted(client, name, accepted=False)[0]))
 
 
 def _check_names(names: tuple[str, ...]) -> None:
@@ -95,50 +101,41 @@ def _check_names(names: tuple[str, ...]) -> None:
         raise CommandError(f'"{wrong[0]}" is not a cluster name: give names alone, without a kind and "/"', code=MISUSED)
 
 
-def approve_only_request(client: ApiClient, cluster: dict[str, Any]) -> None:
+def approve_only_request(client: ApiClient, cluster: Mapping[str, Any]) -> str:
     """Approve the request of an accepted cluster's agent if it is the only one and its requester may act for no other cluster.
 
-    It is approved in the revision that was checked. Raises CommandError if a request waits and is not approved.
+    It is approved in the revision that was checked. Returns what was done, or that nothing was to be done. Raises CommandError
+    with the requests that wait if none is approved.
     """
     name = str(cluster["metadata"]["name"])
     requests = _agents_requests(client, name)
     pending = {str(one["metadata"]["name"]): (one, *_facts(client, name, one)) for one in requests if not decisions_of(one)}
     if not pending:
-        _report_no_request(cluster, requests)
-        return
+        return _describe_no_request(cluster, requests)
     first, (request, text, is_own) = next(iter(pending.items()))
     if len(pending) > 1 or not is_own:
-        for waiting, (_, facts, _) in pending.items():
-            click.echo(f"  {waiting}: {facts}")
-        reason = (
-            f"{len(pending)} wait" if len(pending) > 1 else "its requester has no bootstrap credential for this cluster alone"
-        )
-        raise CommandError(
-            f'cluster "{name}" is accepted, but no certificate request is approved, because {reason}: check who asks, then '
-            f"`hubctl certificate approve {first}`"
-        )
+        listed = "".join(f"\n  {waiting}: {facts}" for waiting, (_, facts, _) in pending.items())
+        why = f"{len(pending)} wait" if len(pending) > 1 else "its requester has no bootstrap credential for this cluster alone"
+        raise CommandError(f"{why}; check who asks, then `hubctl certificate approve {first}`{listed}")
     try:
         put_decision(client, request, "Approved", "hubctl accept")
     except CommandError as error:
         now = client.find(REQUESTS.of(first)) if error.reason == "Conflict" else None
         if now is None or (now["metadata"]["uid"], decisions_of(now)) != (request["metadata"]["uid"], ["Approved"]):
-            why = f'cluster "{name}" is accepted, but its certificate request {first} is not approved: {error.sentence}'
-            raise CommandError(why, reason=error.reason, code=error.code) from None
-        click.echo(f"its certificate request {first} is approved already")
-    else:
-        click.echo(f'certificate request "{first}" approved: {text}')
+            raise
+        return f"its certificate request {first} is approved already"
+    return f'certificate request "{first}" approved: {text}'
 
 
-def _report_no_request(cluster: dict[str, Any], requests: list[dict[str, Any]]) -> None:
+def _describe_no_request(cluster: Mapping[str, Any], requests: list[dict[str, Any]]) -> str:
     approved = [str(one["metadata"]["name"]) for one in requests if decisions_of(one) == ["Approved"]]
     conditions = (cluster.get("status") or {}).get("conditions") or []
     if approved:
-        click.echo(f"its certificate request {approved[-1]} is approved already")
-    elif any((one.get("type"), one.get("status")) == ("ManagedClusterJoined", "True") for one in conditions):
-        click.echo("its agent has a certificate already")
-    else:
-        again = f'run "hubctl accept {cluster["metadata"]["name"]}" again'
-        click.echo(f"it has not requested a certificate yet; the request will need approval: {again}")
+        return f"its certificate request {approved[-1]} is approved already"
+    if any((one.get("type"), one.get("status")) == ("ManagedClusterJoined", "True") for one in conditions):
+        return "its agent has a certificate already"
+    again = f'run "hubctl accept {cluster["metadata"]["name"]}" again'
+    return f"it has not requested a certificate yet; the request will need approval: {again}"
 
 
 def _agents_requests(client: ApiClient, cluster: str) -> list[dict[str, Any]]:
@@ -180,7 +177,7 @@ def _credential(client: ApiClient, user: str) -> tuple[str, str]:
     return f"bootstrap credential {identifier} (for {scope})", str(spec.get("clusterName") or "")
 
 
-def _hand_over(client: ApiClient, name: str) -> None:
+def _hand_over(client: ApiClient, name: str) -> str:
     """Give the name to the cluster that asked for it last. Raises CommandError when none did."""
     cluster = client.get(CLUSTERS.of(name))
     notes = cluster["metadata"].get("annotations") or {}
@@ -189,19 +186,16 @@ def _hand_over(client: ApiClient, name: str) -> None:
         raise CommandError(f'no other cluster has asked for the name "{name}": let its agent register first')
     handed = {"metadata": {"annotations": {CLUSTER_UID: uid}, "resourceVersion": cluster["metadata"]["resourceVersion"]}}
     client.patch(CLUSTERS.of(name), handed)
-    click.echo(f'the name "{name}" passes from the cluster with uid {notes.get(CLUSTER_UID)} to the one with uid {uid}')
+    return f'the name "{name}" passes from the cluster with uid {notes.get(CLUSTER_UID)} to the one with uid {uid}'
 
 
-def _set_accepted(client: ApiClient, name: str, *, accepted: bool) -> dict[str, Any]:
-    """Accept or deny the cluster, if it is not yet; return it."""
+def _set_accepted(client: ApiClient, name: str, *, accepted: bool) -> tuple[str, dict[str, Any]]:
+    """Accept or deny the cluster, if it is not yet; return what was done, and the cluster."""
     before = client.get(CLUSTERS.of(name))
     word = "accepted" if accepted else "denied"
     conditions = (before.get("status") or {}).get("conditions") or []
     # A new cluster is not accepted and has no such condition; only one with it was denied.
     was_decided = accepted or any(condition.get("type") == "HubAcceptedManagedCluster" for condition in conditions)
     if (before.get("spec") or {}).get("hubAcceptsClient") is accepted and was_decided:
-        click.echo(f'cluster "{name}" is {word} already')
-        return before
-    after = client.patch(CLUSTERS.of(name), {"spec": {"hubAcceptsClient": accepted}})
-    click.echo(f'cluster "{name}" {word}')
-    return after
+        return f'cluster "{name}" is {word} already', before
+    return f'cluster "{name}" {word}', client.patch(CLUSTERS.of(name), {"spec": {"hubAcceptsClient": accepted}})
