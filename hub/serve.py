@@ -1,8 +1,10 @@
 """The composition root: the sections of a hub, the order in which they are assembled, and the extensions."""
 
+import shlex
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 import structlog
 
@@ -17,6 +19,7 @@ from hub.process import main as run_process
 from hub.replica.leader_election import Leading
 from hub.settings import HubSettings
 from machinery.lifecycle.server import Server
+from machinery.observability import logs
 from machinery.runtime.clock import Clock, SystemClock
 
 EXTENSIONS: Sequence[Extension] = (
@@ -78,6 +81,31 @@ def main(settings: HubSettings, extensions: Sequence[Extension] = EXTENSIONS) ->
 
     async def assemble(process: ProcessContext, stack: AsyncExitStack) -> Server:
         hub = await build(settings, SystemClock(), process, stack, extensions=extensions)
-        return hub.core.context.server
+        server = hub.core.context.server
+        server.signals.has_been_ready.callbacks.append(lambda: show_ready(hub))
+        return server
 
     return run_process(settings, assemble)
+
+
+def show_ready(hub: Hub) -> None:
+    """Show a person at a console where the hub is and how the first cluster joins."""
+    addresses, admin = hub.core.context.addresses, hub.core.certificates.admin_path.absolute()
+    local = any(_is_loopback(address.host) for address in (addresses.grpc, addresses.https))
+    rows = {
+        "agents": f"{addresses.grpc} (gRPC)",
+        "operators": f"{hub.core.certificates.cluster.server} (Kubernetes API)",
+        "admin kubeconfig": str(admin),
+        "next": "in another terminal, make the credential with which a cluster joins",
+    }
+    create = (
+        f"hubctl create bootstrap-kubeconfig --cluster cluster1 {'--allow-loopback ' if local else ''}-o cluster1.bootstrap"
+    )
+    logs.show("The hub is ready.", rows, f"export HUBCTL_KUBECONFIG={shlex.quote(str(admin))}", create)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -147,6 +147,7 @@ async def _serve(settings: "SpokeSettings") -> None:
     from spoke.app import build  # noqa: PLC0415
     from spoke.cli.network import published  # noqa: PLC0415
     from spoke.observability import probes  # noqa: PLC0415
+    from spoke.observability.progress import AgentConsole  # noqa: PLC0415
     from spoke.settings.fields import parse_address  # noqa: PLC0415
 
     gc.freeze()
@@ -156,6 +157,7 @@ async def _serve(settings: "SpokeSettings") -> None:
         async with build(settings) as agent, probes.serve(agent.progress, host, port) as bound:
             structlog.get_logger("spoke").info("probes.listening", address=f"{host}:{bound}")
             stack.enter_context(published(settings, f"{host}:{bound}"))
+            agent.progress.on_step = AgentConsole().update
             running = asyncio.create_task(agent.run(), name="agent")
             stopping = asyncio.create_task(stop.wait(), name="signals")
             await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -33,8 +33,9 @@ class ProcessSettings(SettingsGroup):
     SIGUSR1 writes them, to the log."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Minimum level of log messages."""
-    log_format: LogFormat = LogFormat.JSON
-    """json: one JSON line per event; console: readable text."""
+    log_format: LogFormat = LogFormat.AUTO
+    """json: one JSON line per event; console: readable text, and the next steps after the start; auto: console if standard
+    error is a terminal, else json."""
 
 
 class MetricsSettings(SettingsGroup):

@@ -31,17 +31,20 @@ log = structlog.get_logger(__name__)
 
 
 class LifecycleSignal(asyncio.Event):
-    """A named event, logged when it is set for the first time."""
+    """A named event. When it is set for the first time, it is logged and the callbacks are called."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         super().__init__()
         self.name = name
+        self.callbacks: list[Callable[[], object]] = []
         self._clock = clock
 
     def set(self) -> None:
         if not self.is_set():
             log.info("lifecycle signal", signal=self.name, monotonic=round(self._clock.monotonic(), 6))
             super().set()
+            for call in self.callbacks:
+                call()
 
 
 class LifecycleSignals:

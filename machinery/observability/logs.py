@@ -7,6 +7,7 @@ its `cluster` and its trace are on every line (`of_request`).
 
 import json
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
@@ -59,6 +60,8 @@ Renderer = Callable[[Any, str, MutableMapping[str, Any]], str | bytes]
 
 
 class LogFormat(StrEnum):
+    AUTO = "auto"
+    """CONSOLE on a terminal, else JSON."""
     JSON = "json"
     CONSOLE = "console"
 
@@ -102,47 +105,63 @@ def redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mutab
     return event
 
 
+class _Target(logging.StreamHandler[TextIO]):
+    """The stream and the format of this process's log."""
+
+    def __init__(self, stream: TextIO, form: LogFormat) -> None:
+        super().__init__(stream)
+        is_terminal = stream.isatty()
+        chosen = LogFormat.CONSOLE if is_terminal else LogFormat.JSON
+        self.form = chosen if form is LogFormat.AUTO else form
+        self.has_colors = is_terminal and not os.environ.get("NO_COLOR")
+
+    def write(self, text: str) -> None:
+        """Write lines. Errors of a closed stream are ignored."""
+        self.acquire()
+        try:
+            self.stream.write(f"{text}\n")
+            self.flush()
+        except (OSError, ValueError):
+            pass
+        finally:
+            self.release()
+
+
 class _Written:
     """Last processor for lines of this project: renders and writes directly instead of through a LogRecord and a formatter.
 
-    This halves the cost of a line. Errors of a closed stream are ignored.
+    This halves the cost of a line.
     """
 
-    def __init__(self, render: Renderer, target: "logging.StreamHandler[TextIO]") -> None:
+    def __init__(self, render: Renderer, target: _Target) -> None:
         self._render = render
         self._target = target
 
     def __call__(self, logger: Any, method: str, event: MutableMapping[str, Any]) -> NoReturn:
         text = self._render(logger, method, event)
-        self._target.acquire()
-        try:
-            self._target.stream.write(f"{text if isinstance(text, str) else text.decode()}\n")
-            self._target.flush()
-        except (OSError, ValueError):
-            pass
-        finally:
-            self._target.release()
+        self._target.write(text if isinstance(text, str) else text.decode())
         raise structlog.DropEvent
 
 
 def configure(level: str = "info", form: LogFormat = LogFormat.JSON, stream: TextIO | None = None) -> None:
     """Set up structlog and the standard logging of this process; a second call replaces the first."""
+    target = _Target(stream or sys.stderr, form)
+    stamp = "iso" if target.form is LogFormat.JSON else "%Y-%m-%d %H:%M:%SZ"
     shared: list[Processor] = [
         merge_contextvars,
         _traced,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+        structlog.processors.TimeStamper(fmt=stamp, utc=True, key="time"),
     ]
     formatted: list[Processor] = [structlog.processors.format_exc_info, redact]
-    target = logging.StreamHandler(stream or sys.stderr)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
             *shared,
             structlog.stdlib.PositionalArgumentsFormatter(),
             *formatted,
-            _Written(_renderer(form), target),
+            _Written(_renderer(target), target),
         ],
         wrapper_class=structlog.stdlib.BoundLogger,
         logger_factory=structlog.stdlib.LoggerFactory(),
@@ -151,7 +170,7 @@ def configure(level: str = "info", form: LogFormat = LogFormat.JSON, stream: Tex
     target.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *formatted, _renderer(form)],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *formatted, _renderer(target)],
         )
     )
     # fields that no line shows are not looked up: the caller's file, threads, processes
@@ -209,8 +228,19 @@ def flush() -> None:
             continue  # the stream is closed
 
 
-def _renderer(form: LogFormat) -> Renderer:
-    if form is LogFormat.JSON:
+def show(title: str, rows: Mapping[str, str], *commands: str) -> None:
+    """Write a block with the state of the program and the next commands for a person at a console; not in a JSON log."""
+    width = max(map(len, rows))
+    lines = [title, "", *(f"  {name:<{width}}  {value}" for name, value in rows.items()), ""]
+    text = "\n".join(["", *lines, *(f"    {command}" for command in commands), ""])
+    for target in logging.getLogger().handlers:
+        if isinstance(target, _Target) and target.form is LogFormat.CONSOLE:
+            target.write(redacted(text))
+
+
+def _renderer(target: _Target) -> Renderer:
+    if target.form is LogFormat.JSON:
         encoder = json.JSONEncoder(ensure_ascii=False)
         return lambda _logger, _method, event: encoder.encode(event)  # `redact` has replaced what JSON cannot represent
-    return structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
+    plain = structlog.dev.plain_traceback
+    return structlog.dev.ConsoleRenderer(colors=target.has_colors, exception_formatter=plain, timestamp_key="time")

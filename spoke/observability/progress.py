@@ -1,7 +1,7 @@
 """The state of the agent for `/readyz`, `/livez`, metrics and the log."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from machinery.errors import MusterError
+from machinery.observability import logs
 from machinery.observability.metrics import Distribution, Tally
 from machinery.runtime.clock import Clock
 from spoke.domain.hubs import HubsStatus
@@ -18,6 +19,20 @@ STUCK = timedelta(minutes=5)
 """Steps of a controller have time-outs far below this."""
 
 DECISIONS = 20
+
+WAITING_FOR_APPROVAL = "waiting for the certificate signing request to be approved"
+WAITING_FOR_ACCEPTANCE = "waiting for the hub to accept this cluster (hubctl accept)"
+REPORTING = "reporting to the hub"
+_SHOWN: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
+    WAITING_FOR_APPROVAL: (
+        "waiting for acceptance",
+        "at the hub, accept the cluster and approve its certificate",
+        ("hubctl accept {}", "hubctl certificate approve {}"),
+    ),
+    WAITING_FOR_ACCEPTANCE: ("waiting for acceptance", "at the hub, accept the cluster", ("hubctl accept {}",)),
+    REPORTING: ("connected", "at the hub, look at the cluster", ("hubctl describe cluster {}",)),
+}
+"""Steps that a console shows: the state of the agent, what to do next, and the commands for that."""
 
 log = structlog.get_logger(__name__)
 
@@ -85,6 +100,12 @@ class AgentProgress:
         """Whether the managed cluster's API server answers; None: unknown."""
         self._hubs_status = HubsStatus()
         self.step = "starting"
+        self.on_step: Callable[[AgentProgress], object] = lambda _progress: None
+        """Called with each step."""
+        self.hub = ""
+        """Address of the hub that the agent deals with."""
+        self.cluster = ""
+        """Name of the cluster at that hub."""
         self.failure = ""
         """Why the present step fails; empty when nothing has failed."""
         self._path: set[str] = set()
@@ -126,6 +147,11 @@ class AgentProgress:
         if step not in self._failed_path:
             self.failure = ""  # it got further than the last time
         self._path.add(step)
+        self.on_step(self)
+
+    def meet(self, hub: str, cluster: str) -> None:
+        """Record the address of the hub that the agent deals with from now on, and the name of the cluster there."""
+        self.hub, self.cluster = hub, cluster
 
     def fail(self, failure: str) -> None:
         """Record that the present step failed and will be retried. The failure is reported until the agent gets further."""
@@ -214,3 +240,19 @@ class AgentProgress:
         if stuck:
             return ProbeResult(ok=False, text=f"stuck: {', '.join(sorted(stuck))}")
         return ProbeResult(ok=True, text="ok")
+
+
+class AgentConsole:
+    """Shows a person at a console the hub, the cluster, its state and the next commands, whenever one of them changes."""
+
+    def __init__(self) -> None:
+        self._shown: tuple[str, ...] = ()
+
+    def update(self, progress: AgentProgress) -> None:
+        shown = progress.step, progress.hub, progress.cluster
+        if progress.step not in _SHOWN or shown == self._shown:
+            return
+        self._shown = shown
+        state, following, commands = _SHOWN[progress.step]
+        rows = {"hub": progress.hub, "cluster": progress.cluster, "state": state, "next": following}
+        logs.show("The agent is running.", rows, *(command.format(progress.cluster) for command in commands))

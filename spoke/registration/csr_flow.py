@@ -38,6 +38,7 @@ from spoke.domain.credential import (
 )
 from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.report import ExternalEndpoint
+from spoke.observability.progress import WAITING_FOR_APPROVAL
 from spoke.ports.cluster import CredentialDirectory
 from spoke.ports.hub import CSRState, HubClient
 
@@ -159,7 +160,7 @@ class CSRFlow:
             unknown = useless = False
             while not self.issued:
                 pending = await self._submit(client, on_step)
-                on_step("waiting for the certificate signing request to be approved")
+                on_step(WAITING_FOR_APPROVAL)
                 try:
                     decided = await _decision(client.follow_request(pending.name), pending.name)
                 except RequestDeniedError:

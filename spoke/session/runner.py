@@ -26,6 +26,7 @@ from spoke.credentials.slot import Contents, slot_at
 from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import SessionEnd
 from spoke.domain.schedule import SILENCE, UNANSWERED, patience
+from spoke.observability.progress import REPORTING, WAITING_FOR_ACCEPTANCE
 from spoke.ports.hub import Capability, Desired, HubLostError
 from spoke.registration.addon_credentials import AddOnContext
 from spoke.registration.csr_flow import CSRFlow
@@ -80,6 +81,7 @@ class SessionRun:
         self._agent = agent
         self._events = events
         ports, options, hub = agent.ports, agent.options, link.connection.hub_id
+        agent.progress.meet(link.connection.address.target, identity.cluster)
         # Only a hub that takes the beats of many agents at once acknowledges them; only then are beats in step.
         acknowledges = Capability.ACKNOWLEDGED_BEATS in link.client.capabilities
         self._lease = LeaseController(
@@ -207,9 +209,7 @@ class SessionRun:
         self._agent.progress.lease(desired.lease_duration)
         if before is not None and desired.lease_duration < before.lease_duration:
             self._lease.send_now()  # the current pause was drawn from the interval of the longer lease
-        self._agent.progress.enter(
-            "reporting to the hub" if desired.accepted else "waiting for the hub to accept this cluster (hubctl accept)"
-        )
+        self._agent.progress.enter(REPORTING if desired.accepted else WAITING_FOR_ACCEPTANCE)
         self._events.accepted(accepted=desired.accepted)
         if self._rotation.ask(desired.renewal):
             self.rotation.enqueue(KEY)

@@ -146,8 +146,8 @@ class SpokeSettings(BaseModel):
     """feature gates: ClusterClaim, ClusterProperty, AddonManagement"""
     health_listen: str = Field(default="127.0.0.1:0", title="HOST:PORT")
     """listen address of the probes; port 0: any free port, which `spoke doctor` and `spoke status` discover (127.0.0.1:0)"""
-    log_format: Literal["json", "console"] = Field(default="json", title="FORMAT")
-    """json (default) or console"""
+    log_format: Literal["auto", "json", "console"] = Field(default="auto", title="FORMAT")
+    """json; console: readable text with next steps; auto (default): console if standard error is a terminal, else json"""
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", title="LEVEL")
     """debug, info (default), warning or error"""
     trace_endpoint: TraceEndpoint = Field(default="", title="URL")

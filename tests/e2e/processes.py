@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import json
 import os
+import pty
 import signal
 import socket
 import sqlite3
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from random import randrange
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -144,10 +145,12 @@ class Program:
     """Root, too, must obey the modes of files."""
     fresh: bool = False
     """It is not forked from a process that has imported the product: its arguments and environment are seen from outside."""
+    terminal: bool = False
+    """It writes to a terminal, of which the file is a copy."""
     process: programs.Process | None = None
 
     async def start(self) -> "Program":
-        with self.log.open("ab") as output:
+        with self._terminal() if self.terminal else self.log.open("ab") as output:
             self.process = await programs.start(
                 *self.arguments,
                 stdout=output,
@@ -158,6 +161,20 @@ class Program:
                 mode_bound=self.mode_bound,
             )
         return self
+
+    def _terminal(self) -> IO[bytes]:
+        loop, (own, theirs) = asyncio.get_running_loop(), pty.openpty()
+
+        def copy() -> None:
+            try:
+                with self.log.open("ab") as log:
+                    log.write(os.read(own, 1 << 16).replace(b"\r\n", b"\n"))
+            except OSError:  # the program has ended
+                loop.remove_reader(own)
+                os.close(own)
+
+        loop.add_reader(own, copy)
+        return os.fdopen(theirs, "wb", 0)
 
     @property
     def pid(self) -> int:

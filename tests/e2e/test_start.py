@@ -84,6 +84,25 @@ async def test_hub_makes_its_files_once_uses_them_again_and_stops_on_signals(ben
     assert await renamed.stop(signal.SIGTERM) == 1, "a second signal ends a stop that takes its time"
 
 
+async def test_programs_on_a_terminal_show_where_things_are_and_what_to_type_next(bench: Bench) -> None:
+    hub = await bench.hub_program(terminal=True).start()
+    await hub.says("hubctl create bootstrap-kubeconfig --cluster cluster1 --allow-loopback -o cluster1.bootstrap")
+    doors = (f"127.0.0.1:{bench.grpc_port} (gRPC)", f"https://127.0.0.1:{bench.https_port} (Kubernetes API)")
+    spoke = await bench.prepared("c1")
+    spoke.terminal = True
+    await spoke.start()
+    await spoke.says("hubctl certificate approve c1")
+    await bench.hubctl("certificate", "approve", "c1")
+    await bench.hubctl("accept", "c1")
+    await spoke.says("state    connected")
+    said = (
+        (hub, (*doors, f"export HUBCTL_KUBECONFIG={bench.admin}\n")),
+        (spoke, ("waiting for acceptance", doors[0].split()[0])),
+    )
+    assert [words for program, texts in said for words in texts if words not in program.output] == []
+    assert (hub.lines, spoke.lines) == ([], [])
+
+
 async def test_hub_that_finds_another_hub_or_an_incomplete_one_is_refused(bench: Bench) -> None:
     first = await bench.hub()
     (bench.folder / "elsewhere.db").symlink_to(bench.data / "hub.db")

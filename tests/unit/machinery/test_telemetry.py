@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -80,6 +81,33 @@ def test_event_is_one_json_line_in_one_stream_with_standard_logging(stream: io.S
     log.info("nobody hears this")
     logs.flush()
     assert stream.closed
+    logging.getLogger().handlers.clear()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_log_is_text_with_the_next_commands_on_a_terminal_and_json_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[tuple[io.StringIO, logs.LogFormat, bool]] = [
+        (Terminal(), logs.LogFormat.AUTO, True),
+        (io.StringIO(), logs.LogFormat.AUTO, False),
+        (Terminal(), logs.LogFormat.JSON, False),
+        (io.StringIO(), logs.LogFormat.CONSOLE, True),
+    ]
+    for target, form, is_text in rows:
+        logs.configure("info", form, target)
+        structlog.get_logger("hub").info("cluster accepted", cluster="c1")
+        logs.show("It runs.", {"door": "x:1", "url": "postgres://a:canary@db"}, "type this")
+        text = text_of(target)
+        assert text.startswith("{") is not is_text, form
+        assert ("\nIt runs.\n\n  door  x:1\n" in text, "\n    type this\n" in text) == (is_text, is_text), form
+        assert ("\x1b[" in text, "canary" in text) == (is_text and target.isatty(), False), form
+    monkeypatch.setenv("NO_COLOR", "1")
+    logs.configure("info", logs.LogFormat.AUTO, target := Terminal())
+    structlog.get_logger("hub").info("cluster accepted", cluster="c1")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d [\d:]{8}Z \[info +\] cluster accepted +\[hub\] cluster=c1\n", text_of(target))
     logging.getLogger().handlers.clear()
 
 

@@ -1,15 +1,19 @@
 """What `spoke doctor` finds and says to do, and what `spoke status`, probes and metrics show."""
 
 import json
+import logging
+import re
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
 
 from machinery.election import Candidate
 from machinery.errors import DenialCause, ForbiddenError, UnavailableError
-from machinery.identity import HubId
+from machinery.identity import ClusterName, HubId
+from machinery.observability import logs
 from machinery.runtime.clock import ManualClock
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.cli.doctor import READY, Doctor
@@ -19,8 +23,9 @@ from spoke.cli.status import StatusExitCode, StatusSource, render, status
 from spoke.credentials.kubeconfigs import HOWEVER
 from spoke.domain.hubs import ChoiceReason, HubCandidate, HubDecision, HubsStatus, HubState, ListedHub
 from spoke.domain.next_step import SessionEnd
+from spoke.observability import progress as steps
 from spoke.observability.probes import is_loopback_address, overview, registry_of
-from spoke.observability.progress import DECISIONS, STUCK, AgentProgress, Role
+from spoke.observability.progress import DECISIONS, STUCK, AgentConsole, AgentProgress, Role
 from spoke.options import Pause
 from spoke.ports.cluster import SecretSnapshot
 from spoke.ports.hub import HubInfo, HubLostError
@@ -430,6 +435,21 @@ def test_not_ready_names_the_step_and_its_trouble(progress: AgentProgress) -> No
         assert f"{step}: connection refused" in progress.ready().text
     progress.enter("waiting")
     assert "connection refused" not in progress.ready().text
+
+
+def test_a_console_shows_each_state_once_with_hub_cluster_and_command(progress: AgentProgress) -> None:
+    logs.configure("info", logs.LogFormat.CONSOLE, stream := StringIO())
+    progress.on_step = AgentConsole().update
+    approval, acceptance, reporting = steps.WAITING_FOR_APPROVAL, steps.WAITING_FOR_ACCEPTANCE, steps.REPORTING
+    for step in (approval, "other", approval, acceptance, reporting, reporting):
+        progress.meet("hub.example:8443", ClusterName("c1"))
+        progress.enter(step)
+    logging.getLogger().handlers.clear()
+    shown = [line.strip() for line in stream.getvalue().splitlines() if re.match("  (  |state|hub|cluster)", line)]
+    where, waits = ["hub      hub.example:8443", "cluster  c1"], "state    waiting for acceptance"
+    first = [*where, waits, "hubctl accept c1", "hubctl certificate approve c1"]
+    last = [*where, "state    connected", "hubctl describe cluster c1"]
+    assert shown == [*first, *where, waits, "hubctl accept c1", *last]
 
 
 def test_alive_unless_a_piece_of_work_never_ends(progress: AgentProgress, clock: ManualClock) -> None:
