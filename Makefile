@@ -18,6 +18,11 @@ ARGS   ?=
 # What `make fuzz` makes up: requests by the published OpenAPI, mutated bodies, tokens and gRPC messages (fuzz), mutated certificate signing requests (csrs). ARGS goes to each.
 FUZZ   ?= fuzz csrs
 
+# What `make images` builds with, and how the images are named: as in the charts' values.
+ENGINE  ?= $(firstword $(foreach each,docker podman buildah,$(shell command -v $(each))))
+IMAGES  ?= muster
+VERSION  = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+
 # Processes that share the suite. Much of it waits, so four are faster than two on two cores. 0: one, in this terminal.
 WORKERS ?= 4
 
@@ -86,6 +91,12 @@ drift: $(VENV)/.dev ## fail when machinery/wire is not what proto/ generates
 		|| { echo 'machinery/wire is not what proto/ generates: run make proto and commit the result' >&2; exit 1; }; \
 	echo 'machinery/wire is what proto/ generates'
 
+.PHONY: images
+images: ## build the images of hub and spoke, with the tag of the charts (ENGINE=podman: instead of the first that is installed; IMAGES=registry.example.com/team)
+	@[ -n "$(ENGINE)" ] || { echo 'make images needs docker, podman or buildah: install one of them' >&2; exit 1; }
+	@for program in hub spoke; do $(ENGINE) build --target $$program --tag $(IMAGES)/$$program:$(VERSION) .; done
+	@echo 'Built $(IMAGES)/hub:$(VERSION) and $(IMAGES)/spoke:$(VERSION). docs/how-to/on-kind.md brings them into a cluster.'
+
 .PHONY: bench
 bench: $(VENV)/.dev ## measure the core figures and compare them with the baseline (ARGS="NAME": one benchmark of bench/README.md)
 	$(BIN)/python -m bench $(ARGS)
@@ -104,8 +115,9 @@ fuzz: $(VENV)/.dev ## generated requests, bodies, tokens, messages and CSRs; wri
 
 .PHONY: lock
 lock: $(VENV)/.dev ## resolve the lock files anew (UPGRADE=1: to the newest versions)
-	$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml
-	$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements-tracing.lock pyproject.toml --extra tracing --constraint requirements.lock
+	$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml --extra hub --extra spoke --extra hollow
+	$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements-hub.lock pyproject.toml --extra hub --extra tracing --constraint requirements.lock
+	$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements-spoke.lock pyproject.toml --extra spoke --extra tracing --constraint requirements.lock
 	$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements-build.lock --group build
 	$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements-dev.lock --group dev --constraint requirements.lock --constraint requirements-build.lock
 

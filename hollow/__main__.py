@@ -1,5 +1,7 @@
 """hollow: Kubernetes clusters without machines, for trying things out, for tests and for load."""
 
+import machinery.startup_imports  # isort: skip
+
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -8,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hollow.cluster import AUTHORITY_PATH, HollowFleet, names, serve_fleet
-from hollow.faults import ADMIN_PATH, Faults
-from hollow.objects import KUBERNETES_VERSION, ClusterShape
 from machinery import product
 from machinery.errors import MusterError
 from machinery.lifecycle.process import stop_signals
+
+machinery.startup_imports.require_extra("hollow")
+
+from hollow.cluster import AUTHORITY_PATH, HollowFleet, names, serve_fleet  # noqa: E402 - needs the extra
+from hollow.faults import ADMIN_PATH, Faults  # noqa: E402 - the same
+from hollow.objects import KUBERNETES_VERSION, ClusterShape  # noqa: E402 - the same
 
 if TYPE_CHECKING:
     from machinery.client.rest import KubeClient

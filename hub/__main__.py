@@ -1,6 +1,6 @@
 """The program `hub`: `hub serve` runs a hub, and the other commands maintain it."""
 
-import machinery.startup_imports  # noqa: F401 - before anything else  # isort: skip
+import machinery.startup_imports  # isort: skip
 
 import sys
 from collections.abc import Callable, Iterator
@@ -10,11 +10,14 @@ from typing import Any
 
 import click
 
-from hub.extensions.settings import Settings, load
-from hub.settings import ENVIRONMENT_PREFIX
 from machinery.errors import MusterError
 from machinery.product import TITLE, version
 from machinery.runtime.closed_pipe import ignore_closed_pipe
+
+machinery.startup_imports.require_extra("hub")
+
+from hub.extensions.settings import Settings, load  # noqa: E402 - needs the extra
+from hub.settings import ENVIRONMENT_PREFIX  # noqa: E402 - the same
 
 NO_FLAGS = frozenset({"database_url"})
 """Settings without a flag: they may hold a password, and every user can read a process's command line."""
@@ -144,7 +147,7 @@ def backup(
     without_keys: bool,
     record: str,
 ) -> None:
-    r"""Write a consistent backup of the hub to FILE while the hub is running.
+    """Write a consistent backup of the hub to FILE while the hub is running.
 
     The backup can be restored into SQLite or PostgreSQL. Secrets in it stay encrypted as in the database. It contains the
     keys only with --passphrase-file. An existing file is not overwritten.
@@ -210,7 +213,7 @@ def restore(
     unverified: bool,
     revision_above: int,
 ) -> None:
-    r"""Restore a hub from the backup in FILE. Stop all hubs on its database first.
+    """Restore a hub from the backup in FILE. Stop all hubs on its database first.
 
     The hub keeps its id, its CAs and its agents. Watchers must list again. Agents whose certificates were signed after the
     backup reconnect with their recovery certificates. A backup without keys requires the hub's secrets.key at its usual
@@ -285,7 +288,7 @@ def next_command(folder: Path, config: Path | None) -> None:
 @_data_dir
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def ca(data_dir: Path | None, arguments: tuple[str, ...]) -> None:
-    r"""Manage the hub's CA on the hub's machine: runs `hubctl ca` with the admin.kubeconfig of the data directory.
+    """Manage the hub's CA on the hub's machine: runs `hubctl ca` with the admin.kubeconfig of the data directory.
 
     \b
     Examples:

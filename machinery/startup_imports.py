@@ -1,12 +1,31 @@
-"""Saves memory in server programs, which import this module first: keeps structlog from importing rich.
+"""What programs import first: structlog without rich, and a sentence when an extra of the distribution is not installed.
 
 structlog imports rich where it is installed, for coloured tracebacks, at 4 MB. A later import of rich still works.
 """
 
 import sys
+from importlib.util import find_spec
 from typing import Any
 
+from machinery.product import DISTRIBUTION
+
 UNSEEN = "rich"
+EXTRAS = {
+    "hub": (
+        *("aiohttp", "alembic", "apscheduler", "grpc", "grpc_health", "jsonpatch", "kubernetes", "msgspec"),
+        *("psycopg", "psycopg_pool", "pydantic", "sqlalchemy"),
+    ),
+    "spoke": ("aiohttp", "apscheduler", "grpc", "kubernetes", "pydantic"),
+    "hollow": ("aiohttp", "jsonpatch", "kubernetes", "msgspec"),
+}
+"""The packages that a program needs beside those of hubctl, which every installation has."""
+
+
+def require_extra(program: str) -> None:
+    """End the program with a sentence if its extra, which has its name, is not installed."""
+    missing = ", ".join(name for name in EXTRAS[program] if not find_spec(name))
+    if missing:
+        sys.exit(f"{program}: its extra is not installed (missing: {missing}): pip install '{DISTRIBUTION}[{program}]'")
 
 
 def _load_structlog() -> None:

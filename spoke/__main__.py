@@ -1,6 +1,6 @@
 """The program `spoke`: `spoke run`, the agent of one cluster as a process, and the commands about it."""
 
-import machinery.startup_imports  # noqa: F401 - before anything else  # isort: skip
+import machinery.startup_imports  # isort: skip
 
 import asyncio
 import gc
@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     A second signal ends the process at once (1).
     """
+    machinery.startup_imports.require_extra("spoke")
     gc.disable()  # imported objects stay: collecting them costs a tenth of the start-up time
     from spoke.cli.flags import parser  # noqa: PLC0415 - as above
 
@@ -147,7 +148,7 @@ async def _serve(settings: "SpokeSettings") -> None:
     from spoke.app import build  # noqa: PLC0415
     from spoke.cli.network import published  # noqa: PLC0415
     from spoke.observability import probes  # noqa: PLC0415
-    from spoke.observability.progress import AgentConsole  # noqa: PLC0415
+    from spoke.observability.progress import StateAnnouncer  # noqa: PLC0415
     from spoke.settings.fields import parse_address  # noqa: PLC0415
 
     gc.freeze()
@@ -157,7 +158,7 @@ async def _serve(settings: "SpokeSettings") -> None:
         async with build(settings) as agent, probes.serve(agent.progress, host, port) as bound:
             structlog.get_logger("spoke").info("probes.listening", address=f"{host}:{bound}")
             stack.enter_context(published(settings, f"{host}:{bound}"))
-            agent.progress.on_step = AgentConsole().update
+            agent.progress.on_step = StateAnnouncer().update
             running = asyncio.create_task(agent.run(), name="agent")
             stopping = asyncio.create_task(stop.wait(), name="signals")
             await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)

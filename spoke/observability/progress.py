@@ -149,10 +149,6 @@ class AgentProgress:
         self._path.add(step)
         self.on_step(self)
 
-    def meet(self, hub: str, cluster: str) -> None:
-        """Record the address of the hub that the agent deals with from now on, and the name of the cluster there."""
-        self.hub, self.cluster = hub, cluster
-
     def fail(self, failure: str) -> None:
         """Record that the present step failed and will be retried. The failure is reported until the agent gets further."""
         self.failure = failure
@@ -242,7 +238,7 @@ class AgentProgress:
         return ProbeResult(ok=True, text="ok")
 
 
-class AgentConsole:
+class StateAnnouncer:
     """Shows a person at a console the hub, the cluster, its state and the next commands, whenever one of them changes."""
 
     def __init__(self) -> None:

@@ -111,7 +111,7 @@ class Registration:
         flow = self._prepare(route, agent, slot, kept)
         self._failures += 1
         client = self._ports.dial(route.address, route.identity)
-        self._progress.meet(route.address.target, agent.cluster)
+        self._progress.hub, self._progress.cluster = route.address.target, agent.cluster
         with tracing.span("recover" if recovers else "join", {"muster.cluster": agent.cluster}):
             try:
                 if recovers:

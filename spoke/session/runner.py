@@ -81,7 +81,7 @@ class SessionRun:
         self._agent = agent
         self._events = events
         ports, options, hub = agent.ports, agent.options, link.connection.hub_id
-        agent.progress.meet(link.connection.address.target, identity.cluster)
+        agent.progress.hub, agent.progress.cluster = link.connection.address.target, identity.cluster
         # Only a hub that takes the beats of many agents at once acknowledges them; only then are beats in step.
         acknowledges = Capability.ACKNOWLEDGED_BEATS in link.client.capabilities
         self._lease = LeaseController(

@@ -4,17 +4,24 @@ import configparser
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
+from runpy import run_module
 from typing import Any
 
 import click
+import grimp
+import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from hollow.__main__ import main as hollow
 from hub.extensions.settings import Settings, load
 from machinery import product
+from machinery.startup_imports import EXTRAS
 from spoke.cli.flags import parser as spoke_parser
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +48,17 @@ def test_image_of_each_program_starts_it_without_root() -> None:
         stage = DOCKERFILE.partition(f"FROM programs AS {target}\n")[2].partition("\nFROM ")[0]
         assert f'ENTRYPOINT ["{target}"]' in stage
         assert "USER" not in stage, "the user of the stage below is the one that runs"
+
+
+def test_images_are_built_under_the_names_of_the_charts_and_an_engine_is_asked_for() -> None:
+    def images(engine: str) -> subprocess.CompletedProcess[str]:
+        command = ["make", "--no-print-directory", "images", f"ENGINE={engine}"]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    for line, chart in zip(images("echo").stdout.splitlines()[:2], ("hub", "spoke"), strict=True):
+        about, values = (yaml.safe_load((ROOT / "charts" / chart / name).read_text()) for name in ("Chart.yaml", "values.yaml"))
+        assert line == f"build --target {chart} --tag {values['image']['repository']}:{about['appVersion']} ."
+    assert (images("").returncode, "needs docker, podman or buildah" in images("").stderr) == (2, True)
 
 
 def test_compose_names_what_exists_and_closes_its_containers() -> None:
@@ -91,7 +109,29 @@ def test_compose_has_two_replicas_behind_a_proxy_of_both_doors() -> None:
 PACKAGES = {"machinery", "hub", "hubctl", "spoke", "hollow"}
 
 
-def metadata(wheel: zipfile.ZipFile, name: str) -> str:
+def test_each_program_imports_packages_of_its_extra_alone_hubctl_none_and_a_missing_one_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = grimp.build_graph(*PACKAGES, include_external_packages=True, cache_dir=None)
+    foreign = {name for name in graph.modules if graph.is_module_squashed(name)} - sys.stdlib_module_names - {"_typeshed"}
+    used = {each: foreign & graph.find_upstream_modules(each, as_package=True) for each in ("hubctl", *EXTRAS)}
+    owners = {module: canonicalize_name(names[0]) for module, names in metadata.packages_distributions().items()}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    listed = {"hubctl": project["dependencies"], **project["optional-dependencies"]}
+    listed = {extra: {canonicalize_name(Requirement(each).name) for each in lines} for extra, lines in listed.items()}
+    assert {owners[module] for module in used["hubctl"]} == listed["hubctl"]
+    below = {"google", "jsonpointer", "multidict", "opentelemetry", "pydantic_core"}
+    for program, modules in EXTRAS.items():
+        assert {owners[module] for module in used[program] - below} <= listed["hubctl"] | listed[program]
+        assert {owners[module] for module in modules} - {"psycopg-pool"} == listed[program] - {"protobuf"}
+        monkeypatch.setattr(sys, "argv", [program])
+        with monkeypatch.context() as patched, pytest.raises(SystemExit, match=rf"aiohttp.*muster-hub\[{program}\]"):
+            patched.setitem(sys.modules, "aiohttp", None)
+            patched.delitem(sys.modules, f"{program}.__main__", raising=False)
+            run_module(program, run_name="__main__")
+
+
+def described(wheel: zipfile.ZipFile, name: str) -> str:
     [found] = [path for path in wheel.namelist() if path.endswith(f".dist-info/{name}")]
     return wheel.read(found).decode()
 
@@ -108,21 +148,21 @@ def test_wheel_holds_our_packages_programs_and_licence(tmp_path: Path) -> None:
         assert {f"{package}/py.typed" for package in PACKAGES} <= held
 
         entries = configparser.ConfigParser()
-        entries.read_string(metadata(wheel, "entry_points.txt"))
+        entries.read_string(described(wheel, "entry_points.txt"))
         programs = dict(entries["console_scripts"])
         assert set(programs) == {"hub", "spoke", "hubctl", "hollow", "kubectl-hub", "kubectl_complete-hub"}
         for target in programs.values():
             module, _, function = target.partition(":")
             assert callable(getattr(import_module(module), function))
 
-        described = metadata(wheel, "METADATA")
-        assert f"\nName: {product.DISTRIBUTION}\n" in described
-        assert "\nLicense-Expression: Apache-2.0\n" in described
-        assert "Apache License" in metadata(wheel, "licenses/LICENSE")
+        about = described(wheel, "METADATA")
+        assert f"\nName: {product.DISTRIBUTION}\n" in about
+        assert "\nLicense-Expression: Apache-2.0\n" in about
+        assert "Apache License" in described(wheel, "licenses/LICENSE")
 
 
 def test_locks_pin_by_hash_and_record_no_address() -> None:
-    for lock in ("", "-tracing", "-build", "-dev"):
+    for lock in ("", "-hub", "-spoke", "-build", "-dev"):
         text = (ROOT / f"requirements{lock}.lock").read_text()
         pins = [line for line in text.splitlines() if "==" in line]
         assert pins

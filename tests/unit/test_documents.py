@@ -42,7 +42,7 @@ DOCUMENTS = [
     *(path for folder in ("docs", "bench", "charts") for path in (ROOT / folder).rglob("*.md")),
 ]
 PROGRAMS: Mapping[str, click.Command] = {"hub": hub, "hubctl": hubctl, "hollow": hollow}
-OTHER_PROGRAMS = {"python3", "pip", "kubectl", "helm", "docker", "git", "export", "kill", "curl", "mkdir"}
+OTHER_PROGRAMS = {"python3", "pip", "kubectl", "helm", "docker", "git", "export", "kill", "curl", "mkdir", "kind"}
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 NAMED_FILE = re.compile(r"`((?:hub|spoke|machinery|hollow|tests|proto|bench|docs|charts)/[\w./-]*)`")
@@ -78,6 +78,23 @@ def flags_of(program: str, words: tuple[str, ...]) -> set[str]:
         return set(FLAG.findall(output.getvalue()))
     answer = CliRunner().invoke(PROGRAMS[program], [*words, "--help"])
     return set(FLAG.findall(answer.output)) if answer.exit_code == 0 else set()
+
+
+def helps(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
+    """The help of a command and of those below it, by the words that are typed."""
+    yield context.command_path, command.get_help(context)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = present(command.get_command(context, name))
+            yield from helps(below, click.Context(below, info_name=name, parent=context))
+
+
+def test_no_help_holds_a_control_sequence_or_an_escape_that_was_not_read() -> None:
+    found = [each for name, program in PROGRAMS.items() for each in helps(program, click.Context(program, info_name=name))]
+    spoke: Any = spoke_parser()._subparsers
+    found += [(f"spoke {name}", each.format_help()) for name, each in spoke._group_actions[0].choices.items()]
+    assert len(found) > 60
+    assert [words for words, text in found if re.search(r"[^\n -~\u00a0-\uffff]|\\[a-z]\b", text)] == []
 
 
 def flaw_of_command(words: list[str]) -> str | None:

@@ -2,13 +2,14 @@
 
 import asyncio
 import json
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiohttp import web
@@ -83,6 +84,19 @@ async def test_requests_carry_credential_agent_query_and_patch_type(server: Scri
     assert RestResource("", "v1", "nodes").path() == "/api/v1/nodes"
     assert RestResource("", "v1", "secrets").path("a", namespace="ns") == "/api/v1/namespaces/ns/secrets/a"
     assert RestResource("x.io", "v2", "things").path("a/../b", subresource="status") == "/apis/x.io/v2/things/a%2F..%2Fb/status"
+
+
+async def test_api_server_needs_no_authority_key_identifier_with_any_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = ssl.create_default_context
+
+    def as_of_python_3_13(*args: Any, **named: Any) -> ssl.SSLContext:
+        context = usual(*args, **named)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", as_of_python_3_13)
+    async with await KubeClient.from_document(kubeconfig("http://127.0.0.1:1")) as client:
+        assert not cast("Any", client)._api.rest_client.ssl_context.verify_flags & ssl.VERIFY_X509_STRICT
 
 
 async def test_refusal_is_raised_by_its_reason_or_code_with_its_details(server: ScriptedApiServer, client: KubeClient) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from machinery.election import Candidate
 from machinery.errors import DenialCause, ForbiddenError, UnavailableError
-from machinery.identity import ClusterName, HubId
+from machinery.identity import HubId
 from machinery.observability import logs
 from machinery.runtime.clock import ManualClock
 from spoke.bootstraps import BootstrapFile, Bootstraps
@@ -25,7 +25,7 @@ from spoke.domain.hubs import ChoiceReason, HubCandidate, HubDecision, HubsStatu
 from spoke.domain.next_step import SessionEnd
 from spoke.observability import progress as steps
 from spoke.observability.probes import is_loopback_address, overview, registry_of
-from spoke.observability.progress import DECISIONS, STUCK, AgentConsole, AgentProgress, Role
+from spoke.observability.progress import DECISIONS, STUCK, AgentProgress, Role, StateAnnouncer
 from spoke.options import Pause
 from spoke.ports.cluster import SecretSnapshot
 from spoke.ports.hub import HubInfo, HubLostError
@@ -439,10 +439,10 @@ def test_not_ready_names_the_step_and_its_trouble(progress: AgentProgress) -> No
 
 def test_a_console_shows_each_state_once_with_hub_cluster_and_command(progress: AgentProgress) -> None:
     logs.configure("info", logs.LogFormat.CONSOLE, stream := StringIO())
-    progress.on_step = AgentConsole().update
+    progress.on_step = StateAnnouncer().update
     approval, acceptance, reporting = steps.WAITING_FOR_APPROVAL, steps.WAITING_FOR_ACCEPTANCE, steps.REPORTING
     for step in (approval, "other", approval, acceptance, reporting, reporting):
-        progress.meet("hub.example:8443", ClusterName("c1"))
+        progress.hub, progress.cluster = "hub.example:8443", "c1"
         progress.enter(step)
     logging.getLogger().handlers.clear()
     shown = [line.strip() for line in stream.getvalue().splitlines() if re.match("  (  |state|hub|cluster)", line)]
