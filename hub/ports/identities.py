@@ -69,9 +69,6 @@ class Credentials(Protocol):
 
     def has_admitted(self, credential: CredentialId, cluster: ClusterName) -> bool: ...
 
-    def spent(self, credential: CredentialId) -> int:
-        """Number of cluster names that the credential has admitted."""
-
     def admit(self, credential: CredentialId, cluster: ClusterName, at: datetime) -> None: ...
 
     def forget_name(self, cluster: ClusterName, credential: CredentialId | None = None) -> None:

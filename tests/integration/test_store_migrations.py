@@ -323,7 +323,7 @@ def everything(tx: Transaction) -> dict[str, object]:
         "cluster": (cluster.document["metadata"]["labels"], cluster.revision),
         "log": [(change.revision, change.actor) for change in tx.changes.since(0)],
         "certificates": [record.agent for record in tx.certificates.of_cluster(ClusterName("edge"))],
-        "credential": (credential.cluster, credential.created_by, tx.credentials.spent(credential.id)),
+        "credential": (credential.cluster, credential.created_by, len(tx.credentials.admitted(credential.id))),
         "token": credential.token_hash,
         "beat": (beat.available, beat.agent_version),
         "hub": tx.facts.get("hub-id"),

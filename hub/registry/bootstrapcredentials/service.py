@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from hub.api import bootstrapcredentials as rules, certificatesigningrequests as requests
 from hub.api.bootstrapcredentials import UNBOUND, CredentialBounds, CredentialRecord
-from hub.api.certificates import AGENTS_PURPOSES, CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.api.certificates import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.api.certificatesigningrequests import RequestPhase
 from hub.api.meta.change import REQUESTS
 from hub.api.revocations import CREDENTIAL_REVOKED as REVOKED
@@ -73,12 +73,10 @@ def _new(tx: Transaction, terms: CredentialTerms, actor: str) -> CredentialRecor
     )
 
 
-def revoke(
-    tx: Transaction, credential: CredentialId, actor: str = HUB, reason: str = "", *, agents: bool = False
-) -> CredentialRecord:
+def revoke(tx: Transaction, credential: CredentialId, actor: str = HUB, reason: str = "") -> CredentialRecord:
     """Revoke a credential: close its streams and watches, and deny its undecided requests. Raises NotFoundError.
 
-    `agents`: also revoke the certificates of agents that joined with it. Earlier revocations are not changed.
+    Earlier revocations are not changed, and agents that joined with it keep their certificates.
     """
     record = tx.credentials.by_id(credential)
     if record is None:
@@ -87,18 +85,11 @@ def revoke(
     if reason == rules.DELETED:
         tx.credentials.hide(credential)
     serials = [one.serial for one in tx.certificates.of_credential(credential) if one.revoked_at is None]
-    uses = tx.credentials.uses(credential)
-    for use in uses:
+    for use in tx.credentials.uses(credential):
         stored = tx.objects.get(REQUESTS, Key("", use.request)) if use.issued_at is None else None
         if stored is not None and requests.phase(stored.document) is RequestPhase.PENDING:
             message = f"The bootstrap credential {credential} that this request came with was revoked."
             request_objects.decide(tx, use.request, approve=False, reason=REVOKED, message=message, actor=actor)
-        if agents and use.issued_at is not None:
-            serials += [
-                held.serial
-                for held in tx.certificates.of_cluster(use.cluster)
-                if held.agent == use.agent and held.purpose in AGENTS_PURPOSES and held.revoked_at is None
-            ]
     if serials:
         tx.certificates.revoke(serials, tx.now, REVOKED)
     return tx.credentials.by_id(credential) or record

@@ -37,7 +37,6 @@ _BY_ID = Statement(_ONE)
 _BY_ID_TO_WRITE = Statement(_ONE.with_for_update())
 _ADMITTED = Statement(_OF_CREDENTIAL)
 _HAS_ADMITTED = Statement(_OF_CREDENTIAL.where(_admission.cluster == bindparam("cluster")))
-_SPENT = Statement(select(func.count()).where(_admission.credential == bindparam("credential")))
 _ADMIT = Statement(insert(schema.admissions))
 _FORGET = delete(schema.admissions).where(_admission.cluster == bindparam("name"))
 _FORGET_NAME = Statement(_FORGET)
@@ -103,9 +102,6 @@ class SqlCredentials(Credentials):
 
     def has_admitted(self, credential: CredentialId, cluster: ClusterName) -> bool:
         return _HAS_ADMITTED.row(self._connection, {"credential": credential, "cluster": cluster}) is not None
-
-    def spent(self, credential: CredentialId) -> int:
-        return int(_SPENT.rows(self._connection, {"credential": credential})[0][0])
 
     def admit(self, credential: CredentialId, cluster: ClusterName, at: datetime) -> None:
         values = {"credential": credential, "cluster": cluster, "at": to_micros(at)}

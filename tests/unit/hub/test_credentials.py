@@ -211,19 +211,6 @@ def test_revocation_is_recorded_once_and_denies_pending_requests_and_later_ones(
         newcomer.store.transact(credentials.revoke, CredentialId("nobody"))
 
 
-def test_revocation_revokes_the_agents_on_demand(newcomer: Newcomer) -> None:
-    requester, foreign = newcomer.bootstrap(), other(newcomer)
-    assert is_issued(newcomer, requester)
-    assert is_issued(foreign, newcomer.bootstrap())
-    for agents in (False, True):
-        newcomer.store.transact(
-            lambda tx, agents: credentials.revoke(tx, credential_of(requester), OPERATOR, agents=agents), agents
-        )
-        for purpose in (Purpose.AGENT, Purpose.RECOVERY):
-            assert (newcomer.certificate(purpose).revoked_at is not None) is agents
-            assert foreign.certificate(purpose).revoked_at is None
-
-
 def test_ended_credentials_are_forgotten_after_a_while(newcomer: Newcomer, clock: ManualClock) -> None:
     requester, standing = newcomer.bootstrap(), newcomer.bootstrap(lifetime=timedelta(days=3))
     newcomer.issued(requester)

@@ -83,23 +83,13 @@ def hold(store: InlineStore, *finalizers: str) -> None:
     change_cluster(store, lambda old: doc.with_metadata(old, finalizers=list(finalizers) or None))
 
 
-async def test_only_a_deleted_cluster_loses_anything_and_an_empty_one_goes(newcomer: Newcomer, store: InlineStore) -> None:
-    """OCM 5.14: not deleting; deleting, no resources. Our finalizer comes with the deletion, so no write comes before it."""
-    newcomer.registered()
-    add_addon(store, "a")
-    assert proceed(store) == ClusterDeletionProgress()
-    assert await Removal(store, HOUR, lambda _told: None).reconcile("edge") is None
-    assert names(store, ADDONS) == ["a"]
-    assert doc.finalizers(cluster_of(store) or {}) == ()
-    store.transact(lambda tx: objects.remove(tx, ADDONS, addons.find(tx, EDGE, AddOnName("a")), OPERATOR, generations=True))
-    delete(store)
-    assert cluster_of(store) is None
-
-
-def test_a_clusters_addons_go_before_it(newcomer: Newcomer, store: InlineStore) -> None:
-    """OCM 5.14: deleting with resources; the finalizer is resource-cleanup, the condition Deleting."""
+async def test_only_a_deleted_cluster_loses_anything_and_addons_go_first(newcomer: Newcomer, store: InlineStore) -> None:
+    """OCM 5.14: not deleting; deleting with resources. Our finalizer comes with the deletion, so no write comes before it."""
     newcomer.registered()
     add_addon(store, "a", finalizers=[HELD])
+    assert proceed(store) == ClusterDeletionProgress()
+    assert await Removal(store, HOUR, lambda _told: None).reconcile("edge") is None
+    assert (names(store, ADDONS), doc.finalizers(cluster_of(store) or {})) == (["a"], ())
     delete(store)
     assert list(doc.finalizers(cluster_of(store) or {})) == ["cluster.open-cluster-management.io/resource-cleanup"]
     assert proceed(store).moved == 1
