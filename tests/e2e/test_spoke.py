@@ -223,9 +223,6 @@ async def test_a_clock_far_behind_is_told_with_both_times_and_joins_once_it_is_r
 
 
 async def test_wrong_settings_and_an_unusable_bootstrap_kubeconfig_end_the_start_with_a_sentence(bench: Bench) -> None:
-    told = await bench.program("help", "spoke", "run", "--help").start()
-    assert await told.ended() == 0
-    assert "/readyz" in told.output
     wrong = await bench.program("wrong", "spoke", "run", "--cluster-name=Bad_Name", "--cluster-healthcheck-period=0s").start()
     assert await wrong.ended() == 2
     for words in ("bootstrap-kubeconfig: is required", "cluster-name"):
