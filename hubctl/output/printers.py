@@ -14,7 +14,7 @@ import click
 from hubctl.client.http import JSON, PAGING, TABLE, ApiClient, join_pages, pages
 from hubctl.client.resources import ResourceKind
 from hubctl.output.formats import COLUMNS, TEMPLATES, OutputFormat, argument_of
-from hubctl.output.tables import Layout, print_lines, printable, shown, wants_color
+from hubctl.output.tables import Layout, print_lines, printable, shown, terminal_width, wants_color
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,10 @@ def printer_of(options: PrintOptions) -> Printer:
     return NamePrinter(options) if name == "name" else DocumentPrinter(options)
 
 
+EMPTY = ("", "<none>")
+"""Cells without a value."""
+
+
 class RowPrinter(Printer):
     """Prints rows of cells, in columns with blanks between, or as CSV."""
 
@@ -114,7 +118,25 @@ class TablePrinter(RowPrinter):
             return
         self._columns = list(answer.get("columnDefinitions") or self._columns)
         self._chosen = [index for index, column in enumerate(self._columns) if self._options.wide or not column.get("priority")]
+        if self._options.form.name == "table" and self._layout is None:
+            self._hide_columns(rows)
         self._put(self._titles(), [self._cells(row, "ADDED") for row in rows])
+
+    def _hide_columns(self, rows: Sequence[dict[str, Any]]) -> None:
+        """On a terminal, hide the last columns that do not fit, and columns without a value unless a watch may fill them.
+
+        Scripts always get the same columns.
+        """
+        if not (width := terminal_width()):
+            return
+        if not self._options.watch:
+            chosen = (index for index in self._chosen if any(shown(row["cells"][index]) not in EMPTY for row in rows))
+            self._chosen = [*chosen] or self._chosen
+        while len(self._chosen) > 1 and self._width(rows) > width:
+            self._chosen.pop()
+
+    def _width(self, rows: Sequence[dict[str, Any]]) -> int:
+        return Layout(self._titles(), [self._cells(row, "ADDED") for row in rows]).width
 
     def event(self, kind: str, answer: dict[str, Any]) -> None:
         for row in answer.get("rows") or []:

@@ -1,6 +1,7 @@
 """Tables on a terminal: columns aligned as in kubectl, colours only on terminals, no control characters."""
 
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -36,6 +37,11 @@ def wants_color() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
+def terminal_width() -> int:
+    """Columns of the terminal that is the output; 0: it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+
+
 class Layout:
     """Columns and their widths. A later row does not change the widths; its longer cells only shift itself."""
 
@@ -53,6 +59,11 @@ class Layout:
         lengths = [[len(title) if heads else 0 for title in self._titles], *([len(cell) for cell in row] for row in rows)]
         self._widths = [max(column) for column in zip(*lengths, strict=True)]
         self._color = color
+
+    @property
+    def width(self) -> int:
+        """Characters of the longest line."""
+        return int(sum(self._widths)) + len(GAP) * (len(self._widths) - 1)
 
     @property
     def header(self) -> str:

@@ -57,15 +57,26 @@ def describe() -> None:
 
 
 @describe.command("cluster")
-@click.argument("name", shell_complete=names_of("clusters"))
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=names_of("clusters"))
 @connected
-def cluster(client: ApiClient, name: str) -> None:
-    """Show one cluster: decisions, heartbeat and session, version, resources, claims, taints, conditions, requests, changes.
+def cluster(client: ApiClient, names: tuple[str, ...]) -> None:
+    """Show clusters: decisions, heartbeat, session, version, resources, claims, taints, conditions, requests, changes, Events.
 
     \b
     Examples:
       hubctl describe cluster edge1
+      hubctl describe cluster edge1 edge2
     """
+
+    def show(name: str) -> None:
+        if name != names[0]:
+            click.echo("\n")
+        _describe_cluster(client, name)
+
+    each(names, show)
+
+
+def _describe_cluster(client: ApiClient, name: str) -> None:
     document = client.get(CLUSTERS.of(name))
     answer = client.get(CLUSTERS.of(name), accept=TABLE)
     rows = answer.get("rows") or [{"cells": []}]
@@ -77,6 +88,7 @@ def cluster(client: ApiClient, name: str) -> None:
     kept = [item for item in answer.get("items") or [] if item.get("clusterUID") == document["metadata"].get("uid")]
     titles = {"Time": "time", "From": "from", "To": "to", "Reason": "reason", "By": "actor"}
     print_lines(_entries("Availability Changes", titles, kept, missing=NONE))
+    print_lines(_events(client, One(CLUSTERS, name)))
 
 
 @describe.command("bootstrap-credential")

@@ -24,6 +24,7 @@ USUAL = (("", "Warning", "ManagedClusterUnavailable", "managedcluster/" + 9 * "x
 
 @click.command()
 @click.option("-n", "--namespace", default="", metavar="CLUSTER", help="Only Events in the namespace of one cluster.")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Events of all namespaces; this is the default.")
 @click.option(
     "--for",
     "about",
@@ -35,7 +36,9 @@ USUAL = (("", "Warning", "ManagedClusterUnavailable", "managedcluster/" + 9 * "x
 @click.option("-w", "--watch", is_flag=True, help="Then show new Events until interrupted, also across restarts of the hub.")
 @click.option("-o", "--output", type=click.Choice(("json", "yaml")), help="Output format.")
 @connected
-def events(client: ApiClient, namespace: str, about: str, types: str, output: str | None, *, watch: bool) -> None:
+def events(
+    client: ApiClient, namespace: str, about: str, types: str, output: str | None, *, everywhere: bool, watch: bool
+) -> None:
     """Show Events about clusters, certificate requests, add-ons and the hub, the newest last.
 
     The hub keeps Events for one hour after they were last observed. `hubctl audit` shows audit records of the last 90 days.
@@ -46,6 +49,8 @@ def events(client: ApiClient, namespace: str, about: str, types: str, output: st
       hubctl events -n edge1 --types Warning
       hubctl events --for cluster/edge1 -w
     """
+    if everywhere and namespace:
+        raise CommandError("give -n or -A, not both", code=2)
     query = {"fieldSelector": _selector(client, about, types)}
     path = PATH.format(f"namespaces/{quote(namespace, safe='')}/" if namespace else "")
     answer = join_pages(pages(client, path, query))
@@ -138,11 +143,11 @@ ROOMY = ("Name", "Age")
 @click.option("-n", "--namespace", default="", metavar="NAMESPACE", help="Only requests for objects in this namespace.")
 @click.option("--since", default="24h", show_default=True, metavar="TIME", help="Start: a duration before now, or a time.")
 @click.option("--until", default="", metavar="TIME", help="End, in the same form. Default: now.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="NUMBER", help="Maximum number of records; the oldest are shown.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="NUMBER", help="Maximum number of records; the newest are shown.")
 @output_option()
 @connected
 def audit(client: ApiClient, output: OutputFormat, limit: int | None, **chosen: str) -> None:
-    """Show audit records: one line per request that changed an object or read a Secret, oldest first.
+    """Show audit records: one line per request that changed an object or read a Secret, newest first.
 
     \b
     Examples:
@@ -153,7 +158,10 @@ def audit(client: ApiClient, output: OutputFormat, limit: int | None, **chosen: 
     """
     printer = printer_of(PrintOptions(AUDIT, output))
     query = {"fieldSelector": _audit_selector(chosen)}
-    found = join_pages(pages(client, AUDIT.path, query, accept=printer.accept, limit=limit))
+    found = join_pages(pages(client, AUDIT.path, query, accept=printer.accept))
+    for part in ("rows", "items"):
+        if found.get(part):
+            found[part] = found[part][::-1][:limit]
     if not output.given:
         for column in found.get("columnDefinitions") or ():
             column["priority"] = 1 if column["name"] in ROOMY else column["priority"]

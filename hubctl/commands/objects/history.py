@@ -21,7 +21,12 @@ from machinery.meta.differences import differences, readable
 
 TITLES = ("Time", "Revision", "By", "What")
 QUIET = ("lastTransitionTime", "message")
-"""Fields that follow from others, shown only with -o wide."""
+"""Ends of the paths of fields that follow from others, shown only with -o wide."""
+BOOKKEEPING = tuple(
+    f'metadata.annotations["hub.open-cluster-management.io/{name}"]'
+    for name in ("hubs", "cluster-uid", "given-to-agent", "second-agent-refused", "wanted-by-uid")
+)
+"""Paths of annotations that hub and agent keep for themselves, shown only with -o wide."""
 LONGEST = 60
 """Largest number of characters of a shown value."""
 SECONDS = len("2026-11-01T12:00:00")
@@ -67,6 +72,10 @@ def history(client: ApiClient, words: Sequence[str], namespace: str, **chosen: A
     answer = _changes(client, path, {**bounds, "limit": str(chosen["limit"])})
     if chosen["output"] in ("json", "yaml"):
         print_document(answer, chosen["output"])
+        return
+    if not answer["changes"] and any(bounds.values()) and not chosen["watch"]:
+        span = " ".join(f"{word} {chosen[word]}" for word in ("since", "until") if chosen[word])
+        click.echo(f'{resource.noun} "{name}" has no change {span}', err=True)
         return
     if not answer["changes"] and not chosen["watch"]:
         since = f" since {answer['began']}" if answer.get("began") else ""
@@ -122,11 +131,14 @@ class HistoryPrinter(Printer):
 
 
 def lines(change: Mapping[str, Any], *, wide: bool) -> Iterator[tuple[str, str, str, str]]:
-    """The rows of one change; only the first has time, revision and user."""
+    """The rows of one change; only the first has time, revision and user. None if only bookkeeping has changed."""
     time = str(change["time"])
     head = (time if wide else f"{time[:SECONDS]}Z", str(change["revision"]), printable(str(change["actor"])))
     kind = {"ADDED": "added", "DELETED": "deleted"}.get(change["type"])
-    fields = [each for each in change.get("fields") or [] if wide or not str(each["path"]).endswith(QUIET)]
+    changed = [each for each in change.get("fields") or [] if wide or each["path"] not in BOOKKEEPING]
+    if not changed and change.get("fields") and kind is None and not change.get("more"):
+        return
+    fields = [each for each in changed if wide or not str(each["path"]).endswith(QUIET)]
     described = [] if kind is None else [kind]
     if kind is None or wide:
         described += map(field_line, fields)

@@ -10,13 +10,17 @@ from hubctl.arguments.completion import where_option
 from hubctl.client.connection import connected
 from hubctl.client.http import TABLE, ApiClient, join_pages, pages
 from hubctl.client.resources import CLUSTERS, REPLICAS
+from hubctl.output.printers import print_document
 from hubctl.output.tables import print_lines, shown, table, wants_color
 
 GIBIBYTE = 2**30
 NONE = "-"
-CLUSTER_TITLES = ("Name", "Nodes", "CPU", "of", "CPU%", "Memory", "of", "Memory%", "Last Beat", "Flaps")
+CLUSTER_TITLES = ("Name", "Nodes", "CPU", "Allocatable", "Memory", "Allocatable", "Last Beat", "Flaps")
 REPLICA_TITLES = ("Name", "State", "Leader", "Sessions", "Watches", "CPU", "Memory", "Clock", "Last Seen")
 ORDERS = ("name", "nodes", "cpu", "memory")
+
+
+OUTPUT = click.option("-o", "--output", type=click.Choice(("json", "yaml")), help="Output format. Default: a table.")
 
 
 @click.group()
@@ -41,18 +45,19 @@ def top() -> None:
     show_default=True,
     help="Sort by name, or by a value, largest first.",
 )
+@OUTPUT
 @connected
-def clusters(client: ApiClient, names: tuple[str, ...], selector: str, where: str, sort_by: str) -> None:
-    """Show nodes, allocatable CPU (cores) and memory (GiB), and the last beat of clusters.
+def clusters(client: ApiClient, names: tuple[str, ...], *, selector: str, where: str, sort_by: str, output: str | None) -> None:
+    """Show nodes, CPU (cores) and memory (GiB) with the part that is allocatable, and the last beat of clusters.
 
-    The percentage is the allocatable share of the capacity. Agents do not report the usage of workloads. The last line is
-    the total.
+    Agents do not report what workloads request or use. The last line is the total.
 
     \b
     Examples:
       hubctl top clusters --sort-by memory
       hubctl top clusters -l region=eu
       hubctl top clusters edge1 edge2
+      hubctl top clusters -o json
     """
     query = {"labelSelector": selector, "where": where, "includeObject": "Object"}
     answer = join_pages(pages(client, CLUSTERS.path, query, accept=TABLE))
@@ -62,17 +67,21 @@ def clusters(client: ApiClient, names: tuple[str, ...], selector: str, where: st
     missing = sorted({*names} - {each.name for each in found})
     if sort_by != "name":
         found.sort(key=lambda each: each.amount(sort_by), reverse=True)
-    rows = [
-        [each.name, *_amounts([each]), shown(each.cells.get("Last Beat")), shown(each.cells.get("Flaps"))] for each in found
-    ]
-    print_lines(table(CLUSTER_TITLES, [*rows, [f"{len(found)} clusters", *_amounts(found), "", ""]]))
+    if output:
+        print_document({"clusters": [each.document for each in found]}, output)
+    else:
+        rows = [
+            [each.name, *_amounts([each]), shown(each.cells.get("Last Beat")), shown(each.cells.get("Flaps"))] for each in found
+        ]
+        print_lines(table(CLUSTER_TITLES, [*rows, [f"{len(found)} clusters", *_amounts(found), "", ""]]))
     for name in missing:
         click.echo(f'there is no cluster "{name}" like that', err=True)
 
 
 @top.command("replicas")
+@OUTPUT
 @connected
-def replicas(client: ApiClient) -> None:
+def replicas(client: ApiClient, output: str | None) -> None:
     """Show sessions, watches, resource usage and clock difference to the database of the hub's replicas.
 
     \b
@@ -80,6 +89,11 @@ def replicas(client: ApiClient) -> None:
       hubctl top replicas
     """
     items = client.get(REPLICAS.path).get("items") or []
+    if output:
+        print_document(
+            {"replicas": [{"name": item["metadata"]["name"], **(item.get("status") or {})} for item in items]}, output
+        )
+        return
     rows = []
     for item in items:
         status = item.get("status") or {}
@@ -108,6 +122,16 @@ class ClusterRow:
         status = row["object"].get("status") or {}
         self._capacity, self._allocatable = status.get("capacity") or {}, status.get("allocatable") or {}
 
+    @property
+    def document(self) -> dict[str, Any]:
+        """The row as a document; amounts as Kubernetes quantities."""
+        return {
+            "name": self.name,
+            "capacity": self._capacity,
+            "allocatable": self._allocatable,
+            "flaps": self.cells.get("Flaps"),
+        }
+
     def amount(self, of: str) -> Fraction:
         """The allocatable amount; for nodes, their number."""
         return self.capacity(of) if of == "nodes" else _quantity(self._allocatable.get(of))
@@ -122,7 +146,7 @@ def _amounts(clusters: Sequence[ClusterRow]) -> list[str]:
     for resource, unit in (("cpu", 1), ("memory", GIBIBYTE)):
         left = sum((each.amount(resource) for each in clusters), Fraction())
         total = sum((each.capacity(resource) for each in clusters), Fraction())
-        cells += [_number(left, unit), _number(total, unit), f"{float(left / total):.0%}" if total else NONE]
+        cells += [_number(total, unit), _number(left, unit)]
     return cells
 
 

@@ -160,12 +160,12 @@ async def test_hubctl_shows_who_did_what(hub: HubUnderTest) -> None:
     lines = (await hub.output("hubctl audit")).splitlines()
     assert lines[0].split() == ["TIME", "USER", "VERB", "OBJECT", "NAMESPACE", "CODE"]
     assert [line.split()[1:] for line in lines[1:]] == [
-        ["admin", "create", "managedclusters/edge", "201"],
         ["admin", "delete", "managedclusters/edge", "200"],
+        ["admin", "create", "managedclusters/edge", "201"],
     ]
     chosen = await hub.output("hubctl audit --verb=delete --resource=managedclusters --user=admin --since=1h -o wide")
     assert (len(chosen.splitlines()), "AUDIT-ID" in chosen) == (2, True)
-    assert [item["verb"] for item in json.loads(await hub.output("hubctl audit --limit=1 -o json"))["items"]] == ["create"]
+    assert [item["verb"] for item in json.loads(await hub.output("hubctl audit --limit=1 -o json"))["items"]] == ["delete"]
     await hub.runs(
         ("hubctl audit --until=2020-01-01T00:00:00Z", DONE, "no audit record"),
         ("hubctl audit --since=yesterday", MISUSED, "neither a duration"),
@@ -200,8 +200,8 @@ async def test_the_record_of_a_change_is_stored_with_it_and_a_dry_run_is_marked(
     assert len(await stored()) == 3
     assert len(await records(hub)) == 4
     assert [line.split()[2:4] for line in (await hub.hubctl("audit", "--verb=create")).out.splitlines()[1:]] == [
-        ["create", "managedclusters/edge"],
         ["create", "(dry"],
+        ["create", "managedclusters/edge"],
     ]
 
 

@@ -212,7 +212,7 @@ async def test_accept_approves_the_only_request_of_a_credential_of_this_cluster_
     assert await approved(hub) == ["edge1-own"]
     lines = (await hub.output("hubctl audit")).splitlines()
     audited = [line.split()[2:4] for line in lines if "edge1" in line]
-    assert audited == [["patch", "managedclusters/edge1"], ["update", "certificatesigningrequests/edge1-own/approval"]]
+    assert audited == [["update", "certificatesigningrequests/edge1-own/approval"], ["patch", "managedclusters/edge1"]]
 
 
 async def test_certificate_requests_are_decided_once(hub: HubUnderTest) -> None:

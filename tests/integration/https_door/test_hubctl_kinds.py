@@ -263,10 +263,13 @@ async def test_resources_of_clusters_and_load_of_replicas_are_shown_and_summed(h
     await report(hub, "edge1", {"cpu": "8", "memory": "16Gi"}, {"cpu": "7500m", "memory": "12Gi"}, 2)
     await report(hub, "edge2", {"cpu": "32", "memory": "64Gi"}, {"cpu": "16", "memory": "64Gi"}, 4)
     shown = (await hub.output("hubctl top clusters --sort-by cpu")).splitlines()
-    assert shown[1].split()[:8] == ["edge2", "4", "16", "32", "50%", "64", "64", "100%"]
-    assert shown[2].split()[:8] == ["edge1", "2", "7.5", "8", "94%", "12", "16", "75%"]
-    assert shown[3].split()[:8] == ["edge3", "0", "0", "0", "-", "0", "0", "-"]
-    assert shown[4].split()[:9] == ["3", "clusters", "6", "23.5", "40", "59%", "76", "80", "95%"]
+    assert shown[0].split()[:6] == ["NAME", "NODES", "CPU", "ALLOCATABLE", "MEMORY", "ALLOCATABLE"]
+    assert shown[1].split()[:6] == ["edge2", "4", "32", "16", "64", "64"]
+    assert shown[2].split()[:6] == ["edge1", "2", "8", "7.5", "16", "12"]
+    assert shown[3].split()[:6] == ["edge3", "0", "0", "0", "0", "0"]
+    assert shown[4].split()[:7] == ["3", "clusters", "6", "40", "23.5", "80", "76"]
+    documents = json.loads(await hub.output("hubctl top clusters edge1 -o json"))["clusters"]
+    assert [(each["name"], each["allocatable"]["cpu"]) for each in documents] == [("edge1", "7500m")]
     some = await hub.hubctl("top clusters edge1 edge9")
     assert (len(some.lines), 'no cluster "edge9"' in some.err) == (3, True)
 
@@ -278,6 +281,7 @@ async def test_resources_of_clusters_and_load_of_replicas_are_shown_and_summed(h
     assert header.split()[:7] == ["NAME", "STATE", "LEADER", "SESSIONS", "WATCHES", "CPU", "MEMORY"]
     assert row.split()[:6] == ["hub-0", "Ready", "7", "3", "250m", "128Mi"]
     assert total.split() == ["2", "replicas", "7", "3"]
+    assert [each["name"] for each in json.loads(await hub.output("hubctl top replicas -o json"))["replicas"]][-1] == "hub-0"
 
 
 async def event(hub: HubUnderTest, name: str, about: str, kind: str, last: str) -> None:

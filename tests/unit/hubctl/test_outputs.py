@@ -175,6 +175,24 @@ def test_columns_are_aligned_and_cells_are_harmless(monkeypatch: pytest.MonkeyPa
     assert wanted == [True, False, False]
 
 
+def test_empty_columns_are_hidden_and_a_terminal_gets_only_those_that_fit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = [{"name": name} for name in ("Name", "Session", "Version", "Flaps")]
+    rows = [{"cells": [name, "<none>", "v1.34.2", 0]} for name in ("edge1", "edge2")]
+
+    def header(width: int, **more: Any) -> list[str]:
+        monkeypatch.setattr("hubctl.output.printers.terminal_width", lambda: width)
+        printer_of(PrintOptions(CLUSTERS, **more)).first({"columnDefinitions": columns, "rows": rows})
+        return capsys.readouterr().out.splitlines()[0].split()
+
+    assert header(80) == ["NAME", "VERSION", "FLAPS"]
+    assert header(16) == ["NAME", "VERSION"]
+    assert header(3) == ["NAME"]
+    everything = ["NAME", "SESSION", "VERSION", "FLAPS"]
+    assert [header(0), header(80, watch=True), header(16, form=OutputFormat("wide", given=True))] == [everything] * 3
+
+
 def test_a_description_names_every_part_also_when_it_is_empty() -> None:
     document: dict[str, Any] = {"metadata": {"name": "edge1"}, "spec": {"hubAcceptsClient": False}}
     page = lines(document, {"Agent": "(no session)", "Last Beat": "<none>"}, {"rows": []})
@@ -260,6 +278,12 @@ def test_a_change_is_a_line_per_field_and_the_first_has_author_and_time() -> Non
         assert [row[3] for row in history.lines({**CHANGE, "type": kind, "fields": fields}, wide=False)] == expected
     shortened = {**CHANGE, "fields": [{"path": "a", "after": 1}], "more": 3}
     assert [row[3] for row in history.lines(shortened, wide=False)] == ["a: + 1", "... and 3 more fields"]
+
+
+def test_bookkeeping_alone_is_no_line_of_a_history() -> None:
+    hubs = {"path": 'metadata.annotations["hub.open-cluster-management.io/hubs"]', "before": "[]", "after": "[1]"}
+    change = {**CHANGE, "fields": [hubs]}
+    assert (list(history.lines(change, wide=False)), len(list(history.lines(change, wide=True)))) == ([], 1)
 
 
 def test_moments_are_read_as_people_write_them() -> None:
