@@ -1,8 +1,8 @@
 """Watch requests: an endless response with one JSON line per event, spliced from stored bytes.
 
-A watch ends at its timeout, which counts from the storage's first answer, when the client disconnects, when the storage reports
-that the watcher is too slow, and when the server stops: then at a bounded rate, because each client reconnects elsewhere at
-once. Each watch has one `asyncio.timeout`; to end a watch, its deadline is moved to now.
+A watch ends at its timeout, when the client disconnects, when the storage reports that the watcher is too slow, and when the
+server stops: then at a bounded rate, because each client reconnects elsewhere at once. The timeout does not count the reading
+of initial events. Each watch has one `asyncio.timeout`; to end a watch, its deadline is moved to now.
 """
 
 import asyncio
@@ -77,10 +77,10 @@ class Watches:
         if end in self._ends and not end.expired():
             end.reschedule(asyncio.get_running_loop().time())
 
-    def _begin(self, end: asyncio.Timeout, seconds: float) -> None:
-        """Start the timeout of a watch. A busy server would otherwise end a short watch before its initial events."""
+    def _restart(self, end: asyncio.Timeout, seconds: float, *, is_reading: bool = False) -> None:
+        """Start the timeout of a watch anew; while the storage is read, only the server's own limit applies."""
         if not self._stopped:
-            end.reschedule(asyncio.get_running_loop().time() + seconds)
+            end.reschedule(asyncio.get_running_loop().time() + (self._longest if is_reading else seconds))
 
     async def answer(self, call: ResourceCall) -> web.StreamResponse:
         """Serve one watch to its end. Errors after the first byte are sent as an ERROR event."""
@@ -93,11 +93,11 @@ class Watches:
         tables = call.tables() if call.form.shape is ResponseShape.TABLE else None
         seconds = options.timeout.total_seconds() if options.timeout else self._longest * (1 + secrets.randbelow(1000) / 1000)
         try:
-            async with asyncio.timeout(self._longest) as end:
+            async with asyncio.timeout(seconds) as end:
                 self._ends[end] = str(call.resource.key)
                 self._idle.clear()
-                begun = functools.partial(self._begin, end, seconds)
-                await _serve(call.request, response, _lines(call, options, tables, self._bookmark, begun))
+                restart = functools.partial(self._restart, end, seconds)
+                await _serve(call.request, response, _lines(call, options, tables, self._bookmark, restart))
         except TimeoutError:
             if not end.expired():
                 raise
@@ -148,11 +148,12 @@ def _line(kind: str, document: bytes) -> bytes:
 
 
 async def _lines(
-    call: ResourceCall, options: WatchOptions, tables: TableWriter | None, bookmark: float, begun: Callable[[], None]
+    call: ResourceCall, options: WatchOptions, tables: TableWriter | None, bookmark: float, restart: Callable[..., None]
 ) -> AsyncGenerator[bytes]:
     """Initial events, then each change, and bookmarks at most every `bookmark` seconds.
 
-    `begun` is called when the storage has answered, and again after the initial events.
+    `restart`: see `Watches._restart`. A busy server would otherwise end a short watch before its initial events.
+
     A change is encoded once for all watches that use the same form. Raises ExpiredError when the revision is not visible soon:
     it belongs to another history, and the client must list.
     """
@@ -161,14 +162,16 @@ async def _lines(
     last_bookmark = loop.time()
     if options.initial:
         await fresh(call, options.revision)
+        restart(is_reading=True)
         page = await storage.list(key, options.query)
         after = page.revision
-        begun()
+        restart()
         for stored in page.items:
             yield _line(ChangeType.ADDED.value, await _document(call, tables, stored, defined=not defined))
             defined = tables is not None
         if options.mark_initial and options.bookmarks:
             yield _bookmark_line(call, after, annotations={INITIAL_END: "true"})
+        restart()
     elif not options.revision:
         after = await storage.revision()
     else:
@@ -176,7 +179,6 @@ async def _lines(
             await fresh(call, after)
         except DeadlineError as error:
             raise ExpiredError(f"too large resource version: {after}; the objects must be listed again") from error
-    begun()
     shape = (call.api_version, call.form, call.request.query.get("includeObject"))
     async with storage.watch(key, options.query, after=after) as events:
         async for event in events:
