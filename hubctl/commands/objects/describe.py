@@ -3,6 +3,7 @@
 import json
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import Any
 
 import click
@@ -16,6 +17,7 @@ from hubctl.commands.objects.events import last_seen
 from hubctl.errors import CommandError
 from hubctl.options import EVERYTHING, NAMESPACE, SELECTOR, with_options
 from hubctl.output.tables import print_lines, printable, shown, table, wants_color
+from machinery.errors import MusterError
 
 NO_SESSION = "(no session)"
 INDENT = "  "
@@ -242,7 +244,9 @@ LEFT_OUT = frozenset(("managedFields", "name", "namespace", "labels", "annotatio
 @with_options(SELECTOR, EVERYTHING, NAMESPACE)
 @connected
 def anything(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
-    """Show objects of any kind completely, with their Events. For Secrets only the size of each value is shown.
+    """Show objects of any kind completely, with their Events. Of Secrets only the size of each value is shown.
+
+    Certificate requests are decoded.
 
     \b
     Examples:
@@ -276,7 +280,27 @@ def object_lines(one: One, document: Mapping[str, Any]) -> Iterator[str]:
     if one.resource.kind == "Secret":
         sizes = {name: f"{len(b64decode(value or ''))} bytes" for name, value in (document.get("data") or {}).items()}
         rest = {**rest, "data": sizes}
+    elif one.resource == REQUESTS:
+        spec = document.get("spec") or {}
+        rest = {**rest, "spec": {**spec, "request": _decode_request(str(spec.get("request") or ""))}}
     yield from _tree(rest)
+
+
+def _decode_request(request: str) -> dict[str, str]:
+    """Subject, key and alternative names of a PEM certificate request in base64."""
+    from machinery import pki  # noqa: PLC0415 - slow to load
+
+    try:
+        facts = pki.parse_request(b64decode(request, validate=True))
+    except (ValueError, MusterError) as error:
+        return {"unreadable": str(error)}
+    proof = "held by the requester" if facts.signature_valid else "NOT PROVEN: the signature does not match"
+    return {
+        "commonName": facts.subject.common_name,
+        "organizations": ", ".join(facts.subject.organizations),
+        "alternativeNames": ", ".join((*facts.dns_names, *facts.ip_addresses)),
+        "key": f"SHA256:{sha256(facts.public_key).hexdigest()}, {facts.key_refusal or proof}",
+    }
 
 
 def _events(client: ApiClient, one: One) -> list[str]:

@@ -223,6 +223,9 @@ async def test_certificate_requests_are_decided_once(hub: HubUnderTest) -> None:
         ("hubctl certificate approve edge9", NOT_FOUND, "hubctl get csr"),
         ("hubctl certificate approve edge1", DONE, 'certificate request "edge1-aaaaa" of cluster "edge1" approved\n'),
     )
+    described = await hub.output("hubctl describe csr edge1-aaaaa")
+    assert re.search(r"CommonName: .*edge1:bcdfg\n", described)
+    assert re.search(r"Key: SHA256:[0-9a-f]{64}, held by the requester\n", described)
     listed = await hub.output("hubctl get csr")
     assert re.search(r"edge1-aaaaa .*Approved", listed)
     assert re.search(r"edge2-bbbbb .*Pending", listed)
