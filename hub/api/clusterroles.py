@@ -165,6 +165,7 @@ def _view(groups: Groups) -> tuple[Rule, ...]:
         rule(("multicluster.x-k8s.io",), ("clusterprofiles", "clusterprofiles/status"), READ),
         rule((groups.own,), ("clusterdiagnoses",), ("get",)),
         rule((groups.own,), ("approvalrules", "clustersummaries", "clustertransitions", "hubleaders", "hubreplicas"), READ),
+        rule((groups.own,), ("clustersessions",), READ),
         rule((groups.login,), ("jwtauthenticators", "webhookauthenticators"), READ),
         rule((groups.login,), ("tokencredentialrequests",), ("list",)),
         rule((groups.own,), ("certificateauthorities", "credentialissuers", "credentialissuers/status", "revocations"), READ),

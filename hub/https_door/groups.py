@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from hub.api.liveness import DEFAULT_LEASE_DURATION
+from hub.https_door.storage.sessions import SessionStorage
 from hub.https_door.storage.storage import cluster_counts
 from hub.ports import Store
 from hub.registry.kinds import DEFINITIONS
@@ -35,6 +36,7 @@ def groups_of(
     """
     own = {each.resource.kind: each.served(store, group_suffix) for each in DEFINITIONS}
     own["ManagedCluster"] = replace(leased(own["ManagedCluster"], lease_duration), counts=cluster_counts(store))
+    own["ClusterSession"] = replace(own["ClusterSession"], storage=SessionStorage(store, own["ClusterSession"]))
     own["BootstrapCredential"] = replace(own["BootstrapCredential"], storage=credentials, admit=admit)
     resources = (
         CONFIG_MAP,

@@ -1,6 +1,6 @@
 """Access to heartbeats, sessions, replicas and transitions. Their writes are not news: they add no change-log row."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -108,6 +108,11 @@ class AgentSessions(Protocol):
 
     def opened_since(self, moment: datetime, *, but: str) -> Sequence[AgentSession]:
         """Sessions that were opened at `moment` or later on replicas other than `but`."""
+
+    def all(self) -> Sequence[AgentSession]: ...
+
+    def fingerprint(self) -> Hashable:
+        """A value that changes when sessions open or end, computed by the database."""
 
     def replicas(self) -> Sequence[str]:
         """Names of all replicas with a session."""

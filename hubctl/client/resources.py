@@ -92,6 +92,7 @@ LEASES = _known("leases", "coordination.k8s.io/v1", "leases", "Lease", "lease", 
 AUDIT = _known("auditrecords", HUB, "auditrecords", "AuditRecord", "audit record", watchable=False)
 AUTHORITIES = _known("cas ca", HUB, "certificateauthorities", "CertificateAuthority", "certificate authority", watchable=False)
 REPLICAS = _known("replicas replica", HUB, "hubreplicas", "HubReplica", "replica", watchable=False)
+SESSIONS = _known("sessions session", HUB, "clustersessions", "ClusterSession", "session")
 FLEET = _known("fleet", HUB, "clustersummaries", "ClusterSummary", "fleet", watchable=False)
 RULES = _known("rules rule aprule aprules", HUB, "approvalrules", "ApprovalRule", "approval rule", wide=True)
 REVOCATIONS = _known("revocations", HUB, "revocations", "Revocation", "revocation", wide=True)
@@ -102,7 +103,7 @@ TRANSITIONS = _known(
 )
 ALL = (
     *(CLUSTERS, REQUESTS, CREDENTIALS, ADDONS, ADDON_DEFINITIONS, LEASES, AUDIT, AUTHORITIES, REPLICAS, FLEET, RULES),
-    *(REVOCATIONS, LEADER, DIAGNOSES, TRANSITIONS),
+    *(REVOCATIONS, LEADER, SESSIONS, DIAGNOSES, TRANSITIONS),
 )
 """Kinds that a command uses, or that have a word, noun or width of hubctl's own. All others come from discovery."""
 

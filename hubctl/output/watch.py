@@ -1,13 +1,18 @@
-"""A watch that reconnects, resumes by resourceVersion, and lists again when that is too old."""
+"""A watch that reconnects, resumes by resourceVersion, and lists again when that is too old.
+
+A watch of clusters also follows their sessions, which change without a change of the cluster.
+"""
 
 import time
 from collections.abc import Mapping
 from datetime import timedelta
+from threading import Thread
 from typing import Any
 
 import click
 
-from hubctl.client.http import ApiClient, join_pages, pages
+from hubctl.client.http import TABLE, ApiClient, join_pages, pages
+from hubctl.client.resources import SESSIONS
 from hubctl.errors import CommandError, ConnectionLostError
 from hubctl.output.printers import Printer
 from machinery.runtime.backoff import Backoff
@@ -15,6 +20,11 @@ from machinery.runtime.closed_pipe import end_with_reader
 
 TOO_OLD = frozenset(("Expired", "Gone"))
 TEMPORARY = frozenset(("ServiceUnavailable", "TooManyRequests", "Timeout", "InternalError"))
+
+NO_SESSIONS = frozenset(("Forbidden", "NotFound", "MethodNotAllowed"))
+"""Errors of a hub that has no sessions to list, or of a user who may not read them."""
+MANY = 20
+"""From this number on, changed rows are read with one list."""
 
 
 def follow(client: ApiClient, printer: Printer, path: str, query: Mapping[str, str], place: str) -> None:
@@ -52,3 +62,65 @@ def _check(kind: str, found: Mapping[str, Any]) -> None:
     """Raises CommandError for an error in place of a change."""
     if kind == "ERROR":
         raise CommandError(str(found.get("message")), reason=str(found.get("reason")))
+
+
+class SessionFollower:
+    """Prints the row of a cluster again when its session has opened or ended. Requests have the selection of `query`."""
+
+    def __init__(self, client: ApiClient, printer: Printer, path: str, query: Mapping[str, str]) -> None:
+        """Reads the open sessions: create it before the rows are listed, so that no change is missed. Raises CommandError."""
+        self._client = client
+        self._printer = printer
+        self._path = path
+        self._query = query
+        try:
+            self._open: dict[str, Any] | None = self._listed()[0]
+        except CommandError as error:
+            if error.reason not in NO_SESSIONS:
+                raise
+            self._open = None
+
+    def start(self) -> None:
+        """Print from a thread until the process ends; nothing if the user cannot read sessions."""
+        if self._open is not None:
+            Thread(target=self._follow, args=(self._open,), name="sessions", daemon=True).start()
+
+    def _listed(self) -> tuple[dict[str, Any], str]:
+        """What a row shows of each open session, by cluster, and the resourceVersion."""
+        answer = join_pages(pages(self._client, SESSIONS.path, {}))
+        sessions = {each["metadata"]["name"]: _shown_of(each) for each in answer.get("items") or ()}
+        return sessions, str(answer["metadata"]["resourceVersion"])
+
+    def _follow(self, shown: dict[str, Any]) -> None:
+        """`shown`: the sessions as the rows show them."""
+        pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=5))
+        while True:
+            try:
+                found, place = self._listed()
+                self._show({name for name in shown.keys() | found.keys() if shown.get(name) != found.get(name)})
+                shown = found
+                watch = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": place}
+                for event in self._client.stream(SESSIONS.path, watch):
+                    kind, session = str(event.get("type")), event.get("object") or {}
+                    _check(kind, session)
+                    pauses.reset()
+                    if kind != "BOOKMARK":
+                        name, now = session["metadata"]["name"], None if kind == "DELETED" else _shown_of(session)
+                        if now != shown.get(name):  # else the agent only moved to another session
+                            self._show({name})
+                        shown[name] = now
+            except CommandError as error:
+                if error.reason in NO_SESSIONS:
+                    return
+                time.sleep(pauses.next().total_seconds())
+
+    def _show(self, names: set[str]) -> None:
+        for name in sorted(names) if len(names) < MANY else ("",):
+            chosen = ",".join(filter(None, (self._query.get("fieldSelector"), name and f"metadata.name={name}")))
+            answer = join_pages(pages(self._client, self._path, {**self._query, "fieldSelector": chosen}, accept=TABLE))
+            rows = [row for row in answer.get("rows") or () if row["object"]["metadata"]["name"] in names]
+            self._printer.event("MODIFIED", {**answer, "rows": rows})
+
+
+def _shown_of(session: Mapping[str, Any]) -> str:
+    return str(session["status"].get("agentVersion"))

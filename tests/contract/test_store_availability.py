@@ -209,8 +209,12 @@ async def test_sessions_are_found_by_moment_replica_and_cluster(store: Store) ->
     assert await store.read(opened, AT + MOMENT, "two") == {"s2"}
     assert await store.read(lambda tx: tx.agent_sessions.of(EDGE)) == [late, SESSION], "by the names of agents"
     assert list(await store.read(lambda tx: tx.agent_sessions.agents(EDGE))) == [OTHER, AGENT]
+    assert {each.session for each in await store.read(lambda tx: tx.agent_sessions.all())} == {"s1", "s2", "s3"}
+    before = await store.read(lambda tx: tx.agent_sessions.fingerprint())
+    assert await store.read(lambda tx: tx.agent_sessions.fingerprint()) == before
     await store.run(lambda tx: tx.agent_sessions.close(EDGE, AGENT, SESSION.session))
     assert list(await store.read(lambda tx: tx.agent_sessions.agents(EDGE))) == [OTHER]
+    assert await store.read(lambda tx: tx.agent_sessions.fingerprint()) != before
 
 
 async def test_all_sessions_of_a_replica_end_at_once_and_no_others(store: Store) -> None:

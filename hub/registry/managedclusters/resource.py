@@ -128,7 +128,11 @@ def _hubs(row: TableRow) -> str:
 
 
 def _agent(row: TableRow) -> str:
-    return str(row.extras.get("agent") or "<unknown>") if row.extras.get("session") else "(no session)"
+    """Only a session records the version of its agent, so a cluster that beats and has none uses the Kubernetes API."""
+    version = row.extras.get("agent")
+    if row.extras.get("session"):
+        return str(version or "<unknown>")
+    return "(driver csr)" if row.extras.get("last_beat") is not None and version is None else "(no session)"
 
 
 _VERSION = cell("status", "version", "kubernetes")

@@ -1,11 +1,11 @@
 """The replicas and their agent sessions."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, or_, select, tuple_, update
+from sqlalchemy import Connection, bindparam, delete, func, or_, select, tuple_, update
 
 from hub.api.hubreplicas import AgentSession, Load, Replica
 from hub.ports.liveness import AgentSessions, Replicas
@@ -51,6 +51,12 @@ _AGENTS = Statement(select(_session.agent).where(_session.cluster == bindparam("
 _OF_CLUSTER = Statement(select(schema.sessions).where(_session.cluster == bindparam("cluster")).order_by(_session.agent))
 _OPENED = Statement(
     select(schema.sessions).where(_session.opened_at >= bindparam("moment"), _session.replica != bindparam("but"))
+)
+_SESSIONS = Statement(select(schema.sessions))
+_FINGERPRINT = Statement(
+    select(_session.replica, func.count(), func.max(_session.opened_at), func.sum(_session.opened_at % 1_000_003))
+    .group_by(_session.replica)
+    .order_by(_session.replica)
 )
 
 
@@ -117,6 +123,12 @@ class SqlAgentSessions(AgentSessions):
     def opened_since(self, moment: datetime, *, but: str) -> Sequence[AgentSession]:
         found = _OPENED.rows(self._connection, {"moment": to_micros(moment), "but": but})
         return [_SESSION.record(row) for row in found]
+
+    def all(self) -> Sequence[AgentSession]:
+        return [_SESSION.record(row) for row in _SESSIONS.rows(self._connection, {})]
+
+    def fingerprint(self) -> Hashable:
+        return tuple(tuple(row) for row in _FINGERPRINT.rows(self._connection, {}))
 
     def replicas(self) -> Sequence[str]:
         return list(self._connection.execute(select(_session.replica).distinct().order_by(_session.replica)).scalars())

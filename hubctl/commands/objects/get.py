@@ -10,7 +10,7 @@ from hubctl.arguments.completion import fields_option, target_words, where_optio
 from hubctl.arguments.targets import Target, TargetScope, each, read_targets
 from hubctl.client.connection import connected
 from hubctl.client.http import TABLE, ApiClient, join_pages, pages
-from hubctl.client.resources import Catalogue
+from hubctl.client.resources import CLUSTERS, Catalogue
 from hubctl.errors import CommandError
 from hubctl.options import moment, with_options
 from hubctl.output.formats import CRL_FORMS, OutputFormat, output_option
@@ -76,7 +76,8 @@ def get(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     object.
 
     Clusters are shown with the age of the last beat and its agent. AGENT is "(no session)" as soon as the agent's session
-    has ended; AVAILABLE becomes Unknown when the grace ends.
+    has ended; AVAILABLE becomes Unknown when the grace ends. Agents with the driver csr have no session. With -w a row is
+    printed again when a session opens or ends; `hubctl get sessions -w` shows the sessions alone.
 
     A condition compares name, version, version.minor, cpu, memory, nodes, age, set, accepted, available, reason, flaps, joined,
     clockSynced, agentVersion, driver, lastBeat, connected, replica, certificateExpiresIn and the entries of labels, claims,
@@ -266,16 +267,20 @@ class GetCommand:
             raise CommandError(f"{target.resource.words[0]} cannot be watched: leave out -w", code=2)
         if len(target.names) > 1:
             raise CommandError("one name, or all, can be watched", code=2)
-        from hubctl.output.watch import follow  # noqa: PLC0415 - start-up time
+        from hubctl.output.watch import SessionFollower, follow  # noqa: PLC0415 - start-up time
 
         if target.names:
             self._query["fieldSelector"] = f"metadata.name={target.names[0]}"
         path = target.resource.within(self._chosen["namespace"])
         if self._query["where"]:
             self._client.check_watch(path, self._query)
+        has_sessions = target.resource.plural == CLUSTERS.plural and printer.accept == TABLE
+        sessions = SessionFollower(self._client, printer, path, self._query) if has_sessions else None
         answer = join_pages(self._pages(target, printer.accept))
         if not self._chosen["watch_only"]:
             printer.first(answer)
         elif answer.get("columnDefinitions"):
             printer.first({**answer, "rows": []})
+        if sessions is not None:
+            sessions.start()
         follow(self._client, printer, path, self._query, str(answer["metadata"]["resourceVersion"]))

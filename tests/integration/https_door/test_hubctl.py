@@ -127,6 +127,8 @@ async def test_clusters_are_shown_with_last_beat_and_session_and_described(hub: 
         assert re.search(expected, page, re.MULTILINE), f"{expected} is not in\n{page}"
     await hub.store.run(replicas.close_session, ClusterName("edge1"), AGENT, "session-1")
     assert "(no session)" in await hub.output("hubctl get cluster edge1")
+    await beat(hub, "edge2", agent=None)
+    assert "(driver csr)" in await hub.output("hubctl get cluster edge2")
 
 
 async def test_clusters_are_accepted_denied_and_deleted(hub: HubUnderTest) -> None:
