@@ -29,13 +29,25 @@ class Duration(click.ParamType[timedelta]):
 
 
 DURATION = Duration()
-SELECTOR = click.option("-l", "--selector", default="", metavar="SELECTOR", help="Select objects by labels, instead of names.")
-FIELDS = click.option("--field-selector", default="", metavar="SELECTOR", help="Select objects by fields, instead of names.")
-EVERYTHING = click.option("--all", "everything", is_flag=True, help="Select all objects of the kind, instead of names.")
+SELECTOR = click.option("-l", "--selector", default="", metavar="SELECTOR", help="Select objects by labels.")
+FIELDS = click.option("--field-selector", default="", metavar="SELECTOR", help="Select objects by fields.")
+EVERYTHING = click.option("--all", "everything", is_flag=True, help="Select all objects of the kind.")
+FILES = click.option(
+    "-f", "--filename", "files", multiple=True, metavar="FILE", help="Select objects by manifests or `-o name` lines; -: stdin."
+)
 NAMESPACE = click.option(
     "-n", "--namespace", default="", metavar="CLUSTER", help="For add-ons and leases: the namespace of the cluster."
 )
-DRY_RUN = click.option("--dry-run", is_flag=True, help="Only validate the request at the hub (server-side dry run).")
+DRY_RUN = click.option(
+    "--dry-run",
+    is_flag=False,
+    flag_value="server",
+    type=click.Choice(("server",)),
+    help="Let the hub check, and change nothing.",
+)
+YES = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+CHANGE = (YES, DRY_RUN)
+"""Of a command that changes objects."""
 
 
 def with_options(*options: Decorator) -> Callable[[F], F]:

@@ -1,21 +1,14 @@
-"""The objects that a command acts on: KIND NAME..., KIND/NAME..., KIND,KIND, a kind and a selector, or manifests."""
+"""Objects as the user writes them: KIND NAME..., KIND/NAME..., KIND,KIND, selectors, and manifests."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import click
-
-from hubctl.client.http import ApiClient, items
 from hubctl.client.resources import Catalogue, ResourceKind
-from hubctl.errors import FAILED, CommandError
+from hubctl.errors import CommandError
 from hubctl.files import read_text
-
-T = TypeVar("T")
-ATTEMPTS = 5
-"""Of a change that conflicts with others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +26,30 @@ class TargetScope:
     namespace: str = ""
     selector: str = ""
     fields: str = ""
+    where: str = ""
     everything: bool = False
 
     @classmethod
     def of(cls, chosen: Mapping[str, Any]) -> "TargetScope":
         """The scope in the options of a command; it need not have all of them."""
-        fields = chosen.get("field_selector", "")
-        return cls(chosen.get("namespace", ""), chosen.get("selector", ""), fields, chosen.get("everything", False))
+        namespace, selector, fields, where = (
+            str(chosen.get(option) or "") for option in ("namespace", "selector", "field_selector", "where")
+        )
+        return cls(namespace, selector, fields, where, bool(chosen.get("everything")))
 
     @property
     def query(self) -> dict[str, str]:
-        return {"labelSelector": self.selector, "fieldSelector": self.fields}
+        return {"labelSelector": self.selector, "fieldSelector": self.fields, "where": self.where}
+
+    @property
+    def selects(self) -> bool:
+        """Whether it selects objects without their names."""
+        return self.everything or any(self.query.values())
 
     def check(self, target: Target) -> None:
         """Raises CommandError for names together with selectors, and for a name without its namespace."""
-        if target.names and (self.selector or self.fields or self.everything):
-            raise CommandError("give names, or --selector, --field-selector or --all, not both", code=2)
+        if target.names and self.selects:
+            raise CommandError("give names, or --selector, --field-selector, --where or --all, not both", code=2)
         if target.names and target.resource.namespaced and not self.namespace:
             noun = target.resource.noun
             article = "an" if noun[:1] in "aeiou" else "a"
@@ -62,6 +63,8 @@ class One:
     resource: ResourceKind
     name: str
     namespace: str = ""
+    listed: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+    """The object as the hub listed it; None if it was named."""
 
     def __str__(self) -> str:
         return f'{self.resource.noun} "{self.name}"'
@@ -91,73 +94,26 @@ def read_targets(catalogue: Catalogue, words: Sequence[str]) -> list[Target]:
     return [Target(catalogue.named(kind), tuple(dict.fromkeys(words[1:]))) for kind in kinds]
 
 
-def objects(client: ApiClient, words: Sequence[str], scope: TargetScope) -> tuple[One, ...]:
-    """The chosen objects. Raises CommandError when there is no choice, or none is found."""
-    found: list[One] = []
-    for target in read_targets(Catalogue(client), words):
-        scope.check(target)
-        if target.names:
-            found += [One(target.resource, name, scope.namespace) for name in target.names]
-        elif scope.selector or scope.fields or scope.everything:
-            listed = [item["metadata"] for item in items(client, target.resource.within(scope.namespace), scope.query)]
-            if not listed:
-                raise CommandError(f"there is no {target.resource.noun} like that", reason="NotFound")
-            found += [One(target.resource, str(each["name"]), str(each.get("namespace") or "")) for each in listed]
-        else:
-            raise CommandError(f"say which {target.resource.words[0]}: names, a --selector, or --all", code=2)
-    return tuple(dict.fromkeys(found))
-
-
-def each(items: Sequence[T], act: Callable[[T], object]) -> None:
-    """Call `act` for every item, also after failures. Raises CommandError at the end, with the common exit code if any."""
-    failed: list[CommandError] = []
-    for item in items:
-        try:
-            act(item)
-        except CommandError as error:
-            failed.append(error)
-            if len(items) > 1:
-                click.echo(f"error: {error.sentence}", err=True)
-    if len(items) > 1 and failed:
-        codes = {error.code for error in failed}
-        raise CommandError(f"{len(failed)} of {len(items)} failed", code=codes.pop() if len(codes) == 1 else FAILED)
-    if failed:
-        raise failed[0]
-
-
-def act_on(client: ApiClient, words: Sequence[str], chosen: Mapping[str, Any], act: Callable[[One], object]) -> None:
-    """Call `act` for each object that the words and options of a command select, as `each` does. Raises CommandError."""
-    each(objects(client, words, TargetScope.of(chosen)), act)
-
-
-def retried(change: Callable[[], T]) -> T:
-    """Call `change`, which reads an object and writes it, again after conflicts with others. Raises CommandError."""
-    for _ in range(ATTEMPTS - 1):
-        try:
-            return change()
-        except CommandError as error:
-            if error.reason != "Conflict":
-                raise
-    return change()
-
-
 ENDINGS = (".yaml", ".yml", ".json")
 Manifest = dict[str, Any]
 
 
-def read_manifests(files: Sequence[str], *, recursive: bool = False) -> list[Manifest]:
-    """The objects of all files in order, lists expanded. Raises CommandError with the invalid file."""
-    from machinery.meta import bounded_yaml  # noqa: PLC0415 - only for manifests
-
-    found: list[Manifest] = []
+def read_sources(files: Sequence[str], *, recursive: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each file in order; - is standard input. Raises CommandError."""
     for name in files:
         for source in _sources(name, recursive=recursive):
-            try:
-                documents = bounded_yaml.load_all(sys.stdin.read() if source == "-" else read_text(Path(source)))
-            except bounded_yaml.YamlError as error:
-                raise CommandError(f"{_called(source)} is not YAML: {error}", code=2) from None
-            found += [each for document in documents if document is not None for each in _checked(_called(source), document)]
-    return found
+            yield ("standard input", sys.stdin.read()) if source == "-" else (source, read_text(Path(source)))
+
+
+def read_manifests(source: str, text: str) -> list[Manifest]:
+    """The objects in the text of a file, lists expanded. Raises CommandError with the invalid file."""
+    from machinery.meta import bounded_yaml  # noqa: PLC0415 - only for manifests
+
+    try:
+        documents = bounded_yaml.load_all(text)
+    except bounded_yaml.YamlError as error:
+        raise CommandError(f"{source} is not YAML: {error}", code=2) from None
+    return [each for document in documents if document is not None for each in _checked(source, document)]
 
 
 def located(catalogue: Catalogue, manifest: Mapping[str, Any], namespace: str) -> One:
@@ -181,10 +137,6 @@ def _sources(name: str, *, recursive: bool) -> list[str]:
     if not found:
         raise CommandError(f"{name} has no file that ends in {', '.join(ENDINGS)}", code=2)
     return [str(each) for each in found]
-
-
-def _called(source: str) -> str:
-    return "standard input" if source == "-" else source
 
 
 def _checked(source: str, document: Any) -> Iterator[Manifest]:

@@ -35,7 +35,9 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
     @click.pass_context
     def with_client(context: click.Context, /, kubeconfig: str | None, context_name: str | None, **arguments: Any) -> None:
         del kubeconfig, context_name  # chosen_client reads them
-        command(chosen_client(context), **arguments)
+        client = chosen_client(context)
+        with client.keep_connections():
+            command(client, **arguments)
 
     # click reads name, help and parameters from here
     update_wrapper(with_client, command)

@@ -3,7 +3,9 @@
 import http.client
 import json
 import re
+import selectors
 import ssl
+import threading
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -53,12 +55,21 @@ class HubHTTPSConnection(http.client.HTTPSConnection):
             login = f"{unquote(proxy.username or '')}:{unquote(proxy.password or '')}".encode()
             basic = {"Proxy-Authorization": f"Basic {b64encode(login).decode('ascii')}"}
             self.set_tunnel(host, port, {} if proxy.username is None else basic)
-        self._tls = context
+        self.tls = context
         self._server_name = entry.tls_server_name or host
 
     def connect(self) -> None:
         http.client.HTTPConnection.connect(self)
-        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._server_name)
+        self.sock = self.tls.wrap_socket(self.sock, server_hostname=self._server_name)
+
+
+def _is_idle(connection: HubHTTPSConnection) -> bool:
+    """Whether it is open and the hub has sent nothing since the last answer, not even its end."""
+    if connection.sock is None:
+        return False
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(connection.sock, selectors.EVENT_READ)
+        return not waiting.select(0)
 
 
 JSON = "application/json"
@@ -73,7 +84,7 @@ WARNING = re.compile(r'299 [^ ]+ "((?:[^"\\]|\\.)*)".*')
 
 
 class ApiClient:
-    """Client of one hub with one identity. Every failure is a CommandError."""
+    """Client of one hub with one identity, for several threads. Every failure is a CommandError."""
 
     def __init__(self, kubeconfig: Kubeconfig, patience: float = REQUEST_TIMEOUT, *, unseen: bool = False) -> None:
         """`patience`: seconds until an answer must begin. `unseen`: plug-ins must not prompt the user."""
@@ -87,6 +98,20 @@ class ApiClient:
         self._errors = ErrorTranslator(kubeconfig, self._identity)
         self._warnings: set[str] = set()
         self._tls: tuple[Credential | None, ssl.SSLContext] | None = None
+        self._lock = threading.Lock()
+        """For the credential and its TLS context."""
+        self._idle: list[HubHTTPSConnection] | None = None
+
+    @contextmanager
+    def keep_connections(self) -> Iterator[None]:
+        """A block whose requests reuse connections; otherwise each has its own."""
+        self._idle = idle = list[HubHTTPSConnection]()
+        try:
+            yield
+        finally:
+            self._idle = None
+            while idle:
+                idle.pop().close()
 
     def certificate_ends(self) -> str | None:
         """Expiry of the client certificate; None: there is none."""
@@ -167,9 +192,13 @@ class ApiClient:
     def _read(self, method: str, target: str, headers: Mapping[str, str], content: bytes | None = None) -> bytes:
         """The whole body. Raises CommandError."""
         connection, response, shown = self._open(method, target, headers, content)
-        with closing(connection), self._translated(shown):
+        with ExitStack() as unless_read, self._translated(shown):
+            unless_read.callback(connection.close)
             self._print_warnings(response.headers.get_all("Warning") or ())
-            return response.read()
+            found = response.read()
+            unless_read.pop_all()
+        self._release(connection)
+        return found
 
     def _print_warnings(self, headers: Iterable[str]) -> None:
         """Print the hub's warnings to stderr, each once, as kubectl does."""
@@ -182,36 +211,60 @@ class ApiClient:
 
     def _open(
         self, method: str, target: str, headers: Mapping[str, str], content: bytes | None = None
-    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse, Shown]:
+    ) -> tuple[HubHTTPSConnection, http.client.HTTPResponse, Shown]:
         """A successful answer with its connection and the credential used for it. Raises CommandError.
 
         It retries once with another credential if the hub rejects the first one and the request cannot have had an effect.
         """
-        shown = self._identity.shown()
+        with self._lock:
+            shown = self._identity.shown()
         try:
             return *self._send(shown, method, target, headers, content), shown
         except RejectedCredentialError as error:
             safe = error.had_no_effect or method == "GET"
-            if not safe or not self._identity.renewed(shown):
-                raise
-        shown = self._identity.shown()
+            with self._lock:
+                if not safe or not self._identity.renewed(shown):
+                    raise
+                shown = self._identity.shown()
         return *self._send(shown, method, target, headers, content), shown
 
     def _send(
         self, shown: Shown, method: str, target: str, headers: Mapping[str, str], content: bytes | None
-    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+    ) -> tuple[HubHTTPSConnection, http.client.HTTPResponse]:
         """Raises CommandError, also for an error status."""
-        cluster = self._kubeconfig.cluster
-        connection = HubHTTPSConnection(cluster, self._proxy, self._context(shown.credential), self._patience)
+        path = urlsplit(self._kubeconfig.cluster.server).path.rstrip("/")
         headers = {"User-Agent": "hubctl", **headers, **({"Authorization": f"Bearer {shown.token}"} if shown.token else {})}
+        connection = self._connection(shown.credential)
         with ExitStack() as unless_answered, self._translated(shown):
             unless_answered.callback(connection.close)
-            connection.request(method, urlsplit(cluster.server).path.rstrip("/") + target, content, headers)
+            connection.request(method, path + target, content, headers)
             response = connection.getresponse()
             if response.status >= http.client.BAD_REQUEST:
-                raise self._errors.of_answer(response.status, response.read(), shown)
+                error = self._errors.of_answer(response.status, response.read(), shown)
+                unless_answered.pop_all()
+                self._release(connection)
+                raise error
             unless_answered.pop_all()
         return connection, response
+
+    def _connection(self, credential: Credential | None) -> HubHTTPSConnection:
+        """An idle connection with this credential, or a new one that is not open yet. Raises CommandError."""
+        with self._lock:
+            context = self._context(credential)
+            while self._idle:
+                kept = self._idle.pop()
+                if kept.tls is context and _is_idle(kept):
+                    return kept
+                kept.close()
+        return HubHTTPSConnection(self._kubeconfig.cluster, self._proxy, context, self._patience)
+
+    def _release(self, connection: HubHTTPSConnection) -> None:
+        """Keep a connection whose answer has been read, or close it."""
+        idle = self._idle
+        if idle is None or connection.sock is None:
+            connection.close()
+        else:
+            idle.append(connection)
 
     def _context(self, credential: Credential | None) -> ssl.SSLContext:
         if self._tls is None or self._tls[0] != credential:
@@ -254,9 +307,9 @@ def pages(
             return
 
 
-def items(client: ApiClient, path: str, query: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def items(client: ApiClient, path: str, query: Mapping[str, str], *, accept: str = JSON) -> Iterator[dict[str, Any]]:
     """The objects of a long list. Raises CommandError."""
-    for page in pages(client, path, query):
+    for page in pages(client, path, query, accept=accept):
         yield from page.get("items") or ()
 
 

@@ -117,7 +117,7 @@ def post_action(
 
 def known_resource(word: str) -> ResourceKind | None:
     """The kind for this word; None if only the hub may know it."""
-    return next((resource for resource in ALL if word.lower() in resource.words), None)
+    return next((resource for resource in ALL if word.lower() in (*resource.words, resource.singular)), None)
 
 
 AGGREGATED = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"

@@ -29,10 +29,10 @@ class Said:
         return self.out.splitlines()
 
 
-def hubctl(*arguments: str, given: str = "") -> Said:
-    """Runs a command; `given` is its standard input."""
-    out, err, before = _stream(), _stream(), sys.stdin
-    sys.stdin = io.StringIO(given)
+def hubctl(*arguments: str, given: str = "", terminal: bool = False) -> Said:
+    """Runs a command; `given` is its standard input. `terminal`: it is typed there, and errors are shown there."""
+    out, err, before = _stream(), _stream(terminal=terminal), sys.stdin
+    sys.stdin = _stream(given, terminal=terminal)
     try:
         with redirect_stdout(out), redirect_stderr(err):
             code = run(arguments)
@@ -43,14 +43,19 @@ def hubctl(*arguments: str, given: str = "") -> Said:
     return Said(code, *(each.buffer.getvalue().decode() for each in (out, err)))
 
 
-def _stream() -> Any:
+class _Terminal(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
+def _stream(text: str = "", *, terminal: bool = False) -> Any:
     """As a process has them: some output is bytes."""
-    return io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
+    return (_Terminal if terminal else io.TextIOWrapper)(io.BytesIO(text.encode()), "utf-8", write_through=True)
 
 
-async def hubctl_at(kubeconfig: Path, *arguments: str, given: str = "") -> Said:
+async def hubctl_at(kubeconfig: Path, *arguments: str, given: str = "", terminal: bool = False) -> Said:
     """The same beside a running loop, at the hub of a kubeconfig. One at a time: it has the process's standard output."""
-    return await asyncio.to_thread(hubctl, "--kubeconfig", str(kubeconfig), *arguments, given=given)
+    return await asyncio.to_thread(hubctl, "--kubeconfig", str(kubeconfig), *arguments, given=given, terminal=terminal)
 
 
 ALL = [(" ".join(words), command) for words, command in commands(program) if words]

@@ -9,13 +9,16 @@ from typing import Any
 
 import click
 
+from hubctl.arguments.batch import patch_object, run_batch
 from hubctl.arguments.completion import names_of
-from hubctl.arguments.targets import each
+from hubctl.arguments.selection import SELECTION, select_objects
+from hubctl.arguments.targets import One
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import CLUSTERS, CREDENTIALS, REQUESTS
 from hubctl.commands.access.approval import decisions_of, put_decision, requests_of
 from hubctl.errors import MISUSED, CommandError
+from hubctl.options import CHANGE, dry_run_query, with_options
 from hubctl.output.tables import printable
 from machinery.durations import format_duration, human_duration
 from machinery.errors import MusterError
@@ -28,12 +31,16 @@ ADDON_LABEL = "open-cluster-management.io/addon-name"
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=names_of("clusters"))
+@click.argument("names", nargs=-1, metavar="NAME...", shell_complete=names_of("clusters"))
+@with_options(*SELECTION)
 @click.option("--skip-approve", is_flag=True, help="Accept the clusters, and approve no certificate request.")
 @click.option("--rebuilt", is_flag=True, help="Assign the name to the rebuilt cluster that requests it.")
 @click.option("--agent", metavar="ID", help="Assign the cluster to this agent, and revoke its other agents.")
+@with_options(*CHANGE)
 @connected
-def accept(client: ApiClient, names: tuple[str, ...], *, skip_approve: bool, rebuilt: bool, agent: str | None) -> None:
+def accept(
+    client: ApiClient, names: tuple[str, ...], *, skip_approve: bool, rebuilt: bool, agent: str | None, **chosen: Any
+) -> None:
     """Accept clusters into the fleet, and approve their certificate requests.
 
     A cluster needs both decisions; each requires its own permission. The request is approved only if it is the only one of
@@ -51,57 +58,60 @@ def accept(client: ApiClient, names: tuple[str, ...], *, skip_approve: bool, reb
     Examples:
       hubctl accept edge1
       hubctl accept edge1 edge2
+      hubctl accept -l site=berlin --dry-run=server
+      hubctl accept --where '!accepted && age < 1h' --yes
+      hubctl accept -f berlin.txt              (lines such as edge1 or cluster/edge1)
       hubctl accept edge1 --skip-approve
       hubctl accept edge1 --rebuilt
       hubctl accept edge1 --agent bcdfg
     """
-    _check_names(names)
     if agent is not None and (rebuilt or len(names) != 1):
         raise CommandError("give --agent with one NAME, and without --rebuilt", code=MISUSED)
 
-    def act(name: str) -> str:
+    query = dry_run_query(chosen["dry_run"])
+
+    def act(one: One) -> str:
         lines = []
         if agent is not None:
-            client.patch(CLUSTERS.of(name), {"metadata": {"annotations": {GIVEN_TO: agent}}})
-            lines.append(f'cluster "{name}" is given to agent "{agent}"; its other agents are revoked')
+            client.patch(one.path, {"metadata": {"annotations": {GIVEN_TO: agent}}}, query)
+            lines.append(f'{one} is given to agent "{agent}"; its other agents are revoked')
         if rebuilt:
-            lines.append(_hand_over(client, name))
-        text, cluster = _set_accepted(client, name, accepted=True)
+            lines.append(_hand_over(client, one.name, query))
+        text, cluster = _set_accepted(client, one, query, accepted=True)
         lines.append(text)
         try:
             if skip_approve or rebuilt or agent is not None:
-                waiting = [one["metadata"]["name"] for one in _agents_requests(client, name) if not decisions_of(one)]
-                lines += [f'its certificate request {one} waits: "hubctl certificate approve {one}"' for one in waiting]
+                waiting = [each["metadata"]["name"] for each in _agents_requests(client, one.name) if not decisions_of(each)]
+                lines += [f'its certificate request {each} waits: "hubctl certificate approve {each}"' for each in waiting]
             else:
-                lines.append(approve_only_request(client, cluster))
+                lines.append(approve_only_request(client, cluster, query))
         except CommandError as error:
-            why = f'cluster "{name}" is accepted, but its certificate request is not approved: {error.sentence}'
+            why = f"{one} is accepted, but its certificate request is not approved: {error.sentence}"
             raise CommandError(why, reason=error.reason, code=error.code) from None
         return "\n".join(lines)
 
-    each(names, lambda name: click.echo(act(name)))
+    run_batch(select_objects(client, names, chosen, CLUSTERS, whole=True), act, chosen, "accept")
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=names_of("clusters"))
+@click.argument("names", nargs=-1, metavar="NAME...", shell_complete=names_of("clusters"))
+@with_options(*SELECTION, *CHANGE)
 @connected
-def deny(client: ApiClient, names: tuple[str, ...]) -> None:
+def deny(client: ApiClient, names: tuple[str, ...], **chosen: Any) -> None:
     """Deny clusters: the hub keeps them, but rejects their reports and certificate renewals.
 
     \b
     Examples:
       hubctl deny edge1
+      hubctl deny -l site=berlin --dry-run=server
+      hubctl deny --where 'labels.team == "gone" && !connected' --yes
+      hubctl get clusters -o name -l lost | hubctl deny -f - --yes
     """
-    _check_names(names)
-    each(names, lambda name: click.echo(_set_accepted(client, name, accepted=False)[0]))
+    query, selection = dry_run_query(chosen["dry_run"]), select_objects(client, names, chosen, CLUSTERS, whole=True)
+    run_batch(selection, lambda one: _set_accepted(client, one, query, accepted=False)[0], chosen, "deny", is_destructive=True)
 
 
-def _check_names(names: tuple[str, ...]) -> None:
-    if wrong := [name for name in names if "/" in name]:
-        raise CommandError(f'"{wrong[0]}" is not a cluster name: give names alone, without a kind and "/"', code=MISUSED)
-
-
-def approve_only_request(client: ApiClient, cluster: Mapping[str, Any]) -> str:
+def approve_only_request(client: ApiClient, cluster: Mapping[str, Any], query: Mapping[str, str] | None = None) -> str:
     """Approve the request of an accepted cluster's agent if it is the only one and its requester may act for no other cluster.
 
     It is approved in the revision that was checked. Returns what was done, or that nothing was to be done. Raises CommandError
@@ -118,13 +128,13 @@ def approve_only_request(client: ApiClient, cluster: Mapping[str, Any]) -> str:
         why = f"{len(pending)} wait" if len(pending) > 1 else "its requester has no bootstrap credential for this cluster alone"
         raise CommandError(f"{why}; check who asks, then `hubctl certificate approve {first}`{listed}")
     try:
-        put_decision(client, request, "Approved", "hubctl accept")
+        put_decision(client, request, "Approved", "hubctl accept", query)
     except CommandError as error:
         now = client.find(REQUESTS.of(first)) if error.reason == "Conflict" else None
         if now is None or (now["metadata"]["uid"], decisions_of(now)) != (request["metadata"]["uid"], ["Approved"]):
             raise
         return f"its certificate request {first} is approved already"
-    return f'certificate request "{first}" approved: {text}'
+    return f'certificate request "{first}" approved{" (dry run)" if query else ""}: {text}'
 
 
 def _describe_no_request(cluster: Mapping[str, Any], requests: list[dict[str, Any]]) -> str:
@@ -177,7 +187,7 @@ def _credential(client: ApiClient, user: str) -> tuple[str, str]:
     return f"bootstrap credential {identifier} (for {scope})", str(spec.get("clusterName") or "")
 
 
-def _hand_over(client: ApiClient, name: str) -> str:
+def _hand_over(client: ApiClient, name: str, query: Mapping[str, str]) -> str:
     """Give the name to the cluster that asked for it last. Raises CommandError when none did."""
     cluster = client.get(CLUSTERS.of(name))
     notes = cluster["metadata"].get("annotations") or {}
@@ -185,17 +195,20 @@ def _hand_over(client: ApiClient, name: str) -> str:
     if not uid:
         raise CommandError(f'no other cluster has asked for the name "{name}": let its agent register first')
     handed = {"metadata": {"annotations": {CLUSTER_UID: uid}, "resourceVersion": cluster["metadata"]["resourceVersion"]}}
-    client.patch(CLUSTERS.of(name), handed)
+    client.patch(CLUSTERS.of(name), handed, query)
     return f'the name "{name}" passes from the cluster with uid {notes.get(CLUSTER_UID)} to the one with uid {uid}'
 
 
-def _set_accepted(client: ApiClient, name: str, *, accepted: bool) -> tuple[str, dict[str, Any]]:
+def _set_accepted(client: ApiClient, one: One, query: Mapping[str, str], *, accepted: bool) -> tuple[str, Mapping[str, Any]]:
     """Accept or deny the cluster, if it is not yet; return what was done, and the cluster."""
-    before = client.get(CLUSTERS.of(name))
     word = "accepted" if accepted else "denied"
-    conditions = (before.get("status") or {}).get("conditions") or []
-    # A new cluster is not accepted and has no such condition; only one with it was denied.
-    was_decided = accepted or any(condition.get("type") == "HubAcceptedManagedCluster" for condition in conditions)
-    if (before.get("spec") or {}).get("hubAcceptsClient") is accepted and was_decided:
-        return f'cluster "{name}" is {word} already', before
-    return f'cluster "{name}" {word}', client.patch(CLUSTERS.of(name), {"spec": {"hubAcceptsClient": accepted}})
+
+    def change(before: Mapping[str, Any]) -> dict[str, Any] | None:
+        conditions = (before.get("status") or {}).get("conditions") or []
+        # A new cluster is not accepted and has no such condition; only one with it was denied.
+        was_decided = accepted or any(condition.get("type") == "HubAcceptedManagedCluster" for condition in conditions)
+        is_so = (before.get("spec") or {}).get("hubAcceptsClient") is accepted and was_decided
+        return None if is_so else {"spec": {"hubAcceptsClient": accepted}}
+
+    changed, cluster = patch_object(client, one, change, query)
+    return f"{one} {word}{' (dry run)' if query else ''}" if changed else f"{one} is {word} already", cluster

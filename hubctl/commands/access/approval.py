@@ -1,12 +1,13 @@
 """hubctl certificate approve and deny: decisions about certificate requests."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import click
 
+from hubctl.arguments.batch import retried, run_each
 from hubctl.arguments.completion import names_of
-from hubctl.arguments.targets import each, retried
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import CLUSTER_LABEL, REQUESTS
@@ -57,14 +58,16 @@ def requests_of(client: ApiClient, cluster: str) -> list[dict[str, Any]]:
     return list(client.get(REQUESTS.path, labelSelector=f"{CLUSTER_LABEL}={cluster}").get("items") or [])
 
 
-def put_decision(client: ApiClient, request: dict[str, Any], decision: str, command: str) -> None:
+def put_decision(
+    client: ApiClient, request: dict[str, Any], decision: str, command: str, query: Mapping[str, str] | None = None
+) -> None:
     """Approve or deny a request in the revision that was read. Raises CommandError, after a change with reason Conflict."""
     verb = {"Approved": "Approve", "Denied": "Deny"}[decision]
     message = f"This certificate request was {decision.lower()} by {command}."
     condition = {"type": decision, "status": "True", "reason": f"Hubctl{verb}", "message": message}
     status = request.get("status") or {}
     status = {**status, "conditions": [*(status.get("conditions") or []), condition]}
-    client.request("PUT", f"{REQUESTS.of(request['metadata']['name'])}/approval", {**request, "status": status})
+    client.request("PUT", f"{REQUESTS.of(request['metadata']['name'])}/approval", {**request, "status": status}, query=query)
 
 
 def _decide_all(client: ApiClient, names: tuple[str, ...], decision: str, verb: str) -> None:
@@ -80,21 +83,20 @@ def _decide_all(client: ApiClient, names: tuple[str, ...], decision: str, verb: 
         put_decision(client, request, decision, f"hubctl certificate {verb}")
         return word
 
-    def act(name: str) -> None:
+    def act(name: str) -> str:
         """Decide the request of this name, else the pending requests of the cluster of this name."""
         if client.find(REQUESTS.of(name)) is not None:
-            click.echo(f'certificate request "{name}" {retried(lambda: decide(name))}')
-            return
+            return f'certificate request "{name}" {retried(lambda: decide(name))}'
         pending = [str(request["metadata"]["name"]) for request in requests_of(client, name) if not decisions_of(request)]
         if not pending:
             raise CommandError(
                 f'there is no certificate request "{name}", and no cluster "{name}" has one that waits: see `hubctl get csr`',
                 reason="NotFound",
             )
-        for request in pending:
-            click.echo(f'certificate request "{request}" of cluster "{name}" {retried(partial(decide, request))}')
+        of = f'of cluster "{name}"'
+        return "\n".join(f'certificate request "{one}" {of} {retried(partial(decide, one))}' for one in pending)
 
-    each(names, act)
+    run_each(names, act)
 
 
 def decisions_of(request: dict[str, Any]) -> list[str]:

@@ -7,12 +7,15 @@ from typing import Any
 
 import click
 
+from hubctl.arguments.batch import run_batch
 from hubctl.arguments.completion import names_of
+from hubctl.arguments.selection import SELECTION, select_objects
+from hubctl.arguments.targets import One
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
-from hubctl.client.resources import REVOCATIONS
+from hubctl.client.resources import CLUSTERS, CREDENTIALS, REVOCATIONS
 from hubctl.errors import CommandError
-from hubctl.options import with_options
+from hubctl.options import CHANGE, DRY_RUN, dry_run_query, with_options
 from hubctl.output.formats import CRL_FORMS
 from hubctl.output.tables import print_lines
 
@@ -48,44 +51,53 @@ def revoke() -> None:
 
 
 @revoke.command("cluster")
-@click.argument("name", shell_complete=names_of("clusters"))
+@click.argument("names", nargs=-1, metavar="NAME...", shell_complete=names_of("clusters"))
 @_REASON
+@with_options(*SELECTION, *CHANGE)
 @connected
-def cluster(client: ApiClient, name: str, *, reason: str, message: str) -> None:
-    """Revoke all certificates of a cluster and its add-ons, and the bootstrap credentials that are bound to it.
+def cluster(client: ApiClient, names: tuple[str, ...], **chosen: Any) -> None:
+    """Revoke all certificates of clusters and their add-ons, and the bootstrap credentials that are bound to them.
 
-    The cluster cannot register again with any older bootstrap credential; it needs a new one. It stays accepted, so only
-    its certificate request needs approval.
+    Such a cluster cannot register again with any older bootstrap credential; it needs a new one. It stays accepted, so
+    only its certificate request needs approval.
 
     \b
     Examples:
       hubctl revoke cluster edge1 --reason KeyCompromise
       hubctl create bootstrap-kubeconfig --cluster edge1 -o edge1.bootstrap    (to let it in again)
+      hubctl revoke cluster -l site=berlin --reason KeyCompromise -m "laptops stolen" --dry-run=server
+      hubctl revoke cluster -f stolen.txt --reason KeyCompromise --yes
     """
-    _revoke(client, {"cluster": name}, reason, message)
-    click.echo(f"to let it in again: hubctl create bootstrap-kubeconfig --cluster {name} -o {name}.bootstrap")
+    selection = select_objects(client, names, chosen, CLUSTERS)
+    is_one = len(selection.objects) == 1
+
+    def act(one: One) -> str:
+        again = f"\nto let it in again: hubctl create bootstrap-kubeconfig --cluster {one.name} -o {one.name}.bootstrap"
+        return f"{one} {_revoke(client, {'cluster': one.name}, chosen)}{again if is_one else ''}"
+
+    run_batch(selection, act, chosen, "revoke the credentials of", is_destructive=True)
 
 
 @revoke.command("agent")
 @click.argument("cluster_name", metavar="CLUSTER", shell_complete=names_of("clusters"))
 @click.argument("agent_id", metavar="AGENT")
-@_REASON
+@with_options(_REASON, DRY_RUN)
 @connected
-def agent(client: ApiClient, cluster_name: str, agent_id: str, *, reason: str, message: str) -> None:
+def agent(client: ApiClient, cluster_name: str, agent_id: str, **chosen: Any) -> None:
     """Revoke the certificates of one agent of a cluster. Those of add-ons and other agents stay valid.
 
     \b
     Examples:
       hubctl revoke agent edge1 bcdfg --reason Superseded
     """
-    _revoke(client, {"cluster": cluster_name, "agent": agent_id}, reason, message)
+    click.echo(_revoke(client, {"cluster": cluster_name, "agent": agent_id}, chosen))
 
 
 @revoke.command("serial")
 @click.argument("serial", metavar="HEX")
-@_REASON
+@with_options(_REASON, DRY_RUN)
 @connected
-def serial(client: ApiClient, serial: str, *, reason: str, message: str) -> None:
+def serial(client: ApiClient, serial: str, **chosen: Any) -> None:
     """Revoke a certificate by its serial number, and all certificates with the same key, such as its recovery certificate.
 
     \b
@@ -96,28 +108,38 @@ def serial(client: ApiClient, serial: str, *, reason: str, message: str) -> None
     plain = serial.replace(":", "").lower().removeprefix("0x").lstrip("0")
     if not plain or set(plain) - set("0123456789abcdef"):
         raise CommandError(f'"{serial}" is no serial: it is a number in hex, as `openssl x509 -noout -serial` shows it', code=2)
-    _revoke(client, {"serial": plain}, reason, message)
+    click.echo(_revoke(client, {"serial": plain}, chosen))
 
 
 @revoke.command("bootstrap-credential")
-@click.argument("credential", metavar="ID", shell_complete=names_of("bootstrap-credentials"))
+@click.argument("names", nargs=-1, metavar="ID...", shell_complete=names_of("bootstrap-credentials"))
 @_REASON
+@with_options(*SELECTION, *CHANGE)
 @connected
-def bootstrap_credential(client: ApiClient, credential: str, *, reason: str, message: str) -> None:
-    """Revoke a bootstrap credential. No cluster can register with it any more; registered clusters are not affected.
+def bootstrap_credential(client: ApiClient, names: tuple[str, ...], **chosen: Any) -> None:
+    """Revoke bootstrap credentials. No cluster can register with them any more; registered clusters are not affected.
 
     \b
     Examples:
       hubctl revoke bootstrap-credential 0123456789abcdef
+      hubctl revoke bootstrap-credential --all --yes
     """
-    _revoke(client, {"bootstrapCredential": credential}, reason, message)
+    selection = select_objects(client, names, chosen, CREDENTIALS)
+
+    def act(one: One) -> str:
+        return f"{one} {_revoke(client, {'bootstrapCredential': one.name}, chosen)}"
+
+    run_batch(selection, act, chosen, "revoke", is_destructive=True)
 
 
-def _revoke(client: ApiClient, subject: dict[str, str], reason: str, message: str) -> None:
+def _revoke(client: ApiClient, subject: dict[str, str], chosen: Mapping[str, Any]) -> str:
+    """What was revoked, as text. Raises CommandError."""
+    message = chosen["message"]
     prefix = f"{subject.get('cluster') or subject.get('bootstrapCredential') or subject.get('serial', '')[:16]}-"
-    spec = {**subject, "reason": reason, **({"message": message} if message else {})}
+    spec = {**subject, "reason": chosen["reason"], **({"message": message} if message else {})}
     kind = {"apiVersion": REVOCATIONS.group_version, "kind": REVOCATIONS.kind}
-    made = client.request("POST", REVOCATIONS.path, {**kind, "metadata": {"generateName": prefix}, "spec": spec})
+    body = {**kind, "metadata": {"generateName": prefix}, "spec": spec}
+    made = client.request("POST", REVOCATIONS.path, body, query=dry_run_query(chosen["dry_run"]))
     status = made.get("status") or {}
     counts = {
         "certificate": int(status.get("certificatesRevoked") or 0),
@@ -126,7 +148,8 @@ def _revoke(client: ApiClient, subject: dict[str, str], reason: str, message: st
         "ServiceAccount": int(status.get("serviceAccountsEnded") or 0),
     }
     ended = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items() if count)
-    click.echo(f"revoked: {ended or 'nothing of it was good any more'} (revocation {made['metadata']['name']})")
+    made_name = "dry run" if chosen["dry_run"] else f"revocation {made['metadata']['name']}"
+    return f"revoked: {ended or 'nothing of it was good any more'} ({made_name})"
 
 
 INDEX = "/crl"

@@ -2,18 +2,22 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import click
 
+from hubctl.arguments.batch import run_batch, run_each
 from hubctl.arguments.completion import names_of
+from hubctl.arguments.selection import SELECTION, select_objects
+from hubctl.arguments.targets import One
 from hubctl.client.connection import connected
-from hubctl.client.http import ApiClient, items
+from hubctl.client.http import ApiClient
 from hubctl.client.resources import CLUSTERS, FLEET, REPLICAS, post_action
 from hubctl.errors import TIMED_OUT, CommandError
-from hubctl.options import DURATION
+from hubctl.options import CHANGE, DURATION, EVERYTHING, FIELDS, FILES, SELECTOR, dry_run_query, with_options
 from machinery.durations import format_duration
 
 
@@ -24,19 +28,21 @@ def move() -> None:
     \b
     Examples:
       hubctl move cluster edge1 --to eu-2
+      hubctl move cluster -l region=eu --to eu-2 --yes
       hubctl move cluster edge1 --cancel
     """
 
 
 @move.command("cluster")
-@click.argument("name", shell_complete=names_of("clusters"))
+@click.argument("names", nargs=-1, metavar="NAME...", shell_complete=names_of("clusters"))
 @click.option(
     "--to", default="", metavar="HUB", help="Name, id (or a prefix of it) or URL of the hub, as the agent reports it."
 )
 @click.option("--cancel", is_flag=True, help="Cancel a pending move.")
+@with_options(*SELECTION, *CHANGE)
 @connected
-def move_cluster(client: ApiClient, name: str, to: str, *, cancel: bool) -> None:
-    """Move a cluster to another hub of its agent's hub list (see `hubctl describe cluster`).
+def move_cluster(client: ApiClient, names: tuple[str, ...], to: str, *, cancel: bool, **chosen: Any) -> None:
+    """Move clusters to another hub of their agents' hub list (see `hubctl describe cluster`).
 
     The agent must have a valid credential for that hub. The order survives restarts of hub and agent, until the agent has
     moved or you cancel it. Afterwards the cluster is Unknown at this hub, with the reason ManagedClusterMoved and without
@@ -46,22 +52,28 @@ def move_cluster(client: ApiClient, name: str, to: str, *, cancel: bool) -> None
     Examples:
       hubctl move cluster edge1 --to eu-2
       hubctl move cluster edge1 --to 5a1f0c2e
+      hubctl move cluster -l region=eu --to eu-2 --dry-run=server
+      hubctl move cluster --where 'labels.region == "eu" && connected' --to eu-2 --yes
       hubctl move cluster edge1 --cancel
     """
     if bool(to) is cancel:
         raise CommandError("give --to HUB, or --cancel", code=2)
-    status = post_action(client, f"{CLUSTERS.of(name)}/move", "ClusterMove", {"cancel": True} if cancel else {"to": to})
-    hub = status.get("hubID") or ""
-    if cancel:
-        click.echo(f'cluster "{name}" stays' if hub else f'cluster "{name}" was not asked to move')
-        return
-    called = f"{status.get('hubName')} ({hub})" if status.get("hubName") else hub
-    click.echo(f'cluster "{name}" is asked to move to the hub {called}: see `hubctl describe cluster {name}`')
+    spec, query = {"cancel": True} if cancel else {"to": to}, dry_run_query(chosen["dry_run"])
+    suffix = " (dry run)" if chosen["dry_run"] else ""
+
+    def act(one: One) -> str:
+        status = post_action(client, f"{one.path}/move", "ClusterMove", spec, query)
+        hub = status.get("hubID") or ""
+        if cancel:
+            return f"{one} {'stays' if hub else 'was not asked to move'}{suffix}"
+        called = f"{status.get('hubName')} ({hub})" if status.get("hubName") else hub
+        return f"{one} is asked to move to the hub {called}{suffix}: see `hubctl describe cluster {one.name}`"
+
+    run_batch(select_objects(client, names, chosen, CLUSTERS), act, chosen, "move", is_destructive=not cancel)
 
 
-PAGE = 500
 PER_SECOND = 20
-"""Renewals per second when all agents are asked without --within."""
+"""Renewals per second when several clusters are asked without --within."""
 SHORTEST_SPREAD = timedelta(minutes=1)
 POLL_SECONDS, REPLICA_POLL_SECONDS = 1.0, 0.5
 
@@ -78,76 +90,89 @@ def rotate() -> None:
 
 
 @rotate.command("cluster")
-@click.argument("name", required=False, default="", shell_complete=names_of("clusters"))
-@click.option("--all", "everybody", is_flag=True, help="All clusters of the hub.")
+@click.argument("names", nargs=-1, metavar="NAME...", shell_complete=names_of("clusters"))
+@with_options(*SELECTION)
 @click.option("--within", type=DURATION, help="Spread the renewals randomly over this time, such as 0s, 10m or 1h.")
 @click.option("--wait", is_flag=True, help="Wait until every agent with a certificate has a new one, and show the progress.")
 @click.option("--timeout", type=DURATION, help="Maximum time for --wait. Default: no limit.")
+@with_options(*CHANGE)
 @connected
 def rotate_cluster(
-    client: ApiClient, name: str, within: timedelta | None, timeout: timedelta | None, *, everybody: bool, wait: bool
+    client: ApiClient,
+    names: tuple[str, ...],
+    within: timedelta | None,
+    timeout: timedelta | None,
+    *,
+    wait: bool,
+    **chosen: Any,
 ) -> None:
-    """Make the agent of a cluster, or all agents, renew its certificate and those of its add-ons, with new keys.
+    """Make the agents of clusters renew their certificates and those of their add-ons, with new keys.
 
-    No beat is lost. The order persists: an absent agent renews when it reconnects. Without --within, one cluster renews at
-    once, and --all spreads the renewals to about twenty per second. Agents with the driver csr do not receive the order and
-    renew by their own rules.
+    No beat is lost. The order persists: an absent agent renews when it reconnects. Without --within, one named cluster renews
+    at once, and several spread the renewals to about twenty per second. Agents with the driver csr do not receive the order
+    and renew by their own rules.
 
     \b
     Examples:
       hubctl rotate cluster edge1 --wait
-      hubctl rotate cluster --all --within 1h --wait
+      hubctl rotate cluster -l region=eu --within 10m
+      hubctl rotate cluster --where 'agentVersion < 0.3' --within 10m --dry-run=server
+      hubctl rotate cluster --all --within 1h --wait --yes
     """
-    if bool(name) is everybody:
-        raise CommandError("name one cluster, or give --all", code=2)
-    names = [str(item["metadata"]["name"]) for item in items(client, CLUSTERS.path, {})] if everybody else [name]
+    selection = select_objects(client, names, chosen, CLUSTERS)
+    count = len(selection.objects)
+    is_one = count == 1 and selection.is_named
     spread = within
     if spread is None:
-        spread = max(SHORTEST_SPREAD, timedelta(seconds=len(names) / PER_SECOND)) if everybody else timedelta()
-    ordered = []
-    for done, each in enumerate(names, start=1):
-        if _post_rotation(client, each, {"withinSeconds": int(spread.total_seconds())}):
-            ordered.append(each)
-        if everybody and done % PAGE == 0:
-            click.echo(f"{done} of {len(names)} clusters are asked", err=True)
-    what = f"{len(ordered)} clusters are" if everybody else f'cluster "{name}" is'
-    click.echo(f"{what} asked to renew within {format_duration(spread)}")
-    if everybody and len(ordered) < len(names):
-        click.echo(f"{len(names) - len(ordered)} have no agent with a certificate: nothing of them is to be renewed")
-    if wait:
-        _wait_for_renewals(client, ordered if everybody else names, timeout)
+        spread = timedelta() if is_one else max(SHORTEST_SPREAD, timedelta(seconds=count / PER_SECOND))
+    spec, query = {"withinSeconds": int(spread.total_seconds())}, dry_run_query(chosen["dry_run"])
+    asked: list[bool] = []
+    try:
+        run_batch(selection, lambda one: bool(_post_rotation(client, one, spec, query)), chosen, "renew", asked.append)
+    finally:
+        if asked:
+            what = f"{selection.objects[0]} is" if is_one else f"{sum(asked)} clusters are"
+            suffix = " (dry run)" if chosen["dry_run"] else ""
+            click.echo(f"{what} asked to renew within {format_duration(spread)}{suffix}")
+        if not (is_one or all(asked)):
+            click.echo(f"{len(asked) - sum(asked)} have no agent with a certificate: nothing of them is to be renewed")
+    if wait and not chosen["dry_run"]:
+        found = zip(selection.objects, asked, strict=True)
+        _wait_for_renewals(client, [one for one, has_agent in found if has_agent or is_one], timeout)
 
 
-def _wait_for_renewals(client: ApiClient, names: Sequence[str], timeout: timedelta | None) -> None:
+def _wait_for_renewals(client: ApiClient, clusters: Sequence[One], timeout: timedelta | None) -> None:
     """Raises CommandError when it takes too long. A cluster without a certificate, or deleted meanwhile, counts as renewed."""
     until = _deadline(timeout)
-    waiting, shown = list(names), -1
+    waiting, shown = list(clusters), -1
     while True:
         waiting = [each for each in waiting if not all(agent.get("renewed") for agent in _rotating_agents(client, each))]
-        done = len(names) - len(waiting)
-        if names and done != shown:
+        done = len(clusters) - len(waiting)
+        if clusters and done != shown:
             shown = done
-            click.echo(f"{done} of {len(names)} renewed")
+            click.echo(f"{done} of {len(clusters)} renewed")
         if not waiting:
             return
         if time.monotonic() > until:
-            some = ", ".join(waiting[:10]) + (" ..." if waiting[10:] else "")
+            some = ", ".join(each.name for each in waiting[:10]) + (" ..." if waiting[10:] else "")
             raise CommandError(f"{len(waiting)} have not renewed in time; they do when they come back: {some}", code=TIMED_OUT)
         time.sleep(POLL_SECONDS)
 
 
-def _rotating_agents(client: ApiClient, name: str) -> list[dict[str, Any]]:
+def _rotating_agents(client: ApiClient, cluster: One) -> list[dict[str, Any]]:
     try:
-        return _post_rotation(client, name, {"show": True})
+        return _post_rotation(client, cluster, {"show": True})
     except CommandError as error:
         if error.reason != "NotFound":
             raise
         return []
 
 
-def _post_rotation(client: ApiClient, name: str, spec: dict[str, Any]) -> list[dict[str, Any]]:
+def _post_rotation(
+    client: ApiClient, cluster: One, spec: dict[str, Any], query: dict[str, str] | None = None
+) -> list[dict[str, Any]]:
     """The agents of the cluster that have a certificate."""
-    return post_action(client, f"{CLUSTERS.of(name)}/rotate", "ClusterRotation", spec).get("agents") or []
+    return post_action(client, f"{cluster.path}/rotate", "ClusterRotation", spec, query).get("agents") or []
 
 
 def _deadline(timeout: timedelta | None) -> float:
@@ -202,48 +227,61 @@ def uncordon() -> None:
     """
 
 
+_REPLICAS = with_options(
+    click.argument("names", nargs=-1, metavar="NAME...", shell_complete=names_of("replicas")),
+    *(SELECTOR, FIELDS, EVERYTHING, FILES, *CHANGE),
+)
+
+
 @drain.command("replica")
-@click.argument("name", shell_complete=names_of("replicas"))
+@_REPLICAS
 @click.option(
     "--force", is_flag=True, help="Drain even if no other replica accepts sessions; agents change to other hubs of their list."
 )
 @click.option("--wait/--no-wait", default=True, help="Wait until the last session has ended (default: wait).")
 @click.option("--timeout", type=DURATION, help="Maximum time to wait. Default: no limit.")
 @connected
-def drain_replica(client: ApiClient, name: str, timeout: timedelta | None, *, force: bool, wait: bool) -> None:
-    """Move the sessions of a replica to other replicas. It accepts no new sessions until `hubctl uncordon` or a restart.
+def drain_replica(
+    client: ApiClient, names: tuple[str, ...], timeout: timedelta | None, *, force: bool, wait: bool, **chosen: Any
+) -> None:
+    """Move the sessions of replicas to other replicas. They accept no new sessions until `hubctl uncordon` or a restart.
 
     No beat is lost: an agent ends its session after a beat on the new one. The replica is not ready in the meantime, so
     load balancers choose other replicas. It still serves operators and tools, and a leader stays the leader. To stop the
-    process, send SIGTERM.
+    process, send SIGTERM. The hub refuses to drain the last replica that accepts sessions.
 
     \b
     Examples:
       hubctl drain replica hub-0
       hubctl drain replica hub-0 --timeout 2m && kubectl -n muster delete pod hub-0
+      hubctl drain replica hub-0 hub-1 --dry-run=server
+      hubctl drain replica --all --force --yes
     """
-    _post_drain(client, name, {"force": True} if force else {})
-    click.echo(f'replica "{name}" is drained: it takes no new sessions')
-    if wait:
-        _wait_until_empty(client, name, timeout)
+    selection = select_objects(client, names, chosen, REPLICAS)
+    act = partial(_post_drain, client, {"force": True} if force else {}, "is drained: it takes no new sessions", chosen)
+    run_batch(selection, act, chosen, "drain", is_destructive=True)
+    if wait and not chosen["dry_run"]:
+        run_each(selection.objects, lambda one: _wait_until_empty(client, one.name, timeout), workers=1)
 
 
 @uncordon.command("replica")
-@click.argument("name", shell_complete=names_of("replicas"))
+@_REPLICAS
 @connected
-def uncordon_replica(client: ApiClient, name: str) -> None:
-    """Allow a drained replica to accept sessions again.
+def uncordon_replica(client: ApiClient, names: tuple[str, ...], **chosen: Any) -> None:
+    """Allow drained replicas to accept sessions again.
 
     \b
     Examples:
       hubctl uncordon replica hub-0
+      hubctl uncordon replica --all
     """
-    _post_drain(client, name, {"cancel": True})
-    click.echo(f'replica "{name}" takes sessions')
+    act = partial(_post_drain, client, {"cancel": True}, "takes sessions", chosen)
+    run_batch(select_objects(client, names, chosen, REPLICAS), act, chosen, "uncordon")
 
 
-def _post_drain(client: ApiClient, name: str, spec: dict[str, Any]) -> None:
-    post_action(client, f"{REPLICAS.of(name)}/drain", "ReplicaDrain", spec)
+def _post_drain(client: ApiClient, spec: dict[str, Any], words: str, chosen: Mapping[str, Any], one: One) -> str:
+    post_action(client, f"{one.path}/drain", "ReplicaDrain", spec, dry_run_query(chosen["dry_run"]))
+    return f"{one} {words}{' (dry run)' if chosen['dry_run'] else ''}"
 
 
 def _wait_until_empty(client: ApiClient, name: str, timeout: timedelta | None) -> None:

@@ -1,15 +1,18 @@
 """hubctl addon enable and disable: add-ons on several clusters at once, as in clusteradm."""
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from hubctl.arguments.targets import each
+from hubctl.arguments.batch import confirm, run_each
+from hubctl.arguments.selection import SELECTION, select_objects
 from hubctl.client.connection import connected
-from hubctl.client.http import ApiClient, items
+from hubctl.client.http import ApiClient
 from hubctl.client.resources import ADDON_DEFINITIONS, ADDONS, CLUSTERS
 from hubctl.errors import CommandError
-from hubctl.options import read_key_values, with_options
+from hubctl.options import CHANGE, dry_run_query, read_key_values, with_options
 
 V1ALPHA1 = ADDONS.group_version.replace("v1beta1", "v1alpha1")
 """The API version whose spec has the install namespace."""
@@ -17,25 +20,33 @@ DEFAULT_NAMESPACE = "open-cluster-management-agent-addon"
 
 
 _CHOICE = with_options(
-    click.option("--clusters", default="", metavar="NAME,NAME", help="Names of the clusters."),
-    click.option("-l", "--selector", default="", metavar="SELECTOR", help="Clusters with these labels."),
-    click.option("--all", "everything", is_flag=True, help="All clusters."),
+    click.option("--clusters", default="", metavar="NAME,NAME", help="Names of the clusters."), *SELECTION, *CHANGE
 )
 
 
-def _chosen_clusters(client: ApiClient, clusters: str, selector: str, *, everything: bool) -> list[str]:
-    """The names. Raises CommandError, also for a cluster that does not exist, before anything is changed."""
-    if sum(map(bool, (clusters, selector, everything))) != 1:
-        raise CommandError("say which clusters: --clusters NAME,NAME, or --selector, or --all", code=2)
-    if clusters:
-        named = list(dict.fromkeys(name.strip() for name in clusters.split(",") if name.strip()))
-        for name in named:
-            client.get(CLUSTERS.of(name))
-        return named
-    found = [str(item["metadata"]["name"]) for item in items(client, CLUSTERS.path, {"labelSelector": selector})]
-    if not found:
-        raise CommandError("there is no cluster like that", reason="NotFound")
-    return found
+@dataclass(frozen=True, slots=True)
+class ClusterAddon:
+    """An add-on of one cluster."""
+
+    name: str
+    cluster: str
+
+    def __str__(self) -> str:
+        return f'add-on "{self.name}" on cluster "{self.cluster}"'
+
+    @property
+    def path(self) -> str:
+        return ADDONS.of(self.name, self.cluster).replace(ADDONS.group_version, V1ALPHA1)
+
+
+def _run(
+    client: ApiClient, names: Sequence[str], chosen: Mapping[str, Any], order: str, act: Callable[[ClusterAddon], str]
+) -> None:
+    """Call `act` for each add-on on each chosen cluster. Raises CommandError."""
+    clusters = list(dict.fromkeys(name.strip() for name in chosen["clusters"].split(",") if name.strip()))
+    selection = select_objects(client, clusters, chosen, CLUSTERS)
+    confirm(selection, chosen, f"{order} {', '.join(names)} on")
+    run_each([ClusterAddon(name, one.name) for name in names for one in selection.objects], act, counts=not selection.is_named)
 
 
 @click.group()
@@ -75,17 +86,18 @@ def enable(
     Examples:
       hubctl addon enable cluster-proxy --clusters edge1,edge2
       hubctl addon enable managed-serviceaccount -l region=eu --install-namespace msa
+      hubctl addon enable search --where 'memory >= 16Gi && !("search" in addons)' --dry-run=server
+      hubctl get clusters -o name -l wave=1 | hubctl addon enable search -f -
     """
     notes = read_key_values("--annotate", "annotation", annotations)
     wanted = {
         **({"metadata": {"annotations": notes}} if notes else {}),
         **({"spec": {"installNamespace": install_namespace}} if install_namespace else {}),
     }
-    clusters = _chosen_clusters(client, **chosen)
     for name in names:  # an add-on without definition may be a mistake, or need no definition
         if client.find(ADDON_DEFINITIONS.of(name)) is None:
             click.echo(f'warning: there is no ClusterManagementAddOn "{name}": does anybody install it?', err=True)
-    each([(cluster, name) for name in names for cluster in clusters], lambda pair: _enable(client, *pair, wanted))
+    _run(client, names, chosen, "enable", lambda one: _enable(client, one, wanted, chosen))
 
 
 @addon.command("disable")
@@ -98,41 +110,36 @@ def disable(client: ApiClient, names: tuple[str, ...], **chosen: Any) -> None:
     \b
     Examples:
       hubctl addon disable cluster-proxy --clusters edge1,edge2
-      hubctl addon disable cluster-proxy --all
+      hubctl addon disable cluster-proxy --all --yes
+      hubctl addon disable search --where 'addons["search"] == "unhealthy"'
     """
-    clusters = _chosen_clusters(client, **chosen)
-    each([(cluster, name) for name in names for cluster in clusters], lambda pair: _disable(client, *pair))
+    _run(client, names, chosen, "disable", lambda one: _disable(client, one, chosen))
 
 
-def _path(cluster: str, name: str = "") -> str:
-    path = ADDONS.of(name, cluster) if name else ADDONS.within(cluster)
-    return path.replace(ADDONS.group_version, V1ALPHA1)
-
-
-def _enable(client: ApiClient, cluster: str, name: str, wanted: dict[str, Any]) -> None:
+def _enable(client: ApiClient, one: ClusterAddon, wanted: dict[str, Any], chosen: Mapping[str, Any]) -> str:
     new = {"apiVersion": V1ALPHA1, "kind": ADDONS.kind, **wanted, "spec": wanted.get("spec") or {}}
-    new["metadata"] = {"name": name, "namespace": cluster, **(wanted.get("metadata") or {})}
+    new["metadata"] = {"name": one.name, "namespace": one.cluster, **(wanted.get("metadata") or {})}
+    query, suffix = dry_run_query(chosen["dry_run"]), " (dry run)" if chosen["dry_run"] else ""
     try:
-        client.request("POST", _path(cluster), new)
+        client.request("POST", one.path.rpartition("/")[0], new, query=query)
     except CommandError as error:
         if error.reason != "AlreadyExists":
             raise
     else:
-        click.echo(f'add-on "{name}" enabled on cluster "{cluster}"')
-        return
+        return f'add-on "{one.name}" enabled on cluster "{one.cluster}"{suffix}'
     if wanted:
-        client.patch(_path(cluster, name), wanted)
-    click.echo(f'add-on "{name}" is enabled on cluster "{cluster}" already{": configured" if wanted else ""}')
+        client.patch(one.path, wanted, query)
+    return f'add-on "{one.name}" is enabled on cluster "{one.cluster}" already{": configured" if wanted else ""}{suffix}'
 
 
-def _disable(client: ApiClient, cluster: str, name: str) -> None:
+def _disable(client: ApiClient, one: ClusterAddon, chosen: Mapping[str, Any]) -> str:
     try:
-        answer = client.request("DELETE", _path(cluster, name))
+        answer = client.request("DELETE", one.path, query=dry_run_query(chosen["dry_run"]))
     except CommandError as error:
         if error.reason != "NotFound":
             raise
-        click.echo(f'add-on "{name}" is not enabled on cluster "{cluster}"')
-        return
+        client.get(CLUSTERS.of(one.cluster))  # raises if the cluster does not exist either
+        return f'add-on "{one.name}" is not enabled on cluster "{one.cluster}"'
     held = (answer.get("metadata") or {}).get("finalizers")
     later = f"; it goes when {', '.join(map(str, held))} let go" if held else ""
-    click.echo(f'add-on "{name}" disabled on cluster "{cluster}"{later}')
+    return f'add-on "{one.name}" disabled on cluster "{one.cluster}"{later}{" (dry run)" if chosen["dry_run"] else ""}'

@@ -6,11 +6,14 @@ from typing import Any
 
 import click
 
+from hubctl.arguments.batch import run_each
 from hubctl.arguments.completion import names_of
+from hubctl.arguments.selection import SELECTION, select_objects
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
-from hubctl.client.resources import DIAGNOSES
+from hubctl.client.resources import CLUSTERS, DIAGNOSES
 from hubctl.errors import NOT_WELL, CommandError
+from hubctl.options import with_options
 from hubctl.output.printers import print_document
 from hubctl.output.tables import print_lines, printable, wants_color
 
@@ -29,10 +32,11 @@ def diagnose() -> None:
 
 
 @diagnose.command("cluster")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=names_of("clusters"))
+@click.argument("names", nargs=-1, metavar="NAME...", shell_complete=names_of("clusters"))
+@with_options(*SELECTION)
 @click.option("-o", "--output", type=click.Choice(("json", "yaml")), help="Output format: the ClusterDiagnosis of the hub.")
 @connected
-def cluster(client: ApiClient, names: tuple[str, ...], output: str | None) -> None:
+def cluster(client: ApiClient, names: tuple[str, ...], output: str | None, **chosen: Any) -> None:
     """Check the registration and state of a cluster step by step, and suggest how to fix the first error.
 
     The steps: the hub's leader, the cluster and its bootstrap credential, acceptance, the certificate request, the certificate,
@@ -46,17 +50,24 @@ def cluster(client: ApiClient, names: tuple[str, ...], output: str | None) -> No
     Examples:
       hubctl diagnose cluster edge1
       hubctl diagnose cluster edge1 edge2 -o json
+      hubctl diagnose cluster --where 'accepted && available != "True"'
+      hubctl get clusters -o name -l region=eu | hubctl diagnose cluster -f -
       hubctl diagnose cluster edge1 || echo "edge1 needs a look"
     """
-    found = [client.get(DIAGNOSES.of(name)) for name in names]
-    for document in found:
+    selection, ill = select_objects(client, names, chosen, CLUSTERS), []
+
+    def show(document: dict[str, Any]) -> None:
+        if not (document.get("status") or {}).get("well"):
+            ill.append(str(document["metadata"]["name"]))
         if output is not None:
             print_document(document, output, apart=True)
         else:
             print_lines(lines(document, color=wants_color()))
-    ill = [document["metadata"]["name"] for document in found if not (document.get("status") or {}).get("well")]
+
+    run_each(selection.objects, lambda one: client.get(DIAGNOSES.of(one.name)), show)
     if ill and output is None:
-        raise CommandError(f"not well: {', '.join(ill)}", code=NOT_WELL)
+        some = f" ({len(ill)} of {len(selection.objects)})" if len(selection.objects) > 1 else ""
+        raise CommandError(f"not well: {', '.join(ill)}{some}", code=NOT_WELL)
     if ill:
         sys.exit(NOT_WELL)
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from hubctl.arguments.targets import Manifest, each, located, read_manifests
+from hubctl.arguments.batch import run_each
+from hubctl.arguments.targets import Manifest, located, read_manifests, read_sources
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import Catalogue
@@ -49,7 +50,7 @@ def apply(client: ApiClient, files: tuple[str, ...], *, recursive: bool, namespa
       hubctl apply -f fleet/ -R --dry-run
       hubctl get rule edges -o yaml | hubctl apply -f - --force-conflicts
     """
-    manifests = read_manifests(files, recursive=recursive)
+    manifests = [each for source in read_sources(files, recursive=recursive) for each in read_manifests(*source)]
     if not manifests:
         raise CommandError("there is no object in it", code=2)
     options = {"manager": chosen["field_manager"], "force": chosen["force_conflicts"], "dry_run": chosen["dry_run"]}
@@ -73,7 +74,7 @@ def apply_manifests(
     query = {"fieldManager": manager, "force": "true" if force else "false", "fieldValidation": "Strict"}
     query |= dry_run_query(dry_run)
 
-    def act(manifest: Manifest) -> None:
+    def act(manifest: Manifest) -> str:
         one = located(catalogue, manifest, namespace)
         before = client.find(one.path)
         metadata = {name: value for name, value in manifest["metadata"].items() if name != "managedFields"}
@@ -81,13 +82,15 @@ def apply_manifests(
         try:
             after = client.request("PATCH", one.path, wanted, content_type=APPLY_PATCH, query=query)
         except CommandError as error:
-            more = "; --force-conflicts takes them over" if error.reason == "Conflict" else ""
-            raise CommandError(f"{one}: {error.sentence}{more}", reason=error.reason, code=error.code) from None
+            if error.reason == "Conflict":
+                error.sentence += "; --force-conflicts takes them over"
+            raise
         if before is None:
             word = "created"
         else:
             revisions = {document["metadata"]["resourceVersion"] for document in (before, after)}
             word = "unchanged" if len(revisions) == 1 else "configured"
-        click.echo(f"{one} {word}{' (dry run)' if dry_run else ''}")
+        return f"{one} {word}{' (dry run)' if dry_run else ''}"
 
-    each(manifests, act)
+    # One after the other, because an object may need the one before it, for example its namespace.
+    run_each(manifests, act, named=lambda each: f'{each["kind"]} "{each["metadata"]["name"]}"', workers=1)

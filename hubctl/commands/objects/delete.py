@@ -1,19 +1,20 @@
 """hubctl delete: deletes objects of any kind, and by force clusters that will never answer."""
 
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
 
+from hubctl.arguments.batch import run_batch, run_each
 from hubctl.arguments.completion import target_words
-from hubctl.arguments.targets import One, TargetScope, each, located, objects, read_manifests
+from hubctl.arguments.selection import SELECTION, select_objects
+from hubctl.arguments.targets import One
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
-from hubctl.client.resources import ADDONS, CLUSTERS, Catalogue
+from hubctl.client.resources import ADDONS, CLUSTERS
 from hubctl.commands.objects.wait import GONE, time_left, wait_for
 from hubctl.errors import CommandError
-from hubctl.options import DRY_RUN, EVERYTHING, NAMESPACE, SELECTOR, dry_run_query, with_options
-from hubctl.output.formats import OutputFormat
+from hubctl.options import CHANGE, NAMESPACE, dry_run_query, with_options
 
 FORCE_DELETION = "hub.open-cluster-management.io/force-deletion"
 OWN_FINALIZER = "/resource-cleanup"
@@ -21,18 +22,10 @@ OWN_FINALIZER = "/resource-cleanup"
 
 @click.command()
 @click.argument("words", nargs=-1, metavar="KIND NAME...", shell_complete=target_words)
-@click.option(
-    "-f",
-    "--filename",
-    "files",
-    multiple=True,
-    metavar="FILE",
-    help="Delete the objects in these manifests; - for standard input.",
-)
-@with_options(SELECTOR, EVERYTHING, NAMESPACE)
+@with_options(*SELECTION, NAMESPACE)
 @click.option("--force", is_flag=True, help="For clusters that will never reconnect: do not wait, and abandon what remains.")
 @click.option("--ignore-not-found", is_flag=True, help="Do not fail if an object does not exist.")
-@DRY_RUN
+@with_options(*CHANGE)
 @click.option("--wait", is_flag=True, help="Wait until the objects are removed.")
 @click.option("--timeout", default="5m", show_default=True, metavar="DURATION", help="Maximum time for --wait.")
 @connected
@@ -51,43 +44,45 @@ def delete(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
       hubctl delete cluster edge1 edge2 --wait --timeout 2m
       hubctl delete csr edge1-x7k2p
       hubctl delete addon work-manager -n edge1
+      hubctl delete clusters --where 'lastBeat > 30d' --dry-run=server
+      hubctl delete clusters -l region=eu --yes
+      hubctl get clusters -o name --where '!accepted && age > 7d' | hubctl delete -f - --yes
       hubctl delete -f rules.yaml
     """
-    if words and chosen["files"]:
-        raise CommandError("give a kind and names, or --filename, not both", code=2)
-    found: Sequence[One]
-    if chosen["files"]:
-        catalogue = Catalogue(client)
-        found = [located(catalogue, manifest, chosen["namespace"]) for manifest in reversed(read_manifests(chosen["files"]))]
-    else:
-        found = objects(client, words, TargetScope.of(chosen))
-    if chosen["force"] and any(one.resource.plural != CLUSTERS.plural for one in found):
+    selection = select_objects(client, words, chosen)
+    if chosen["files"]:  # as one removes what one has applied
+        selection = replace(selection, objects=selection.objects[::-1])
+    if chosen["force"] and any(one.resource.plural != CLUSTERS.plural for one in selection.objects):
         raise CommandError("--force is for clusters alone", code=2)
-    each(found, lambda one: _delete(client, one, chosen))
+    run_batch(selection, lambda one: _delete(client, one, chosen), chosen, "delete", is_destructive=True)
     if chosen["wait"] and not chosen["dry_run"]:
         left = time_left(chosen["timeout"])
-        each(found, lambda one: wait_for(client, one, GONE, left, OutputFormat()))
+
+        def gone(one: One) -> str:
+            wait_for(client, one, GONE, left)
+            return f"{one} {GONE.words}"
+
+        run_each(selection.objects, gone)
 
 
-def _delete(client: ApiClient, one: One, chosen: dict[str, Any]) -> None:
+def _delete(client: ApiClient, one: One, chosen: dict[str, Any]) -> str:
     suffix = " (dry run)" if chosen["dry_run"] else ""
     query = dry_run_query(chosen["dry_run"])
     try:
         answer = _forced(client, one, query) if chosen["force"] else client.request("DELETE", one.path, query=query)
     except CommandError as error:
         if error.reason == "NotFound" and chosen["ignore_not_found"]:
-            return
+            return ""
         raise
     metadata: Any = answer.get("metadata") or {}
     held, is_forced = metadata.get("finalizers"), FORCE_DELETION in (metadata.get("annotations") or {})
-    if held and (chosen["force"] or is_forced):
-        click.echo(f"{one} is being deleted by force{suffix}")
-    elif held:
-        click.echo(f"{one} is being deleted; it goes when {', '.join(map(str, held))} let go{suffix}")
-    else:
-        click.echo(f"{one} deleted{suffix}")
     if held and is_forced and not chosen["force"]:
-        click.echo(f"warning: nothing is waited for: it bears the annotation {FORCE_DELETION}", err=True)
+        click.echo(f"warning: {one}: nothing is waited for: it bears the annotation {FORCE_DELETION}", err=True)
+    if held and (chosen["force"] or is_forced):
+        return f"{one} is being deleted by force{suffix}"
+    if held:
+        return f"{one} is being deleted; it goes when {', '.join(map(str, held))} let go{suffix}"
+    return f"{one} deleted{suffix}"
 
 
 def _forced(client: ApiClient, one: One, query: dict[str, str]) -> dict[str, Any]:
@@ -95,11 +90,12 @@ def _forced(client: ApiClient, one: One, query: dict[str, str]) -> dict[str, Any
     before, name = client.get(one.path), one.name
     addons = [str(addon["metadata"]["name"]) for addon in client.get(ADDONS.within(name)).get("items") or []]
     held = [str(each) for each in before["metadata"].get("finalizers") or [] if not each.endswith(OWN_FINALIZER)]
-    click.echo(f'warning: cluster "{name}" is given up: nothing on it is cleaned up, and nobody will do so later', err=True)
+    warnings = [f'warning: cluster "{name}" is given up: nothing on it is cleaned up, and nobody will do so later']
     if addons:
-        click.echo(f"warning: what these add-ons have installed there stays: {', '.join(addons)}", err=True)
+        warnings.append(f"warning: what these add-ons have installed there stays: {', '.join(addons)}")
     if held:
-        click.echo(f"warning: these have not let go and are not waited for: {', '.join(held)}", err=True)
+        warnings.append(f"warning: these have not let go and are not waited for: {', '.join(held)}")
+    click.echo("\n".join(warnings), err=True)
     uid = before["metadata"]["uid"]
     answer = client.request("DELETE", one.path, {"preconditions": {"uid": uid}}, query=query)
     if not (answer.get("metadata") or {}).get("finalizers"):

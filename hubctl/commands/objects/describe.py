@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
+from hubctl.arguments.batch import run_each
 from hubctl.arguments.completion import names_of, target_words
-from hubctl.arguments.targets import One, TargetScope, each, objects
+from hubctl.arguments.selection import select_objects
+from hubctl.arguments.targets import One
 from hubctl.client.connection import connected
 from hubctl.client.http import TABLE, ApiClient
 from hubctl.client.resources import CLUSTER_LABEL, CLUSTERS, CREDENTIALS, REQUESTS, TRANSITIONS, known_resource
@@ -75,7 +77,7 @@ def cluster(client: ApiClient, names: tuple[str, ...]) -> None:
             click.echo("\n")
         _describe_cluster(client, name)
 
-    each(names, show)
+    run_each(names, show, named='cluster "{}"'.format, workers=1)
 
 
 def _describe_cluster(client: ApiClient, name: str) -> None:
@@ -254,15 +256,13 @@ def anything(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
       hubctl describe addon/work-manager -n edge1
       hubctl describe clustersets --all
     """
-    found = objects(client, words, TargetScope.of(chosen))
+    found = select_objects(client, words, chosen).objects
 
-    def show(one: One) -> None:
-        document = client.get(one.path)
-        if one is not found[0]:
-            click.echo("\n")
-        print_lines([*object_lines(one, document), *_events(client, one)])
+    def lines(one: One) -> list[str]:
+        above = [] if one is found[0] else ["\n"]
+        return [*above, *object_lines(one, client.get(one.path)), *_events(client, one)]
 
-    each(found, show)
+    run_each(found, lines, print_lines)
 
 
 def object_lines(one: One, document: Mapping[str, Any]) -> Iterator[str]:

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
+from hubctl.arguments.batch import run_each
 from hubctl.arguments.completion import fields_option, target_words, where_option
-from hubctl.arguments.targets import Target, TargetScope, each, read_targets
+from hubctl.arguments.targets import Target, TargetScope, read_targets
 from hubctl.client.connection import connected
 from hubctl.client.http import TABLE, ApiClient, join_pages, pages
 from hubctl.client.resources import CLUSTERS, Catalogue
@@ -154,7 +155,7 @@ class GetCommand:
             raise CommandError("a watch shows all of them: leave out --limit", code=2)
         if self._watches and chosen["at"]:
             raise CommandError("the past does not change: leave out -w, or --at", code=2)
-        self._query = {**TargetScope.of(chosen).query, "where": chosen["where"], "at": moment(chosen["at"])}
+        self._query = {**TargetScope.of(chosen).query, "at": moment(chosen["at"])}
 
     def run(self, targets: list[Target]) -> None:
         """Raises CommandError, also for targets that the options do not fit."""
@@ -163,8 +164,8 @@ class GetCommand:
             return
         for target in targets:
             TargetScope.of(self._chosen).check(target)
-            if target.names and (self._chosen["where"] or self._chosen["sort_by"]):
-                raise CommandError("give names, or --where and --sort-by, not both", code=2)
+            if target.names and self._chosen["sort_by"]:
+                raise CommandError("give names, or --sort-by, not both", code=2)
         if len(targets) > 1 and self._watches:
             raise CommandError("one kind at a time can be watched", code=2)
         if len(targets) > 1:
@@ -254,11 +255,10 @@ class GetCommand:
         """Append each named object to `found`, also after failures. Raises CommandError for a missing one."""
         get = self._client.find if self._chosen["ignore_not_found"] else self._client.get
 
-        def fetch(name: str) -> None:
-            answer = get(target.resource.of(name, self._chosen["namespace"]), accept=accept, at=self._query["at"])
-            found.extend([] if answer is None else [answer])
+        def fetch(name: str) -> dict[str, Any] | None:
+            return get(target.resource.of(name, self._chosen["namespace"]), accept=accept, at=self._query["at"])
 
-        each(target.names, fetch)
+        run_each(target.names, fetch, lambda answer: found.extend([] if answer is None else [answer]))
 
     def _watch(self, target: Target) -> None:
         """Print the objects, then every change. The hub sends changes unsorted."""

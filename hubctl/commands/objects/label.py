@@ -6,21 +6,24 @@ from typing import Any
 
 import click
 
+from hubctl.arguments.batch import patch_object, run_batch, run_each
 from hubctl.arguments.completion import names_of, target_words
-from hubctl.arguments.targets import One, act_on, retried
+from hubctl.arguments.selection import SELECTION, select_objects
+from hubctl.arguments.targets import One
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import CLUSTERS
 from hubctl.errors import CommandError, closest
-from hubctl.options import DRY_RUN, EVERYTHING, FIELDS, NAMESPACE, SELECTOR, dry_run_query, with_options
+from hubctl.options import CHANGE, NAMESPACE, dry_run_query, with_options
 from hubctl.output.tables import print_lines
 
 DONE = {"labels": "labeled", "annotations": "annotated"}
+ORDERS = {"labels": "label", "annotations": "annotate"}
 _OPTIONS = with_options(
-    click.argument("words", nargs=-1, required=True, metavar="KIND NAME... KEY=VALUE... KEY-...", shell_complete=target_words),
+    click.argument("words", nargs=-1, metavar="KIND NAME... KEY=VALUE... KEY-...", shell_complete=target_words),
     click.option("--overwrite", is_flag=True, help="Also change keys that have another value."),
     click.option("--list", "lists", is_flag=True, help="List the current values."),
-    *(SELECTOR, FIELDS, EVERYTHING, NAMESPACE, DRY_RUN),
+    *(*SELECTION, NAMESPACE, *CHANGE),
     connected,
 )
 
@@ -35,6 +38,8 @@ def label(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
       hubctl label cluster edge1 region=eu tier-
       hubctl label clusters edge1 edge2 region=us --overwrite
       hubctl label clusters -l region=eu env=prod
+      hubctl label clusters --where 'version < 1.30 && !accepted' upgrade=first --yes
+      hubctl get clusters -o name | hubctl label -f - audited=2026-11 --overwrite --dry-run=server
       hubctl label cluster edge1 --list
     """
     _change(client, words, "labels", chosen)
@@ -48,7 +53,9 @@ def annotate(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     \b
     Examples:
       hubctl annotate cluster edge1 owner='team north' ticket-
-      hubctl annotate clusters --all checked=2026-11 --overwrite
+      hubctl annotate clusters --all checked=2026-11 --overwrite --yes
+      hubctl annotate clusters --where 'age > 365d' ticket=4711
+      hubctl annotate -f edges.txt owner='team north'       (lines such as cluster/edge1)
       hubctl annotate cluster edge1 --list
     """
     _change(client, words, "annotations", chosen)
@@ -91,30 +98,26 @@ def _change(client: ApiClient, words: tuple[str, ...], part: str, chosen: dict[s
         raise CommandError(f"say what to change: KEY=VALUE or KEY-, or --list to see the {part}", code=2)
     word = DONE[part] if any(value is not None for value in changes.values()) else f"un{DONE[part]}"
 
-    def act(one: One) -> None:
-        changed, after = retried(lambda: _patched(client, one, part, changes, chosen))
-        if changes:
-            click.echo(f"{one} {'' if changed else 'not '}{word}{' (dry run)' if chosen['dry_run'] else ''}")
+    def change(document: Mapping[str, Any]) -> dict[str, Any] | None:
+        before = document["metadata"].get(part) or {}
+        for key, value in changes.items():
+            if value is not None and before.get(key, value) != value and not chosen["overwrite"]:
+                raise CommandError(f'"{key}" is "{before[key]}" already: --overwrite changes it')
+        return None if all(before.get(key) == value for key, value in changes.items()) else {"metadata": {part: changes}}
+
+    def act(one: One) -> list[str]:
+        changed, after = patch_object(client, one, change, dry_run_query(chosen["dry_run"]))
+        lines = [f"{one} {'' if changed else 'not '}{word}{' (dry run)' if chosen['dry_run'] else ''}"] if changes else []
         if chosen["lists"]:
-            print_lines([f"{part} of {one}:", *(f"  {key}={value}" for key, value in sorted(after.items()))])
+            values = sorted((after["metadata"].get(part) or {}).items())
+            lines += [f"{part} of {one}:", *(f"  {key}={value}" for key, value in values)]
+        return lines
 
-    act_on(client, targets, chosen, act)
-
-
-def _patched(
-    client: ApiClient, one: One, part: str, changes: Mapping[str, str | None], chosen: Mapping[str, Any]
-) -> tuple[bool, Mapping[str, str]]:
-    """Whether there was something to change, and the values afterwards. Raises CommandError."""
-    metadata = client.get(one.path)["metadata"]
-    before = metadata.get(part) or {}
-    for key, value in changes.items():
-        if value is not None and before.get(key, value) != value and not chosen["overwrite"]:
-            raise CommandError(f'"{key}" is "{before[key]}" already: --overwrite changes it')
-    if all(before.get(key) == value for key, value in changes.items()):
-        return False, before
-    # The patch fails if the object has changed since it was read.
-    patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], part: changes}}
-    return True, client.patch(one.path, patch, dry_run_query(chosen["dry_run"]))["metadata"].get(part) or {}
+    selection = select_objects(client, targets, chosen)
+    if changes:
+        run_batch(selection, act, chosen, ORDERS[part], print_lines)
+    else:
+        run_each(selection.objects, act, print_lines)
 
 
 EFFECTS = ("NoSelect", "PreferNoSelect", "NoSelectIfNew")
@@ -140,7 +143,7 @@ class Taint:
 @click.command()
 @click.argument("words", nargs=-1, required=True, metavar="clusters NAME... TAINT...", shell_complete=names_of("clusters"))
 @click.option("--overwrite", is_flag=True, help="Also change a taint that has another value.")
-@with_options(SELECTOR, EVERYTHING, DRY_RUN)
+@with_options(*SELECTION, *CHANGE)
 @connected
 def taint(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     """Add taints to clusters, or remove them. Placements do not select clusters whose taints they do not tolerate.
@@ -153,6 +156,7 @@ def taint(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
       hubctl taint clusters edge1 maintenance=tonight:NoSelect
       hubctl taint clusters edge1 edge2 maintenance-
       hubctl taint clusters -l region=eu gpu=none:PreferNoSelect --overwrite
+      hubctl taint clusters --where 'version < 1.30' old:NoSelectIfNew --yes
     """
     first = next((index for index, word in enumerate(words) if ":" in word or _is_pair(word)), len(words))
     names, specs = words[:first], words[first:]
@@ -162,21 +166,16 @@ def taint(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     named = names[1:] if names and names[0].lower() in CLUSTERS.words else names
     word, suffix = "tainted" if added else "untainted", " (dry run)" if chosen["dry_run"] else ""
 
-    def act(one: One) -> None:
-        def change() -> bool:
-            document = client.get(one.path)
-            before = (document.get("spec") or {}).get("taints") or []
-            after = tainted(before, added, removed, overwrite=chosen["overwrite"])
-            if after == before:
-                return False
-            # The patch replaces the whole list, so the list must still be at the revision that was read.
-            patch = {"metadata": {"resourceVersion": document["metadata"]["resourceVersion"]}, "spec": {"taints": after}}
-            client.patch(one.path, patch, dry_run_query(chosen["dry_run"]))
-            return True
+    def change(document: Mapping[str, Any]) -> dict[str, Any] | None:
+        before = (document.get("spec") or {}).get("taints") or []
+        after = tainted(before, added, removed, overwrite=chosen["overwrite"])
+        return None if after == before else {"spec": {"taints": after}}
 
-        click.echo(f"{one} {word}{suffix}" if retried(change) else f"{one} is {word} so already")
+    def act(one: One) -> str:
+        changed, _ = patch_object(client, one, change, dry_run_query(chosen["dry_run"]))
+        return f"{one} {word}{suffix}" if changed else f"{one} is {word} so already"
 
-    act_on(client, ("clusters", *named), chosen, act)
+    run_batch(select_objects(client, named, chosen, CLUSTERS, whole=True), act, chosen, word.removesuffix("ed"))
 
 
 def read_taints(specs: Sequence[str]) -> tuple[list[Taint], list[Taint]]:

@@ -9,12 +9,14 @@ from typing import Any
 
 import click
 
+from hubctl.arguments.batch import run_each
 from hubctl.arguments.completion import target_words
-from hubctl.arguments.targets import One, act_on
+from hubctl.arguments.selection import SELECTION, select_objects
+from hubctl.arguments.targets import One
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.errors import MISUSED, TIMED_OUT, CommandError, ConnectionLostError
-from hubctl.options import EVERYTHING, FIELDS, NAMESPACE, SELECTOR, with_options
+from hubctl.options import NAMESPACE, with_options
 from hubctl.output.formats import OutputFormat, output_option
 from machinery.durations import parse_duration
 from machinery.runtime.backoff import Backoff
@@ -87,7 +89,7 @@ def _existing(document: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True, metavar="KIND NAME...", shell_complete=target_words)
+@click.argument("words", nargs=-1, metavar="KIND NAME...", shell_complete=target_words)
 @click.option(
     "--for",
     "wanted",
@@ -102,7 +104,7 @@ def _existing(document: Mapping[str, Any] | None) -> Mapping[str, Any]:
     metavar="DURATION",
     help="Maximum time for all objects together; 0: check once.",
 )
-@with_options(SELECTOR, FIELDS, EVERYTHING, NAMESPACE)
+@with_options(*SELECTION, NAMESPACE)
 @output_option(note="Print the objects at the end in this format:")
 @connected
 def wait(client: ApiClient, words: tuple[str, ...], wanted: str, timeout: str, output: OutputFormat, **chosen: Any) -> None:
@@ -114,27 +116,33 @@ def wait(client: ApiClient, words: tuple[str, ...], wanted: str, timeout: str, o
     Examples:
       hubctl wait cluster edge1 --for=condition=Available --timeout 5m
       hubctl wait clusters -l region=eu --for=condition=Available=Unknown
+      hubctl wait clusters --where 'accepted && !available' --for=condition=Available --timeout 10m
+      hubctl get clusters -o name -l wave=1 | hubctl wait -f - --for=condition=Available --timeout 10m
       hubctl wait cluster edge1 --for=delete
       hubctl wait cluster edge1 --for=create --timeout 1h
       hubctl wait cluster edge1 --for=jsonpath='{.status.version.kubernetes}'=v1.31.2
       hubctl wait addon work-manager -n edge1 --for=condition=Available
     """
     goal, left = read_wanted(wanted), time_left(timeout)
-    act_on(client, words, chosen, lambda one: wait_for(client, one, goal, left, output))
 
-
-def wait_for(client: ApiClient, one: One, wanted: WaitCondition, left: TimeLeft, form: OutputFormat) -> None:
-    """Wait, and print the result. Raises CommandError, with a separate exit code when the time is over."""
-    for document in _watched(client, one, left) if one.resource.watchable else _polled(client, one, left):
-        if not wanted.met(document):
-            continue
-        if document is not None and form.given:
+    def show(ended: tuple[One, Mapping[str, Any] | None]) -> None:
+        one, document = ended
+        if document is not None and output.given:
             from hubctl.output.printers import PrintOptions, printer_of  # noqa: PLC0415 - only with -o
 
-            printer_of(PrintOptions(one.resource, form)).first(dict(document))
+            printer_of(PrintOptions(one.resource, output)).first(dict(document))
         else:
-            click.echo(f"{one} {wanted.words}")
-        return
+            click.echo(f"{one} {goal.words}")
+
+    selection = select_objects(client, words, chosen)
+    run_each(selection.objects, lambda one: (one, wait_for(client, one, goal, left)), show, counts=not selection.is_named)
+
+
+def wait_for(client: ApiClient, one: One, wanted: WaitCondition, left: TimeLeft) -> Mapping[str, Any] | None:
+    """Wait; return the object that meets the condition. Raises CommandError, with a code of its own when the time is over."""
+    for document in _watched(client, one, left) if one.resource.watchable else _polled(client, one, left):
+        if wanted.met(document):
+            return document
     raise CommandError(f"{one}: the time is over before it {wanted.words}", code=TIMED_OUT)
 
 

@@ -139,7 +139,7 @@ async def test_clusters_are_accepted_denied_and_deleted(hub: HubUnderTest) -> No
     assert await hub.output("hubctl accept edge1 --skip-approve") == f'cluster "edge1" accepted\n{waits}\n'
     assert not await approved(hub)
     await hub.runs(
-        ("hubctl accept clusters/edge1", MISUSED, '"clusters/edge1" is not a cluster name'),
+        ("hubctl accept csr/edge1", MISUSED, '"csr/edge1" is no cluster'),
         ("hubctl deny edge1", DONE, 'cluster "edge1" denied\n'),
         ("hubctl get cluster edge1 -o jsonpath={.spec.hubAcceptsClient}", DONE, "false"),
     )

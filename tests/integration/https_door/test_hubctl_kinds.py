@@ -234,11 +234,10 @@ async def test_add_ons_are_enabled_shown_and_disabled_on_clusters(hub: HubUnderT
         ("hubctl addon enable proxy --all --annotate a", MISUSED, ""),
         ("hubctl addon enable proxy --clusters edge1,edge9", NOT_FOUND, "edge9"),
         ("hubctl addon disable proxy -l a=b", NOT_FOUND, ""),
+        ("hubctl addon disable proxy --clusters edge9", NOT_FOUND, "edge9"),
     )
     left = json.loads(await hub.output("hubctl get addons -o json"))["items"]
-    assert [each["metadata"]["namespace"] for each in left] == ["edge3"], "nothing is done by half"
-
-    await hub.output("hubctl addon enable proxy --clusters edge1")
+    assert [each["metadata"]["namespace"] for each in left] == ["edge1", "edge3"], "the cluster that does not exist fails alone"
     condition = {"type": "Available", "status": "False", "reason": "LeaseStopped", "message": "its lease is old"}
     patch = json.dumps({"status": {"conditions": [{**condition, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}})
     await hub.output("kubectl -n edge1 patch mca proxy --subresource=status --type=merge -p", patch)

@@ -316,5 +316,5 @@ async def test_a_forced_deletion_marks_only_a_cluster_that_is_being_deleted(hub:
 
 async def test_a_plain_deletion_says_that_a_cluster_is_given_up_because_somebody_marked_it(hub: HubUnderTest) -> None:
     await enter(hub, FINALIZER, **{FORCED: "true"})
-    warning = f"warning: nothing is waited for: it bears the annotation {FORCED}"
+    warning = f'warning: cluster "edge1": nothing is waited for: it bears the annotation {FORCED}'
     await hub.runs(("hubctl delete cluster edge1", DONE, warning))

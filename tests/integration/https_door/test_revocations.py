@@ -41,7 +41,7 @@ async def test_hubctl_revokes_a_cluster_and_says_what_ended_and_how_it_comes_bac
         await hub.join(name)
     agent, other = await hub.agent("edge1"), await hub.agent("edge2")
     done = await hub.output("hubctl revoke cluster edge1 --reason keycompromise -m 'laptop stolen'")
-    assert done.startswith("revoked: 1 certificate (revocation edge1-")
+    assert done.startswith('cluster "edge1" revoked: 1 certificate (revocation edge1-')
     assert "hubctl create bootstrap-kubeconfig --cluster edge1" in done
     titles, row = (await hub.output("hubctl get revocations")).splitlines()
     assert titles.split() == ["NAME", "SUBJECT", "REASON", "BY", "ENDED", "MESSAGE", "AGE"]

@@ -1,0 +1,115 @@
+"""The objects that a command acts on: by names, selectors, a condition, --all, or from a file."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hubctl.arguments.completion import where_option
+from hubctl.arguments.targets import One, Target, TargetScope, located, read_manifests, read_sources, read_targets
+from hubctl.client.http import JSON, PARTIAL, ApiClient, items
+from hubctl.client.resources import Catalogue, ResourceKind
+from hubctl.errors import MISUSED, CommandError
+from hubctl.options import EVERYTHING, FIELDS, FILES, SELECTOR
+
+WHERE = where_option(help="Select clusters by a condition (`hubctl get --help`).")
+SELECTION = (SELECTOR, FIELDS, WHERE, EVERYTHING, FILES)
+"""Options that select objects, instead of names."""
+
+NAME_LINE = re.compile(r"""(?:[A-Za-z0-9.-]+/)?[A-Za-z0-9][^\s/"'{}\[\],]*""")
+"""NAME or KIND/NAME, as `hubctl get -o name` prints it. No line of a manifest looks like that in all lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The objects to act on, and whether the user named them: on the command line, or in a file that is not standard input."""
+
+    objects: tuple[One, ...]
+    is_named: bool
+
+    def __str__(self) -> str:
+        """Their number and the first names, as in `12 clusters: edge1, edge2, ...`."""
+        kinds = {one.resource for one in self.objects}
+        is_same, count = len(kinds) == 1, len(self.objects)
+        noun = next(iter(kinds)).noun if is_same else "object"
+        names = [one.name if is_same else str(one) for one in self.objects[:SHOWN]]
+        more = f" and {count - SHOWN} more" if count > SHOWN else ""
+        return f"{count} {noun}{'' if count == 1 else 's'}: {', '.join(names)}{more}"
+
+
+SHOWN = 10
+"""Largest number of names in a message about many."""
+
+
+def select_objects(
+    client: ApiClient, words: Sequence[str], chosen: Mapping[str, Any], kind: ResourceKind | None = None, *, whole: bool = False
+) -> Selection:
+    """The objects that the words and options of a command select. Raises CommandError for none, and for two ways at once.
+
+    `words`: KIND NAME..., or names alone for a command on one `kind`. `whole`: listed objects with more than their metadata.
+    """
+    scope, files, catalogue = TargetScope.of(chosen), chosen.get("files") or (), Catalogue(client)
+    if files and (words or scope.selects):
+        raise CommandError("give names, or --filename, or --selector, --where or --all: one of them", code=MISUSED)
+    if files:
+        found = tuple(dict.fromkeys(_read_objects(catalogue, files, scope.namespace, kind)))
+        if not found:
+            raise CommandError(f"there is no object in {', '.join(files)}", code=MISUSED)
+        return Selection(found, is_named="-" not in files)
+    targets = read_targets(catalogue, words) if kind is None else [Target(kind, tuple(_name(kind, word) for word in words))]
+    chosen_ones: list[One] = []
+    for target in targets:
+        scope.check(target)
+        if target.names:
+            chosen_ones += [One(target.resource, name, scope.namespace) for name in target.names]
+        elif scope.selects:
+            chosen_ones += _list_objects(client, target.resource, scope, JSON if whole else PARTIAL)
+        else:
+            ways = "names, a --selector, --all, or --filename" if "files" in chosen else "names, a --selector, or --all"
+            raise CommandError(f"say which {target.resource.words[0]}: {ways}", code=MISUSED)
+    return Selection(tuple(dict.fromkeys(chosen_ones)), is_named=not scope.selects)
+
+
+def _list_objects(client: ApiClient, resource: ResourceKind, scope: TargetScope, accept: str) -> list[One]:
+    """Raises CommandError when there is none."""
+    listed = list(items(client, resource.within(scope.namespace), scope.query, accept=accept))
+    if not listed:
+        raise CommandError(f"there is no {resource.noun} like that", reason="NotFound")
+    places = ((item, item["metadata"]) for item in listed)
+    return [One(resource, str(each["name"]), str(each.get("namespace") or ""), item) for item, each in places]
+
+
+def _read_objects(catalogue: Catalogue, files: Sequence[str], namespace: str, kind: ResourceKind | None) -> Iterator[One]:
+    """The objects in manifests, or in lines with names. Raises CommandError."""
+    for source, text in read_sources(files):
+        lines = text.split("\n")
+        names = [line.strip() for line in lines if line.strip()]
+        if names and all(NAME_LINE.fullmatch(name) for name in names):
+            for name in names:
+                yield _named(catalogue, source, name, namespace, kind)
+            continue
+        for manifest in read_manifests(source, text):
+            one = located(catalogue, manifest, namespace)
+            if kind is not None and one.resource.plural != kind.plural:
+                raise CommandError(f"{source}: {one} is no {kind.noun}", code=MISUSED)
+            yield one
+
+
+def _named(catalogue: Catalogue, source: str, line: str, namespace: str, kind: ResourceKind | None) -> One:
+    if kind is not None:
+        return One(kind, _name(kind, line))
+    word, slash, name = line.partition("/")
+    if not slash:
+        raise CommandError(f'{source}: the line "{line}" is not KIND/NAME', code=MISUSED)
+    resource = catalogue.named(word)
+    if resource.namespaced and not namespace:
+        raise CommandError(f'{source}: {resource.noun} "{name}" lacks its namespace: give -n CLUSTER', code=MISUSED)
+    return One(resource, name, namespace if resource.namespaced else "")
+
+
+def _name(kind: ResourceKind, word: str) -> str:
+    """The name in NAME or KIND/NAME. Raises CommandError for another kind."""
+    before, slash, name = word.partition("/")
+    if slash and before.lower().partition(".")[0] not in kind.words:
+        raise CommandError(f'"{word}" is no {kind.noun}', code=MISUSED)
+    return name if slash else word
