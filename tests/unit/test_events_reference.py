@@ -22,7 +22,8 @@ PAGE = (ROOT / "docs/reference/events.md").read_text()
 PLACES = {"EventRecord": 2, "AgentEvent": 0, "record": 0}
 """Which argument is the reason; `record` is that of announcements."""
 REASON = re.compile(r"[A-Z][A-Za-z]+")
-AVAILABILITY = frozenset({cluster_rules.AVAILABLE.reason, *PARTED})
+_AVAILABILITY = (cluster_rules.AVAILABLE, cluster_rules.SILENT, cluster_rules.UNAVAILABLE)
+AVAILABILITY = frozenset(each.reason for each in _AVAILABILITY) | PARTED
 ENDED = {f"Certificate{phase}" for phase in (RequestPhase.ISSUED, RequestPhase.DENIED, RequestPhase.FAILED)}
 STANDBY = {"HubReady", "HubNotAccepted", "HubDenied", "HubRevoked", "HubLost", "HubCredentialEndsSoon"}
 MOVES = {"MoveRequested", "MoveCompleted", "MoveCancelled"}
@@ -48,7 +49,6 @@ WORKED_OUT: Mapping[tuple[str, str], frozenset[str] | set[str]] = {
         *(history.AUDIT_SHORTENED, history.AUDIT_FILLS_UP),
     },
     ("hub/replica/leader_election.py", "REASON"): {LED},
-    ("hub/registry/liveness/taints.py", "available.reason"): {cluster_rules.SILENT.reason, cluster_rules.UNAVAILABLE.reason},
     ("hub/registry/hubreplicas/service.py", "reason"): {"ReplicaDrained", "ReplicaUncordoned", "ReplicaLost"},
     ("hub/registry/events.py", "reason"): set(),  # an agent's, which are below
     ("hub/registry/recovery.py", "READOPTED"): {READOPTED},
