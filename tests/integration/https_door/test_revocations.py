@@ -219,8 +219,6 @@ async def test_an_operator_has_clusters_renewed_and_sees_when_they_have(hub: Hub
     await hub.runs(("hubctl rotate cluster edge4", FAILED, "managedclusters/rotate"), path=await hub.agent("edge4"))
     await hub.runs(
         ("hubctl rotate cluster nobody", NOT_FOUND, ""),
-        ("hubctl rotate cluster", MISUSED, ""),
-        ("hubctl rotate cluster edge4 --all", MISUSED, ""),
         ("hubctl rotate cluster edge4 --within soon", MISUSED, ""),
         ("hubctl rotate cluster edge4 --within 30d", FAILED, "spec.withinSeconds"),
     )
