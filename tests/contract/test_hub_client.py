@@ -331,8 +331,7 @@ async def test_standing_by_and_last_words_end_sessions_of_older_epochs_and_a_clu
             await session.beat(available=True)
             await session.farewell(other, 10)
             await is_ended(session)
-        assert await outdated(client, 9) == 10
-        assert await rig.owner() == (other, 10)
+        assert (await outdated(client, 9), await rig.owner()) == (10, (other, 10))
         async with client.session(SessionHello(UID, 11)) as session:
             assert await client.leave(IDENTITY)
             await session.ended()

@@ -146,8 +146,7 @@ async def test_whenever_a_hub_dies_a_request_has_one_certificate(database: SqlDa
     for fatal in range(1, AT_MOST, STEP):
         cluster = cluster_name(f"edge-{fatal}")
         newcomer = Newcomer(InlineStore(clock), cluster=cluster, key=pki.generate_key())
-        request = newcomer.request()
-        requester = await _credential(database, clock, newcomer)
+        request, requester = newcomer.request(), await _credential(database, clock, newcomer)
         told: RequestState | None = None
         async with born(database, clock, Life(fatal), newcomer, request) as hub:
             try:

@@ -65,8 +65,7 @@ async def test_object_is_created_updated_and_deleted_by_who_has_seen_its_newest_
 
     await check_refusal_of(RuntimeError, store.read(create))
     stale = (await store.run(create)).stored
-    assert await store.read(get, "a") == stale
-    assert stale.revision == 1
+    assert (await store.read(get, "a"), stale.revision) == (stale, 1)
     assert json.loads(stale.encoded)["metadata"] == {"name": "a", "uid": "uid-a", "resourceVersion": "1"}
     assert stale.document["spec"] == {"hubAcceptsClient": False}
     await refused(AlreadyExistsError, lambda tx: tx.objects.put(MANAGED_CLUSTERS, cluster("a"), None, "tester"))
@@ -316,8 +315,7 @@ async def test_waiting_ends_with_a_change_or_with_the_time(store: Store) -> None
     assert await store.wait_for_change(0, timedelta(milliseconds=1)) == 0
     waiting = asyncio.create_task(store.wait_for_change(0, SOON))
     await store.run(put, cluster("a"))
-    assert await waiting == 1
-    assert await store.wait_for_change(0, SOON) == 1
+    assert (await waiting, await store.wait_for_change(0, SOON)) == (1, 1)
 
 
 async def test_cancelled_caller_leaves_its_use_case_done_or_undone(store: Store) -> None:
@@ -342,8 +340,7 @@ async def test_restart_keeps_everything(database: SqlDatabase, clock: ManualCloc
         await store.run(lambda tx: tx.facts.set("hub-id", "h"))
         before = await store.read(find)
     async with database.opened(clock) as store:
-        assert await store.read(find) == before
-        assert await store.read(lambda tx: tx.facts.get("hub-id")) == "h"
+        assert (await store.read(find), await store.read(lambda tx: tx.facts.get("hub-id"))) == (before, "h")
         assert (await store.run(put, cluster("b"))).stored.revision == 2
         assert [change.key.name for change in await anext(store.follow(0))] == ["a", "b"]
 
@@ -369,8 +366,7 @@ async def test_what_was_not_written_for_long_is_found_in_the_order_of_its_writes
         old = await store.read(lambda tx: tx.objects.written_before(MANAGED_CLUSTERS, tx.now - age, limit))
         return [key.name for key in old]
 
-    assert await found(timedelta(minutes=5)) == ["b", "c"]
-    assert await found(timedelta(minutes=5), limit=1) == ["b"]
+    assert (await found(timedelta(minutes=5)), await found(timedelta(minutes=5), limit=1)) == (["b", "c"], ["b"])
     assert await found(timedelta(minutes=15)) == ["b"]
     assert list(await store.read(lambda tx: tx.objects.written_before(ADDONS, tx.now, 10))) == []
 
@@ -385,15 +381,13 @@ async def test_an_objects_own_changes_are_found_by_time_with_the_one_before_them
         found = await store.read(lambda tx: tx.changes.of(MANAGED_CLUSTERS, Key("", "a"), since=tx.now - ago))
         return [change.document["spec"]["size"] for change in found]
 
-    assert await sizes(timedelta(days=1)) == [1, 2, 3, 4]
-    assert await sizes(timedelta(minutes=2)) == [2, 3, 4]
+    assert (await sizes(timedelta(days=1)), await sizes(timedelta(minutes=2))) == ([1, 2, 3, 4], [2, 3, 4])
     assert await sizes(timedelta(seconds=1)) == [4]
     assert await store.read(lambda tx: tx.changes.of(LEASES, Key("", "a"), since=tx.now - timedelta(days=1))) == []
 
 
 async def test_objects_are_counted_with_what_the_transaction_has_written(store: Store) -> None:
-    version = "status.version.kubernetes"
-    no_us = Query(labels=(label("region", Operator.NOT_IN, "us"),))
+    version, no_us = "status.version.kubernetes", Query(labels=(label("region", Operator.NOT_IN, "us"),))
     eu = Query(labels=(label("region", Operator.EQUALS, "eu"),), limit=1)
 
     def counted(tx: Transaction) -> list[int]:
@@ -417,8 +411,7 @@ async def test_objects_are_counted_with_what_the_transaction_has_written(store: 
     assert await store.read(lambda tx: dict(tx.objects.tally(MANAGED_CLUSTERS, version))) == {"v1.30": 1, "v1.31": 1, "": 1}
     values = await store.read(lambda tx: dict(tx.objects.values(MANAGED_CLUSTERS, version)))
     assert values == {Key("", "a"): "v1.30", Key("", "b"): "v1.31"}
-    assert await store.read(counted) == [2, 2, 3, 0]
-    assert await store.run(counted_after_a_write) == [3, 3, 4, 0]
+    assert (await store.read(counted), await store.run(counted_after_a_write)) == ([2, 2, 3, 0], [3, 3, 4, 0])
     assert await store.read(lambda tx: tx.objects.has_any(MANAGED_CLUSTERS))
     assert await store.read(lambda tx: (dict(tx.objects.tally(ADDONS, version)), tx.objects.count(ADDONS, Query()))) == ({}, 0)
     assert not await store.read(lambda tx: tx.objects.has_any(ADDONS))

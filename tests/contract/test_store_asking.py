@@ -205,8 +205,7 @@ def agents_of(tx: Transaction) -> dict[str, AgentFacts]:
 @soaked(EXPRESSIONS)
 async def test_the_store_and_the_expression_agree(store: Store, clock: ManualClock) -> None:
     random = Random(20261122)
-    documents = await fleet(store, clock, random)
-    agents = await store.read(agents_of)
+    documents, agents = await fleet(store, clock, random), await store.read(agents_of)
     now = (await store.read(lambda tx: tx.now)).replace(microsecond=0) + timedelta(minutes=5)
     chosen = 0
     for _ in range(EXPRESSIONS):
@@ -301,8 +300,7 @@ def pages(tx: Transaction, query: Query, text: str) -> Iterator[tuple[list[str],
 
 async def test_pages_in_every_order_hold_what_a_list_holds_and_count_what_follows(store: Store, clock: ManualClock) -> None:
     random, size = Random(7), 4
-    documents = await fleet(store, clock, random, size=18)
-    agents = await store.read(agents_of)
+    documents, agents = await fleet(store, clock, random, size=18), await store.read(agents_of)
     everything = await store.read(page, Query())
     assert len(everything.items) == len(documents)
     now = await store.read(lambda tx: tx.now)
@@ -330,8 +328,7 @@ async def test_pages_in_every_order_hold_what_a_list_holds_and_count_what_follow
         put(tx, {"apiVersion": "v1", "kind": "ManagedCluster", "metadata": {"namespace": "x", "name": "own", "uid": "own"}})
         return differing(tx, Query(namespace=""))
 
-    assert await store.read(differing, Query()) == []
-    assert await store.run(with_a_write) == []
+    assert (await store.read(differing, Query()), await store.run(with_a_write)) == ([], [])
     assert await store.read(differing, Query(namespace="")) == []
     assert await store.read(differing, Query(namespace="", at=everything.revision, past=True)) == []
 
@@ -386,8 +383,7 @@ def totals(grouping: GroupQuery, known: Iterable[QueryRecord]) -> dict[tuple[str
 async def test_groups_count_every_chosen_cluster_once_with_its_quantities(store: Store, clock: ManualClock) -> None:
     random = Random(11)
     await fleet(store, clock, random, size=40)
-    agents = await store.read(agents_of)
-    everything = await store.read(page, Query())
+    agents, everything = await store.read(agents_of), await store.read(page, Query())
     now = await store.read(lambda tx: tx.now)
 
     async def check(text: str, query: Query) -> None:

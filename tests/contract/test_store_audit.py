@@ -63,8 +63,7 @@ async def test_records_are_found_by_what_they_say_in_the_order_of_time(store: St
         return list(chosen)
 
     assert await found() == [mine[0], others[0], others[1], mine[1], mine[2]]
-    assert await found(equal=(("user", "bob"),)) == [others[0]]
-    assert await found(unequal=(("user", "ann"),)) == [others[0]]
+    assert (await found(equal=(("user", "bob"),)), await found(unequal=(("user", "ann"),))) == ([others[0]], [others[0]])
     assert await found(equal=(("verb", "delete"), ("namespace", "ns"))) == [mine[1]]
     assert await found(equal=(("resource", "leases"), ("name", "x"))) == [others[1]]
     assert await found(since=now + 2 * SECOND, until=now + 2 * SECOND) == [others[1], mine[1]]
@@ -128,8 +127,7 @@ async def test_a_file_that_is_no_audit_log_or_cannot_be_written_is_refused_at_th
 
 async def test_a_file_that_was_rotated_is_made_again_and_a_failed_batch_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
-    sink = FileSink(str(path))
-    written = entries("a", record(1), record(2))
+    sink, written = FileSink(str(path)), entries("a", record(1), record(2))
     await sink.open()
     await sink.write(written[:1])
     path.rename(tmp_path / "audit.log.1")
@@ -137,8 +135,7 @@ async def test_a_file_that_was_rotated_is_made_again_and_a_failed_batch_leaves_n
     await check_refusal_of(UnavailableError, sink.write(written[1:]), match="cannot be written")
     path.rmdir()
     await sink.write(written[1:])
-    assert path.read_bytes() == written[1].document + b"\n"
-    assert path.stat().st_mode & 0o777 == 0o600
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (written[1].document + b"\n", 0o600)
 
 
 EDGE = ClusterName("edge")

@@ -153,8 +153,7 @@ FIRST = AgentTrust(
 
 
 async def test_what_an_agent_trusts_is_kept_as_it_was_put_and_goes_with_its_cluster(store: Store) -> None:
-    silent = replace(FIRST, agent=OTHER, trusted=None, signed_by=None)
-    far = replace(FIRST, cluster=FAR)
+    silent, far = replace(FIRST, agent=OTHER, trusted=None, signed_by=None), replace(FIRST, cluster=FAR)
     for each in (FIRST, far, silent):
         await store.run(lambda tx, each: tx.trusts.put(each), each)
     assert await store.read(lambda tx: list(tx.trusts.all())) == [silent, FIRST, far]

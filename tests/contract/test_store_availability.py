@@ -72,8 +72,7 @@ async def test_the_silent_are_those_that_fell_silent_and_are_so_still(store: Sto
 async def test_a_replica_has_one_mark_until_it_is_forgotten_or_the_clock_jumps(store: Store, clock: ManualClock) -> None:
     start = clock.now()
     first = Checkpoint("b", start, start)
-    later = replace(first, at=start + 2 * SECOND)
-    other = Checkpoint("a", start - SECOND, start)
+    later, other = replace(first, at=start + 2 * SECOND), Checkpoint("a", start - SECOND, start)
     for mark in (first, other, later):
         await store.run(lambda tx, put: tx.marks.put(put), mark)
     assert await store.read(lambda tx: tx.marks.all()) == [other, later]
@@ -204,8 +203,7 @@ async def test_sessions_are_found_by_moment_replica_and_cluster(store: Store) ->
     def opened(tx: Transaction, since: datetime, but: str) -> set[str]:
         return {each.session for each in tx.agent_sessions.opened_since(since, but=but)}
 
-    assert await store.read(opened, AT, "") == {"s1", "s2", "s3"}
-    assert await store.read(opened, AT, "one") == {"s3"}
+    assert (await store.read(opened, AT, ""), await store.read(opened, AT, "one")) == ({"s1", "s2", "s3"}, {"s3"})
     assert await store.read(opened, AT + MOMENT, "two") == {"s2"}
     assert await store.read(lambda tx: tx.agent_sessions.of(EDGE)) == [late, SESSION], "by the names of agents"
     assert list(await store.read(lambda tx: tx.agent_sessions.agents(EDGE))) == [OTHER, AGENT]

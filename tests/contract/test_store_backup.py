@@ -131,16 +131,14 @@ async def test_a_hub_is_restored_into_either_database_from_either(
     file = tmp_path / "hub.zip"
     async with lived(databases[source]) as store:
         await store.run(fall_often)
-        before = await store.read(looked)
-        manifest = backed_up(databases[source].url, file)
+        before, manifest = await store.read(looked), backed_up(databases[source].url, file)
         served = await store.read(lambda tx: tx.changes.newest())
     assert HIDDEN.encode() not in zipfile.ZipFile(file).read("tables/objects.jsonl"), "secrets stay sealed"
     for place in (SqlDatabase(f"sqlite:///{tmp_path / 'other.db'}"), SqlDatabase(another_postgres_url)):
         done = restore(file, place.url)
         assert manifest.revision == served < done.revision - 50 * RATE
         async with place.opened(None) as store:
-            assert await store.read(looked) == before
-            assert await store.read(lambda tx: tx.facts.get("restored")) == "yes"
+            assert (await store.read(looked), await store.read(lambda tx: tx.facts.get("restored"))) == (before, "yes")
             await check_refusal_of(ExpiredError, store.read(lambda tx: tx.changes.since(served)))
             assert await store.read(lambda tx: (tx.changes.oldest(), tx.changes.newest())) == (done.revision, done.revision)
             assert await store.read(lambda tx: (tx.replicas.all(), tx.marks.all())) == ([], [])
@@ -356,8 +354,7 @@ async def check(url: str) -> None:
     async with SqlDatabase(url).opened(None) as store:
         seen: Any = await store.read(looked)
     assert seen["hub"]
-    assert seen["secret"] == {"p": "c3dvcmRmaXNo"}
-    assert [record.cluster for record in seen["certificates"]] == [EDGE]
+    assert (seen["secret"], [record.cluster for record in seen["certificates"]]) == ({"p": "c3dvcmRmaXNo"}, [EDGE])
     assert len(seen["transitions"]) == 1
 
 

@@ -279,8 +279,7 @@ async def test_log_is_trimmed_while_all_write_and_no_reader_misses_a_change(stor
     async def read(portion: int, pause: int) -> int:
         place = 0
         while True:
-            ended = done.is_set()
-            changes = await store.read(_from, place, portion)
+            ended, changes = done.is_set(), await store.read(_from, place, portion)
             if changes is None:
                 oldest = await store.read(lambda tx: tx.changes.oldest())
                 assert place < oldest, "nobody is refused who is not too old"

@@ -100,8 +100,7 @@ async def test_leader_writes_in_its_term_alone(
     flag.hold(first.term, clock.monotonic() + 10)
     left_behind = FencedStore(store, flag, first.term)
     await left_behind.run(lambda tx: tx.facts.set("first", "yes"))
-    assert await left_behind.read(lambda tx: tx.facts.get("first")) == "yes"
-    assert (flag.refused, flag.fenced) == (0, 0)
+    assert (await left_behind.read(lambda tx: tx.facts.get("first")), flag.refused, flag.fenced) == ("yes", 0, 0)
     second = await lock.take(first, TWO, LEASE)
     await check_refusal_of(NotLeaderError, left_behind.run(_write), match="not committed")
     assert await store.read(_written) is None, "refused inside its transaction"
@@ -127,8 +126,7 @@ async def test_follower_reads_sends_no_write_and_closes_nothing(store: Store, fl
     assert await fenced.read(_written) is None
     assert (flag.refused, flag.fenced) == (2, 0)
     await fenced.check()
-    assert await fenced.wait_for_change(0, timedelta()) == 0
-    assert await anext(fenced.follow(0)) == ()
+    assert (await fenced.wait_for_change(0, timedelta()), await anext(fenced.follow(0))) == (0, ())
     await fenced.close()
     await store.check()
 
@@ -165,8 +163,7 @@ async def test_a_term_is_told_once_however_often_its_leader_begins(store: Store,
 
 
 async def test_ended_terms_not_told_are_told_by_the_next_leader(store: Store, row_lock: RowLock, clock: ManualClock) -> None:
-    one = await row_lock.take(None, ONE, LEASE)
-    began = format_time(clock.now())
+    one, began = await row_lock.take(None, ONE, LEASE), format_time(clock.now())
     assert await row_lock.release(one)
     two = await row_lock.take(await row_lock.read(), TWO, LEASE)
     await check_refusal_of(NotLeaderError, tell(store, clock, one))
@@ -186,8 +183,7 @@ async def test_of_many_terms_the_newest_are_told_others_counted(store: Store, ro
         held = await row_lock.take(held, ONE, LEASE)
     await tell(store, clock, present(held))
     events = await store.read(told)
-    assert len(events) == 1 + KEPT
-    assert events[0] == ("the 7 changes of leader before term 8 are left out", 1)
+    assert (len(events), events[0]) == (1 + KEPT, ("the 7 changes of leader before term 8 are left out", 1))
     assert events[1][0].startswith("one became leader in term 8, ")
     assert events[-1] == (f"one leads in term {KEPT + 7}", 1)
     await tell(store, clock, await row_lock.take(held, TWO, LEASE))

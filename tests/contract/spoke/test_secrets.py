@@ -114,9 +114,7 @@ def test_files_are_for_their_owner_only_even_under_a_lax_umask(tmp_path: Path) -
     try:
         for folder in (tmp_path / "new", tmp_path / "open"):
             AtomicDirectory(folder).replace({"tls.key": b"k"})
-            assert mode(folder) == 0o700
-            assert mode((folder / DATA).resolve()) == 0o700
-            assert mode(folder / "tls.key") == 0o600
+            assert (mode(folder), mode((folder / DATA).resolve()), mode(folder / "tls.key")) == (0o700, 0o700, 0o600)
     finally:
         os.umask(before)
 
@@ -160,15 +158,13 @@ def test_a_reader_of_the_whole_set_never_sees_a_mix(tmp_path: Path) -> None:
 def test_a_write_that_fails_leaves_the_old_set_and_no_rubbish(tmp_path: Path) -> None:
     directory = AtomicDirectory(tmp_path)
     directory.replace({"a": b"1"})
-    before = names(tmp_path)
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before, limit = names(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))  # as if the disk were full
     try:
         check_refusal(OSError, directory.replace, {"a": b"2" * 1000}, match="too large")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
-    assert names(tmp_path) == before
-    assert directory.read() == {"a": b"1"}
+    assert (names(tmp_path), directory.read()) == (before, {"a": b"1"})
 
 
 def test_files_of_others_are_left_alone_and_a_folder_that_is_theirs_is_refused(tmp_path: Path) -> None:
@@ -176,8 +172,7 @@ def test_files_of_others_are_left_alone_and_a_folder_that_is_theirs_is_refused(t
     directory.replace({"a": b"1"})
     (tmp_path / "ours" / "note").write_text("mine")
     directory.replace({"a": b"2"})
-    assert (tmp_path / "ours" / "note").read_text() == "mine"
-    assert directory.read() == {"a": b"2"}
+    assert ((tmp_path / "ours" / "note").read_text(), directory.read()) == ("mine", {"a": b"2"})
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "thesis.txt").write_text("years of work")
     check_refusal(InvalidError, AtomicDirectory(tmp_path / "theirs").replace, {"a": b"1"}, match="holds other files")
