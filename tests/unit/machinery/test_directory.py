@@ -18,8 +18,7 @@ def mode(path: Path) -> int:
 
 def test_directory_is_private_owned_by_one_program_and_named_when_unusable(tmp_path: Path) -> None:
     with DataDirectory(tmp_path / "a" / "muster", "hub") as directory:
-        assert mode(directory.path) == 0o700
-        assert mode(directory.path / "hub.lock") == 0o600
+        assert (mode(directory.path), mode(directory.path / "hub.lock")) == (0o700, 0o600)
     file, used = tmp_path / "file", tmp_path / "used"
     file.write_text("")
     (tmp_path / "locked" / "hub.lock").mkdir(parents=True)

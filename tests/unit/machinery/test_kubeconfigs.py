@@ -160,8 +160,7 @@ def parsed(content: dict[str, Any]) -> Any:
 
 def test_hub_kubeconfig_round_trips_and_is_refused_without_endpoint_or_certificate(tmp_path: Path) -> None:
     read = parsed(document())
-    assert (read.cluster, read.credential, read.user) == (CLUSTER, CREDENTIAL, "bootstrap")
-    assert read.require_endpoint() == ENDPOINT
+    assert (read.cluster, read.credential, read.user, read.require_endpoint()) == (CLUSTER, CREDENTIAL, "bootstrap", ENDPOINT)
     assert "KEY" not in repr(CREDENTIAL)
     assert "KEY" not in repr(parsed(document()))
     assert parsed(document(*EXTENSIONS_AT, value=5)).cluster.endpoint is None

@@ -202,8 +202,7 @@ def test_level_orders_and_the_signal_change_the_level_but_not_of_noisy_libraries
     verbosity.order(None)
     log.debug("after")
     changed = "log level changed"
-    assert [line["event"] for line in lines(stream)] == [changed, "ordered", changed]
-    assert verbosity.level == "info"
+    assert ([line["event"] for line in lines(stream)], verbosity.level) == ([changed, "ordered", changed], "info")
 
     verbosity.order("error")
     log.warning("unheard")
@@ -249,8 +248,7 @@ def test_traceparent_is_parsed_by_the_rules_of_w3c() -> None:
     assert [text for text in unknown if parsed(text)] == []
 
     context = parsed(SENT["traceparent"], SENT["tracestate"])
-    assert context == TraceContext(TRACE, SPAN, sampled=True, state="vendor=1")
-    assert context.traceparent == SENT["traceparent"]
+    assert (context, context.traceparent) == (TraceContext(TRACE, SPAN, sampled=True, state="vendor=1"), SENT["traceparent"])
 
     for state in ("v=" + "x" * 600, "v=\r\nx: y", "v=ü"):
         assert present(parsed(SENT["traceparent"], state)).state == "", state
@@ -321,8 +319,7 @@ def test_programs_that_do_not_trace_load_nothing_of_opentelemetry() -> None:
 
 
 def test_names_of_services_and_processes_stand_on_what_is_sent() -> None:
-    exporter = InMemorySpanExporter()
-    told = TraceExporter("muster-hub", "http://nowhere", instance="hub-0")
+    exporter, told = InMemorySpanExporter(), TraceExporter("muster-hub", "http://nowhere", instance="hub-0")
     tracer, close = telemetry.tracer_of(told, SimpleSpanProcessor(exporter))
     tracing.use(tracer)
     with tracing.span("work"):
@@ -348,12 +345,10 @@ def registry(**bound: object) -> Registry:
 
 def test_numbers_types_help_and_labels_are_read_back() -> None:
     numbers = {"whole": 3, "large": 2**53, "part": 0.1, "endless": math.inf, "below": -math.inf}
-    read = samples(registry(**numbers).text())
-    assert read == {(f"muster_{name}", ()): value for name, value in numbers.items()}
+    assert samples(registry(**numbers).text()) == {(f"muster_{name}", ()): value for name, value in numbers.items()}
     assert math.isnan(samples(registry(none=math.nan).text())["muster_none", ()])
 
-    text = 'a "quoted"\\ text\nof two lines'
-    made = Registry()
+    text, made = 'a "quoted"\\ text\nof two lines', Registry()
     made.bind(gauge("odd", text, "first", "second"), lambda: {(text, "b"): 1, ("", "{}=,"): 2})
     (family,) = text_string_to_metric_families(made.text())
     assert family.documentation == text
@@ -378,12 +373,10 @@ def test_distributions_and_tallies_have_the_series_that_happened() -> None:
     made.bind(histogram("spread", "Is distributed.", "of"), lambda: {"this": spread})
     read = samples(made.text())
     buckets = {bound: read["muster_spread_bucket", (("le", bound), ("of", "this"))] for bound in ("0.1", "1.0", "+Inf")}
-    assert buckets == {"0.1": 2, "1.0": 3, "+Inf": 4}
-    assert read["muster_spread_count", (("of", "this"),)] == 4
+    assert (buckets, read["muster_spread_count", (("of", "this"),)]) == ({"0.1": 2, "1.0": 3, "+Inf": 4}, 4)
     assert read["muster_spread_sum", (("of", "this"),)] == pytest.approx(7.65)
 
-    tally = Tally()
-    made = Registry()
+    tally, made = Tally(), Registry()
     made.bind(counter("requests_total", "Requests.", "verb", "code"), lambda: tally)
     assert made.text() == ""
     tally["get", "200"] += 2

@@ -40,11 +40,8 @@ KEYS = {"status.conditions": "type"}
 def test_merge_patch_merges_maps_replaces_lists_and_removes_with_null() -> None:
     patch = {"metadata": {"labels": {"x": None, "y": "2"}}, "list": [3], "new": {"deep": {"a": None, "b": 1}}}
     patched = apply_merge_patch(DOCUMENT, patch)
-    assert patched["metadata"]["labels"] == {"y": "2"}
-    assert patched["list"] == [3]
-    assert patched["new"] == {"deep": {"b": 1}}
-    assert DOCUMENT["metadata"]["labels"] == {"x": "1"}
-    assert apply_merge_patch({"a": 1}, {"a": {"b": 2}}) == {"a": {"b": 2}}
+    assert (patched["metadata"]["labels"], patched["list"], patched["new"]) == ({"y": "2"}, [3], {"deep": {"b": 1}})
+    assert (DOCUMENT["metadata"]["labels"], apply_merge_patch({"a": 1}, {"a": {"b": 2}})) == ({"x": "1"}, {"a": {"b": 2}})
     check_refusals(BadRequestError, partial(apply_merge_patch, DOCUMENT), [([], ""), (1, ""), ("x", ""), (None, "")])
 
 
@@ -52,8 +49,7 @@ def test_json_patch_is_bounded_and_refused_where_it_does_not_fit() -> None:
     patched = apply_json_patch(
         DOCUMENT, [{"op": "add", "path": "/list/-", "value": 3}, {"op": "remove", "path": "/metadata/labels"}]
     )
-    assert patched["list"] == [1, 2, 3]
-    assert DOCUMENT["list"] == [1, 2]
+    assert (patched["list"], DOCUMENT["list"]) == ([1, 2, 3], [1, 2])
     assert "labels" in DOCUMENT["metadata"]
     doubling = [{"op": "copy", "from": "/a", "path": f"/a/{index}"} for index in range(40)]
     with pytest.raises(TooLargeError):
@@ -90,13 +86,11 @@ def test_strategic_patch_merges_by_key_and_obeys_directives() -> None:
     freed = apply_strategic_patch(DOCUMENT, {"metadata": {"$deleteFromPrimitiveList/finalizers": ["f/1"]}}, KEYS)
     whole = apply_strategic_patch(DOCUMENT, {"metadata": {"$patch": "replace", "name": "b"}}, KEYS)
     assert [each["type"] for each in deleted["status"]["conditions"]] == ["Ready"]
-    assert replaced["status"]["conditions"] == [{"type": "Only", "status": "True"}]
-    assert freed["metadata"]["finalizers"] == []
+    assert (replaced["status"]["conditions"], freed["metadata"]["finalizers"]) == ([{"type": "Only", "status": "True"}], [])
     assert whole["metadata"] == {"name": "b"}
 
     patched = apply_strategic_patch(DOCUMENT, {"metadata": {"finalizers": ["f/2"]}, "list": [9]}, KEYS)
-    assert patched["metadata"]["finalizers"] == ["f/1", "f/2"]
-    assert patched["list"] == [9]
+    assert (patched["metadata"]["finalizers"], patched["list"]) == (["f/1", "f/2"], [9])
 
     with pytest.raises(BadRequestError, match="no merge key type"):
         apply_strategic_patch(DOCUMENT, {"status": {"conditions": [{"status": "True"}]}}, KEYS)
@@ -217,8 +211,7 @@ def test_protobuf_zero_values_and_early_times_are_decoded_and_broken_bodies_refu
     def lease_of(raw: bytes) -> Any:
         return decode(MAGIC + _unknown("coordination.k8s.io/v1", "Lease", raw), MESSAGES)
 
-    unknown = MAGIC + b"\x0a\x0c\x0a\x02v1\x12\x06Endive\x12\x00"
-    assert decode(unknown, MESSAGES) is None
+    assert decode(MAGIC + b"\x0a\x0c\x0a\x02v1\x12\x06Endive\x12\x00", MESSAGES) is None
     lease = lease_of(b"\x0a\x02\x0a\x00\x12\x04\x0a\x00\x28\x00")
     assert (lease["metadata"], lease["spec"]) == ({}, {"holderIdentity": "", "leaseTransitions": 0})
     early = b"\x08" + b"\xff" * 9 + b"\x01"
@@ -261,8 +254,7 @@ async def test_worst_bodies_of_every_format_are_read_within_bounds_or_refused_ea
 
 
 def _unknown(api_version: str, kind: str, raw: bytes) -> bytes:
-    meta = _bytes(1, api_version.encode()) + _bytes(2, kind.encode())
-    return _bytes(1, meta) + _bytes(2, raw)
+    return _bytes(1, _bytes(1, api_version.encode()) + _bytes(2, kind.encode())) + _bytes(2, raw)
 
 
 def _bytes(number: int, content: bytes) -> bytes:

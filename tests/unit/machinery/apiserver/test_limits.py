@@ -133,8 +133,7 @@ async def test_identity_holds_at_most_half_and_free_seats_go_round() -> None:
 
 
 async def crowd(random: Random) -> None:
-    room = pool(3, queue=8, each=4)
-    over = 0
+    room, over = pool(3, queue=8, each=4), 0
 
     async def visit(identity: str) -> None:
         nonlocal over
@@ -266,8 +265,7 @@ def test_long_lists_are_merged_and_checked_in_one_walk() -> None:
     document = {"metadata": {"ownerReferences": entries(MANY, "uid")}}
     patch = {"metadata": {"ownerReferences": [{"uid": f"k{number}", "kind": "x"} for number in range(MANY // 2, 2 * MANY)]}}
     merged = within_steps(100 * MANY, lambda: apply_strategic_patch(document, patch, {}))["metadata"]["ownerReferences"]
-    assert [each["uid"] for each in merged] == [f"k{number}" for number in range(2 * MANY)]
-    assert merged[0] == {"uid": "k0"}
+    assert ([each["uid"] for each in merged], merged[0]) == ([f"k{number}" for number in range(2 * MANY)], {"uid": "k0"})
     assert merged[-1] == {"uid": f"k{2 * MANY - 1}", "kind": "x"}
 
     names = [f"f/{number}" for number in range(MANY)]
@@ -275,8 +273,7 @@ def test_long_lists_are_merged_and_checked_in_one_walk() -> None:
         ("finalizers", [*reversed(names), "new"], [*names, "new"]),
         ("$deleteFromPrimitiveList/finalizers", names[1:], names[:1]),
     ):
-        changes = {"metadata": {key: value}}
-        named = partial(apply_strategic_patch, {"metadata": {"finalizers": names}}, changes, {})
+        named = partial(apply_strategic_patch, {"metadata": {"finalizers": names}}, {"metadata": {key: value}}, {})
         assert within_steps(20 * MANY, named)["metadata"]["finalizers"] == left
 
     each = {"type": "object", "properties": {"type": {"type": "string"}}}

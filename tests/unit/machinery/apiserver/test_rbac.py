@@ -156,8 +156,7 @@ def test_cluster_role_binding_applies_everywhere_to_its_subjects_alone() -> None
 
 
 def test_changed_and_deleted_bindings_count_at_once() -> None:
-    index = with_cluster_role()
-    eve = Actor("eve", ("team",))
+    index, eve = with_cluster_role(), Actor("eve", ("team",))
     index.put("clusterrolebindings", Key("", "b"), binding(BOB, TEAM))
     index.put("clusterrolebindings", Key("", "b"), binding(TEAM))
     assert (index.decide(Actor("bob"), GET).allowed, index.decide(eve, GET).allowed) == (False, True)
@@ -209,8 +208,7 @@ def test_role_binding_applies_in_its_namespace_alone_and_missing_roles_are_repor
     reads, everything = PolicyRule(("get",), ("",), ("pods",)), PolicyRule(("*",), ("*",), ("*",))
     assert index.held(bob, "").rules == (reads,)
     held = index.held(bob, "home")
-    assert held.rules == (reads, everything)
-    assert held.errors == ('role.rbac.authorization.k8s.io "none" not found',)
+    assert (held.rules, held.errors) == ((reads, everything), ('role.rbac.authorization.k8s.io "none" not found',))
 
 
 LIST_PODS = {**GET_PODS, "verbs": ["list"]}
@@ -277,8 +275,7 @@ def test_role_may_grant_only_what_its_writer_holds() -> None:
     with pytest.raises(ForbiddenError):
         check()(write(CLUSTER_ROLE, {**new, "metadata": {"name": "x", "labels": {"a": "b"}}}, old))
 
-    master = Actor("root", ("system:masters",))
-    admission = write(CLUSTER_ROLE, {"rules": ALL_RULES})
+    master, admission = Actor("root", ("system:masters",)), write(CLUSTER_ROLE, {"rules": ALL_RULES})
     check()(Admission(admission.resource, admission.key, admission.new, None, master))
 
 

@@ -196,8 +196,7 @@ def test_ages_are_shown_as_kubectl_shows_them() -> None:
     assert {seconds: human_duration(seconds) for seconds in shown} == shown
 
     now = ManualClock().now()
-    assert age_of(None, now) == "<unknown>"
-    assert age_of("yesterday", now) == "<invalid>"
+    assert (age_of(None, now), age_of("yesterday", now)) == ("<unknown>", "<invalid>")
     assert age_of("2025-12-31T23:59:00Z", now) == "60s"
 
 

@@ -49,8 +49,7 @@ class LargeObject:
 
 
 async def test_change_is_retried_given_up_in_the_end_and_refused_when_nested_too_deeply() -> None:
-    large = await LargeObject.of("x" * SMALL)
-    loop = asyncio.get_running_loop()
+    large, loop = await LargeObject.of("x" * SMALL), asyncio.get_running_loop()
     first = True
 
     def slow(old: Document) -> Document:

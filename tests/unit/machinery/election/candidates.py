@@ -82,8 +82,7 @@ class World:
 
     async def kill(self, name: str) -> None:
         """As SIGKILL: nothing is released."""
-        task = self._tasks[name]
-        held = self.lock.record
+        task, held = self._tasks[name], self.lock.record
         task.cancel()
         await asyncio.wait((task,))
         self.lock.record = held

@@ -54,8 +54,7 @@ async def test_slow_stop_is_renewed_and_ends_the_work_before_the_flag_and_the_fl
     await asyncio.sleep(49)
     assert (one.flag.term, two.flag.term) == (1, None), "a step in progress is still the leader's"
     await stopping
-    assert world.diary[-1] == "one stopped, leading"
-    assert at_release == [None]
+    assert (world.diary[-1], at_release) == ("one stopped, leading", [None])
     released = present(world.lock.record)
     assert (released.holder, released.term) == ("", 1)
     assert await world.until(lambda: two.flag.term) <= POLL + SOON
@@ -81,8 +80,7 @@ async def test_work_that_does_not_stop_in_time_keeps_the_lock_from_being_release
 
 @pytest.mark.parametrize("how", ["away", "swallows"])
 async def test_cut_off_leader_stops_at_the_deadline_and_another_leads_after_the_lease(world: World, how: str) -> None:
-    one = await world.leader("one")
-    two = world.replica("two")
+    one, two = await world.leader("one"), world.replica("two")
     await asyncio.sleep(7.5)
     setattr(one.way, how, True)
     assert DEADLINE - RETRY - SOON <= await world.until(lambda: one.flag.term is None) <= DEADLINE + SOON
@@ -94,8 +92,7 @@ async def test_cut_off_leader_stops_at_the_deadline_and_another_leads_after_the_
     assert two.terms == [2]
     await two.elector.stop()
     await world.until(lambda: one.flag.term)
-    assert one.terms == [1, 3]
-    assert one.elector.tally.lost == {TermEnd.NOT_RENEWED.name: 1}
+    assert (one.terms, one.elector.tally.lost) == ([1, 3], {TermEnd.NOT_RENEWED.name: 1})
 
 
 async def test_an_outage_shorter_than_the_deadline_costs_nothing(world: World) -> None:
@@ -143,8 +140,7 @@ async def test_the_next_process_of_the_same_replica_leads_at_once_and_in_a_new_t
 
 
 async def test_two_replicas_of_one_name_do_not_take_the_lock_from_each_other_for_ever(world: World) -> None:
-    one = await world.leader("same", "a")
-    two = world.replica("same", "b")
+    one, two = await world.leader("same", "a"), world.replica("same", "b")
     await asyncio.sleep(600)
     assert (one.terms, two.terms) == ([1], [2])
 
@@ -247,8 +243,7 @@ class JumpingClock(Clock):
 
 @pytest.mark.parametrize("world", [JumpingClock], indirect=True)
 async def test_a_lock_whose_clock_jumps_by_an_hour_changes_neither_who_leads_nor_for_how_long(world: World) -> None:
-    one = await world.leader("one")
-    two = world.replica("two")
+    one, two = await world.leader("one"), world.replica("two")
     await asyncio.sleep(3600)
     assert (one.terms, two.terms) == ([1], [])
     await world.kill("one")

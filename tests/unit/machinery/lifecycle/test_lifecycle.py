@@ -315,8 +315,7 @@ async def test_stop_takes_its_steps_in_the_proven_order() -> None:
 
 async def test_server_has_been_ready_once_its_hooks_are_done_and_its_checks_pass() -> None:
     story: Story = []
-    subject = server(StoryDoor(story))
-    well = asyncio.Event()
+    subject, well = server(StoryDoor(story)), asyncio.Event()
 
     async def check() -> None:
         if not well.is_set():
@@ -446,8 +445,7 @@ async def test_start_is_retried_until_its_limit_and_a_step_that_hangs_is_named()
         await in_time("the schema", own(), timedelta(seconds=5))
 
     away = Away(until=3)
-    assert await persevering(60)("opening it", away) == "open"
-    assert away.attempts == 3
+    assert (await persevering(60)("opening it", away), away.attempts) == ("open", 3)
 
     starts: list[tuple[float, Any, str]] = [(0.2, Away(until=10_000), "the database does not answer: "), (0.05, hanging, "")]
     for limit, start, reason in starts:

@@ -46,8 +46,7 @@ def test_conflict_names_fields_and_holders_and_force_takes_them() -> None:
 
     world = played(("one!", {"number": 1, "text": "a"}))
     world.apply("two", {"number": 2}, force=True)
-    assert world.content == {"number": 2, "text": "a"}
-    assert world.shares == {"one!": {"f:text": {}}, "two!": {"f:number": {}}}
+    assert (world.content, world.shares) == ({"number": 2, "text": "a"}, {"one!": {"f:text": {}}, "two!": {"f:number": {}}})
     world = played(("one!", {"number": 1, "text": "a"}), ("updater", {"number": 2, "text": "a"}))
     assert world.shares == {"one!": {"f:text": {}}, "updater": {"f:number": {}}}
     world = played(("one!", {"number": 1, "text": "a"}), ("updater", {"number": 1}))
@@ -138,8 +137,7 @@ def test_atomic_lists_sets_and_default_keys_have_their_own_holders() -> None:
     twins = [{"name": "a", "value": 1}, {"name": "a", "value": 2}]
     world.update("updater", {"list": twins})
     world.apply("one", {"list": [{"name": "b"}]})
-    assert world.content["list"] == [*twins, {"name": "b"}]
-    assert world.shares["updater"] == {"f:list": {".": {}, A: {}}}
+    assert (world.content["list"], world.shares["updater"]) == ([*twins, {"name": "b"}], {"f:list": {".": {}, A: {}}})
     world.apply("one", {"list": [{"name": "a", "value": 3}, {"name": "b"}]}, force=True)
     assert world.content["list"] == [{"name": "a", "value": 3}, {"name": "b"}]
 
@@ -210,14 +208,12 @@ def test_fields_are_held_in_the_api_version_of_their_writer() -> None:
     with pytest.raises(ConflictError, match=r'conflict with "one": \.text'):
         world.apply("two", {"label": "b"}, api_version="example.com/v2")
     world.apply("two", {"label": "b"}, force=True, api_version="example.com/v2")
-    assert world.shares == {"one!": {"f:number": {}}, "two!": {"f:label": {}}}
-    assert world.content == {"number": 1, "label": "b"}
+    assert (world.shares, world.content) == ({"one!": {"f:number": {}}, "two!": {"f:label": {}}}, {"number": 1, "label": "b"})
 
     world = played(("one!", {"text": "a", "number": 1}), versions=_Renaming())
     world.apply("two", {"label": "a"}, api_version="example.com/v2")
     world.apply("one", {"number": 1})
-    assert world.content == {"number": 1, "text": "a"}
-    assert world.shares == {"one!": {"f:number": {}}, "two!": {"f:label": {}}}
+    assert (world.content, world.shares) == ({"number": 1, "text": "a"}, {"one!": {"f:number": {}}, "two!": {"f:label": {}}})
 
     world = played(("one!", {"text": "a", "number": 1}), versions=_Renaming())
     world.apply("one", {"number": 1}, api_version="example.com/v2")
@@ -260,8 +256,7 @@ def test_last_applied_annotation_excuses_conflicts_and_is_updated_where_it_fits(
         assert real_conflicts(STRUCTURE, document, found) == found, note
 
     config = {"apiVersion": V1, "metadata": {"name": "a", "annotations": {ANNOTATION: "old", "mine": "1"}}, "number": 2}
-    with_config = with_note(live("old", number=2), config, MOST)
-    annotations = with_config["metadata"]["annotations"]
+    annotations = with_note(live("old", number=2), config, MOST)["metadata"]["annotations"]
     assert annotations["other"] == "kept"
     assert annotations[ANNOTATION].endswith("\n")
     assert json.loads(annotations[ANNOTATION]) == {**config, "metadata": {"name": "a", "annotations": {"mine": "1"}}}

@@ -191,13 +191,11 @@ LIST = RevocationList(7, NOW, NOW + timedelta(days=1), (STOLEN, PLAIN))
 
 def test_revocation_list_is_signed_with_times_and_reasons_and_round_trips() -> None:
     der = AUTHORITY.sign_list(LIST)
-    found = x509.load_der_x509_crl(der)
-    ca = x509.load_pem_x509_certificate(AUTHORITY.certificate)
+    found, ca = x509.load_der_x509_crl(der), x509.load_pem_x509_certificate(AUTHORITY.certificate)
     key = ca.public_key()
     assert isinstance(key, ec.EllipticCurvePublicKey)
     assert found.is_signature_valid(key)
-    assert found.issuer == ca.subject
-    assert (found.last_update_utc, found.next_update_utc) == (LIST.this_update, LIST.next_update)
+    assert (found.issuer, found.last_update_utc, found.next_update_utc) == (ca.subject, LIST.this_update, LIST.next_update)
     own_id = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value.digest
     assert found.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value.key_identifier == own_id
     assert found.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number == LIST.number
@@ -236,8 +234,7 @@ def signed_by(key: PrivateKey, name: x509.Name = CN_ONLY) -> bytes:
 
 def test_request_is_one_well_formed_csr_signed_by_its_own_key() -> None:
     facts = pki.check_request(REQUEST)
-    assert (facts.subject, facts.signature_valid) == (REQUESTED, True)
-    assert facts.dns_names == ("a.example",)
+    assert (facts.subject, facts.signature_valid, facts.dns_names) == (REQUESTED, True, ("a.example",))
 
     malformed = {
         "empty": b"",

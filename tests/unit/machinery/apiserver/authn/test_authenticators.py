@@ -76,11 +76,9 @@ def request_with(authorization: str | None = None) -> web.Request:
 async def test_first_authenticator_that_knows_the_credential_decides() -> None:
     assert await Chain(Says(None), Says(None)).authenticate(request_with()) == ANONYMOUS
 
-    second = Says(UnauthorizedError("a bad token beside a good certificate"))
-    asked = request_with()
+    second, asked = Says(UnauthorizedError("a bad token beside a good certificate")), request_with()
     actor = await Chain(Says(None), Says(GOOD), second).authenticate(asked)
-    assert actor == Actor("ann", ("ops", "system:authenticated"))
-    assert second.asked == 0
+    assert (actor, second.asked) == (Actor("ann", ("ops", "system:authenticated")), 0)
     assert asked[IDENTITY] is GOOD
 
     actor = await Chain(Says(UnauthorizedError("revoked")), Says(GOOD)).authenticate(request_with())
@@ -108,8 +106,7 @@ async def test_bearer_tokens_are_parsed_as_kubernetes_does_and_authenticators_as
     with pytest.raises(UnavailableError):
         await BearerTokens(TOKENS).identify(request_with("Bearer away"))
 
-    other = Knows(theirs=GOOD, old=UnauthorizedError("nor here"))
-    union = TokenUnion(TOKENS, other)
+    union = TokenUnion(TOKENS, Knows(theirs=GOOD, old=UnauthorizedError("nor here")))
     assert await union.identify("theirs", ()) is GOOD
     assert await union.identify("nobodys", ()) is None
     with pytest.raises(UnauthorizedError, match=r"^\[the token ended yesterday, nor here\]$"):
@@ -316,8 +313,7 @@ async def test_access_review_carries_every_attribute_and_allows_nothing_during_a
 
     elsewhere, authorizer, _ = authorizing(allowed=False)
     assert (await authorizer.authorize(Actor("ann", ("dev",)), LIST)).reason == "own"
-    master = Actor("root", ("system:masters",), holder=Origin.DELEGATED)
-    assert (await authorizer.authorize(master, LIST)).allowed
+    assert (await authorizer.authorize(Actor("root", ("system:masters",), holder=Origin.DELEGATED), LIST)).allowed
     assert (await authorizer.authorize(ANN, Attributes("get", "/readyz"))).allowed
     assert elsewhere.asked == []
 
@@ -394,10 +390,8 @@ async def test_front_proxy_is_trusted_only_by_its_ca_and_name_and_never_for_agen
     assert await FrontProxy(SystemClock()).identify(request(PROXY, ANN_HEADER)) is None
     with pytest.raises(UnauthorizedError, match="cn=mallory is not in the allowed list"):
         await proxy.identify(request(mallory, ANN_HEADER))
-    anyone = believing(**{"allowed-names": "[]"})
-    assert await anyone.identify(request(mallory, ANN_HEADER))
-    gone = proxy.set_trust(trust(**{"client-ca-file": next_ca.certificate.decode()}))
-    assert len(gone) == 1
+    assert await believing(**{"allowed-names": "[]"}).identify(request(mallory, ANN_HEADER))
+    assert len(proxy.set_trust(trust(**{"client-ca-file": next_ca.certificate.decode()}))) == 1
     assert await proxy.identify(request(PROXY, ANN_HEADER)) is None
     assert await proxy.identify(request(next_ca.issue("front-proxy-client"), ANN_HEADER))
 
@@ -446,8 +440,7 @@ async def test_flood_of_refused_tokens_costs_few_checks_and_no_good_token_is_ref
             return 429
         return 200
 
-    assert await shown(known) == 200
-    assert [await shown("guessed") for _ in range(50)] == [401] * 3 + [429] * 47
+    assert (await shown(known), [await shown("guessed") for _ in range(50)]) == (200, [401] * 3 + [429] * 47)
     assert checked["guessed"] == 3
     flood = [shown(f"guessed-{number}") for number in range(20)]
     twice = [shown("guessed-0") for _ in range(20)]
