@@ -24,8 +24,7 @@ def new_stage(tmp_path: Path) -> Callable[[], Stage]:
 
     def made() -> Stage:
         clock = ManualClock()
-        hub = MemoryHub(clock)
-        file = tmp_path / f"stage-{next(numbers)}" / "bootstrap.kubeconfig"
+        hub, file = MemoryHub(clock), tmp_path / f"stage-{next(numbers)}" / "bootstrap.kubeconfig"
         file.parent.mkdir()
         file.write_bytes(hub.bootstrap_kubeconfig())
         return Stage(hub, clock, file)

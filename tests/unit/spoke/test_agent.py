@@ -95,8 +95,7 @@ async def test_generated_name_is_a_uuid_stored_before_the_hub_is_called_and_surv
         await until(lambda: stage.hub.calls.count("follow_request") > 1)
         stage.hub.approve_request(next(iter(stage.hub.requests)))
         await until(lambda: is_available(stage))
-    assert list(stage.hub.clusters) == [first]
-    assert len(stage.hub.requests) == 1
+    assert (list(stage.hub.clusters), len(stage.hub.requests)) == ([first], 1)
 
 
 async def test_bootstrap_kubeconfig_gives_the_cluster_name_unless_an_option_does(stage: Stage) -> None:
@@ -164,8 +163,7 @@ async def test_broken_bootstrap_file_that_is_put_in_place_later_is_logged_and_ch
 
 
 async def test_bootstrap_kubeconfig_for_another_hub_moves_the_agent_there(stage: Stage) -> None:
-    other = MemoryHub(stage.clock, hub_id=HubId("aaaaaaaa-0000-4000-8000-000000000002"))
-    first = stage.hub
+    other, first = MemoryHub(stage.clock, hub_id=HubId("aaaaaaaa-0000-4000-8000-000000000002")), stage.hub
     async with stage.at_work():
         stage.hub = other
         stage.replace_bootstrap(other.bootstrap_kubeconfig())
@@ -219,8 +217,7 @@ async def test_agent_beats_and_reports_only_while_its_cluster_is_accepted(stage:
     stage.hub.accept = False
     async with stage.running() as agent:
         await until(lambda: "accept" in agent.progress.ready().text)
-        assert stage.hub.session.beats == []
-        assert stage.hub.session.reports == []
+        assert (stage.hub.session.beats, stage.hub.session.reports) == ([], [])
         (cluster,) = stage.hub.clusters
         stage.hub.set_accepted(cluster, accepted=True)
         await until(lambda: is_available(stage))
@@ -348,8 +345,7 @@ async def test_agent_that_has_the_session_logs_once_that_another_one_was_refused
             stage.hub.lease_duration *= 2
             beats = len(stage.hub.session.beats)
             await until(lambda: len(stage.hub.session.beats) > beats + 2)
-    told = [line["message"] for line in logs if line["event"] == "agent.second_refused"]
-    assert told == [stage.hub.second_agent]
+    assert [line["message"] for line in logs if line["event"] == "agent.second_refused"] == [stage.hub.second_agent]
 
 
 async def test_certificate_is_replaced_in_time_and_not_before_and_the_session_moves_to_it(stage: Stage) -> None:
@@ -372,8 +368,7 @@ async def test_certificate_is_replaced_in_time_and_not_before_and_the_session_mo
     assert contents["tls.crt"] == second.identity.certificate
     assert key_matches(contents["tls.crt"], contents["tls.key"])
     assert await nothing_pends(stage.secrets)
-    assert len(stage.hub.issued) == 2
-    assert stage.hub.calls.count("session") == 2
+    assert (len(stage.hub.issued), stage.hub.calls.count("session")) == (2, 2)
 
 
 async def test_renewal_that_waits_for_approval_is_resumed_by_the_next_start(stage: Stage) -> None:
@@ -418,8 +413,7 @@ async def test_hub_decides_whether_a_credential_is_good_and_not_the_agents_clock
     joined.hub.calls.clear()
     joined.clock = joined.hub.agent_clock = ManualClock(joined.clock.now() + timedelta(days=60))
     async with joined.at_work():
-        assert set(joined.hub.calls) == {"session"}
-        assert len(joined.hub.issued) == 1
+        assert (set(joined.hub.calls), len(joined.hub.issued)) == ({"session"}, 1)
         joined.hub.revoked.update(joined.hub.issued)
         joined.hub.session.end(HubLostError("revoked", SessionEnd.UNAUTHENTICATED))
         await until(lambda: is_available(joined) and len(joined.hub.issued) == 2)

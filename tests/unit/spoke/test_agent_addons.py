@@ -224,8 +224,7 @@ async def test_token_is_stored_as_soon_as_it_can_be_and_a_changed_kubeconfig_rea
 
 
 async def test_from_certificate_to_token_and_back_there_is_always_a_credential(stage: Stage) -> None:
-    by_certificate = AddOn(LOGS, "logging", registrations=(replace(BY_TOKEN, driver=CSR),))
-    stage.hub.addons = (by_certificate,)
+    stage.hub.addons = (AddOn(LOGS, "logging", registrations=(replace(BY_TOKEN, driver=CSR),)),)
     async with stage.running():
         await until(lambda: told(stage, CERTIFICATE_ROTATED) == [TRUE])
         stage.hub.note_driver(LOGS, TOKEN)
@@ -301,8 +300,7 @@ async def test_changed_subject_or_namespace_leaves_the_old_credential_until_the_
         assert leaf(place.at("old")) == "system:logs"
         stage.hub.away = False
         await run.look(changed)
-        assert leaf(place.at("old")) == "system:other"
-        assert place.at("old").deleted == []
+        assert (leaf(place.at("old")), place.at("old").deleted) == ("system:other", [])
         stage.hub.away = True
         await check_refusal_of(MusterError, run.look(moved))
         assert place.at("old").names == {SECRET}
@@ -366,8 +364,7 @@ async def test_after_a_move_the_credentials_are_the_new_hubs_and_the_old_ones_la
     after = place.at("logging")
     assert second.hub_id.encode() in after.contents(SECRET)["kubeconfig"]
     serials = {parse_certificate(after.contents(name)["tls.crt"]).serial for name in (SECRET, OTHER)}
-    assert serials == set(second.issued)
-    assert after.deleted == []
+    assert (serials, after.deleted) == (set(second.issued), [])
     assert not place.pending.names
 
 
@@ -380,8 +377,7 @@ async def test_one_registration_more_or_less_and_a_secret_without_its_hub_replac
         assert place.at("logging").names == {SECRET}
         await run.look(both)
     kept = place.at("logging")
-    assert kept.contents(SECRET) == before
-    assert kept.names == {SECRET, OTHER}
+    assert (kept.contents(SECRET), kept.names) == (before, {SECRET, OTHER})
     issued, stored = len(stage.hub.issued), await kept.read(OTHER)
     without = {key: value for key, value in stored.contents.items() if key != "hub-id"}
     await kept.write(OTHER, without, stored.version)  # as an earlier release wrote it

@@ -111,24 +111,21 @@ def test_file_keeps_its_hub_on_the_list_while_it_is_written_and_takes_it_off_whe
 
 async def test_secret_may_name_further_keys_as_files(secrets: MemorySecrets) -> None:
     """The shape of Open Cluster Management's bootstrap secret."""
-    document = yaml.safe_load(kubeconfig(A))
-    inline = MemoryHub(ManualClock(), hub_id=A).credential()
+    document, inline = yaml.safe_load(kubeconfig(A)), MemoryHub(ManualClock(), hub_id=A).credential()
     document["users"][0]["user"] = {"client-certificate": "tls.crt", "client-key": "tls.key"}
     await put(secrets, "s", kubeconfig=yaml.safe_dump(document).encode(), tls_crt=inline.chain, tls_key=inline.key)
     assert (await loaded(secrets)).read().identity.key == inline.key
     document["clusters"][0]["cluster"].pop("extensions")
     document["users"][0]["user"] = {"tokenFile": "token"}
     await put(secrets, "s", kubeconfig=yaml.safe_dump(document).encode(), token=b"opaque\n")
-    token = present((await loaded(secrets)).read().identity.token)
-    assert token.text == "opaque"
+    assert present((await loaded(secrets)).read().identity.token).text == "opaque"
 
 
 @pytest.mark.parametrize("driver", list(Driver))
 @pytest.mark.parametrize("token", [{}, {"token": "opaque"}])
 async def test_no_command_of_a_bootstrap_kubeconfig_is_run(tmp_path: Path, driver: Driver, token: dict[str, str]) -> None:
     """Neither of a file nor of a secret, which others may write: a plug-in is for people's kubeconfigs."""
-    ran = tmp_path / "ran"
-    version = "client.authentication.k8s.io/v1"
+    ran, version = tmp_path / "ran", "client.authentication.k8s.io/v1"
     plugin = {"apiVersion": version, "command": "touch", "args": [str(ran)], "interactiveMode": "Never"}
     document = yaml.safe_load(kubeconfig(A))
     document["users"][0]["user"] = {"exec": plugin, **token}
@@ -201,8 +198,7 @@ async def test_labels_of_a_secret_change_nothing(secrets: MemorySecrets) -> None
         async def read(self, name: str) -> SecretSnapshot:
             return await secrets.read(name)
 
-    told = asyncio.Event()
-    watch = BootstrapWatch(Bootstraps([BootstrapSecret(Relabelled(), "one")]))
+    told, watch = asyncio.Event(), BootstrapWatch(Bootstraps([BootstrapSecret(Relabelled(), "one")]))
     async with watch.watching():
         watch.read()
         await told.wait()
@@ -312,6 +308,4 @@ def test_a_hub_that_tells_no_id_is_known_by_its_server_and_its_entry() -> None:
         connection_of(replace(kubeconfig_with(), cluster=cluster)).hub_id
         for cluster in (plain, plain, replace(plain, server="https://other:6443"), replace(plain, name="rebuilt"))
     ]
-    assert ids[0] == ids[1]
-    assert len(set(ids)) == 3
-    assert connection_of(kubeconfig_with()).hub_id == "id"
+    assert (ids[0], len(set(ids)), connection_of(kubeconfig_with()).hub_id) == (ids[1], 3, "id")

@@ -55,8 +55,7 @@ class Mortal:
 
     def __post_init__(self) -> None:
         self.clock = LaterClock(asyncio.get_running_loop())
-        options = AgentOptions(cluster_name=CLUSTER)
-        second = timedelta(seconds=1)
+        options, second = AgentOptions(cluster_name=CLUSTER), timedelta(seconds=1)
         self.hubs = Several(self.folder, 2, options, secrets=self.secrets, clock=self.clock, beat_interval=second)
 
     async def life(self, arrived: Callable[[], object], *, fatal: int = 0, before: bool = True) -> bool:
@@ -94,8 +93,7 @@ class Mortal:
         return beats and all(self.holds(hub, certificates) for hub in self.hubs.hubs.values() if not hub.away)
 
     def assert_whole(self, owner: str, certificates: int) -> None:
-        hub = self.hubs[owner]
-        contents = self.contents(OWNER)
+        hub, contents = self.hubs[owner], self.contents(OWNER)
         assert key_matches(contents["tls.crt"], contents["tls.key"])
         assert contents["hub-id"].decode() == hub.hub_id
         assert contents["tls.crt"] == self.contents(self.slot(hub))["tls.crt"]

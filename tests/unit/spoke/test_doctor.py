@@ -95,8 +95,7 @@ async def test_all_steps_of_an_agent_that_is_well_say_so_and_nothing_is_written(
     assert list(steps) == ["this cluster", "stored credential", "name", "connection", "hub", "acceptance", "agent"]
     assert all(step.ok for step in steps.values()), steps
     assert "until" in steps["stored credential"].said
-    assert network.asked == ["127.0.0.1:8443", "127.0.0.1:8000/readyz"]
-    assert joined.hub.calls == ["info", "acceptance"]
+    assert (network.asked, joined.hub.calls) == (["127.0.0.1:8443", "127.0.0.1:8000/readyz"], ["info", "acceptance"])
     assert await joined.secrets.read(OWNER) == before
     assert len(joined.hub.sessions) == sessions, "no session is opened"
     joined.file.unlink()
@@ -116,8 +115,7 @@ async def test_agent_that_is_stopped_left_or_lacks_its_namespace_is_never_well(j
     assert not (await found(elsewhere))["agent"].ok, "its state is not known"
     for told in ("not ready: opening a session: its cluster is denied (no beat yet)", READY):
         lock.status = told
-        held = await lock.renew(held)
-        step = (await found(elsewhere))["agent"]
+        held, step = await lock.renew(held), (await found(elsewhere))["agent"]
         assert ("pod-1 works" in step.said, step.ok, "hubctl accept" in step.advice) == (True, told == READY, told != READY)
     joined.cluster.refused_namespaces.add("agents")
     steps = await found(elsewhere)
@@ -128,8 +126,7 @@ async def test_agent_that_is_stopped_left_or_lacks_its_namespace_is_never_well(j
     await lock.renew(held)
     assert (await found(elsewhere))["agent"].ok
     snapshot = await joined.secrets.read(OWNER)
-    left = {**snapshot.contents, "left": b"{}"}
-    snapshot = await joined.secrets.write(OWNER, left, snapshot.version)
+    snapshot = await joined.secrets.write(OWNER, {**snapshot.contents, "left": b"{}"}, snapshot.version)
     for way in (elsewhere, patient(joined, network)):
         assert "has left its hubs" in (await found(way))["agent"].said
         assert not (await found(way))["agent"].ok
@@ -376,8 +373,7 @@ async def test_every_hub_of_the_list_is_told_with_what_failed_there_and_why_the_
     assert ["east", "yes", "ready", "2026-01-31T00:00:00Z", "https://east:6443"] in lines
     why, holder = "epoch 1770000000000, the hub west is lost; the hub east is ready", "spoke-7d9f-x2x4k holds the Lease"
     shown = ("west", "not accepted", "connection refused", why, f"stands by ({holder})", "HubFailedOver")
-    assert [each for each in shown if each not in said] == []
-    assert document["hubs"][1]["nextTry"] == "2026-01-01T00:00:10Z"
+    assert ([each for each in shown if each not in said], document["hubs"][1]["nextTry"]) == ([], "2026-01-01T00:00:10Z")
 
 
 async def test_a_process_that_works_no_more_tells_nothing_of_the_past(stage: Stage) -> None:

@@ -51,8 +51,7 @@ class Process:
     """One process of the agent, and its way to the lock."""
 
     def __init__(self, cast: "Cast", name: str) -> None:
-        loop = asyncio.get_running_loop()
-        clock = LoopClock(loop)
+        clock = LoopClock(asyncio.get_running_loop())
         self.way: Way = cast.lock.way()
         self.tenures: list[TermFence] = []
         progress = AgentProgress(clock)
@@ -165,8 +164,7 @@ async def test_released_lease_is_taken_over_within_half_a_second_and_a_killed_pr
     await cast.works(one)
     two = cast.process("two")
     await asyncio.sleep(7)
-    before = cast.loop.time()
-    stopping = asyncio.create_task(one.stop())
+    before, stopping = cast.loop.time(), asyncio.create_task(one.stop())
     while cast.lock.record is None or cast.lock.record.holder:
         assert cast.hub.open_sessions or two.agent.leadership.term is None, "the session ends before the lock is let go of"
         await asyncio.sleep(0.001)
@@ -197,8 +195,7 @@ async def test_rolling_updates_never_open_two_sessions_nor_leave_a_gap(cast: Cas
         cast.ring()
         assert await cast.works(following) - since < 0.5
         present = following
-    assert await cast.superseded() == 0
-    assert len(cast.hub.sessions) == ROLLS + 1
+    assert (await cast.superseded(), len(cast.hub.sessions)) == (0, ROLLS + 1)
     assert len(cast.hub.issued) == 1, "nobody registered anew"
 
 
@@ -250,13 +247,11 @@ async def test_who_was_cut_off_gives_way_to_the_process_that_took_over(cast: Cas
 async def test_a_bootstrap_kubeconfig_that_cannot_be_used_ends_the_first_start_and_no_later_term(cast: Cast) -> None:
     good = cast.stage.file.read_bytes()
     cast.stage.file.write_bytes(b"not a kubeconfig")
-    first = cast.process("one")
-    await check_refusal_of(InvalidError, asyncio.wait_for(first.task, 60))
+    await check_refusal_of(InvalidError, asyncio.wait_for(cast.process("one").task, 60))
     assert cast.lock.record is not None
     assert not cast.lock.record.holder, "the lock is free for the next"
     cast.stage.file.write_bytes(good)
-    again = cast.process("one")
-    await cast.works(again)
+    await cast.works(cast.process("one"))
 
 
 async def test_a_lease_that_another_took_ends_the_work_and_the_process_runs_for_it_again(cast: Cast) -> None:
@@ -287,8 +282,7 @@ async def test_what_a_killed_process_of_this_machine_held_is_free_at_once() -> N
     program = f"import sys; from spoke.agent.leader_election import candidate_of; {told}; sys.stdin.read()"
     running = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdin=pipe, stdout=pipe)
     assert running.stdout is not None
-    incarnation = (await running.stdout.readline()).decode().strip()
-    held = await lock.take(None, Candidate("it", incarnation), SECONDS)
+    held = await lock.take(None, Candidate("it", (await running.stdout.readline()).decode().strip()), SECONDS)
     assert await OwnLock(lock).read() == held, "it lives"
     running.send_signal(signal.SIGKILL)
     await running.wait()
@@ -312,8 +306,7 @@ def proc_of(folder: Path, *, stat: str | None) -> Path:
 
 
 def test_process_is_gone_only_where_that_can_be_known(tmp_path: Path) -> None:
-    lives = "7 (spoke (x)) S"
-    mine = "process boot-1/pid:[1] 7 500 x"
+    lives, mine = "7 (spoke (x)) S", "process boot-1/pid:[1] 7 500 x"
     rows = [(mine, lives, False), (mine, None, True), (mine, "7 (spoke) Z", True)]
     rows += [("process boot-1/pid:[1] 7 499 x", lives, True)]
     processes = ("boot-0/pid:[1] 7", "boot-1/pid:[2] 7", "boot-1/pid:[1] seven")

@@ -71,13 +71,11 @@ def cluster(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]
 def test_a_resource_that_vanished_leaves_the_capacity_and_what_others_added_stays() -> None:
     status = {"capacity": {"cpu": "4", "gpu": "1", "sockets": "2"}, "allocatable": {"cpu": "3", "gpu": "1"}}
     changes = status_patch(cluster(status), REPORT, NOW)["status"]
-    assert changes["capacity"] == {"nodes": "2", "gpu": None}
-    assert changes["allocatable"] == {"gpu": None}
+    assert (changes["capacity"], changes["allocatable"]) == ({"nodes": "2", "gpu": None}, {"gpu": None})
     told, old = ClusterReport(conditions=(GOOD,), complete=False), {**ACCEPTED, "type": AVAILABLE}
     assert set(status_patch(cluster({"capacity": {"cpu": "4"}}), told, NOW)["status"]) == {"conditions"}
     for was, dated in ((TRUE, EARLIER), (UNKNOWN, "2026-01-01T12:00:00Z")):
-        before = cluster({"conditions": [{**old, "status": was}]})
-        (after,) = status_patch(before, told, NOW)["status"]["conditions"]
+        (after,) = status_patch(cluster({"conditions": [{**old, "status": was}]}), told, NOW)["status"]["conditions"]
         assert after["lastTransitionTime"] == dated, "a transition is dated only when the status changes"
 
 
@@ -141,8 +139,7 @@ def test_the_driver_is_noted_in_every_registration_at_the_hubs_api() -> None:
     present["metadata"] |= {"uid": "u", "resourceVersion": "1"}
     patch = report_patch(present, (), "token", NOW)
     noted = patch["status"]["registrations"]
-    assert [entry.get("kubeClient", {}).get("driver") for entry in noted] == ["token", None, "token"]
-    assert noted[1] == custom
+    assert ([entry.get("kubeClient", {}).get("driver") for entry in noted], noted[1]) == (["token", None, "token"], custom)
     assert noted[0]["kubeClient"]["subject"] == {"user": "system:serviceaccount:c1:logs-agent"}
     done = {**present, "status": patch["status"]}
     assert report_patch(done, (), "token", NOW) == {}

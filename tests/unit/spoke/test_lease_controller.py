@@ -347,8 +347,7 @@ def test_label_is_one_per_hub_and_cut_to_what_a_label_may_have() -> None:
 
 
 async def test_wanted_namespaces_are_made_or_labelled_and_released_without_being_deleted() -> None:
-    kept = Kept()
-    other = hub_label(HubId("other"), "https://other")
+    kept, other = Kept(), hub_label(HubId("other"), "https://other")
     kept.cluster.namespaces |= {"b": {"team": "x"}, "theirs": {other: "true"}}
     assert await kept.want(A, B) == [("a", "NamespaceApplied"), ("b", "NamespaceApplied")]
     assert kept.cluster.namespaces == {
@@ -359,8 +358,7 @@ async def test_wanted_namespaces_are_made_or_labelled_and_released_without_being
     assert kept.news == 1
     await kept.want(A, B)
     assert kept.news == 1
-    assert await kept.want(B) == [("b", "NamespaceApplied")]
-    assert kept.labels() == {"a": "false", "b": "true"}
+    assert (await kept.want(B), kept.labels()) == ([("b", "NamespaceApplied")], {"a": "false", "b": "true"})
     for wanted, deleting in (((), False), ((A, B), True)):
         await kept.want(A, B)
         assert kept.labels() == {"a": "true", "b": "true"}

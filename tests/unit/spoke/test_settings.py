@@ -30,12 +30,10 @@ def read(**flags: Any) -> SpokeSettings:
 
 def test_defaults_are_ocms() -> None:
     settings = read()
-    assert settings.cluster_healthcheck_period == timedelta(minutes=1)
-    assert settings.max_custom_cluster_claims == 20
+    assert (settings.cluster_healthcheck_period, settings.max_custom_cluster_claims) == (timedelta(minutes=1), 20)
     assert settings.component_namespace == "open-cluster-management-agent"
     assert settings.health_listen.startswith("127.0.0.1:")
-    assert settings.addon_kubeclient_registration_auth == "csr"
-    assert settings.addon_token_expiration_seconds == 31_536_000
+    assert (settings.addon_kubeclient_registration_auth, settings.addon_token_expiration_seconds) == ("csr", 31_536_000)
     assert (settings.addon_lease_check_period, settings.addon_lease_grace) == (timedelta(seconds=30), timedelta(minutes=5))
 
 
@@ -125,8 +123,7 @@ def test_values_are_read_as_people_write_them() -> None:
         ("registration_driver", "csr", "csr"),
         ("registration_driver", "grpc", "grpc"),
     ]
-    wrong = [(row, found) for row in rows if (found := getattr(read(**{row[0]: row[1]}), row[0])) != row[2]]
-    assert wrong == []
+    assert [(row, found) for row in rows if (found := getattr(read(**{row[0]: row[1]}), row[0])) != row[2]] == []
 
 
 def test_the_secrets_are_in_the_pods_own_namespace(tmp_path: Path) -> None:
@@ -143,8 +140,7 @@ def test_hubs_are_listed_by_repeating_or_with_commas_in_their_order(tmp_path: Pa
     file = tmp_path / "spoke.yaml"
     file.write_text("bootstrap-kubeconfigs: [a, b]\nbootstrap-kubeconfig-secret: [s, t]\nstandby-registration: false\n")
     settings = load({}, {}, file)
-    assert settings.bootstrap_kubeconfig == (Path("a"), Path("b"))
-    assert settings.bootstrap_kubeconfig_secret == ("s", "t")
+    assert (settings.bootstrap_kubeconfig, settings.bootstrap_kubeconfig_secret) == ((Path("a"), Path("b")), ("s", "t"))
     assert not settings.standby_registration
 
 

@@ -44,8 +44,7 @@ async def test_every_hub_but_the_busy_one_is_registered_at_and_told_of_a_new_own
             known = stage.hubs[hub].clusters[NAMES.cluster]
             assert (known.cluster_uid, known.owner, known.epoch) == (UID, A, 7)
             assert stage.standby.hubs[hub].credential_ends_at == parse_certificate(contents["tls.crt"]).not_after
-        assert sessions(list(stage.hubs.values())) == 0
-        assert stage.hubs[A].calls == []
+        assert (sessions(list(stage.hubs.values())), stage.hubs[A].calls) == (0, [])
         assert await stage.contents(A) == {}
         stage.attend(replace(stage.post, owner=B, busy=B, epoch=8))
         await come(lambda: stage.hubs[C].clusters[NAMES.cluster].owner == B, within=timedelta(seconds=2))
@@ -311,8 +310,7 @@ async def test_slot_of_a_hub_off_the_list_is_deleted_once_the_whole_list_is_know
         assert await stage.contents(B)
         assert C not in stage.standby.hubs
         await pass_time(LEFT_AFTER)
-    left_behind = (await stage.secrets.read("hub-kubeconfig-secret-dddddddd")).contents
-    assert bool(left_behind) is not whole
+    assert bool((await stage.secrets.read("hub-kubeconfig-secret-dddddddd")).contents) is not whole
     assert (await stage.secrets.read("hub-kubeconfig-secret-of-somebody")).contents, "others' secrets stay"
 
 

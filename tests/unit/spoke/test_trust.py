@@ -115,8 +115,7 @@ def test_only_the_authority_of_the_grpc_door_changes_in_a_kubeconfig() -> None:
 
 def test_what_the_bootstrap_kubeconfig_named_is_remembered_and_an_unchanged_one_is_no_other_hub() -> None:
     old, other = authority("old").certificate, authority("other").certificate
-    made = replace(entry(both=True), certificate_authority=old)
-    first = {KUBECONFIG: write_hub_kubeconfig(made), TRUST: other}
+    first = {KUBECONFIG: write_hub_kubeconfig(replace(entry(both=True), certificate_authority=old)), TRUST: other}
     bootstrap = present(view_stored({KUBECONFIG: first[KUBECONFIG]}).hub)
     second = with_trust_bundle(first, old + NEW)
     third = with_trust_bundle(second, NEW)
@@ -382,8 +381,7 @@ async def test_a_renewal_never_writes_over_a_hub_that_became_the_owner_meanwhile
 
 
 def test_the_owner_is_whom_the_secret_names_else_whose_kubeconfig_it_holds(stage: Stage) -> None:
-    other = MemoryHub(stage.clock, hub_id=OTHER)
-    kubeconfig = other.bootstrap_kubeconfig()
+    kubeconfig = MemoryHub(stage.clock, hub_id=OTHER).bootstrap_kubeconfig()
     assert owner_of({}) is None
     assert owner_of({"tls.crt": b"x", "kubeconfig": b"nonsense: ["}) is None
     assert owner_of({"tls.crt": b"x", "kubeconfig": kubeconfig}) == OTHER
@@ -396,8 +394,7 @@ def ownership(secrets: MemorySecrets) -> OwnerRecord:
 
 
 async def test_a_change_of_owner_raises_the_epoch_and_keeps_others_keys(ownership: OwnerRecord, secrets: MemorySecrets) -> None:
-    first = await ownership.give(await ownership.read(), A, FIRST)
-    present = await secrets.read(OWNER)
+    first, present = await ownership.give(await ownership.read(), A, FIRST), await secrets.read(OWNER)
     await secrets.write(OWNER, {**present.contents, "note": b"theirs"}, present.version)
     second = await ownership.give(first, B, SECOND, reported_epoch=first.epoch + 100)
     assert (second.hub_id, second.contents["tls.crt"], second.contents["note"]) == (B, b"second", b"theirs")
@@ -416,8 +413,7 @@ async def test_of_two_copies_that_change_the_owner_one_sees_that_it_was_overtake
 
 
 async def test_raised_epoch_keeps_the_renewed_credential(ownership: OwnerRecord, secrets: MemorySecrets) -> None:
-    known = await ownership.give(await ownership.read(), A, FIRST)
-    present = await secrets.read(OWNER)
+    known, present = await ownership.give(await ownership.read(), A, FIRST), await secrets.read(OWNER)
     await secrets.write(OWNER, {**present.contents, "tls.crt": b"renewed", "note": b"theirs"}, present.version)
     known = await ownership.raise_epoch(known, reported_epoch=known.epoch + 5)
     assert (known.contents["tls.crt"], known.contents["note"]) == (b"renewed", b"theirs")
@@ -486,8 +482,7 @@ def csr_flow() -> CSRFlow:
 
 
 def client_of(hub: MemoryHub) -> UselessClient:
-    connection = connection_of(parse_kubeconfig(hub.bootstrap_kubeconfig(), source="a file"))
-    return UselessClient(hub, connection.identity)
+    return UselessClient(hub, connection_of(parse_kubeconfig(hub.bootstrap_kubeconfig(), source="a file")).identity)
 
 
 async def test_a_signer_that_issues_nothing_of_use_is_asked_for_two_certificates_and_one_more_each_time_again() -> None:
