@@ -190,8 +190,7 @@ def test_threat_model_lists_every_rpc_kind_and_certificate_purpose() -> None:
 
     extensions = (lambda _accounts, _admit: token_credential_request("login.example.org", answers),)
     parts = (InlineStore(), WordIssuer(), address, AuthenticationConfig(refuse), HttpsDoorConfig())
-    door = build_door(*parts, clock=ManualClock(), api_resources=extensions)
-    discovery = door.server._site._discovery
+    discovery = build_door(*parts, clock=ManualClock(), api_resources=extensions).server._site._discovery
     files = (registration_pb2.DESCRIPTOR, session_pb2.DESCRIPTOR)
     services = [service for file in files for service in file.services_by_name.values()]
     expected = {

@@ -64,8 +64,7 @@ WORKED_OUT: Mapping[tuple[str, str], frozenset[str] | set[str]] = {
 def told() -> Iterator[tuple[str, ast.expr]]:
     """File and reason of each call that makes an Event."""
     for path in sorted((*(ROOT / "hub").rglob("*.py"), *(ROOT / "spoke").rglob("*.py"))):
-        name = str(path.relative_to(ROOT))
-        text = path.read_text()
+        name, text = str(path.relative_to(ROOT)), path.read_text()
         for node in ast.walk(ast.parse(text if re.search(r"EventRecord\(|AgentEvent\(|record(_event)?\(", text) else "")):
             if isinstance(node, ast.Call) and (place := _place(node, name)) is not None and node.args:
                 yield name, node.args[min(place, len(node.args) - 1)]

@@ -25,8 +25,7 @@ def test_faults_round_trip_and_unknown_words_are_refused() -> None:
     assert Faults.named("slow=1500ms", "not-live") == Faults(slow=timedelta(seconds=1.5), not_live=True)
     assert Faults.named() == Faults()
     faults = Faults(slow=timedelta(seconds=2), error=True, hang=True, not_live=True, no_livez=True, stall_after_write=3)
-    assert Faults.from_document(faults.document()) == faults
-    assert Faults().document() == {}
+    assert (Faults.from_document(faults.document()), Faults().document()) == (faults, {})
     check_refusals(
         InvalidError,
         Faults.named,

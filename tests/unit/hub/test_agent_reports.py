@@ -94,8 +94,7 @@ def test_report_of_namespaces_is_kept_for_those_of_its_sets_once(store: InlineSt
     assert received.namespaces == {("s", "a"): (APPLIED,), ("s", "unwanted"): (APPLIED,)}
     report(store, edge, received)
     first, second = document_of(store, edge)["status"]["managedNamespaces"]
-    assert first["conditions"][0]["reason"] == "NamespaceApplied"
-    assert second == {"clusterSet": "s", "name": "b"}
+    assert (first["conditions"][0]["reason"], second) == ("NamespaceApplied", {"clusterSet": "s", "name": "b"})
     revision = store.state.revision
     report(store, edge, received)
     wrong = StatusReport(namespaces={("s", "a"): (Condition("NamespaceAvailable", "Maybe", "x", ""),)})
@@ -132,8 +131,7 @@ def test_the_driver_is_noted_in_every_registration_at_the_hub(store: InlineStore
     with_add_on(store, edge, {"type": "kubeClient"}, custom, {"type": "kubeClient", "kubeClient": {"driver": "csr"}})
     store.transact(lambda tx: addons.report(tx, edge, LOGS, (), AGENT, driver="token"))
     noted = add_on(store, edge).document["status"]["registrations"]
-    assert [doc.mapping(one, "kubeClient").get("driver") for one in noted] == ["token", None, "token"]
-    assert noted[1] == custom
+    assert ([doc.mapping(one, "kubeClient").get("driver") for one in noted], noted[1]) == (["token", None, "token"], custom)
     assert noted[0]["kubeClient"]["subject"] == {"user": "system:serviceaccount:edge:logs-agent"}
     store.transact(lambda tx: addons.report(tx, edge, LOGS, (), AGENT, driver="csr"))
     assert add_on(store, edge).document["status"]["registrations"][0]["kubeClient"] == {"driver": "csr"}
@@ -179,10 +177,8 @@ async def test_events_of_an_agent_are_counted_bounded_and_marked_as_its_own(stor
     await telling.take(event(message="x" * 5000))
     await telling.take(event())
     long, one = sorted(told(store), key=lambda each: each["count"])
-    assert len(long["message"]) == 1024
-    assert (one["metadata"]["namespace"], one["count"], one["type"]) == (edge, 2, "Warning")
-    assert one["reportingComponent"] == "registration-agent"
-    assert one["involvedObject"]["kind"] == "ManagedCluster"
+    assert (len(long["message"]), one["metadata"]["namespace"], one["count"], one["type"]) == (1024, edge, 2, "Warning")
+    assert (one["reportingComponent"], one["involvedObject"]["kind"]) == ("registration-agent", "ManagedCluster")
     with_add_on(store, edge)
     await telling.take(event("Failed", addon_name=LOGS))
     assert {each["involvedObject"]["kind"] for each in told(store)} == {"ManagedCluster", "ManagedClusterAddOn"}
@@ -235,8 +231,7 @@ def test_event_expires_an_hour_after_it_was_last_seen_and_no_other_kind_does(sto
     assert expire(store) == 1
     (again,) = told(store)
     assert (again["count"], again["firstTimestamp"] < again["lastTimestamp"]) == (2, True)
-    assert [each["reason"] for each in told(store)] == ["Accepted"]
-    assert expire(store) == 0
+    assert ([each["reason"] for each in told(store)], expire(store)) == (["Accepted"], 0)
     tell(store, EventRecord("east", EAST, "Denied", "denied"))
     clock.advance(2 * HOUR)
     due = store.transact(events.due, HOUR, limit=10)
@@ -255,8 +250,7 @@ def test_an_event_outlives_the_compaction_of_its_change(store: InlineStore, cloc
     store.transact(lambda tx: objects.put(tx, EVENTS, {"metadata": {"name": "b", "namespace": "east"}}, None, "x"))
     store.transact(lambda tx: tx.changes.compact(tx.now))
     clock.advance(timedelta(minutes=20))
-    assert expire(store) == 1
-    assert [each["metadata"]["name"] for each in told(store)] == ["b"]
+    assert (expire(store), [each["metadata"]["name"] for each in told(store)]) == (1, ["b"])
 
 
 @pytest.fixture

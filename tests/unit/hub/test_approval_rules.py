@@ -140,8 +140,7 @@ def test_decision_names_its_rule_in_condition_and_change_log(newcomer: Newcomer,
     assert [(each.rule, each.verdict, each.cluster) for each in outcome.decisions] == [("b", RuleVerdict.APPROVE, "edge")]
     state = newcomer.state(name)
     assert (state.phase, state.reason) == (RequestPhase.APPROVED, "AutoApprovedByHubCSRApprovingController")
-    assert state.message == 'Approved by the rule "b".'
-    assert last_actor(store) == "system:muster:rule:b"
+    assert (state.message, last_actor(store)) == ('Approved by the rule "b".', "system:muster:rule:b")
     put_rule(store, "b", clusterNames=["edge*"], decides=["Accept"])
     assert accept(newcomer) is not None
     assert last_actor(store) == "system:muster:rule:b"
@@ -198,8 +197,7 @@ def test_rule_with_requesters_accepts_only_clusters_that_one_of_them_asked_for(n
 
 def test_no_rule_accepts_or_approves_a_cluster_that_an_operator_denied(newcomer: Newcomer, store: InlineStore) -> None:
     """OCM 5.2: auto-accept annotates a cluster that is accepted already."""
-    requester = newcomer.accepted()
-    other = Newcomer(store, cluster=ClusterName("other"), uid="uid-2")
+    requester, other = newcomer.accepted(), Newcomer(store, cluster=ClusterName("other"), uid="uid-2")
     other.accepted()
     store.transact(clusters.set_condition, EDGE, clusters_rules.ACCEPTED, "hub")
     newcomer.accept(accepted=False)

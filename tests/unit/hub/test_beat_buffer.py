@@ -169,8 +169,7 @@ async def test_silence_that_cannot_end_costs_no_beat(world: World, monkeypatch: 
     mend()
     world.hold(C1, sequence=4)
     await world.beats.flush()
-    assert world.status(C1) == TRUE
-    assert world.acks.seen[-1] == (4, True)
+    assert (world.status(C1), world.acks.seen[-1]) == (TRUE, (4, True))
 
 
 async def test_silence_that_is_noticed_after_a_beat_was_stored_ends_with_that_beat_or_a_newer_one(world: World) -> None:

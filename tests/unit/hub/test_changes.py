@@ -113,8 +113,7 @@ def test_changes_behind_a_gap_wait_for_those_before_them() -> None:
         running.cancel()
         return *before, revisions(tail.after(5))
 
-    assert in_virtual_time(wait(0, 8)) == (5, [], [6, 7, 8, 9])
-    assert in_virtual_time(wait(7, 6)) == (6, [6], None)
+    assert (in_virtual_time(wait(0, 8)), in_virtual_time(wait(7, 6))) == ((5, [], [6, 7, 8, 9]), (6, [6], None))
 
 
 def test_poll_is_ten_times_rarer_where_notifications_arrive() -> None:
@@ -290,8 +289,7 @@ def raises(error: Exception) -> Callable[[Transaction], str]:
 async def test_queries_of_one_moment_share_a_snapshot_and_each_has_its_own_answer(
     database: Database, looks: CoalescedReads
 ) -> None:
-    assert await all_of(*(looks.join(says(word)) for word in "abc")) == ["a", "b", "c"]
-    assert database.snapshots == 1
+    assert (await all_of(*(looks.join(says(word)) for word in "abc")), database.snapshots) == (["a", "b", "c"], 1)
     refused, broken = InvalidError("no"), ZeroDivisionError()
     assert await all_of(looks.join(says("a")), looks.join(raises(refused)), looks.join(says("c"))) == ["a", refused, "c"]
     assert database.snapshots == 2
@@ -308,8 +306,7 @@ async def test_look_during_another_one_sees_what_was_committed_before_it(databas
     await database.asked.wait()
     late = asyncio.create_task(looks.join(says("late")))
     database.answers.set()
-    assert await all_of(early, late) == ["early", "late"]
-    assert database.snapshots == 2
+    assert (await all_of(early, late), database.snapshots) == (["early", "late"], 2)
 
 
 async def test_canceled_look_is_not_asked_for_and_keeps_nobody_from_an_answer(
@@ -369,8 +366,7 @@ async def following(store: InlineStore, *, queue: int = 10) -> AsyncIterator[Cha
 async def names(feed: ChangeFeed, after: int, count: int) -> list[str]:
     """The first `count` names, and whatever else comes before it is quiet again and again."""
     told: list[str] = []
-    quiet = 0
-    watching = feed.watch(MANAGED_CLUSTERS, Query(), after=after, patience=FEED_PATIENCE)
+    quiet, watching = 0, feed.watch(MANAGED_CLUSTERS, Query(), after=after, patience=FEED_PATIENCE)
     async with asyncio.timeout(5), aclosing(watching) as events:
         async for event in events:
             if isinstance(event, WatchEvent):
@@ -436,9 +432,7 @@ def test_watchers_with_the_same_selection_are_one_audience_and_share_what_they_s
             join(store, "a")
 
     in_virtual_time(play())
-    assert len(seen) == 100
-    assert len({id(event) for event in seen}) == 1
-    assert len(Counting.looks) == 1
+    assert (len(seen), len({id(event) for event in seen}), len(Counting.looks)) == (100, 1, 1)
 
 
 async def test_who_watches_one_object_reads_nobody_elses_changes_from_the_log() -> None:
@@ -497,8 +491,7 @@ async def test_while_the_database_hangs_the_last_lists_are_served_for_a_while_an
     lists = RevocationLists(store, TwoSigners(), clock)
     async with asyncio.timeout(LISTS_PATIENCE + FRESH):
         said = await asyncio.gather(*(asked(lists) for _ in range(20)))
-    assert set(said) == {"ServiceUnavailable"}
-    assert store.asked == 1
+    assert (set(said), store.asked) == ({"ServiceUnavailable"}, 1)
     store.hangs = False
     await asyncio.sleep(2 * FRESH)
     first = await asked(lists)

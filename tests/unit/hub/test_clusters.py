@@ -66,8 +66,7 @@ def test_join_makes_a_cluster_once_and_acceptance_is_written_once(newcomer: Newc
         "client_configs": (rules.ClientConfig("https://api:6443", b"ca"), rules.ClientConfig("https://other")),
         "annotations": {rules.AGENT_ANNOTATIONS + "x": "1", rules.ACCEPTED_ON: "!"},
     }
-    joined = ensure(newcomer, credential=credential, **told)
-    document = document_of(store)
+    joined, document = ensure(newcomer, credential=credential, **told), document_of(store)
     assert joined == Joined(created=True, accepted=False, uid=document["metadata"]["uid"])
     configs = [{"url": "https://api:6443", "caBundle": "Y2E="}, {"url": "https://other"}]
     spec = {"hubAcceptsClient": False, "leaseDurationSeconds": 60, "managedClusterClientConfigs": configs}
@@ -80,8 +79,7 @@ def test_join_makes_a_cluster_once_and_acceptance_is_written_once(newcomer: Newc
     revision = store.state.revision
     newcomer.accept()
     assert ensure(newcomer, credential=credential) == Joined(created=False, accepted=True, uid=joined.uid)
-    assert ensure(newcomer) == Joined(created=False, accepted=True, uid=joined.uid)
-    assert store.state.revision == revision
+    assert (ensure(newcomer), store.state.revision) == (Joined(created=False, accepted=True, uid=joined.uid), revision)
     check_refusal(ConflictError, store.transact, clusters.put, dict(stale.document), stale, OPERATOR)
     check_refusal(AlreadyExistsError, store.transact, clusters.put, {"metadata": {"name": "edge"}}, None, OPERATOR)
     newcomer.accept(accepted=False)
@@ -94,8 +92,7 @@ def test_cluster_that_an_operator_entered_is_adopted_by_the_first_that_comes(new
     credential = newcomer.bootstrap().credential
     assert ensure(newcomer, credential=credential).accepted
     document = document_of(store)
-    assert doc.annotations(document)[rules.CLUSTER_UID] == "uid-1"
-    assert doc.labels(document) == {"env": "prod"}
+    assert (doc.annotations(document)[rules.CLUSTER_UID], doc.labels(document)) == ("uid-1", {"env": "prod"})
     check_refusal(AlreadyExistsError, ensure, newcomer, credential=credential, cluster_uid="uid-2")
 
 
@@ -138,9 +135,7 @@ def test_report_is_taken_from_accepted_clusters_once(newcomer: Newcomer, store: 
     assert document_of(store)["status"]["capacity"] == {"nodes": "3"}
     revision = store.state.revision
     clock.advance(timedelta(hours=1))
-    stored = report()
-    assert store.state.revision == revision
-    assert getattr(stored, "revision", None) == revision
+    assert (store.state.revision, getattr(report(), "revision", None)) == (revision, revision)
     newcomer.accept(accepted=False)
     document = document_of(store)
     assert {entry["type"] for entry in doc.conditions(document)} == {conditions.HUB_ACCEPTED, conditions.AVAILABLE}
@@ -196,8 +191,7 @@ def test_a_rebuilt_cluster_takes_the_name_by_an_operators_word(newcomer: Newcome
     store.transact(clusters.put, doc.with_annotations(before.document, {rules.CLUSTER_UID: "uid-2"}), before, OPERATOR)
     after = store.transact(clusters.find, EDGE)
     assert (after.uid, rules.is_accepted(after.document)) == (before.uid, True)
-    assert doc.annotations(after.document) == {rules.CLUSTER_UID: "uid-2"}
-    assert duplicate.reason(after.document) == ""
+    assert (doc.annotations(after.document), duplicate.reason(after.document)) == ({rules.CLUSTER_UID: "uid-2"}, "")
     assert [each.revoked_reason for each in store.state.certificates.values() if each.cluster == EDGE] == ["ClusterRebuilt"]
     assert EDGE not in store.state.beats
     assert store.transact(clusters.ensure, rebuilt, "agent").accepted
@@ -387,8 +381,7 @@ def test_agent_that_has_not_come_and_its_bootstrap_credential(world: World) -> N
     revoked, _ = world.newcomer.credential(cluster=EDGE, uses=1)
     world.store.transact(credentials.revoke, revoked.id, OPERATOR)
     assert world.cause()[0] == "BootstrapCredentialRevoked"
-    requester = world.newcomer.bootstrap(uses=1)
-    other = Newcomer(world.store, cluster=ClusterName("far"))
+    requester, other = world.newcomer.bootstrap(uses=1), Newcomer(world.store, cluster=ClusterName("far"))
     other.join(requester)
     other.accept()
     other.issued(requester)
@@ -411,8 +404,7 @@ def test_cluster_that_an_operator_entered_and_whose_agent_never_asked(world: Wor
 def test_request_that_waits_for_decisions_or_its_signature_or_fails(world: World) -> None:
     requester = world.newcomer.bootstrap()
     world.newcomer.join(requester)
-    name = world.newcomer.submit(requester)
-    found = world.diagnose()
+    name, found = world.newcomer.submit(requester), world.diagnose()
     waiting = [(each.reason, each.advice) for each in found.findings if each.state is FindingState.WAITING]
     assert waiting == [("NotAccepted", "hubctl accept edge"), ("NotApproved", f"hubctl certificate approve {name}")]
     world.newcomer.accept()

@@ -132,8 +132,7 @@ def test_denied_or_deleted_request_gives_its_use_back(newcomer: Newcomer) -> Non
 
 
 def test_deleted_cluster_gives_back_what_its_name_held_but_not_what_it_spent(newcomer: Newcomer) -> None:
-    requester = newcomer.bootstrap(uses=1)
-    typo = other(newcomer, "typo")
+    requester, typo = newcomer.bootstrap(uses=1), other(newcomer, "typo")
     typo.join(requester)
     check_refusal(ForbiddenError, newcomer.join, requester, match="no use left")
     remove(typo)
@@ -274,8 +273,7 @@ def test_request_is_stored_as_kubernetes_has_it(newcomer: Newcomer) -> None:
     name = newcomer.submit(requester, requested_duration=timedelta(hours=2))
     document = newcomer.stored(name).document
     assert name.startswith("edge-")
-    assert len(name) == len("edge-12345")
-    assert document["apiVersion"] == "certificates.k8s.io/v1"
+    assert (len(name), document["apiVersion"]) == (len("edge-12345"), "certificates.k8s.io/v1")
     assert document["metadata"]["labels"] == {"open-cluster-management.io/cluster-name": "edge"}
     assert document["metadata"]["generateName"] == "edge-"
     spec = dict(document["spec"])
@@ -354,8 +352,7 @@ def test_flood_of_undecided_requests_is_stopped(newcomer: Newcomer) -> None:
 
 
 def test_addon_certificate_needs_a_registration_with_that_subject(newcomer: Newcomer) -> None:
-    certificate = newcomer.registered()
-    asked = AddOnRequest(ADDON, SIGNER)
+    certificate, asked = newcomer.registered(), AddOnRequest(ADDON, SIGNER)
     key = pki.generate_key()
     request = pki.build_request(addon_subject(EDGE, ADDON, ADDON), key, ("work.addon.open-cluster-management.io",))
     check_refusal(ForbiddenError, newcomer.submit, certificate, addon=asked, request=request, match="no registration")
@@ -385,8 +382,7 @@ def test_addon_certificate_needs_a_registration_with_that_subject(newcomer: Newc
 def test_no_mutated_request_crashes_or_is_signed_against_the_policy(record_property: Callable[[str, object], None]) -> None:
     record_property("seed", SEED)
     total = run_cases(SEED, 0, CASES)
-    assert total.findings == []
-    assert total.cases == CASES
+    assert (total.findings, total.cases) == ([], CASES)
     assert set(total.mutations) == {"none", *(mutation.__name__ for mutation in (*MUTATIONS, *FORGERIES))}, "each was tried"
     for outcome in ("Issued", "InvalidError", "ForbiddenError", "Failed", "TooLargeError"):
         assert total.outcomes[outcome] > CASES / 100, total.outcomes

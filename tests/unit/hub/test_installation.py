@@ -155,8 +155,7 @@ async def test_the_first_look_makes_it_and_no_other_replica_writes_what_is_good(
         made = dict(hub.secret.held)
         assert not await two.look()
         assert not await one.look()
-    assert (hub.secret.held, hub.secret.writes) == (made, 1)
-    assert made[TRUST] == hub.issuer.trust_bundle
+    assert (hub.secret.held, hub.secret.writes, made[TRUST]) == (made, 1, hub.issuer.trust_bundle)
     found = parse_kubeconfig(made[KUBECONFIG], source="secret")
     assert found.cluster.server == "https://hub.example.com:6443"
     assert found.require_credential().chain
@@ -267,8 +266,7 @@ def test_command_creates_keys_once_with_mode_0600(tmp_path: Path) -> None:
     assert (made.exit_code, "--keys-dir" in made.output) == (0, True)
     assert sorted(path.name.split("-")[0] for path in folder.iterdir()) == ["ca.crt", "ca.key", "secrets.key", "token"]
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
-    before = content(folder)
-    again = CliRunner().invoke(main, ["keys", "create", str(folder)])
+    before, again = content(folder), CliRunner().invoke(main, ["keys", "create", str(folder)])
     assert (again.exit_code, "has keys already" in again.output) == (1, True)
     check_refusal(AlreadyExistsError, create_keys, folder, LIFETIMES, ManualClock().now(), match="has keys already")
     assert content(folder) == before
@@ -380,10 +378,8 @@ def test_key_for_tokens_signs_for_90_days_and_verifies_until_its_last_token_has_
 
     with DataDirectory(tmp_path, "hub") as directory:
         old = open_token_keys(directory, now).sign(CLAIMS)
-        assert files() == ["token-20260101T000000Z.key"]
-        assert (tmp_path / files()[0]).stat().st_mode & 0o777 == 0o600
-        assert open_token_keys(directory, now + quarter).verified(old) == CLAIMS
-        assert len(files()) == 1
+        assert (files(), (tmp_path / files()[0]).stat().st_mode & 0o777) == (["token-20260101T000000Z.key"], 0o600)
+        assert (open_token_keys(directory, now + quarter).verified(old), len(files())) == (CLAIMS, 1)
         exchanged = open_token_keys(directory, now + quarter + timedelta(seconds=1))
         assert exchanged.verified(old) == CLAIMS
         assert exchanged.sign(CLAIMS).split(".")[0] != old.split(".")[0]

@@ -61,8 +61,7 @@ def test_certificates_are_signed_once_from_the_records_or_not_at_all(newcomer: N
     now, backdated = clock.now(), clock.now() - timedelta(minutes=5)
     issued = records(newcomer, name)
     agent, recovery = issued[Purpose.AGENT], issued[Purpose.RECOVERY]
-    assert len(issued) == 2
-    assert (agent.user, set(agent.groups)) == (CN, {GROUP, identity.ALL_CLUSTERS_GROUP})
+    assert (len(issued), agent.user, set(agent.groups)) == (2, CN, {GROUP, identity.ALL_CLUSTERS_GROUP})
     assert (agent.cluster, agent.agent, agent.credential) == (EDGE, AGENT, requester.credential)
     assert (agent.not_before, agent.not_after) == (backdated, now + timedelta(days=30))
     assert (recovery.user, recovery.groups) == ("system:recovery:edge:agent-1", ())
@@ -158,8 +157,7 @@ def test_superseded_agent_waits_for_an_operator_until_its_successor_is_revoked(n
     addon = _addon_request(newcomer, certificate)
     clock.advance(timedelta(seconds=1))
     other = Newcomer(newcomer.store, agent=AgentId("agent-2"))
-    successor = other.registered()
-    name = renewal(newcomer, certificate)
+    successor, name = other.registered(), renewal(newcomer, certificate)
     assert newcomer.review(name, "*") is None
     assert newcomer.review(addon, "*") is None
     assert other.review(renewal(other, successor)) is not None
@@ -273,8 +271,7 @@ def _begin_deletion(tx: Transaction) -> None:
 
 
 def test_addon_with_a_signer_of_its_own_is_left_to_that_signer(newcomer: Newcomer) -> None:
-    certificate = newcomer.registered()
-    signer = "example.com/signer"
+    certificate, signer = newcomer.registered(), "example.com/signer"
     registration = {"type": "customSigner", "customSigner": {"signerName": signer, "subject": {"user": "u"}}}
     document = {"metadata": {"name": "work", "namespace": "edge"}, "status": {"registrations": [registration]}}
     newcomer.store.transact(addons.put, document, None, OPERATOR)
@@ -482,8 +479,7 @@ def test_agent_changes_of_an_addons_registrations_the_driver_alone() -> None:
 
 def test_requests_of_others_hold_up_neither_the_renewal_nor_the_recovery_of_an_agent(newcomer: Newcomer) -> None:
     """Neither under the cluster's label, nor for its name, nor by its own add-ons; a label of another cluster is refused."""
-    agent = newcomer.registered()
-    anybody = Requester(bootstrap_user(token_of(newcomer, None).id), ())
+    agent, anybody = newcomer.registered(), Requester(bootstrap_user(token_of(newcomer, None).id), ())
     own = Requester(agent.user, tuple(agent.groups), extra={rules.SERIAL_EXTRA: (f"{agent.serial:x}",)})
     foreign = _posted(newcomer, agent_subject(ClusterName("foreign"), AGENT))
 

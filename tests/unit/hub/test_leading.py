@@ -149,8 +149,7 @@ async def test_what_befell_the_election_is_counted() -> None:
         way.swallows = False
         await until(lambda: leading.leadership.term == 3)
         told = values(registry)
-        assert told["muster_hub_leader_gained_total"] == 3
-        assert told['muster_hub_leader_lost_total{cause="DEPOSED"}'] == 1
+        assert (told["muster_hub_leader_gained_total"], told['muster_hub_leader_lost_total{cause="DEPOSED"}']) == (3, 1)
         assert told['muster_hub_leader_lost_total{cause="NOT_RENEWED"}'] == 1
         assert told['muster_hub_leader_writes_refused_total{where="unsent"}'] >= 1
         assert told['muster_hub_leader_writes_refused_total{where="fenced"}'] == 1
@@ -239,8 +238,7 @@ def times(count: int, error: MusterError) -> Callable[[], MusterError | None]:
 
 def test_lease_is_named_and_owned_by_the_workload_of_the_pod_and_each_link_is_waited_for() -> None:
     cluster = Documents()
-    assert made(cluster, "hub-5d-x") == 0
-    assert metadata(cluster) == ("hub", [OWNER])
+    assert (made(cluster, "hub-5d-x"), metadata(cluster)) == (0, ("hub", [OWNER]))
 
     def check(path: str, error: MusterError) -> None:
         cluster = Documents()

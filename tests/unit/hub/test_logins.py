@@ -71,12 +71,10 @@ def named(rules: ClaimRules = RULES, **claims: Any) -> Named:
 
 
 def test_user_and_groups_come_from_the_claims_of_a_token_that_has_what_it_needs() -> None:
-    assert named(groups=["a", "", "b"]) == Named("ann", ("a", "b"))
-    assert named(groups="a") == Named("ann", ("a",))
+    assert (named(groups=["a", "", "b"]), named(groups="a")) == (Named("ann", ("a", "b")), Named("ann", ("a",)))
     rules = ClaimRules("https://i", "muster", "name", "corp:", "roles", "corp-")
     assert named(rules, name="Ann Lee", roles=["x"], groups=["y"]) == Named("corp:Ann Lee", ("corp-x",))
-    assert named(aud=["others", "muster"]) == Named("ann")
-    assert named(nbf=AT + 60) == Named("ann")
+    assert (named(aud=["others", "muster"]), named(nbf=AT + 60)) == (Named("ann"), Named("ann"))
     rows: tuple[tuple[dict[str, Any], str], ...] = (
         ({"iss": "https://other"}, "another issuer"),
         ({"iss": "https://i/"}, "another issuer"),
@@ -187,8 +185,7 @@ def test_an_authenticator_is_read_with_its_defaults() -> None:
     spec = {"issuer": "https://i", "audience": "muster"}
     document = {"metadata": {"name": "corp", "uid": "u", "generation": 2}, "spec": spec}
     found = read_authenticator(JWT, document)
-    assert (found.claims, found.mark, found.authorities) == (RULES, ("u", 2), b"")
-    assert found.address == "https://i"
+    assert (found.claims, found.mark, found.authorities, found.address) == (RULES, ("u", 2), b"", "https://i")
     with pytest.raises(InvalidError, match="base64"):
         read_authenticator(JWT, {**document, "spec": {**spec, "tls": {"certificateAuthorityData": "?"}}})
 
@@ -326,8 +323,7 @@ async def test_working_authenticator_is_ready_and_unreadable_cas_end_its_examina
         for data in (b64encode(b"bad").decode(), "?"):
             conditions = await found(kind, elsewhere, tls={"certificateAuthorityData": data})
             assert conditions.pop("TLSConfigurationValid") == "False InvalidTLSConfig"
-            assert conditions.pop("Ready") == "False NotReady"
-            assert set(conditions.values()) == {"Unknown UnableToValidate"}
+            assert (conditions.pop("Ready"), set(conditions.values())) == ("False NotReady", {"Unknown UnableToValidate"})
 
 
 async def test_each_thing_that_is_wrong_has_its_condition(elsewhere: Elsewhere) -> None:
@@ -363,8 +359,7 @@ async def test_the_status_follows_what_is_found_and_is_written_when_it_is_news(e
     await controller.reconcile(key)
     assert store.transact(lambda tx: tx.changes.newest()) == revision
     elsewhere.away = True
-    assert await controller.reconcile(key) == SOON
-    assert status(store)["phase"] == "Error"
+    assert (await controller.reconcile(key), status(store)["phase"]) == (SOON, "Error")
     assert await controller.reconcile((KINDS[JWT], "gone")) is None
 
 
@@ -471,8 +466,7 @@ async def test_an_issuer_that_fails_is_the_one_failure_and_leaves_no_record(stag
     broken = WordIssuer()
     broken.failure = UnavailableError("hub: no key")
     stage.issuer = broken
-    assert await stage.ask() == FAILED
-    assert stage.notes["login.muster/failure"] == "hub: no key"
+    assert (await stage.ask(), stage.notes["login.muster/failure"]) == (FAILED, "hub: no key")
     stage.issuer = chain = IssuerChain(stage.own)
     assert "credential" in await stage.ask()
     assert chain.signed == {(Purpose.LOGIN, "hub"): 1}
@@ -551,8 +545,7 @@ async def test_the_hash_is_noted_and_people_are_named_where_that_was_chosen(stag
     assert "bob" not in json.dumps(stage.notes)
     stage.names_people = True
     await stage.ask()
-    assert stage.notes["login.muster/user"] == "bob"
-    assert stage.notes["login.muster/groups"] == "ops, system:authenticated"
+    assert (stage.notes["login.muster/user"], stage.notes["login.muster/groups"]) == ("bob", "ops, system:authenticated")
     assert stage.notes["login.muster/groups-left-out"] == "system:authenticated"
     assert TOKEN not in json.dumps(stage.notes)
 
@@ -567,8 +560,7 @@ async def test_names_that_the_hub_gives_are_signed_by_its_own_ca_alone(stage: St
     for token in ("bad", "other"):
         assert await stage.ask(token, authenticator=account) == FAILED
     stage.make(operatorGroups=["ops"])
-    assert (await stage.certificate()).subject.organizations == {"ops", "system:masters"}
-    assert stage.issuer.issued == []
+    assert ((await stage.certificate()).subject.organizations, stage.issuer.issued) == ({"ops", "system:masters"}, [])
 
 
 async def test_one_address_asks_only_so_fast(stage: Stage) -> None:

@@ -121,8 +121,7 @@ def test_uid_creation_and_generation_are_the_stores_to_choose() -> None:
     check_results(lambda changed: stamped(changed, DOCUMENT)["generation"], rows)
     odd: dict[str, Any] = {"metadata": {"labels": None, "annotations": ["x"], "finalizers": "x"}, "status": None}
     assert (doc.labels(odd), doc.annotations(odd), doc.finalizers(odd), doc.conditions(odd)) == ({}, {}, (), [])
-    assert (doc.name({}), doc.is_deleting({})) == ("", False)
-    assert str(doc.key(DOCUMENT)) == "n/a"
+    assert (doc.name({}), doc.is_deleting({}), str(doc.key(DOCUMENT))) == ("", False, "n/a")
 
 
 @pytest.fixture
@@ -316,8 +315,7 @@ def test_an_operators_condition_that_the_agent_reports_too_changes_hands(newcome
     newcomer.accepted()
     store.transact(clusters.set_condition, EDGE, Condition(AVAILABLE.type, "Unknown", "Test", ""), "hub")
     store.transact(clusters.report_status, EDGE, StatusReport(conditions=(AVAILABLE,), complete=False), "agent")
-    told = shares(store, MANAGED_CLUSTERS, EDGE)
-    entry = condition(AVAILABLE.type)
+    told, entry = shares(store, MANAGED_CLUSTERS, EDGE), condition(AVAILABLE.type)
     changed = {"f:status", "f:reason", "f:message"}
     assert changed.isdisjoint(told[f"{HUB_WRITER} status"]["f:status"]["f:conditions"][entry])
     assert told[f"{AGENT_WRITER} status"]["f:status"]["f:conditions"][entry].keys() >= changed

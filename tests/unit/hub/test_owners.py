@@ -73,8 +73,7 @@ def expire(store: InlineStore, clock: ManualClock) -> None:
 
 def test_hub_that_never_had_the_cluster_keeps_it_on_standby(newcomer: Newcomer, store: InlineStore, clock: ManualClock) -> None:
     newcomer.join(newcomer.bootstrap())
-    assert stand_by(store, OTHER, 7) == StandbyStatus(accepted=False, epoch=7)
-    assert available(store) == ("", "", "")
+    assert (stand_by(store, OTHER, 7), available(store)) == (StandbyStatus(accepted=False, epoch=7), ("", "", ""))
     newcomer.accept()
     store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
     expire(store, clock)
@@ -111,8 +110,7 @@ def test_lower_epoch_or_an_open_session_of_the_same_or_this_very_hub_change_noth
     assert (available(living)[0], kept(living)) == ("True", (5, None))
     living.transact(lambda tx: tx.heartbeats.set_session(EDGE, "s1"))
     stand_by(living, OTHER, 5)
-    assert (available(living)[0], kept(living)) == ("True", (5, None))
-    assert stand_by(living, ME, 8).epoch == 8
+    assert (available(living)[0], kept(living), stand_by(living, ME, 8).epoch) == ("True", (5, None), 8)
     assert (available(living)[0], kept(living)) == ("True", (8, None))
 
 
@@ -171,8 +169,7 @@ def test_order_names_a_ready_hub_and_stays_until_it_is_canceled(hub: InlineStore
         assert (ordered(hub), hub.state.revision) == ("bbbb-2", before), word
         assert hub.transact(lambda tx: actions.cancel_move(tx, EDGE, OPERATOR, dry_run=True)) == "bbbb-2"
         assert ordered(hub) == "bbbb-2"
-        assert [hub.transact(actions.cancel_move, EDGE, OPERATOR) for _ in range(2)] == ["bbbb-2", ""]
-        assert ordered(hub) == ""
+        assert ([hub.transact(actions.cancel_move, EDGE, OPERATOR) for _ in range(2)], ordered(hub)) == (["bbbb-2", ""], "")
     check_refusal(NotFoundError, hub.transact, actions.order_move, ClusterName("gone"), "eu-2", OPERATOR)
 
 
@@ -215,13 +212,11 @@ def test_epoch_too_far_ahead_is_refused_and_a_stored_one_is_lowered(accepted: In
         check_refusal(BadRequestError, stand_by, accepted, OTHER, epoch)
         check_refusal(BadRequestError, accepted.transact, owners.record_handover, Departure(EDGE, OTHER, epoch), 0, "agent")
     accepted.transact(owners.claim, EDGE, highest)
-    assert accepted.transact(owners.lower_epochs) == 0
-    assert kept(accepted) == (highest, None)
+    assert (accepted.transact(owners.lower_epochs), kept(accepted)) == (0, (highest, None))
     accepted.transact(revocation.revoke, RevocationTarget(cluster=EDGE), "Compromised", OPERATOR)
     assert kept(accepted) == (present, None), "an administrator lowers it and ends the certificates of before"
     accepted.transact(lambda tx: tx.heartbeats.claim(EDGE, 2**63 - 1))
-    assert accepted.transact(owners.lower_epochs) == 1
-    assert kept(accepted) == (present, None)
+    assert (accepted.transact(owners.lower_epochs), kept(accepted)) == (1, (present, None))
 
 
 def test_first_of_two_agents_has_a_while_to_come_back(living: InlineStore, newcomer: Newcomer, clock: ManualClock) -> None:

@@ -229,8 +229,7 @@ def test_groups_are_sorted_by_their_words_counts_and_sums() -> None:
 
 
 def test_continue_token_is_valid_for_its_own_order_alone() -> None:
-    now = ManualClock().now()
-    token = write_continue(Key("", "edge1"), 7, "-memory", ("2511",))
+    now, token = ManualClock().now(), write_continue(Key("", "edge1"), 7, "-memory", ("2511",))
     options = list_options(RESOURCE, "", {"continue": token, "sortBy": "-memory", "limit": "2"}, now)
     assert options.query.after == Key("", "edge1")
     assert options.query.order == sort_of("-memory", ("2511",))

@@ -94,8 +94,7 @@ async def test_only_a_deleted_cluster_loses_anything_and_addons_go_first(newcome
     assert list(doc.finalizers(cluster_of(store) or {})) == ["cluster.open-cluster-management.io/resource-cleanup"]
     assert proceed(store).moved == 1
     remaining = "managedclusteraddons: 1 remaining; 1 wait for finalizers: example.com/pre-delete (1)."
-    assert deleting(store) == ("False", "ResourceRemaining", remaining)
-    assert proceed(store) == ClusterDeletionProgress(held=1)
+    assert (deleting(store), proceed(store)) == (("False", "ResourceRemaining", remaining), ClusterDeletionProgress(held=1))
     let_go(store, "a")
     assert proceed(store).gone
     assert cluster_of(store) is None
@@ -112,12 +111,10 @@ def test_lowest_priority_goes_first_and_is_waited_for(newcomer: Newcomer, store:
     add_addon(store, "second", "7")
     add_addon(store, "first", finalizers=[HELD])
     delete(store)
-    assert [proceed(store).moved, proceed(store).moved] == [1, 0]
-    assert names(store, ADDONS) == ["first", "last", "second"]
+    assert ([proceed(store).moved, proceed(store).moved], names(store, ADDONS)) == ([1, 0], ["first", "last", "second"])
     assert not doc.is_deleting(store.transact(addons.find, EDGE, AddOnName("second")).document)
     let_go(store, "first")
-    assert proceed(store).moved == 1
-    assert names(store, ADDONS) == ["last"]
+    assert (proceed(store).moved, names(store, ADDONS)) == (1, ["last"])
     assert proceed(store).gone
 
 
@@ -163,8 +160,7 @@ def test_by_force_everything_goes_and_what_is_given_up_is_named(newcomer: Newcom
     add_addon(store, "b")
     hold(store, "example.com/other")
     change_cluster(store, lambda old: doc.with_annotations(old, {rules.FORCED: "true"}))
-    assert proceed(store) == ClusterDeletionProgress()
-    assert names(store, ADDONS) == ["a", "b"]
+    assert (proceed(store), names(store, ADDONS)) == (ClusterDeletionProgress(), ["a", "b"])
     delete(store)
     done = proceed(store)
     assert done.gone
@@ -181,8 +177,7 @@ def test_objects_made_while_another_finalizer_holds_the_cluster_go_too(newcomer:
     delete(store)
     proceed(store)
     document = present(cluster_of(store))
-    assert list(doc.finalizers(document)) == ["example.com/other"]
-    assert deleting(store)[:2] == ("True", "NoResource")
+    assert (list(doc.finalizers(document)), deleting(store)[:2]) == (["example.com/other"], ("True", "NoResource"))
     assert rules.is_emptied(document)
     add_addon(store, "a")
     hold(store)
@@ -279,8 +274,7 @@ async def test_next_priority_is_waited_for_from_its_mark_on(newcomer: Newcomer, 
     clock.advance(HOUR / 2)
     assert await subject.reconcile("edge") == timedelta(minutes=1)
     let_go(store, "a")
-    assert await subject.reconcile("edge") == timedelta()
-    assert await subject.reconcile("edge") == CLUSTER_CHECKS
+    assert (await subject.reconcile("edge"), await subject.reconcile("edge")) == (timedelta(), CLUSTER_CHECKS)
 
 
 @pytest.mark.parametrize("content", ["none", "goes", "held"])
@@ -380,8 +374,7 @@ def test_a_deleted_namespace_goes_when_it_is_empty_and_not_before(store: InlineS
     namespace_delete(store)
     assert present(found(store)).document["status"]["phase"] == "Terminating"
     assert [namespace_proceed(store).removed, namespace_proceed(store).removed] == [PORTION, 1]
-    assert (content(store), found(store) is None) == ((), False)
-    assert namespace_proceed(store) == NamespaceDeletionProgress()
+    assert (content(store), found(store) is None, namespace_proceed(store)) == ((), False, NamespaceDeletionProgress())
     assert found(store) is None
 
 

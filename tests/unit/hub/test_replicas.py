@@ -125,8 +125,7 @@ def test_sessions_of_a_replica_that_died_are_ended_by_whoever_looks(store: Inlin
     assert store.transact(draining.is_swept)
     clock.advance(TICK)
     assert not store.transact(draining.is_swept)
-    assert store.transact(draining.sweep) == 1
-    assert (session_of(store), session_of(store, FAR)) == (None, "s2")
+    assert (store.transact(draining.sweep), session_of(store), session_of(store, FAR)) == (1, None, "s2")
     (event,) = [each.document for each in store.transact(lambda tx: tx.objects.find(EVENTS, Query())).items]
     assert (event["reason"], event["type"], event["involvedObject"]["name"]) == ("ReplicaLost", "Warning", "one")
     assert "1 sessions" in event["message"]

@@ -97,8 +97,7 @@ def test_cluster_is_revoked_once_with_all_that_is_its_own(newcomer: Newcomer, st
     check_refusal(errors.MethodNotAllowedError, store.transact, revocation.remove, stored, OPERATOR)
     before = record(store, agent)
     clock.advance(LIFETIMES.bootstrap)
-    assert revoke(store, "r2", cluster="edge")["status"]["certificatesRevoked"] == 0
-    assert record(store, agent) == before
+    assert (revoke(store, "r2", cluster="edge")["status"]["certificatesRevoked"], record(store, agent)) == (0, before)
     again = revoke(store, "r3", cluster="edge", agent="agent-1")
     assert rules.describe(again) == 'agent "agent-1" of cluster "edge" revoked by ann: nothing of it was good any more'
 
@@ -257,8 +256,7 @@ def test_a_revocation_is_an_event_of_its_cluster_once(newcomer: Newcomer, store:
 
 class TwoSigners(ListSigner):
     def __init__(self) -> None:
-        ends = LONG_AGO + timedelta(days=36500)
-        make = pki.create_authority
+        ends, make = LONG_AGO + timedelta(days=36500), pki.create_authority
         self._cas = {
             name: make(CertificateSubject(name), pki.generate_key(), pki.random_serial(), LONG_AGO, ends)
             for name in (FIRST, SECOND)
@@ -312,8 +310,7 @@ def test_list_is_signed_anew_at_half_its_life_or_revocation(store: InlineStore, 
     serial = add(store, 1)
     first, count = sign(store, signer), signer.signed
     clock.advance(LIST_LIFETIME / 2 - timedelta(seconds=1))
-    assert sign(store, signer) == first
-    assert store.transact(certificates.current_list, signer, FIRST) == first
+    assert (sign(store, signer), store.transact(certificates.current_list, signer, FIRST)) == (first, first)
     assert signer.signed == count
     clock.advance(timedelta(seconds=1))
     second = sign(store, signer)
@@ -537,8 +534,7 @@ def test_what_a_list_names_does_not_come_back_and_stays_on_the_hubs_own_lists(lo
 
 def test_what_a_list_names_and_the_backup_knows_is_revoked(loss: Loss, newcomer: Newcomer) -> None:
     outcome = loss.restored(Readopts.AUTOMATIC, loss.revoked(newcomer.registered().serial))
-    assert [(each.revoked, each.unknown) for each in outcome.lists] == [(1, 0)]
-    assert outcome.spent == (EDGE,)
+    assert ([(each.revoked, each.unknown) for each in outcome.lists], outcome.spent) == ([(1, 0)], (EDGE,))
     found = newcomer.certificate()
     assert found.revoked_at is not None
     assert found.revoked_reason == "KeyCompromise"

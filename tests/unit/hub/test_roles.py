@@ -80,8 +80,7 @@ def test_view_edit_and_admin_aggregate_labelled_roles_in_the_same_write(store: I
     names = ("view", "edit", "admin")
     view, edit, admin = (list(role(store, name)["rules"]) for name in names)
     assert view
-    assert [each for each in view if each not in edit] == []
-    assert [each for each in edit if each not in admin] == []
+    assert ([each for each in view if each not in edit], [each for each in edit if each not in admin]) == ([], [])
     assert len(view) < len(edit) < len(admin)
 
     def aggregated() -> list[bool]:

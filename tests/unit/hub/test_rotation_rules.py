@@ -101,8 +101,7 @@ ROWS = (
 def test_step_is_due_when_nothing_is_waited_for() -> None:
     wanted = {row.about: () if row.due is None else (RotationStep(row.due, row.of),) for row in ROWS}
     found = {row.about: due_steps(row.rotation_snapshot(), PATIENCE) for row in ROWS}
-    assert {about: steps for about, steps in found.items() if steps != wanted[about]} == {}
-    assert len(found) == len(ROWS)
+    assert ({about: steps for about, steps in found.items() if steps != wanted[about]}, len(found)) == ({}, len(ROWS))
     first = Row("the first ends while the next is given up", (RETIRING, replace(LEAKED, id=NEW)), None).rotation_snapshot()
     assert due_steps(first, PATIENCE) == (RotationStep(Act.MAKE, NEW), RotationStep(Act.END, OLD))
     later = Row("the first ends while the next but one comes", (RETIRING, ORDERED), None).rotation_snapshot()
@@ -159,8 +158,7 @@ def test_order_to_renew_is_an_interval_for_earlier_certificates() -> None:
     check_refusals(InvalidError, orders.check_renewal_interval, [(-MOMENT, "within"), (longest + MOMENT, "within")])
     assert orders.check_renewal_interval(longest) == longest
     assert [order.asks(AT + each) for each in (-MOMENT, timedelta(), MOMENT)] == [True, False, False]
-    assert order.left(AT + HOUR / 4) == HOUR * 3 / 4
-    assert order.left(AT + 100 * HOUR) == orders.LATE_RENEWAL
+    assert (order.left(AT + HOUR / 4), order.left(AT + 100 * HOUR)) == (HOUR * 3 / 4, orders.LATE_RENEWAL)
     assert orders.RenewalOrder(AT, orders.LATE_RENEWAL / 2).left(AT + HOUR) == orders.LATE_RENEWAL / 2
     assert orders.RenewalOrder(AT, timedelta()).left(AT) == timedelta(), "at once is at once"
 

@@ -59,8 +59,7 @@ def test_environment_of_the_process_is_read_for_every_type(monkeypatch: pytest.M
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     settings = load({})
-    assert str(settings.grpc_listen) == f"{EVERYWHERE}:18443"
-    assert str(settings.https_advertised) == "hub.example.org"
+    assert (str(settings.grpc_listen), str(settings.https_advertised)) == (f"{EVERYWHERE}:18443", "hub.example.org")
     assert (settings.auto_approve, settings.serving_names) == (("edge-*", "lab-?"), ("hub.example.org", "10.0.0.7"))
     assert settings.default_lease_duration == timedelta(seconds=2)
     assert settings.database_url is None
@@ -134,8 +133,7 @@ def test_addresses_are_parsed_advertised_and_named_in_the_certificate() -> None:
     wrong = ("", ":8443", "a b:1", "host:port", "https://host:1", "::1:8443x", "host:70000")
     check_refusals(ValueError, Address.parse, [(text, "is not an address") for text in wrong])
     found = addresses()
-    assert (str(found.grpc), str(found.https)) == ("127.0.0.1:8443", "127.0.0.1:6443")
-    assert found.dns_names == ("localhost",)
+    assert (str(found.grpc), str(found.https), found.dns_names) == ("127.0.0.1:8443", "127.0.0.1:6443", ("localhost",))
     assert found.ip_addresses == ("127.0.0.1", "::1")
     found = addresses(
         grpc_listen=f"{EVERYWHERE}:9443", grpc_advertised="hub.example.org", https_advertised="api.example.org:443"
@@ -225,8 +223,7 @@ def named(folder: Path, environment: dict[str, str], name: str | None = None) ->
 def test_name_of_a_replica_is_of_its_setting_pod_host_or_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "Machine_7.example.com")
     assert named(tmp_path, {**SHARED, "POD_NAME": "hub-1"}, "east") == "east"
-    assert named(tmp_path, {**SHARED, "POD_NAME": "hub-1"}) == "hub-1"
-    assert named(tmp_path, SHARED) == "machine-7.example.com"
+    assert (named(tmp_path, {**SHARED, "POD_NAME": "hub-1"}), named(tmp_path, SHARED)) == ("hub-1", "machine-7.example.com")
     first = named(tmp_path / "a", {"POD_NAME": "hub-0"})
     assert named(tmp_path / "a", {}) == first, "on the embedded database the data directory keeps it"
     assert named(tmp_path / "b", {}) != first

@@ -155,13 +155,11 @@ def record(purpose: Purpose, user: str = "u", groups: tuple[str, ...] = (), **mo
 
 
 def test_the_own_agent_is_the_one_that_came_last_and_stands() -> None:
-    later = NOW.replace(day=2)
-    first = record(Purpose.AGENT, agent=AgentId("a"))
+    later, first = NOW.replace(day=2), record(Purpose.AGENT, agent=AgentId("a"))
     second = record(Purpose.AGENT, agent=AgentId("b"), issued_at=later)
     revoked = record(Purpose.AGENT, agent=AgentId("c"), issued_at=later.replace(day=3), revoked_at=NOW)
     addon = record(Purpose.ADDON, agent=AgentId("d"), issued_at=later.replace(day=3))
-    assert own_agent([first]) == "a"
-    assert own_agent([second, first, revoked, addon]) == "b"
+    assert (own_agent([first]), own_agent([second, first, revoked, addon])) == ("a", "b")
     assert own_agent([revoked, addon]) is None
     first, second, renewed = (
         record(Purpose.AGENT, agent=AgentId(agent), issued_at=NOW.replace(day=day), serial=SerialNumber(day))

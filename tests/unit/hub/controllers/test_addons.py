@@ -65,8 +65,7 @@ async def work(hub: Hub) -> Fleetwork:
 
 
 async def test_each_add_on_shows_in_a_label_that_follows_it_and_cannot_be_forged(hub: Hub, work: Fleetwork) -> None:
-    assert features(hub) == STATES
-    assert doc.labels(hub.cluster("c1"))["region"] == "eu"
+    assert (features(hub), doc.labels(hub.cluster("c1"))["region"]) == (STATES, "eu")
     document = {**hub.cluster("c1")}
     forged = {**doc.labels(document), f"{FEATURE_PREFIX}well": "unhealthy", f"{FEATURE_PREFIX}never-there": "available"}
     hub.store.transact(put, MANAGED_CLUSTERS, doc.with_metadata(document, labels=forged))
@@ -221,8 +220,7 @@ async def test_an_add_on_by_token_has_an_account_and_its_agent_the_right_to_it(h
 async def test_an_add_on_by_certificate_has_nothing(hub: Hub) -> None:
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("c1"))
     registers(hub, BY_CERTIFICATE)
-    before = hub.revision
-    work = Fleetwork(hub.store)
+    before, work = hub.revision, Fleetwork(hub.store)
     await work.start()
     assert (parts(hub), ready(hub), hub.revision) == ([], None, before)
     registers(hub, BY_TOKEN)
@@ -256,8 +254,7 @@ async def test_an_account_of_somebody_else_is_neither_used_nor_taken_away(hub: H
     await work.start()
     assert infrastructure(hub)[:2] == ("False", "TokenInfrastructureApplyFailed")
     assert "serviceaccounts c1/x-agent exists" in infrastructure(hub)[2]
-    assert parts(hub) == [SERVICE_ACCOUNTS]
-    assert [told.type for told in work.told] == ["Warning"]
+    assert (parts(hub), [told.type for told in work.told]) == ([SERVICE_ACCOUNTS], ["Warning"])
     hub.store.transact(remove, ADDONS, "x", "c1")
     await work.settle()
     assert parts(hub) == [SERVICE_ACCOUNTS]
@@ -358,8 +355,7 @@ def test_older_versions_read_as_ocm_converts_them() -> None:
         },
     }
     stored = versions.add_on_stored(old)
-    assert stored["metadata"]["annotations"] == {versions.INSTALL_NAMESPACE: "tools"}
-    assert stored["spec"] == {}
+    assert (stored["metadata"]["annotations"], stored["spec"]) == ({versions.INSTALL_NAMESPACE: "tools"}, {})
     assert stored["status"] == {
         "registrations": [
             {"type": "kubeClient", "kubeClient": {"subject": {"user": "u", "groups": ["g"]}, "driver": "token"}},

@@ -129,8 +129,7 @@ async def test_clusters_that_were_never_accepted_are_gone_or_cannot_be_heard_are
     accepted(hub, "c2")
     beat(hub, "c2")
     hub.clock.advance(timedelta(days=1))
-    deaf = judge(hub, hears=False)
-    assert await look(deaf, ClusterName("c2")) == SECOND, "beats cannot be stored"
+    assert await look(judge(hub, hears=False), ClusterName("c2")) == SECOND, "beats cannot be stored"
     assert status(hub, "c2") != UNKNOWN
 
 
@@ -217,16 +216,14 @@ def test_what_is_due_soon_comes_with_what_is_due_now_and_only_then() -> None:
     assert queue.pause() == SECOND
     queue.add_after("c", 11 * SECOND)
     clock.advance(SECOND)
-    assert queue.take(10, ahead=5 * SECOND) == ("a", "b")
-    assert queue.pause() == 10 * SECOND
+    assert (queue.take(10, ahead=5 * SECOND), queue.pause()) == (("a", "b"), 10 * SECOND)
     clock = ManualClock()
     queue = waiting(clock)
     queue.add("a")
     queue.done(queue.take(10))
     queue.add_after("a", 30 * SECOND)
     clock.advance(10 * SECOND)
-    assert queue.take(10, ahead=5 * SECOND) == ()
-    assert queue.pause() == 2 * SECOND
+    assert (queue.take(10, ahead=5 * SECOND), queue.pause()) == ((), 2 * SECOND)
 
 
 def test_times_that_were_replaced_are_forgotten_also_where_they_are_far_away() -> None:

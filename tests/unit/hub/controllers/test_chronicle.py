@@ -95,8 +95,7 @@ async def test_joins_and_decisions_are_logged_with_their_author_and_the_next_ste
     hub.accept("c1", accepted=False)
     lines = await reader.read()
     assert [line["event"] for line in lines] == ["cluster accepted", "certificate request approved", "cluster denied"]
-    assert {line["by"] for line in lines} == {"admin"}
-    assert {line["cluster"] for line in lines} == {"c1"}
+    assert ({line["by"] for line in lines}, {line["cluster"] for line in lines}) == ({"admin"}, {"c1"})
     assert lines[1]["request"] == name
     assert [(each.reason, each.type, each.message) for each in reader.told if each.reason in ("Registered", "Accepted")] == [
         ("Registered", "Normal", "registered by agent: it waits for `hubctl accept c1`"),
@@ -178,8 +177,7 @@ async def test_what_was_there_at_the_start_is_no_news_and_what_changed_or_went_m
     assert await reader.start() == []
     hub.accept("c1")
     (line,) = await reader.start()  # the log was compacted: everything is read again
-    assert line["event"] == "cluster accepted"
-    assert reader.chronicle.standing() == {"Pending": 1}
+    assert (line["event"], reader.chronicle.standing()) == ("cluster accepted", {"Pending": 1})
 
     def go(tx: Transaction) -> None:
         for kind, name in ((MANAGED_CLUSTERS, "c1"), (REQUESTS, request)):
@@ -189,8 +187,7 @@ async def test_what_was_there_at_the_start_is_no_news_and_what_changed_or_went_m
     assert await reader.start() == []
     for name in ("c2", "c1"):
         hub.join(name)
-        assert await reader.events() == ["cluster registered"]
-        assert reader.chronicle.standing() == {}
+        assert (await reader.events(), reader.chronicle.standing()) == (["cluster registered"], {})
 
 
 class Agents:
@@ -257,8 +254,7 @@ def test_failures_of_addons_are_told_once_each_and_not_those_of_a_silent_cluster
         assert agents.addon(nothing) == [], "a silent cluster has its own alarm"
     assert agents.addon(addon(ILL)) == [("AddOnUnavailable", "Warning")]
     assert (agents.told[0].cluster, agents.told[0].message) == ("c1", "ProbeFailed: no endpoint")
-    assert agents.addon(addon(ILL)) == []
-    assert agents.addon(addon(WELL)) == [("AddOnAvailable", "Normal")]
+    assert (agents.addon(addon(ILL)), agents.addon(addon(WELL))) == ([], [("AddOnAvailable", "Normal")])
     agents.addon(addon(ILL))
     assert agents.change(ADDONS, ADDON, addon(ILL), ChangeType.DELETED) == []
     assert agents.addon(addon(WELL)) == [], "one that comes again begins anew"

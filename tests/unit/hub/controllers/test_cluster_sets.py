@@ -64,8 +64,7 @@ async def test_sets_count_their_clusters_by_label_and_by_selector_as_both_change
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("a", into="one", region="eu"))
     await work.settle()
     assert empty_condition(hub, "one") == (*one, "1 ManagedClusters selected")
-    assert empty_condition(hub, "europe") == (*one, "2 ManagedClusters selected")
-    assert empty_condition(hub, "nobody") == empty
+    assert (empty_condition(hub, "europe"), empty_condition(hub, "nobody")) == ((*one, "2 ManagedClusters selected"), empty)
     before = hub.revision
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("a", into="one", region="eu", colour="red"))
     await work.settle()
@@ -369,8 +368,7 @@ async def test_a_profile_that_somebody_deletes_or_edits_comes_back(hub: Hub, wor
     edited = doc.with_metadata(profile(hub, "a", "q"), labels={"own": "label", OF_SET: "another"})
     hub.store.transact(put, CLUSTER_PROFILES, edited)
     await work.settle()
-    assert profiles(hub) == ["p/a", "q/a"]
-    assert doc.labels(profile(hub, "a", "q")) == {"own": "label", **LABELS}
+    assert (profiles(hub), doc.labels(profile(hub, "a", "q"))) == (["p/a", "q/a"], {"own": "label", **LABELS})
 
 
 async def test_a_profile_of_another_manager_is_never_touched(hub: Hub, work: Fleetwork) -> None:

@@ -177,10 +177,8 @@ async def test_audit_records_above_their_size_go_early_and_not_for_strangers(hub
         replicas = [entry.replica for entry in found]
         return replicas.count("one"), replicas.count("one.refused")
 
-    assert await left(20_000) == (10, 100)
-    assert told == []
-    assert await left(10 * (BYTES_OF_A_ROW + 800)) == (10, 100)
-    assert await left(9_999) == (8, 100)
+    assert (await left(20_000), told) == ((10, 100), [])
+    assert (await left(10 * (BYTES_OF_A_ROW + 800)), await left(9_999)) == ((10, 100), (8, 100))
     assert reasons(told) == [rules.AUDIT_FILLS_UP, rules.AUDIT_SHORTENED]
     hub.store.transact(lambda tx: tx.audit.add([replace(each, at=each.at - DAY) for each in others]))
     assert await left(9_999) == (4, 100), "the caller with most of them loses its own first, although others' are older"

@@ -64,8 +64,7 @@ def submitted(hub: Hub, count: int) -> list[str]:
 
 
 async def test_a_batch_is_bounded_and_goes_on_at_once(hub: Hub) -> None:
-    names = submitted(hub, AT_MOST + 1)
-    subject = controlled(ApprovalReconciler(hub.store, ("*",)))
+    names, subject = submitted(hub, AT_MOST + 1), controlled(ApprovalReconciler(hub.store, ("*",)))
     for name in names:
         subject.enqueue(name)
     await subject.step()
@@ -140,8 +139,7 @@ async def test_a_cluster_that_is_being_deleted_is_left_alone(hub: Hub) -> None:
 async def test_a_route_gets_its_kind_and_what_it_wants(hub: Hub) -> None:
     seen = list[str]()
     hub.join("c1")
-    name = hub.submit("c1")
-    builder = builder_of(hub.store)
+    name, builder = hub.submit("c1"), builder_of(hub.store)
     builder.watch(MANAGED_CLUSTERS, lambda key: seen.append(key.name), wanted=lambda _document: False)
     builder.watch(REQUESTS, lambda key: seen.append(key.name), wanted=lambda document: bool(document["spec"]))
     await builder.handlers.list_all(hub.store)
@@ -266,8 +264,7 @@ async def test_a_request_has_its_cluster_looked_at_again_when_a_rule_accepts_for
 async def test_clusters_that_are_accepted_together_have_their_requests_looked_at_also_after_a_failure() -> None:
     hub, looked_at = Hub(), list[str]()
     several = RuleStatusReconciler(hub.store, hub.clock.now, looked_at.append, looked_at.append)
-    subject = Controller("rules", several, clock=hub.clock)
-    names = submitted(hub, several.at_most + 1)
+    subject, names = Controller("rules", several, clock=hub.clock), submitted(hub, several.at_most + 1)
     for number in range(len(names)):
         subject.enqueue(f"{approval.ACCEPTED}c{number}")
     hub.approve(names[0])

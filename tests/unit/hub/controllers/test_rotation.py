@@ -202,8 +202,7 @@ async def test_no_key_is_in_the_database_in_clear(tmp_path: Path) -> None:
     await world.follower.look()
     world.rotate()
     await world.go_on()
-    pair = present(await world.chosen.find(world.second))
-    kept = world.store.state.sealed_keys[world.second]
+    pair, kept = present(await world.chosen.find(world.second)), world.store.state.sealed_keys[world.second]
     lines = [line for line in pair.key.splitlines() if line and not line.startswith(b"-----")]
     assert not any(line in kept for line in lines)
     assert kept.startswith(SEAL.header)
@@ -215,8 +214,7 @@ async def test_a_sealed_key_opens_for_its_own_ca_alone_and_is_sealed_anew_when_t
     await world.follower.look()
     first = await world.chosen.find(world.first)
     assert first is not None, "it lay in files, and moved over"
-    state = world.store.state
-    moved = AuthorityId("f" * 16)
+    state, moved = world.store.state, AuthorityId("f" * 16)
     other, key = replace(state.authorities[world.first], id=moved), state.sealed_keys[world.first]
     world.store.ask(lambda tx: tx.authorities.put(other))
     world.store.ask(lambda tx: tx.authorities.keep_key(moved, key))

@@ -93,8 +93,7 @@ async def test_a_silence_is_tainted_after_a_moment_and_once(hub: Hub) -> None:
     world.set(rules.SILENT)
     assert await world.step() == DELAY
     hub.clock.advance(DELAY - SECOND)
-    assert await world.step() == SECOND
-    assert world.taints() == []
+    assert (await world.step(), world.taints()) == (SECOND, [])
     hub.clock.advance(SECOND)
     await world.step()
     assert world.taints() == ["unreachable"]
@@ -151,8 +150,7 @@ async def test_a_cluster_that_flaps_is_tainted_and_untainted_only_when_it_holds_
         hub.clock.advance(SECOND)
     await world.step()
     hub.clock.advance(HOLD - 2 * SECOND)
-    assert await world.step() == SECOND
-    assert world.taints() == []
+    assert (await world.step(), world.taints()) == (SECOND, [])
     hub.clock.advance(SECOND)
     await world.step()
     assert world.taints() == ["unreachable"]
@@ -181,8 +179,7 @@ async def test_a_fleet_that_falls_silent_together_is_not_tainted_and_has_one_eve
     assert reason == "BrakeHolds"
     assert "15 of 40" in message
     hub.clock.advance(timedelta(hours=5))
-    assert await world.step() == BRAKE_CHECKS
-    assert (world.tainted, len(world.of_the_fleet)) == (0, 1)
+    assert (await world.step(), world.tainted, len(world.of_the_fleet)) == (BRAKE_CHECKS, 0, 1)
     assert hub.store.transact(brake.now).holds
     found = [hub.condition(name, rules.SILENT.type) for name in world.names[:15]]
     assert [condition and condition.status for condition in found] == ["Unknown"] * 15, "Unknown itself is not held"
@@ -208,8 +205,7 @@ async def test_event_of_the_fleet_is_there_though_its_commit_had_no_answer(hub: 
     assert await world.controller.step() is not None, "it pauses"
     monkeypatch.setattr(hub.store, "run", run)
     world.begin()
-    assert await world.step() == BRAKE_CHECKS
-    assert [reason for reason, _ in world.of_the_fleet] == ["BrakeHolds"]
+    assert (await world.step(), [reason for reason, _ in world.of_the_fleet]) == (BRAKE_CHECKS, ["BrakeHolds"])
 
 
 async def test_an_operator_releases_it_and_it_does_not_come_back_for_the_same_clusters(hub: Hub) -> None:
@@ -436,8 +432,7 @@ async def test_a_mark_names_the_end_and_goes_when_the_cluster_is_heard_again_wha
         since = hub.clock.now()
         hub.clock.advance(8 * DAY)
         await work(aging(hub), PERIODIC)
-        found = present(hub.condition("c1", STALE))
-        ends = since + 31 * DAY
+        found, ends = present(hub.condition("c1", STALE)), since + 31 * DAY
         assert (found.status, found.reason, found.message) == (
             "True",
             "SilentForTooLong",
@@ -454,8 +449,7 @@ async def test_only_silence_without_a_word_is_stale(hub: Hub) -> None:
         silent(hub, name, condition)
     hub.clock.advance(8 * DAY)
     await work(aging(hub), PERIODIC)
-    assert [name for name in conditions if mark(hub, name) is not None] == ["never"]
-    assert mark(hub, "never") == "True"
+    assert ([name for name in conditions if mark(hub, name) is not None], mark(hub, "never")) == (["never"], "True")
 
 
 async def test_after_the_hub_was_away_every_cluster_first_has_a_grace(hub: Hub) -> None:

@@ -189,9 +189,7 @@ async def test_a_fetched_key_is_told_with_the_cluster_that_it_opens() -> None:
 
 async def test_a_missing_or_older_deployment_is_made_and_is_then_as_wanted() -> None:
     stage = Stage()
-    assert await stage.look() == RESYNC
-    assert await stage.look() == RESYNC
-    assert stage.verbs == ["create"]
+    assert (await stage.look(), await stage.look(), stage.verbs) == (RESYNC, RESYNC, ["create"])
     assert rules.is_as_wanted(deployed(), rules.deployment(SHAPE, manager())), "a server's defaults are no difference"
     stage = Stage(HostInMemory(deployed=older()))
     await stage.look()
@@ -393,8 +391,7 @@ def test_the_pod_sees_and_may_do_no_more_than_it_needs_to_read() -> None:
     found = manager(node="control-1")
     found["spec"]["volumes"].append({"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}})
     found["spec"]["containers"][0]["volumeMounts"].append({"name": "token", "mountPath": "/var/run/secrets"})
-    pod = rules.deployment(SHAPE, found)["spec"]["template"]["spec"]
-    kcm = manager(node="control-1")["spec"]
+    pod, kcm = rules.deployment(SHAPE, found)["spec"]["template"]["spec"], manager(node="control-1")["spec"]
     for part in ("volumes", "nodeSelector", "nodeName", "tolerations", "hostNetwork"):
         assert pod[part] == kcm[part], part
     [container] = pod["containers"]
@@ -411,8 +408,7 @@ def test_the_pod_sees_and_may_do_no_more_than_it_needs_to_read() -> None:
     shape = AgentDeploymentShape("n", "a", "i", "s", {}, pull_secrets=("one", "two"), priority_class="high")
     pod = rules.deployment(shape, manager())["spec"]["template"]["spec"]
     assert (pod["imagePullSecrets"], pod["priorityClassName"]) == ([{"name": "one"}, {"name": "two"}], "high")
-    made = rules.deployment(SHAPE, manager())
-    label = "kube-cert-agent.muster/hub-kube-cert-agent"
+    made, label = rules.deployment(SHAPE, manager()), "kube-cert-agent.muster/hub-kube-cert-agent"
     assert made["spec"]["selector"] == {"matchLabels": {label: "v1"}}
     assert made["metadata"]["labels"] == {"extra": "yes", "app": "hub"}
     assert made["spec"]["template"]["metadata"]["labels"] == {"extra": "yes", label: "v1"}, (
@@ -496,8 +492,7 @@ def test_the_program_sleeps_or_prints_both_files_as_one_json_object(environment:
     for words in ([], ["dance"], ["print", "more"]):
         assert "expected one word, sleep or print" in main(words, environment, paper.write, paper.rest)
         assert (paper.text, paper.rested) == ("", 0)
-    assert main(["sleep"], {}, paper.write, paper.rest) == ""
-    assert (paper.text, paper.rested) == ("", 1)
+    assert (main(["sleep"], {}, paper.write, paper.rest), paper.text, paper.rested) == ("", "", 1)
     assert main(["print"], environment, paper.write, paper.rest) == ""
     written = {name: base64.b64decode(text) for name, text in json.loads(paper.text).items()}
     assert written == {"tls.crt": b"the certificate", "tls.key": b"the key"}
@@ -509,8 +504,7 @@ def test_a_missing_file_and_output_that_cannot_be_written_are_named(environment:
     for missing in ("CERT_PATH", "KEY_PATH"):
         paper, absent = Paper(), environment[missing] + ".absent"
         said = main(["print"], {**environment, missing: absent}, paper.write, paper.rest)
-        assert said == f"kube-cert-agent: {absent} cannot be read: No such file or directory"
-        assert paper.text == ""
+        assert (said, paper.text) == (f"kube-cert-agent: {absent} cannot be read: No such file or directory", "")
 
 
 @contextmanager

@@ -124,8 +124,7 @@ def test_a_login_is_signed_by_the_kubernetes_ca_first_and_by_the_hubs_own_then()
     assert chain.names(Purpose.LOGIN) == "kubernetes,hub"
     assert chain.issue(profile(), SERIAL, NOW).chain == b"login ann\n", "no CA is known: the hub's own signs"
     issuer.set_authority(self_signed(key), pem_of(key))
-    issued = chain.issue(profile(), SERIAL, NOW)
-    facts = pki.parse_certificate(issuer.certificate)
+    issued, facts = chain.issue(profile(), SERIAL, NOW), pki.parse_certificate(issuer.certificate)
     assert issued.signed_by == f"kubernetes/{facts.key_hash[:16]}"
     assert pki.is_issued_by(issued.chain, issuer.certificate)
     assert chain.snapshot() == {"signed login by hub": 1, "signed login by kubernetes": 1, "failed login by kubernetes": 1}
@@ -318,8 +317,7 @@ class Given:
         now, key = SystemClock().now(), pki.generate_key()
         begin, end = min(now, now + lifetime) - timedelta(minutes=5), now + lifetime
         holder = CertificateSubject("hub"), pki.public_key_of(key), pki.random_serial()
-        plan = pki.Plan(*holder, begin, end, usage, names or ("x",))
-        chain = self.ca.authority.sign(plan)
+        chain = self.ca.authority.sign(pki.Plan(*holder, begin, end, usage, names or ("x",)))
         self.files.chain.write_bytes(chain)
         self.files.key.write_bytes(key)
         (self.folder / "ca.crt").write_bytes(self.ca.certificate)
@@ -357,8 +355,7 @@ async def test_certificate_that_cannot_be_served_leaves_the_last_good_one(given:
     given.write("other.example.com")
     with pytest.raises(InvalidError, match=r"it is not for 127\.0\.0\.1, hub\.example\.com|it is not for hub\.example\.com"):
         shown(given, generations)  # a hub does not start with it
-    good = given.write("hub.example.com")
-    doors = shown(given, generations)
+    good, doors = given.write("hub.example.com"), shown(given, generations)
     assert generations.issuer.trust_bundle.endswith(given.ca.certificate)
     assert given.ca.certificate not in generations.issuer.client_trust, "no client comes in by it"
     for spoil, message in rows:
