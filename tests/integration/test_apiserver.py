@@ -281,8 +281,7 @@ async def test_a_watcher_that_is_too_slow_is_told_that_its_place_expired() -> No
             document = {**thing(name), "metadata": {"name": name}}
             await client.storage.create(THING.key, Key("", name), document, ADMIN)
         events = [await read() for _ in range(2)]
-    assert [event["type"] for event in events] == ["ADDED", "ERROR"]
-    assert events[1]["object"]["code"] == 410
+    assert ([event["type"] for event in events], events[1]["object"]["code"]) == (["ADDED", "ERROR"], 410)
 
 
 async def test_a_fault_in_a_watch_is_told_as_an_event() -> None:
@@ -353,8 +352,7 @@ async def test_admission_sees_every_write_and_refused_writes_change_nothing() ->
 
         assert [await write("POST", 9, query) for query in ("", "?dryRun=All")] == [403, 403]
         assert (await client("GET", f"{THINGS}/a"))[0] == 404
-        assert await write("POST", 1, "?dryRun=All") == 201
-        assert told == []
+        assert (await write("POST", 1, "?dryRun=All"), told) == (201, [])
         asked.clear()
         written = [await write(method, size) for method, size in (("POST", 1), ("PUT", 9), ("PUT", 3), ("PUT", 3))]
         assert written == [201, 403, 200, 200]
@@ -362,8 +360,7 @@ async def test_admission_sees_every_write_and_refused_writes_change_nothing() ->
         assert (await client("DELETE", f"{THINGS}/a"))[0] == 200
 
     assert asked == [(None, 1), (2, 9), (2, 3)], "neither what changes nothing nor a deletion"
-    assert told == sorted(told)
-    assert len(set(told)) == 3
+    assert (told, len(set(told))) == (sorted(told), 3)
 
 
 async def test_discovery_is_not_sent_twice_and_the_audit_id_of_the_caller_is_kept(client: Client) -> None:
@@ -461,8 +458,7 @@ async def test_change_is_encoded_once_for_all_watches_of_one_form(capsys: pytest
         converted.append(stored["metadata"]["name"])
         return {name: part for name, part in stored.items() if name != "spec"}
 
-    other = replace(THING, versions=(replace(THING.versions[0], from_stored=convert),))
-    storage = Sharing()
+    other, storage = replace(THING, versions=(replace(THING.versions[0], from_stored=convert),)), Sharing()
     accept = "application/json;as=Table;v=v1;g=meta.k8s.io" if table else "application/json"
     async with running(storage, groups=(*GROUPS[:2], ApiGroup("example.com", (other,)))) as client:
         await client.thing("before", size=1)

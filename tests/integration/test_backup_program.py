@@ -193,8 +193,7 @@ WELL = DatabaseState(NOW, FACTS, [ONE], LEADER)
 
 def judged(seen: DatabaseState, folder: Path, *, now: datetime = NOW) -> dict[str, DoctorFinding]:
     """What is not well, by name; the last of a name."""
-    settings = load({"data_dir": folder}, None, {})
-    found = database.judged(seen, settings, ManualClock(now), timedelta(milliseconds=3))
+    found = database.judged(seen, load({"data_dir": folder}, None, {}), ManualClock(now), timedelta(milliseconds=3))
     return {each.name: each for each in found if each.state is not DoctorState.WELL}
 
 

@@ -133,8 +133,7 @@ async def measured(meter: Meter, stage: RpcStage, line: Line) -> AsyncIterator[C
 @asynccontextmanager
 async def dialled(stage: RpcStage, credential: Credential) -> AsyncIterator[Line]:
     async with Forwarder(stage.door.port).serving() as relay:
-        tape = Tape()
-        address = HubAddress(f"127.0.0.1:{relay.port}", stage.issuer.trust_bundle)
+        tape, address = Tape(), HubAddress(f"127.0.0.1:{relay.port}", stage.issuer.trust_bundle)
         client = RecordedClient(address, ClientIdentity(credential.chain, credential.key), tape, QUIET_CONNECTION)
         try:
             yield Line(client, tape, relay)
@@ -170,8 +169,7 @@ async def test_beats_of_one_window_cost_one_transaction_and_a_row_each(stage: Rp
             await until(lambda: len(beats) == AGENTS)
             await beats.flush()
             await asyncio.gather(*sent)
-    assert found.statements == AGENTS
-    assert found.commits == 1
+    assert (found.statements, found.commits) == (AGENTS, 1)
     assert found.messages == 2, "of one agent: its beat, and the acknowledgement"
     assert found.bytes <= 190  # 134
 
@@ -198,8 +196,7 @@ async def test_a_status_report_costs_one_transaction_and_writes_only_changes(sta
 async def test_a_session_start_has_its_cost_on_a_new_connection(stage: RpcStage, meter: Meter) -> None:
     credential = await stage.enrol(CLUSTER)
     async with dialled(stage, credential) as line, AsyncExitStack() as stack, measured(meter, stage, line) as found:
-        session = await stack.enter_async_context(line.client.session(SessionHello(UID)))
-        await anext(session.desired())
+        await anext((await stack.enter_async_context(line.client.session(SessionHello(UID)))).desired())
     assert found.statements <= 33  # 28
     assert found.commits <= 4  # 3, where two of four writes meet
     assert found.messages == 3, "hello, welcome, and what the hub wants"
@@ -247,8 +244,7 @@ def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def plan(database: Connection, question: Any) -> dict[str, Any]:
-    statement = statement_of(question, "postgresql")
-    compiled = statement.compile(database.engine, compile_kwargs={"literal_binds": True})
+    compiled = statement_of(question, "postgresql").compile(database.engine, compile_kwargs={"literal_binds": True})
     found = database.exec_driver_sql(f"EXPLAIN (VERBOSE, FORMAT JSON) {str(compiled).replace('%', '%%')}").scalar_one()
     whole: dict[str, Any] = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
     return whole

@@ -48,8 +48,7 @@ async def test_program_that_will_not_end_is_killed_with_its_children(tmp_path: P
         [ready] = [line for line in await said(child, "ready") if line.startswith("ready")]  # which of them is faster is chance
         grandchild = int(ready.split()[1])
         assert runs(grandchild)
-    assert child.exit_code == -signal.SIGKILL
-    assert child.how_it_ended() == "was ended by SIGKILL"
+    assert (child.exit_code, child.how_it_ended()) == (-signal.SIGKILL, "was ended by SIGKILL")
     async with asyncio.timeout(10):
         while runs(grandchild):  # noqa: ASYNC110 - another process sets no Event
             await asyncio.sleep(0.02)
@@ -65,13 +64,11 @@ async def test_programs_end_by_themselves_when_the_block_is_cancelled(tmp_path: 
             started.set_result(child)
             await child.ended()
 
-    task = asyncio.create_task(block())
-    child = await started
+    task, child = asyncio.create_task(block()), await started
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert child.exit_code == 0
-    assert child.last_words()[-1] == "bye"
+    assert (child.exit_code, child.last_words()[-1]) == (0, "bye")
 
 
 async def test_answer_holds_what_the_program_said_and_a_slow_program_is_ended() -> None:

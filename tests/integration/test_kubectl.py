@@ -231,8 +231,7 @@ async def test_every_command_writes_in_its_own_name(kubectl: Commands) -> None:
     stored = await kubectl.stored("b")
     assert [condition["type"] for condition in stored["status"]["conditions"]] == ["One", "Other"]
     entries = {entry["manager"]: entry for entry in stored["metadata"]["managedFields"]}
-    assert entries["one"]["subresource"] == "status"
-    assert list(entries["other"]["fieldsV1"]["f:status"]) == ["f:conditions"]
+    assert (entries["one"]["subresource"], list(entries["other"]["fieldsV1"]["f:status"])) == ("status", ["f:conditions"])
     assert list(entries["other"]["fieldsV1"]["f:status"]["f:conditions"]) == ['k:{"type":"Other"}']
 
 

@@ -166,8 +166,7 @@ async def test_the_asyncio_client_is_typed_dynamic_and_has_watches(server: Serve
         made = await leases.create_namespaced_lease(NAMESPACE, body)
         read = await leases.read_namespaced_lease("beat", NAMESPACE)
         assert (await leases.delete_namespaced_lease("beat", NAMESPACE))["status"] == "Success"
-        assert made.metadata.uid == read.metadata.uid
-        assert read.spec.renew_time.microsecond == 123456
+        assert (made.metadata.uid, read.spec.renew_time.microsecond) == (read.metadata.uid, 123456)
 
         since = (await core.list_namespaced_config_map(NAMESPACE)).metadata.resource_version
         await core.create_namespaced_config_map(NAMESPACE, {"metadata": {"name": "followed"}, "data": {"a": "1"}})

@@ -169,8 +169,7 @@ async def test_the_protobuf_of_version_two_names_what_the_json_names(published: 
     paths = [fields(entry) for entry in fields(document[8][0])[2]]
     definitions = {text(fields(entry)[1]): fields(fields(entry)[2][0]) for entry in fields(document[9][0])[1]}
 
-    assert text(document[1]) == "2.0"
-    assert [text(path[1]) for path in paths] == list(two["paths"])
+    assert (text(document[1]), [text(path[1]) for path in paths]) == ("2.0", list(two["paths"]))
     assert list(definitions) == list(two["definitions"])
     for name, schema in definitions.items():
         properties = [text(fields(entry)[1]) for entry in fields(schema[25][0]).get(1, [])] if 25 in schema else []

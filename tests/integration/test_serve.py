@@ -49,8 +49,7 @@ async def test_hubs_share_a_process_and_each_serves_on_free_ports(tmp_path: Path
 
 async def test_a_task_that_fails_stops_the_hub_with_its_error(tmp_path: Path) -> None:
     running = InProcessHub(tmp_path)
-    hub = await running.start()
-    hub.core.context.process.shutdown.failed(ValueError("broken"))
+    (await running.start()).core.context.process.shutdown.failed(ValueError("broken"))
     with pytest.raises(ValueError, match="broken"):
         await running.stop()
 
@@ -72,15 +71,13 @@ CERT_AGENT = {"kube_cert_agent": True, "kube_cert_agent_image": "muster/hub:1", 
 
 async def test_without_extensions_a_cluster_joins_beats_and_is_listed(tmp_path: Path) -> None:
     async with rpc_stage(tmp_path, extensions=()) as stage:
-        agent = await stage.welcomed(await stage.enrol("edge1"))
-        assert (await agent.beat(1)).sequence == 1
+        assert (await (await stage.welcomed(await stage.enrol("edge1"))).beat(1)).sequence == 1
         admin = read_kubeconfig(stage.hub.core.certificates.admin_path)
         shown = admin.require_credential()
         context = client_context(admin.cluster.certificate_authority, shown.chain, shown.key)
         async with aiohttp.ClientSession() as session, session.get(admin.cluster.server + CLUSTERS, ssl=context) as answer:
             listed = await answer.json()
-        assert [each["metadata"]["name"] for each in listed["items"]] == ["edge1"]
-        assert stage.hub.operators.authenticators == ()
+        assert ([each["metadata"]["name"] for each in listed["items"]], stage.hub.operators.authenticators) == (["edge1"], ())
         assert stage.hub.core.certificates.signing.names(Purpose.LOGIN) == "hub"
 
 

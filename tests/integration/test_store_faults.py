@@ -210,8 +210,7 @@ def _log(tx: Transaction) -> list[str]:
 async def test_changes_of_another_process_are_found_by_the_poll(path: Path) -> None:
     async with replicas(f"sqlite:///{path}", poll=timedelta(milliseconds=20)) as (ours, theirs):
         await asyncio.gather(*(store.run(put, f"{side}{n}") for n in range(20) for side, store in (("a", ours), ("b", theirs))))
-        assert await followed(ours, 0, 40) == list(range(1, 41))
-        assert await ours.wait_for_change(39, timedelta(hours=1)) == 40
+        assert (await followed(ours, 0, 40), await ours.wait_for_change(39, timedelta(hours=1))) == (list(range(1, 41)), 40)
 
 
 async def test_close_waits_for_what_was_submitted(path: Path) -> None:

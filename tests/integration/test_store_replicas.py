@@ -106,8 +106,7 @@ async def test_revocations_and_new_sessions_notify_the_replicas_without_a_poll(c
         for store, queue in zip((one, two), found, strict=True):
             peers = Peers(store, SystemClock(), poll=NEVER)
             peers.listen(queue.put_nowait)
-            looking = asyncio.create_task(peers.run())
-            stack.callback(looking.cancel)
+            stack.callback(asyncio.create_task(peers.run()).cancel)
         now = SystemClock().now()
         record = CertificateRecord(SerialNumber(7), Purpose.AGENT, "edge", (), now, now + timedelta(days=1), "k", now)
         await one.run(lambda tx: tx.certificates.add(record))
@@ -161,8 +160,7 @@ async def test_commit_in_doubt_is_reported_as_unknown_and_never_done_twice(clean
         assert {type(outcome) for outcome in outcomes} <= {type(None), UnknownOutcomeError}
         assert any(outcomes)
         assert sorted(runs) == [f"c{n}" for n in range(8)]
-        assert await store.read(names) == ["a", *sorted(runs)]
-        assert await store.wait_for_change(8, NEVER) == 9
+        assert (await store.read(names), await store.wait_for_change(8, NEVER)) == (["a", *sorted(runs)], 9)
         first = asyncio.create_task(store.run(put, "first"))
         await asyncio.sleep(0)
         way.cut_next = "after"
@@ -191,11 +189,9 @@ async def test_every_statement_of_a_batch_is_sent_with_its_sync(clean: str) -> N
         for revision in ("1", "2"):
             await store.run(change, revision)
             changed = await store.read(lambda tx: tx.objects.find(MANAGED_CLUSTERS, Query()).items)
-            assert {doc.labels(item.document)["revision"] for item in changed} == {revision}
-            assert len(changed) == count
+            assert ({doc.labels(item.document)["revision"] for item in changed}, len(changed)) == ({revision}, count)
         await store.run(delete)
-        assert await store.read(names) == []
-        assert await store.read(newest) == 3 * count
+        assert (await store.read(names), await store.read(newest)) == ([], 3 * count)
         sessions = [message_types(sent) for sent in way.sent]
     assert max(types.count("E") for types in sessions) > count
     assert [types for types in sessions if re.search("E[^S]", types)] == []
@@ -224,8 +220,7 @@ async def test_connections_that_break_at_any_moment_lose_nothing_acknowledged_an
         for start in range(0, 200, 20):
             await asyncio.gather(*(write(stores[n % 2], n) for n in range(start, start + 20)))
         cutting.cancel()
-        found = await stores[0].read(names)
-        revision = await stores[0].read(newest)
+        found, revision = await stores[0].read(names), await stores[0].read(newest)
         assert set(done) <= set(found) <= set(done) | set(unknown)
         assert revision == len(found)
         for store in stores:

@@ -64,8 +64,7 @@ async def test_secrets_lie_sealed_in_the_database_and_are_read_as_they_were_writ
     assert got is not None
     assert HIDDEN in got.encoded
     assert [stored.encoded for stored in (*listed.items, *past.items)] == [got.encoded] * 2
-    assert [HIDDEN in change.encoded for change in changes] == [True, True]
-    assert changes[-1].encoded == got.encoded
+    assert ([HIDDEN in change.encoded for change in changes], changes[-1].encoded) == ([True, True], got.encoded)
     kept = rows(url)
     assert len(kept) == 3, "the object and two changes"
     assert all(row.startswith(header_of(NEW)) and HIDDEN not in row for row in kept)

@@ -76,8 +76,7 @@ async def joined(stage: RpcStage, channel: Any, tape: Tape) -> Credential:
 
     await called(GET, tape.of(GET, UP)[0], registration.GetHubResponse)
     await called(ENSURE, tape.of(ENSURE, UP)[0], registration.EnsureClusterResponse)
-    asked = registration.SubmitRequestRequest.FromString(tape.of(SUBMIT, UP)[0])
-    key = pki.generate_key()
+    asked, key = registration.SubmitRequestRequest.FromString(tape.of(SUBMIT, UP)[0]), pki.generate_key()
     asked.request = pki.build_request(agent_subject(CLUSTER, agent_id(asked.agent_id)), key)
     name = (await called(SUBMIT, asked.SerializeToString(), registration.SubmitRequestResponse)).name
     await stage.accept(CLUSTER)

@@ -186,8 +186,7 @@ async def test_a_late_winner_of_the_term_costs_the_holder_one_more_taking_and_no
 async def test_cluster_is_asked_seldom_and_at_once_upon_a_release(lease: LeaseLock, row: RowLock, clock: ManualClock) -> None:
     leader = LeaseAndTerm(lease, row, clock=clock, every=timedelta(seconds=2))
     follower = LeaseAndTerm(lease, row, clock=clock, every=timedelta(seconds=2))
-    mine = await leader.take(None, ONE, LEASE)
-    first = await follower.read()
+    mine, first = await leader.take(None, ONE, LEASE), await follower.read()
     clock.advance(timedelta(seconds=1))
     mine = await leader.renew(mine)
     assert await follower.read() is first, "not asked again so soon"

@@ -66,8 +66,7 @@ def _waits(tx: Transaction) -> bool:
 async def test_who_takes_the_lock_waits_for_the_leader_s_transaction_and_a_renewal_does_not(
     store: SqlStore, locks: tuple[RowLock, RowLock]
 ) -> None:
-    mine = await locks[0].take(None, ONE, LEASE)
-    held = Held()
+    mine, held = await locks[0].take(None, ONE, LEASE), Held()
     writing = asyncio.create_task(fenced(store, mine).run(held))
     await asyncio.to_thread(held.begun.wait)
     renewed = await locks[0].renew(mine)
@@ -85,8 +84,7 @@ async def test_who_takes_the_lock_waits_for_the_leader_s_transaction_and_a_renew
 
 
 async def test_load_on_the_store_delays_neither_renewal_nor_health(store: SqlStore, locks: tuple[RowLock, RowLock]) -> None:
-    mine = await locks[0].take(None, ONE, LEASE)
-    go_on = threading.Event()
+    mine, go_on = await locks[0].take(None, ONE, LEASE), threading.Event()
     busy = [asyncio.create_task(store.read(lambda _tx: go_on.wait())) for _ in range(5 * READERS)]
     busy += [asyncio.create_task(store.run(lambda _tx: go_on.wait())) for _ in range(20)]
     await asyncio.sleep(0)
@@ -179,8 +177,7 @@ async def test_replicas_that_were_told_different_names_compete_for_one_lock(url:
         one, ones = await running(stack, url, store, "hub-0", "muster-hub")
         two, twos = await running(stack, url, store, "hub-1", "hub")
         assert [await each.write() for each in ones] == [True]
-        assert (one.leadership.term, two.leadership.term, twos) == (1, None, [])
-        assert two.snapshot()["leader"] == "hub-0"
+        assert (one.leadership.term, two.leadership.term, twos, two.snapshot()["leader"]) == (1, None, [], "hub-0")
 
 
 async def written(store: SqlStore, held: LockRecord) -> bool:
@@ -190,8 +187,7 @@ async def written(store: SqlStore, held: LockRecord) -> bool:
 async def test_whoever_wins_a_lease_beside_a_holder_of_the_row_ends_its_writes_and_is_seen_by_who_waits_for_the_row(
     row: RowLock, store: SqlStore, hollow_cluster: HollowCluster
 ) -> None:
-    clock = SystemClock()
-    by_row = await row.take(await row.read(), Candidate("hub-0", "a"), LEASE)
+    clock, by_row = SystemClock(), await row.take(await row.read(), Candidate("hub-0", "a"), LEASE)
     async with await KubeClient.from_document(hollow_cluster.kubeconfig()) as client:
         lease = LeaseLock(client, "default", "muster-hub", clock=clock)
         by_lease = LeaseAndTerm(lease, row, clock=clock, every=timedelta(seconds=2))

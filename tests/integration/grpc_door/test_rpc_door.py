@@ -217,8 +217,7 @@ async def test_sessions_that_cannot_end_evenly_in_time_end_together(tmp_path: Pa
 
 async def connecting(stage: RpcStage, credential: Credential) -> Stream:
     """A stream that has passed the gate and has sent no hello."""
-    before = stage.parts.gate.in_flight
-    stream = Stream(stage.channel(credential))
+    before, stream = stage.parts.gate.in_flight, Stream(stage.channel(credential))
     await until(lambda: stage.parts.gate.in_flight > before)
     return stream
 

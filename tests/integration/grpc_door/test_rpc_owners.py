@@ -121,8 +121,7 @@ async def test_writes_of_an_outdated_session_are_refused_and_end_it(stage: RpcSt
 async def test_farewell_moves_the_cluster_at_once_and_ends_the_session(stage: RpcStage) -> None:
     credential = await judged(stage)
     for hub in ("", str(HUB)):
-        stream = await opened(stage, credential, EPOCH)
-        before = await available(stage)
+        stream, before = await opened(stage, credential, EPOCH), await available(stage)
         await farewell(stream, hub, EPOCH)
         assert await available(stage) == before, "a farewell to nowhere changes nothing"
 
@@ -136,8 +135,7 @@ async def test_farewell_moves_the_cluster_at_once_and_ends_the_session(stage: Rp
 
 
 async def test_farewell_counts_although_its_agent_does_not_wait(stage: RpcStage) -> None:
-    stream = await opened(stage, await judged(stage), EPOCH)
-    gate = Event()
+    stream, gate = await opened(stage, await judged(stage), EPOCH), Event()
     busy = asyncio.create_task(stage.store.run(lambda _tx: gate.wait(10)))
     await stream.send(farewell=wire.Farewell(hub_id=OTHER, epoch=EPOCH + 1))
     await until(lambda: "farewell edge1" in {task.get_name() for task in asyncio.all_tasks()})
@@ -182,8 +180,7 @@ async def test_session_that_knows_of_its_farewell_holds_no_beat_again(stage: Rpc
 async def test_agent_that_stands_by_learns_its_state_and_its_next_session_owns_the_cluster(stage: RpcStage) -> None:
     credential = await judged(stage)
     answer = await stand_by(stage, credential)
-    assert (answer.accepted, answer.epoch) == (True, EPOCH)
-    assert answer.trust_bundle == stage.issuer.trust_bundle
+    assert (answer.accepted, answer.epoch, answer.trust_bundle) == (True, EPOCH, stage.issuer.trust_bundle)
     assert answer.again_after.ToTimedelta() == stage.parts.standby_interval
     assert answer.hub_time.seconds > 0
     assert await available(stage) == ("Unknown", "ManagedClusterStandby")
@@ -233,8 +230,7 @@ async def test_bootstrap_credential_withdraws_what_it_registered_as_long_as_nobo
     for credential, asked in ((other, {}), (anybody, {}), (mine, {"cluster_uid": "uid-2", "agent_id": "another"})):
         assert await withdraw(credential, **asked) == (False, False)
     assert (await requests(), doc.name(await stage.cluster("edge1"))) == ([name], "edge1")
-    assert await withdraw(mine) == (True, False)
-    assert await requests() == []
+    assert (await withdraw(mine), await requests()) == ((True, False), [])
     with pytest.raises(NotFoundError):
         await stage.cluster("edge1")
     assert await withdraw(mine) == (False, False)
@@ -401,8 +397,7 @@ async def test_what_is_decided_on_one_replica_counts_on_the_other(tmp_path: Path
         assert await newer.status() is FORBIDDEN
 
         await one.accept("edge1")
-        older = await opened(one, credential, EPOCH + 1)
-        newer = await opened(two, credential, EPOCH + 1)
+        older, newer = await opened(one, credential, EPOCH + 1), await opened(two, credential, EPOCH + 1)
         assert await older.status() is SUPERSEDED
         await one.store.run(revocation.revoke, RevocationTarget(cluster=EDGE), "Unspecified", ADMIN)
         assert await newer.status() is UNAUTHENTICATED

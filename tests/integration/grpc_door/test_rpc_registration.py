@@ -83,8 +83,7 @@ def with_ed25519_key() -> bytes:
 
 
 async def test_request_is_followed_from_pending_to_issued_and_renewed(stage: RpcStage) -> None:
-    key = pki.generate_key()
-    stub = stage.stub(await stage.bootstrap("edge1"))
+    key, stub = pki.generate_key(), stage.stub(await stage.bootstrap("edge1"))
     hub = await stub.GetHub(GET_HUB)
     assert (hub.hub_id, hub.trust_bundle) == (stage.parts.hub_id, stage.issuer.trust_bundle)
     assert hub.HasField("hub_time")
@@ -273,8 +272,7 @@ async def recover_and_open_a_session(stage: RpcStage, holder: Credential) -> Non
         issued = [state async for state in following][-1]
     await client.close()
     assert issued.state == "issued"
-    stream = await stage.welcomed(Credential(issued.certificate, key))
-    await stream.beat(1)
+    await (await stage.welcomed(Credential(issued.certificate, key))).beat(1)
 
 
 async def loss_of_session(client: GrpcHubClient) -> SessionEnd:
@@ -429,8 +427,7 @@ async def test_name_bound_to_a_cluster_is_refused_to_others(
     credential = await attesting.bootstrap("edge", bounds=CredentialBounds(attestation=demand(edge)))
     unbound = await attesting.bootstrap(None, bounds=CredentialBounds(attestation=demand(other)))
     foreign = await token(other, f"urn:uuid:{HUB}")
-    wrong_audience = await token(edge, "urn:uuid:another-hub")
-    good = await token(edge, f"urn:uuid:{HUB}")
+    wrong_audience, good = await token(edge, "urn:uuid:another-hub"), await token(edge, f"urn:uuid:{HUB}")
     tried = [(credential, foreign), (credential, ""), (credential, wrong_audience), (credential, good[:-4] + "AAAA")]
     said = {await refused(attesting, *attempt) for attempt in tried}
     await joined(attesting, credential, good)
@@ -466,8 +463,7 @@ async def test_hub_may_require_attestation_of_every_cluster_and_know_the_issuers
     entry = {"issuer": edge.url, "clusterNames": ["ed*"], "certificateAuthorityFile": "edge.pem"}
     file.write_text(yaml.safe_dump({"issuers": [entry]}))
     async with rpc_stage(tmp_path, attestation="required", attestation_issuers=file) as stage:
-        credential = await stage.bootstrap(None)
-        proof = await token(edge, f"urn:uuid:{HUB}")
+        credential, proof = await stage.bootstrap(None), await token(edge, f"urn:uuid:{HUB}")
         await joined(stage, credential, proof)
         for name, brought in (("bank", proof), ("edge", "")):
             with pytest.raises(Exception, match="attestation failed"):

@@ -107,8 +107,7 @@ async def askers(stage: RpcStage) -> dict[str, Credential | None]:
     await stage.enrol(OTHER)
     submitted = await stage.stub(await stage.bootstrap(OTHER)).SubmitRequest(submission(OTHER))
     EXPECTED["Registration/FollowRequest"] = Expectation(lambda: following(submitted.name), hidden=True)
-    addon = CertificateHolder(cluster=EDGE, addon=AddOnName("metrics"))
-    revoked = await stage.enrol("edge3")
+    addon, revoked = CertificateHolder(cluster=EDGE, addon=AddOnName("metrics")), await stage.enrol("edge3")
     await stage.store.run(certificates.revoke_cluster, cluster_name("edge3"), "Test")
     return {
         "agent": await stage.enrol("edge1"),

@@ -233,8 +233,7 @@ async def test_beat_interval_grows_with_the_number_of_sessions_and_shrinks_again
 
 
 async def test_session_whose_certificate_is_revoked_while_it_opens_is_refused(stage: RpcStage) -> None:
-    credential = await stage.enrol("edge1")
-    known = len(stage.parts.peers)
+    credential, known = await stage.enrol("edge1"), len(stage.parts.peers)
     stream = Stream(stage.channel(credential))
     waiting = asyncio.create_task(stream.status())
     async with asyncio.timeout(20):
@@ -304,8 +303,7 @@ async def test_fast_beats_share_an_acknowledgement_and_the_first_beat_of_a_sessi
     await stream.beat(8)
     assert len(deferred.calls) == 1, "a beat after a pause does not wait"
 
-    again = await opened(10)
-    await again.beat(1)
+    await (await opened(10)).beat(1)
     assert len(deferred.calls) == 1, "neither does the first beat of a session"
 
 

@@ -45,12 +45,10 @@ async def test_call_continues_the_agents_trace_into_the_store(stage: RpcStage, k
     stub = stage.stub(await stage.bootstrap("edge1"))
     await stub.EnsureCluster(joining(), metadata=SENT)
     span, write = kept.one(ENSURE), kept.one("store write")
-    assert ids(span)[0] == int(TRACE, 16)
-    assert present(span.parent).span_id == int(SPAN, 16)
+    assert (ids(span)[0], present(span.parent).span_id) == (int(TRACE, 16), int(SPAN, 16))
     assert attributes(span)["muster.cluster"] == "edge1"
     assert "store write" in kept.children(span)
-    assert attributes(write)["store.use_case"] == "managedclusters.service.ensure"
-    assert attributes(write)["store.attempts"] == 1
+    assert (attributes(write)["store.use_case"], attributes(write)["store.attempts"]) == ("managedclusters.service.ensure", 1)
     assert attributes(write)["store.ran_ms"] > 0
     kept.forget()
     await refusal(stub.EnsureCluster(joining("edge2")))
@@ -104,8 +102,7 @@ async def test_call_logs_have_id_cluster_trace(stage: RpcStage, stream: io.Strin
 
 
 async def test_session_logs_have_id_and_cluster(stage: RpcStage, stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = await Stream.open(stage, await stage.enrol("edge1"))
-    run = type(stage.parts.store).run
+    session, run = await Stream.open(stage, await stage.enrol("edge1")), type(stage.parts.store).run
 
     async def telling(*arguments: Any, **more: Any) -> Any:
         structlog.get_logger("a.part").info("reports")
@@ -135,8 +132,7 @@ async def test_each_changing_call_of_a_registration_is_recorded(stage: RpcStage)
     assert refused.code is grpc.StatusCode.PERMISSION_DENIED
     joined, submitted, record = await stage.audit()
     assert summary(joined) == ("create", "managedclusters", 201)
-    assert summary(submitted) == ("create", "certificatesigningrequests", 201)
-    assert present(joined.object_ref).name == "edge"
+    assert (summary(submitted), present(joined.object_ref).name) == (("create", "certificatesigningrequests", 201), "edge")
     assert present(submitted.object_ref).name.startswith("edge-")
     assert joined.user is not None
     assert joined.user.username.startswith("system:bootstrap:")
@@ -199,6 +195,5 @@ async def test_session_is_recorded_when_it_opens_and_with_its_end(stage: RpcStag
     assert [summary(record)[2] for record in found] == [200, 200, 200, 401, 403, 200, 503]
     opened, ended = found[:2]
     assert [summary(opened), summary(ended)] == [SESSION] * 2
-    assert (opened.stage, ended.stage) == (Stage.RESPONSE_STARTED, Stage.RESPONSE_COMPLETE)
-    assert opened.audit_id == ended.audit_id
+    assert (opened.stage, ended.stage, opened.audit_id) == (Stage.RESPONSE_STARTED, Stage.RESPONSE_COMPLETE, ended.audit_id)
     assert present(opened.user).username == "system:open-cluster-management:edge:agent"

@@ -79,8 +79,7 @@ async def test_trust_of_an_agent_is_recorded_once(stage: RpcStage) -> None:
     newest = await stage.store.read(lambda tx: tx.changes.newest())
     await stage.welcomed(credential, trusted_authorities=sorted(own(stage)))
     await trusting_of(stage).reports.write()
-    assert await until_trusted(stage, own(stage)) == found
-    assert await stage.store.read(lambda tx: tx.changes.newest()) == newest
+    assert (await until_trusted(stage, own(stage)), await stage.store.read(lambda tx: tx.changes.newest())) == (found, newest)
 
     # One of a release that does not report its trust would not know what the bundle is.
     await stage.welcomed(await stage.enrol("edge2"))
@@ -167,8 +166,7 @@ async def test_agent_that_returns_after_the_deadline_gets_a_little_time_to_renew
     credential = await stage.enrol("edge1")
     await order(stage, timedelta(seconds=0))
     await order(stage, timedelta(minutes=1))
-    stream = await Stream.open(stage, credential)
-    assert (await renewal_requested(stream)).renew_within.ToTimedelta() > LATE_RENEWAL
+    assert (await renewal_requested(await Stream.open(stage, credential))).renew_within.ToTimedelta() > LATE_RENEWAL
     assert (await stand_by(stage, credential)).renew_within.ToTimedelta() > LATE_RENEWAL
     wanted, newest = await stage.store.read(actions.renewal_progress, EDGE)
     assert wanted is not None
@@ -257,8 +255,7 @@ async def test_revocation_cuts_sessions_and_streams_that_wait_and_no_other_clust
     stream = await stage.welcomed(credential)
     await stage.store.run(revocation.revoke, RevocationTarget(cluster=EDGE), "KeyCompromise", ADMIN)
     revoked = (grpc.StatusCode.UNAUTHENTICATED, "Unauthorized", "CertificateRevoked")
-    assert await end_of(stream) == revoked
-    assert await end_of(await Stream.open(stage, credential)) == revoked
+    assert (await end_of(stream), await end_of(await Stream.open(stage, credential))) == (revoked, revoked)
     assert await stage.store.read(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", "edge2"))) is not None
     await kept.beat(1)
 

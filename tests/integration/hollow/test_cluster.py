@@ -165,10 +165,8 @@ async def test_every_credential_of_a_kubeconfig_opens_the_cluster(hollow_cluster
 
 
 async def test_faults_are_switched_over_the_admin_path_alone(hollow_cluster: HollowCluster, client: KubeClient) -> None:
-    assert await client.update(ADMIN_PATH, {"hang": True}) == {"hang": True}
-    assert hollow_cluster.faults == Faults(hang=True)
-    assert await client.get(ADMIN_PATH) == {"hang": True}
-    assert await client.update(ADMIN_PATH, {}) == {}
+    assert (await client.update(ADMIN_PATH, {"hang": True}), hollow_cluster.faults) == ({"hang": True}, Faults(hang=True))
+    assert (await client.get(ADMIN_PATH), await client.update(ADMIN_PATH, {})) == ({"hang": True}, {})
     assert hollow_cluster.faults == HEALTHY
 
     hollow_cluster.faults = Faults(hang=True)

@@ -201,8 +201,7 @@ class HubUnderTest(InProcessHub):
 
     async def start_hubctl(self, *arguments: str, path: Path | None = None) -> "Running":
         """Starts a hubctl that goes on, as with --watch."""
-        env = _environment(HUBCTL_KUBECONFIG=str(path or await self.admin()))
-        pipe = programs.PIPE
+        env, pipe = _environment(HUBCTL_KUBECONFIG=str(path or await self.admin())), programs.PIPE
         return Running(await programs.start("hubctl", *arguments, env=env, unbuffered=True, stdout=pipe, stderr=pipe))
 
     async def kubectl(self, line: str, *words: str, path: Path | None = None) -> Said:

@@ -54,8 +54,7 @@ def token_in(file: Path) -> str:
 async def test_a_bootstrap_token_identifies_its_credential_until_it_is_revoked(hub: HubUnderTest, tmp_path: Path) -> None:
     file, token = await bootstrap(hub, tmp_path)
     document = yaml.safe_load(file.read_bytes())
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert set(document["users"][0]["user"]) == {"token"}
+    assert (file.stat().st_mode & 0o777, set(document["users"][0]["user"])) == (0o600, {"token"})
     assert set(document["clusters"][0]["cluster"]) == {"server", "certificate-authority-data", "extensions"}
     connection = BootstrapFile(file).read()
     assert (connection.cluster_name, connection.address.driver) == ("edge1", Driver.CSR)

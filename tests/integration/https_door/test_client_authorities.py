@@ -239,8 +239,7 @@ async def test_certificates_of_the_kubernetes_ca_enter_by_named_groups_under_own
     path = await kubernetes.hub.agent("edge1")
     assert (await holder(kubernetes.hub, path).get(f"{CLUSTERS}/edge1"))[0] == 200
     own = read_kubeconfig(path).require_credential()
-    facts = pki.parse_certificate(own.chain)
-    authority = kubernetes.ca.authority.facts
+    facts, authority = pki.parse_certificate(own.chain), kubernetes.ca.authority.facts
     within = max(facts.not_before, authority.not_before), min(facts.not_after, authority.not_after)
     plan = pki.Plan(facts.subject, facts.public_key, facts.serial, *within)
     forged = Credential(kubernetes.ca.authority.sign(plan), own.key)
@@ -259,8 +258,7 @@ async def test_a_login_that_is_revoked_opens_nothing_though_its_groups_are_named
 
 
 async def test_a_namesake_of_a_user_has_other_rights_and_no_group_gives_all_rights(kubernetes: KubernetesStage) -> None:
-    admin = await admin_of(kubernetes.hub)
-    await admin.bind("cluster-admin", "User", "ann")
+    await (await admin_of(kubernetes.hub)).bind("cluster-admin", "User", "ann")
     assert (await shows(kubernetes.hub, await kubernetes.login("ann")).get(CLUSTERS))[0] == 200
     assert (await shows(kubernetes.hub, kubernetes.ca.issue("ann", "dev")).get(CLUSTERS))[0] == 403
     await kubernetes.start("dev", OPERATOR_GROUP)
@@ -276,8 +274,7 @@ async def test_a_new_ca_is_trusted_at_once_and_an_old_one_is_not(kubernetes: Kub
     await refused(shows(kubernetes.hub, old))
     folder: Path = kubernetes.hub.folder
     kubernetes.issuer.set_authority((folder / "ca.crt").read_bytes(), (folder / "ca.key").read_bytes())
-    admin = await admin_of(kubernetes.hub)
-    assert (await admin.get(CLUSTERS))[0] == 200
+    assert (await (await admin_of(kubernetes.hub)).get(CLUSTERS))[0] == 200
 
 
 def test_the_door_for_agents_never_trusts_it(hub: HubUnderTest) -> None:
@@ -331,8 +328,7 @@ async def test_users_of_the_cluster_have_the_rights_that_it_gives_and_none_of_th
     group = "cluster.open-cluster-management.io"
     assert (user, asked.verb, asked.group, asked.resource) == ("ann", "list", group, "managedclusters")
 
-    admin = await admin_of(stage.hub)
-    await admin.bind("cluster-admin", "ServiceAccount", "metrics", namespace="default")
+    await (await admin_of(stage.hub)).bind("cluster-admin", "ServiceAccount", "metrics", namespace="default")
     assert (await stage.ask("system:serviceaccount:default:metrics"))[0] == 403
     stage.management.may.add(("system:serviceaccount:default:metrics", "create"))
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}

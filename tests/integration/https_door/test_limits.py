@@ -86,8 +86,7 @@ async def test_an_identity_or_anonymous_host_over_its_rate_is_refused_alone(tmp_
         assert [(await agent.get(f"{CLUSTERS}/a"))[0] for _ in range(4)] == [200, 200, 200, 429]
         assert (await (await admin_of(hub)).get(CLUSTERS))[0] == 200
         assert [(await nobody(hub).get("/version/none"))[0] for _ in range(4)] == [403, 403, 403, 429]
-        assert await exchange(hub, "127.0.0.1") == 429
-        assert await exchange(hub, "127.0.0.2") == 201
+        assert (await exchange(hub, "127.0.0.1"), await exchange(hub, "127.0.0.2")) == (429, 201)
 
 
 async def test_a_flood_of_refusals_gets_429_and_few_audit_records_and_spares_known_callers(hub: HubUnderTest) -> None:
@@ -235,8 +234,7 @@ async def test_operators_decide_about_a_cluster_that_its_agent_has_filled(hub: H
     await hub.store.run(clusters.report_status, cluster, of_size(room.AGENT_LIMIT - 20_000), agent_of(cluster))
     with pytest.raises(TooLargeError, match="an agent may fill"):
         await hub.store.run(clusters.report_status, cluster, of_size(room.AGENT_LIMIT + 20_000), agent_of(cluster))
-    assert await decide(await admin_of(hub), cluster) == [200, 200, 200]
-    assert room.AGENT_LIMIT + 256 * 1024 == OBJECT_LIMIT
+    assert (await decide(await admin_of(hub), cluster), room.AGENT_LIMIT + 256 * 1024) == ([200, 200, 200], OBJECT_LIMIT)
     cluster = await accepted(hub, "edge2")
     await hub.store.run(clusters.report_status, cluster, of_size(OBJECT_LIMIT + 100_000), "an earlier release")
     operator = await admin_of(hub)
@@ -260,8 +258,7 @@ async def test_beats_are_stored_during_a_large_patch_and_a_too_large_object_is_r
             await hub.store.run(heartbeats.flush, [Beat(ClusterName("edge1"), timedelta(), available=True)])
             beats += 1
     code, answer = await patch
-    assert code == 200
-    assert answer["status"]["allocatable"] == {"cpu": "4"}
+    assert (code, answer["status"]["allocatable"]) == (200, {"cpu": "4"})
     assert beats >= 2, "the event loop and the database are free meanwhile"
 
     one = f"{CLUSTERS}/edge1"
@@ -386,8 +383,7 @@ async def operator(hub: HubUnderTest) -> Telephone:
 
 async def remembered(hub: HubUnderTest) -> list[AuditRecord]:
     """What both places say alike."""
-    found = await records(hub)
-    lines = (hub.folder / "audit.log").read_bytes().splitlines()
+    found, lines = await records(hub), (hub.folder / "audit.log").read_bytes().splitlines()
     assert len([each for line in lines if (each := read_record(line))]) == len(lines) == len(found)
     return found
 
@@ -401,8 +397,7 @@ async def test_strange_requests_are_refused_and_remembered_and_so_is_the_next(lo
     for each in strange:
         counted[present(each.response_status).code] += int(each.annotations.get(REPEATED, 1))
     assert counted == Counter(code for line, _, code in STRANGE if line not in UNREMEMBERED)
-    assert present(last.object_ref).name == "edge"
-    assert strange[0].user_agent == "\ufffd"
+    assert (present(last.object_ref).name, strange[0].user_agent) == ("edge", "\ufffd")
     assert all(each.audit_id.isprintable() and len(each.audit_id) == 36 for each in strange)
 
 

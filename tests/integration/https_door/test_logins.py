@@ -56,8 +56,7 @@ class Stage:
         return dict(answer["status"])
 
     async def login(self, token: str, authenticator: Any = JWT) -> Visitor:
-        credential = (await self.exchange(token, authenticator))["credential"]
-        return Visitor(self.hub, context_of(self.hub, credential))
+        return Visitor(self.hub, context_of(self.hub, (await self.exchange(token, authenticator))["credential"]))
 
     async def record(self, credential: dict[str, str]) -> CertificateRecord:
         serial = pki.parse_certificate(credential["clientCertificateData"].encode()).serial
@@ -138,8 +137,7 @@ async def test_a_token_of_an_issuer_becomes_a_certificate_with_the_rights_of_its
 async def test_a_webhook_names_a_user_and_is_asked_again_after_a_failure(stage: Stage) -> None:
     extra = {"authentication.kubernetes.io/credential-id": ["JTI=1"]}
     stage.webhook.users["good"] = {"username": "bob", "groups": ["ops", "system:authenticated"], "extra": extra}
-    bob = await stage.login("good", WEBHOOK)
-    assert await bob.whoami() == ("bob", ["ops", "system:authenticated"])
+    assert await (await stage.login("good", WEBHOOK)).whoami() == ("bob", ["ops", "system:authenticated"])
     (review,) = stage.webhook.asked
     assert (review["apiVersion"], review["kind"]) == ("authentication.k8s.io/v1", "TokenReview")
     assert review["spec"] == {"token": "good"}
@@ -154,8 +152,7 @@ async def test_a_webhook_names_a_user_and_is_asked_again_after_a_failure(stage: 
 
 
 async def test_all_failures_have_one_body_and_come_at_one_time(stage: Stage) -> None:
-    other = FakeIssuer(stage.issuer.authority, url=stage.issuer.url)
-    good = stage.issuer.token()
+    other, good = FakeIssuer(stage.issuer.authority, url=stage.issuer.url), stage.issuer.token()
     tokens = {
         "no such authenticator": (good, {**JWT, "name": "none"}),
         "no such kind": (good, {**JWT, "kind": "Other"}),
@@ -233,8 +230,7 @@ async def test_a_login_request_that_is_wrong_in_itself_is_refused_by_field(stage
     assert (status, answer["kind"], answer["items"]) == (200, "TokenCredentialRequestList", [])
     assert answer["metadata"]["resourceVersion"] == "0"
     status, answer = await stage.admin.get(LOGIN)
-    listed = {each["name"]: each for each in answer["resources"]}
-    exchange = listed["tokencredentialrequests"]
+    exchange = {each["name"]: each for each in answer["resources"]}["tokencredentialrequests"]
     assert (exchange["verbs"], exchange["categories"], exchange["namespaced"]) == (["create", "list"], ["muster"], False)
     for verb in ("PUT", "DELETE", "GET"):
         assert (await stage.admin.ask(verb, f"{REQUESTS}/x"))[0] == 405

@@ -103,8 +103,7 @@ async def test_an_export_is_of_the_revision_at_which_it_began(hub: HubUnderTest,
         found = json.loads(zlib.decompress(await response.read(), 31))
     assert portions == 3
     assert [item["metadata"]["name"] for item in found["items"]] == [f"edge-{number:04}" for number in range(30)]
-    assert found["items"][-1]["spec"] == {"hubAcceptsClient": False}
-    assert found["kind"] == "ManagedClusterList"
+    assert (found["items"][-1]["spec"], found["kind"]) == ({"hubAcceptsClient": False}, "ManagedClusterList")
     revisions = [int(item["metadata"]["resourceVersion"]) for item in found["items"]]
     assert set(found["metadata"]) == {"resourceVersion"}
     assert max(revisions) <= int(found["metadata"]["resourceVersion"]) < await hub.store.read(lambda tx: tx.changes.newest())
@@ -115,8 +114,7 @@ async def test_export_of_metadata_or_of_whole_portions_is_complete(hub: HubUnder
     await hub.store.run(put_numbered, range(2 * PORTION))
     async with listing(hub, Accept="application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1") as response:
         found = json.loads(await response.read())
-    assert found["kind"] == "PartialObjectMetadataList"
-    assert [len(item) for item in found["items"]] == [3] * 2 * PORTION
+    assert (found["kind"], [len(item) for item in found["items"]]) == ("PartialObjectMetadataList", [3] * 2 * PORTION)
 
 
 WATCH = {"watch": "1", "allowWatchBookmarks": "true"}

@@ -392,8 +392,7 @@ def _is_discovery(path: str) -> bool:
 async def test_lists_and_watches_hold_nothing_of_another_cluster(hub: HubUnderTest, askers: list[RequesterRecord]) -> None:
     agent = next(asker for asker in askers if asker.name == "agent")
     await hub.request("edge1", "mine")
-    served = await places(await admin_of(hub))
-    seen = 0
+    served, seen = await places(await admin_of(hub)), 0
     async with agent.visitor.session() as session:
         paths = [path for place in served for path in place.listed("edge1")]
         answers = await asyncio.gather(*(_items(session, hub.server + path) for path in paths))

@@ -90,12 +90,10 @@ async def test_a_token_request_that_cannot_be_granted_is_refused_with_the_reason
 
 
 async def test_a_token_review_says_whose_a_token_is_and_why_one_is_refused(hub: HubUnderTest, admin: Visitor) -> None:
-    uid = await make(admin)
-    status = await review(admin, await admin.token("metrics"))
+    uid, status = await make(admin), await review(admin, await admin.token("metrics"))
     assert status["authenticated"] is True
     assert status["audiences"] == ["https://kubernetes.default.svc"]
-    extra = status["user"].pop("extra")
-    assert extra["authentication.kubernetes.io/credential-id"][0].startswith("JTI=")
+    assert status["user"].pop("extra")["authentication.kubernetes.io/credential-id"][0].startswith("JTI=")
     groups = ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"]
     assert status["user"] == {"username": USER, "uid": uid, "groups": groups}
 
@@ -196,8 +194,7 @@ async def test_an_agent_asks_for_the_tokens_of_its_own_add_ons_alone(hub: HubUnd
     await hub.store.run(fill)
     agent = holder(hub, await hub.agent("edge1"))
     await settled(agent, 201)
-    assert await asks(agent, "edge1", "other") == 403
-    assert await asks(agent, "edge2", "metrics-agent") == 403
+    assert (await asks(agent, "edge1", "other"), await asks(agent, "edge2", "metrics-agent")) == (403, 403)
     await hub.store.run(remove, ADDONS, "metrics", "edge1")
     await hub.store.run(addons.update_token, EDGE1, "test")
     await settled(agent, 403)

@@ -60,8 +60,7 @@ async def test_watch_sees_sessions_of_all_replicas_open_move_and_end_without_a_c
             admin.watch(f"{SESSIONS}?watch=1&resourceVersion={start}") as watch,
             admin.watch(f"{SESSIONS}?watch=1&fieldSelector=metadata.name=edge2") as of_another,
         ):
-            stream = await holder.welcomed(agents["edge1"])
-            opened = await watch.event()
+            stream, opened = await holder.welcomed(agents["edge1"]), await watch.event()
             assert (opened["type"], opened["object"]["metadata"]["name"]) == ("ADDED", "edge1")
             about = {"connected": True, "replica": "one", "agent": "agent", "agentVersion": "1.2.3"}
             assert about.items() <= opened["object"]["status"].items()
@@ -69,8 +68,7 @@ async def test_watch_sees_sessions_of_all_replicas_open_move_and_end_without_a_c
             changes = await other.store.read(lambda tx: tx.changes.newest())
             found = (await admin.get(f"{SESSIONS}/edge1"))[1]
             assert {"lastHeartbeatTime"} == found["status"].keys() - opened["object"]["status"].keys()
-            newer = await other.welcomed(agents["edge1"])
-            moved = await watch.event()
+            newer, moved = await other.welcomed(agents["edge1"]), await watch.event()
             assert (moved["type"], moved["object"]["status"]["replica"]) == ("MODIFIED", other.hub.core.resources.replica)
             await newer.close()
             ended = await watch.event()
@@ -119,8 +117,7 @@ async def test_watch_that_is_far_behind_ends_and_must_list(tmp_path: Path, monke
 
 async def test_hubctl_prints_a_cluster_again_when_its_session_comes_or_goes(tmp_path: Path) -> None:
     async with running(tmp_path, [{"replica_name": "one"}]) as (hub,):
-        agent = await hub.enrol("edge1")
-        watching = await hub.start_hubctl("get", "clusters", "-w")
+        agent, watching = await hub.enrol("edge1"), await hub.start_hubctl("get", "clusters", "-w")
         assert (await watching.line()).endswith("AGENT")
         assert (await watching.line()).endswith("(no session)")
         stream = await hub.welcomed(agent)

@@ -114,8 +114,7 @@ def test_linter_finds_nothing_in_any_certificate_but_known_exceptions(
 
 def test_ca_is_created_once_in_private_files_and_kept(issuer: LocalIssuer, tmp_path: Path, subtests: pytest.Subtests) -> None:
     again = LocalIssuer.open(tmp_path, Lifetimes(), NOW)
-    assert (issuer.created, again.created) == (True, False)
-    assert again.trust_bundle == issuer.trust_bundle
+    assert (issuer.created, again.created, again.trust_bundle) == (True, False, issuer.trust_bundle)
     assert {path.name for path in tmp_path.iterdir()} == {"ca.crt", "ca.key"}
     assert stat.S_IMODE((tmp_path / "ca.key").stat().st_mode) == 0o600
 
@@ -148,8 +147,7 @@ def test_serving_certificate_is_kept_and_leaves_end_with_the_ca(tmp_path: Path) 
     assert pki.parse_certificate(second.chain).not_before == NOW - timedelta(hours=48)
     assert stat.S_IMODE(os.stat(tmp_path / "serving.key").st_mode) == 0o600  # noqa: PTH116 - the mode alone
 
-    issuer = LocalIssuer.open(tmp_path, Lifetimes(), NOW)
-    key = pki.public_key_of(pki.generate_key())
+    issuer, key = LocalIssuer.open(tmp_path, Lifetimes(), NOW), pki.public_key_of(pki.generate_key())
     profile = Profile(Purpose.AGENT, agent_subject(SHORT_NAME, agent_id("a")), key, NOW, NOW + timedelta(days=4000))
     issued = issuer.issue(profile, pki.random_serial(), NOW)
     end = pki.parse_certificate(issuer.trust_bundle).not_after
@@ -238,8 +236,7 @@ async def doors(folder: Path) -> AsyncIterator[Doors]:
     generations = Generations()
     generations.add(Phase.ISSUING)
     source = own_certificate(folder, NAMES, generations.issuer, Lifetimes(), SystemClock())
-    shown = DoorsCertificate(source, generations.issuer, SystemClock())
-    server = aio.server(options=OPTIONS)
+    shown, server = DoorsCertificate(source, generations.issuer, SystemClock()), aio.server(options=OPTIONS)
     port = server.add_secure_port("127.0.0.1:0", credentials_of(shown.serving))
     await server.start()
     https = await asyncio.start_server(_greet, "127.0.0.1", 0, ssl=shown.serving.context)

@@ -155,8 +155,7 @@ async def test_notify_socket_that_is_gone_is_logged_and_not_inherited(tmp_path: 
     environment = {SOCKET: str(tmp_path / "nowhere")}
     with structlog.testing.capture_logs() as logs:
         notify_ready(environment)
-    assert len(logs) == 1
-    assert environment == {}
+    assert (len(logs), environment) == (1, {})
 
     monkeypatch.setenv(SOCKET, str(tmp_path / "nowhere"))
     notify_ready()

@@ -148,8 +148,7 @@ async def test_claims_and_properties_are_reported_by_their_gates(hollow_cluster:
         return {claim.name: claim.value for claim in await KubeCluster(client, gates=FeatureGates(**gates)).claims()}
 
     both = await reported(cluster_property=True)
-    assert both["id.k8s.io"] == "of the property"
-    assert len(both) == hollow_cluster.shape.claims
+    assert (both["id.k8s.io"], len(both)) == ("of the property", hollow_cluster.shape.claims)
     assert await reported(cluster_claim=False, cluster_property=True) == {"id.k8s.io": "of the property"}
     assert (await reported())["id.k8s.io"] != "of the property"
     assert await reported(cluster_claim=False) == {}
@@ -396,8 +395,7 @@ async def test_hosted_agent_keeps_its_secrets_at_the_management_cluster(hollow_c
             await until(lambda: told(stage) >= {(NEAR, "Updated"), (FAR, "Updated"), (NEAR, "Rotated"), (FAR, "Rotated")}, 30)
             await until(lambda: stage.hub.session.reports and stage.hub.session.reports[-1].namespaces, 30)
         assert "hub-kubeconfig-secret" in await secret_names(management, AGENT)
-        assert await secret_names(managed, AGENT) == set()
-        assert await secret_names(managed, "addons") == {"near-hub-kubeconfig"}
+        assert (await secret_names(managed, AGENT), await secret_names(managed, "addons")) == (set(), {"near-hub-kubeconfig"})
         assert await secret_names(management, "addons") == {"far-hub-kubeconfig"}
         assert stage.hub.session.reports[-1].node_count == hollow_cluster.shape.nodes
         assert next(iter(stage.hub.clusters.values())).cluster_uid == hollow_cluster.shape.cluster_uid
