@@ -65,8 +65,7 @@ def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
                 poll.unregister(descriptor)
                 os.close(descriptor)
                 pid, answers = programs.pop(descriptor)
-                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                _answer(answers, code)
+                _answer(answers, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
                 answers.close()
                 continue
             packet, descriptors, _, _ = socket.recv_fds(control, PACKET, 4)

@@ -100,8 +100,7 @@ class Generations:
         now = SystemClock().now()
         made, key = make_authority(Lifetimes(), now)
         crossed = self.keys[self.authorities[-1].id].cross_sign(made.certificate) if self.authorities else None
-        one = authority_id(made.certificate)
-        begun = now + len(self.authorities) * timedelta(seconds=1)
+        one, begun = authority_id(made.certificate), now + len(self.authorities) * timedelta(seconds=1)
         self.authorities.append(AuthorityRecord(one, made.certificate, phase, begun, now, cross_signed=crossed))
         self.keys[one] = LocalIssuer(pki.CertificateAuthority(made.certificate, key))
         self.take()

@@ -328,8 +328,7 @@ class MemoryHub:
                 other.end(SessionEpochError(f"the epoch {epoch} of this cluster is known", epoch))
 
     def _sign(self, subject: CertificateSubject, public_key: bytes, lifetime: timedelta) -> bytes:
-        serial = random_serial()
-        now = self.clock.now()
+        serial, now = random_serial(), self.clock.now()
         self.users[serial] = subject.common_name
         return self.authority.sign(Plan(subject, public_key, serial, now - BACKDATE, now + lifetime))
 
@@ -398,8 +397,7 @@ class MemoryHubClient(HubClient):
         return name
 
     async def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
-        user = self._enter("follow_request")
-        told = ""
+        user, told = self._enter("follow_request"), ""
         while True:
             request = self._hub.requests.get(name)
             if request is None:

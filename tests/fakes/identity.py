@@ -24,8 +24,7 @@ AUDIENCE = "muster"
 
 
 def encoded(value: object) -> str:
-    raw = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return urlsafe_b64encode(raw).rstrip(b"=").decode()
+    return urlsafe_b64encode(value if isinstance(value, bytes) else json.dumps(value).encode()).rstrip(b"=").decode()
 
 
 def _number(value: int, size: int | None = None) -> str:
@@ -41,8 +40,7 @@ class SigningKey:
     key: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        curves = {"ES256": ec.SECP256R1(), "ES384": ec.SECP384R1(), "ES512": ec.SECP521R1()}
-        curve = curves.get(self.algorithm)
+        curve = {"ES256": ec.SECP256R1(), "ES384": ec.SECP384R1(), "ES512": ec.SECP521R1()}.get(self.algorithm)
         self.key = ec.generate_private_key(curve) if curve else rsa.generate_private_key(65537, 2048)
 
     @property

@@ -99,8 +99,7 @@ def kubeconfig(url: str) -> dict[str, Any]:
 @asynccontextmanager
 async def scripted_apiserver(port: int = 0, tls: ssl.SSLContext | None = None) -> AsyncIterator[ScriptedApiServer]:
     """A running server on a free port of the loopback interface, over plain HTTP or `tls`."""
-    server = ScriptedApiServer()
-    application = web.Application()
+    server, application = ScriptedApiServer(), web.Application()
     application.router.add_route("*", "/{path:.*}", server.handle)
     runner = web.AppRunner(application, handle_signals=False, handler_cancellation=True, shutdown_timeout=0.05)
     await runner.setup()

@@ -94,8 +94,7 @@ class Fleet:
         self._followed = False
 
     def _agent(self, number: int) -> Agent:
-        lease = self.random.choice((2, 3, 5, 8))
-        replica = self.random.randrange(self.setting.replicas)
+        lease, replica = self.random.choice((2, 3, 5, 8)), self.random.randrange(self.setting.replicas)
         return Agent(ClusterName(f"c{number:03}"), lease, self.random.randrange(lease), replica)
 
     @property

@@ -90,8 +90,7 @@ class Stage:
 
 def availability(session: MemorySession) -> str | None:
     """As it was reported last; a beat with the same verdict comes sooner or later than that."""
-    conditions = {entry.type: entry.status for report in session.reports[-1:] for entry in report.conditions}
-    return conditions.get(AVAILABLE)
+    return {entry.type: entry.status for report in session.reports[-1:] for entry in report.conditions}.get(AVAILABLE)
 
 
 def is_available(stage: Stage) -> bool:

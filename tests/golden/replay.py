@@ -88,8 +88,7 @@ class Replay:
             skip_auto_headers=skip,
             allow_redirects=False,
         ) as response:
-            text = await response.text()
-            return response.status, response.headers, _content(text, response.content_type, exchange)
+            return response.status, response.headers, _content(await response.text(), response.content_type, exchange)
 
     def _path(self, path: str) -> str:
         for recorded, ours in self.known.items():

@@ -247,7 +247,7 @@ def test_traceparent_is_parsed_by_the_rules_of_w3c() -> None:
     unknown += [f"00-{TRACE.upper()}-{SPAN}-01", f"00-{TRACE[:-1]}-{SPAN}-01", f"00-{ours}", "", "\n\x00"]
     assert [text for text in unknown if parsed(text)] == []
 
-    context = parsed(SENT["traceparent"], SENT["tracestate"])
+    context = present(parsed(SENT["traceparent"], SENT["tracestate"]))
     assert (context, context.traceparent) == (TraceContext(TRACE, SPAN, sampled=True, state="vendor=1"), SENT["traceparent"])
 
     for state in ("v=" + "x" * 600, "v=\r\nx: y", "v=ü"):
