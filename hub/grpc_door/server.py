@@ -14,7 +14,7 @@ from hub.grpc_door.errors import Decoding
 from hub.grpc_door.health import HealthService
 from hub.grpc_door.registration.servicer import RegistrationService
 from hub.grpc_door.session.context import DoorContext
-from hub.grpc_door.session.servicer import Connecting
+from hub.grpc_door.session.servicer import SessionServicer
 from machinery.apiserver.http.connections import most_connections
 from machinery.apiserver.http.limits import BODY_LIMIT
 from machinery.errors import UnavailableError
@@ -63,7 +63,7 @@ class RpcDoor(Door):
         self._serving = serving
         self._parts = parts
         self._registration = RegistrationService(parts)
-        self._connecting = Connecting(parts)
+        self._connecting = SessionServicer(parts)
         self._health = HealthService()
         self._server: aio.Server | None = None
         self._stopping: asyncio.Task[None] | None = None

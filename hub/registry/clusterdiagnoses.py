@@ -11,7 +11,7 @@ from typing import Any
 from hub.api import bootstrapcredentials as credentials
 from hub.api.certificates import Purpose
 from hub.api.certificatesigningrequests import ADDON_LABEL
-from hub.api.clusterdiagnoses import ClusterFacts, Diagnosis, DiagnosisFinding, Lead, Offer, diagnose
+from hub.api.clusterdiagnoses import ClusterFacts, CredentialState, Diagnosis, DiagnosisFinding, LeaderLease, diagnose
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS
 from hub.ports import Transaction
@@ -68,21 +68,21 @@ def facts(tx: Transaction, name: ClusterName) -> ClusterFacts:
         beat=tx.heartbeats.of(name),
         sessions=tx.agent_sessions.of(name),
         replicas={replica.name: replica for replica in tx.replicas.all()},
-        lead=Lead(lock.holder, lock.renewed_at, lock.lease) if lock else None,
+        lead=LeaderLease(lock.holder, lock.renewed_at, lock.lease) if lock else None,
         addons=[each.document for each in tx.objects.find(ADDONS, Query(namespace=name)).items],
         brake=brake.now(tx),
         falls=len(tx.transitions.falls(tx.now - FALLS_OF, [name]).get(name, ())),
     )
 
 
-def _offers(tx: Transaction, name: ClusterName) -> Sequence[Offer]:
+def _offers(tx: Transaction, name: ClusterName) -> Sequence[CredentialState]:
     """Called only if no certificate was ever issued, since it reads every credential."""
     use_counts = tx.credentials.use_counts()
     found = []
     for credential in tx.credentials.all():
         if credential.admits(name) and not credential.is_hidden:
             issued = use_counts[credential.id].issued if credential.id in use_counts else 0
-            found.append(Offer(credential, credentials.phase(credential, issued, tx.now)))
+            found.append(CredentialState(credential, credentials.phase(credential, issued, tx.now)))
     return found
 
 

@@ -7,7 +7,7 @@ All three have the same names: the setting `grpc_listen` is the flag `--grpc-lis
 from hub.settings.capacity import CapacitySettings, RetentionSettings
 from hub.settings.certificates import AuthoritySettings, LifetimeSettings
 from hub.settings.clusters import AvailabilitySettings, Clusters
-from hub.settings.doors import ExternalTrustSettings, Places
+from hub.settings.doors import ExternalTrustSettings, StorageSettings
 from hub.settings.fields import ENVIRONMENT_PREFIX
 from hub.settings.process import Election, MetricsSettings, ProcessSettings, Telemetry
 
@@ -26,7 +26,7 @@ class HubSettings(
     Clusters,
     ExternalTrustSettings,
     AuthoritySettings,
-    Places,
+    StorageSettings,
 ):
     """The settings of a hub without extensions. The help lists the last group first."""
 

@@ -11,7 +11,7 @@ from machinery.product import GROUP_SUFFIX
 from machinery.runtime.directory import default_data_dir
 
 
-class Places(SettingsGroup):
+class StorageSettings(SettingsGroup):
     """Data directory, database, addresses and keys."""
 
     data_dir: Path = Field(default_factory=default_data_dir)

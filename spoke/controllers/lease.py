@@ -21,7 +21,7 @@ from spoke.ports.hub import HubLostError, HubSession
 log = structlog.get_logger(__name__)
 
 
-class LeaseController:
+class HeartbeatSender:
     """Beats on one session. `verdict` is read for every beat, `acknowledged` is called for every acknowledged one."""
 
     def __init__(

@@ -112,7 +112,7 @@ ClusterContents = tuple[tuple[NodeResources, ...], str, tuple[ReportedClaim, ...
 """Nodes, version and claims."""
 
 
-class StatusController(Reconciler[str]):
+class StatusReconciler(Reconciler[str]):
     """Reports on one session. Keys: CHANGED, and RESYNC, which also sends an unchanged report."""
 
     def __init__(

@@ -13,7 +13,7 @@ from machinery.identity import parse_agent_user
 from machinery.meta.conditions import FALSE, Condition
 from machinery.runtime.controller import Controller, Reconciler
 from spoke.controllers.managed_namespaces import KEY as NAMESPACES, ManagedNamespaceController
-from spoke.controllers.status import CHANGED, RESYNC, UPKEEP, ClusterReconciler, StatusController
+from spoke.controllers.status import CHANGED, RESYNC, UPKEEP, ClusterReconciler, StatusReconciler
 from spoke.domain.names import AgentNames
 from spoke.domain.report import AgentEvent, hub_label, news_of
 from spoke.observability.progress import AgentProgress
@@ -83,7 +83,7 @@ class ClusterReports:
         self._events = SessionEvents(link.session)
         label = hub_label(link.connection.hub.hub_id, link.connection.hub.server)
         self._namespaces = ManagedNamespaceController(ports.spoke, label, self._namespaces_changed)
-        self._status = StatusController(
+        self._status = StatusReconciler(
             link.session,
             ports.spoke,
             agent.watch,

@@ -20,7 +20,7 @@ from machinery.runtime.backoff import Backoff
 from machinery.runtime.tasks import cancel_and_wait
 from spoke.controllers.addons import AddOnCertificates, AddOnLeaseController
 from spoke.controllers.certificate_rotation import KEY, CertificateRotation
-from spoke.controllers.lease import LeaseController
+from spoke.controllers.lease import HeartbeatSender
 from spoke.credentials.kubeconfigs import HubConnection, stored_connection
 from spoke.credentials.slot import Contents, slot_at
 from spoke.domain.names import AgentIdentity
@@ -84,7 +84,7 @@ class SessionRun:
         agent.progress.hub, agent.progress.cluster = link.connection.address.target, identity.cluster
         # Only a hub that takes the beats of many agents at once acknowledges them; only then are beats in step.
         acknowledges = Capability.ACKNOWLEDGED_BEATS in link.client.capabilities
-        self._lease = LeaseController(
+        self._lease = HeartbeatSender(
             link.session,
             verdict=lambda: agent.watch.verdict,
             acknowledged=agent.progress.beat,

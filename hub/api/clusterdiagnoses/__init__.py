@@ -7,11 +7,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hub.api.clusterdiagnoses import steps
-from hub.api.clusterdiagnoses.facts import ClusterFacts, DiagnosisFinding, FindingState, Lead, Offer, StepResult
+from hub.api.clusterdiagnoses.facts import (
+    ClusterFacts,
+    CredentialState,
+    DiagnosisFinding,
+    FindingState,
+    LeaderLease,
+    StepResult,
+)
 from hub.api.managedclusters import cluster as rules
 from machinery.meta import conditions
 
-__all__ = ["ClusterFacts", "Diagnosis", "DiagnosisFinding", "FindingState", "Lead", "Offer", "diagnose"]
+__all__ = ["ClusterFacts", "CredentialState", "Diagnosis", "DiagnosisFinding", "FindingState", "LeaderLease", "diagnose"]
 
 NOT_HERE = frozenset(
     ("NoBootstrapCredential", "NotComeYet", *(f"BootstrapCredential{ended}" for ended in ("Expired", "UsedUp", "Revoked")))

@@ -41,7 +41,7 @@ StepResult = tuple[FindingState, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Lead:
+class LeaderLease:
     """The current record of the leader lock."""
 
     holder: str
@@ -51,7 +51,7 @@ class Lead:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class CredentialState:
     """A bootstrap credential for a cluster of this name, and its state."""
 
     record: CredentialRecord
@@ -66,7 +66,7 @@ class ClusterFacts:
     now: datetime
     cluster: Document | None = None
     """None: there is no cluster of this name."""
-    offers: Sequence[Offer] = ()
+    offers: Sequence[CredentialState] = ()
     requests: Sequence[Document] = ()
     """Certificate requests of its agents, without those of add-ons; newest last."""
     records: Sequence[CertificateRecord] = ()
@@ -74,7 +74,7 @@ class ClusterFacts:
     sessions: Sequence[AgentSession] = ()
     replicas: Mapping[str, Replica] | None = None
     """None: the hub has no records of replicas."""
-    lead: Lead | None = None
+    lead: LeaderLease | None = None
     addons: Sequence[Document] = ()
     brake: Brake = field(default_factory=Brake)
     falls: int = 0

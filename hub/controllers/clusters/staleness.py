@@ -86,7 +86,7 @@ class Staleness(BatchReconciler[str]):
 
     def _age(self, tx: Transaction, names: Sequence[str]) -> Mapping[str, StalenessStep | None]:
         policy = StalenessPolicy() if brake.judge(tx, self._limits).holds else self._policy_at(tx)
-        return {name: service.age(tx, ClusterName(name), policy, f"{ACTOR}:{NAME}") for name in names}
+        return {name: service.apply_staleness_policy(tx, ClusterName(name), policy, f"{ACTOR}:{NAME}") for name in names}
 
 
 def register(builder: ControllerBuilder) -> None:

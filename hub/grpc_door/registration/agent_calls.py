@@ -8,8 +8,8 @@ from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.managedclusters.availability import Departure
 from hub.grpc_door.errors import Context
 from hub.grpc_door.messages import decoded_duration
+from hub.grpc_door.session.calls import RpcCall
 from hub.grpc_door.session.context import DoorContext
-from hub.grpc_door.session.interceptor import RpcCall
 from hub.registry import deletion, owners
 from hub.registry.managedclusteraddons import service as addons
 from hub.registry.managedclusters import actions

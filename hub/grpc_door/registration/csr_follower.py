@@ -11,9 +11,9 @@ from hub.api.certificates import CertificateRecord
 from hub.api.certificatesigningrequests import RequestPhase, RequestState
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS
+from hub.grpc_door.session.calls import RpcCall
 from hub.grpc_door.session.changes import Followed
 from hub.grpc_door.session.context import DoorContext
-from hub.grpc_door.session.interceptor import RpcCall
 from hub.ports import Transaction
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.generic.objects import missing

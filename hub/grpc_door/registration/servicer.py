@@ -14,8 +14,8 @@ from hub.grpc_door.errors import aborting
 from hub.grpc_door.messages import decoded_duration
 from hub.grpc_door.registration.agent_calls import check_gone, issue_addon_token, leave, returning_holder, stand_by
 from hub.grpc_door.registration.csr_follower import CSRFollower
+from hub.grpc_door.session.calls import open_call, unary
 from hub.grpc_door.session.context import DoorContext
-from hub.grpc_door.session.interceptor import open_call, unary
 from hub.registry import recovery
 from hub.registry.certificatesigningrequests.submission import submit
 from hub.registry.managedclusters import service as clusters

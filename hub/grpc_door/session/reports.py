@@ -17,7 +17,7 @@ import structlog
 from hub.api import events as rules
 from hub.api.managedclusters.availability import Departure
 from hub.grpc_door.messages import conditions_of, hubs_of, report_of
-from hub.grpc_door.session.interceptor import RpcCall, SessionAudit
+from hub.grpc_door.session.calls import RpcCall, SessionAudit
 from hub.heartbeat import BeatSink
 from hub.ports import Store, Transaction
 from hub.registry import events, owners

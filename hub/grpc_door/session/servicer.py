@@ -10,8 +10,8 @@ from grpc import aio
 
 from hub.access.rules import session_holder
 from hub.grpc_door.errors import Context, abort
+from hub.grpc_door.session.calls import open_call
 from hub.grpc_door.session.context import DoorContext
-from hub.grpc_door.session.interceptor import open_call
 from hub.grpc_door.session.stream import Session
 from machinery.errors import BadRequestError, DeadlineError, UnavailableError
 from machinery.identity import SerialNumber
@@ -23,7 +23,7 @@ REFUSED_WITHIN = timedelta(seconds=1)
 """How long a refusal waits for the Hello."""
 
 
-class Connecting:
+class SessionServicer:
     """Handler of Connect. It is registered without serializers, because sessions decode messages themselves."""
 
     def __init__(self, parts: DoorContext) -> None:

@@ -23,8 +23,8 @@ from hub.api.managedclusters.agent_annotations import RenewalOrder, sound_versio
 from hub.grpc_door.messages import AVAILABLE, SessionClusterView, instant_of, read_view
 from hub.grpc_door.session.acknowledgements import Acknowledgements
 from hub.grpc_door.session.admission import admit, welcome
+from hub.grpc_door.session.calls import RpcCall, SessionAudit
 from hub.grpc_door.session.drain import Aging
-from hub.grpc_door.session.interceptor import RpcCall, SessionAudit
 from hub.grpc_door.session.reports import TRANSIENT, ReportQueue, SessionReports
 from hub.grpc_door.session.trust_bundle_push import TrustBundleReceiver
 from hub.heartbeat import BeatSink, PendingBeat

@@ -79,7 +79,7 @@ def is_silent(cluster: Document) -> bool:
     return available is not None and (available.status, available.reason) == (conditions.UNKNOWN, cluster_rules.SILENT.reason)
 
 
-def age(tx: Transaction, name: ClusterName, policy: StalenessPolicy, actor: str) -> StalenessStep | None:
+def apply_staleness_policy(tx: Transaction, name: ClusterName, policy: StalenessPolicy, actor: str) -> StalenessStep | None:
     """Mark, clear or remove a cluster according to its silence; return the step taken."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     due = rules.staleness_step(stored.document, policy, tx.now) if stored is not None else None

@@ -10,7 +10,7 @@ from typing import Any
 from machinery.apiserver.authz.rbac import GROUP, SERVICE_ACCOUNT, USER, USER_GROUP
 from machinery.apiserver.kinds.declaration import TEXT, Schema, builtin, listing, mapping, record
 from machinery.apiserver.resource import AGE, CREATED_DESCRIPTION, ApiGroup, Column, TableRow
-from machinery.apiserver.write.metadata import subdomain
+from machinery.apiserver.write.metadata import subdomain_error
 from machinery.errors import BadRequestError, Cause, invalid_value, not_supported, required
 from machinery.meta.objects import Document
 from machinery.meta.selectors import selector_of
@@ -125,7 +125,7 @@ def _subject_violations(subject: Mapping[str, Any], field: str, *, namespaced: b
     if not name:
         yield required(f"{field}.name")
     if kind == SERVICE_ACCOUNT:
-        if name and (why := subdomain(name)):
+        if name and (why := subdomain_error(name)):
             yield invalid_value(f"{field}.name", name, why)
         if group:
             yield not_supported(f"{field}.apiGroup", group, ("",))

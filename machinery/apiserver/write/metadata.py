@@ -56,7 +56,7 @@ KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSec
 SETTABLE = ("name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences")
 
 
-def subdomain(name: str) -> str | None:
+def subdomain_error(name: str) -> str | None:
     """Why `name` is not a DNS subdomain; None: it is one."""
     return None if len(name) <= MAX_SUBDOMAIN and re.fullmatch(_SUBDOMAIN, name) else SUBDOMAIN_RULE
 
@@ -98,7 +98,7 @@ def _name_violations(resource: Resource, metadata: Mapping[str, Any]) -> Iterato
         yield required("metadata.name", "name or generateName is required")
     elif not isinstance(name, str):
         yield invalid_type("metadata.name", "", "metadata.name in body must be of type string")
-    elif why := (resource.name_rule or subdomain)(name):
+    elif why := (resource.name_rule or subdomain_error)(name):
         yield invalid_value("metadata.name", name, why)
 
 

@@ -17,9 +17,9 @@ from machinery.errors import ForbiddenError, UnavailableError
 from machinery.identity import AgentId, ClusterName, HubId, agent_subject
 from machinery.meta.conditions import AVAILABLE, FALSE, TRUE, Condition
 from machinery.runtime.clock import OffsetClock, SystemClock
-from spoke.controllers.lease import LeaseController
+from spoke.controllers.lease import HeartbeatSender
 from spoke.controllers.managed_namespaces import KEY, ManagedNamespaceController
-from spoke.controllers.status import CHANGED, UPKEEP, AvailabilityWatch, ClusterReconciler, StatusController
+from spoke.controllers.status import CHANGED, UPKEEP, AvailabilityWatch, ClusterReconciler, StatusReconciler
 from spoke.domain.names import AgentNames
 from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import (
@@ -75,17 +75,17 @@ def controller(
     told: list[float] | None = None,
     random: float = 0,
     silence: timedelta = timedelta(milliseconds=60),
-) -> LeaseController:
+) -> HeartbeatSender:
     class Drawn(Random):
         def random(self) -> float:
             return random
 
     acknowledged = (lambda: told.append(asyncio.get_running_loop().time())) if told is not None else lambda: None
-    return LeaseController(on, verdict=verdict, acknowledged=acknowledged, silence=silence, random=Drawn())
+    return HeartbeatSender(on, verdict=verdict, acknowledged=acknowledged, silence=silence, random=Drawn())
 
 
 @asynccontextmanager
-async def running(lease: LeaseController) -> AsyncIterator["asyncio.Task[None]"]:
+async def running(lease: HeartbeatSender) -> AsyncIterator["asyncio.Task[None]"]:
     task = asyncio.create_task(lease.run())
     yield task
     task.cancel()
@@ -273,7 +273,7 @@ def test_api_server_that_freezes_or_refuses_is_reported_in_seconds_though_reads_
         loop = asyncio.get_running_loop()
         cluster, on = IllCluster(ill_at, frozen=frozen), session()
         watch = AvailabilityWatch(cluster, LoopClock(loop))
-        status = StatusController(on, cluster, watch, ClusterClaimRules())
+        status = StatusReconciler(on, cluster, watch, ClusterClaimRules())
         status.accept(accepted=True)
         lease = controller(on, verdict=lambda: watch.verdict)
         lease.accept(accepted=True)
