@@ -478,7 +478,7 @@ async def test_one_that_fails_holds_up_no_other(hub: Hub, monkeypatch: pytest.Mo
     for name in ("c1", "c2", "c3"):
         silent(hub, name)
     hub.clock.advance(7 * DAY)
-    failing(monkeypatch, aftermath, "age", InvalidError("it breaks a rule"), lambda name, *_: name == "c1")
+    failing(monkeypatch, aftermath, "apply_staleness_policy", InvalidError("it breaks a rule"), lambda name, *_: name == "c1")
     with capture_logs() as lines:
         await work(aging(hub), PERIODIC)
     warned = [line["error"] for line in lines if line["event"] == "reconcile failed in part"]
