@@ -1,8 +1,8 @@
 """Owns the taints for unavailable clusters, their alarms, and the brake that holds both.
 
 As in OCM: `unreachable` while availability is Unknown or missing, `unavailable` while it is False. A taint is set at once or
-after a delay (`hub.api.managedclusters.availability.Patience`), and never while the brake holds. The alarm (a log line and an
-Event) is written with the taint, so exactly once across leaders.
+after a delay (`hub.api.managedclusters.availability.Patience`), and never while the brake holds. The alarm, a log line, comes
+with the taint, so exactly once across leaders. The Event comes at once, with the change of availability (`TransitionRecorder`).
 """
 
 from collections.abc import Mapping, Sequence

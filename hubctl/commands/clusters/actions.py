@@ -293,12 +293,12 @@ def _wait_until_empty(client: ApiClient, name: str, timeout: timedelta | None) -
         status = client.get(REPLICAS.of(name)).get("status") or {}
         left, seen = int(status.get("sessions") or 0), str(status.get("lastSeenTime"))
         if not status.get("drained") and status.get("state") != "Lost":
-            raise CommandError(f'replica "{name}" takes sessions again: it was told so, or has started anew')
+            raise CommandError(f'replica "{name}" accepts sessions again: it was uncordoned or restarted')
         if left != shown:
             shown = left
             click.echo(f"{left} sessions are left")
         empty = {*empty, seen} if not left else set()
         if time.monotonic() > until and len(empty) <= BEATS:
-            late = f"still has {left} sessions; they go on leaving" if left else "has not told yet that it heard of it"
+            late = f"still has {left} sessions; they continue to move" if left else "has not confirmed the drain yet"
             raise CommandError(f'replica "{name}" {late}', code=TIMED_OUT)
         time.sleep(REPLICA_POLL_SECONDS)

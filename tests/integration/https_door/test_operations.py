@@ -75,7 +75,7 @@ async def test_an_operator_drains_a_replica_waits_for_its_sessions_and_takes_it_
     )
     await hub.store.run(lambda tx: tx.replicas.put(replace(ONE, name="hub-1", seen=tx.now, sessions=0)))
     # that it had no session before the order is no answer
-    await hub.runs(("hubctl drain replica hub-1 --force --timeout 50ms", TIMED_OUT, "has not told yet"))
+    await hub.runs(("hubctl drain replica hub-1 --force --timeout 50ms", TIMED_OUT, "has not confirmed the drain yet"))
     await hub.runs(("hubctl uncordon replica hub-0", FAILED, "hubreplicas/drain"), path=await hub.agent("edge1"))
     assert (await shown(hub, "hub-0"))["drained"] is True
 
