@@ -15,7 +15,7 @@ from tests.fakes.inline_store import InlineStore
 from tests.fakes.silent_fleet import SECOND, Agent, Fleet, Setting
 from tests.trials import repeated, trials
 
-STEPS = trials(test=200, soak=10_000)
+STEPS = trials(test=200, soak=3_000)
 FRESH, JUMP = 5 * SECOND, 2 * SECOND
 UNKNOWN, TRUE, FALSE = "Unknown", "True", "False"
 
@@ -327,7 +327,7 @@ class Drive:
         await fleet.follow()
 
 
-@repeated(test=1, soak=5)
+@repeated(test=1, soak=3)
 async def test_a_fleet_is_at_every_step_what_the_model_says(clock: ManualClock, trial: int) -> None:
     damping = Damping(threshold=3, window=timedelta(seconds=200), hold=timedelta(seconds=40))
     patience = Patience(delay=timedelta(seconds=6), damping=damping)
