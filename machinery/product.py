@@ -1,5 +1,7 @@
 """The product's name, and all names derived from it."""
 
+from functools import cache
+
 NAME = "muster"
 TITLE = "Muster"
 DISTRIBUTION = "muster-hub"
@@ -25,8 +27,12 @@ def suffixed(api_version: str, suffix: str) -> str:
     return f"{name}.{suffix}{slash}{rest}" if own else api_version
 
 
+@cache
 def version() -> str:
-    """The installed version; `0.0.0+source` when the distribution is not installed."""
+    """The installed version; `0.0.0+source` when the distribution is not installed.
+
+    It is cached, because every Welcome has it and reading it takes 1 ms.
+    """
     from importlib import metadata  # noqa: PLC0415 - takes 20 ms, and hubctl starts without it
 
     try:

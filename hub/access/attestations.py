@@ -10,18 +10,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from hub.api.bootstrapcredentials import AttestationError, Attested, Demand, matches_names
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.ports import Store
 from machinery.apiserver.authn.issuer_keys import IssuerKeys, JsonDocuments
 from machinery.errors import InvalidError, MusterError
-from machinery.identity import ClusterName, HubId
+from machinery.identity import ClusterName, CredentialId, HubId
 from machinery.meta.urls import AllowedUrls, https_url_error
 from machinery.pki import KeySet, parse_certificate, read_header, unverified_claims
 from machinery.runtime.clock import Clock
 
+K = TypeVar("K")
+V = TypeVar("V")
 SKEW = timedelta(minutes=1)
 """Tolerance for `nbf` and `iat`, because clocks of clusters differ. `exp` has none."""
 MAX_KEPT = 1000
@@ -67,6 +69,8 @@ class Attestor:
         self._policy = policy or AttestationPolicy()
         self._audience = self._policy.audience or f"urn:uuid:{hub}"
         self._kept: dict[tuple[str, str], IssuerKeys] = {}
+        self._demands: dict[CredentialId, Demand | None] = {}
+        """By bootstrap credential, whose bounds never change."""
 
     async def audience(self, record: CertificateRecord) -> str:
         """Returns the audience that this peer's token must have; "": it needs no token. Raises UnavailableError."""
@@ -97,8 +101,12 @@ class Attestor:
         """The demand of the peer's bootstrap credential, and whether a token is required."""
         if record.purpose is not Purpose.BOOTSTRAP or record.credential is None:
             return None, False
-        credential = await self._store.read(lambda tx, name: tx.credentials.by_id(name), record.credential)
-        demand = credential.bounds.attestation if credential is not None else None
+        if record.credential not in self._demands:
+            credential = await self._store.read(lambda tx, name: tx.credentials.by_id(name), record.credential)
+            if credential is None:
+                return None, self._policy.required
+            _remember(self._demands, credential.id, credential.bounds.attestation)
+        demand = self._demands[record.credential]
         return demand, demand is not None or self._policy.required
 
     async def _known(self, cluster: ClusterName, token: str) -> Demand:
@@ -127,11 +135,17 @@ class Attestor:
     def _keys(self, demand: Demand) -> IssuerKeys:
         place = demand.issuer, demand.authority
         if place not in self._kept:
-            if len(self._kept) >= MAX_KEPT:
-                del self._kept[next(iter(self._kept))]
             allow_keys = partial(self._policy.allowed.allow_keys, demand.issuer)
-            self._kept[place] = IssuerKeys(demand.issuer, self._connect(demand.authority.encode()), self._clock, allow_keys)
+            keys = IssuerKeys(demand.issuer, self._connect(demand.authority.encode()), self._clock, allow_keys)
+            _remember(self._kept, place, keys)
         return self._kept[place]
+
+
+def _remember(kept: dict[K, V], key: K, value: V) -> None:
+    """Adds an entry, and drops the oldest above MAX_KEPT."""
+    if len(kept) >= MAX_KEPT:
+        del kept[next(iter(kept))]
+    kept[key] = value
 
 
 def flaws(demand: Demand, allowed: AllowedUrls | None = None) -> Iterator[tuple[str, str]]:

@@ -62,7 +62,8 @@ class RpcCall:
     asked: Attributes
     received: datetime
     record: CertificateRecord | None = None
-    """Set after authentication."""
+    """Set by authentication, with `actor`."""
+    actor: Actor = ANONYMOUS
     created: bool = False
     made: str = ""
     """The name of the created object, if only the answer contains it."""
@@ -102,6 +103,7 @@ class RpcCall:
             if error.verdict not in COME_BACK:
                 self.parts.limits.refuse(self.address)
             raise
+        self.actor = actor_of(self.record)
         check_agents_door(self.record)
         if self.record.cluster:
             logs.also(cluster=self.record.cluster)
@@ -122,10 +124,6 @@ class RpcCall:
     def method(self) -> str:
         """The name of the called method."""
         return self.asked.path.rpartition("/")[2]
-
-    @property
-    def actor(self) -> Actor:
-        return ANONYMOUS if self.record is None else actor_of(self.record)
 
     def opened(self) -> AuditEntry | None:
         """Records that the stream has given its first answer, and ends the call's span.
