@@ -187,8 +187,13 @@ def manager_pod(shape: ClusterShape) -> Document:
         "namespace": MANAGER_NAMESPACE,
         "labels": {"component": MANAGER, "tier": "control-plane"},
     }
-    status = {"phase": "Running", "containerStatuses": [{"name": MANAGER, "ready": True, "restartCount": 0}]}
+    status = {"phase": "Running", "containerStatuses": [_container_status(container)]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
+
+
+def _container_status(container: Mapping[str, Any]) -> Document:
+    """Status of a running container, with the fields that Kubernetes requires."""
+    return {"name": container["name"], "image": container.get("image", ""), "imageID": "", "ready": True, "restartCount": 0}
 
 
 def restarted(pod: Mapping[str, Any]) -> Document:
@@ -236,8 +241,7 @@ def _pod(deployment: Mapping[str, Any], name: str, labels: Document, node: str) 
         "uid": metadata["uid"],
         "controller": True,
     }
-    containers = [each["name"] for each in template["spec"].get("containers") or ()]
-    statuses = [{"name": container, "ready": True, "restartCount": 0} for container in containers]
+    statuses = [_container_status(container) for container in template["spec"].get("containers") or ()]
     status = {"phase": "Running", "containerStatuses": statuses} if node else {"phase": "Pending"}
     return {
         "apiVersion": "v1",

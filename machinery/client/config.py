@@ -49,9 +49,7 @@ async def from_kubeconfig(document: Mapping[str, Any], *, origin: str, base: Pat
     }
     configuration = _configuration()
     try:
-        loader = await load_kube_config_from_dict(  # type: ignore[no-untyped-call]
-            flat, client_configuration=configuration, temp_file_path=str(folder)
-        )
+        loader = await load_kube_config_from_dict(flat, client_configuration=configuration, temp_file_path=str(folder))
     except ConfigException as error:
         raise InvalidError(f"kubeconfig {origin} cannot be used: {error}") from error
     if not configuration.api_key and not configuration.cert_file:
@@ -68,11 +66,11 @@ async def from_kubeconfig(document: Mapping[str, Any], *, origin: str, base: Pat
 def in_cluster(*, account: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] = os.environ) -> Configuration:
     """The configuration of this pod; the token is read again every minute. Raises InvalidError outside of a pod."""
     configuration = _configuration()
-    loader = InClusterConfigLoader(  # type: ignore[no-untyped-call]
+    loader = InClusterConfigLoader(
         token_filename=str(account / "token"), cert_filename=str(account / "ca.crt"), environ=environment
     )
     try:
-        loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+        loader.load_and_set(configuration)
     except ConfigException as error:
         raise InvalidError(f"not running in a pod of a cluster ({str(error).rstrip('.')}): name a kubeconfig") from error
     return configuration

@@ -234,10 +234,10 @@ class KubeClient:
         Calls in progress fail as when a server closes its connections.
         """
         before, self._api, self.server = self._api, other._api, other.server
-        await before.close()  # type: ignore[no-untyped-call]
+        await before.close()
 
     async def close(self) -> None:
-        await self._api.close()  # type: ignore[no-untyped-call]
+        await self._api.close()
 
     async def __aenter__(self) -> Self:
         return self

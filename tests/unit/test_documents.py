@@ -39,13 +39,13 @@ DOCS = ROOT / "docs"
 DOCUMENTS = [
     *ROOT.glob("*.md"),
     ROOT / "tests" / "faults.md",
-    *(path for folder in ("docs", "bench", "charts") for path in (ROOT / folder).rglob("*.md")),
+    *(path for folder in ("docs", "bench", "charts", "examples") for path in (ROOT / folder).rglob("*.md")),
 ]
 PROGRAMS: Mapping[str, click.Command] = {"hub": hub, "hubctl": hubctl, "hollow": hollow}
 OTHER_PROGRAMS = {"python3", "pip", "kubectl", "helm", "docker", "git", "export", "kill", "curl", "mkdir", "kind"}
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
-NAMED_FILE = re.compile(r"`((?:hub|spoke|machinery|hollow|tests|proto|bench|docs|charts)/[\w./-]*)`")
+NAMED_FILE = re.compile(r"`((?:hub|spoke|machinery|hollow|tests|proto|bench|docs|charts|examples)/[\w./-]*)`")
 NAMED_TEST = re.compile(r"`?(tests/[\w/]+\.py)::(test_\w+)`?")
 TEST = re.compile(r"^(?:async )?def (test_\w+)", re.MULTILINE)
 FLAG = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
@@ -106,7 +106,8 @@ def flaw_of_command(words: list[str]) -> str | None:
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         return None if not arguments or arguments[0] in targets else "no such target"
     if program == "python":
-        return None if arguments[0] == "-m" and find_spec(arguments[1]) else "no such module"
+        found = find_spec(arguments[1]) if arguments[0] == "-m" else (ROOT / arguments[0]).exists()
+        return None if found else "no such module"
     if program in PROGRAMS or program == "spoke":
         first_flag = next((at for at, word in enumerate(arguments) if word.startswith("-")), len(arguments))
         known = flags_of(program, tuple(arguments[:first_flag]))

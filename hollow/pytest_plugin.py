@@ -1,0 +1,110 @@
+"""pytest fixture with a Kubernetes API of its own: no Docker, no etcd, no binaries.
+
+Name the plug-in in `conftest.py`, and take `hollow_cluster` in a test:
+
+    pytest_plugins = ["hollow.pytest_plugin"]
+
+    def test_scales(hollow_cluster):
+        apps = kubernetes.client.AppsV1Api(hollow_cluster.client)
+
+Each test gets a new cluster. For one per module, serve it in a fixture of your own:
+
+    @pytest.fixture(scope="module")
+    def cluster(tmp_path_factory):
+        with serve_cluster(tmp_path_factory.mktemp("cluster"), nodes=5) as cluster:
+            yield cluster
+
+PYTEST_DONT_REWRITE: a test module may import this one before pytest does, and it asserts nothing.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes.client import ApiClient
+from kubernetes.config import new_client_from_config
+
+from hollow.cluster import HollowCluster, HollowFleet, write_kubeconfig
+from hollow.faults import Faults
+from hollow.objects import KUBERNETES_VERSION, ClusterShape
+
+Call = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ServedCluster:
+    """A hollow cluster on a thread of its own, so that a test and its client can block."""
+
+    name: str
+    kubeconfig: Path
+    """The administrator's kubeconfig, for kubectl, Helm or the program under test."""
+    client: ApiClient
+    """Connected as administrator; it is closed at the end."""
+    _cluster: HollowCluster = field(repr=False)
+    _call: Call = field(repr=False)
+
+    def set_faults(self, *faults: str) -> None:
+        """Replace the active faults, named as in `hollow fault --help`; without any the cluster is healthy.
+
+        Raises InvalidError for an unknown fault.
+        """
+        wanted = Faults.named(*faults)
+
+        async def switch() -> None:
+            self._cluster.faults = wanted
+
+        self._call(switch())
+
+    def expire_history(self) -> None:
+        """Abort all watches and compact the history: a watch from an earlier resourceVersion gets 410."""
+
+        async def expire() -> None:
+            await self._cluster.forget_history()
+            self._cluster.cut_watches()
+
+        self._call(expire())
+
+
+@contextmanager
+def serve_cluster(
+    folder: Path, *, name: str = "hollow", nodes: int = 3, version: str = KUBERNETES_VERSION
+) -> Iterator[ServedCluster]:
+    """Serve a cluster on loopback until the end of the block. Its kubeconfig is written to `folder`.
+
+    Raises InvalidError for a name or version that a cluster cannot have.
+    """
+    path = folder / f"{name}.kubeconfig"
+    [shape] = HollowFleet((ClusterShape(name, nodes=nodes, version=version),), str(path)).shapes
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name=f"hollow {name}", daemon=True)
+    thread.start()
+
+    def call(work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, loop).result()
+
+    try:
+        cluster = HollowCluster(shape)
+        call(cluster.start())
+        try:
+            write_kubeconfig(cluster, path)
+            with new_client_from_config(str(path)) as client:
+                yield ServedCluster(name, path, client, cluster, call)
+        finally:
+            call(cluster.stop())
+            call(loop.shutdown_asyncgens())
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@pytest.fixture
+def hollow_cluster(tmp_path: Path) -> Iterator[ServedCluster]:
+    """A new Kubernetes cluster named `hollow` with three nodes, for one test."""
+    with serve_cluster(tmp_path) as cluster:
+        yield cluster
