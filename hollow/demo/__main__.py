@@ -61,7 +61,7 @@ def unavailable_reason(name: str, cluster: dict[str, Any] | None) -> str | None:
     return None if verdict["status"] == "True" else f"{name} is not Available: {verdict['message']}"
 
 
-def not_in_reserve(hub: DemoHub, name: str, cluster: dict[str, Any] | None) -> str | None:
+def no_standby_reason(hub: DemoHub, name: str, cluster: dict[str, Any] | None) -> str | None:
     """Why a hub cannot take a cluster over at once; None: its agent is registered there as standby."""
     if cluster is None:
         return f"{name} has not registered at {hub.name}"
@@ -76,7 +76,7 @@ def _available(cluster: dict[str, Any]) -> dict[str, str] | None:
 
 
 class Demo:
-    """One run of the demo. The first hub owns the clusters, the others are its reserve."""
+    """One run of the demo. The first hub owns the clusters, the others are standby hubs."""
 
     def __init__(self, place: DemoFolder, hubs: tuple[DemoHub, ...], deadline: float) -> None:
         self._place = place
@@ -225,7 +225,7 @@ async def run(place: DemoFolder, *, hubs: int, once: bool, within: float) -> Non
         await demo.show_until(demo.hubs[0], unavailable_reason)
         demo.print_line("all clusters are Available")
         for hub in demo.hubs[1:]:
-            await demo.show_until(hub, partial(not_in_reserve, hub))
+            await demo.show_until(hub, partial(no_standby_reason, hub))
         if not once:
             click.echo()
             click.echo(next_commands(place, demo.hubs, demo.pids))

@@ -10,8 +10,8 @@ while the fresh marks of all replicas together leave no gap, whichever replicas 
 
 The brake: when many clusters become silent at once, the hub has more likely lost them than they have failed.
 
-The brake postpones the consequences of Unknown (taints, stale marks, removal), never Unknown itself. It ends when so many
-clusters are back that less than half of its thresholds is reached, or when an operator releases it. After a release only
+The brake postpones the consequences of Unknown (taints, alarms, stale marks, removal), never Unknown itself. It ends when so
+many clusters are back that less than half of its thresholds is reached, or when an operator releases it. After a release only
 clusters that become silent later count.
 """
 

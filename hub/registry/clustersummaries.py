@@ -35,7 +35,7 @@ SCHEMA = record(
         waiting=described(INT64, "Those that wait for an operator, or were denied."),
         available=described(_NUMBERS, "By availability: True, False, Unknown, or Never heard of."),
         brake=record(
-            "Whether taints, stale marks and removals are held, because a large part of the fleet fell silent at once.",
+            "Whether taints, alarms, stale marks and removals wait, because a large part of the fleet became silent at once.",
             holds=FLAG,
             since=MOMENT,
             silent=described(INT64, "Clusters that had fallen silent when it was put on."),

@@ -99,8 +99,8 @@ class AvailabilitySettings(SettingsGroup):
     Unknown is never delayed."""
     brake_share: Share = 0.2
     """Share (0 to 1) of the clusters that were not silent before; the brake activates when more of them, and at least
-    --brake-clusters, become silent within --brake-window. It postpones taints, stale marks and removals until most are back or
-    `hubctl release-brake` runs. 0: off."""
+    --brake-clusters, become silent within --brake-window. It postpones taints, alarms, stale marks and removals until most
+    report again or `hubctl release-brake` runs. 0: off."""
     brake_clusters: Count = 10
     """Minimum number of silent clusters that activates the brake, in addition to --brake-share."""
     brake_window: Duration = timedelta(minutes=10)

@@ -24,7 +24,7 @@ from machinery.product import version
 from spoke.domain.hubs import HubCandidate, HubsStatus, HubState
 from spoke.observability.progress import AgentProgress, ProbeResult
 
-OWNER, RESERVE = "owner", "reserve"
+OWNER, STANDBY = "owner", "standby"
 
 BUILD = gauge("spoke_build_info", "Always 1; the version of this agent.", "version")
 READY = gauge("spoke_ready", "1: a beat was acknowledged within the lease duration, or this process stands by; 0: not so.")
@@ -87,7 +87,7 @@ def _ends(progress: AgentProgress) -> Mapping[str, float]:
     status = progress.hubs_status
     for hub in status.hubs:
         if hub.credential_ends_at is not None:
-            side, end = OWNER if hub.hub_id == status.owner else RESERVE, hub.credential_ends_at.timestamp()
+            side, end = OWNER if hub.hub_id == status.owner else STANDBY, hub.credential_ends_at.timestamp()
             ends[side] = min(end, ends.get(side, end))
     return ends
 

@@ -140,7 +140,7 @@ class OwnerSecret:
     async def raise_epoch_for_standby(self, hub: HubId) -> None:
         """Raise the epoch above the claim of a standby hub that knows another owner. Raises HubLostError."""
         try:
-            await self._raise_epoch(self._agent.hubs.reported_epoch, "a hub in reserve", hub)
+            await self._raise_epoch(self._agent.hubs.reported_epoch, "a standby hub", hub)
         except MusterError as error:
             raise HubLostError(f"the epoch could not be raised: {error.message}") from error
 

@@ -1,4 +1,4 @@
-"""An agent with several hubs in memory, in virtual time: hours of failures pass in no time; and its hubs in reserve."""
+"""An agent with several hubs in memory, in virtual time: hours of failures pass in no time; and its standby hubs."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -238,7 +238,7 @@ class ReserveStage:
         return cls(clock, secrets) if secrets is not None else cls(clock)
 
     def make(self) -> Standby:
-        """The reserve of a new process."""
+        """The standby registrations of a new process."""
         world = world_of(
             self.clock,
             self.secrets,

@@ -147,7 +147,7 @@ def owner(facts: ClusterFacts) -> StepResult | None:
         return None
     if not (named := facts.beat.owner):
         return WAITING, "ReportsElsewhere", "its agent reports to no hub yet", _BREAK_DOCTOR
-    said = f"its agent reports to the hub {named}, and holds this one in reserve"
+    said = f"its agent reports to the hub {named}; this one is a standby hub"
     advice = "look there; to have it here, on that hub: hubctl move cluster NAME --to THIS-HUB"
     return WAITING, "ReportsElsewhere", said, advice
 

@@ -34,7 +34,7 @@ MOVED = replace(SILENT, reason="ManagedClusterMoved", message="The registration 
 STANDBY = replace(
     SILENT,
     reason="ManagedClusterStandby",
-    message="The registration agent reports to another hub, and holds this one in reserve.",
+    message="The registration agent reports to another hub; this one is a standby hub.",
 )
 PARTED = frozenset((MOVED.reason, STANDBY.reason))
 """Reasons for Unknown after the agent announced its departure; such a cluster is not silent."""
@@ -60,7 +60,7 @@ def silence_condition(owner: str | None, *, heard: bool) -> Condition:
     if owner is None:
         return SILENT if heard else NEVER_JOINED
     if not owner:
-        return replace(STANDBY, message="The registration agent reports to no hub yet, and holds this one in reserve.")
+        return replace(STANDBY, message="The registration agent reports to no hub yet; this one is a standby hub.")
     condition = MOVED if heard else STANDBY
     return replace(condition, message=condition.message.replace("another hub", f"the hub {owner}"))
 

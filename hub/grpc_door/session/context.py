@@ -69,7 +69,7 @@ class DoorContext:
     join_labels: tuple[str, ...]
     """Labels that an agent may set when it joins (`hub.api.managedclusters.join_labels`)."""
     standby_interval: timedelta
-    """The interval of StandBy calls of agents in reserve."""
+    """The interval of StandBy calls of agents on standby."""
     authorities: Callable[[], Sequence[AuthorityRecord]]
     """Returns the hub's CAs in their current phases."""
     attestor: Attestor

@@ -182,7 +182,7 @@ def _deadline(timeout: timedelta | None) -> float:
 @click.command("release-brake")
 @connected
 def release_brake(client: ApiClient) -> None:
-    """Release the brake: the hub taints, marks and removes silent clusters again.
+    """Release the brake: for silent clusters the hub sets taints, raises alarms, and marks and removes stale ones again.
 
     The brake activates when a large share of the fleet becomes silent at once; `hubctl get fleet` shows it. After a release
     it counts only clusters that become silent later.

@@ -79,7 +79,7 @@ def test_hub_that_never_had_the_cluster_keeps_it_on_standby(newcomer: Newcomer, 
     expire(store, clock)
     assert available(store)[1] == "ManagedClusterStandby"
     assert stand_by(store, OTHER, 7) == StandbyStatus(accepted=True, epoch=7)
-    message = "The registration agent reports to the hub hub-b, and holds this one in reserve."
+    message = "The registration agent reports to the hub hub-b; this one is a standby hub."
     assert available(store) == ("Unknown", "ManagedClusterStandby", message)
     for _ in range(3):
         clock.advance(10 * GRACE)

@@ -489,7 +489,7 @@ def test_metrics_count_hubs_by_state_troubles_by_cause_and_name_no_hub(progress:
     told = lines(progress)
     assert {'muster_spoke_hubs{state="ready"} 2', 'muster_spoke_hubs{state="lost"} 1'} <= told
     assert 'muster_spoke_hubs{state="denied"} 0' in told
-    ends = {side: (now + timedelta(days=days)).timestamp() for side, days in (("owner", 9), ("reserve", 3))}
+    ends = {side: (now + timedelta(days=days)).timestamp() for side, days in (("owner", 9), ("standby", 3))}
     assert {f'muster_spoke_certificate_expiry_timestamp_seconds{{hub="{side}"}} {end!r}' for side, end in ends.items()} <= told
     assert 'muster_spoke_failover_total{reason="HubFailedOver"} 1' in told, "one decision is counted once"
     assert not [line for line in told if "hub-a" in line or ONE in line]

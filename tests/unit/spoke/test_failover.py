@@ -395,7 +395,7 @@ async def test_twenty_minutes_without_any_hub_restart_no_agent(world: Several, *
 
 @pytest.mark.parametrize("world", [{"count": 3}], indirect=True)
 async def test_hub_that_claims_an_incredible_epoch_locks_the_agent_out_of_no_other(world: Several) -> None:
-    """Whether it holds the agent in reserve or its session; one that repeats a credible claim overtakes once an hour."""
+    """Whether it is a standby hub of the agent or has its session; one that repeats a credible claim overtakes once an hour."""
 
     def bounded() -> bool:
         highest = (world.clock.now() + timedelta(hours=1)).timestamp() * 1000

@@ -1,4 +1,4 @@
-"""The hubs that an agent keeps in reserve: registered, renewed, recovered, reported; in virtual time: weeks pass at once."""
+"""The hubs that an agent is on standby at: registered, renewed, recovered, reported; in virtual time: weeks pass at once."""
 
 import asyncio
 from dataclasses import replace

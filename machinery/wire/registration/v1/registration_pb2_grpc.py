@@ -120,7 +120,7 @@ class RegistrationServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StandBy(self, request, context):
-        """Tells this hub that the agent holds its session elsewhere, and keeps this one in reserve. Callers: a cluster identity.
+        """Tells this hub that the agent has its session elsewhere, and is on standby here. Callers: a cluster identity.
         Idempotent; what comes with a lower epoch than the hub knows of changes nothing, and is told the epoch that it knows.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

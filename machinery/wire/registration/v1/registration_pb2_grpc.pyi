@@ -54,7 +54,7 @@ class RegistrationStub:
     AlreadyExists: the name belongs to another cluster (other uid).
     """
     StandBy: _grpc.UnaryUnaryMultiCallable[_registration_pb2.StandByRequest, _registration_pb2.StandByResponse]
-    """Tells this hub that the agent holds its session elsewhere, and keeps this one in reserve. Callers: a cluster identity.
+    """Tells this hub that the agent has its session elsewhere, and is on standby here. Callers: a cluster identity.
     Idempotent; what comes with a lower epoch than the hub knows of changes nothing, and is told the epoch that it knows.
     """
     Leave: _grpc.UnaryUnaryMultiCallable[_registration_pb2.LeaveRequest, _registration_pb2.LeaveResponse]
@@ -90,7 +90,7 @@ class RegistrationAsyncStub(RegistrationStub):
     AlreadyExists: the name belongs to another cluster (other uid).
     """
     StandBy: _aio.UnaryUnaryMultiCallable[_registration_pb2.StandByRequest, _registration_pb2.StandByResponse]  # type: ignore[assignment]
-    """Tells this hub that the agent holds its session elsewhere, and keeps this one in reserve. Callers: a cluster identity.
+    """Tells this hub that the agent has its session elsewhere, and is on standby here. Callers: a cluster identity.
     Idempotent; what comes with a lower epoch than the hub knows of changes nothing, and is told the epoch that it knows.
     """
     Leave: _aio.UnaryUnaryMultiCallable[_registration_pb2.LeaveRequest, _registration_pb2.LeaveResponse]  # type: ignore[assignment]
@@ -159,7 +159,7 @@ class RegistrationServicer(metaclass=_abc_1.ABCMeta):
         request: _registration_pb2.StandByRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registration_pb2.StandByResponse, _abc.Awaitable[_registration_pb2.StandByResponse]]:
-        """Tells this hub that the agent holds its session elsewhere, and keeps this one in reserve. Callers: a cluster identity.
+        """Tells this hub that the agent has its session elsewhere, and is on standby here. Callers: a cluster identity.
         Idempotent; what comes with a lower epoch than the hub knows of changes nothing, and is told the epoch that it knows.
         """
 
