@@ -48,6 +48,7 @@ def main(settings: HubSettings, assemble: Assemble) -> int:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
+    gc.enable()
     traces = None
     if settings.trace_endpoint is not None:
         pod = os.environ.get("POD_NAME", "")
