@@ -1,6 +1,8 @@
 """`python -m bench`: the core figures; `python -m bench NAME`: one benchmark of bench/README.md."""
 
 import importlib
+import os
+from pathlib import Path
 
 import click
 
@@ -25,6 +27,9 @@ COMMANDS = {
 """The module of each command."""
 
 
+BYTECODE = Path(__file__).parents[1] / ".cache" / "pycache"
+
+
 class Benchmarks(click.Group):
     """Imports a benchmark when it is called: some start servers at import."""
 
@@ -44,6 +49,8 @@ class Benchmarks(click.Group):
 @click.pass_context
 def bench(context: click.Context) -> None:
     """Measure. Without a command: the core figures, in at most 40 minutes."""
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+        os.environ.setdefault("PYTHONPYCACHEPREFIX", str(BYTECODE))  # an installed hub does not compile itself at each start
     if context.invoked_subcommand is None:
         context.invoke(importlib.import_module(COMMANDS["core"]).core)
 
