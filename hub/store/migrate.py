@@ -34,7 +34,7 @@ from machinery.runtime.directory import sync
 KEPT = 3
 """Copies of an SQLite database that are left beside it."""
 PRIVATE = 0o600
-HEAD = "0017"
+HEAD = "0001"
 """The newest schema that this release knows."""
 USABLE_FROM = "schema-usable-from"
 """Fact: the oldest schema whose release can run on this database. A migration script may set it as `usable_from`; else it is

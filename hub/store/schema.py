@@ -202,9 +202,6 @@ trusts = Table(
 
 facts = Table("facts", metadata, Column("name", Text, primary_key=True), Column("value", Text, nullable=False))
 
-FORMER = ("audit_anchors",)
-"""Tables of earlier schemas, which old databases and backups contain."""
-
 audit = Table(
     "audit",
     metadata,

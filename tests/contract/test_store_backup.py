@@ -6,7 +6,7 @@ import os
 import sqlite3
 import zipfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from hub.store.backup.archive import FORMAT, MANIFEST, Archive, ArchiveWriter, M
 from hub.store.backup.backup import BACKUP_MADE, note_backup, write_tables
 from hub.store.backup.restore import RATE, Restored, RestoreTarget, restore_tables
 from hub.store.engine.engine import parse_url, writing_engine
-from hub.store.migrate import HEAD, schema_of
+from hub.store.migrate import HEAD, schema_at
 from hub.store.query.inventory import inventory
 from machinery.election.lock import Candidate
 from machinery.errors import AlreadyExistsError, ExpiredError, InvalidError, UnavailableError
@@ -35,8 +35,8 @@ from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.meta.objects import Key
 from tests.checks import check_refusal, check_refusal_of, present
 from tests.fakes.databases import SqlDatabase
+from tests.fakes.next_release import CONTRACTED, next_release
 from tests.fixtures.postgres import Databases
-from tests.integration.test_store_migrations import EVERYTHING, LEFT, TOKENS, everything, left_behind
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 EDGE = ClusterName("edge")
@@ -183,22 +183,6 @@ async def test_backup_is_of_one_instant_under_writes(engine: str, databases: dic
         assert max(revisions) == archive.manifest.revision
 
 
-async def test_a_backup_of_every_earlier_schema_is_restored(tmp_path: Path) -> None:
-    for dump in LEFT:
-        folder = tmp_path / dump.stem
-        folder.mkdir()
-        left_behind(folder / "old.db", dump)
-        assert backed_up(f"sqlite:///{folder / 'old.db'}", folder / "hub.zip").schema == dump.stem.removeprefix("v")
-        restore(folder / "hub.zip", f"sqlite:///{folder / 'hub.db'}")
-        engine = writing_engine(parse_url(f"sqlite:///{folder / 'hub.db'}"))
-        with engine.begin() as connection:
-            assert schema_of(connection).version == HEAD
-            connection.execute(schema.revision.update().values(compacted=0))  # for a look at the log
-        engine.dispose()
-        async with SqlDatabase(f"sqlite:///{folder / 'hub.db'}").opened(None) as store:
-            assert await store.read(everything) == EVERYTHING | {"token": TOKENS[dump.stem]}, dump
-
-
 def found(folder: Path, pattern: str) -> list[Path]:
     return list(folder.glob(pattern))
 
@@ -343,46 +327,49 @@ def rewritten(file: Path, new: Path, entry: str, old: bytes, by: bytes) -> None:
 RELEASES = sorted(Path(__file__).parents[1].joinpath("fixtures", "versions").glob("*.*/"))
 
 
-def loaded(release: Path, folder: Path) -> str:
-    """The URL of that release's embedded database, as it was."""
-    with closing(sqlite3.connect(folder / "hub.db")) as connection:
-        connection.executescript((release / "sqlite.sql").read_text())
-    return f"sqlite:///{folder / 'hub.db'}"
+@pytest.fixture(params=["this", "next"])
+def head(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The newest schema of the release that the test runs as: this one, or the next."""
+    with next_release(tmp_path) if request.param == "next" else nullcontext():
+        yield CONTRACTED if request.param == "next" else HEAD
 
 
-async def check(url: str) -> None:
+async def check(url: str, head: str) -> None:
     async with SqlDatabase(url).opened(None) as store:
         seen: Any = await store.read(looked)
+    assert schema_at(parse_url(url)).version == head
     assert seen["hub"]
-    assert (seen["secret"], [record.cluster for record in seen["certificates"]]) == ({"p": "c3dvcmRmaXNo"}, [EDGE])
+    assert (seen["secret"], [record.cluster for record in seen["certificates"]]) == ({"p": HIDDEN}, [EDGE])
     assert len(seen["transitions"]) == 1
 
 
-async def test_a_database_and_a_backup_of_every_release_are_served_on_sqlite(tmp_path: Path) -> None:
+def restored(release: Path, url: str) -> None:
+    with Archive(release / "backup.zip") as archive:
+        archive.verify()
+        restore_tables(archive, RestoreTarget(url), lambda tx: tx.facts.get("hub-id"))
+
+
+async def test_a_database_and_a_backup_of_every_release_are_served_on_sqlite(tmp_path: Path, head: str) -> None:
     for release in RELEASES:
-        folder = tmp_path / release.name
-        folder.mkdir()
-        restored(release, f"sqlite:///{folder / 'restored.db'}")
-        await check(f"sqlite:///{folder / 'restored.db'}")
-        await check(loaded(release, folder))
+        loaded, other = (tmp_path / f"{release.name}-{name}.db" for name in ("loaded", "restored"))
+        with closing(sqlite3.connect(loaded)) as connection:
+            connection.executescript((release / "sqlite.sql").read_text())
+        restored(release, f"sqlite:///{other}")
+        for file in (loaded, other):
+            await check(f"sqlite:///{file}", head)
 
 
 @pytest.mark.postgres
-async def test_a_database_and_a_backup_of_every_release_are_served_on_postgresql(postgres_databases: Databases) -> None:
+async def test_a_database_and_a_backup_of_every_release_are_served_on_postgresql(
+    postgres_databases: Databases, head: str
+) -> None:
     import psycopg  # noqa: PLC0415 - only where the package is installed
 
     for release in RELEASES:
         with postgres_databases.empty() as url, psycopg.connect(url) as connection:
             connection.execute((release / "postgres.sql").read_text())
             connection.commit()
-            await check(url)
+            await check(url, head)
         with postgres_databases.empty() as url:
             restored(release, url)
-            await check(url)
-
-
-def restored(release: Path, url: str) -> None:
-    with Archive(release / "backup.zip") as archive:
-        archive.verify()
-        assert archive.manifest.schema <= HEAD
-        restore_tables(archive, RestoreTarget(url), lambda tx: tx.facts.get("hub-id"))
+            await check(url, head)

@@ -26,6 +26,7 @@ from spoke.transports.grpc.client import GrpcHubClient
 from tests.e2e.crowd import Crowd, Joiner, crowd_of, entrance
 from tests.e2e.processes import AVAILABLE, CLUSTERS, Bench, status_of, until
 from tests.e2e.replicas import Election, Replica, Replicas, replicas_of, rows
+from tests.fakes.next_release import EXPANDED, expand
 from tests.fakes.postgres_path import Way, postgres_path
 from tests.trials import SOAKING, soaked, trials
 
@@ -163,29 +164,15 @@ async def test_agents_spread_over_a_later_replica_and_leave_a_drained_one_and_lo
 
 
 ROOT = Path(__file__).parents[2]
-NEXT = f"{int(HEAD) + 1:04}"
 UPGRADED = ("--auto-approve=*", "--default-lease-duration=10s", "--shutdown-delay=500ms", "--shutdown-grace=1s", *FAST)
-MIGRATION = f'''"""What the release to come adds."""
-
-import sqlalchemy as sa
-from alembic import op
-
-revision = "{NEXT}"
-down_revision = "{HEAD}"
-usable_from = "{HEAD}"
-
-
-def upgrade() -> None:
-    op.add_column("heartbeats", sa.Column("to_come", sa.Text(), nullable=True))
-'''
 
 
 def release_to_come(folder: Path) -> dict[str, str]:
     """The environment in which its programs run."""
     shutil.copytree(ROOT / "hub", folder / "hub")
     migrate = folder / "hub" / "store" / "migrate.py"
-    migrate.write_text(migrate.read_text().replace(f'HEAD = "{HEAD}"', f'HEAD = "{NEXT}"'))
-    (folder / "hub" / "store" / "migrations" / "versions" / f"v{NEXT}_to_come.py").write_text(MIGRATION)
+    migrate.write_text(migrate.read_text().replace(f'HEAD = "{HEAD}"', f'HEAD = "{EXPANDED}"'))
+    expand(migrate.parent / "migrations")
     return {"PYTHONPATH": os.pathsep.join((str(folder), str(ROOT))), "PYTHONSAFEPATH": "1"}
 
 
@@ -213,9 +200,9 @@ async def test_upgrade_and_rollback_lose_no_beat_and_need_no_bootstrap(bench: Be
             await crowd.all_heard()
             lost = crowd.lost
             await all_exchanged(replicas, crowd, both, to_come)
-            assert rows(postgres_url, "SELECT version_num FROM alembic_version") == [(NEXT,)]
+            assert rows(postgres_url, "SELECT version_num FROM alembic_version") == [(EXPANDED,)]
             await all_exchanged(replicas, crowd, both if SOAKING else both[:1], {})
-            assert rows(postgres_url, "SELECT version_num FROM alembic_version") == [(NEXT,)], "the schema stays"
+            assert rows(postgres_url, "SELECT version_num FROM alembic_version") == [(EXPANDED,)], "the schema stays"
             assert "newer schema, on which this release can run" in replicas[0].process.output
             assert crowd.lost == lost, "every beat that was sent was acknowledged"
         issued = rows(postgres_url, "SELECT cluster FROM certificates WHERE purpose = 'agent'")

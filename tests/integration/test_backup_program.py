@@ -37,7 +37,7 @@ from machinery.pki.encryption import Seal
 from machinery.runtime.clock import ManualClock
 from tests.contract.test_store_backup import rewritten
 from tests.fakes.databases import migrated
-from tests.integration.test_store_migrations import LEFT, left_behind
+from tests.fakes.next_release import CONTRACTED, next_release
 
 WORDS = "correct horse battery staple"
 
@@ -228,9 +228,10 @@ def test_findings_about_clocks_groups_replicas_and_leaders(tmp_path: Path) -> No
 
 
 def test_a_schema_that_is_behind_is_a_warning_and_an_empty_database_is_not_made(tmp_path: Path) -> None:
-    left_behind(tmp_path / "old.db", LEFT[1])
-    old = database.schema(f"sqlite:///{tmp_path / 'old.db'}")
-    assert (old.state, old.message) == (DoctorState.WARNING, f'"0005", {int(HEAD) - 5} behind this release\'s "{HEAD}"')
+    migrated(tmp_path / "old.db")
+    with next_release(tmp_path):
+        old = database.schema(f"sqlite:///{tmp_path / 'old.db'}")
+    assert (old.state, old.message) == (DoctorState.WARNING, f'"{HEAD}", 2 behind this release\'s "{CONTRACTED}"')
     none = database.schema(f"sqlite:///{tmp_path / 'none.db'}")
     assert (none.state, (tmp_path / "none.db").exists()) == (DoctorState.BROKEN, False)
     migrate_database(parse_url(f"sqlite:///{tmp_path / 'new.db'}"))

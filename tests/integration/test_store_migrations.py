@@ -1,4 +1,4 @@
-"""The schema: made once, migrated by `hub migrate`, and databases that earlier releases left, which they can go on using."""
+"""The schema: made once, migrated by `hub migrate` and at a start, and refused where this release cannot run on it."""
 
 import sqlite3
 import stat
@@ -10,16 +10,13 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Barrier, Event, Thread
-from typing import Any
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from click.testing import CliRunner, Result
-from sqlalchemy import Column, Connection, Engine, MetaData, event, insert, inspect, select, text
+from sqlalchemy import Column, Connection, Engine, MetaData, event, text
 from structlog.testing import capture_logs
 
 from hub.__main__ import main
@@ -40,18 +37,18 @@ from hub.store.migrate import (
     copies,
     copy_before_migration,
     migrate_database,
+    raise_to,
     schema_of,
     upgrade,
 )
 from hub.store.schema import metadata
 from machinery.errors import InvalidError, UnavailableError
-from machinery.identity import ClusterName, CredentialId
-from machinery.meta.objects import Key, Query
+from machinery.meta.objects import Query
 from machinery.meta.selectors import parse_field_selector
 from tests.checks import present
 from tests.contract.conftest import database
 from tests.fakes.databases import SqlDatabase, migrated, sqlite_database
-from tests.fixtures.postgres import Databases
+from tests.fakes.next_release import CONTRACTED, EXPANDED, next_release
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,9 +59,7 @@ def engine(tmp_path: Path) -> Engine:
 
 
 def test_migrations_make_the_tables_that_the_code_knows_and_again_change_nothing(engine: Engine) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(SCRIPTS))
-    assert ScriptDirectory.from_config(config).get_heads() == [HEAD]
+    assert ScriptDirectory(str(SCRIPTS)).get_heads() == [HEAD]
     upgrade(engine)
     with engine.begin() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
@@ -173,17 +168,19 @@ def test_a_database_that_is_not_there_is_not_made_by_looking(tmp_path: Path) -> 
 
 
 def test_what_is_to_be_migrated_is_listed_then_done_then_nothing_is_to_do(tmp_path: Path) -> None:
-    left_behind(tmp_path / "hub.db", LEFT[1])
-    answer = migrate(tmp_path, "--check")
-    assert answer.exit_code == 1
-    assert 'had schema "0005"; to run, in this order:\n  0006  ' in answer.output
-    assert copies(tmp_path / "hub.db") == []
-    answer = migrate(tmp_path)
-    assert (answer.exit_code, f'had schema "0005" and now has schema "{HEAD}"' in answer.output) == (0, True)
-    assert len(copies(tmp_path / "hub.db")) == 1
-    for flags in (("--check",), ()):
-        answer = migrate(tmp_path, *flags)
-        assert (answer.exit_code, f'"{HEAD}", which is this release\'s: nothing is to do' in answer.output) == (0, True)
+    migrated(tmp_path / "hub.db")
+    with next_release(tmp_path):
+        answer = migrate(tmp_path, "--check")
+        assert answer.exit_code == 1
+        assert f'had schema "{HEAD}"; to run, in this order:\n  {EXPANDED}  ' in answer.output
+        assert copies(tmp_path / "hub.db") == []
+        answer = migrate(tmp_path)
+        assert (answer.exit_code, f'had schema "{HEAD}" and now has schema "{CONTRACTED}"' in answer.output) == (0, True)
+        assert len(copies(tmp_path / "hub.db")) == 1
+        for flags in (("--check",), ()):
+            answer = migrate(tmp_path, *flags)
+            current = f'"{CONTRACTED}", which is this release\'s: nothing is to do'
+            assert (answer.exit_code, current in answer.output) == (0, True)
 
 
 def test_a_schema_that_is_too_new_is_refused(tmp_path: Path) -> None:
@@ -294,8 +291,6 @@ def narrow(database: SqlDatabase) -> Sequence[object]:
         return [tuple(row) for row in connection.execute(text("SELECT * FROM inventory ORDER BY name"))]
 
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "databases"
-LEFT = sorted(FIXTURES.glob("v*.sql"))
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SHORT = SessionLimits(timedelta(seconds=1))
 PATIENT = SessionLimits(timedelta(minutes=1))
@@ -303,93 +298,53 @@ PATIENT = SessionLimits(timedelta(minutes=1))
 LOCK = text(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})")
 
 
-def left_behind(path: Path, dump: Path) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(dump.read_text())
-
-
-def migrate_to(connection: Connection, version: str) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(SCRIPTS))
-    config.attributes["connection"] = connection
-    command.upgrade(config, version)
-
-
-def everything(tx: Transaction) -> dict[str, object]:
-    cluster = present(tx.objects.get(MANAGED_CLUSTERS, Key("", "edge")))
-    credential = present(tx.credentials.by_id(CredentialId("0123456789abcdef")))
-    beat = present(tx.heartbeats.of(ClusterName("edge")))
-    return {
-        "cluster": (cluster.document["metadata"]["labels"], cluster.revision),
-        "log": [(change.revision, change.actor) for change in tx.changes.since(0)],
-        "certificates": [record.agent for record in tx.certificates.of_cluster(ClusterName("edge"))],
-        "credential": (credential.cluster, credential.created_by, len(tx.credentials.admitted(credential.id))),
-        "token": credential.token_hash,
-        "beat": (beat.available, beat.agent_version),
-        "hub": tx.facts.get("hub-id"),
-    }
-
-
-EVERYTHING = {
-    "cluster": ({"region": "eu"}, 1),
-    "log": [(1, "ann")],
-    "certificates": ["a1"],
-    "credential": ("edge", "ann", 1),
-    "beat": (True, "0.1.0"),
-    "hub": "7f1f5f8e-3f3a-4a53-9d52-0f5b1f0c7a11",
-}
-TOKENS = {"v0001": None, "v0005": "abc"}
-"""The hash of the credential's token; those of the first schema are certificates."""
-
-
-async def test_a_database_of_every_earlier_schema_is_upgraded_with_all_that_is_in_it(tmp_path: Path) -> None:
-    for dump in LEFT:
-        folder = tmp_path / dump.stem
-        folder.mkdir()
-        database = sqlite_database(folder)
-        left_behind(folder / "hub.db", dump)
-        with capture_logs() as logged:
-            async with database.opened(None) as store:
-                assert await store.read(everything) == EVERYTHING | {"token": TOKENS[dump.stem]}, dump
-        (copy,) = copies(folder / "hub.db")
-        assert [line["copy"] for line in logged if line["event"] == "database copied before its migration"] == [str(copy)]
-        assert stat.S_IMODE(copy.stat().st_mode) == 0o600
-        with closing(sqlite3.connect(copy)) as connection:
-            version = connection.execute("SELECT version_num FROM alembic_version").fetchall()
-            assert version == [(dump.stem.removeprefix("v"),)]
-            assert connection.execute("SELECT name FROM objects").fetchall() == [("edge",)]
+async def test_next_release_copies_the_database_and_migrates_it_with_all_that_is_in_it(tmp_path: Path) -> None:
+    database, file = sqlite_database(tmp_path), tmp_path / "hub.db"
+    async with database.opened(None) as store:
+        await store.run(make_clusters)
+    with next_release(tmp_path), capture_logs() as logged:
+        async with database.opened(None) as store:
+            assert len(await store.read(chosen, "spec.hubAcceptsClient=false")) == 7
+        (copy,) = copies(file)
         async with database.opened(None):
-            assert copies(folder / "hub.db") == [copy], "there is nothing to copy for"
+            assert copies(file) == [copy], "there is nothing to copy for"
+    assert [line["copy"] for line in logged if line["event"] == "database copied before its migration"] == [str(copy)]
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    for path, version in ((copy, HEAD), (file, CONTRACTED)):
+        with closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(version,)]
+            assert connection.execute("SELECT count(*) FROM objects").fetchall() == [(7,)]
 
 
-@pytest.mark.postgres
-async def test_so_is_one_on_postgresql(tmp_path: Path, postgres_databases: Databases) -> None:
-    for dump in LEFT:
-        left_behind(tmp_path / f"{dump.stem}.db", dump)
-        with postgres_databases.empty() as url:
-            with (
-                opened(f"sqlite:///{tmp_path}/{dump.stem}.db") as old,
-                opened(url) as new,
-                old.connect() as source,
-                new.begin() as target,
-            ):
-                migrate_to(target, dump.stem.removeprefix("v"))
-                copy_rows(source, target)
-            async with SqlDatabase(url).opened(None) as store:
-                assert await store.read(everything) == EVERYTHING | {"token": TOKENS[dump.stem]}, dump
+class Killed(BaseException):
+    """What ends a process."""
 
 
-def copy_rows(source: Connection, target: Connection) -> None:
-    old, new = MetaData(), MetaData()
-    old.reflect(source)
-    new.reflect(target)
-    for table in new.sorted_tables:
-        if table.name in {"alembic_version", "revision"}:
-            continue
-        rows = [dict(row._mapping) for row in source.execute(select(old.tables[table.name]))]
-        if rows:
-            target.execute(insert(table), rows)
-    target.execute(text("UPDATE revision SET value = 1"))
+async def test_a_migration_that_is_killed_leaves_what_was_there_and_is_done_at_the_next_start(
+    database: SqlDatabase, tmp_path: Path
+) -> None:
+    async with database.opened(None) as store:
+        await store.run(make_clusters)
+    with next_release(tmp_path), opened(database.url) as engine:
+
+        def die(*arguments: object) -> None:
+            if "DROP COLUMN" in str(arguments[2]):
+                raise Killed
+
+        event.listen(engine, "after_cursor_execute", die)
+        with pytest.raises(Killed):
+            upgrade(engine)
+        event.remove(engine, "after_cursor_execute", die)
+        with engine.connect() as connection:
+            assert schema_of(connection) == Schema(HEAD, HEAD)
+            assert (tables(connection).keys() & {"object_names"}, "to_come" in tables(connection)["heartbeats"]) == (
+                set(),
+                False,
+            )
+        upgrade(engine)
+        with engine.connect() as connection:
+            assert schema_of(connection) == Schema(CONTRACTED, CONTRACTED)
+            assert connection.execute(text("SELECT count(*) FROM object_names")).scalar_one() == 7
 
 
 @contextmanager
@@ -402,32 +357,22 @@ def opened(url: str, limits: SessionLimits = PATIENT) -> Iterator[Engine]:
 
 
 def test_a_migration_only_adds_so_that_the_release_before_can_run_on_it(tmp_path: Path) -> None:
-    """No table, column or index goes, and whatever is new in a table that was there can be left out of an INSERT.
+    """No table or column goes, and whatever is new in a table that was there can be left out of an INSERT.
 
     Unless the migration itself says that no release before it can run on the database.
     """
-    alone = {script.revision for script in migrations() if getattr(script.module, "usable_from", None) == script.revision}
-    with opened(f"sqlite:///{tmp_path}/hub.db") as engine, engine.begin() as connection:
+    with next_release(tmp_path) as scripts, opened(f"sqlite:///{tmp_path}/hub.db") as engine, engine.begin() as connection:
         before: dict[str, dict[str, str]] = {}
-        for number in range(1, int(HEAD) + 1):
-            migrate_to(connection, f"{number:04}")
+        for script in reversed([*ScriptDirectory(str(scripts)).walk_revisions()]):
+            raise_to(connection, script.revision)
             after = tables(connection)
-            if f"{number:04}" in alone:
-                before = after
-                continue
-            assert before.keys() <= after.keys(), number
-            for name, columns in before.items():
-                assert columns.items() <= after[name].items(), (number, name)
+            for name, columns in before.items() if getattr(script.module, "usable_from", "") != script.revision else ():
+                assert columns.items() <= after.get(name, {}).items(), (script.revision, name)
                 new = {column: after[name][column] for column in after[name].keys() - columns.keys()}
                 needed = [column for column, kind in new.items() if "NOT NULL" in kind and "DEFAULT" not in kind]
-                assert not needed, (number, name)
+                assert not needed, (script.revision, name)
             before = after
-
-
-def migrations() -> Iterator[Any]:
-    config = Config()
-    config.set_main_option("script_location", str(SCRIPTS))
-    return ScriptDirectory.from_config(config).walk_revisions()
+    assert before.keys() > metadata.tables.keys()
 
 
 def tables(connection: Connection) -> dict[str, dict[str, str]]:
@@ -443,21 +388,20 @@ def described(column: Column[object]) -> str:
 
 
 def test_database_is_migrated_only_after_a_copy_and_few_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    database = tmp_path / "hub.db"
-    left_behind(database, LEFT[0])
+    database = migrated(tmp_path / "hub.db")
 
     def full(*_arguments: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")
 
-    with monkeypatch.context() as patched:
+    with next_release(tmp_path), monkeypatch.context() as patched:
         patched.setattr("hub.store.migrate._copy", full)
         with pytest.raises(UnavailableError, match="is not migrated: database or disk is full; make room"):
             migrate_database(parse_url(f"sqlite:///{database}"))
     with opened(f"sqlite:///{database}") as engine, engine.connect() as connection:
-        assert schema_of(connection).version == "0001"
+        assert schema_of(connection).version == HEAD
     assert not list(tmp_path.glob("*.schema-*"))
     assert not list(tmp_path.glob(".*.new")), "nothing of the copy stays"
-    made = [copy_before_migration(database, "0001", NOW + timedelta(days=day)) for day in range(KEPT + 2)]
+    made = [copy_before_migration(database, HEAD, NOW + timedelta(days=day)) for day in range(KEPT + 2)]
     assert copies(database) == made[-KEPT:]
 
 
@@ -488,23 +432,21 @@ def until_said(logged: Sequence[Mapping[str, object]], because: str) -> None:
 
 
 @pytest.mark.postgres
-def test_one_replica_migrates_and_the_others_wait_and_say_so(postgres_url: str) -> None:
-    with opened(postgres_url) as other, capture_logs() as told:
-        with other.begin() as connection:
-            migrate_to(connection, "0003")
+def test_one_replica_migrates_and_the_others_wait_and_say_so(migrated_postgres_url: str, tmp_path: Path) -> None:
+    with next_release(tmp_path), opened(migrated_postgres_url) as other, capture_logs() as logged:
         with other.begin() as connection:
             connection.execute(LOCK)
-            with upgrading(postgres_url) as (ended, raised):
-                until_said(told, "another replica is migrating it")
+            with upgrading(migrated_postgres_url) as (ended, raised):
+                until_said(logged, "another replica is migrating it")
                 assert not ended.is_set()
-                assert schema_of(connection).version == "0003"
+                assert schema_of(connection).version == HEAD
                 connection.rollback()
         assert raised == []
         with other.connect() as connection:
-            assert schema_of(connection).version == HEAD
-    waits = [line for line in told if line["event"] == "waiting to migrate the database"]
+            assert schema_of(connection).version == CONTRACTED
+    waits = [line for line in logged if line["event"] == "waiting to migrate the database"]
     assert [line["because"] for line in waits] == ["another replica is migrating it"]
-    assert [line["schema"] for line in told if line["event"] == "database migrated"] == [HEAD]
+    assert [line["schema"] for line in logged if line["event"] == "database migrated"] == [CONTRACTED]
 
 
 @pytest.mark.postgres
@@ -521,21 +463,18 @@ def test_a_replica_that_stands_still_while_it_migrates_is_not_waited_for(postgre
 
 
 @pytest.mark.postgres
-def test_a_table_in_use_is_waited_for_without_holding_up_who_uses_it(postgres_url: str) -> None:
-    with opened(postgres_url) as other, capture_logs() as told:
+def test_a_table_in_use_is_waited_for_without_holding_up_who_uses_it(migrated_postgres_url: str, tmp_path: Path) -> None:
+    with next_release(tmp_path), opened(migrated_postgres_url) as other, capture_logs() as logged:
         with other.begin() as connection:
-            migrate_to(connection, "0002")
-        with other.begin() as connection:
-            connection.execute(text("SELECT * FROM credentials"))
-            with upgrading(postgres_url) as (ended, raised):
-                until_said(told, "its tables are in use")
+            connection.execute(text("SELECT * FROM heartbeats"))
+            with upgrading(migrated_postgres_url) as (ended, raised):
+                until_said(logged, "its tables are in use")
                 assert not ended.is_set()
-                assert connection.execute(text("SELECT count(*) FROM credentials")).scalar_one() == 0
+                assert connection.execute(text("SELECT count(*) FROM heartbeats")).scalar_one() == 0
                 connection.rollback()
         assert raised == []
         with other.connect() as connection:
-            assert schema_of(connection).version == HEAD
-            assert inspect(connection).has_table("credentials")
+            assert schema_of(connection).version == CONTRACTED
 
 
 @pytest.mark.postgres
@@ -554,11 +493,12 @@ WAITING = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_da
 
 
 @pytest.mark.postgres
-def test_what_a_replica_of_the_release_before_writes_during_a_migration_is_not_lost(postgres_url: str) -> None:
+def test_what_a_replica_of_the_release_before_writes_during_a_migration_is_not_lost(
+    migrated_postgres_url: str, tmp_path: Path
+) -> None:
     """Between the copy of what is there and the triggers that follow it."""
-    with opened(postgres_url) as migrating, opened(postgres_url) as other, opened(postgres_url) as third:
-        with other.begin() as connection:
-            migrate_to(connection, "0014")
+    url = migrated_postgres_url
+    with next_release(tmp_path), opened(url) as migrating, opened(url) as other, opened(url) as third:
 
         def write() -> None:
             with other.begin() as connection:
@@ -569,7 +509,7 @@ def test_what_a_replica_of_the_release_before_writes_during_a_migration_is_not_l
 
         @event.listens_for(migrating, "after_cursor_execute")
         def once_copied(*arguments: object) -> None:
-            if "INSERT INTO inventory" in str(arguments[2]) and not writing.ident:
+            if "INSERT INTO object_names" in str(arguments[2]) and not writing.ident:
                 writing.start()
                 with third.connect() as looking:
                     while writing.is_alive() and not looking.execute(WAITING).scalar_one():
@@ -578,4 +518,4 @@ def test_what_a_replica_of_the_release_before_writes_during_a_migration_is_not_l
         upgrade(migrating)
         writing.join()
         with other.connect() as connection:
-            assert connection.execute(text("SELECT name FROM inventory")).scalars().all() == ["late"]
+            assert connection.execute(text("SELECT name FROM object_names")).scalars().all() == ["late"]

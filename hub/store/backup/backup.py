@@ -69,7 +69,7 @@ def tables_of(connection: Connection) -> Sequence[Table]:
     """Existing tables of any release, each after the tables that it references; without the inventory, which triggers fill."""
     there = set(inspect(connection).get_table_names()) - {inventory.name}
     found = MetaData()
-    found.reflect(connection, only=[name for name in (*schema.metadata.tables, *schema.FORMER) if name in there])
+    found.reflect(connection, only=[name for name in schema.metadata.tables if name in there])
     return found.sorted_tables
 
 
