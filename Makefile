@@ -55,6 +55,7 @@ check: $(VENV)/.dev ## format, lint, types, import contracts, generated code and
 	$(BIN)/lint-imports --no-cache
 	@$(MAKE) --no-print-directory drift
 	@$(BIN)/python -m hubctl.reference --check
+	@$(BIN)/python -m tests.reference_pages --check
 	@$(BIN)/python -m tests.walks
 	@$(BIN)/python -m tests.vocabulary
 
@@ -79,9 +80,9 @@ charts: $(VENV)/.dev ## write what is generated of the charts: the tables of val
 	$(BIN)/python -m tests.charts.written
 
 .PHONY: reference
-reference: $(VENV)/.dev ## generate docs/reference/hubctl from what hubctl's --help says, and the pages of settings
+reference: $(VENV)/.dev ## generate docs/reference/hubctl and api, the pages of settings, and the tables of metrics and query fields
 	$(BIN)/python -m hubctl.reference
-	$(BIN)/python -m tests.settings_pages
+	$(BIN)/python -m tests.reference_pages
 
 .PHONY: drift
 drift: $(VENV)/.dev ## fail when machinery/wire is not what proto/ generates

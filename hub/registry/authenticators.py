@@ -28,7 +28,18 @@ from hub.ports.identities import Issuer
 from hub.registry import certificates
 from hub.registry.generic import objects
 from hub.registry.generic.definition import ResourceDefinition
-from hub.registry.generic.schemas import CONDITIONS, MOMENT, NAME, TEXT, Schema, cell, described, listing, record
+from hub.registry.generic.schemas import (
+    CONDITIONS,
+    MOMENT,
+    NAME,
+    OBSERVED_GENERATION,
+    TEXT,
+    Schema,
+    cell,
+    described,
+    listing,
+    record,
+)
 from machinery import pki
 from machinery.apiserver.resource import AGE, STATUS, Column, Resource, TableRow
 from machinery.errors import Cause, InvalidError, forbidden, invalid_value
@@ -94,35 +105,35 @@ def record_strategy(tx: Transaction, strategy: Strategy, api_version: str, actor
 _ADDRESS = {**NAME, "maxLength": 2048}
 _TLS = record(
     "How the server's certificate is verified.",
-    certificateAuthorityData=described(TEXT, "Base64 of the CAs in PEM. Without it: those that the hub's machine trusts."),
+    certificateAuthorityData=described(TEXT, "Base64 of the CAs in PEM; empty: the CAs of the hub's machine."),
 )
 _OPERATORS = listing(
     NAME,
-    description="Groups, as they come out of the mapping, whose members may do everything (system:masters). No token can "
-    "say so by itself. Setting it needs the right to impersonate all users and groups, as does every change of this object.",
+    description="Groups, after the mapping, whose members become system:masters, which no token can claim by itself. "
+    "Setting it requires the right to impersonate all users and groups, as does every change of this object.",
 )
 _CLAIMS = record(
-    "Which claims name the user.",
-    username=described(TEXT, "The claim that is the user name; sub by default. An email must not be unverified."),
+    "Claims that name the user.",
+    username=described(TEXT, "The claim with the user name; sub by default. An unverified email is rejected."),
     usernamePrefix={**TEXT, "maxLength": 128, "description": "Put before the user name."},
     groups=described(TEXT, "The claim that lists the groups; groups by default."),
     groupsPrefix={**TEXT, "maxLength": 128, "description": "Put before each group."},
 )
 _STATUS = record(
-    "What the hub has found when it looked last.",
-    phase={**TEXT, "enum": ["Pending", "Ready", "Error"], "description": "All of the conditions in a word."},
+    "Result of the hub's last check.",
+    phase={**TEXT, "enum": ["Pending", "Ready", "Error"], "description": "Summary of the conditions."},
     conditions=CONDITIONS,
-    observedGeneration={"type": "integer", "format": "int64"},
+    observedGeneration=OBSERVED_GENERATION,
 )
 JWT_SCHEMA = record(
-    "JWTAuthenticator lets the tokens of an OpenID Connect issuer be exchanged for certificates of operators. Signatures are "
-    "checked with the issuer's own keys: RS, PS and ES algorithms.",
+    "JWTAuthenticator lets operators exchange tokens of an OpenID Connect issuer for certificates. Signatures are verified "
+    "with the issuer's keys; RS, PS and ES algorithms.",
     ("spec",),
     spec=record(
-        "Whose tokens, and whom they name.",
+        "The issuer, and how its tokens name users.",
         ("issuer", "audience"),
-        issuer=described(_ADDRESS, "The https:// address that the tokens say (iss), and that its configuration is under."),
-        audience=described(NAME, "What the tokens must be meant for (aud)."),
+        issuer=described(_ADDRESS, "The issuer's https:// URL: the claim iss, and the base of its configuration."),
+        audience=described(NAME, "Required audience of the tokens (aud)."),
         claims=_CLAIMS,
         requiredClaims={
             "type": "object",
@@ -135,12 +146,12 @@ JWT_SCHEMA = record(
     status=_STATUS,
 )
 WEBHOOK_SCHEMA = record(
-    "WebhookAuthenticator lets tokens be exchanged that a webhook knows: it is posted a TokenReview (v1).",
+    "WebhookAuthenticator lets operators exchange tokens that a webhook verifies. The hub posts a TokenReview (v1) to it.",
     ("spec",),
     spec=record(
-        "Who is asked.",
+        "The webhook.",
         ("endpoint",),
-        endpoint=described(_ADDRESS, "The https:// address that is posted to."),
+        endpoint=described(_ADDRESS, "The webhook's https:// URL."),
         tls=_TLS,
         operatorGroups=_OPERATORS,
     ),
@@ -191,34 +202,41 @@ def _authenticator(kind: str, schema: Schema, *columns: Column) -> ResourceDefin
 JWT_AUTHENTICATOR = _authenticator(
     JWT,
     JWT_SCHEMA,
-    Column("Issuer", cell("spec", "issuer"), description="Whose tokens."),
-    Column("Audience", cell("spec", "audience"), description="What the tokens must be meant for."),
+    Column("Issuer", cell("spec", "issuer"), description="Issuer of the tokens."),
+    Column("Audience", cell("spec", "audience"), description="Required audience of the tokens."),
 )
 WEBHOOK_AUTHENTICATOR = _authenticator(
-    WEBHOOK, WEBHOOK_SCHEMA, Column("Endpoint", cell("spec", "endpoint"), description="Who is asked.")
+    WEBHOOK, WEBHOOK_SCHEMA, Column("Endpoint", cell("spec", "endpoint"), description="The webhook.")
 )
 
 
 _REACHED = record(
-    "The cluster that such a credential opens, as it tells of itself in kube-public/cluster-info.",
-    server=TEXT,
+    "The cluster that accepts the credential, from kube-public/cluster-info.",
+    server=described(TEXT, "URL of its API server."),
     certificateAuthorityData=described(TEXT, "PEM of what verifies it, in base64."),
 )
-_FRONTEND = record("How a client gets a credential.", ("type",), type=TEXT, tokenCredentialRequestInfo=_REACHED)
+_FRONTEND = record(
+    "How a client gets a credential.",
+    ("type",),
+    type=described(TEXT, "TokenCredentialRequestAPI."),
+    tokenCredentialRequestInfo=_REACHED,
+)
 _STRATEGY = record(
-    "",
+    "A way to sign logins.",
     ("type", "status", "reason"),
     type=described(TEXT, "KubeClusterSigningCertificate: by the CA that the controller-manager signs with."),
-    status={**TEXT, "enum": ["Success", "Error"]},
+    status={**TEXT, "enum": ["Success", "Error"], "description": "Whether it works."},
     reason=described(TEXT, "FetchedKey, CouldNotFetchKey, CouldNotGetClusterInfo."),
-    message=TEXT,
-    lastUpdateTime=MOMENT,
+    message=described(TEXT, "Details for people."),
+    lastUpdateTime=described(MOMENT, "When this state was found."),
     signer=described(TEXT, "The CA, as records of certificates name it."),
     frontend=_FRONTEND,
 )
 ISSUER_SCHEMA = record(
-    "CredentialIssuer tells how logins are signed by the CA of the Kubernetes cluster that the hub runs in.",
-    status=record("", strategies=listing(_STRATEGY, "type", description="Those that clients should prefer come first.")),
+    "CredentialIssuer shows how the CA of the hub's own Kubernetes cluster signs logins.",
+    status=record(
+        "The state.", strategies=listing(_STRATEGY, "type", description="Those that clients should prefer come first.")
+    ),
 )
 
 

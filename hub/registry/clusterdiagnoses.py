@@ -27,29 +27,29 @@ from machinery.meta.objects import Document, Key, Page, Query, StoredObject
 from machinery.meta.selectors import parse_label_selector
 
 _PARTS = {
-    "step": described(TEXT, "What was looked at."),
-    "state": described(TEXT, "Ok, Waiting (somebody has to decide or begin), Warning, or Broken."),
-    "reason": described(TEXT, "One word for machines."),
-    "message": described(TEXT, "What was found."),
+    "step": described(TEXT, "Name of the step."),
+    "state": described(TEXT, "Ok, Waiting (for a decision or a start), Warning, or Broken."),
+    "reason": described(TEXT, "The finding in one word, for programs."),
+    "message": described(TEXT, "The finding, for people."),
     "advice": described(TEXT, "What to do."),
 }
 SCHEMA = record(
-    "ClusterDiagnosis walks what the hub has on record of a cluster when somebody asks: its bootstrap credentials, decisions, "
-    "certificate, session, beats, clock, API server and add-ons. There is one for every name that a cluster may have.",
+    "ClusterDiagnosis shows why a cluster is not Available. It is computed when it is read, from the bootstrap credentials, "
+    "decisions, certificate, session, heartbeats, clock, API server and add-ons, and exists for every valid cluster name.",
     status=record(
-        "What was found.",
-        well=described(FLAG, "Whether the cluster is Available and nothing stands in the way."),
-        available=described(TEXT, "Its condition: True, False or Unknown."),
-        cause=record("The first step that is not well; absent: none is.", **_PARTS),
-        steps=listing(record("One step.", **_PARTS), description="In the order of the way."),
+        "Result of the diagnosis.",
+        well=described(FLAG, "Whether the cluster is Available and each step is Ok."),
+        available=described(TEXT, "Status of the condition Available: True, False or Unknown."),
+        cause=record("The first step that is not Ok; absent: there is none.", **_PARTS),
+        steps=listing(record("A step.", **_PARTS), description="All steps in order."),
     ),
 )
 
 
 _COLUMNS = (
-    Column("Available", cell("status", "available"), description="Its condition."),
-    Column("Cause", cell("status", "cause", "reason", absent=""), description="The first step that is not well."),
-    Column("Message", cell("status", "cause", "message", absent=""), description="What was found there."),
+    Column("Available", cell("status", "available"), description="Status of the condition Available."),
+    Column("Cause", cell("status", "cause", "reason", absent=""), description="Reason of the first step that is not Ok."),
+    Column("Message", cell("status", "cause", "message", absent=""), description="Its finding."),
     Column("Advice", cell("status", "cause", "advice", absent=""), description="What to do.", priority=1),
 )
 FALLS_OF = timedelta(hours=1)

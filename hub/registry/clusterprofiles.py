@@ -82,19 +82,19 @@ def affected_clusters(tx: Transaction, namespace: str) -> frozenset[str]:
     )
 
 
-_PROPERTY = record("", ("name", "value"), name=TEXT, value=TEXT)
-_MANAGER = record("clusterManager is who manages the cluster, and this profile.", ("name",), name=TEXT)
+_PROPERTY = record("A property.", ("name", "value"), name=described(TEXT, "Its name."), value=described(TEXT, "Its value."))
+_MANAGER = record("The manager of the cluster and of this profile.", ("name",), name=described(TEXT, "Its name."))
 SCHEMA = record(
     "ClusterProfile represents a single cluster in a multi-cluster deployment.",
     ("spec",),
     spec=record(
-        "",
+        "The cluster and its manager.",
         ("clusterManager",),
         displayName=described(TEXT, "displayName is a name of the cluster for people."),
         clusterManager=_MANAGER,
     ),
     status=record(
-        "",
+        "The state of the cluster.",
         conditions=listing(CONDITION, "type", description="conditions: ControlPlaneHealthy, Joined."),
         version=record("version of the cluster.", kubernetes=described(TEXT, "its Kubernetes version.")),
         properties=listing(_PROPERTY, "name", description="properties are facts about the cluster."),

@@ -16,13 +16,13 @@ SCHEMA = record(
     "ClusterSession is the open session of a cluster's agent. It exists while the session is open. Agents with the driver csr "
     "have none.",
     status=record(
-        "The session.",
+        "State of the session.",
         connected=described(FLAG, "false only in the DELETED event of a session that ended."),
         replica=described(TEXT, "The replica that holds the session."),
         connectedSince=described(MOMENT, "When the session was opened."),
         agent=described(TEXT, "The agent's id."),
         agentVersion=described(TEXT, "The agent's version."),
-        lastHeartbeatTime=described(MOMENT, "The newest heartbeat; only in the answer to a get of one object."),
+        lastHeartbeatTime=described(MOMENT, "The newest heartbeat; only in the response to a get of one object."),
     ),
 )
 _COLUMNS = (

@@ -23,26 +23,26 @@ from machinery.meta.timestamps import format_time
 
 _NUMBERS = {"type": "object", "additionalProperties": INT64}
 SCHEMA = record(
-    "ClusterSummary counts the managed clusters by their state. There is one, named fleet; it is counted when somebody looks.",
+    "ClusterSummary counts the managed clusters by their state. There is one, named fleet, which is computed when it is read.",
     spec=record(
-        "What may be asked of it.",
-        releaseBrake=described(FLAG, "true, written: the brake lets go. It is done and not kept."),
+        "Requested action.",
+        releaseBrake=described(FLAG, "Writing true releases the brake; the field is not stored."),
     ),
     status=record(
         "The counts.",
         clusters=described(INT64, "All clusters."),
-        accepted=described(INT64, "Those that the hub accepts."),
-        waiting=described(INT64, "Those that wait for an operator, or were denied."),
-        available=described(_NUMBERS, "By availability: True, False, Unknown, or Never heard of."),
+        accepted=described(INT64, "Accepted clusters."),
+        waiting=described(INT64, "Clusters that wait for acceptance or are denied."),
+        available=described(_NUMBERS, "Clusters by availability: True, False, Unknown, or Never (no heartbeat yet)."),
         brake=record(
-            "Whether taints, alarms, stale marks and removals wait, because a large part of the fleet became silent at once.",
-            holds=FLAG,
-            since=MOMENT,
-            silent=described(INT64, "Clusters that had fallen silent when it was put on."),
-            fleet=described(INT64, "Of so many that lived before."),
-            message=TEXT,
+            "The brake postpones taints, alarms, stale marks and removals when many clusters become Unknown at once.",
+            holds=described(FLAG, "Whether the brake is active."),
+            since=described(MOMENT, "When it became active."),
+            silent=described(INT64, "Unknown clusters when the brake became active."),
+            fleet=described(INT64, "Clusters that were available before."),
+            message=described(TEXT, "Details for people."),
         ),
-        versions=described(_NUMBERS, "By Kubernetes version."),
+        versions=described(_NUMBERS, "Clusters by Kubernetes version."),
     ),
 )
 
@@ -54,16 +54,16 @@ def _brake_cell(row: TableRow) -> str:
 
 _COUNTS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("Clusters", ("clusters",), "All managed clusters."),
-    ("Accepted", ("accepted",), "Those that the hub accepts."),
-    ("Waiting", ("waiting",), "Those that it does not accept."),
-    ("Available", ("available", "True"), "Those that are well."),
-    ("Unavailable", ("available", "False"), "Those whose agent says that they are not well."),
-    ("Unknown", ("available", "Unknown"), "Those that have fallen silent."),
-    ("Never", ("available", "Never"), "Those that were never heard of."),
+    ("Accepted", ("accepted",), "Accepted clusters."),
+    ("Waiting", ("waiting",), "Clusters that wait for acceptance or are denied."),
+    ("Available", ("available", "True"), "Available clusters."),
+    ("Unavailable", ("available", "False"), "Clusters whose agent reports that the API server does not answer."),
+    ("Unknown", ("available", "Unknown"), "Clusters without heartbeats within the grace period."),
+    ("Never", ("available", "Never"), "Clusters that have never sent a heartbeat."),
 )
 _COLUMNS = (
     *(Column(name, cell("status", *path, absent=0), "integer", description=about) for name, path, about in _COUNTS),
-    Column("Brake", _brake_cell, description="Whether taints and removals are held, and since when."),
+    Column("Brake", _brake_cell, description="Whether the brake is active, and since when."),
 )
 NEVER = "Never"
 """State of clusters without the condition Available, which have never sent a beat."""

@@ -18,13 +18,13 @@ from machinery.meta.objects import Key, Page, Query, StoredObject
 from machinery.meta.timestamps import format_micro_time
 
 SCHEMA = record(
-    "ClusterTransition is one change of ManagedClusterConditionAvailable: when, from what to what, why, and by whom.",
-    time=described(MOMENT, "When, by the database's clock."),
-    **{"from": described(TEXT, "What it was before; empty: there was no such condition.")},
-    to=described(TEXT, "True, False or Unknown; empty: the cluster was deleted."),
-    reason=described(TEXT, "The condition's reason."),
-    actor=described(TEXT, "Who wrote it."),
-    clusterUID=described(TEXT, "Of the ManagedCluster: a later one of the same name has another."),
+    "ClusterTransition is one change of the condition ManagedClusterConditionAvailable.",
+    time=described(MOMENT, "Time of the change, by the database's clock."),
+    **{"from": described(TEXT, "Status before; empty: there was no condition.")},
+    to=described(TEXT, "Status after: True, False or Unknown; empty: the cluster was deleted."),
+    reason=described(TEXT, "Reason of the condition."),
+    actor=described(TEXT, "User that wrote it."),
+    clusterUID=described(TEXT, "uid of the ManagedCluster; another cluster with the same name has another uid."),
 )
 
 
@@ -33,11 +33,11 @@ def _column(field: str, description: str) -> Column:
 
 
 _COLUMNS = (
-    _column("time", "When."),
-    _column("from", "What it was before."),
-    _column("to", "What it became."),
-    _column("reason", "Why."),
-    _column("actor", "Who wrote it."),
+    _column("time", "Time of the change."),
+    _column("from", "Status before."),
+    _column("to", "Status after."),
+    _column("reason", "Reason of the condition."),
+    _column("actor", "User that wrote it."),
     AGE,
 )
 MOST = 1_000

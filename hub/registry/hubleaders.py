@@ -12,27 +12,32 @@ from machinery.meta.timestamps import format_micro_time
 
 NOBODY = "<nobody>"
 SCHEMA = record(
-    "HubLeader is the lock that replicas of the hub compete for. Its holder leads: its controllers write, others rest.",
+    "HubLeader is the lock of the leader election. Its holder is the leader and runs the controllers.",
     status=record(
-        "The lock as the database has it.",
-        holder=described(TEXT, "The replica that leads; empty: the lock was released, and another takes it at once."),
-        term=described(INT64, "Rises with every taking; what was begun in an earlier term is not committed."),
-        transitions=described(INT64, "How often another replica than before took the lock."),
-        leaseDuration=described(TEXT, "A holder that does not renew for so long is followed by another."),
-        acquireTime=described(MOMENT, "When the term began, by the database's clock."),
-        renewTime=described(MOMENT, "When the holder renewed last; on the embedded database nobody needs to."),
+        "The lock in the database.",
+        holder=described(TEXT, "The leader; empty: the lock was released."),
+        term=described(INT64, "Increases with each acquisition; transactions of an earlier term are rejected."),
+        transitions=described(INT64, "How often the holder changed."),
+        leaseDuration=described(TEXT, "Time without a renewal after which another replica acquires the lock."),
+        acquireTime=described(MOMENT, "Start of the term, by the database's clock."),
+        renewTime=described(MOMENT, "Last renewal; not needed with an embedded database."),
     ),
 )
 
 
 _TRANSITIONS = cell("status", "transitions", absent="")
 COLUMNS = (
-    Column("Holder", lambda row: cell("status", "holder")(row) or NOBODY, description="The replica that leads."),
-    Column("Term", cell("status", "term", absent=""), type="integer", description="Rises with every taking."),
-    Column("Since", age_cell("status", "acquireTime"), description="How long ago the term began."),
-    Column("Renewed", age_cell("status", "renewTime"), description="How long ago the holder renewed the lock."),
+    Column("Holder", lambda row: cell("status", "holder")(row) or NOBODY, description="The leader."),
+    Column("Term", cell("status", "term", absent=""), type="integer", description="Increases with each acquisition."),
+    Column("Since", age_cell("status", "acquireTime"), description="Time since the start of the term."),
+    Column("Renewed", age_cell("status", "renewTime"), description="Time since the last renewal."),
     Column("Transitions", _TRANSITIONS, type="integer", description="How often the holder changed."),
-    Column("Lease", cell("status", "leaseDuration", absent=""), description="How long it stands unrenewed.", priority=1),
+    Column(
+        "Lease",
+        cell("status", "leaseDuration", absent=""),
+        description="Time without a renewal after which another replica acquires it.",
+        priority=1,
+    ),
 )
 
 

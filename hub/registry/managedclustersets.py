@@ -17,7 +17,18 @@ from hub.api.meta.change import CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUS
 from hub.ports import Transaction
 from hub.registry.generic import objects
 from hub.registry.generic.definition import ResourceDefinition
-from hub.registry.generic.schemas import CONDITION, DNS_LABEL, NAME, TEXT, condition_column, described, listing, record
+from hub.registry.generic.schemas import (
+    CONDITION,
+    DNS_LABEL,
+    LABEL_EXPRESSION,
+    MATCH_LABELS,
+    NAME,
+    TEXT,
+    condition_column,
+    described,
+    listing,
+    record,
+)
 from hub.registry.managedclusters import service as membership
 from machinery.apiserver.resource import AGE, STATUS, Resource
 from machinery.errors import Cause, invalid_value
@@ -106,12 +117,11 @@ def _set_condition(tx: Transaction, kind: Kind, stored: StoredObject, condition:
 
 
 _ATOMIC = {"x-kubernetes-list-type": "atomic"}
-_EXPRESSION = record("", ("key", "operator"), key=TEXT, operator=TEXT, values={**listing(TEXT), **_ATOMIC})
 _LABELS = {
     **record(
         "labelSelector selects the clusters of a set of type LabelSelector.",
-        matchLabels={"type": "object", "additionalProperties": TEXT},
-        matchExpressions={**listing(_EXPRESSION), **_ATOMIC},
+        matchLabels=MATCH_LABELS,
+        matchExpressions={**listing(LABEL_EXPRESSION, description="Requirements on labels; all must be met."), **_ATOMIC},
     ),
     "x-kubernetes-map-type": "atomic",
 }
@@ -130,8 +140,11 @@ _SELECTOR = {
     ),
     "default": {"selectorType": EXCLUSIVE},
 }
-_STATUS = record("status represents the current status.", conditions=listing(CONDITION))
-_NAMESPACE = record("", ("name",), name=DNS_LABEL)
+_STATUS = record(
+    "status represents the current status.",
+    conditions=listing(CONDITION, description="conditions: ClusterSetEmpty of a set, Bound of a binding."),
+)
+_NAMESPACE = record("A managed namespace.", ("name",), name=described(DNS_LABEL, "Name of the namespace."))
 _NAMESPACES = listing(_NAMESPACE, "name", description="managedNamespaces are namespaces that the clusters of the set get.")
 SET_SCHEMA = record(
     "ManagedClusterSet defines a group of ManagedClusters that workloads can run on.",

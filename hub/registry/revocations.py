@@ -199,34 +199,42 @@ def _end_accounts(tx: Transaction, cluster: ClusterName, actor: str) -> int:
 
 
 _SPEC = record(
-    "What is revoked: one of cluster, serial and bootstrapCredential. It cannot be changed, nor taken back.",
-    cluster=described(DNS_LABEL, "All that the cluster and its add-ons hold, and its own bootstrap credentials."),
-    agent=described({**TEXT, "maxLength": 253}, "This agent of the cluster alone."),
+    "Subject of the revocation: one of cluster, serial and bootstrapCredential. It cannot be changed or undone.",
+    cluster=described(DNS_LABEL, "Revokes all certificates of the cluster and its add-ons, and its own bootstrap credentials."),
+    agent=described({**TEXT, "maxLength": 253}, "Revokes only this agent of the cluster."),
     serial=described(
         {**TEXT, "maxLength": 40, "pattern": "^[0-9a-f]+$"},
-        "A certificate's serial in lower-case hex, and with it all certificates over the same key.",
+        "Serial number in lower-case hex. Revokes this certificate and all others with the same key.",
     ),
-    bootstrapCredential=described({**TEXT, "maxLength": 63}, "The id of a bootstrap credential."),
+    bootstrapCredential=described({**TEXT, "maxLength": 63}, "Id of a bootstrap credential."),
     reason=described(
         {**TEXT, "enum": [str(each) for each in rules.Reason], "default": str(rules.Reason.UNSPECIFIED)},
-        "One of RFC 5280's: it goes into the revocation list.",
+        "Reason of RFC 5280 for the revocation list.",
     ),
-    message=described({**TEXT, "maxLength": 1024}, "Why, in words for people."),
+    message=described({**TEXT, "maxLength": 1024}, "Explanation for people."),
 )
-_CERTIFICATE = record("", serial=TEXT, purpose=TEXT, cluster=TEXT, agent=TEXT, addon=TEXT, notAfter=MOMENT)
+_CERTIFICATE = record(
+    "A revoked certificate.",
+    serial=described(TEXT, "Its serial number in hex."),
+    purpose=described(TEXT, "What it was issued for."),
+    cluster=described(TEXT, "The cluster of its agent."),
+    agent=described(TEXT, "Id of its agent."),
+    addon=described(TEXT, "Its add-on."),
+    notAfter=described(MOMENT, "When it expires."),
+)
 _STATUS = record(
-    "What ended.",
-    revokedBy=TEXT,
-    revokedAt=described(MOMENT, "Bootstrap credentials that were made before do not bring the cluster back."),
-    cluster=TEXT,
-    clusterUID=TEXT,
-    certificatesRevoked=described(INT64, "Those that would still be good."),
-    certificates=listing(_CERTIFICATE, description=f"The first {rules.MAX_SHOWN} of them."),
-    bootstrapCredentials=listing(TEXT),
-    requestsRefused=listing(TEXT, description="Certificate requests that were not issued yet."),
-    serviceAccountsEnded=described(INT64, "ServiceAccounts of add-ons, whose tokens are worth nothing any more."),
+    "What was revoked.",
+    revokedBy=described(TEXT, "User that created the revocation."),
+    revokedAt=described(MOMENT, "When it was created. Older bootstrap credentials cannot register the cluster again."),
+    cluster=described(TEXT, "The cluster."),
+    clusterUID=described(TEXT, "uid of the ManagedCluster."),
+    certificatesRevoked=described(INT64, "Number of revoked certificates that had not expired."),
+    certificates=listing(_CERTIFICATE, description=f"The first {rules.MAX_SHOWN} revoked certificates."),
+    bootstrapCredentials=listing(TEXT, description="Revoked bootstrap credentials."),
+    requestsRefused=listing(TEXT, description="Certificate requests that are denied because of it."),
+    serviceAccountsEnded=described(INT64, "Number of deleted ServiceAccounts of add-ons."),
 )
-_SUMMARY = "Revocation takes back what opens the hub, at once and on every replica: create one to revoke."
+_SUMMARY = "Revocation revokes certificates and bootstrap credentials immediately on every replica: create one to revoke."
 SCHEMA = record(_SUMMARY, ("spec",), spec=_SPEC, status=_STATUS)
 
 
@@ -239,10 +247,10 @@ def _ended_cell(row: TableRow) -> str:
 
 _COLUMNS = (
     Column("Subject", lambda row: rules.subject_of(row.document), description="What was revoked."),
-    Column("Reason", cell("spec", "reason"), description="Why."),
-    Column("By", cell("status", "revokedBy"), description="Who did it."),
-    Column("Ended", _ended_cell, description="What ended with it."),
-    Column("Message", cell("spec", "message"), description="Why, in words.", priority=1),
+    Column("Reason", cell("spec", "reason"), description="Reason of RFC 5280."),
+    Column("By", cell("status", "revokedBy"), description="User that created it."),
+    Column("Ended", _ended_cell, description="Number of revoked certificates and credentials."),
+    Column("Message", cell("spec", "message"), description="Explanation for people.", priority=1),
     AGE,
 )
 

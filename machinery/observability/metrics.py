@@ -12,7 +12,7 @@ import asyncio
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -195,12 +195,3 @@ def _number(value: float) -> str:
 def _escaped(text: str, *, quoted: bool = False) -> str:
     escaped = text.replace("\\", r"\\").replace("\n", r"\n")
     return escaped.replace('"', r"\"") if quoted else escaped
-
-
-def described(metrics: Iterable[Metric]) -> str:
-    """Rows of a Markdown table for the metrics, in their order."""
-    rows = (
-        f"| `{each.name}` | {each.kind} | {', '.join(f'`{label}`' for label in each.labels)} | {_escaped(each.help)} |"
-        for each in metrics
-    )
-    return "\n".join(("| metric | type | labels | |", "|---|---|---|---|", *rows, ""))

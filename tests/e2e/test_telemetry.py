@@ -16,7 +16,7 @@ from machinery.observability.metrics import Metric
 from tests.e2e.processes import Bench, free_port, until
 from tests.fakes.prometheus import Prometheus
 from tests.fakes.tracing import Collector, collecting
-from tests.unit.test_alerts import rules
+from tests.reference_pages import rules
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 

@@ -7,10 +7,14 @@ from typing import Any
 
 import aiohttp
 import pytest
+import yaml
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from machinery.apiserver.openapi.documents import OLD_PROTO, PROTO
+from machinery.apiserver.openapi.schemas import schema_name
+from machinery.apiserver.write.schema import pruned, violations
+from tests import api_pages
 from tests.fakes.golden_hub import HubWorld
 from tests.fakes.open_access import EveryoneIsAdmin
 
@@ -127,6 +131,29 @@ async def test_the_documents_by_hash(published: Published) -> None:
         index = answer.headers["ETag"]
     async with published.get("/openapi/v3", headers={"If-None-Match": index}) as answer:
         assert answer.status == 304
+
+
+async def test_reference_pages_have_the_published_descriptions_and_valid_examples(published: Published) -> None:
+    """The published descriptions are those of kubectl explain; a hub accepts the example of each kind that can be created."""
+    schemas = {
+        name: each for document in published.documents.values() for name, each in document["components"]["schemas"].items()
+    }
+    wrong, created = [], 0
+    for kind, (resource, paths) in api_pages.kinds().items():
+        document = yaml.safe_load(api_pages.examples()[kind])
+        found = schemas[schema_name(resource, resource.version)]
+        described = {path: each.get("description") for path, each, _ in api_pages.fields(found)}
+        for path, schema, _ in api_pages.fields(resource.schema):
+            wrong += [f"{kind}: {path}"] if not described[path] or described[path] != schema["description"] else []
+        wrong += [f"{kind}: {each}" for each in (*pruned(resource.schema, document)[1], *violations(resource.schema, document))]
+        if "create" in resource.verbs and not paths and kind != "TokenCredentialRequest":  # that needs an authenticator
+            created += 1
+            namespace = f"namespaces/{document['metadata']['namespace']}/" if resource.namespaced else ""
+            path = f"{published.url}/apis/{document['apiVersion']}/{namespace}{resource.name}?dryRun=All&fieldValidation=Strict"
+            async with published.session.post(path, json=document) as answer:
+                wrong += [f"{kind}: {await answer.text()}"] if answer.status != 201 else []
+    assert not wrong, "\n".join(wrong)
+    assert created > 9
 
 
 ACCEPTED = (

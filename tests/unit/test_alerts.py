@@ -1,63 +1,26 @@
 """Alert rules and dashboards: their queries, when each alert fires and when not, runbooks, and the metrics they use."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import promql_parser
 import yaml
 
-import hub.metrics as of_hub
-import spoke.observability.probes as of_spoke
 from hub.metrics.fleet import CRITICAL
-from machinery.observability.metrics import Metric, MetricKind, described
+from machinery.observability.metrics import Metric, MetricKind
 from tests.fakes.prometheus import Prometheus, labels_in, names_in
+from tests.reference_pages import METRICS, ROOT, MonitoringQuery, monitoring_queries, rules
 
-ROOT = Path(__file__).parents[2]
 RUNBOOKS = ROOT / "docs" / "how-to" / "runbooks"
 MINUTES, MINUTE = 200, 60.0
 OF_PROMETHEUS = {"instance", "job", "namespace", "pod", "hub"}
 """Labels that come with the target, not with the metric. The chart's ServiceMonitor sets `hub`."""
 SEVERITIES = {"critical", "warning", "info"}
-VARIABLES = {"$__rate_interval": "5m", "$__range": "1h", "$instance": ".*", "$cluster": ".*", "$namespace": ".*", "$hub": ".*"}
-METRICS: Mapping[str, tuple[Metric, ...]] = {"hub": of_hub.METRICS, "spoke": of_spoke.METRICS}
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A query, and where it stands."""
-
-    half: str
-    place: str
-    query: str
-
-
-def rules(half: str) -> list[dict[str, Any]]:
-    groups = yaml.safe_load((ROOT / "charts" / half / "rules" / f"{half}.yaml").read_text())["groups"]
-    return [rule for group in groups for rule in group["rules"]]
-
-
-def panels(half: str) -> list[dict[str, Any]]:
-    dashboard = json.loads((ROOT / "charts" / half / "dashboards" / f"{half}.json").read_text())
-    return [each for each in dashboard["panels"] if each["type"] != "row"]
-
-
-def asked() -> Iterator[Asked]:
-    for half in METRICS:
-        yield from (Asked(half, rule["alert"], rule["expr"]) for rule in rules(half))
-        for panel in panels(half):
-            for target in panel["targets"]:
-                query = target["expr"]
-                for name, value in VARIABLES.items():
-                    query = query.replace(name, value)
-                yield Asked(half, panel["title"], query)
-
-
-ASKED = list(asked())
+ASKED = [each for half in METRICS for each in monitoring_queries(half)]
 RULES = {rule["alert"]: rule for half in METRICS for rule in rules(half)}
 CASES: dict[str, Any] = {
     name: case
@@ -71,7 +34,7 @@ def known(half: str) -> Mapping[str, Metric]:
     return {name: metric for metric in METRICS[half] for name in metric.series}
 
 
-def flaws_of_query(each: Asked) -> Iterator[str]:
+def flaws_of_query(each: MonitoringQuery) -> Iterator[str]:
     found, allowed = names_in(each.query), set(OF_PROMETHEUS)
     if not found:
         yield "no metric"
@@ -202,10 +165,3 @@ def test_names_and_labels_of_metrics_follow_the_conventions() -> None:
     described_by = [(half, metric) for half, metrics in METRICS.items() for metric in metrics]
     flaws = [f"{metric.name}: {flaw}" for half, metric in described_by for flaw in flaws_of_metric(half, metric)]
     assert not flaws, "\n".join(flaws)
-
-
-def test_the_reference_page_of_metrics_is_as_generated() -> None:
-    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
-    of_each = [[metric for metric in of_hub.METRICS if metric.detailed is detailed] for detailed in (False, True)]
-    for part in (*of_each, of_spoke.METRICS):
-        assert described(part) in page, f"docs/reference/metrics.md should have this table:\n{described(part)}"

@@ -53,6 +53,8 @@ class ValueSource:
     of: FieldSource
     type: FieldType
     key: str = ""
+    about: str = field(default="", compare=False)
+    """For the reference page."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,33 +28,57 @@ from machinery.expression.types import sort_key
 from machinery.meta.objects import SortPosition
 
 CLUSTER: Mapping[str, ValueSource] = {
-    "name": ValueSource(FieldSource.NAME, Type.TEXT),
-    "labels": ValueSource(FieldSource.LABELS, MapOf(Type.TEXT)),
-    "set": ValueSource(FieldSource.LABELS, Type.TEXT, SET_LABEL),
-    "age": ValueSource(FieldSource.CREATION, Type.DURATION),
-    "accepted": ValueSource(FieldSource.FIELDS, Type.BOOLEAN, HUB_ACCEPTS),
-    "available": ValueSource(FieldSource.FIELDS, Type.TEXT, CLUSTER_ALIASES["status.available"]),
-    "reason": ValueSource(FieldSource.FIELDS, Type.TEXT, REASON),
-    "flaps": ValueSource(FieldSource.FLAPS, Type.NUMBER),
-    "joined": ValueSource(FieldSource.FIELDS, Type.TEXT, CLUSTER_ALIASES["status.joined"]),
-    "clockSynced": ValueSource(FieldSource.FIELDS, Type.TEXT, CLUSTER_ALIASES["status.clockSynced"]),
-    "conditions": ValueSource(FieldSource.FIELDS, MapOf(Type.TEXT), CONDITIONS),
-    "claims": ValueSource(FieldSource.FIELDS, MapOf(Type.TEXT), CLAIMS),
-    "taints": ValueSource(FieldSource.FIELDS, MapOf(Type.TEXT), TAINTS),
-    "addons": ValueSource(FieldSource.LABELS, MapOf(Type.TEXT), ADDON_PREFIX),
-    "version": ValueSource(FieldSource.FIELDS, Type.VERSION, VERSION),
-    "version.minor": ValueSource(FieldSource.MINOR, Type.VERSION, VERSION),
-    "agentVersion": ValueSource(FieldSource.FIELDS, Type.VERSION, AGENT_VERSION),
-    "driver": ValueSource(FieldSource.DRIVER, Type.TEXT),
-    "connected": ValueSource(FieldSource.SESSION, Type.BOOLEAN),
-    "replica": ValueSource(FieldSource.REPLICA, Type.TEXT),
-    "lastBeat": ValueSource(FieldSource.BEAT, Type.DURATION),
-    "certificateExpiresIn": ValueSource(FieldSource.CERTIFICATE, Type.DURATION),
-    "capacity": ValueSource(FieldSource.FIELDS, MapOf(Type.QUANTITY), CAPACITY),
-    "allocatable": ValueSource(FieldSource.FIELDS, MapOf(Type.QUANTITY), ALLOCATABLE),
-    "cpu": ValueSource(FieldSource.FIELDS, Type.QUANTITY, f"{CAPACITY}cpu"),
-    "memory": ValueSource(FieldSource.FIELDS, Type.QUANTITY, f"{CAPACITY}memory"),
-    "nodes": ValueSource(FieldSource.FIELDS, Type.NUMBER, f"{CAPACITY}nodes"),
+    "name": ValueSource(FieldSource.NAME, Type.TEXT, about="the cluster's name"),
+    "labels": ValueSource(FieldSource.LABELS, MapOf(Type.TEXT), about="its labels"),
+    "set": ValueSource(FieldSource.LABELS, Type.TEXT, SET_LABEL, about="its cluster set"),
+    "age": ValueSource(FieldSource.CREATION, Type.DURATION, about="time since its creation"),
+    "accepted": ValueSource(FieldSource.FIELDS, Type.BOOLEAN, HUB_ACCEPTS, about="whether it is accepted"),
+    "available": ValueSource(
+        FieldSource.FIELDS, Type.TEXT, CLUSTER_ALIASES["status.available"], about="`True`, `False` or `Unknown`"
+    ),
+    "reason": ValueSource(
+        FieldSource.FIELDS,
+        Type.TEXT,
+        REASON,
+        about="the reason of its availability, such as `ManagedClusterLeaseUpdateStopped`",
+    ),
+    "flaps": ValueSource(FieldSource.FLAPS, Type.NUMBER, about="how often it ceased to be available within a day"),
+    "joined": ValueSource(
+        FieldSource.FIELDS, Type.TEXT, CLUSTER_ALIASES["status.joined"], about="the condition ManagedClusterJoined"
+    ),
+    "clockSynced": ValueSource(
+        FieldSource.FIELDS,
+        Type.TEXT,
+        CLUSTER_ALIASES["status.clockSynced"],
+        about="the condition ManagedClusterConditionClockSynced",
+    ),
+    "conditions": ValueSource(
+        FieldSource.FIELDS, MapOf(Type.TEXT), CONDITIONS, about="the statuses of all conditions, by type"
+    ),
+    "claims": ValueSource(FieldSource.FIELDS, MapOf(Type.TEXT), CLAIMS, about="its cluster claims, by name"),
+    "taints": ValueSource(FieldSource.FIELDS, MapOf(Type.TEXT), TAINTS, about="the effects of its taints, by key"),
+    "addons": ValueSource(
+        FieldSource.LABELS, MapOf(Type.TEXT), ADDON_PREFIX, about="`available`, `unhealthy` or `unreachable`, by add-on"
+    ),
+    "version": ValueSource(FieldSource.FIELDS, Type.VERSION, VERSION, about="its Kubernetes version"),
+    "version.minor": ValueSource(FieldSource.MINOR, Type.VERSION, VERSION, about="its minor version, such as 1.30"),
+    "agentVersion": ValueSource(
+        FieldSource.FIELDS, Type.VERSION, AGENT_VERSION, about="version of the agent that reported last"
+    ),
+    "driver": ValueSource(FieldSource.DRIVER, Type.TEXT, about="`grpc`, or `csr` if it beats and never had a session"),
+    "connected": ValueSource(FieldSource.SESSION, Type.BOOLEAN, about="whether its agent has an open session"),
+    "replica": ValueSource(FieldSource.REPLICA, Type.TEXT, about="the hub's replica that has the session"),
+    "lastBeat": ValueSource(FieldSource.BEAT, Type.DURATION, about="time since the last heartbeat"),
+    "certificateExpiresIn": ValueSource(
+        FieldSource.CERTIFICATE,
+        Type.DURATION,
+        about="time until its agent's newest certificate that is not revoked expires; below `0s` after that",
+    ),
+    "capacity": ValueSource(FieldSource.FIELDS, MapOf(Type.QUANTITY), CAPACITY, about="the resources of its nodes, by name"),
+    "allocatable": ValueSource(FieldSource.FIELDS, MapOf(Type.QUANTITY), ALLOCATABLE, about="allocatable resources, by name"),
+    "cpu": ValueSource(FieldSource.FIELDS, Type.QUANTITY, f"{CAPACITY}cpu", about='`capacity["cpu"]`'),
+    "memory": ValueSource(FieldSource.FIELDS, Type.QUANTITY, f"{CAPACITY}memory", about='`capacity["memory"]`'),
+    "nodes": ValueSource(FieldSource.FIELDS, Type.NUMBER, f"{CAPACITY}nodes", about="number of nodes"),
 }
 _FIELDS = Fields({word: source.type for word, source in CLUSTER.items()})
 

@@ -166,33 +166,32 @@ class EmptyListStorage(MemoryStorage):
 
 
 SCHEMA: Schema = record(
-    "TokenCredentialRequest exchanges a token for a client certificate that is good for minutes. Nothing of it is kept. What "
-    "is wrong with a token is never told: the answer then has a message and no credential.",
+    "TokenCredentialRequest exchanges a token for a client certificate that is valid for minutes. It is not stored. For a "
+    "rejected token the response has a message without the cause, and no credential.",
     ("spec",),
     spec=record(
-        "What is exchanged.",
+        "The token and its authenticator.",
         token=described(TEXT, "The token."),
         authenticator=record(
-            "Who knows the token: a JWTAuthenticator or a WebhookAuthenticator of this group by its name, or, without group "
+            "Verifies the token: a JWTAuthenticator or a WebhookAuthenticator of this group by its name, or, without group "
             "and name, ServiceAccount for those of this hub.",
-            apiGroup=TEXT,
-            kind=TEXT,
-            name=TEXT,
+            apiGroup=described(TEXT, "Its API group."),
+            kind=described(TEXT, "JWTAuthenticator, WebhookAuthenticator or ServiceAccount."),
+            name=described(TEXT, "Its name."),
         ),
         request=described(
             TEXT,
-            "A certificate signing request in PEM over the asker's key; its subject does not count. Without it "
-            "the key is made here and comes with the certificate.",
+            "A certificate signing request in PEM; its subject is ignored. Without it the hub creates the key.",
         ),
     ),
     status=record(
-        "What it was exchanged for.",
+        "Result of the exchange.",
         message=described(TEXT, "Why there is no credential."),
         credential=record(
-            "As client-go's ExecCredential has it.",
-            expirationTimestamp=MOMENT,
+            "The credential, as in ExecCredential of client-go.",
+            expirationTimestamp=described(MOMENT, "When the certificate expires."),
             clientCertificateData=described(TEXT, "PEM, leaf first."),
-            clientKeyData=described(TEXT, "PEM; absent where `request` came with the question."),
+            clientKeyData=described(TEXT, "PEM; absent if `request` was given."),
         ),
     ),
 )

@@ -8,11 +8,12 @@ from hub.registry.generic.schemas import (
     CONDITIONS,
     FLAG,
     INT64,
+    LABEL_EXPRESSION,
+    MATCH_LABELS,
     MOMENT,
     NAME,
+    OBSERVED_GENERATION,
     TEXT,
-    TEXT_MAP,
-    TEXTS,
     age_cell,
     cell,
     described,
@@ -23,23 +24,26 @@ from hub.registry.generic.schemas import (
 from machinery.apiserver.resource import AGE, STATUS, Column, Resource, TableRow
 
 _GLOB = {**TEXT, "maxLength": 63, "pattern": r"^[a-z0-9*?]([-a-z0-9*?]*[a-z0-9*?])?$"}
-_EXPRESSION = record("", ("key", "operator"), key=TEXT, operator=TEXT, values=TEXTS)
 _SELECTOR = {
-    **record("clusterSelector chooses clusters by their labels.", matchLabels=TEXT_MAP, matchExpressions=listing(_EXPRESSION)),
+    **record(
+        "Labels of the cluster.",
+        matchLabels=MATCH_LABELS,
+        matchExpressions=listing(LABEL_EXPRESSION, description="Requirements on labels; all must be met."),
+    ),
     "x-kubernetes-map-type": "atomic",
 }
 _REQUESTER = record(
-    "",
+    "A requester.",
     ("kind",),
     kind={
         **TEXT,
         "enum": [str(each) for each in RequesterKind],
-        "description": "What the requester came with. Agent: the cluster's own agent, which renews its certificate.",
+        "description": "How the requester authenticated. Agent: the cluster's own agent, which renews its certificate.",
     },
-    name=described(TEXT, "The id of the credential, or the user's or group's whole name. Without it any of the kind."),
+    name=described(TEXT, "Id of the credential, or name of the user or group; empty: any of the kind."),
 )
 _SPEC = record(
-    'All that a rule names must fit. It must name something: a rule for every cluster says so, as clusterNames: ["*"].',
+    'The rule applies if all its fields match. At least one is required; clusterNames: ["*"] matches all clusters.',
     ("decides",),
     decides={
         **listing({**TEXT, "enum": [str(each) for each in RuleVerdict]}),
@@ -48,35 +52,42 @@ _SPEC = record(
     },
     requesters=listing(
         _REQUESTER,
-        description="Who must have asked for the certificate. Without any: whoever holds a bootstrap credential; and a cluster "
-        "is then accepted whether or not a certificate was asked for.",
+        description="Accepted requesters of the certificate. Empty: any bootstrap credential, and clusters are accepted also "
+        "without a certificate request.",
     ),
-    clusterNames=listing(_GLOB, description="The cluster's whole name: a shell pattern with * and ?."),
+    clusterNames=listing(_GLOB, description="Patterns for the cluster's whole name; * is any text and ? one character."),
     clusterSelector=_SELECTOR,
     condition={
         **TEXT,
         "maxLength": 4096,
-        "description": 'A condition such as labels["region"] == "eu" && requester.user.endsWith("-ci"). What is missing is '
-        f"unknown, and what is unknown does not hold. Fields: {CLUSTER_FIELDS.described()}.",
+        "description": 'A condition such as labels["region"] == "eu" && requester.user.endsWith("-ci"). A comparison '
+        f"with a missing value does not hold. Fields: {CLUSTER_FIELDS.described()}.",
     },
-    dryRun=described(FLAG, "Only say what would be decided: a condition, an Event, an audit record, the counts."),
-    paused=described(FLAG, "Decide nothing for now."),
+    dryRun=described(
+        FLAG, "Record what would be decided, as a condition, an Event, an audit record and in the counts, and decide nothing."
+    ),
+    paused=described(FLAG, "The rule does not apply for now."),
 )
 _STATUS = record(
-    "What the rule has decided. What a kill of the hub loses of the counts is a second's worth.",
-    accepted=INT64,
-    approved=INT64,
-    wouldAccept=INT64,
-    wouldApprove=INT64,
-    matched=described(INT64, "All of them together."),
-    lastMatched=MOMENT,
-    last=record("The newest decision.", decision=NAME, cluster=TEXT, dryRun=FLAG),
-    observedGeneration=INT64,
-    conditions=CONDITIONS,
+    "Decisions of the rule. If the hub is killed, the counts may miss the last second.",
+    accepted=described(INT64, "Accepted clusters."),
+    approved=described(INT64, "Approved certificate requests."),
+    wouldAccept=described(INT64, "Clusters that a dry run would have accepted."),
+    wouldApprove=described(INT64, "Certificate requests that a dry run would have approved."),
+    matched=described(INT64, "The sum of these counts."),
+    lastMatched=described(MOMENT, "When the rule last matched."),
+    last=record(
+        "The newest decision.",
+        decision=described(NAME, "Accept or Approve."),
+        cluster=described(TEXT, "The cluster."),
+        dryRun=described(FLAG, "Whether it was a dry run."),
+    ),
+    observedGeneration=OBSERVED_GENERATION,
+    conditions=described(CONDITIONS, "conditions: Active."),
 )
 SCHEMA = record(
-    "ApprovalRule accepts clusters and approves their first certificates without a human. It never denies: what no rule is for "
-    "waits for an operator, and what an operator has denied stays denied.",
+    "ApprovalRule accepts clusters and approves their first certificates automatically. It never denies: without a "
+    "matching rule an operator decides, and what an operator has denied stays denied.",
     ("spec",),
     spec=_SPEC,
     status=_STATUS,

@@ -35,71 +35,71 @@ from machinery.meta.objects import Document, Key, Page, Query, StoredObject
 
 _POSITIVE = {**INT32, "minimum": 1}
 _ATTESTATION = record(
-    "The first registration must bring a token of a service account of the managed cluster, for this hub alone.",
+    "The first registration must present a ServiceAccount token of the managed cluster for this hub.",
     ("issuer",),
-    issuer=described(TEXT, "The issuer of the cluster's tokens: what `iss` in them is."),
+    issuer=described(TEXT, "Issuer of the cluster's tokens (claim iss)."),
     keys=described(TEXT, "Its keys as a JWKS document; absent: fetched from the issuer's discovery."),
-    certificateAuthority=described(
-        TEXT, "PEM of the CA behind the issuer's address; absent: those that the hub's system trusts."
-    ),
-    audience=described(TEXT, "For whom the token must be; absent: urn:uuid:<the hub's id>."),
-    subject=described(TEXT, "A pattern for the service account: system:serviceaccount:<namespace>:<name>."),
+    certificateAuthority=described(TEXT, "PEM of the CA of the issuer's server; absent: the CAs of the hub's machine."),
+    audience=described(TEXT, "Required audience of the token; absent: urn:uuid:<the hub's id>."),
+    subject=described(TEXT, "Pattern for the ServiceAccount: system:serviceaccount:<namespace>:<name>."),
 )
 _USE = record(
-    clusterName=TEXT,
-    agent=TEXT,
+    "A use of the credential.",
+    clusterName=described(TEXT, "The cluster."),
+    agent=described(TEXT, "Id of the agent."),
     requestName=described(TEXT, "The CertificateSigningRequest."),
-    heldSince=MOMENT,
-    issuedAt=described(MOMENT, "Absent while the request waits."),
-    serialNumber=described(TEXT, "Of the certificate, in hex."),
+    heldSince=described(MOMENT, "When the request was created."),
+    issuedAt=described(MOMENT, "When the certificate was issued; absent while the request waits."),
+    serialNumber=described(TEXT, "Serial number of the certificate in hex."),
 )
 SCHEMA = record(
-    "BootstrapCredential lets a cluster join. The private key never leaves its creator: create one "
-    "with a certificate request, and the answer's status holds the certificate. With `token` the hub "
-    "makes a bearer token instead, for agents that speak the Kubernetes API.",
+    "BootstrapCredential lets a cluster join. Create one with a certificate request, and the status of the response has the "
+    "certificate; the private key stays with its creator. With `token` the hub creates a bearer token instead, for agents that "
+    "use the Kubernetes API.",
     ("spec",),
     spec=record(
+        "Form of the credential, the clusters that may use it, and its limits.",
         request=described(
             TEXT,
-            "A certificate signing request in PEM over the creator's key; its subject does not count. Needed "
-            "at creation unless a token is asked for, not kept.",
+            "A certificate signing request in PEM; its subject is ignored. Required at creation without `token`; not stored.",
         ),
         token=described(FLAG, "Whether the credential is a bearer token for the HTTPS door."),
         clusterName=described(TEXT, "The only cluster name that may join with it."),
         clusterNames=listing(
             TEXT,
-            description="Patterns, of which the whole name of a cluster must fit one; * and ? are wild. Absent, and "
-            "without clusterName: any name.",
+            description="Patterns for the whole name of a cluster, of which one must match; * is any text and ? one "
+            "character. Without these and clusterName: any name.",
         ),
         clusterSet=described(
             TEXT,
-            "The set that a cluster is put into which joins with it. It is good for new clusters, for those "
-            "of that set, and for those entered by hand that have not joined and are in no set.",
+            "The set that a joining cluster is added to. Accepted are new clusters, clusters of the set, and "
+            "clusters created by an operator that have not joined and are in no set.",
         ),
-        labels=described(TEXT_MAP, "Labels that a cluster gets which joins with it, over what its agent says."),
+        labels=described(TEXT_MAP, "Labels that a joining cluster gets; they replace those of its agent."),
         attestation=_ATTESTATION,
-        uses=described(_POSITIVE, "How many agents may get a certificate with it; absent: as many as come."),
+        uses=described(_POSITIVE, "Number of agents that may get a certificate with it; absent: no limit."),
         expirationSeconds=described(
             {**_POSITIVE, "maximum": 365 * 24 * 3600}, "How long the credential is valid; absent: the hub's default."
         ),
     ),
     status=record(
+        "The state of the credential.",
         phase=described(TEXT, "Active, UsedUp, Expired or Revoked."),
-        createdBy=TEXT,
-        expirationTimestamp=MOMENT,
-        revokedBy=TEXT,
-        revocationTimestamp=MOMENT,
-        revocationReason=TEXT,
-        admittedClusters=listing(TEXT, description="Clusters that were let in with it and have not been deleted."),
-        usesSpent=described(INT32, "How many agents have got a certificate with it."),
-        usesHeld=described(INT32, "How many uses are held for those that wait for a decision."),
-        uses=listing(_USE, description="The last of them, oldest first."),
-        certificate=described(TEXT, "The certificate in PEM, only in the answer to the creation."),
-        token=described(TEXT, "The bearer token, only in the answer to the creation."),
+        createdBy=described(TEXT, "User that created it."),
+        expirationTimestamp=described(MOMENT, "When it expires."),
+        revokedBy=described(TEXT, "User that revoked it."),
+        revocationTimestamp=described(MOMENT, "When it was revoked."),
+        revocationReason=described(TEXT, "Why it was revoked."),
+        admittedClusters=listing(TEXT, description="Clusters that joined with it and have not been deleted."),
+        usesSpent=described(INT32, "Number of agents that have got a certificate with it."),
+        usesHeld=described(INT32, "Number of uses that are reserved for requests that wait for a decision."),
+        uses=listing(_USE, description="The newest uses, oldest first."),
+        certificate=described(TEXT, "The certificate in PEM, only in the response to the creation."),
+        token=described(TEXT, "The bearer token, only in the response to the creation."),
         certificateAuthority=described(TEXT, "The hub's CA in PEM."),
-        hubID=TEXT,
-        server=described(TEXT, "How this door is reached from outside."),
-        grpcServer=described(TEXT, "How agents reach the hub: host:port."),
+        hubID=described(TEXT, "Id of the hub."),
+        server=described(TEXT, "Advertised URL of the HTTPS door."),
+        grpcServer=described(TEXT, "Advertised address of the gRPC door: host:port."),
     ),
 )
 

@@ -23,56 +23,57 @@ from machinery.meta.timestamps import format_time
 SHOWN = 50
 """Names of clusters in one list."""
 _STATUS = record(
-    "What the hub knows of it.",
+    "State of the CA.",
     phase={
         **TEXT,
         "enum": [str(each) for each in Phase],
-        "description": "Distributing: trusted, signs nothing yet. Issuing: signs. Outgoing: signs no more, counts still. "
-        "Retiring: what it signed recovers agents and does nothing else. Retired: counts for nothing.",
+        "description": "Distributing: agents learn to trust it, and it signs nothing yet. Issuing: it signs. Outgoing: it "
+        "signs no more, and its certificates are accepted. Retiring: they are accepted for recovery only. Retired: they are "
+        "rejected.",
     },
     since=described(MOMENT, "When the phase began."),
     fingerprint=described(TEXT, "Hex SHA-256 of the certificate in DER."),
-    notBefore=MOMENT,
-    notAfter=described(MOMENT, "No certificate outlives its CA: change it in time."),
-    certificate=described(TEXT, "PEM."),
-    crossSigned=described(FLAG, "Whether the CA before it vouches for it, for agents that know only that one."),
-    compromised=FLAG,
-    wish=described(TEXT, "What an operator wants of it that is not done yet: Rotate, Proceed or Compromised."),
-    wishedBy=TEXT,
-    endsAt=described(MOMENT, "When it is retired at the latest."),
-    signed=described({"type": "object", "additionalProperties": INT32}, "Certificates that have not ended, by purpose."),
-    agents=described(INT32, "Accepted clusters whose agent has a certificate."),
-    agentsWithoutTrust=described(INT32, "Of those that say whom they trust, the ones that do not trust this CA."),
-    agentsHolding=described(INT32, "Those whose certificate is of this CA."),
-    clustersWithoutTrust=listing(TEXT, description=f"The first {SHOWN} of them."),
-    clustersHolding=listing(TEXT, description=f"The first {SHOWN} of them."),
-    clustersLeftBehind=listing(
-        TEXT, description="Of one that was compromised: clusters whose agent needs a new bootstrap credential since."
+    notBefore=described(MOMENT, "Start of the validity of its certificate."),
+    notAfter=described(MOMENT, "End of its validity. No certificate outlives its CA."),
+    certificate=described(TEXT, "Its certificate in PEM."),
+    crossSigned=described(FLAG, "Whether the previous CA has signed it too, for agents that trust only that one."),
+    compromised=described(FLAG, "Whether an operator has reported it as compromised."),
+    wish=described(TEXT, "Requested action that is not completed: Rotate, Proceed or Compromised."),
+    wishedBy=described(TEXT, "User that requested it."),
+    endsAt=described(MOMENT, "Latest time of its retirement."),
+    signed=described(
+        {"type": "object", "additionalProperties": INT32}, "Number of its certificates that have not expired, by purpose."
     ),
-    waitsFor=listing(TEXT, description="What the next step waits for, in words."),
+    agents=described(INT32, "Accepted clusters whose agent has a certificate."),
+    agentsWithoutTrust=described(INT32, "Number of agents that report their trusted CAs and do not trust this one."),
+    agentsHolding=described(INT32, "Number of agents with a certificate of this CA."),
+    clustersWithoutTrust=listing(TEXT, description=f"The first {SHOWN} clusters whose agent does not trust it."),
+    clustersHolding=listing(TEXT, description=f"The first {SHOWN} clusters whose agent has a certificate of it."),
+    clustersLeftBehind=listing(TEXT, description="After a compromise: clusters whose agent needs a new bootstrap credential."),
+    waitsFor=listing(TEXT, description="Conditions of the next step, for people."),
 )
-SCHEMA = record("CertificateAuthority is a CA of the hub. The hub makes them.", status=_STATUS)
+SCHEMA = record("CertificateAuthority is a CA of the hub. The hub creates them.", status=_STATUS)
 
 ACTION_SCHEMA = record(
-    "CertificateAuthorityAction is an operator's word about a CA. The replica that leads carries it out.",
+    "CertificateAuthorityAction is an operator's request about a CA. The leader carries it out.",
     spec=record(
-        "How.",
+        "Parameters of the action.",
         withinSeconds=described(
             {**INT32, "minimum": 0, "maximum": 3600},
-            "Of one that is compromised: agents that are connected have this long to trust the next CA, and as long again to "
-            "renew. 60 without it.",
+            "For a compromised CA: time in which connected agents must trust the next CA, and again in which they must renew; "
+            "60 if absent.",
         ),
     ),
     status=record(
-        "What came, or comes, of it.",
-        phase=TEXT,
-        stranded=described(INT32, "Agents that need a new bootstrap credential if the CA goes at once."),
-        strandedClusters=listing(TEXT, description="All of them."),
+        "Result of the action, or in a dry run the expected result.",
+        phase=described(TEXT, "Phase of the CA after it."),
+        stranded=described(INT32, "Number of agents that need a new bootstrap credential if the CA is rejected immediately."),
+        strandedClusters=listing(TEXT, description="Their clusters."),
         silentClusters=listing(
             TEXT,
-            description="Of those that can be moved: whose agent has a session, and sent nothing for longer than its lease.",
+            description="Clusters among `moving` whose agent has a session and has sent nothing for longer than its lease.",
         ),
-        moving=described(INT32, "Agents that hold a certificate of it and can be moved now."),
+        moving=described(INT32, "Number of agents with a certificate of it that can renew in time."),
     ),
 )
 
@@ -80,9 +81,11 @@ ACTION_SCHEMA = record(
 _WITHOUT_TRUST = cell("status", "agentsWithoutTrust")
 _COLUMNS = (
     Column("Phase", cell("status", "phase"), description="Distributing, Issuing, Outgoing, Retiring or Retired."),
-    Column("Ends", cell("status", "notAfter"), description="Until when its certificate is valid."),
-    Column("Without Trust", _WITHOUT_TRUST, type="integer", description="Agents that do not trust it yet."),
-    Column("Holding", cell("status", "agentsHolding"), type="integer", description="Agents whose certificate is of it."),
+    Column("Ends", cell("status", "notAfter"), description="End of the validity of its certificate."),
+    Column("Without Trust", _WITHOUT_TRUST, type="integer", description="Number of agents that do not trust it yet."),
+    Column(
+        "Holding", cell("status", "agentsHolding"), type="integer", description="Number of agents with a certificate of it."
+    ),
     Column("Waits For", words("status", "waitsFor", separator="; "), description="What the next step waits for."),
     AGE,
     Column("Fingerprint", cell("status", "fingerprint"), description="SHA-256 of the certificate.", priority=1),

@@ -23,12 +23,18 @@ CONDITION: Schema = {
     "type": "object",
     "required": ["lastTransitionTime", "message", "reason", "status", "type"],
     "properties": {
-        "lastTransitionTime": MOMENT,
-        "message": {**TEXT, "maxLength": 32768},
-        "observedGeneration": {**INT64, "minimum": 0},
-        "reason": {**TEXT, "maxLength": 1024, "minLength": 1, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"},
-        "status": {**TEXT, "enum": ["True", "False", "Unknown"]},
-        "type": {**TEXT, "maxLength": 316, "pattern": QUALIFIED_NAME},
+        "lastTransitionTime": {**MOMENT, "description": "When the status last changed."},
+        "message": {**TEXT, "maxLength": 32768, "description": "Details for people."},
+        "observedGeneration": {**INT64, "minimum": 0, "description": "metadata.generation that the condition is about."},
+        "reason": {
+            **TEXT,
+            "maxLength": 1024,
+            "minLength": 1,
+            "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
+            "description": "The cause in one word, for programs.",
+        },
+        "status": {**TEXT, "enum": ["True", "False", "Unknown"], "description": "Whether the condition holds."},
+        "type": {**TEXT, "maxLength": 316, "pattern": QUALIFIED_NAME, "description": "Name of the condition."},
     },
 }
 
@@ -55,6 +61,15 @@ def listing(items: Schema, *keys: str, description: str = "") -> Schema:
 TEXTS: Schema = listing(TEXT)
 TEXT_MAP: Schema = {"type": "object", "additionalProperties": TEXT}
 CONDITIONS: Schema = listing(CONDITION, "type", description="conditions describe the state of the object.")
+LABEL_EXPRESSION: Schema = record(
+    "A requirement on one label.",
+    ("key", "operator"),
+    key=described(TEXT, "The label's key."),
+    operator=described(TEXT, "In, NotIn, Exists or DoesNotExist."),
+    values={**described(TEXTS, "Values for In and NotIn."), "x-kubernetes-list-type": "atomic"},
+)
+MATCH_LABELS: Schema = described(TEXT_MAP, "Labels that an object must have.")
+OBSERVED_GENERATION: Schema = described(INT64, "metadata.generation that the status is about.")
 
 
 def cell(*path: str, absent: Any = None) -> Callable[[TableRow], Any]:

@@ -17,27 +17,27 @@ from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time
 
 SCHEMA = record(
-    "HubReplica is a process that serves this hub. Each tells of itself every two seconds; one that has ended is gone, and one "
-    "that died is Lost for ten minutes.",
+    "HubReplica is a process that serves this hub. Each replica reports its state every two seconds. One that has stopped is "
+    "removed; one that died is Lost for ten minutes.",
     status=record(
-        "What the replica told last.",
+        "The last reported state.",
         state=described(
             TEXT,
-            "Starting, Ready, Draining (it ends, or it is drained and still has sessions), Drained, or "
-            "Lost: it has not told anything for ten seconds.",
+            "Starting, Ready, Draining (it stops, or is drained and still has sessions), Drained, or "
+            "Lost (no report for ten seconds).",
         ),
-        drained=described(FLAG, "Whether an operator wants no session on it."),
+        drained=described(FLAG, "Whether an operator has drained it."),
         leader=described(FLAG, "Whether this replica runs the controllers."),
-        sessions=described(INT32, "Agents that are connected to it."),
-        watches=described(INT32, "Watches that are open on its HTTPS door."),
-        cpu=described(TEXT, "Processor that it used between the last two times that it told, as a quantity."),
-        memory=described(TEXT, "Memory that is resident, as a quantity."),
-        clockAheadSeconds={"type": "number", "description": "How far its clock is before the database's."},
-        version=described(TEXT, "Of the hub's program."),
-        grpcAddress=described(TEXT, "Where it listens for agents."),
-        httpsAddress=described(TEXT, "Where it listens for operators and tools."),
+        sessions=described(INT32, "Number of connected agents."),
+        watches=described(INT32, "Number of open watches."),
+        cpu=described(TEXT, "Processor time per second between the last two reports, as a quantity."),
+        memory=described(TEXT, "Resident memory, as a quantity."),
+        clockAheadSeconds={"type": "number", "description": "How far its clock is ahead of the database's."},
+        version=described(TEXT, "Version of its program."),
+        grpcAddress=described(TEXT, "Listening address of the gRPC door."),
+        httpsAddress=described(TEXT, "Listening address of the HTTPS door."),
         startTime=described(MOMENT, "When the process started."),
-        lastSeenTime=described(MOMENT, "When it last told of itself."),
+        lastSeenTime=described(MOMENT, "Time of the last report."),
     ),
 )
 
@@ -49,15 +49,15 @@ def _leader(row: TableRow) -> str:
 _COLUMNS = (
     Column("State", cell("status", "state"), description="Starting, Ready, Draining, Drained or Lost."),
     Column("Leader", _leader, description="Whether it runs the controllers."),
-    Column("Sessions", cell("status", "sessions"), type="integer", description="Agents that are connected to it."),
-    Column("Version", cell("status", "version"), description="Of the hub's program."),
-    Column("Last Seen", age_cell("status", "lastSeenTime"), description="Since it last told of itself."),
+    Column("Sessions", cell("status", "sessions"), type="integer", description="Number of connected agents."),
+    Column("Version", cell("status", "version"), description="Version of its program."),
+    Column("Last Seen", age_cell("status", "lastSeenTime"), description="Time since the last report."),
     AGE,
-    Column("CPU", cell("status", "cpu"), description="Processor that it uses.", priority=1),
-    Column("Memory", cell("status", "memory"), description="Memory that is resident.", priority=1),
-    Column("Watches", cell("status", "watches"), type="integer", description="Watches that are open on it.", priority=1),
-    Column("gRPC", cell("status", "grpcAddress"), description="Where it listens for agents.", priority=1),
-    Column("HTTPS", cell("status", "httpsAddress"), description="Where it listens for operators and tools.", priority=1),
+    Column("CPU", cell("status", "cpu"), description="Processor time per second.", priority=1),
+    Column("Memory", cell("status", "memory"), description="Resident memory.", priority=1),
+    Column("Watches", cell("status", "watches"), type="integer", description="Number of open watches.", priority=1),
+    Column("gRPC", cell("status", "grpcAddress"), description="Listening address of the gRPC door.", priority=1),
+    Column("HTTPS", cell("status", "httpsAddress"), description="Listening address of the HTTPS door.", priority=1),
 )
 
 
@@ -94,18 +94,18 @@ def _status(replica: Replica, leader: str, now: datetime) -> dict[str, Any]:
 
 
 DRAIN_SCHEMA = record(
-    "ReplicaDrain has the agents of a replica open their next session elsewhere; the replica takes no new ones until that is "
-    "taken back or its process starts anew. Operators and tools are served on.",
+    "ReplicaDrain moves the sessions of a replica to other replicas. It accepts no new sessions until the drain is cancelled "
+    "or its process restarts. The HTTPS door still serves.",
     spec=record(
-        "What is wanted.",
-        cancel=described(FLAG, "true: the replica takes sessions again."),
-        force=described(FLAG, "true: also where no other replica takes sessions."),
+        "Parameters of the drain.",
+        cancel=described(FLAG, "true: the replica accepts sessions again."),
+        force=described(FLAG, "true: drain also without another replica that accepts sessions."),
     ),
     status=record(
-        "What became of it.",
-        drained=described(FLAG, "Whether the order stands."),
-        sessions=described(INT32, "Agents that were connected when it told last."),
-        version=described(TEXT, "Of the replica's program: one that knows of no order ignores it."),
+        "The replica after the request.",
+        drained=described(FLAG, "Whether it is drained."),
+        sessions=described(INT32, "Connected agents at its last report."),
+        version=described(TEXT, "Version of its program; a version without drains ignores the request."),
     ),
 )
 

@@ -76,17 +76,17 @@ def _newest(tx: Transaction, cluster: ClusterName) -> Sequence[CertificateRecord
 
 
 MOVE_SCHEMA = record(
-    "ClusterMove asks the agent of a cluster to go to another of the hubs that it reports. The order stays until it has gone "
-    "there, or is cancelled.",
+    "ClusterMove moves the agent of a cluster to another hub of its list. The order stays until the agent has moved or it is "
+    "cancelled.",
     spec=record(
-        "Where to.",
-        to=described(TEXT, "The hub's name, id, url, or the beginning of its id."),
-        cancel=described(FLAG, "true: the agent may stay."),
+        "The new hub.",
+        to=described(TEXT, "Name, URL, id or start of the id of the hub."),
+        cancel=described(FLAG, "true: the agent stays."),
     ),
     status=record(
-        "What became of it.",
-        hubID=described(TEXT, "The hub that the agent is asked to go to, or was; empty: there was no order."),
-        hubName=described(TEXT, "How the agent calls it."),
+        "The order.",
+        hubID=described(TEXT, "Id of the ordered, or until now ordered, hub; empty: there was no order."),
+        hubName=described(TEXT, "Its name at the agent."),
     ),
 )
 
@@ -117,26 +117,26 @@ def _move_violations(new: Document, _old: Document | None) -> Sequence[Cause]:
 
 
 _AGENT = record(
-    "An agent with a certificate that is good.",
-    name=described(TEXT, "The agent's id."),
-    renewed=described(FLAG, "Whether its newest certificate is of after the order."),
+    "An agent with a valid certificate.",
+    name=described(TEXT, "Id of the agent."),
+    renewed=described(FLAG, "Whether its newest certificate is newer than the order."),
     issuedTime=described(MOMENT, "When its newest certificate was issued."),
-    endTime=described(MOMENT, "When that ends."),
-    signedBy=described(TEXT, "The issuer, and which of its CAs."),
+    endTime=described(MOMENT, "When that certificate expires."),
+    signedBy=described(TEXT, "Its issuer and CA."),
 )
 ROTATION_SCHEMA = record(
-    "ClusterRotation has the agents of a cluster renew every certificate that was issued before it was posted. The order "
-    "stays: an agent that is off renews when it comes back.",
+    "ClusterRotation orders the agents of a cluster to renew all certificates that were issued before it. An agent that is not "
+    "connected renews when it returns.",
     spec=record(
-        "How.",
-        withinSeconds=described(INT64, "Each agent renews at a random moment within this; 0: at once."),
-        show=described(FLAG, "true: nothing is ordered, and the status tells of the order that stands."),
+        "Parameters of the renewal.",
+        withinSeconds=described(INT64, "Each agent renews at a random moment within this time; 0: immediately."),
+        show=described(FLAG, "true: nothing is ordered, and the status shows the current order."),
     ),
     status=record(
-        "How far it is.",
-        before=described(MOMENT, "Certificates that were issued before this are to be renewed; absent: none is."),
-        withinSeconds=described(INT64, "As it was ordered."),
-        agents=listing(_AGENT, description="Its agents; absent: none has a certificate."),
+        "Progress of the renewal.",
+        before=described(MOMENT, "Certificates issued before this are renewed; absent: there is no order."),
+        withinSeconds=described(INT64, "The ordered time."),
+        agents=listing(_AGENT, description="Agents of the cluster with a certificate."),
     ),
 )
 

@@ -55,7 +55,7 @@ _QUANTITIES: dict[str, Any] = {
 }
 _EFFECT, _TAINT_KEY = {**TEXT, "enum": list(admission.TAINT_EFFECTS)}, {**TEXT, "maxLength": 316, "pattern": QUALIFIED_NAME}
 _TAINT = record(
-    "",
+    "A taint.",
     ("effect", "key"),
     effect=described(_EFFECT, "effect on placements that do not tolerate the taint."),
     key=described(_TAINT_KEY, "key of the taint, such as foo.example.com/bar."),
@@ -63,7 +63,7 @@ _TAINT = record(
     value=described({**TEXT, "maxLength": 1024}, "value that belongs to the key."),
 )
 _CLIENT_CONFIG = record(
-    "",
+    "An address of the API server.",
     ("url",),
     caBundle=described({**TEXT, "format": "byte"}, "CA bundle of the API server."),
     url=described(TEXT, "URL of the API server of the managed cluster."),
@@ -85,16 +85,31 @@ _SPEC = record(
     ),
     taints=listing(_TAINT, description="taints repel the cluster from placements that do not tolerate them."),
 )
-_MANAGED_NAMESPACE = record("", ("clusterSet", "name"), clusterSet=TEXT, name=DNS_LABEL, conditions=listing(CONDITION, "type"))
+_MANAGED_NAMESPACE = record(
+    "A managed namespace and its state on the cluster.",
+    ("clusterSet", "name"),
+    clusterSet=described(TEXT, "The cluster set that requires the namespace."),
+    name=described(DNS_LABEL, "Name of the namespace."),
+    conditions=listing(CONDITION, "type", description="conditions: NamespaceAvailable."),
+)
 _STATUS = record(
     "Status represents the current status of the joined managed cluster.",
     allocatable=described(_QUANTITIES, "what pods may use of the cluster's resources."),
     capacity=described(_QUANTITIES, "the resources of all nodes together."),
     clusterClaims=listing(
-        record(name={**NAME, "maxLength": 253}, value={**NAME, "maxLength": 1024}),
-        description="facts that the managed cluster tells about itself.",
+        record(
+            "A claim.",
+            name=described({**NAME, "maxLength": 253}, "Name of the ClusterClaim."),
+            value=described({**NAME, "maxLength": 1024}, "Its value."),
+        ),
+        description="facts that the managed cluster reports about itself.",
     ),
-    conditions=listing(CONDITION, "type", description="conditions: accepted, joined, available, clock synced."),
+    conditions=listing(
+        CONDITION,
+        "type",
+        description="conditions: HubAcceptedManagedCluster, ManagedClusterJoined, "
+        "ManagedClusterConditionAvailable, ManagedClusterConditionClockSynced.",
+    ),
     managedNamespaces=listing(
         _MANAGED_NAMESPACE,
         "clusterSet",

@@ -14,9 +14,8 @@ from sqlalchemy.exc import DBAPIError
 
 from bench.queries import QUESTIONS, Question
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS
-from hub.api.query.expressions import MOVING
 from hub.api.query.parsing import CLUSTER, group_query, groups_of, sort_of, where_of
-from hub.api.query.selection import CLUSTER_ALIASES, CLUSTER_FIELDS, CLUSTER_LABELS, fields_of
+from hub.api.query.selection import CLUSTER_ALIASES, fields_of
 from hub.registry.managedclusteraddons.resource import MANAGED_CLUSTER_ADD_ON
 from hub.registry.managedclusters.resource import MANAGED_CLUSTER
 from hub.store import schema
@@ -262,12 +261,6 @@ def test_sets_and_add_ons_are_selected_as_labels() -> None:
     check_refusal(BadRequestError, selected, "status.addons.=available", match="field label not supported")
 
 
-def test_reference_lists_every_word_with_its_type_and_every_field() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "reference" / "words-of-questions.md").read_text()
-    rows = re.findall(r"^\| `([\w.]+)` \| .* \| ([a-z ]+) \| (yes|no) \|$", text, re.MULTILINE)
-    listed = {word: (kind, watched) for word, kind, watched in rows}
+def test_hubctl_and_its_help_list_every_field_of_conditions() -> None:
     assert sorted(CLUSTER) == sorted(QUERY_FIELDS)
     assert [word for word in CLUSTER if not re.search(rf"\b{word}\b", cast("str", get.help))] == []
-    assert listed == {word: (str(source.type), "no" if source.of in MOVING else "yes") for word, source in CLUSTER.items()}
-    assert [name for name in (*CLUSTER_FIELDS, *CLUSTER_LABELS) if f"| `{name.removesuffix('*')}" not in text] == []
-    assert [each for each in CLUSTER_ALIASES if each not in text and f"`.{each.partition('.')[2]}`" not in text] == []
