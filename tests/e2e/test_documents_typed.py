@@ -179,6 +179,8 @@ ISSUER = "needs an issuer of tokens; tests/e2e/test_login.py has one and types t
 WITH_CLUSTER = "needs a cluster; tests/e2e/test_kube_cert.py has one"
 COLLECTOR = "needs a collector; tests/e2e/test_telemetry.py has one"
 NO_PODS = "hollow clusters run no pod; tests/e2e/test_spoke.py starts the agent with what was applied"
+ARGO_CD = "kubectl --kubeconfig argocd.kubeconfig"
+ARGO_CD_KINDS = "needs a cluster with Argo CD; a hollow cluster takes the Secrets and has no Applications"
 ADMIN = "kubectl --kubeconfig ~/.local/share/muster/admin.kubeconfig"
 CREDENTIAL = "$(hubctl get bootstrap-credentials -o name | tail -1 | cut -d/ -f2)"
 AGENT = "$(hubctl describe cluster edge1 | grep -om1 'management:edge1:[a-z0-9]*' | cut -d: -f3)"
@@ -209,6 +211,18 @@ PAGES: Mapping[str, Page] = {
     "docs/how-to/bootstrap-credentials.md": Page(
         joined=("edge9",),
         spelled={"0123456789abcdef": CREDENTIAL},
+    ),
+    "docs/how-to/argo-cd.md": Page(
+        joined=("edge1",),
+        before=(
+            "hollow serve --name argocd --kubeconfig-out argocd.kubeconfig",
+            "until kubectl --kubeconfig argocd.kubeconfig create namespace argocd; do sleep 0.1; done",
+        ),
+        spelled={"edge1.kubeconfig": "../edge1.kubeconfig"},
+        elsewhere={
+            **dict.fromkeys((f"{ARGO_CD} apply -f guestbook.yaml", f"{ARGO_CD} -n argocd get applications"), ARGO_CD_KINDS),
+            "argocd-agentctl ": "needs the principal of the Argo CD agent",
+        },
     ),
     "docs/how-to/attestation.md": Page(
         hub=("--attestation-allowed-issuers=https://oidc.example.com/edge1",),

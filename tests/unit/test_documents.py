@@ -42,7 +42,20 @@ DOCUMENTS = [
     *(path for folder in ("docs", "bench", "charts", "examples") for path in (ROOT / folder).rglob("*.md")),
 ]
 PROGRAMS: Mapping[str, click.Command] = {"hub": hub, "hubctl": hubctl, "hollow": hollow}
-OTHER_PROGRAMS = {"python3", "pip", "kubectl", "helm", "docker", "git", "export", "kill", "curl", "mkdir", "kind"}
+OTHER_PROGRAMS = {
+    "python3",
+    "pip",
+    "kubectl",
+    "helm",
+    "docker",
+    "git",
+    "export",
+    "kill",
+    "curl",
+    "mkdir",
+    "kind",
+    "argocd-agentctl",
+}
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#\[\\]+)(?:#[^)]*)?\)")
 NAMED_FILE = re.compile(r"`((?:hub|spoke|machinery|hollow|tests|proto|bench|docs|charts|examples)/[\w./-]*)`")
