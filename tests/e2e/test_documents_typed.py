@@ -201,7 +201,6 @@ PAGES: Mapping[str, Page] = {
         elsewhere={
             **dict.fromkeys(("python3 -m venv", ".venv/bin/pip", "export PATH"), INSTALLS),
             "docker ": ENGINE,
-            "spoke run --bootstrap-kubeconfig hub-a.kubeconfig": "needs two hubs; tests/e2e/test_hubs.py has them",
         },
     ),
     "docs/how-to/approval-rules.md": Page(),
