@@ -256,7 +256,7 @@ PAGES: Mapping[str, Page] = {
         },
     ),
     "docs/how-to/on-kind.md": Page(elsewhere=dict.fromkeys(("kind ", "make ", "helm ", "kubectl ", "docker "), CLUSTER)),
-    "docs/how-to/on-kubernetes.md": Page(elsewhere={"helm ": CLUSTER, "kubectl -n muster": CLUSTER}),
+    "docs/how-to/on-kubernetes.md": Page(elsewhere={"helm ": CLUSTER, "kubectl ": CLUSTER}),
     "docs/how-to/kubernetes-ca.md": Page(elsewhere={"helm ": CLUSTER, "kubectl --kubeconfig admin.kubeconfig": WITH_CLUSTER}),
     "docs/how-to/logging-in.md": Page(
         before=(f"{ADMIN} apply -f corp.yaml -f iam.yaml",),
