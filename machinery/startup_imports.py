@@ -13,7 +13,7 @@ UNSEEN = "rich"
 EXTRAS = {
     "hub": (
         *("aiohttp", "alembic", "apscheduler", "grpc", "grpc_health", "jsonpatch", "kubernetes", "msgspec"),
-        *("psycopg", "psycopg_pool", "pydantic", "sqlalchemy"),
+        *("psycopg", "psycopg_pool", "pydantic", "re2", "sqlalchemy"),
     ),
     "spoke": ("aiohttp", "apscheduler", "grpc", "kubernetes", "pydantic"),
     "hollow": ("aiohttp", "jsonpatch", "kubernetes", "msgspec"),

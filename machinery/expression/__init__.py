@@ -4,6 +4,7 @@
     name in ["a", "b"] || "admins" in requester.groups  membership in a list literal, a list field, or a map's keys
     labels["tier"] == "gold" && has(labels.owner)       entries of maps; has() tests for presence
     name.matches("edge-*-??")                           also startsWith, endsWith and contains; wildcards are * and ?
+    name =~ "edge-[0-9]+", name !~ "test.*"             regular expressions of RE2 for the whole text
     age < 90m, version >= v1.29.3, nodes != 0           literals have the type of the other operand
 
 `parse` checks a text against declared fields; evaluating its result never fails. **A missing value is unknown**: a comparison
@@ -11,7 +12,8 @@ with it is neither true nor false, and neither is its negation, like NULL in SQL
 accept missing values write `!has(x) || x != "a"`.
 
 The language has no arithmetic, no loops and no other functions, so every evaluation is short and every expression can be
-translated to SQL: the typed tree (`machinery.expression.tree`) is plain data, and each node corresponds to one SQL operator.
+translated to SQL: the typed tree (`machinery.expression.tree`) is plain data, and each node corresponds to one SQL operator,
+except for regular expressions, for which a store first looks up the values that match.
 """
 
 from machinery.expression.evaluation import Expression, parse, parse_operand

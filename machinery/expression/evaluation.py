@@ -1,14 +1,13 @@
 """Evaluation of a checked condition for one object: never raises or blocks, in time proportional to its length."""
 
 import operator
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, assert_never
 
 from machinery.expression import tree
 from machinery.expression.parsing import read, read_operand
+from machinery.expression.patterns import glob_matches
 from machinery.expression.types import Fields, ListOf, MapOf, Scalar
 
 Values = Mapping[str, Any]
@@ -54,7 +53,7 @@ def parse_operand(text: str, fields: Fields) -> tree.Field | tree.MapEntry:
     return read_operand(text, fields)
 
 
-def _condition(node: tree.Condition, values: Values) -> bool | None:  # noqa: PLR0911 - one per node
+def _condition(node: tree.Condition, values: Values) -> bool | None:  # noqa: C901, PLR0911 - one per node
     match node:
         case tree.All(operands):
             return _all([_condition(operand, values) for operand in operands])
@@ -78,6 +77,9 @@ def _condition(node: tree.Condition, values: Values) -> bool | None:  # noqa: PL
         case tree.Match(function, operand, argument):
             text = _value(operand, values)
             return _FUNCTIONS[function](text, argument) if isinstance(text, str) else None
+        case tree.PatternMatch(operand=operand, matches=matches):
+            text = _value(operand, values)
+            return matches(text) if isinstance(text, str) else None
         case _:
             assert_never(node)
 
@@ -112,50 +114,9 @@ def _is_in(value: Scalar | None, collection: tree.CollectionField, values: Value
     return value in raw if isinstance(raw, Mapping) else None
 
 
-def _matches(text: str, pattern: str) -> bool:
-    """Match a glob against the whole text without backtracking: each part between `*` is searched once, leftmost first."""
-    first, *others = _parts(pattern)
-    if not others:
-        return first.fullmatch(text) is not None
-    found = first.match(text)
-    if found is None:
-        return False
-    at = found.end()
-    for part in others[:-1]:
-        found = part.search(text, at)
-        if found is None:
-            return False
-        at = found.end()
-    start = len(text) - _length(others[-1])
-    return start >= at and others[-1].fullmatch(text, start) is not None
-
-
-@lru_cache(maxsize=1024)
-def _parts(pattern: str) -> tuple[re.Pattern[str], ...]:
-    """The parts between stars as regular expressions: escaped characters, and dots for question marks."""
-    parts, escaped = [""], False
-    for character in pattern:
-        if escaped or character not in "*?\\":
-            parts[-1] += re.escape(character)
-            escaped = False
-        elif character == "*":
-            parts.append("")
-        elif character == "?":
-            parts[-1] += "."
-        else:
-            escaped = True
-    return tuple(re.compile(part, re.DOTALL) for part in parts)
-
-
-@lru_cache(maxsize=4096)
-def _length(part: re.Pattern[str]) -> int:
-    """Number of characters that a part matches."""
-    return len(re.sub(r"\\(.)", r"\1", part.pattern, flags=re.DOTALL))
-
-
 _FUNCTIONS: Mapping[str, Callable[[str, str], bool]] = {
     "startsWith": str.startswith,
     "endsWith": str.endswith,
     "contains": str.__contains__,
-    "matches": _matches,
+    "matches": glob_matches,
 }

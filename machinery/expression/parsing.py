@@ -3,7 +3,7 @@
 condition   = conjunction *("||" conjunction)
 conjunction = negation *("&&" negation)
 negation    = "!" negation / relation
-relation    = operand [("==" / "!=" / "<" / "<=" / ">" / ">=" / "in") operand]
+relation    = operand [("==" / "!=" / "<" / "<=" / ">" / ">=" / "=~" / "!~" / "in") operand]
 operand     = "(" condition ")" / "[" [literal *("," literal)] "]" / literal / call / path
 call        = "has(" path ")" / path "." function "(" literal ")"
 path        = name *("." name / "[" text "]")
@@ -16,13 +16,17 @@ from itertools import takewhile
 from typing import cast, get_args
 
 from machinery.expression import tree
+from machinery.expression.patterns import regular_expression
 from machinery.expression.syntax import ExpressionError, Sort, Token, tokens
 from machinery.expression.types import Fields, ListOf, MapOf, Scalar, Type
 
 DEEPEST = 40
 """Deepest nesting of parentheses and negations."""
 MOST_PARTS = 500
+MOST_PATTERNS = 8
+"""Regular expressions in one condition; each may use a MiB of memory."""
 COMPARATORS: tuple[str, ...] = get_args(tree.Comparator)
+MATCHES, DIFFERS = "=~", "!~"
 FUNCTIONS: tuple[str, ...] = get_args(tree.TextFunction)
 
 
@@ -66,6 +70,7 @@ class _Parser:
         self._fields = fields
         self._deep = 0
         self._parts = 0
+        self._patterns = 0
 
     def condition(self) -> tree.Condition:
         if self._at_end():
@@ -129,6 +134,9 @@ class _Parser:
 
     def _relation(self) -> _Part:
         left = self._operand()
+        if self._next.is_sign(MATCHES, DIFFERS):
+            sign = self._take()
+            return _Part(sign.column, self._pattern_match(sign, left, self._operand()))
         is_in = self._next.sort is Sort.NAME and self._next.text == "in"
         if not is_in and not self._next.is_sign(*COMPARATORS):
             return left
@@ -219,6 +227,24 @@ class _Parser:
         if sign.text not in ("==", "!=") and not first.type.has_order:
             raise ExpressionError(sign.column, f'"{sign.text}" has no meaning for {first.type}: use == or !=')
         return tree.Compare(cast("tree.Comparator", sign.text), first, second)
+
+    def _pattern_match(self, sign: Token, left: _Part, right: _Part) -> tree.Condition:
+        if not isinstance(left.what, _Path):
+            raise ExpressionError(sign.column, f'"{sign.text}" needs a field before it')
+        operand = self._single(left.what)
+        if operand.type is not Type.TEXT:
+            raise ExpressionError(sign.column, f'"{sign.text}" is for text, and {left.what} is a {operand.type}')
+        if not isinstance(right.what, Token) or right.what.sort is not Sort.TEXT:
+            raise ExpressionError(right.column, f'"{sign.text}" needs a regular expression in quotes')
+        self._patterns += 1
+        if self._patterns > MOST_PATTERNS:
+            raise ExpressionError(sign.column, f"at most {MOST_PATTERNS} regular expressions in one condition")
+        try:
+            matches = regular_expression(right.what.text)
+        except ValueError as error:
+            raise ExpressionError(right.column, str(error)) from None
+        found = tree.PatternMatch(operand, right.what.text, sign.column, matches)
+        return found if sign.text == MATCHES else tree.Not(found)
 
     def _membership(self, sign: Token, left: _Part, right: _Part) -> tree.Condition:
         if isinstance(right.what, tuple):

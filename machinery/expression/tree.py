@@ -1,10 +1,11 @@
 """A checked condition as plain data: every name is a declared field, every literal has the type of its comparison.
 
-Each node has one meaning in Python (`machinery.expression.evaluation`) and one in SQL, with missing values as NULL.
+Each node has one meaning in Python (`machinery.expression.evaluation`) and one in SQL, with missing values as NULL. Only
+PatternMatch has none in SQL: a store replaces it by the values that match (`replaced`).
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from machinery.expression.types import ListOf, MapOf, Scalar, Type
@@ -98,6 +99,16 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
+class PatternMatch:
+    """Whether a text matches a regular expression. `column`: position for errors."""
+
+    operand: Field | MapEntry
+    pattern: str
+    column: int = field(compare=False)
+    matches: Callable[[str], bool] = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Not:
     operand: "Condition"
 
@@ -112,7 +123,33 @@ class Any:
     operands: tuple["Condition", ...]
 
 
-Condition = Has | IsTrue | Compare | OneOf | In | Match | Not | All | Any
+Condition = Has | IsTrue | Compare | OneOf | In | Match | PatternMatch | Not | All | Any
+
+
+def patterns(node: Condition) -> Iterator[PatternMatch]:
+    """All regular expressions in a condition."""
+    match node:
+        case PatternMatch():
+            yield node
+        case Not(operand):
+            yield from patterns(operand)
+        case All(operands) | Any(operands):
+            for operand in operands:
+                yield from patterns(operand)
+
+
+def replaced(node: Condition, found: Mapping[PatternMatch, OneOf]) -> Condition:
+    """The condition with other nodes for its regular expressions."""
+    match node:
+        case PatternMatch():
+            return found[node]
+        case Not(operand):
+            return Not(replaced(operand, found))
+        case All(operands):
+            return All(tuple(replaced(operand, found) for operand in operands))
+        case Any(operands):
+            return Any(tuple(replaced(operand, found) for operand in operands))
+    return node
 
 
 def names(node: Condition | Operand | CollectionField) -> Iterator[str]:

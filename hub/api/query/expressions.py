@@ -7,18 +7,22 @@ Objects without a value come last in both directions; equal ones are ordered by 
 object of the previous page, so that the cost of a page does not depend on its position.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 
-from machinery.expression import Expression, KubernetesVersion, MapOf, Type
+from machinery.errors import BadRequestError
+from machinery.expression import Expression, KubernetesVersion, MapOf, Type, tree
 from machinery.expression.types import FieldType, sort_key
 from machinery.meta.objects import Key, SortPosition
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+PATTERN_TEXTS = 100_000
+"""Most values that the regular expressions of a query are applied to."""
+PATTERN_SECONDS = 2.0
 
 
 class FieldSource(Enum):
@@ -103,9 +107,23 @@ class Where:
         """Whether the condition is true of an object; unknown is false."""
         return self.expression.holds({word: self._value(source, known) for word, source in self.sources.items()})
 
+    def patterns(self) -> Sequence[tree.PatternMatch]:
+        """The regular expressions of the condition."""
+        return tuple(tree.patterns(self.expression.tree))
+
+    def with_tree(self, new: tree.Condition) -> "Where":
+        """Another condition at the same time."""
+        return replace(self, expression=replace(self.expression, tree=new))
+
     def named(self) -> frozenset[FieldSource]:
         """All sources that the condition uses."""
         return frozenset(self.sources[name].of for name in self.expression.names())
+
+    def text(self, operand: tree.Field | tree.MapEntry, known: QueryRecord) -> str | None:
+        """The value of a text field of an object."""
+        value = self._value(self.sources[operand.name], known)
+        text: str | None = value.get(operand.key) if isinstance(operand, tree.MapEntry) else value
+        return text
 
     def _value(self, source: ValueSource, known: QueryRecord) -> Any:
         if source.type is Type.DURATION:
@@ -118,6 +136,33 @@ class Where:
             return {key.removeprefix(source.key): value for key, value in values.items() if key.startswith(source.key)}
         text = known.text(source)
         return text == "true" if source.type is Type.BOOLEAN and text is not None else text
+
+
+class PatternBudget:
+    """Bounds the regular expressions of one query: their texts, and their time by `clock`, in seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._end = clock() + PATTERN_SECONDS
+        self._left = PATTERN_TEXTS
+
+    def resolve(self, where: Where, texts: Callable[[tree.Field | tree.MapEntry], Iterable[str]]) -> Where:
+        """Replace each regular expression by those of the field's texts that match. Raises BadRequestError."""
+        found = {each: tree.OneOf(each.operand, self._matching(each, texts(each.operand))) for each in where.patterns()}
+        return where.with_tree(tree.replaced(where.expression.tree, found))
+
+    def _matching(self, each: tree.PatternMatch, texts: Iterable[str]) -> tuple[str, ...]:
+        matching = []
+        for text in texts:
+            self._left -= 1
+            if self._left < 0 or self._clock() > self._end:
+                bound = f"more than {PATTERN_TEXTS} different values" if self._left < 0 else f"more than {PATTERN_SECONDS} s"
+                raise BadRequestError(
+                    f"where: column {each.column}: the regular expression needs {bound}: select fewer clusters with &&"
+                )
+            if each.matches(text):
+                matching.append(text)
+        return tuple(matching)
 
 
 @dataclass(frozen=True, slots=True)

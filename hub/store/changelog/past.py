@@ -1,5 +1,6 @@
 """Reads the past from the change log: lists and objects at an earlier revision, and the changes of one object."""
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -9,7 +10,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, func, select, tuple_
 
 from hub.api.meta.change import Change, Kind
-from hub.api.query.selection import selects
+from hub.api.query.expressions import PatternBudget
+from hub.api.query.selection import known_of, selects, where_in
 from hub.store import schema
 from hub.store.changelog.retention import ChangeLogRetention
 from hub.store.engine.encoding import RowForm, decode_values, from_micros, optional_instant, to_micros
@@ -100,15 +102,17 @@ class ChangeLogPast(ChangeLogRetention):
 
         Portions grow, so that a selective query needs few statements.
         """
-        whole = replace(query, limit=None, after=None, at=None)
+        whole, budget = replace(query, limit=None, after=None, at=None), PatternBudget(time.monotonic)
         portion = PORTION if query.limit is None else min(query.limit + 1, PORTION)
         last = query.after or Key(query.namespace or "", "")
         while places := self._places(kind, query.namespace, last, at, portion):
             last = Key(places[-1][0], places[-1][1])
             rows = self._connection.execute(_AT, {"revisions": [revision for _, _, revision in places]})
             changes = {change.revision: change for change in map(self._read, rows)}
-            for change in (changes[revision] for _, _, revision in places):
-                if change.type is not ChangeType.DELETED and (_is_plain(whole) or selects(kind, whole, change.document)):
+            there = [changes[revision] for _, _, revision in places if changes[revision].type is not ChangeType.DELETED]
+            resolved = _resolved(kind, whole, there, budget)
+            for change in there:
+                if _is_plain(whole) or selects(kind, resolved, change.document):
                     yield _stored(change)
             if len(places) < portion:
                 return
@@ -215,6 +219,18 @@ def number_of(row: tuple[Any, ...] | None) -> int:
     if row is None:
         raise RuntimeError("the counter's row is missing: the database was changed by hand")
     return int(row[0])
+
+
+def _resolved(kind: Kind, query: Query, found: Sequence[Change], budget: PatternBudget) -> Query:
+    """Replace the regular expressions of the condition by the values of these objects that match."""
+    where = where_in(query)
+    if where is None or not where.patterns():
+        return query
+    known = [known_of(kind, change.document) for change in found]
+    return replace(
+        query,
+        where=budget.resolve(where, lambda field: {text for each in known if (text := where.text(field, each)) is not None}),
+    )
 
 
 def _is_plain(query: Query) -> bool:

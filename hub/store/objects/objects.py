@@ -86,7 +86,7 @@ class SqlObjects(Objects):
         if any(kind == changed for changed, _ in self._latest):
             return self._find_with_buffer(kind, query, revision)
         wanted = None if query.limit is None else query.limit + 1
-        found = queries.found(self._connection, kind, query, wanted, self._since)
+        found = queries.found(self._connection, kind, self._resolved(query), wanted, self._since)
         items = tuple(rows.stored(row, kind, self._form) for row in found[: query.limit])
         moves = is_current(query)
         if len(found) == len(items):
@@ -130,7 +130,7 @@ class SqlObjects(Objects):
 
     def _find_with_buffer(self, kind: Kind, query: Query, revision: int) -> Page:
         whole = replace(query, limit=None, after=None, order=None)
-        read = queries.found(self._connection, kind, whole, None, self._since)
+        read = queries.found(self._connection, kind, self._resolved(whole), None, self._since)
         seen = {stored.key: stored for stored in (rows.stored(row, kind, self._form) for row in read)}
         for (changed, key), write in self._latest.items():
             if changed == kind:
@@ -156,7 +156,10 @@ class SqlObjects(Objects):
     def count(self, kind: Kind, query: Query) -> int:
         if any(kind == changed for changed, _ in self._latest):
             return len(self.find(kind, replace(query, limit=None, at=None)).items)
-        return self._counted(*queries.count(kind, query, self._connection.dialect.name))
+        return self._counted(*queries.count(kind, self._resolved(query), self._connection.dialect.name))
+
+    def _resolved(self, query: Query) -> Query:
+        return cluster_queries.resolve_patterns(self._connection, query, self._since)
 
     def _counted(self, statement: Select[Any], values: Mapping[str, Any]) -> int:
         return int(self._connection.execute(statement, {**values, "since": self._since}).scalar_one())
@@ -176,7 +179,7 @@ class SqlObjects(Objects):
             return grouping.groups(grouping.row(known_of(MANAGED_CLUSTERS, each.document)) for each in found)
         if not grouping.by and not grouping.sums:
             return [Group((), self.count(MANAGED_CLUSTERS, query))]
-        statement = cluster_queries.groups(query, grouping.by, self._connection.dialect.name, grouping.sums)
+        statement = cluster_queries.groups(self._resolved(query), grouping.by, self._connection.dialect.name, grouping.sums)
         return grouping.groups(self._connection.execute(statement, {"since": self._since}))
 
     def written_before(self, kind: Kind, moment: datetime, limit: int) -> Mapping[Key, int]:

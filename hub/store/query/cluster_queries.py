@@ -3,18 +3,29 @@
 Documents are read last, and only those that are returned. All statements have the parameter `since`: flaps count from then on.
 """
 
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, false, func, literal, or_, select, true
+from sqlalchemy import ColumnElement, Connection, Select, and_, false, func, literal, or_, select, true
 
 from hub.api.meta.change import MANAGED_CLUSTERS, Kind
-from hub.api.query.expressions import PRESENT, By, FieldReference, FieldSource, SortOrder, ValueSource
+from hub.api.query.expressions import (
+    PATTERN_TEXTS,
+    PRESENT,
+    By,
+    FieldReference,
+    FieldSource,
+    PatternBudget,
+    SortOrder,
+    ValueSource,
+)
 from hub.api.query.selection import order_in, where_in
 from hub.store import schema
 from hub.store.query import filter_to_sql
 from hub.store.query.inventory import KEPT, TABLES, Entries, inventory
-from machinery.expression import Type
+from machinery.expression import Type, tree
 from machinery.meta.objects import Key, Query
 from machinery.meta.selectors import Operator, Requirement
 
@@ -70,6 +81,27 @@ def agents(dialect: str) -> Select[Any]:
     entries = Entries(dialect)
     columns = [entries.text(ValueSource(of, Type.TEXT)) for of in PRESENT]
     return select(inventory.c.name, *columns).select_from(entries.source)
+
+
+def resolve_patterns(connection: Connection, query: Query, since: int) -> Query:
+    """Replace the regular expressions of the condition by the values that match, among clusters that fulfil the other terms.
+
+    Flaps count after `since`, in microseconds. Raises BadRequestError if they need too many values or too much time.
+    """
+    where = where_in(query)
+    if where is None or not where.patterns():
+        return query
+    whole = where.expression.tree
+    others = [each for each in (whole.operands if isinstance(whole, tree.All) else (whole,)) if not any(tree.patterns(each))]
+
+    def texts(operand: tree.Field | tree.MapEntry) -> list[str]:
+        some = replace(query, where=where.with_tree(tree.All((*others, tree.Has(operand)))))
+        compiled = _ClusterQuery(some, connection.dialect.name)
+        column = compiled.entries.compared(filter_to_sql.source_of(where, operand))
+        statement = compiled.chosen(column).distinct().limit(PATTERN_TEXTS + 1)
+        return list(connection.execute(statement, {"since": since}).scalars())
+
+    return replace(query, where=PatternBudget(time.monotonic).resolve(where, texts))
 
 
 class _ClusterQuery:

@@ -1,11 +1,12 @@
 """Compiles conditions to SQL without reading documents. A missing value is NULL, so unknown stays unknown."""
 
+import json
 from dataclasses import dataclass
 from datetime import timedelta
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any, assert_never
 
-from sqlalchemy import ColumnElement, and_, case, exists, false, func, literal, not_, null, or_, select, true
+from sqlalchemy import ARRAY, ColumnElement, Text, and_, any_, case, exists, false, func, literal, not_, null, or_, select, true
 
 from hub.api.query.expressions import FieldSource, ValueSource, Where
 from hub.store.engine.encoding import to_micros
@@ -15,6 +16,8 @@ from machinery.expression.types import Scalar, sort_key
 
 _COMPARE = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 _MICROSECOND = timedelta(microseconds=1)
+MOST_LISTED = 32
+"""Values that are parameters of their own."""
 
 
 def condition(where: Where, entries: Entries) -> ColumnElement[bool]:
@@ -63,7 +66,7 @@ class _Compiler:
     where: Where
     entries: Entries
 
-    def condition(self, node: tree.Condition) -> ColumnElement[bool]:  # noqa: PLR0911 - one per node
+    def condition(self, node: tree.Condition) -> ColumnElement[bool]:  # noqa: C901, PLR0911 - one per node
         match node:
             case tree.All(operands):
                 return and_(true(), *(self.condition(operand) for operand in operands))
@@ -80,13 +83,24 @@ class _Compiler:
                 return compared
             case tree.OneOf(operand, values):
                 found = self._operand(operand)
-                return _unless_missing(found, found.in_([self._literal(value) for value in values]))
+                return _unless_missing(found, self._among(found, [self._literal(value) for value in values]))
             case tree.In(operand, collection):
                 return self._is_key(operand, collection.name)
             case tree.Match(function, operand, argument):
                 return self._matches(function, self._operand(operand), argument)
+            case tree.PatternMatch():
+                msg = "regular expressions are replaced before a statement is built"
+                raise NotImplementedError(msg)
             case _:
                 assert_never(node)
+
+    def _among(self, found: ColumnElement[Any], values: list[str | int]) -> ColumnElement[bool]:
+        """Many values, as of a regular expression, are one parameter: databases bound the number of parameters."""
+        if len(values) <= MOST_LISTED:
+            return found.in_(values)
+        if self.entries.dialect == "sqlite":
+            return found.in_(select(func.json_each(json.dumps(values)).table_valued("value").c.value))
+        return found == any_(literal(values, ARRAY(Text)))
 
     def _operand(self, operand: tree.Operand) -> ColumnElement[Any]:
         if isinstance(operand, tree.Value):

@@ -83,7 +83,8 @@ def get(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     A condition compares name, version, version.minor, cpu, memory, nodes, age, set, accepted, available, reason, flaps, joined,
     clockSynced, agentVersion, driver, lastBeat, connected, replica, certificateExpiresIn and the entries of labels, claims,
     taints, addons, conditions, capacity and allocatable, as in labels["env"] == "prod", with ==, !=, <, <=, >, >=, in, && and
-    ||, !, has(), startsWith(), endsWith(), contains() and matches(), whose argument is a glob (* and ?) for the whole text.
+    ||, !, has(), startsWith(), endsWith(), contains() and matches(), whose argument is a glob (* and ?) for the whole text, and
+    with =~ and !~ for regular expressions (RE2) for the whole text.
     A value that a cluster does not have is unknown, and an unknown condition selects nothing. --sort-by and --group-by take
     the same names; clusters without the value are sorted last.
 
@@ -102,6 +103,7 @@ def get(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
       hubctl get clusters -w
       hubctl get clusters -l region=eu
       hubctl get clusters --where 'version < 1.30 && memory >= 64Gi'
+      hubctl get clusters --where 'set == "edge" && name =~ "store-[0-9]+"'
       hubctl get clusters --where 'available != "True" && age > 1h && !("maintenance" in taints)'
       hubctl get clusters --sort-by=-memory,name --limit=10
       hubctl get clusters --where 'lastBeat > 5m' --sort-by lastBeat

@@ -117,6 +117,14 @@ def test_mistake_is_reported_with_its_column_and_a_suggestion() -> None:
         ('name.startswith("a")', 6, "did you mean startsWith?"),
         ("name.matches(5)", 14, "needs a text in quotes"),
         ('nodes.matches("5")', 7, "matches is for text"),
+        ('name =~ "("', 9, "not a regular expression of RE2: missing )"),
+        ('name =~ "(\\\\pL{60}){16}"', 9, "too large"),
+        ("name =~ '" + "é" * 129 + "'", 9, "at most 256 bytes, not 258"),
+        ('nodes !~ "5"', 7, '"!~" is for text, and nodes is a number'),
+        ("name =~ labels.tier", 9, "needs a regular expression in quotes"),
+        ('"a" =~ "a"', 5, '"=~" needs a field before it'),
+        ("name ~ 'a'", 6, 'write "=~"'),
+        (" && ".join(["name =~ 'a'"] * 9), 126, "at most 8 regular expressions"),
         ("has(name) == true", 11, "compares with nothing"),
         ("has(5)", 5, "has() asks for a field"),
         ("size(name) == 1", 1, 'there is no function "size"'),
@@ -140,6 +148,16 @@ def test_mistake_is_reported_with_its_column_and_a_suggestion() -> None:
             of(text)
         told = refused.value.message
         assert (refused.value.column, told.startswith(f"column {column}: "), said in told) == (column, True, True), (text, told)
+
+
+def test_regular_expression_matches_the_whole_text_in_linear_time() -> None:
+    names = {"name": "edge-1-ab"}
+    truths = {"edge-[0-9]+-ab": True, "edge-1": False, "-ab": False, "": False, "(?i)EDGE.*": True, "edge-1-a(?P<x>b|c)": True}
+    truths |= {"Edge-1-ab": False, "[[:alnum:]-]{9}": True}
+    assert {text: of(f"name =~ '{text}'").evaluate(names) for text in truths} == truths
+    assert [text for text in truths if of(f"name !~ '{text}'").evaluate(names) is truths[text]] == []
+    assert of("labels.owner =~ '.*'").evaluate(EDGE) is of("labels.owner !~ '.*'").evaluate(EDGE) is None
+    assert not of("name =~ '(x+x+)+y'").holds({"name": "x" * 20_000})
 
 
 def test_pattern_matches_the_whole_text_in_linear_time() -> None:
@@ -220,6 +238,7 @@ atoms = st.one_of(
     st.builds("name in [{}, {}]".format, literals, literals),
     st.builds('labels["tier"].{}({})'.format, st.sampled_from(["startsWith", "endsWith", "contains"]), literals),
     st.builds('name.matches("{}")'.format, patterns),
+    st.builds('name {} "{}"'.format, st.sampled_from(["=~", "!~"]), st.sampled_from(["a.*", "edge-[0-9]", ""])),
     st.sampled_from(["accepted", "has(name)", "has(labels.tier)", "true", "false", '"tier" in labels']),
 )
 conditions = st.recursive(
@@ -240,7 +259,7 @@ rows = st.fixed_dictionaries(
 )
 
 
-@given(st.text(max_size=60) | st.text(alphabet="ab nodesname.()[]\"'!&|<>=1.,-in\\", max_size=60), rows)
+@given(st.text(max_size=60) | st.text(alphabet="ab nodesname.()[]\"'!&|<>=~1.,-in\\", max_size=60), rows)
 def test_any_text_is_refused_with_a_column_inside_it_or_evaluates(text: str, row: dict[str, Any]) -> None:
     try:
         assert parse(text, FIELDS).evaluate(row) in (True, False, None)
