@@ -22,7 +22,6 @@ from spoke.domain.credential import (
     KUBECONFIG,
     ORIGIN,
     RECOVERY,
-    TRUST,
     HubEntry,
     StoredCredential,
     present_keys,
@@ -68,17 +67,8 @@ class HubConnection:
 
 
 def stored_connection(contents: Mapping[str, bytes], reach: Reach = HOWEVER) -> HubConnection:
-    """The connection of a stored credential without flaws. Raises InvalidError.
-
-    It also trusts the CAs that the hub announced later.
-    """
-    connection = replace(connection_of(_stored_kubeconfig(contents), reach), hub=_stored_entry(contents))
-    announced = contents.get(TRUST, b"").strip()
-    if not announced:
-        return connection
-    return replace(
-        connection, address=replace(connection.address, ca=connection.address.ca.rstrip() + b"\n" + announced + b"\n")
-    )
+    """The connection of a stored credential without flaws. Raises InvalidError."""
+    return replace(connection_of(_stored_kubeconfig(contents), reach), hub=_stored_entry(contents))
 
 
 def stored_hub(contents: Mapping[str, bytes]) -> HubId:
@@ -147,7 +137,7 @@ def _stored_kubeconfig(contents: Mapping[str, bytes]) -> Kubeconfig:
 def _stored_entry(contents: Mapping[str, bytes]) -> HubEntry:
     """The hub as registered, with the CAs known now. Raises InvalidError."""
     entry, origin = _hub_entry(_stored_kubeconfig(contents).cluster), contents.get(ORIGIN, b"")
-    entry = replace(entry, known=b"\n".join((entry.ca, entry.grpc_ca, contents.get(TRUST, b""))))
+    entry = replace(entry, known=b"\n".join((entry.ca, entry.grpc_ca)))
     if not origin.strip():
         return entry
     return replace(entry, grpc_ca=origin) if entry.grpc_ca else replace(entry, ca=origin)

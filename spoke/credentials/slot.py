@@ -27,7 +27,6 @@ from spoke.domain.credential import (
     RECOVERY,
     REQUEST_NAME,
     TOKEN_FILE,
-    TRUST,
 )
 from spoke.ports.cluster import Secrets, SecretSnapshot
 
@@ -136,7 +135,7 @@ def owned(present: Contents, credential: Contents, hub: HubId) -> Contents:
 
 def without_trust(contents: Contents) -> Contents:
     """The contents without the trust in the hub: a CA of one hub is not valid for another hub or for its replacement."""
-    return {key: content for key, content in contents.items() if key not in (KUBECONFIG, TRUST, ORIGIN)}
+    return {key: content for key, content in contents.items() if key not in (KUBECONFIG, ORIGIN)}
 
 
 def without_credential(contents: Contents) -> Contents:

@@ -2,7 +2,7 @@
 
 The kubeconfig of a credential holds the CAs trusted now, because other programs mount it. If the bootstrap kubeconfig named
 others at registration, those are stored beside it: an unchanged bootstrap kubeconfig is no reason to register again
-(`spoke.domain.credential`). Earlier releases stored announced CAs in a separate key, which is still read.
+(`spoke.domain.credential`).
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from machinery.identity import HubId
 from machinery.pki import CertificateFacts, parse_chain
 from spoke.credentials.kubeconfigs import HubConnection, stored_hub, view_stored
 from spoke.credentials.slot import Contents, Slot
-from spoke.domain.credential import KUBECONFIG, ORIGIN, TRUST, validity
+from spoke.domain.credential import KUBECONFIG, ORIGIN, validity
 from spoke.ports.hub import Dial
 
 MOST = 16
@@ -84,7 +84,7 @@ def with_trust_bundle(contents: Contents, bundle: bytes) -> Contents:
     seen = view_stored(contents)
     if seen.hub is None:
         raise InvalidError("there is no kubeconfig whose hub could be known otherwise")
-    kept = {key: content for key, content in contents.items() if key not in (TRUST, ORIGIN)}
+    kept = {key: content for key, content in contents.items() if key != ORIGIN}
     kubeconfig = with_authority(contents[KUBECONFIG], bundle)
     origin = seen.hub.grpc_ca or seen.hub.ca
     return {**kept, KUBECONFIG: kubeconfig, **({ORIGIN: origin} if origin != bundle else {})}
@@ -148,5 +148,5 @@ def trust_in(contents: Contents, hub: HubConnection) -> Mapping[str, bytes]:
     """The stored trust in this hub; else the trust of the connection."""
     seen = view_stored(contents)
     if seen.hub is not None and seen.hub.hub_id == hub.hub.hub_id:
-        return {key: contents[key] for key in (KUBECONFIG, ORIGIN, TRUST) if key in contents}
+        return {key: contents[key] for key in (KUBECONFIG, ORIGIN) if key in contents}
     return hub.trust

@@ -26,8 +26,6 @@ TOKEN_FILE = "token"  # noqa: S105 - the name of a key
 PENDING_KEY = "pending.key"
 PENDING_REQUEST = "pending.csr"
 REQUEST_NAME = "request-name"
-TRUST = "trust.crt"
-"""CAs that the hub announced after the kubeconfig was made; written by earlier releases."""
 ORIGIN = "bootstrap-ca.crt"
 """The CA of the bootstrap kubeconfig at registration, if the hub has announced another since."""
 LEFT = "left"

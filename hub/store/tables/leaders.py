@@ -1,9 +1,4 @@
-"""The leader lock, and facts about this hub as names and values.
-
-There is one lock, in the row HUB. Earlier releases named rows after a setting, so a database may have other rows, and replicas
-of such a release may use them. Therefore all rows are taken, renewed and released together, a term is valid only while no row
-has a newer one, and the newest row is the record: a replica finds the leader under any name. Rows are locked in name order.
-"""
+"""The leader lock, in the row HUB, and facts about this hub as names and values."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,18 +21,12 @@ from machinery.errors import ConflictError, NotLeaderError
 
 _column, _term = schema.leaders.c, schema.terms.c
 HUB = "hub"
-_later = schema.leaders.alias("later")
-_UNSURPASSED = ~select(_later.c.lock).where(_later.c.term > bindparam("term_")).exists()
-_HELD = (
-    _column.holder != "",
-    _column.incarnation == bindparam("incarnation_"),
-    _column.term == bindparam("term_"),
-    _UNSURPASSED,
-)
-_NEWEST = Statement(select(schema.leaders).order_by(_column.term.desc(), _column.version.desc()).limit(1))
-_FOR_UPDATE = Statement(select(_column.lock, _column.term, _column.version).order_by(_column.lock).with_for_update())
-_TERMS = Statement(select(_term.term).order_by(_term.lock).with_for_update())
-_REQUIRE = Statement(select(_term.term).order_by(_term.lock).with_for_update(read=True))
+_LOCKED = _column.lock == HUB
+_HELD = (_LOCKED, _column.holder != "", _column.incarnation == bindparam("incarnation_"), _column.term == bindparam("term_"))
+_RECORD = Statement(select(schema.leaders).where(_LOCKED))
+_FOR_UPDATE = Statement(select(_column.term, _column.version).where(_LOCKED).with_for_update())
+_NEXT_TERM = update(schema.terms).where(_term.lock == HUB).values(term=_term.term + 1).returning(_term.term)
+_REQUIRE = Statement(select(_term.term).where(_term.lock == HUB).with_for_update(read=True))
 _MILLISECOND = timedelta(milliseconds=1)
 _LOCK = RowMapper(
     LockRecord,
@@ -61,13 +50,12 @@ class SqlLeaders(Leaders):
         self._now = now
 
     def record(self) -> LockRecord | None:
-        row = _NEWEST.row(self._connection, {})
+        row = _RECORD.row(self._connection, {})
         return None if row is None else _LOCK.record(row)
 
     def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
-        rows = _FOR_UPDATE.rows(self._connection, {})
-        newest = max((tuple(row[1:]) for row in rows), default=None)
-        if newest != (None if seen is None else (seen.term, int(seen.version))):
+        row = _FOR_UPDATE.row(self._connection, {})
+        if (None if row is None else tuple(row)) != (None if seen is None else (seen.term, int(seen.version))):
             raise ConflictError("another has taken the lock")
         now = self._now()
         taken = LockRecord(
@@ -78,11 +66,12 @@ class SqlLeaders(Leaders):
             lease=lease,
             acquired_at=now,
             renewed_at=now,
-            version=str(max((row[2] for row in rows), default=0) + 1),
+            version="1" if seen is None else str(int(seen.version) + 1),
         )
-        self._connection.execute(update(schema.leaders).values(_LOCK.values(taken)))
-        if HUB not in {row[0] for row in rows}:
+        if seen is None:
             self._connection.execute(insert(schema.leaders).values(lock=HUB, **_LOCK.values(taken)))
+        else:
+            self._connection.execute(update(schema.leaders).where(_LOCKED).values(_LOCK.values(taken)))
         self._note(taken)
         return taken
 
@@ -96,8 +85,7 @@ class SqlLeaders(Leaders):
     def _next_term(self) -> int:
         first = insert_into(schema.terms, self._connection.dialect.name).values(lock=HUB, term=0)
         self._connection.execute(first.on_conflict_do_nothing())
-        following: int = max(row[0] for row in _TERMS.rows(self._connection, {})) + 1
-        self._connection.execute(update(schema.terms).values(term=following))
+        following: int = self._connection.execute(_NEXT_TERM).scalar_one()
         return following
 
     def renew(self, held: LockRecord) -> LockRecord:
@@ -120,7 +108,8 @@ class SqlLeaders(Leaders):
         return None if version is None else str(version)
 
     def require(self, term: int) -> None:
-        if {row[0] for row in _REQUIRE.rows(self._connection, {})} != {term}:
+        row = _REQUIRE.row(self._connection, {})
+        if row is None or row[0] != term:
             raise NotLeaderError(OVER)
 
 

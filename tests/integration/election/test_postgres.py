@@ -2,13 +2,13 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, create_engine, make_url, text
+from sqlalchemy import text
 
 from hollow.cluster import HollowCluster
 from hub.election.locks import LeaseAndTerm, RowLock
@@ -205,81 +205,3 @@ async def test_whoever_wins_a_lease_beside_a_holder_of_the_row_ends_its_writes_a
         assert (await written(store, taken), await written(store, again)) == (False, True)
         with pytest.raises(ConflictError):
             await by_lease.renew(taken)
-
-
-class Earlier:
-    """A replica of a release that named the rows for its setting, and knows of no others: its very statements."""
-
-    def __init__(self, engine: Engine, name: str) -> None:
-        self._engine = engine
-        self._place = {"lock": name, "me": f"old-{name}"}
-        self.term = 0
-
-    def take(self) -> None:
-        with self._engine.begin() as connection:
-            self._ask(connection, "SELECT version FROM leaders WHERE lock = :lock FOR UPDATE")
-            self.term = self._ask(
-                connection,
-                "INSERT INTO terms VALUES (:lock, 1) ON CONFLICT (lock) DO UPDATE SET term = terms.term + 1 RETURNING term",
-            )
-            self._ask(
-                connection,
-                "INSERT INTO leaders "
-                "(lock, holder, incarnation, term, transitions, lease_ms, acquired_at, renewed_at, version) "
-                "VALUES (:lock, :me, :me, :term, 0, 15000, 0, 0, 1) ON CONFLICT (lock) "
-                "DO UPDATE SET holder = :me, incarnation = :me, term = :term, version = leaders.version + 1 RETURNING 1",
-            )
-
-    def renews(self) -> bool:
-        with self._engine.begin() as connection:
-            renewal = (
-                "UPDATE leaders SET version = version + 1 "
-                "WHERE lock = :lock AND holder <> '' AND incarnation = :me AND term = :term RETURNING version"
-            )
-            return bool(self._ask(connection, renewal))
-
-    def may_write(self) -> bool:
-        """What is asked inside of the transaction of a write."""
-        with self._engine.begin() as connection:
-            return bool(self._ask(connection, "SELECT term FROM terms WHERE lock = :lock FOR SHARE") == self.term)
-
-    def sees(self) -> tuple[str, int]:
-        with self._engine.begin() as connection:
-            found = connection.execute(text("SELECT holder, version FROM leaders WHERE lock = :lock"), self._place).one()
-        return found.holder, found.version
-
-    def _ask(self, connection: Connection, sql: str) -> Any:
-        return connection.execute(text(sql), {**self._place, "term": self.term}).scalar()
-
-
-@pytest.fixture
-def engine(url: str) -> Iterator[Engine]:
-    engine = create_engine(make_url(url).set(drivername="postgresql+psycopg"))
-    yield engine
-    engine.dispose()
-
-
-@pytest.mark.parametrize("name", ["muster-hub", "hub"])
-async def test_beside_replicas_of_a_release_that_named_the_rows_one_writes_and_each_sees_the_other(
-    name: str, row: RowLock, store: SqlStore, engine: Engine
-) -> None:
-    left_behind, old = Earlier(engine, "hub"), Earlier(engine, name)
-    for _ in range(3):
-        left_behind.take()
-    old.take()
-    for _ in range(2):
-        mine = await row.take(await row.read(), OURS, LEASE)
-        assert (old.may_write(), old.renews(), await written(store, mine)) == (False, False, True)
-        before = old.sees()
-        mine = await row.renew(mine)
-        assert (before[0], old.sees()) == ("new", ("new", before[1] + 1)), "it waits, as we renew what it looks at"
-
-        old.take()
-        assert (old.may_write(), old.renews(), await written(store, mine)) == (True, True, False)
-        with pytest.raises(ConflictError):
-            await row.renew(mine)
-        assert not await row.release(mine)
-        theirs = present(await row.read())
-        assert (theirs.holder, theirs.term) == (f"old-{name}", old.term), "and we wait"
-    assert await row.release(await row.take(await row.read(), OURS, LEASE))
-    assert old.sees()[0] == ""

@@ -30,7 +30,7 @@ from spoke.credentials.owner import OwnerConflictError, OwnerRecord, owner_of
 from spoke.credentials.slot import ATTEMPTS, Contents, OwnedSlot, RestoringSecrets, Slot
 from spoke.credentials.trust_bundle import MOST, TRIALS, checked, fingerprints, tried, with_trust_bundle
 from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
-from spoke.domain.credential import HUB_ID, KUBECONFIG, LEFT, ORIGIN, TRUST
+from spoke.domain.credential import HUB_ID, KUBECONFIG, LEFT, ORIGIN
 from spoke.domain.names import AgentIdentity, choose_names
 from spoke.domain.schedule import rotate_at
 from spoke.ports.cluster import SecretSnapshot
@@ -115,13 +115,12 @@ def test_only_the_authority_of_the_grpc_door_changes_in_a_kubeconfig() -> None:
 
 def test_what_the_bootstrap_kubeconfig_named_is_remembered_and_an_unchanged_one_is_no_other_hub() -> None:
     old, other = authority("old").certificate, authority("other").certificate
-    first = {KUBECONFIG: write_hub_kubeconfig(replace(entry(both=True), certificate_authority=old)), TRUST: other}
+    first = {KUBECONFIG: write_hub_kubeconfig(replace(entry(both=True), certificate_authority=old))}
     bootstrap = present(view_stored({KUBECONFIG: first[KUBECONFIG]}).hub)
     second = with_trust_bundle(first, old + NEW)
     third = with_trust_bundle(second, NEW)
     for contents in (second, third):
         assert contents[ORIGIN] == old
-        assert TRUST not in contents
         seen = present(view_stored(contents).hub)
         assert seen.difference(bootstrap) == ""
         assert seen.difference(replace(bootstrap, ca=NEW)) == "", "a new bootstrap kubeconfig that names what is known anyway"
