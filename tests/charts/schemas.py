@@ -2,82 +2,16 @@
 
 import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import jsonschema
+import yaml
 from kubernetes_validate import utils as kubernetes_validate
 
-TEXT: dict[str, Any] = {"type": "string"}
-PORT: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 65535}
-_NAME = "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
-HOST: dict[str, Any] = {"type": "string", "pattern": "^(\\*\\.)?" + _NAME}
-SECTION: dict[str, Any] = {"type": "string", "pattern": "^" + _NAME}
-INTERVAL: dict[str, Any] = {"type": "string", "pattern": "^([0-9]+(ms|s|m|h|d))+$"}
-
-
-def _object(required: str = "", **properties: Any) -> dict[str, Any]:
-    return {"type": "object", "additionalProperties": False, "required": required.split(), "properties": properties}
-
-
-def _some(items: dict[str, Any], least: int = 1, most: int = 64) -> dict[str, Any]:
-    return {"type": "array", "items": items, "minItems": least, "maxItems": most}
-
-
-PARENT = _object("name", group=TEXT, kind=TEXT, namespace=TEXT, name=TEXT, sectionName=SECTION, port=PORT)
-BACKEND = _object("name port", name=TEXT, port=PORT, namespace=TEXT, weight={"type": "integer"})
-LISTENER = _object(
-    "name port protocol",
-    name=SECTION,
-    hostname=HOST,
-    port=PORT,
-    protocol={"enum": ["HTTP", "HTTPS", "TLS", "TCP", "UDP"]},
-    tls=_object("mode", mode={"enum": ["Terminate", "Passthrough"]}),
-    allowedRoutes=_object(
-        kinds=_some(_object("kind", group=TEXT, kind=TEXT)),
-        namespaces=_object("from", **{"from": {"enum": ["All", "Selector", "Same"]}}),
-    ),
-)
-TEXTS: dict[str, Any] = {"type": "object", "additionalProperties": TEXT}
-ENDPOINT = _object(port=TEXT, path=TEXT, interval=INTERVAL)
-SELECTOR = _object("matchLabels", matchLabels=TEXTS)
-TIMES = {"for": INTERVAL, "keep_firing_for": INTERVAL}
-RULE = _object("expr", alert=TEXT, record=TEXT, expr=TEXT, labels=TEXTS, annotations=TEXTS, **TIMES)
-GROUP = _object("name rules", name=TEXT, interval=INTERVAL, rules=_some(RULE, most=200))
-OTHERS: dict[tuple[str, str], dict[str, Any]] = {
-    ("gateway.networking.k8s.io", "Gateway"): _object(
-        "gatewayClassName listeners", gatewayClassName=TEXT, listeners=_some(LISTENER)
-    ),
-    ("gateway.networking.k8s.io", "TLSRoute"): _object(
-        "hostnames parentRefs rules",
-        hostnames=_some(HOST, most=16),
-        parentRefs=_some(PARENT, most=32),
-        rules=_some(_object("backendRefs", backendRefs=_some(BACKEND, most=16)), most=1),
-    ),
-    ("apiregistration.k8s.io", "APIService"): _object(
-        "group version groupPriorityMinimum versionPriority service",
-        group=HOST,
-        version={"type": "string", "pattern": "^v[0-9]+((alpha|beta)[0-9]+)?$"},
-        groupPriorityMinimum={"type": "integer", "minimum": 1, "maximum": 20000},
-        versionPriority={"type": "integer", "minimum": 1, "maximum": 1000},
-        service=_object("name namespace", name=TEXT, namespace=TEXT, port=PORT),
-    ),
-    ("monitoring.coreos.com", "ServiceMonitor"): _object(
-        "selector endpoints",
-        selector=SELECTOR,
-        endpoints=_some(
-            _object(
-                "port", port=TEXT, path=TEXT, interval=INTERVAL, relabelings=_some(_object(targetLabel=TEXT, replacement=TEXT))
-            )
-        ),
-    ),
-    ("monitoring.coreos.com", "PrometheusRule"): _object("groups", groups=_some(GROUP)),
-    ("monitoring.coreos.com", "PodMonitor"): _object(
-        "selector podMetricsEndpoints",
-        selector=SELECTOR,
-        podMetricsEndpoints=_some(ENDPOINT),
-    ),
-}
+OTHERS: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "schemas.yaml").read_text())
 """The schema of a kind's spec, by group and kind."""
+WHOLE = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
 
 
 def validate(document: dict[str, Any], kubernetes: str) -> None:
@@ -90,11 +24,11 @@ def _validate(text: str, kubernetes: str) -> None:
     """Most objects are the same under most values."""
     document = json.loads(text)
     group = document["apiVersion"].rpartition("/")[0]
-    spec = OTHERS.get((group, document["kind"]))
+    spec = OTHERS.get(f"{group}/{document['kind']}")
     if spec is None:
         kubernetes_validate.validate(document, kubernetes, strict=True)
         return
-    whole = _object("apiVersion kind metadata spec", apiVersion=TEXT, kind=TEXT, metadata={"type": "object"}, spec=spec)
+    whole = {"additionalProperties": False, "required": [*WHOLE, "spec"], "properties": {**WHOLE, "spec": spec}}
     jsonschema.validate(document, whole)  # type: ignore[no-untyped-call]
 
 

@@ -1,93 +1,10 @@
-"""Templates, a document, and what kubectl prints of it; where hubctl is kinder than kubectl, what hubctl prints."""
+"""Templates, a document, and what kubectl and hubctl print of it."""
 
+from pathlib import Path
 from typing import Any
 
-DOCUMENT: dict[str, Any] = {
-    "apiVersion": "example.org/v1",
-    "kind": "Thing",
-    "metadata": {"name": "thing", "labels": {"a.b/c": "dotted", "x": "y"}},
-    "spec": {
-        "number": 3,
-        "broken": 2.5,
-        "big": 1e21,
-        "yes": True,
-        "nothing": None,
-        "text": 'a<b>&"c"',
-        "list": [{"name": "one", "value": 1}, {"name": "two", "value": 2}, {"value": 3}],
-        "empty": [],
-        "odd": {"it's": 1},
-    },
-}
-SAME = {
-    "{.metadata.name}": "thing",
-    "{.metadata.name} and {.kind}": "thing and Thing",
-    "{$.metadata.name}|{@.kind}": "thing|Thing",
-    "{.}": "",
-    "{.metadata.labels}": '{"a.b/c":"dotted","x":"y"}',
-    r"{.metadata.labels['a\.b/c']}": "dotted",
-    r"{.metadata.labels.a\.b/c}": "dotted",
-    "{['metadata']['name']}": "thing",
-    "{.metadata['name','labels'].x}": "y",
-    "{.spec.list[*].name}": "one two",
-    "{.spec.list[*]}": '{"name":"one","value":1} {"name":"two","value":2} {"value":3}',
-    "{.spec.list[0].name}": "one",
-    "{.spec.list[-1].value}": "3",
-    "{.spec.list[-1:].value}": "3",
-    "{.spec.list[0:2].value}": "1 2",
-    "{.spec.list[:2].value}": "1 2",
-    "{.spec.list[::2].value}": "1 3",
-    "{.spec.list[1:1]}|": "|",
-    "{.spec.list[0,2].value}": "1 3",
-    "{.spec.list[?(@.name=='two')].value}": "2",
-    '{.spec.list[?(@.name == "two")].value}': "2",
-    '{.spec.list[?(@.name!="two")].value}': "1",
-    '{.spec.list[?(@.name=="o)e")].value}|': "|",
-    "{.spec.list[?(@.value>1)].value}": "2 3",
-    "{.spec.list[?(@.value<=2)].value}": "1 2",
-    "{.spec.list[?(@.name)].value}": "1 2",
-    "{.spec.list[?(@.value>1)].name}": "two",
-    "{..name}": "thing one two",
-    "{...value}": "1 2 3",
-    "{.spec.list.*.name}": "one two",
-    '{range .spec.list[*]}{.name}={.value}{"\\n"}{end}': "one=1\ntwo=2\n=3\n",
-    "{range .spec.list[*]}[{range $.nothing[*]}x{end}{.value}]{end}": "[1][2][3]",
-    "{range .nope[*]}x{end}after": "after",
-    "{range .spec.list[*]}{.value},{end}{.kind}": "1,2,3,Thing",
-    "{.spec['number','broken','big','yes','nothing']}": "3 2.5 1e+21 true null",
-    "{.spec.text}": 'a<b>&"c"',
-    "{.spec.nope}|{.spec.nope.deeper}|{.spec.number.deeper}": "||",
-    "{.spec.empty}{.spec.empty[*]}": "[]",
-    "{\"tab\\there\"}{'q'}": "tab\thereq",
-    '{.metadata.name}{"\\t"}{.kind}{"\\n"}': "thing\tThing\n",
-    "{ 3 } {-2.50} {true}": "3 -2.5 true",
-    "{.spec.list[?(@.value==2)]}": '{"name":"two","value":2}',
-}
-IN_NO_ORDER = {"{..name}"}  # kubectl walks a map's keys as Go does: in another order each time
-KINDER = {
-    "{.metadata.labels['a.b/c']}": "dotted",
-    "{['metadata.name']}": "thing",
-    "{.spec.list[?(@.value==2.0)].name}": "two",
-    "{.metadata.labels.*}": "dotted y",
-}
-WRONG = {
-    "{.metadata": "a } is missing",
-    "{range .spec.list[*]}{.name}": "no {end}",
-    "{.kind}{end}": "no range to end",
-    "{name}": "begins with a dot",
-    "{.spec.list[a]}": "neither an index",
-    "{.spec.list[0}": "a [ is not closed",
-    "{.spec.list[?(@.name==1}": "a ) is missing",
-    "{.spec.list[?(@.name==1)}": "a ] is missing",
-    "{.spec.list[?(@.value<>1)]}": '"<>" compares nothing',
-    "{....name}": "more than three dots",
-    '{"open}': 'a " is not closed',
-    '{"\\q"}': "means nothing",
-    "{1.2.3}": "is no number",
-    ".metadata.name": "write '{.metadata.name}'",
-    "{.spec.list[5]}": "no [5] in a list of 3",
-    "{.spec.list[2:9]}": "no [2:9] in a list of 3",
-    "{.spec.list[::0]}": "step",
-    "{.metadata[0]}": "this is a map",
-    "{.spec.list[?(@.name<1)]}": "cannot compare 'one' < 1",
-    "{.metadata[?(@.x)]}": "this is a map",
-}
+import yaml
+
+_TABLES: dict[str, Any] = yaml.safe_load((Path(__file__).parents[1] / "golden" / "jsonpaths.yaml").read_text())
+DOCUMENT: dict[str, Any] = _TABLES["document"]
+SAME, IN_NO_ORDER, KINDER, WRONG = (_TABLES[name] for name in ("same", "in_no_order", "kinder", "wrong"))

@@ -24,4 +24,4 @@ async def test_recorded_requests_get_the_recorded_answers(tmp_path: Path) -> Non
         wrong += [f"{exchange.name}: {each}" for each in unexpected(exchange.case, differences)]
     assert not wrong, "\n".join(wrong)
     assert stamped
-    assert {difference.case for difference in DELIBERATE} <= {case.case for case in exchanges()}
+    assert {difference["case"] for difference in DELIBERATE} <= {case.case for case in exchanges()}
