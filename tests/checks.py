@@ -12,8 +12,7 @@ E = TypeVar("E", bound=Exception)
 PYTHON = re.compile(
     r"<class|datetime\.|timedelta|Traceback| object at 0x|pydantic|\[type=|\b(tuple|dict|None|True|False|NoneType|PosixPath)\b"
     r"|Errno|[a-z]Error\b|Input should|parse string as|codec|int\(\)|sys\.|(?<!['\w])b'"
-)
-"""What Python and its libraries write of values, and no text for users has."""
+)  # what Python and its libraries write of values, and no text for users has
 WRONG_TEXTS = ("nonsense", "-1", "1e999", "9" * 5000, "1:30", "\u00b2", "{[", "a=b=c,", "a b", "None")
 
 

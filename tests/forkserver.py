@@ -32,12 +32,10 @@ LAZY = (
     *("alembic.command", "alembic.config", "alembic.ddl.postgresql", "alembic.ddl.sqlite", "alembic.runtime.environment"),
     *("cryptography.hazmat.primitives.serialization.pkcs12", "cryptography.x509.ocsp", "grpc.aio", "psycopg", "yaml"),
     *("sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite.pysqlite", "uvloop", "zoneinfo"),
-)
-"""What programs import when they need it."""
+)  # what programs import when they need it
 NO_MODULES = ("hub.store.migrations", "machinery.wire.google")
 PACKET = 1 << 20
-DROP_CAPABILITY, DAC_OVERRIDE = 24, 1
-"""As Linux numbers them."""
+DROP_CAPABILITY, DAC_OVERRIDE = 24, 1  # as Linux numbers them
 
 
 def preload() -> None:

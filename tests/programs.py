@@ -24,8 +24,7 @@ ROOT = Path(__file__).parents[1]
 FRESH = ("PYTHON", "LD_", "GRPC_", "FAKETIME", "MALLOC_", "LC_", "LANG", "OPENSSL", "COVERAGE")
 """Variables that take effect when an interpreter starts or a library is loaded."""
 
-Stream = Any
-"""None: the stream of this process. Else DEVNULL, PIPE, STDOUT, an open file or its number."""
+Stream = Any  # none: the stream of this process. Else DEVNULL, PIPE, STDOUT, an open file or its number.
 
 
 class Process(Protocol):

@@ -10,8 +10,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("hub", "hubctl", "spoke", "machinery", "hollow")
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 TERM = re.compile(r"^\| ([^|]+) \|", re.MULTILINE)
-INHERITED = frozenset(("do_GET",))
-"""Names that a base class of the standard library prescribes."""
+INHERITED = frozenset(("do_GET",))  # names that a base class of the standard library prescribes
 ADVICE = "use a term of Kubernetes, OCM, gRPC or PostgreSQL, or add ours to docs/reference/glossary.md"
 
 

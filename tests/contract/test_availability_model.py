@@ -27,8 +27,7 @@ class Span:
     replica: int
     first: datetime
     last: datetime
-    step: int
-    """When the last mark was made, by the steady clock."""
+    step: int  # when the last mark was made, by the steady clock
 
 
 class Heard:
@@ -97,8 +96,7 @@ class Expected:
     status: str
     changed: datetime
     beat: datetime | None = None
-    silent: bool = False
-    """Unknown because it fell silent, not because it never spoke."""
+    silent: bool = False  # unknown because it fell silent, not because it never spoke
     falls: list[datetime] = field(default_factory=list)
     taint: str = ""
 

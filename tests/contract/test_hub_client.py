@@ -43,8 +43,7 @@ async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[R
         yield made
 
 
-over_sessions = pytest.mark.parametrize("rig", ["memory", "grpc"], indirect=True)
-"""For what the Kubernetes API has no word for."""
+over_sessions = pytest.mark.parametrize("rig", ["memory", "grpc"], indirect=True)  # for what the Kubernetes API has no word for
 
 
 @pytest.fixture

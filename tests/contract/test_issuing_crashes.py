@@ -41,8 +41,7 @@ from tests.trials import soaked, trials
 
 WRITES = frozenset(("put", "delete", "add", "admit", "revoke", "hold", "issue", "count", "use", "spend", "release", "take"))
 PARTS = frozenset(("objects", "certificates", "credentials"))
-AT_MOST = 60
-"""Moments; a join has fewer."""
+AT_MOST = 60  # moments; a join has fewer
 STEP = trials(4, 1)
 
 
@@ -184,8 +183,7 @@ ONCE_EACH = (
     ("namespaces", "--auto-approve", "ADDED"),
     ("namespaces", "namespaces", "DELETED"),
     ("namespaces", "namespaces", "ADDED"),
-)
-"""Kind, who, what: for every cluster once, however many hubs there are."""
+)  # kind, who, what: for every cluster once, however many hubs there are
 Holds = Callable[[Transaction], bool]
 
 

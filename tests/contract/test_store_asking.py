@@ -31,8 +31,7 @@ from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusal, check_refusals, present
 from tests.trials import soaked, trials
 
-CSR = 45.0
-"""Age of the last beat of agents that never open a session."""
+CSR = 45.0  # age of the last beat of agents that never open a session
 EXPRESSIONS = trials(test=250, soak=20_000)
 VERSIONS = ["v1.29.3", "v1.30.0", "v1.30.0-rc.1", "v1.9.9", "v1.31.2-gke.100", "latest", ""]
 QUANTITIES = ["64Gi", "65536Mi", "8", "500m", "1e3", "0", "much", "128Gi"]

@@ -88,8 +88,7 @@ async def test_a_replica_has_one_mark_until_it_is_forgotten_or_the_clock_jumps(s
 
 
 EDGE, FAR = ClusterName("edge"), ClusterName("far")
-NEWER, OLDER = 1_790_000_000_000, 1_780_000_000_000
-"""As agents make them, from milliseconds: they need more than 32 bits."""
+NEWER, OLDER = 1_790_000_000_000, 1_780_000_000_000  # as agents make them, from milliseconds: they need more than 32 bits
 
 
 def beat(cluster: ClusterName, epoch: int, *, available: bool = True, age: float = 0) -> Beat:

@@ -102,20 +102,16 @@ class Tally:
     begun: int = 0
     opened: int = 0
     acknowledged: int = 0
-    carried: int = 0
-    """The newest session that has carried a beat."""
-    heard: float = 0.0
-    """When the newest was acknowledged, by the event loop's clock."""
-    sent: float = 0.0
-    """When that one was sent."""
+    carried: int = 0  # the newest session that has carried a beat
+    heard: float = 0.0  # when the newest was acknowledged, by the event loop's clock
+    sent: float = 0.0  # when that one was sent
     widest: float = 0.0
     """The longest time from sending one to the acknowledgement of the next, in seconds: no hub saw a longer gap."""
     missed: int = 0
     why: Counter[str] = field(default_factory=Counter)
     hoped: list[int] = field(default_factory=list)
     """For each beat that a session lost while another was about to take over: that other one's number."""
-    leaving: bool = False
-    """It is being stopped: what it does not hear any more is not lost."""
+    leaving: bool = False  # it is being stopped: what it does not hear any more is not lost
 
     @property
     def lost(self) -> int:
@@ -184,15 +180,12 @@ class CountedClient(GrpcHubClient):
 class Crowd:
     """Agents called `<prefix>-<number>`, which join, beat and report until the block of `running` ends."""
 
-    bootstraps: Sequence[Path]
-    """One of each hub, in the order in which they are preferred."""
+    bootstraps: Sequence[Path]  # one of each hub, in the order in which they are preferred
     count: int
     prefix: str = "edge"
     use_counts: dict[str, Tally] = field(default_factory=dict)
-    pauses: Pauses = field(default_factory=Pauses)
-    """Between what they try again."""
-    secrets: dict[str, MemorySecrets] = field(default_factory=dict)
-    """What each of them keeps, also while it does not run."""
+    pauses: Pauses = field(default_factory=Pauses)  # between what they try again
+    secrets: dict[str, MemorySecrets] = field(default_factory=dict)  # what each of them keeps, also while it does not run
 
     @asynccontextmanager
     async def running(self, numbers: Iterable[int] | None = None) -> AsyncIterator["Crowd"]:

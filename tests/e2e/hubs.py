@@ -41,10 +41,8 @@ def reason_of(document: Mapping[str, Any]) -> str:
 class Row:
     """What a hub has stored of a cluster's session, read at one instant."""
 
-    beat: int
-    """When the newest beat came, in microseconds since 1970; 0: none ever did."""
-    epoch: int
-    """The highest that the hub has heard of; 0: none."""
+    beat: int  # when the newest beat came, in microseconds since 1970; 0: none ever did
+    epoch: int  # the highest that the hub has heard of; 0: none
 
 
 @dataclass

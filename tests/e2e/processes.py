@@ -27,10 +27,8 @@ from tests.checks import present
 
 CLUSTERS = "/apis/cluster.open-cluster-management.io/v1/managedclusters"
 AVAILABLE = "ManagedClusterConditionAvailable"
-PATIENCE = 100.0
-"""Seconds after which a test gives up: a little less than its own time-out, so that it fails with a sentence."""
-OFTEN, SELDOM = 0.03, 0.15
-"""Seconds between two questions: of what is to happen soon, and of what takes its time."""
+PATIENCE = 100.0  # seconds after which a test gives up: a little less than its own time-out, so that it fails with a sentence
+OFTEN, SELDOM = 0.03, 0.15  # seconds between two questions: of what is to happen soon, and of what takes its time
 NO_AUTHORITIES = {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
 """None of this machine's CAs, of which a test needs none: to read them all takes every process a tenth of a second."""
 SHORT_LEASE = ("--default-lease-duration=1s", "--beat-interval=300ms", "--flush-window=100ms")
@@ -139,14 +137,11 @@ class Program:
     arguments: tuple[str, ...]
     log: Path
     environment: dict[str, str] = field(default_factory=dict)
-    file_limit: int | None = None
-    """Largest file it may write, in bytes: the disk is full beyond that."""
-    mode_bound: bool = False
-    """Root, too, must obey the modes of files."""
+    file_limit: int | None = None  # largest file it may write, in bytes: the disk is full beyond that
+    mode_bound: bool = False  # root, too, must obey the modes of files
     fresh: bool = False
     """It is not forked from a process that has imported the product: its arguments and environment are seen from outside."""
-    terminal: bool = False
-    """It writes to a terminal, of which the file is a copy."""
+    terminal: bool = False  # it writes to a terminal, of which the file is a copy
     process: programs.Process | None = None
 
     async def start(self) -> "Program":

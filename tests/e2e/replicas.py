@@ -67,8 +67,7 @@ class Replicas:
     """`start` as many as are wanted; each has the flags that all have, and its own."""
 
     bench: Bench
-    database: str
-    """URL."""
+    database: str  # URL
     grpc: Forwarder
     https: Forwarder
     flags: tuple[str, ...] = ()
@@ -178,8 +177,7 @@ class Election:
     """The replicas, and what the database has noted."""
 
     replicas: Replicas
-    ways: dict[str, str] = field(default_factory=dict)
-    """URLs of replicas that have a way of their own to the database."""
+    ways: dict[str, str] = field(default_factory=dict)  # URLs of replicas that have a way of their own to the database
 
     async def ask(self, sql: str) -> Sequence[Any]:
         return await asyncio.to_thread(rows, self.replicas.database, sql)

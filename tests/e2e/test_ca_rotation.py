@@ -32,8 +32,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("quiet"), pytest.mark.tim
 CAS = "/apis/hub.open-cluster-management.io/v1alpha1/certificateauthorities"
 PHASES = ("Distributing", "Outgoing", "Retiring")
 SESSIONS = trials(test=3, soak=500)
-WITHIN = trials(test=100, soak=900)
-"""Seconds that a phase may take."""
+WITHIN = trials(test=100, soak=900)  # seconds that a phase may take
 AGENTS, OFF = 200, 20
 
 

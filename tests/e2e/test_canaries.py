@@ -18,8 +18,7 @@ from machinery.client.kubeconfig import read_kubeconfig
 from machinery.client.rest import KubeClient
 from tests.e2e.processes import CLUSTERS, REQUESTS, Bench, asked_for_debug, until
 
-SHORTEST = 16
-"""Bytes; what is shorter would be found by chance."""
+SHORTEST = 16  # bytes; what is shorter would be found by chance
 
 
 def needles(secret: bytes) -> Iterator[bytes]:
@@ -93,10 +92,7 @@ POLICY = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level":
 LOUD, DEFAULT = "--log-level=debug", "/api/v1/namespaces/default"
 HUB = "/apis/hub.open-cluster-management.io/v1alpha1"
 LOGIN = "/apis/login.open-cluster-management.io/v1alpha1"
-SHOWN = (
-    *(CLUSTERS, REQUESTS, "/api/v1/events", "/api/v1/configmaps"),
-    *("/api/v1/namespaces", "/api/v1/serviceaccounts"),
-)
+SHOWN = (*(CLUSTERS, REQUESTS, "/api/v1/events", "/api/v1/configmaps"), *("/api/v1/namespaces", "/api/v1/serviceaccounts"))
 
 
 def planted(canaries: Canaries, name: str) -> str:

@@ -158,8 +158,7 @@ async def test_hubs_that_compete_for_a_lease_of_kubernetes_follow_each_other_wit
     assert {writer for _, writer in await election.writers()} == {first.name, second.name}
 
 
-REPLICAS, RANDOM_SECONDS, TERMS = 5, 600, 50
-"""At least so many; who is slow takes longer."""
+REPLICAS, RANDOM_SECONDS, TERMS = 5, 600, 50  # at least so many; who is slow takes longer
 
 
 @soak_only(RANDOM_SECONDS)

@@ -30,8 +30,7 @@ ADDONS = f"/apis/addon.open-cluster-management.io/v1beta1/namespaces/{NAME}/mana
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 RECORDING = Path(__file__).parents[1] / "golden" / "ocm-agent.jsonl"
 MAGIC = b"k8s\x00"
-RAW = 2
-"""The field of `runtime.Unknown` that holds the object."""
+RAW = 2  # the field of `runtime.Unknown` that holds the object
 METADATA, UID, RESOURCE_VERSION = 1, 5, 6
 DECODER: Any = decoder
 ENCODER: Any = encoder

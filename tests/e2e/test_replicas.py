@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e, pytest.mark.postgres, pytest.mark.timeout(240)]
 AGENTS, JOINERS, CROWD = trials(test=10, soak=1000), trials(test=6, soak=500), trials(test=5, soak=100)
-GRACE = 15
-"""Seconds: shorter than what a replica's death may cost an agent, so that some may read Unknown, and be right."""
+GRACE = 15  # seconds: shorter than what a replica's death may cost an agent, so that some may read Unknown, and be right
 ELECTION = (
     *("--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s"),
     *("--leader-elect-retry-period=500ms", "--leader-elect-poll-period=250ms"),
@@ -212,8 +211,7 @@ async def test_upgrade_and_rollback_lose_no_beat_and_need_no_bootstrap(bench: Be
 
 BEATING = trials(test=4, soak=1000)
 REPLICAS = trials(test=2, soak=3)
-LEASE = 10
-"""Of the clusters, in seconds: a cluster reads Unknown after five of them, which is longer than any of the faults."""
+LEASE = 10  # of the clusters, in seconds: a cluster reads Unknown after five of them, which is longer than any of the faults
 ROUNDS = trials(test=1, soak=10)
 FLAGS = ("--auto-approve=*", f"--default-lease-duration={LEASE}s", "--beat-interval=1s", "--flush-window=200ms")
 

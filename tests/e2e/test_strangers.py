@@ -22,8 +22,7 @@ from tests.trials import soak_only
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("quiet"), pytest.mark.timeout(600)]
 
 CLIENTS, SECONDS, IDLE_SECONDS = 20, 60, 20
-PAUSE = 0.02
-"""Seconds between two requests of the administrator."""
+PAUSE = 0.02  # seconds between two requests of the administrator
 TIMES = 5
 
 log = logging.getLogger(__name__)

@@ -26,8 +26,7 @@ MOMENTS = [NOW + 60 * minute for minute in range(200)]
 HAPPENED = {
     *("muster_hub_leader_lost_total", "muster_hub_logins_total", "muster_hub_cluster_transitions_total", "muster_hub_watchers"),
     *("muster_hub_backup_timestamp_seconds", "muster_spoke_troubles_total", "muster_spoke_failover_total"),
-}
-"""What has no series before it happens for the first time."""
+}  # what has no series before it happens for the first time
 
 
 def samples(text: str) -> Samples:

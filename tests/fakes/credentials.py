@@ -19,10 +19,8 @@ class MemorySecrets(Secrets):
 
     def __init__(self) -> None:
         self.refuse_writes: MusterError | None = None
-        self.written: list[str] = []
-        """The name of each write that was done, in order."""
-        self.deleted: list[str] = []
-        """The names of those that were there and were deleted, in order."""
+        self.written: list[str] = []  # the name of each write that was done, in order
+        self.deleted: list[str] = []  # the names of those that were there and were deleted, in order
         self._secrets: dict[str, SecretSnapshot] = {}
         self._revision = 0
         self._changed = asyncio.Event()

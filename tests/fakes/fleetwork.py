@@ -16,8 +16,7 @@ from hub.registry.kinds import WRITE_PATHS
 from machinery.meta.objects import Document, Key, StoredObject
 from tests.fakes.controllers import builder_of
 
-ENOUGH = 50
-"""Rounds after which controllers that still write are taken to write for ever."""
+ENOUGH = 50  # rounds after which controllers that still write are taken to write for ever
 OPERATOR = Requester("admin")
 
 

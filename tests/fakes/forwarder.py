@@ -10,10 +10,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Self
 
 CHUNK = 1 << 16
-WAITING = 3
-"""Connections that fill a queue of one."""
-SOON = 3
-"""Turns of the event loop until a connection that is being accepted has its task."""
+WAITING = 3  # connections that fill a queue of one
+SOON = 3  # turns of the event loop until a connection that is being accepted has its task
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Passes = Callable[[bytes, bool], bool]
@@ -29,12 +27,9 @@ class Forwarder:
     def __init__(self, *targets: int, tls: ssl.SSLContext | None = None) -> None:
         self.targets = list(targets)
         self.port = 0
-        self.delay = 0.0
-        """Seconds for which every piece of data waits, in either direction."""
-        self.taken: Counter[int] = Counter()
-        """Connections passed on so far, by target."""
-        self.up = self.down = 0
-        """Bytes passed on, to the targets and from them."""
+        self.delay = 0.0  # seconds for which every piece of data waits, in either direction
+        self.taken: Counter[int] = Counter()  # connections passed on so far, by target
+        self.up = self.down = 0  # bytes passed on, to the targets and from them
         self._tls = tls
         self._next = 0
         self._is_open = asyncio.Event()
@@ -192,8 +187,7 @@ class ConnectProxy(Forwarder):
     def __init__(self, login: str = "", tls: ssl.SSLContext | None = None) -> None:
         super().__init__(tls=tls)
         self.login = login
-        self.tunnels: list[str] = []
-        """`host:port` of every tunnel that was opened."""
+        self.tunnels: list[str] = []  # `host:port` of every tunnel that was opened
         self.refused = 0
 
     async def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Streams | None:

@@ -48,8 +48,7 @@ RECORDED_ROLES = (
         "roleRef": {"apiGroup": RBAC.name, "kind": "ClusterRole", "name": "well-known"},
         "subjects": [{"apiGroup": RBAC.name, "kind": "Group", "name": "system:authenticated"}],
     },
-)
-"""What the recorded server allowed beside the defaults of the hub."""
+)  # what the recorded server allowed beside the defaults of the hub
 MADE_BY_REPLAY = ("g", "x")
 MADE_BY_NAMESPACE_CASE = "gold-ns"
 

@@ -213,8 +213,7 @@ class ManagementInMemory(TokenAuthenticator):
         self.users = {"ann-token": Actor("ann", ("dev",)), "bob-token": Actor("bob")}
         self.may: set[tuple[str, str]] = {("ann", "list"), ("ann", "get"), ("bob", "get")}
         self.asked: list[tuple[str, Attributes]] = []
-        self.requests: list[tuple[str, str]] = []
-        """Verb and path of everything that was asked of it."""
+        self.requests: list[tuple[str, str]] = []  # verb and path of everything that was asked of it
         self.proxy_ca = OtherCA("front-proxy-ca")
         self.storage = MemoryStorage()
         self._stack = AsyncExitStack()

@@ -121,15 +121,11 @@ class KnownCluster:
     cluster_uid: str
     accepted: bool
     endpoints: tuple[ExternalEndpoint, ...] = ()
-    epoch: int = 0
-    """The highest that was heard."""
-    owner: HubId | None = None
-    """The hub that holds the session; None: not told."""
-    hubs: tuple[ListedHub, ...] = ()
-    """The agent's list, as it was told last."""
+    epoch: int = 0  # the highest that was heard
+    owner: HubId | None = None  # the hub that holds the session; None: not told
+    hubs: tuple[ListedHub, ...] = ()  # the agent's list, as it was told last
     deleting: bool = False
-    denied: bool = False
-    """It was accepted before, and is not now."""
+    denied: bool = False  # it was accepted before, and is not now
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
 
@@ -137,36 +133,28 @@ class KnownCluster:
 class MemoryHub:
     """Set what it shall do; read what it was told."""
 
-    verdict: DenialCause | None = None
-    """What a revoked one is told for machines; None: nothing."""
+    verdict: DenialCause | None = None  # what a revoked one is told for machines; None: nothing
     renew_within: timedelta | None = None
     """It asks for a renewal ahead of time, of the certificates that it had issued by then (`ask_to_renew`)."""
     renew_addons_before: datetime | None = None
-    refuse_new = False
-    """stand_by takes no certificate but the first one that was issued."""
+    refuse_new = False  # stand_by takes no certificate but the first one that was issued
     _asked: frozenset[SerialNumber] = frozenset()
 
-    second_agent = ""
-    """What it says of another agent that it has refused."""
-    attestation_audience = ""
-    """For whom a token must be that a first registration brings."""
+    second_agent = ""  # what it says of another agent that it has refused
+    attestation_audience = ""  # for whom a token must be that a first registration brings
 
     def __init__(self, clock: Clock, *, hub_id: HubId = HUB_ID, approve: bool = True, accept: bool = True) -> None:
         self.clock = clock
-        self.agent_clock: Clock | None = None
-        """The agents' clock, where it is another one."""
+        self.agent_clock: Clock | None = None  # the agents' clock, where it is another one
         self.hub_id = hub_id
         self.approve = approve
         self.accept = accept
         self.lifetime = timedelta(days=30)
         self.lease_duration = timedelta(seconds=60)
         self.beat_interval = timedelta(milliseconds=20)
-        self.away = False
-        """Every call fails as if nobody listened."""
-        self.faults: dict[str, Exception] = {}
-        """Errors of calls, by the names in `calls`."""
-        self.silent = False
-        """Beats are taken and never acknowledged."""
+        self.away = False  # every call fails as if nobody listened
+        self.faults: dict[str, Exception] = {}  # errors of calls, by the names in `calls`
+        self.silent = False  # beats are taken and never acknowledged
         self.requests: dict[str, Request] = {}
         self.clusters: dict[ClusterName, KnownCluster] = {}
         self.users: dict[SerialNumber, str] = {}
@@ -175,32 +163,26 @@ class MemoryHub:
         """Of a CA that is on its way out: the recovery certificate beside it may still do."""
         self.issued: list[SerialNumber] = []
         self.sessions: list[MemorySession] = []
-        self.addons: tuple[AddOn, ...] | None = ()
-        """None: they cannot be seen now."""
+        self.addons: tuple[AddOn, ...] | None = ()  # none: they cannot be seen now
         self.namespaces: tuple[ManagedNamespace, ...] = ()
-        self.tokens: list[str] = []
-        """The tokens of add-ons that were issued."""
+        self.tokens: list[str] = []  # the tokens of add-ons that were issued
 
         self.calls: list[str] = []
         self.accepted_writes: list[tuple[ClusterName, int]] = []
         """Cluster and epoch of each beat and report that was taken with an epoch."""
-        self.plain = False
-        """It is of a release that knows nothing of several hubs."""
+        self.plain = False  # it is of a release that knows nothing of several hubs
         self.again_after: timedelta | None = None
         self.trusted: dict[ClusterName, tuple[str, ...]] = {}
         """By which CAs the agent of each cluster says that it knows this hub."""
-        self.greeted: list[tuple[str, ...]] = []
-        """The same, as each session began."""
+        self.greeted: list[tuple[str, ...]] = []  # the same, as each session began
         self.dialled = 0
         self._changed = asyncio.Event()
         begins, ends = clock.now() - timedelta(days=2), clock.now() + timedelta(days=3650)
         self.authority: CertificateAuthority = create_authority(
             CertificateSubject("memory hub"), generate_key(), random_serial(), begins, ends
         )
-        self.bundle = self.authority.certificate
-        """What it wants to be known by."""
-        self.vouchers: tuple[bytes, ...] = (self.authority.certificate,)
-        """Who trusts one of these CAs (PEM) can connect."""
+        self.bundle = self.authority.certificate  # what it wants to be known by
+        self.vouchers: tuple[bytes, ...] = (self.authority.certificate,)  # who trusts one of these CAs (PEM) can connect
 
     def dial(self, address: HubAddress | None, identity: ClientIdentity) -> "MemoryHubClient":
         """The agent's `Dial`; without an address whoever is there is believed."""

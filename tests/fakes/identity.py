@@ -91,10 +91,8 @@ class FakeIssuer:
     url: str = ""
     away: bool = False
     fetched: int = 0
-    named: str | None = None
-    """What its configuration says that it is; None: the truth."""
-    exchanged: list[dict[str, str]] = field(default_factory=list)
-    """What was posted to the token endpoint."""
+    named: str | None = None  # what its configuration says that it is; None: the truth
+    exchanged: list[dict[str, str]] = field(default_factory=list)  # what was posted to the token endpoint
 
     def token(self, user: str = "ann", *, key: SigningKey | None = None, **claims: Any) -> str:
         return (key or self.keys[0]).sign(claims_of(self.url, user, **claims))

@@ -18,10 +18,8 @@ class MemoryLock(Lock):
         self.record: LockRecord | None = None
         self.clock = clock
         self.terms = 0
-        self.status = ""
-        """What a holder reports with its next renewal."""
-        self.written: list[tuple[str, str, int]] = []
-        """What was done, by whom, in which term."""
+        self.status = ""  # what a holder reports with its next renewal
+        self.written: list[tuple[str, str, int]] = []  # what was done, by whom, in which term
 
     def way(self) -> "Way":
         return Way(self)

@@ -12,8 +12,7 @@ from tests.fakes.forwarder import Forwarder, Passes, Streams
 
 SOCKET = ".s.PGSQL.5432"
 COMMIT = b"COMMIT\0"
-WRITES = b"UPDATE revision"
-"""Seen on a connection by which something is written."""
+WRITES = b"UPDATE revision"  # seen on a connection by which something is written
 
 
 class Way(Forwarder):
@@ -26,8 +25,7 @@ class Way(Forwarder):
         self.cut_next: str | None = None
         """"before": the next commit of a writer never reaches the server. "after": it does, and its answer never comes back."""
         self.cuts = 0
-        self.sent: list[bytearray] = []
-        """What the client of each connection has sent."""
+        self.sent: list[bytearray] = []  # what the client of each connection has sent
 
     def lead_to(self, folder: Path) -> None:
         """New connections lead to the server whose socket lies there; those that are open stay where they are."""

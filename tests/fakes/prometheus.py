@@ -11,14 +11,12 @@ from typing import Any
 
 import promql_parser as promql
 
-LOOKBACK = 300.0
-"""Seconds after which a sample is no longer the value of its series."""
+LOOKBACK = 300.0  # seconds after which a sample is no longer the value of its series
 NAME = "__name__"
 
 Labels = frozenset[tuple[str, str]]
 Vector = dict[Labels, float]
-Samples = Sequence[tuple[float, float]]
-"""Instants in seconds with values, in order."""
+Samples = Sequence[tuple[float, float]]  # instants in seconds with values, in order
 
 ARITHMETIC: Mapping[str, Callable[[float, float], float]] = {
     "+": operator.add,

@@ -107,8 +107,7 @@ class RpcStage(InProcessHub):
 
     def __init__(self, folder: Path, **options: Any) -> None:
         super().__init__(folder, **{"replica_name": REPLICA, "beat_interval": INTERVAL, **options})
-        self.channels: list[aio.Channel] = []
-        """Closed at the end of the stage."""
+        self.channels: list[aio.Channel] = []  # closed at the end of the stage
 
     @property
     def door(self) -> RpcDoor:

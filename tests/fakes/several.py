@@ -239,13 +239,7 @@ class ReserveStage:
 
     def make(self) -> Standby:
         """The standby registrations of a new process."""
-        world = world_of(
-            self.clock,
-            self.secrets,
-            dial=self.dial,
-            spoke=MemoryCluster(uid=UID),
-            scheduler=ManualScheduler(),
-        )
+        world = world_of(self.clock, self.secrets, dial=self.dial, spoke=MemoryCluster(uid=UID), scheduler=ManualScheduler())
         return Standby(AgentOptions(), world, lambda reason, message: self.told.append((reason, message)))
 
     def bootstrap(self, hub: HubId, *, life: timedelta | None = None) -> Bootstrap:

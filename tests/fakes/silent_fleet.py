@@ -40,8 +40,7 @@ class Agent(BeatSink):
     well: bool = True
     quiet_until: int = 0
     sequence: int = 0
-    acknowledged: bool = False
-    """Whether any of its beats was."""
+    acknowledged: bool = False  # whether any of its beats was
 
     @property
     def grace(self) -> timedelta:

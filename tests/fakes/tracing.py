@@ -74,8 +74,7 @@ class Collector(TraceServiceServicer):
 
     port: int = 0
     spans: list[Any] = field(default_factory=list)
-    services: dict[str, str] = field(default_factory=dict)
-    """By span id in hexadecimal, who sent it."""
+    services: dict[str, str] = field(default_factory=dict)  # by span id in hexadecimal, who sent it
     raw: bytes = b""
 
     @property

@@ -13,8 +13,7 @@ from machinery.runtime.scheduler import Enqueue, Scheduler
 
 T = TypeVar("T")
 START = datetime(2026, 1, 1, tzinfo=UTC)
-TURNS = 20_000
-"""Of a loop, without a moment of time. More are a defect: the loop ends then, where a test would never."""
+TURNS = 20_000  # of a loop, without a moment of time. More are a defect: the loop ends then, where a test would never.
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -76,8 +75,7 @@ def in_the_loops_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callabl
     return played
 
 
-QUIET = 0.01
-"""Real seconds without anything on a socket or from a thread before time jumps."""
+QUIET = 0.01  # real seconds without anything on a socket or from a thread before time jumps
 
 
 class JumpingSelector(selectors.DefaultSelector):

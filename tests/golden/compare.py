@@ -15,8 +15,7 @@ CHANCE = (
     *("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "lastTransitionTime", "lastUpdateTime", "continue"),
     *("certificate", "storageVersionHash", "serverAddressByClientCIDRs", "freshness", "description"),
 )
-UNORDERED = ("resourceRules", "nonResourceRules")
-"""The original goes through a map."""
+UNORDERED = ("resourceRules", "nonResourceRules")  # the original goes through a map
 HEADERS = ("Content-Type", "Retry-After", "Warning", "Allow", "Vary", "Cache-Control")
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 AGE = re.compile(r"(\d+[smhdy])+")

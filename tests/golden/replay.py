@@ -18,8 +18,7 @@ from tests.golden.compare import Exchange, differences
 
 RECORDING = Path(__file__).with_name("http.jsonl")
 TOKENS = {"admin": "admin-token", "wrong": "wrong-token"}
-FUTURE = "99999999"
-"""A revision that never comes: requests with it wait, whatever the others change meanwhile."""
+FUTURE = "99999999"  # a revision that never comes: requests with it wait, whatever the others change meanwhile
 LEARNED = ("uid", "resourceVersion", "continue", "serverRelativeURL")
 
 

@@ -38,8 +38,7 @@ from tests.fakes.stage import until
 from tests.integration.test_apiserver import GROUPS, THINGS, Client, running, thing
 
 REQUEST = timedelta(seconds=2)
-LONG = timedelta(hours=1)
-"""Longer than any test may take."""
+LONG = timedelta(hours=1)  # longer than any test may take
 
 
 class ByHeader(Authenticator):
@@ -303,8 +302,7 @@ HEADERS = {
     b"PROXY UNKNOWN\r\n": "127.0.0.1",
     binary(0x21, 0x11, V4 + b"\x04\x00\x02ab"): "203.0.113.7",
     binary(0x20, 0x00, b""): "127.0.0.1",
-}
-"""What a balancer writes first, and the address that counts."""
+}  # what a balancer writes first, and the address that counts
 MALFORMED = (
     b"PROXY TCP4 2001:db8::7 10.0.0.1 1 2\r\n",
     b"PROXY TCP4 203.0.113.7\r\n",

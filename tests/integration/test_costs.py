@@ -100,8 +100,7 @@ class Costs:
     statements: int = 0
     commits: int = 0
     messages: int = 0
-    bytes: int = 0
-    """On the connection, in both directions, with the TLS that is around them."""
+    bytes: int = 0  # on the connection, in both directions, with the TLS that is around them
 
 
 @dataclass

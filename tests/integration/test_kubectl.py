@@ -34,15 +34,11 @@ LEFT_OUT = {
     81: OTHER_WORLD,
     82: OTHER_KINDS,
     **dict.fromkeys((85, 86, 87, 88), "watches have their own test"),
-}
-"""Recorded commands that are not run, by their place in the file."""
+}  # recorded commands that are not run, by their place in the file
 
-WAITED_IN_VAIN = frozenset((46, 47))
-"""What these wait for never comes, however long: a second is enough."""
-EXPLAINED = frozenset((50, 51, 52))
-"""Of these the fields and their types are compared: the words are ours."""
-LISTED = frozenset((1, 2))
-"""Of these the lines about what both servers have."""
+WAITED_IN_VAIN = frozenset((46, 47))  # what these wait for never comes, however long: a second is enough
+EXPLAINED = frozenset((50, 51, 52))  # of these the fields and their types are compared: the words are ours
+LISTED = frozenset((1, 2))  # of these the lines about what both servers have
 TABLES = {"STATUS", "AVAILABLE", "CONDITION"}
 RECORDED: list[dict[str, Any]] = [json.loads(line) for line in RECORDING.read_text().splitlines()]
 

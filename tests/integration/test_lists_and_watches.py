@@ -97,8 +97,7 @@ LISTS = [
     ("b", "", 9, "ab", "asked"),
     ("b", "Exact", 0, "ab", "asked"),
     ("b", "Exact", 1, "a", "asked"),
-]
-"""resourceVersion, its match, limit; what is listed, and as of which revision."""
+]  # resourceVersion, its match, limit; what is listed, and as of which revision
 
 
 async def test_what_a_list_is_of(server: Server, revisions: list[int]) -> None:
@@ -139,8 +138,7 @@ WATCHES = [
     ("b", "true", [*ADDED, ("BOOKMARK", "")]),
     (None, "false", []),
     ("b", "false", [("ADDED", "c")]),
-]
-"""resourceVersion, sendInitialEvents, and the events of a second."""
+]  # resourceVersion, sendInitialEvents, and the events of a second
 
 
 async def test_what_a_watch_begins_with(server: Server, revisions: list[int]) -> None:

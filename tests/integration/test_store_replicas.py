@@ -49,8 +49,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(120)]
 
-NEVER = timedelta(hours=1)
-"""A poll that does not come in time: what is seen is seen through the doorbell."""
+NEVER = timedelta(hours=1)  # a poll that does not come in time: what is seen is seen through the doorbell
 ROOT = Path(__file__).parents[2]
 OFTEN = timedelta(milliseconds=50)
 END_LISTENERS = text(

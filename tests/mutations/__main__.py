@@ -13,8 +13,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
-LONGEST = 900
-"""Seconds for the tests of one mutation; tests that hang on the main thread outlive their own time-out."""
+LONGEST = 900  # seconds for the tests of one mutation; tests that hang on the main thread outlive their own time-out
 PASSED, FAILED = 0, 1  # pytest's exit codes; any other means that tests were not collected or not run
 
 

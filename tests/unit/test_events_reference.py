@@ -19,8 +19,7 @@ from spoke.domain.hubs import ChoiceReason
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/events.md").read_text()
-PLACES = {"EventRecord": 2, "AgentEvent": 0, "record": 0}
-"""Which argument is the reason; `record` is that of announcements."""
+PLACES = {"EventRecord": 2, "AgentEvent": 0, "record": 0}  # which argument is the reason; `record` is that of announcements
 REASON = re.compile(r"[A-Z][A-Za-z]+")
 _AVAILABILITY = (cluster_rules.AVAILABLE, cluster_rules.SILENT, cluster_rules.UNAVAILABLE)
 AVAILABILITY = frozenset(each.reason for each in _AVAILABILITY) | PARTED
@@ -57,8 +56,7 @@ WORKED_OUT: Mapping[tuple[str, str], frozenset[str] | set[str]] = {
     ("spoke/domain/report.py", "condition.reason"): CONDITIONS,
     ("spoke/transports/kubernetes/documents.py", "'Available' if good else 'Unavailable'"): {"Available", "Unavailable"},
     ("spoke/failover/standby.py", "reason"): STANDBY,
-}
-"""What is not written where it is told: by file and expression, all that it can be."""
+}  # what is not written where it is told: by file and expression, all that it can be
 
 
 def told() -> Iterator[tuple[str, ast.expr]]:

@@ -62,8 +62,7 @@ from tests.charts.written import generated, own_of_the_chart, settings_schema
 from tests.checks import present
 from tests.fakes.host_cluster import StatusInMemory
 
-KUBERNETES = ["1.27", "1.37"]
-"""The oldest that the charts take, and the newest there is."""
+KUBERNETES = ["1.27", "1.37"]  # the oldest that the charts take, and the newest there is
 SETTINGS: dict[str, type[BaseModel]] = {"hub": Settings, "spoke": SpokeSettings}
 ROLES_OF_KUBERNETES = {("ClusterRole", "system:auth-delegator"), ("Role", "extension-apiserver-authentication-reader")}
 RULES = """groups:
@@ -297,8 +296,7 @@ SECRETS = RestResource("", "v1", "secrets")
 WALKS = {
     "hub": ("least", "full", "seen", "aggregated", "gateway of its own", "settings", "ingress", "restored"),
     "spoke": ("least", "full", "rights of a hosted one", "several processes", "closed", "seen"),
-}
-"""Values, one upgrade after the other: together they have every kind of object, and each leaves some of the ones before."""
+}  # values, one upgrade after the other: together they have every kind of object, and each leaves some of the ones before
 
 
 def path_of(document: dict[str, Any]) -> str:
@@ -351,8 +349,7 @@ class Stage:
 ADDONS = "/api/v1/namespaces/open-cluster-management-agent-addon"
 CLAIMS = {f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims/{name}" for name in (f"{ACCOUNT}-backup", f"data-{POD}")}
 KEPT = {ADDONS, *CLAIMS}
-RESTORED = {"database": {"restored": True}}
-"""Of a release that may change its kind of database."""
+RESTORED = {"database": {"restored": True}}  # of a release that may change its kind of database
 
 
 @pytest.fixture

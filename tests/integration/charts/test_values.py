@@ -39,8 +39,7 @@ SERVED_BY_KUBERNETES = {
     *("", "apiextensions.k8s.io", "certificates.k8s.io", "coordination.k8s.io", "events.k8s.io"),
     "rbac.authorization.k8s.io",
 }
-OF_OTHERS = {"multicluster.x-k8s.io"}
-"""ClusterProfiles: a cluster that knows them has their CRD."""
+OF_OTHERS = {"multicluster.x-k8s.io"}  # ClusterProfiles: a cluster that knows them has their CRD
 
 
 def settings_of(documents: list[dict[str, Any]], file: dict[str, Any] | None = None) -> Settings:

@@ -26,8 +26,7 @@ SILENT = {
     "the handshake comes byte by byte": (b"\x16\x03\x01\x02\x00", False, b"\x01"),
     "no HTTP/2 after the handshake": (b"", True, b""),
     "HTTP/2 without a call": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", True, b""),
-}
-"""What a connection begins with, whether over TLS, and what it goes on with."""
+}  # what a connection begins with, whether over TLS, and what it goes on with
 EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 

@@ -48,8 +48,7 @@ class Expectation:
 
     ask: Callable[[], Message]
     open_to: frozenset[str] = frozenset()
-    hidden: bool = False
-    """Whoever may ask at all is answered as if it were not there."""
+    hidden: bool = False  # whoever may ask at all is answered as if it were not there
 
 
 LOGINS = frozenset(("login", "operator's login"))
@@ -72,8 +71,7 @@ EXPECTED = {
     # Whether it serves is no secret to whoever has a certificate of this hub.
     "Health/Check": Expectation(health_pb2.HealthCheckRequest, HOLDERS | {"revoked"}),
     "Health/Watch": Expectation(health_pb2.HealthCheckRequest, HOLDERS | {"revoked"}),
-}
-"""By service and method."""
+}  # by service and method
 
 
 def methods() -> Iterator[tuple[str, Any]]:

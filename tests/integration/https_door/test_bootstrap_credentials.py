@@ -293,8 +293,7 @@ GIVEN: dict[str, tuple[tuple[dict[str, Any], ...], dict[str, Any], int]] = {
     "joins-others": ((MAKES, JOINS), {"clusterSet": "banks"}, 403),
     "does-not-label": ((MAKES, JOINS), {"labels": {"env": "prod"}}, 403),
     "labels": ((MAKES, LABELS), {"labels": {"env": "prod"}}, 201),
-}
-"""The user, its rights, a credential that it makes, and the status of the answer."""
+}  # the user, its rights, a credential that it makes, and the status of the answer
 
 
 async def test_nobody_gives_by_a_credential_what_he_may_not_give(hub: HubUnderTest) -> None:

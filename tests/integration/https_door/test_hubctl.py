@@ -320,8 +320,7 @@ WITHOUT_A_HUB = {
     "logout": MISUSED,  # there is no such kubeconfig
     "credential": MISUSED,  # kubectl has to call it
     "diff": MISUSED,  # as from diff(1): 1 is a difference, 2 is trouble
-}
-"""What the first example of a command ends with when there is no hub, where it does not ask one, or not first."""
+}  # what the first example of a command ends with when there is no hub, where it does not ask one, or not first
 ABOUT_ONE = (
     *("get cluster nobody", "get cluster/nobody -o yaml", "describe cluster nobody", "describe rule nobody", "accept nobody"),
     *("deny nobody", "move cluster nobody --to eu", "rotate cluster nobody", "label cluster nobody a=b"),

@@ -199,8 +199,7 @@ async def test_any_kind_is_described_with_its_events_and_secrets_by_size(fleet: 
     for target in ("cluster/edge1", "mcl edge1"):
         assert (await fleet.output(f"hubctl describe {target}")).startswith("Name: ")
     await fleet.runs(
-        ("hubctl describe clustr edge1", MISUSED, 'did you mean "cluster"?'),
-        ("hubctl describe rule none", NOT_FOUND, ""),
+        ("hubctl describe clustr edge1", MISUSED, 'did you mean "cluster"?'), ("hubctl describe rule none", NOT_FOUND, "")
     )
     await fleet.output("hubctl apply -f -", given=HIDDEN)
     page = await fleet.output("hubctl describe secret s -n default")

@@ -174,10 +174,7 @@ async def test_objects_of_two_versions_are_one_and_sets_are_checked(hub: HubUnde
     core = json.loads(await hub.output("kubectl get events thing -n default -o json"))
     assert (core["apiVersion"], core["message"], core["involvedObject"]) == ("v1", "well", ABOUT)
     chosen = "kubectl get events.v1.events.k8s.io -A --field-selector regarding.name=edge1 -o name"
-    await hub.runs(
-        (chosen, DONE, "event.events.k8s.io/thing\n"),
-        ("kubectl events -n default", DONE, "ManagedCluster/edge1"),
-    )
+    await hub.runs((chosen, DONE, "event.events.k8s.io/thing\n"), ("kubectl events -n default", DONE, "ManagedCluster/edge1"))
     file.write_text(yaml.safe_dump({**OLDER_ADD_ON, **IN_TOOLS}))
     admin = await admin_of(hub)
     _, page = await admin.get(f"/apis/{ADDON}/v1beta1/managedclusteraddons")

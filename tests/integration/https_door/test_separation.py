@@ -279,8 +279,7 @@ PUBLIC = {"/version", "/healthz", "/livez", "/readyz", "/crl"}
 """Open to whoever comes: they tell of no cluster. Below /livez and its like too, as Kubernetes has it."""
 KNOWN = {"/", "/api", "/apis", "/openapi/v2", "/openapi/v3"}
 """What is served to whoever is known, and tells what could be asked: discovery."""
-COUNTED = {"/metrics"}
-"""What is open to who looks after the hub, and to nobody else here."""
+COUNTED = {"/metrics"}  # what is open to who looks after the hub, and to nobody else here
 PARTS = ("/healthz/", "/livez/", "/readyz/", "/api/", "/apis/", "/openapi/v3/")
 """What lies below one of these is as open as that."""
 

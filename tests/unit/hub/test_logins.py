@@ -405,8 +405,7 @@ class Accounts(TokenAuthenticator):
 @dataclass
 class Stage:
     clock: ManualClock = field(default_factory=lambda: ManualClock(NOW))
-    admissions: list[str] = field(default_factory=list)
-    """What admission was shown, in words."""
+    admissions: list[str] = field(default_factory=list)  # what admission was shown, in words
     slept: list[float] = field(default_factory=list)
     refusal: Exception | None = None
     names_people: bool = False

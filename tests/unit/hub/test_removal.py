@@ -12,16 +12,7 @@ from hub.api.certificatesigningrequests import Requester
 from hub.api.events import EventRecord
 from hub.api.managedclusters import removal as rules
 from hub.api.meta import document as doc
-from hub.api.meta.change import (
-    ADDONS,
-    CONFIG_MAPS,
-    MANAGED_CLUSTERS,
-    NAMESPACES,
-    REQUESTS,
-    REVOCATIONS,
-    SERVICE_ACCOUNTS,
-    Kind,
-)
+from hub.api.meta.change import ADDONS, CONFIG_MAPS, MANAGED_CLUSTERS, NAMESPACES, REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS, Kind
 from hub.controllers.clusters.deletion import CLUSTER_CHECKS, NAMESPACE_CHECKS, Namespaces, Removal
 from hub.ports import Transaction
 from hub.registry import deletion as removal, deletion as termination, namespaces

@@ -137,8 +137,7 @@ def test_sessions_of_a_replica_that_died_are_ended_by_whoever_looks(store: Inlin
 
 
 async def test_replicas_that_could_not_write_are_lost_only_later(store: InlineStore, clock: ManualClock) -> None:
-    heard: list[datetime | None] = [clock.now()]
-    """From when on the hub could write; None: it cannot."""
+    heard: list[datetime | None] = [clock.now()]  # from when on the hub could write; None: it cannot
     controller = LostReplicas(store, since=lambda _tx: heard[0])
     for each, cluster in ((ONE, EDGE), (TWO, FAR)):
         store.transact(draining.begin, each)

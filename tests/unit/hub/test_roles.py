@@ -120,8 +120,7 @@ WITHHELD = {
     "certificatesigningrequests": "for who approves",
     "bootstrapcredentials": "who may join is not for everybody to know",
     "auditrecords": "who did what is not for everybody to know",
-}
-"""Resources that the role `view` does not show, and why."""
+}  # resources that the role `view` does not show, and why
 
 
 def test_view_shows_every_resource_that_is_not_withheld(store: InlineStore) -> None:

@@ -67,10 +67,8 @@ from tests.unit.hub.test_beat_buffer import Acks
 from tests.unit.hub.test_sessions import Open
 
 WORDS = ("full", "full", "away", "away", "", "away")
-FOLLOWERS = ("full", "away")
-"""A follower that has caught up reads no more: its store has the changes in memory."""
-LONG_ENOUGH = 12
-"""Seconds; longer than any of them pauses."""
+FOLLOWERS = ("full", "away")  # a follower that has caught up reads no more: its store has the changes in memory
+LONG_ENOUGH = 12  # seconds; longer than any of them pauses
 AGENT = AgentId("xk7pq")
 
 

@@ -205,10 +205,7 @@ def test_malformed_kubeconfig_is_refused_with_the_file_name(tmp_path: Path) -> N
         (document(*CLUSTER_AT, "proxy-url", value=3128), "proxy-url"),
         (document(*CLUSTER_AT, "tls-server-name", value=True), "tls-server-name"),  # what YAML makes of `yes`
         (document("clusters", value=5), 'no cluster "muster"'),
-        (
-            document(*EXTENSIONS_AT, value=[{"name": "muster-cluster", "extension": {"clusterName": 5}}]),
-            "a clusterName",
-        ),
+        (document(*EXTENSIONS_AT, value=[{"name": "muster-cluster", "extension": {"clusterName": 5}}]), "a clusterName"),
         (document(*EXTENSIONS_AT, value=[{"name": "muster-cluster", "extension": "edge1"}]), "a clusterName"),
         (document("users", 0, "user", value={"client-certificate": "a\0b", "client-key": "c"}), "client-certificate"),
     ]

@@ -118,8 +118,7 @@ def test_on_a_servers_loop_ticks_come_just_behind_even_seconds_of_the_wall_clock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PERIOD = timedelta(seconds=60)
-DAY = 24 * 3600.0
-"""Of the loop's time: what has not come by then never comes."""
+DAY = 24 * 3600.0  # of the loop's time: what has not come by then never comes
 
 
 def test_wake_ups_repeat_replace_each_other_and_can_be_dropped() -> None:

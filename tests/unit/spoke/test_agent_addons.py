@@ -15,17 +15,7 @@ from machinery.meta.conditions import ADDON_AVAILABLE, CERTIFICATE_ROTATED, FALS
 from machinery.pki import CertificateFacts, key_matches, parse_certificate, unverified_claims
 from spoke.controllers.addons import AddOnCertificates, AddOnCredentials, AddOnLeaseController
 from spoke.credentials.slot import Slot
-from spoke.domain.addon import (
-    CSR,
-    GRACE,
-    KUBE_SIGNER,
-    TOKEN,
-    TOKEN_REFRESHED,
-    AddOn,
-    AddOnRegistration,
-    token_due,
-    uid_in,
-)
+from spoke.domain.addon import CSR, GRACE, KUBE_SIGNER, TOKEN, TOKEN_REFRESHED, AddOn, AddOnRegistration, token_due, uid_in
 from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.schedule import rotate_at
 from spoke.options import AddOnOptions

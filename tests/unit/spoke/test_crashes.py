@@ -21,10 +21,8 @@ from tests.fakes.stage import OWNER
 from tests.fakes.virtual_time import LoopClock
 from tests.trials import repeated, soaked, trials
 
-PATIENCE = 3600.0
-"""Virtual seconds."""
-MOST_WRITES = 9
-"""Of a registration at two hubs: five at the owner, four at the other."""
+PATIENCE = 3600.0  # virtual seconds
+MOST_WRITES = 9  # of a registration at two hubs: five at the owner, four at the other
 FAILOVERS = trials(test=10, soak=300)
 
 """Virtual seconds in which a session must beat again, whatever happened."""

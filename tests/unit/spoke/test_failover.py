@@ -21,8 +21,7 @@ from tests.fakes.credentials import MemorySecrets
 from tests.fakes.several import AGENT, CLUSTER, OWNER, Several, with_hubs
 
 NAMED = AgentOptions(cluster_name=CLUSTER, agent_id=AGENT)
-MODERATE = 5 * 2 * 20
-"""Dials in twenty minutes: every hub five times a minute, sessions and standing by together."""
+MODERATE = 5 * 2 * 20  # dials in twenty minutes: every hub five times a minute, sessions and standing by together
 
 
 async def test_agent_registers_everywhere_reports_to_the_first_and_leaves_it_when_it_is_killed(world: Several) -> None:

@@ -51,8 +51,7 @@ A, B = ManagedNamespace("a", "blue"), ManagedNamespace("b", "blue")
 NOTES = {"agent.open-cluster-management.io/site": "b"}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 AHEAD = timedelta(seconds=0.7)
-LATE = timedelta(milliseconds=15)
-"""What a loop of tests takes from one look to the next, at most."""
+LATE = timedelta(milliseconds=15)  # what a loop of tests takes from one look to the next, at most
 
 moments = st.datetimes(datetime(2020, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - the zone is beside it
 intervals = st.timedeltas(timedelta(seconds=10), timedelta(minutes=30))

@@ -194,8 +194,7 @@ OCMS = (
     *("client-cert-expiration-seconds", "addon-token-expiration-seconds", "hub-cluster-arn", "managed-cluster-arn"),
     *("managed-cluster-role-suffix", "grpc-bootstrap-config", "grpc-config", "feature-gates", "terminate-on-files"),
     "hub-connection-timeout-seconds",
-)
-"""All options of OCM's registration agent."""
+)  # all options of OCM's registration agent
 NOT_TAKEN = "\N{EN DASH}"
 
 

@@ -65,8 +65,7 @@ class Stage:
     certificate: bytes
     serial: SerialNumber
     ends: datetime
-    told: list[SerialNumber | None] = field(default_factory=list)
-    """The revocations that were reported."""
+    told: list[SerialNumber | None] = field(default_factory=list)  # the revocations that were reported
 
     def __post_init__(self) -> None:
         self.peers.listen(self.told.append)

@@ -50,8 +50,7 @@ from tests.fakes.virtual_time import START, in_virtual_time
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 SERIAL = identity.SerialNumber(0x1234567890ABCDEF1234567890ABCDEF)
 NAMES = ServingNames(("hub.example.com", "localhost"), ("127.0.0.1",))
-JITTER = 1.1
-"""Looks keep apart from those of other replicas."""
+JITTER = 1.1  # looks keep apart from those of other replicas
 
 
 def profile(purpose: Purpose = Purpose.LOGIN, user: str = "ann", *groups: str) -> Profile:

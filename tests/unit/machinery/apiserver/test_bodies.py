@@ -178,8 +178,7 @@ def recorded() -> Iterator[tuple[bytes, Mapping[str, Any]]]:
                     yield base64.b64decode(body["base64"]), exchange["response"]["body"]
 
 
-SILENT = ("Status", "SelfSubjectRulesReview")
-"""Answers that do not repeat what was asked."""
+SILENT = ("Status", "SelfSubjectRulesReview")  # answers that do not repeat what was asked
 RECORDED = [
     (body, answer) for body, answer in recorded() if answer["kind"] not in SILENT and decode(body, MESSAGES) is not None
 ]
