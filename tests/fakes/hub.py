@@ -14,17 +14,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from machinery import errors, pki
 from machinery.client.kubeconfig import ClusterEntry, Credential, HubEndpoint, write_kubeconfig
-from machinery.errors import (
-    AlreadyExistsError,
-    ConflictError,
-    DenialCause,
-    ForbiddenError,
-    MethodNotAllowedError,
-    NotFoundError,
-    UnauthorizedError,
-    UnavailableError,
-)
 from machinery.identity import (
     BOOTSTRAP_USER_PREFIX,
     RECOVERY_USER_PREFIX,
@@ -40,16 +31,6 @@ from machinery.identity import (
     recovery_subject,
 )
 from machinery.meta.conditions import Condition
-from machinery.pki import (
-    CertificateAuthority,
-    Plan,
-    check_request,
-    create_authority,
-    generate_key,
-    parse_certificate,
-    public_key_of,
-    random_serial,
-)
 from machinery.runtime.clock import Clock
 from spoke.credentials.trust_bundle import fingerprints
 from spoke.domain.addon import AddOn
@@ -133,7 +114,7 @@ class KnownCluster:
 class MemoryHub:
     """Set what it shall do; read what it was told."""
 
-    verdict: DenialCause | None = None  # what a revoked one is told for machines; None: nothing
+    verdict: errors.DenialCause | None = None  # what a revoked one is told for machines; None: nothing
     renew_within: timedelta | None = None
     """It asks for a renewal ahead of time, of the certificates that it had issued by then (`ask_to_renew`)."""
     renew_addons_before: datetime | None = None
@@ -178,8 +159,8 @@ class MemoryHub:
         self.dialled = 0
         self._changed = asyncio.Event()
         begins, ends = clock.now() - timedelta(days=2), clock.now() + timedelta(days=3650)
-        self.authority: CertificateAuthority = create_authority(
-            CertificateSubject("memory hub"), generate_key(), random_serial(), begins, ends
+        self.authority: pki.CertificateAuthority = pki.create_authority(
+            CertificateSubject("memory hub"), pki.generate_key(), pki.random_serial(), begins, ends
         )
         self.bundle = self.authority.certificate  # what it wants to be known by
         self.vouchers: tuple[bytes, ...] = (self.authority.certificate,)  # who trusts one of these CAs (PEM) can connect
@@ -192,9 +173,9 @@ class MemoryHub:
 
     def credential(self, subject: CertificateSubject | None = None, *, lifetime: timedelta = timedelta(hours=1)) -> Credential:
         """A client certificate of this hub; without a subject a bootstrap credential."""
-        key = generate_key()
+        key = pki.generate_key()
         subject = subject or bootstrap_subject(CredentialId("boot"))
-        return Credential(self._sign(subject, public_key_of(key), lifetime), key)
+        return Credential(self._sign(subject, pki.public_key_of(key), lifetime), key)
 
     def bootstrap_kubeconfig(
         self, *, lifetime: timedelta = timedelta(hours=1), name: str = "hub", cluster: str | None = None
@@ -209,13 +190,13 @@ class MemoryHub:
         request = self.requests[name]
         if request.state != "pending":
             return
-        facts = check_request(request.pem)
+        facts = pki.check_request(request.pem)
         subject = agent_subject(request.cluster, request.agent) if request.addon is None else facts.subject
         request.certificate = self._sign(subject, facts.public_key, self.lifetime)
         if request.addon is None:
             recovery = recovery_subject(request.cluster, request.agent)
             request.recovery = self._sign(recovery, facts.public_key, self.lifetime * 3)
-        self.issued.append(parse_certificate(request.certificate).serial)
+        self.issued.append(pki.parse_certificate(request.certificate).serial)
         request.state = "issued"
         self.changed()
 
@@ -242,7 +223,7 @@ class MemoryHub:
         self.changed()
 
     def asked_of(self, identity: ClientIdentity) -> timedelta | None:
-        return self.renew_within if parse_certificate(identity.certificate).serial in self._asked else None
+        return self.renew_within if pki.parse_certificate(identity.certificate).serial in self._asked else None
 
     def renewal_of(self, identity: ClientIdentity) -> RequestedRenewal | None:
         within = self.asked_of(identity)
@@ -286,15 +267,15 @@ class MemoryHub:
     def user_of(self, identity: ClientIdentity) -> str:
         """Raises as the door would: nobody listening, a certificate that TLS or the records refuse."""
         if self.away:
-            raise UnavailableError("connection refused")
-        certificate = parse_certificate(identity.certificate)
+            raise errors.UnavailableError("connection refused")
+        certificate = pki.parse_certificate(identity.certificate)
         if not certificate.not_before <= self.clock.now() <= certificate.not_after:
-            raise UnavailableError("Socket closed")
+            raise errors.UnavailableError("Socket closed")
         if certificate.serial not in self.users or certificate.serial in self.revoked:
             message = "the certificate is not known here"
-            raise UnauthorizedError(message, causes=self.verdict.because(message) if self.verdict else ())
+            raise errors.UnauthorizedError(message, causes=self.verdict.because(message) if self.verdict else ())
         if certificate.serial in self.outlived:
-            raise UnauthorizedError("its CA goes", causes=DenialCause.AUTHORITY_RETIRED.because("its CA goes"))
+            raise errors.UnauthorizedError("its CA goes", causes=errors.DenialCause.AUTHORITY_RETIRED.because("its CA goes"))
         return self.users[certificate.serial]
 
     def heard(self, cluster: ClusterName, epoch: int, owner: HubId | None) -> None:
@@ -310,9 +291,9 @@ class MemoryHub:
                 other.end(SessionEpochError(f"the epoch {epoch} of this cluster is known", epoch))
 
     def _sign(self, subject: CertificateSubject, public_key: bytes, lifetime: timedelta) -> bytes:
-        serial, now = random_serial(), self.clock.now()
+        serial, now = pki.random_serial(), self.clock.now()
         self.users[serial] = subject.common_name
-        return self.authority.sign(Plan(subject, public_key, serial, now - BACKDATE, now + lifetime))
+        return self.authority.sign(pki.Plan(subject, public_key, serial, now - BACKDATE, now + lifetime))
 
 
 class MemoryHubClient(HubClient):
@@ -338,7 +319,7 @@ class MemoryHubClient(HubClient):
     def _check_attested(self) -> None:
         audience = self._hub.attestation_audience
         if audience and self._attestation != f"token for {audience}":
-            raise ForbiddenError("attestation failed: the hub's audit log says why")
+            raise errors.ForbiddenError("attestation failed: the hub's audit log says why")
 
     async def ensure_cluster(
         self,
@@ -353,7 +334,7 @@ class MemoryHubClient(HubClient):
         self._check_attested()
         known = self._hub.clusters.get(cluster)
         if known is not None and known.cluster_uid != cluster_uid:
-            raise AlreadyExistsError(f'the name "{cluster}" belongs to another cluster')
+            raise errors.AlreadyExistsError(f'the name "{cluster}" belongs to another cluster')
         created = known is None
         if known is None:
             known = KnownCluster(f"uid-{cluster}", cluster_uid, self._hub.accept, tuple(endpoints), labels=dict(labels))
@@ -368,7 +349,7 @@ class MemoryHubClient(HubClient):
         user = self._enter("submit_request")
         if user.startswith(BOOTSTRAP_USER_PREFIX):
             self._check_attested()
-        check_request(request)
+        pki.check_request(request)
         for known in self._hub.requests.values():
             if (known.requester, known.pem) == (user, request):
                 return known.name
@@ -383,9 +364,9 @@ class MemoryHubClient(HubClient):
         while True:
             request = self._hub.requests.get(name)
             if request is None:
-                raise NotFoundError(f'there is no request "{name}"')
+                raise errors.NotFoundError(f'there is no request "{name}"')
             if request.requester != user:
-                raise ForbiddenError("the request is somebody else's")
+                raise errors.ForbiddenError("the request is somebody else's")
             if request.state != told:
                 told = request.state
                 yield CSRState(
@@ -406,9 +387,9 @@ class MemoryHubClient(HubClient):
         self._enter("addon_token")
         found = next((each for each in self._hub.addons or () if each.name == addon), None)
         if found is None:
-            raise NotFoundError(f'there is no add-on "{addon}"')
+            raise errors.NotFoundError(f'there is no add-on "{addon}"')
         if not found.account_uid:
-            raise ConflictError(f'the ServiceAccount of add-on "{addon}" is not ready yet')
+            raise errors.ConflictError(f'the ServiceAccount of add-on "{addon}" is not ready yet')
         begin = self._hub.clock.now().replace(microsecond=0)
         end = begin + min(duration, TOKEN_LIFETIME)
         token = service_account_token(found.account_uid, begin, end, number=len(self._hub.tokens))
@@ -419,9 +400,9 @@ class MemoryHubClient(HubClient):
     async def session(self, greeting: SessionHello) -> AsyncIterator[HubSession]:
         try:
             user = self._enter("session")
-        except UnauthorizedError as error:
+        except errors.UnauthorizedError as error:
             raise HubLostError(error.message, loss_of(error.verdict, SessionEnd.UNAUTHENTICATED)) from error
-        except UnavailableError as error:
+        except errors.UnavailableError as error:
             raise HubLostError(error.message) from error
         cluster = ClusterName(user.split(":")[2])
         known = self._hub.clusters.get(cluster)
@@ -451,11 +432,11 @@ class MemoryHubClient(HubClient):
         self, agent: AgentIdentity, *, owner: HubId | None, epoch: int, trusted: Sequence[str] = ()
     ) -> StandbyAnswer:
         cluster = agent.cluster
-        if self._hub.refuse_new and parse_certificate(self._identity.certificate).serial != self._hub.issued[0]:
-            raise UnauthorizedError("this certificate is not known here")
+        if self._hub.refuse_new and pki.parse_certificate(self._identity.certificate).serial != self._hub.issued[0]:
+            raise errors.UnauthorizedError("this certificate is not known here")
         known = self._known(agent, "stand_by")
         if known is None:
-            raise NotFoundError(f'there is no cluster "{cluster}"')
+            raise errors.NotFoundError(f'there is no cluster "{cluster}"')
         with suppress(SessionEpochError):
             self._hub.heard(cluster, epoch, owner)
         self._hub.trusted[cluster] = tuple(trusted)
@@ -486,7 +467,7 @@ class MemoryHubClient(HubClient):
     async def withdraw(self, agent: AgentIdentity) -> bool:
         user = self._enter("withdraw")
         if self._hub.plain:
-            raise ForbiddenError("a bootstrap certificate opens no session")
+            raise errors.ForbiddenError("a bootstrap certificate opens no session")
         for name, request in list(self._hub.requests.items()):
             if (request.requester, request.cluster, request.agent, request.state) == (
                 user,
@@ -510,24 +491,24 @@ class MemoryHubClient(HubClient):
         """The cluster of a call that only its own agent may make."""
         user = self._enter(call)
         if self._hub.plain:
-            raise MethodNotAllowedError("unknown method")
+            raise errors.MethodNotAllowedError("unknown method")
         if user.split(":")[2:3] != [agent.cluster]:
-            raise ForbiddenError("only the cluster's own agent may say that")
+            raise errors.ForbiddenError("only the cluster's own agent may say that")
         known = self._hub.clusters.get(agent.cluster)
         if known is not None and known.cluster_uid != agent.cluster_uid:
-            raise ForbiddenError("the name belongs to another cluster")
+            raise errors.ForbiddenError("the name belongs to another cluster")
         return known
 
     def _met(self) -> str:
         if self._trust is not None and not any(voucher in self._trust for voucher in self._hub.vouchers):
-            raise UnavailableError("certificate verify failed")
+            raise errors.UnavailableError("certificate verify failed")
         return self._hub.user_of(self._identity)
 
     def _enter(self, call: str) -> str:
         self._hub.calls.append(call)
         user = self._met()
         if user.startswith(RECOVERY_USER_PREFIX):
-            raise ForbiddenError("a recovery certificate opens nothing else")
+            raise errors.ForbiddenError("a recovery certificate opens nothing else")
         return self._unless_at_fault(call, user)
 
     def _unless_at_fault(self, call: str, user: str) -> str:
@@ -547,7 +528,7 @@ class RecoveringMemoryClient(MemoryHubClient):
 
     async def follow_request(self, name: str) -> AsyncGenerator[CSRState, None]:
         if not self._asked:
-            raise NotFoundError(name)
+            raise errors.NotFoundError(name)
         async for state in super().follow_request(name):
             yield state
 
@@ -555,7 +536,7 @@ class RecoveringMemoryClient(MemoryHubClient):
         user = self._met()
         self._hub.calls.append(f"recover {call}")
         if not user.startswith(RECOVERY_USER_PREFIX):
-            raise ForbiddenError("this is no recovery certificate")
+            raise errors.ForbiddenError("this is no recovery certificate")
         return self._unless_at_fault(f"recover {call}", user)
 
 

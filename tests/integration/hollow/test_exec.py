@@ -23,19 +23,9 @@ from hub.issuer.local import make_authority
 from hub.ports.identities import KeyPair
 from hub.registry.certificateauthorities.service import authority_id
 from hub.replica.host_secrets import ClusterKeySecret
-from machinery import pki
+from machinery import errors, pki
 from machinery.client.exec import Container, execute
 from machinery.client.rest import KubeClient, Query, RestResource
-from machinery.errors import (
-    BadRequestError,
-    ConflictError,
-    DeadlineError,
-    ForbiddenError,
-    InvalidError,
-    MusterError,
-    NotFoundError,
-    UnavailableError,
-)
 
 SOON = timedelta(seconds=20)
 LABELS = {"app": "agent"}
@@ -60,7 +50,7 @@ async def pods(client: KubeClient) -> list[dict[str, Any]]:
 
 async def deployed(client: KubeClient, document: dict[str, Any] | None = None) -> Container:
     """The container of a new deployment; an older one of its name is deleted."""
-    with suppress(NotFoundError):
+    with suppress(errors.NotFoundError):
         await client.delete(DEPLOYMENTS.path("agent", namespace="default"))
     await client.create(DEPLOYMENTS.path(namespace="default"), document or deployment())
     [pod] = await pods(client)
@@ -73,22 +63,22 @@ async def test_command_returns_output_and_is_stopped_at_its_limits(client: KubeC
     assert pki.key_matches(pair["tls.crt"], pair["tls.key"])
     assert len(output) > 512
     container = await deployed(client, deployment(path="/elsewhere/ca.crt"))
-    with pytest.raises(UnavailableError, match=r"exit code 1: /elsewhere/ca.crt cannot be read: No such file"):
+    with pytest.raises(errors.UnavailableError, match=r"exit code 1: /elsewhere/ca.crt cannot be read: No such file"):
         await execute(client, container, ("agent", "print"), within=SOON)
-    with pytest.raises(UnavailableError, match=r"exit code 127: sh: no such program"):
+    with pytest.raises(errors.UnavailableError, match=r"exit code 127: sh: no such program"):
         await execute(client, container, ("sh",), within=SOON)
 
     container = await deployed(client)
     for absent in (replace(container, pod="gone"), replace(container, name="other")):
-        with pytest.raises(NotFoundError):
+        with pytest.raises(errors.NotFoundError):
             await execute(client, absent, ("agent", "print"), within=SOON)
-    with pytest.raises(InvalidError, match=r"^the command wrote more than is taken$"):
+    with pytest.raises(errors.InvalidError, match=r"^the command wrote more than is taken$"):
         await execute(client, container, ("agent", "print"), within=SOON, limit=600)
     hollow_cluster.faults = Faults(hang=True)
-    with pytest.raises(DeadlineError):
+    with pytest.raises(errors.DeadlineError):
         await execute(client, container, ("agent", "print"), within=timedelta(milliseconds=200))
     await hollow_cluster.stop()
-    with pytest.raises(UnavailableError, match="cannot reach"):
+    with pytest.raises(errors.UnavailableError, match="cannot reach"):
         await execute(client, container, ("agent", "print"), within=SOON)
 
 
@@ -108,7 +98,7 @@ async def test_deployment_runs_pods_only_where_it_can(client: KubeClient) -> Non
 
     wrong = deployment()
     wrong["spec"]["selector"] = {"matchLabels": {"app": "other"}}
-    with pytest.raises(InvalidError, match="does not match template"):
+    with pytest.raises(errors.InvalidError, match="does not match template"):
         await client.create(DEPLOYMENTS.path(namespace="default"), wrong)
 
     for node in await client.list("/api/v1/nodes"):
@@ -116,7 +106,7 @@ async def test_deployment_runs_pods_only_where_it_can(client: KubeClient) -> Non
     container = await deployed(client)
     [pod] = await pods(client)
     assert pod["status"]["phase"] == "Pending"
-    with pytest.raises(BadRequestError):
+    with pytest.raises(errors.BadRequestError):
         await execute(client, container, ("agent", "print"), within=SOON)
 
 
@@ -136,9 +126,9 @@ async def test_exchanged_ca_lies_on_the_host_and_opens_the_cluster(hollow_cluste
     shown = {"client-certificate-data": authority.sign(plan), "client-key-data": key}
     document["users"][0]["user"] = {name: base64.b64encode(pem).decode() for name, pem in shown.items()}
     async with await KubeClient.from_document(document) as somebody:
-        with pytest.raises(ForbiddenError, match="CA"):
+        with pytest.raises(errors.ForbiddenError, match="CA"):
             await somebody.list("/api/v1/nodes")
-        with pytest.raises(ForbiddenError):
+        with pytest.raises(errors.ForbiddenError):
             await execute(somebody, container, ("agent", "print"), within=SOON)
 
 
@@ -156,15 +146,15 @@ async def test_deployment_or_pod_that_changed_since_is_not_removed(client: KubeC
     host = ClusterClient(client, SHAPE)
     read = await made(host)
     await client.patch(PATH, {"metadata": {"annotations": {"somebody": "was here"}}})
-    with pytest.raises(ConflictError):
+    with pytest.raises(errors.ConflictError):
         await host.remove(read)
     await client.delete(PATH)
     await made(host)
-    with pytest.raises(ConflictError):
+    with pytest.raises(errors.ConflictError):
         await host.remove(read)  # another of that name
     [read] = await host.agents()
     await client.delete(PODS.path(read["metadata"]["name"], namespace="default"))
-    with pytest.raises(ConflictError):
+    with pytest.raises(errors.ConflictError):
         await host.remove_pod(read)
     [pod] = await host.agents()
     assert await host.pod(pod["metadata"]["name"]) == pod
@@ -219,7 +209,7 @@ async def test_keys_are_kept_found_offered_and_forgotten_and_no_race_loses_one(c
             assert await SecretKeys(secret).find(one) == pair
 
 
-Link = dict[str, Any] | MusterError
+Link = dict[str, Any] | errors.MusterError
 
 
 def owned(kind: str, name: str) -> dict[str, Any]:
@@ -234,7 +224,7 @@ class WithChain(KubeClient):
 
     async def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
         link = next((link for end, link in self.links.items() if path.endswith(end)), None)
-        if isinstance(link, MusterError):
+        if isinstance(link, errors.MusterError):
             raise link
         return link if link is not None else await super().get(path, query)
 
@@ -255,7 +245,7 @@ async def test_secret_belongs_to_what_runs_the_hub_and_is_kept_without_a_readabl
     links = {"pods/hub-0": owned("ReplicaSet", "hub-5d"), "deployments/hub": {"metadata": {}}}
     links["replicasets/hub-5d"] = owned("Deployment", "hub")
     assert await owners_of("two", hollow_cluster, links) == [("Deployment", "hub", "uid-hub")]
-    links["replicasets/hub-5d"] = ForbiddenError("no right")
+    links["replicasets/hub-5d"] = errors.ForbiddenError("no right")
     assert await owners_of("three", hollow_cluster, links) == []
-    with pytest.raises(UnavailableError):
-        await owners_of("four", hollow_cluster, {"pods/hub-0": UnavailableError("away")})
+    with pytest.raises(errors.UnavailableError):
+        await owners_of("four", hollow_cluster, {"pods/hub-0": errors.UnavailableError("away")})

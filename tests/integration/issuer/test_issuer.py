@@ -24,41 +24,29 @@ from hub.api.certificateauthorities.authority import AuthorityOrder, Phase
 from hub.api.certificates import Lifetimes, Profile, Purpose
 from hub.issuer import LocalIssuer, ServingNames
 from hub.replica.serving_certificate import DoorsCertificate, own_certificate
-from machinery import pki
+from machinery import identity, pki
 from machinery.client.kubeconfig import Credential
 from machinery.errors import InvalidError
-from machinery.identity import (
-    OPERATOR_GROUP,
-    AddOnName,
-    CertificateSubject,
-    CredentialId,
-    addon_subject,
-    agent_id,
-    agent_subject,
-    bootstrap_subject,
-    cluster_name,
-    recovery_subject,
-)
 from machinery.runtime.clock import SystemClock
 from machinery.runtime.tls import client_context
 from tests.fakes.authority import Generations
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
-UUID_NAME = cluster_name("0f7c9c2e-9f3b-4e9e-8a31-0d2a4f1f6b70")
-LONG_NAME = cluster_name("c" * 63)
-SHORT_NAME = cluster_name("edge1")
+UUID_NAME = identity.cluster_name("0f7c9c2e-9f3b-4e9e-8a31-0d2a4f1f6b70")
+LONG_NAME = identity.cluster_name("c" * 63)
+SHORT_NAME = identity.cluster_name("edge1")
 SHARED_RDN = "pkix.rdn_contains_duplicate_attribute_types at certificate.tbsCertificate.subject.rdnSequence.0"
 TOO_LONG = "itu.invalid_asn1_syntax at certificate.tbsCertificate.subject."
 SINGLE_LABEL = "pkix.invalid_domain_name_syntax at certificate.tbsCertificate.extensions.5.extnValue.subjectAltName.0.dNSName"
 SUBJECTS = {
-    "agent": (Purpose.AGENT, agent_subject(SHORT_NAME, agent_id("bcdfg"))),
-    "agent of a cluster named by a UUID": (Purpose.AGENT, agent_subject(UUID_NAME, agent_id("bcdfg"))),
-    "agent of a cluster with the longest name": (Purpose.AGENT, agent_subject(LONG_NAME, agent_id("bcdfg"))),
-    "recovery": (Purpose.RECOVERY, recovery_subject(SHORT_NAME, agent_id("bcdfg"))),
-    "add-on": (Purpose.ADDON, addon_subject(SHORT_NAME, AddOnName("work"), "work")),
-    "bootstrap": (Purpose.BOOTSTRAP, bootstrap_subject(CredentialId("0123456789abcdef"))),
-    "operator": (Purpose.OPERATOR, CertificateSubject("admin", frozenset((OPERATOR_GROUP,)))),
-    "login": (Purpose.LOGIN, CertificateSubject("ann@corp.example", frozenset(("fleet-viewers",)))),
+    "agent": (Purpose.AGENT, identity.agent_subject(SHORT_NAME, identity.agent_id("bcdfg"))),
+    "agent of a cluster named by a UUID": (Purpose.AGENT, identity.agent_subject(UUID_NAME, identity.agent_id("bcdfg"))),
+    "agent of a cluster with the longest name": (Purpose.AGENT, identity.agent_subject(LONG_NAME, identity.agent_id("bcdfg"))),
+    "recovery": (Purpose.RECOVERY, identity.recovery_subject(SHORT_NAME, identity.agent_id("bcdfg"))),
+    "add-on": (Purpose.ADDON, identity.addon_subject(SHORT_NAME, identity.AddOnName("work"), "work")),
+    "bootstrap": (Purpose.BOOTSTRAP, identity.bootstrap_subject(identity.CredentialId("0123456789abcdef"))),
+    "operator": (Purpose.OPERATOR, identity.CertificateSubject("admin", frozenset((identity.OPERATOR_GROUP,)))),
+    "login": (Purpose.LOGIN, identity.CertificateSubject("ann@corp.example", frozenset(("fleet-viewers",)))),
 }
 
 
@@ -148,7 +136,9 @@ def test_serving_certificate_is_kept_and_leaves_end_with_the_ca(tmp_path: Path) 
     assert stat.S_IMODE(os.stat(tmp_path / "serving.key").st_mode) == 0o600  # noqa: PTH116 - the mode alone
 
     issuer, key = LocalIssuer.open(tmp_path, Lifetimes(), NOW), pki.public_key_of(pki.generate_key())
-    profile = Profile(Purpose.AGENT, agent_subject(SHORT_NAME, agent_id("a")), key, NOW, NOW + timedelta(days=4000))
+    profile = Profile(
+        Purpose.AGENT, identity.agent_subject(SHORT_NAME, identity.agent_id("a")), key, NOW, NOW + timedelta(days=4000)
+    )
     issued = issuer.issue(profile, pki.random_serial(), NOW)
     end = pki.parse_certificate(issuer.trust_bundle).not_after
     assert pki.parse_certificate(issued.chain).not_after == issued.not_after == end == NOW + timedelta(days=3650)
@@ -219,7 +209,7 @@ class Doors:
 def certificate_of(one: LocalIssuer) -> Credential:
     now, key, lifetimes = SystemClock().now(), pki.generate_key(), Lifetimes()
     begins, ends = now - lifetimes.backdate, now + lifetimes.bootstrap
-    profile = Profile(Purpose.OPERATOR, CertificateSubject("somebody"), pki.public_key_of(key), begins, ends)
+    profile = Profile(Purpose.OPERATOR, identity.CertificateSubject("somebody"), pki.public_key_of(key), begins, ends)
     return Credential(one.issue(profile, pki.random_serial(), now).chain, key)
 
 

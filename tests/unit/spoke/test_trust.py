@@ -10,19 +10,11 @@ from itertools import product
 import pytest
 import yaml
 
+from machinery import pki
 from machinery.client.kubeconfig import ClusterEntry, HubEndpoint, parse_kubeconfig, with_authority, write_hub_kubeconfig
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, NotLeaderError, UnavailableError
 from machinery.identity import AddOnName, CertificateSubject, HubId
 from machinery.meta.conditions import CERTIFICATE_ROTATED, TRUE
-from machinery.pki import (
-    CertificateAuthority,
-    Plan,
-    create_authority,
-    generate_key,
-    parse_certificate,
-    public_key_of,
-    random_serial,
-)
 from machinery.runtime.clock import ManualClock
 from spoke.agent.unregistration import LeftMark
 from spoke.credentials.kubeconfigs import connection_of, recovery_obstacle, stored_connection, view_stored
@@ -52,16 +44,16 @@ FIRST, SECOND = {"tls.crt": b"first"}, {"tls.crt": b"second"}
 NAMES = choose_names(options=("berlin", "agent"), stored=("", ""), fresh=("", ""))
 
 
-def authority(name: str, begins: datetime = NOW - DAY, ends: datetime = NOW + 3650 * DAY) -> CertificateAuthority:
-    return create_authority(CertificateSubject(name), generate_key(), random_serial(), begins, ends)
+def authority(name: str, begins: datetime = NOW - DAY, ends: datetime = NOW + 3650 * DAY) -> pki.CertificateAuthority:
+    return pki.create_authority(CertificateSubject(name), pki.generate_key(), pki.random_serial(), begins, ends)
 
 
 NEW = authority("new").certificate
 
 
 def leaf() -> bytes:
-    key = public_key_of(generate_key())
-    return authority("any").sign(Plan(CertificateSubject("leaf"), key, random_serial(), NOW - DAY, NOW + DAY))
+    key = pki.public_key_of(pki.generate_key())
+    return authority("any").sign(pki.Plan(CertificateSubject("leaf"), key, pki.random_serial(), NOW - DAY, NOW + DAY))
 
 
 def test_invalid_bundle_of_authorities_is_refused() -> None:
@@ -358,12 +350,12 @@ async def test_an_owners_secret_of_last_week_gives_way_to_the_newer_credential_i
     joined.clock.advance(timedelta(days=25))
     async with joined.running():
         await until(lambda: len(joined.hub.issued) == 2 and joined.hub.session.beats)
-        await until(lambda: parse_certificate(joined.hub.session.identity.certificate).serial == joined.hub.issued[1])
+        await until(lambda: pki.parse_certificate(joined.hub.session.identity.certificate).serial == joined.hub.issued[1])
     present = await joined.secrets.read(OWNER)
     await joined.secrets.write(OWNER, last_week, present.version)
     async with joined.running():
         await until(lambda: joined.hub.open_sessions and joined.hub.session.beats)
-        assert parse_certificate(joined.hub.session.identity.certificate).serial == joined.hub.issued[1]
+        assert pki.parse_certificate(joined.hub.session.identity.certificate).serial == joined.hub.issued[1]
     assert (await joined.secrets.read(OWNER)).contents["tls.crt"] == present.contents["tls.crt"]
     assert len(joined.hub.issued) == 2
 
@@ -522,7 +514,7 @@ def test_the_hub_kubeconfig_keeps_the_name_that_the_hubs_certificate_must_have()
 async def test_the_condition_of_a_rotation_is_told_though_its_save_failed_at_first(stage: Stage) -> None:
     """OCM's agent loses the condition when the save is repeated."""
     async with stage.at_work():
-        leaf = parse_certificate((await stage.secrets.read(OWNER)).contents["tls.crt"])
+        leaf = pki.parse_certificate((await stage.secrets.read(OWNER)).contents["tls.crt"])
         stage.secrets.refuse_writes = UnavailableError("etcd is away")  # type: ignore[attr-defined]
         stage.clock.advance(rotate_at(leaf.serial, leaf.not_before, leaf.not_after) - stage.clock.now() + timedelta(1))
         stage.scheduler.wake("certificate-rotation")

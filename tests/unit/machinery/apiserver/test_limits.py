@@ -11,18 +11,7 @@ from typing import Any
 
 import pytest
 
-from machinery.apiserver.http.limits import (
-    BODY_LIMIT,
-    MAX_IDENTITIES,
-    OBJECT_CEILING,
-    OBJECT_LIMIT,
-    Openings,
-    Pool,
-    PriorityLevel,
-    Pushback,
-    Rates,
-    origin,
-)
+from machinery.apiserver.http import limits
 from machinery.apiserver.write.bodies import MOST_APPLIED, _load_json
 from machinery.apiserver.write.patches import MAX_OPERATIONS, apply_json_patch, apply_strategic_patch
 from machinery.apiserver.write.schema import violations
@@ -35,12 +24,12 @@ from tests.fakes.virtual_time import in_virtual_time
 LONG, SHORT = timedelta(seconds=5), timedelta(milliseconds=20)
 
 
-def pool(seats: int, *, queue: int = 100, each: int = 50) -> Pool:
-    return Pool(PriorityLevel("test", seats, queue, each), ManualClock())
+def pool(seats: int, *, queue: int = 100, each: int = 50) -> limits.Pool:
+    return limits.Pool(limits.PriorityLevel("test", seats, queue, each), ManualClock())
 
 
 @asynccontextmanager
-async def waiting(room: Pool, *identities: str) -> AsyncIterator[list[str]]:
+async def waiting(room: limits.Pool, *identities: str) -> AsyncIterator[list[str]]:
     """Identities that wait, in this order; the list says who was seated, in order."""
     seated: list[str] = []
 
@@ -99,7 +88,7 @@ async def full_pool() -> None:
         room.give("a")
     assert (room.snapshot()["seats"], room.snapshot()["taken"]) == ("unlimited", 0)
 
-    one, two = (Pool(PriorityLevel(name, 1), ManualClock()) for name in ("one", "two"))
+    one, two = (limits.Pool(limits.PriorityLevel(name, 1), ManualClock()) for name in ("one", "two"))
     assert one.uid != two.uid
 
 
@@ -164,13 +153,13 @@ def test_no_seat_is_lost_whenever_a_waiting_request_is_given_up() -> None:
         in_virtual_time(crowd(Random(seed)))
 
 
-def refused(pushback: Pushback, count: int) -> float:
+def refused(pushback: limits.Pushback, count: int) -> float:
     return [pushback.refused().total_seconds() for _ in range(count)][-1]
 
 
 def test_the_more_are_refused_the_later_they_are_to_return() -> None:
     clock = ManualClock()
-    pushback = Pushback(clock)
+    pushback = limits.Pushback(clock)
     assert refused(pushback, 10) == 1
     for expected in (2, 4, 8, 16, 32, 32):
         clock.advance(timedelta(seconds=pushback.value))
@@ -183,7 +172,7 @@ def test_the_more_are_refused_the_later_they_are_to_return() -> None:
 
 def test_rate_buckets_hold_a_burst_and_are_bounded() -> None:
     clock = ManualClock()
-    rates = Rates(2, 3, clock)
+    rates = limits.Rates(2, 3, clock)
     for _ in range(3):
         rates.check("a")
     with pytest.raises(TooManyRequestsError) as refused_:
@@ -201,11 +190,11 @@ def test_rate_buckets_hold_a_burst_and_are_bounded() -> None:
         rates.check("a")
     assert rates.snapshot() == {"rate": 2, "identities": 2, "refused": 3}
 
-    rates = Rates(1, 1, ManualClock())
-    for number in range(MAX_IDENTITIES + 10):
+    rates = limits.Rates(1, 1, ManualClock())
+    for number in range(limits.MAX_IDENTITIES + 10):
         rates.check(str(number))
-    assert rates.snapshot()["identities"] == MAX_IDENTITIES
-    unlimited = Rates(0, 1, ManualClock())
+    assert rates.snapshot()["identities"] == limits.MAX_IDENTITIES
+    unlimited = limits.Rates(0, 1, ManualClock())
     for _ in range(10):
         unlimited.check("a")
 
@@ -213,9 +202,9 @@ def test_rate_buckets_hold_a_burst_and_are_bounded() -> None:
 def test_requests_of_a_host_are_bounded_per_identity_and_in_all() -> None:
     mapped = {"192.0.2.7": "192.0.2.7", "::ffff:192.0.2.7": "192.0.2.7", "fe80::1%eth0": "fe80::/64", "": "", "unix": ""}
     mapped |= dict.fromkeys(("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::1"), "2001:db8:1:2::/64")
-    assert {address: origin(address) for address in mapped} == mapped
+    assert {address: limits.origin(address) for address in mapped} == mapped
 
-    openings = Openings(2, 3)
+    openings = limits.Openings(2, 3)
     with openings.one("a"), openings.one("a"):
         with pytest.raises(TooManyRequestsError) as refused, openings.one("a"):
             pass
@@ -290,13 +279,13 @@ def test_long_lists_are_merged_and_checked_in_one_walk() -> None:
 
 
 def test_object_size_is_bounded_and_oversized_objects_may_only_shrink() -> None:
-    check_size({"a": "x" * (OBJECT_LIMIT - 100)})
-    assert OBJECT_LIMIT < BODY_LIMIT
+    check_size({"a": "x" * (limits.OBJECT_LIMIT - 100)})
+    assert limits.OBJECT_LIMIT < limits.BODY_LIMIT
     with pytest.raises(TooLargeError, match="at most 1572864 are stored"):
-        check_size({"a": "x" * OBJECT_LIMIT})
+        check_size({"a": "x" * limits.OBJECT_LIMIT})
 
-    above, larger = OBJECT_LIMIT + 1, OBJECT_CEILING + 5 * FEW
-    for before, most in ((above, above + FEW), (OBJECT_CEILING - 1, OBJECT_CEILING), (larger, larger)):
+    above, larger = limits.OBJECT_LIMIT + 1, limits.OBJECT_CEILING + 5 * FEW
+    for before, most in ((above, above + FEW), (limits.OBJECT_CEILING - 1, limits.OBJECT_CEILING), (larger, larger)):
         check_size(of_size(most), of_size(before))
         with pytest.raises(TooLargeError):
             check_size(of_size(most + 1), of_size(before))

@@ -16,19 +16,9 @@ from multidict import CIMultiDict
 
 from machinery import pki
 from machinery.apiserver.access import ANONYMOUS, Attributes, Authorizer, Decision
+from machinery.apiserver.authn import chain
 from machinery.apiserver.authn.aggregation import DelegatedAuthorizer, DelegatedTokens, FrontProxy, Origin, Trust
 from machinery.apiserver.authn.authorities import ForeignCertificates, TrustedAuthorities, mark_of_authority
-from machinery.apiserver.authn.chain import (
-    IDENTITY,
-    REFUSED_FOR,
-    BearerTokens,
-    Chain,
-    Identity,
-    RequestAuthenticator,
-    TokenAuthenticator,
-    TokenChecks,
-    TokenUnion,
-)
 from machinery.apiserver.authn.credential_end import Presence
 from machinery.apiserver.http.filters import Incoming
 from machinery.apiserver.http.limits import Rates
@@ -39,30 +29,30 @@ from machinery.runtime.clock import ManualClock, SystemClock
 from tests.checks import check_refusals, present
 from tests.fakes.authority import OtherCA
 
-GOOD = Identity(Actor("ann", ("ops",)), "mark")
+GOOD = chain.Identity(Actor("ann", ("ops",)), "mark")
 
 
-class Says(RequestAuthenticator):
+class Says(chain.RequestAuthenticator):
     """Whatever it is asked."""
 
-    def __init__(self, outcome: Identity | Exception | None) -> None:
+    def __init__(self, outcome: chain.Identity | Exception | None) -> None:
         self.outcome = outcome
         self.asked = 0
 
-    async def identify(self, request: web.Request) -> Identity | None:  # noqa: ARG002 - the port's signature
+    async def identify(self, request: web.Request) -> chain.Identity | None:  # noqa: ARG002 - the port's signature
         self.asked += 1
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return self.outcome
 
 
-class Knows(TokenAuthenticator):
+class Knows(chain.TokenAuthenticator):
     """A few tokens."""
 
-    def __init__(self, **outcomes: Identity | Exception) -> None:
+    def __init__(self, **outcomes: chain.Identity | Exception) -> None:
         self.outcomes = outcomes
 
-    async def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:  # noqa: ARG002 - the port's signature
+    async def identify(self, token: str, audiences: Sequence[str]) -> chain.Identity | None:  # noqa: ARG002 - the port's signature
         outcome = self.outcomes.get(token)
         if isinstance(outcome, Exception):
             raise outcome
@@ -74,22 +64,22 @@ def request_with(authorization: str | None = None) -> web.Request:
 
 
 async def test_first_authenticator_that_knows_the_credential_decides() -> None:
-    assert await Chain(Says(None), Says(None)).authenticate(request_with()) == ANONYMOUS
+    assert await chain.Chain(Says(None), Says(None)).authenticate(request_with()) == ANONYMOUS
 
     second, asked = Says(UnauthorizedError("a bad token beside a good certificate")), request_with()
-    actor = await Chain(Says(None), Says(GOOD), second).authenticate(asked)
+    actor = await chain.Chain(Says(None), Says(GOOD), second).authenticate(asked)
     assert (actor, second.asked) == (Actor("ann", ("ops", "system:authenticated")), 0)
-    assert asked[IDENTITY] is GOOD
+    assert asked[chain.IDENTITY] is GOOD
 
-    actor = await Chain(Says(UnauthorizedError("revoked")), Says(GOOD)).authenticate(request_with())
+    actor = await chain.Chain(Says(UnauthorizedError("revoked")), Says(GOOD)).authenticate(request_with())
     assert actor.user == "ann"
 
     with pytest.raises(UnauthorizedError, match="revoked"):
-        await Chain(Says(UnauthorizedError("revoked")), Says(None)).authenticate(request_with())
+        await chain.Chain(Says(UnauthorizedError("revoked")), Says(None)).authenticate(request_with())
 
     last = Says(GOOD)
     with pytest.raises(UnavailableError):
-        await Chain(Says(UnavailableError("database away")), last).authenticate(request_with())
+        await chain.Chain(Says(UnavailableError("database away")), last).authenticate(request_with())
     assert last.asked == 0
 
 
@@ -98,15 +88,15 @@ TOKENS = Knows(good=GOOD, old=UnauthorizedError("the token ended yesterday"), aw
 
 async def test_bearer_tokens_are_parsed_as_kubernetes_does_and_authenticators_asked_in_turn(subtests: pytest.Subtests) -> None:
     cases = ("Bearer good", "bearer good", "  BEARER   good ")
-    assert [header for header in cases if await BearerTokens(TOKENS).identify(request_with(header)) is not GOOD] == []
+    assert [header for header in cases if await chain.BearerTokens(TOKENS).identify(request_with(header)) is not GOOD] == []
     for header in ("Bearer guess", "Bearer old", "Bearer ", "Bearer", "Basic Z29vZDp4", "good", "Bearer good x"):
         with subtests.test(header=header), pytest.raises(UnauthorizedError, match=r"^Unauthorized$"):
-            await BearerTokens(TOKENS).identify(request_with(header))
-    assert await BearerTokens(TOKENS).identify(request_with()) is None
+            await chain.BearerTokens(TOKENS).identify(request_with(header))
+    assert await chain.BearerTokens(TOKENS).identify(request_with()) is None
     with pytest.raises(UnavailableError):
-        await BearerTokens(TOKENS).identify(request_with("Bearer away"))
+        await chain.BearerTokens(TOKENS).identify(request_with("Bearer away"))
 
-    union = TokenUnion(TOKENS, Knows(theirs=GOOD, old=UnauthorizedError("nor here")))
+    union = chain.TokenUnion(TOKENS, Knows(theirs=GOOD, old=UnauthorizedError("nor here")))
     assert await union.identify("theirs", ()) is GOOD
     assert await union.identify("nobodys", ()) is None
     with pytest.raises(UnauthorizedError, match=r"^\[the token ended yesterday, nor here\]$"):
@@ -138,12 +128,12 @@ class Connection(asyncio.Transport):
 class Open:
     """One request that stays open until it is let go, and whether its connection was aborted."""
 
-    def __init__(self, presence: Presence, identity: Identity | None, *, verb: str = "watch") -> None:
+    def __init__(self, presence: Presence, identity: chain.Identity | None, *, verb: str = "watch") -> None:
         self.transport = Connection()
         self.go = asyncio.Event()
         request = make_mocked_request("GET", "/", transport=self.transport)
         if identity is not None:
-            request[IDENTITY] = identity
+            request[chain.IDENTITY] = identity
         incoming = Incoming(request, "an-id", Attributes(verb, "/", resource="x"), 0.0)
 
         async def inner(_incoming: Incoming) -> web.StreamResponse:
@@ -169,9 +159,9 @@ async def begun(*requests: Open) -> None:
 async def test_watches_end_with_their_credential() -> None:
     clock = ManualClock()
     presence = Presence(clock)
-    mine = [Open(presence, Identity(BEARER, "a")) for _ in range(2)]
-    other, anonymous = Open(presence, Identity(BEARER, "b")), Open(presence, None)
-    once, short = Open(presence, Identity(BEARER, "b")), Open(presence, Identity(BEARER, "a"), verb="list")
+    mine = [Open(presence, chain.Identity(BEARER, "a")) for _ in range(2)]
+    other, anonymous = Open(presence, chain.Identity(BEARER, "b")), Open(presence, None)
+    once, short = Open(presence, chain.Identity(BEARER, "b")), Open(presence, chain.Identity(BEARER, "a"), verb="list")
     await begun(*mine, other, anonymous, once, short)
     await once.end()
     presence.end("a")
@@ -179,19 +169,19 @@ async def test_watches_end_with_their_credential() -> None:
     assert found == [True, True, False, False, False], "short requests are left to finish"
     for each in (*mine, anonymous, short):
         await each.end()
-    late = Open(presence, Identity(BEARER, "a"))
+    late = Open(presence, chain.Identity(BEARER, "a"))
     with pytest.raises(UnauthorizedError):
         await late.task
     presence.end_all()
     assert (other.aborted, once.aborted) == (True, False), "a request that is over has nothing to end"
     await other.end()
-    again = Open(presence, Identity(BEARER, "c"))
+    again = Open(presence, chain.Identity(BEARER, "c"))
     await begun(again)
     await again.end()
 
     presence = Presence(clock)
-    soon = Open(presence, Identity(BEARER, "a", clock.now() + timedelta(milliseconds=20)))
-    later = Open(presence, Identity(BEARER, "b", clock.now() + timedelta(hours=1)))
+    soon = Open(presence, chain.Identity(BEARER, "a", clock.now() + timedelta(milliseconds=20)))
+    later = Open(presence, chain.Identity(BEARER, "b", clock.now() + timedelta(hours=1)))
     await begun(soon, later)
     await soon.transport.aborted.wait()
     assert not later.aborted
@@ -416,7 +406,7 @@ def request(credential: Credential | None, *headers: tuple[str, str]) -> web.Req
 async def test_flood_of_refused_tokens_costs_few_checks_and_no_good_token_is_refused() -> None:
     clock = ManualClock()
     refusals, checked = Rates(5, 3, clock), Counter[str]()
-    checks = TokenChecks(refusals, clock)
+    checks = chain.TokenChecks(refusals, clock)
     here, other, known = "192.0.2.1", "192.0.2.2", "good-known"
     at_once, order = Counter[str](), list[str]()
 
@@ -450,5 +440,5 @@ async def test_flood_of_refused_tokens_costs_few_checks_and_no_good_token_is_ref
     assert known in order[:3], "it waits for nobody, and another address for one"
     assert "good-other" in order[:3]
     assert max(checked[f"guessed-{number}"] for number in range(20)) == 1
-    clock.advance(REFUSED_FOR)
+    clock.advance(chain.REFUSED_FOR)
     assert await shown("guessed") == 401, "it may have become good: it is checked again"
