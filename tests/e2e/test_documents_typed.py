@@ -24,24 +24,18 @@ PROGRAMS = {"hub": "hub", "spoke": "spoke", "hubctl": "hubctl", "hollow": "hollo
 BLOCK = re.compile(r"^```(sh|yaml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SERVES = re.compile(r"^(hub serve|hollow serve|spoke run)\b")
 STAYS = re.compile(rf"{SERVES.pattern}|\s(-w|--watch|--follow)(\s|$)")
-LOGIN = ("PATH", "LANG", "LC_ALL", "TMPDIR", "USER", "PYTHONPYCACHEPREFIX")
-"""Variables that every terminal has, beside HOME."""
-MOST = 60.0
-"""Seconds that a command may take."""
-TAKES_EFFECT = 20.0
-"""Seconds in which a command may fail because what was typed before has not taken effect."""
+LOGIN = ("PATH", "LANG", "LC_ALL", "TMPDIR", "USER", "PYTHONPYCACHEPREFIX")  # variables that every terminal has, beside HOME
+MOST = 60.0  # seconds that a command may take
+TAKES_EFFECT = 20.0  # seconds in which a command may fail because what was typed before has not taken effect
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     """What a reader of one document has before he begins, and what his machine spells differently."""
 
-    joined: Sequence[str] = ()
-    """Clusters that are Available."""
-    hub: Sequence[str] | None = ()
-    """The settings of the hub that is running; None: there is none yet."""
-    before: Sequence[str] = ()
-    """Commands that he typed earlier."""
+    joined: Sequence[str] = ()  # clusters that are Available
+    hub: Sequence[str] | None = ()  # the settings of the hub that is running; None: there is none yet
+    before: Sequence[str] = ()  # commands that he typed earlier
     spelled: Mapping[str, str] = field(default_factory=dict)
     """Pieces of the text, and what they stand for here, as the shell has it."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
@@ -84,10 +78,8 @@ class Reader:
     """Types commands in one terminal, in a folder of its own. Programs that serve get terminals of their own."""
 
     folder: Path
-    login: Mapping[str, str]
-    """The environment of a new terminal."""
-    environment: Mapping[str, str]
-    """The environment of the terminal in which commands are typed: `export` changes it."""
+    login: Mapping[str, str]  # the environment of a new terminal
+    environment: Mapping[str, str]  # the environment of the terminal in which commands are typed: `export` changes it
     running: list[asyncio.subprocess.Process] = field(default_factory=list)
 
     @classmethod
@@ -207,10 +199,7 @@ PAGES: Mapping[str, Page] = {
     "docs/how-to/ask-the-inventory.md": Page(joined=("edge1",)),
     "docs/how-to/back-up-and-restore.md": Page(),
     "docs/how-to/upgrade.md": Page(),
-    "docs/how-to/bootstrap-credentials.md": Page(
-        joined=("edge9",),
-        spelled={"0123456789abcdef": CREDENTIAL},
-    ),
+    "docs/how-to/bootstrap-credentials.md": Page(joined=("edge9",), spelled={"0123456789abcdef": CREDENTIAL}),
     "docs/how-to/argo-cd.md": Page(
         joined=("edge1",),
         before=(
@@ -250,10 +239,7 @@ PAGES: Mapping[str, Page] = {
             "until [ -f edge1.kubeconfig ] && [ -f edge2.kubeconfig ]; do sleep 0.1; done",
         ),
         spelled={"hubctl join ": "hubctl join --allow-loopback "},
-        elsewhere={
-            "helm ": CLUSTER,
-            **dict.fromkeys(("hubctl get clusters -w", "hubctl accept"), NO_PODS),
-        },
+        elsewhere={"helm ": CLUSTER, **dict.fromkeys(("hubctl get clusters -w", "hubctl accept"), NO_PODS)},
     ),
     "docs/how-to/on-kind.md": Page(elsewhere=dict.fromkeys(("kind ", "make ", "helm ", "kubectl ", "docker "), CLUSTER)),
     "docs/how-to/on-kubernetes.md": Page(elsewhere={"helm ": CLUSTER, "kubectl ": CLUSTER}),
