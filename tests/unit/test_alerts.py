@@ -133,7 +133,7 @@ def flaws_of_texts(name: str, rule: Mapping[str, Any]) -> Iterator[str]:
     if set(notes) != {"summary", "description", "runbook_url"} or ROOT / notes["runbook_url"] != page:
         yield "annotations"
     lines = page.read_text().splitlines()
-    if lines[0] != f"# {name}" or [line for line in lines if line.startswith("## ")] != ["## What it means", "## What to do"]:
+    if lines[0] != f"# {name}" or [line for line in lines if line.startswith("## ")] != ["## Meaning", "## Steps"]:
         yield "headings of the runbook"
     used = set(re.findall(r"\$labels\.(\w+)", f"{notes['summary']}{notes['description']}"))
     if not used <= labels_in(rule["expr"]) | OF_PROMETHEUS | {"sink", "hub"}:
