@@ -299,11 +299,11 @@ def after_an_outage(timings: Timings) -> timedelta:
 ROWS: tuple[tuple[str, Callable[[Timings], timedelta]], ...] = (
     ("| a clean stop, a rolling update |", lambda timings: timings.poll),
     ("| the leader's process is killed, its machine is gone |", killed),
-    ("| the leader stands still, or is cut off from the database |", killed),
-    ("| the same, in the middle of a transaction |", lambda timings: killed(timings) + held(timings)),
-    ("| the same three, where the lock is a Lease of Kubernetes |", killed_with_a_lease),
-    ("| the database is away for no longer than the leader bears |", lambda timings: timings.longest_outage),
-    ("| the database is away for longer |", after_an_outage),
+    ("| the leader is suspended, or has no connection to the database |", killed),
+    ("| the same, during a transaction |", lambda timings: killed(timings) + held(timings)),
+    ("| the last three, if the lock is a Kubernetes Lease |", killed_with_a_lease),
+    ("| the database is unavailable for a short time |", lambda timings: timings.longest_outage),
+    ("| the database is unavailable for longer |", after_an_outage),
 )
 
 
