@@ -6,6 +6,7 @@ kubectl --server http://127.0.0.1:8001 get books
 
 import asyncio
 import sys
+from contextlib import suppress
 
 from aiohttp import web
 
@@ -63,4 +64,5 @@ async def main(port: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1])))
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main(int(sys.argv[1])))

@@ -172,7 +172,7 @@ WITH_CLUSTER = "needs a cluster; tests/e2e/test_kube_cert.py has one"
 COLLECTOR = "needs a collector; tests/e2e/test_telemetry.py has one"
 NO_PODS = "hollow clusters run no pod; tests/e2e/test_spoke.py starts the agent with what was applied"
 ARGO_CD = "kubectl --kubeconfig argocd.kubeconfig"
-ARGO_CD_KINDS = "needs a cluster with Argo CD; a hollow cluster takes the Secrets and has no Applications"
+NO_ARGO_CD = "needs Argo CD or the principal of its agent; hollow clusters store its Secrets"
 ADMIN = "kubectl --kubeconfig ~/.local/share/muster/admin.kubeconfig"
 CREDENTIAL = "$(hubctl get bootstrap-credentials -o name | tail -1 | cut -d/ -f2)"
 AGENT = "$(hubctl describe cluster edge1 | grep -om1 'management:edge1:[a-z0-9]*' | cut -d: -f3)"
@@ -208,8 +208,7 @@ PAGES: Mapping[str, Page] = {
         ),
         spelled={"edge1.kubeconfig": "../edge1.kubeconfig"},
         elsewhere={
-            **dict.fromkeys((f"{ARGO_CD} apply -f guestbook.yaml", f"{ARGO_CD} -n argocd get applications"), ARGO_CD_KINDS),
-            "argocd-agentctl ": "needs the principal of the Argo CD agent",
+            **dict.fromkeys((f"{ARGO_CD} apply -f guestbook", f"{ARGO_CD} -n argocd get app", "argocd-agentctl "), NO_ARGO_CD),
         },
     ),
     "docs/how-to/attestation.md": Page(

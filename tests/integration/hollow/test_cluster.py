@@ -3,8 +3,7 @@
 import asyncio
 import base64
 import json
-from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +22,7 @@ from machinery.client.reflector import ObjectKey, Reflector, mirrored
 from machinery.client.rest import KubeClient, Object, RestResource
 from machinery.errors import ForbiddenError, InvalidError, NotFoundError, UnauthorizedError, UnavailableError
 from machinery.runtime.backoff import Backoff
+from tests.programs import command
 from tests.trials import repeated
 
 NODES = "/api/v1/nodes"
@@ -275,31 +275,16 @@ async def test_advertised_address_is_usable_or_refused(subtests: pytest.Subtests
         await HollowCluster(ClusterShape("other"), port=port).start()
 
 
-Kubectl = Callable[..., Awaitable[str]]
-
-
-@pytest.fixture
-async def kubectl(hollow_cluster: HollowCluster, tmp_path: Path) -> Kubectl:
+@pytest.mark.kubectl
+async def test_kubectl_shows_and_changes_nodes_and_empties_namespaces(hollow_cluster: HollowCluster, tmp_path: Path) -> None:
     file = tmp_path / "kubeconfig"
     file.write_text(yaml.safe_dump(hollow_cluster.kubeconfig()))
 
-    async def run(*arguments: str, fails: bool = False) -> str:
-        command = ("kubectl", "--kubeconfig", str(file), "--cache-dir", str(tmp_path / "cache"), *arguments)
-        process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
-        out, err = await process.communicate()
-        assert (process.returncode != 0) is fails, err.decode()
-        return err.decode() if fails else out.decode()
+    async def kubectl(*words: str) -> str:
+        ended = await command("kubectl", f"--kubeconfig={file}", f"--cache-dir={tmp_path / 'cache'}", *words)
+        return ended.stdout or ended.stderr
 
-    return run
-
-
-def table(text: str) -> list[list[str]]:
-    return [line.split() for line in text.splitlines()]
-
-
-@pytest.mark.kubectl
-async def test_kubectl_shows_and_changes_nodes_and_empties_namespaces(kubectl: Kubectl) -> None:
-    rows = table(await kubectl("get", "nodes"))
+    rows = [line.split() for line in (await kubectl("get", "nodes")).splitlines()]
     assert rows[0] == ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]
     assert rows[1][:3] == ["test-node-0", "Ready", "control-plane"]
     assert (rows[2][:3], rows[2][4]) == (["test-node-1", "Ready", "<none>"], "v1.34.2")
@@ -314,12 +299,12 @@ async def test_kubectl_shows_and_changes_nodes_and_empties_namespaces(kubectl: K
     assert ("KubeletReady" in described, "cpu:                8" in described) == (True, True)
 
     await kubectl("create", "namespace", "team-a")
-    assert table(await kubectl("get", "ns", "team-a", "--no-headers"))[0][:2] == ["team-a", "Active"]
+    assert (await kubectl("get", "ns", "team-a", "--no-headers")).split()[:2] == ["team-a", "Active"]
     await kubectl("-n", "team-a", "create", "configmap", "c", "--from-literal=a=1")
     await kubectl("delete", "namespace", "team-a")
     await kubectl("create", "namespace", "team-a")
     assert await kubectl("-n", "team-a", "get", "configmaps", "-o", "name") == ""
-    assert "not found" in await kubectl("-n", "nowhere", "create", "configmap", "c", fails=True)
+    assert "not found" in await kubectl("-n", "nowhere", "create", "configmap", "c")
 
 
 MAPS = RestResource("", "v1", "configmaps")
