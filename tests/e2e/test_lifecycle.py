@@ -71,8 +71,8 @@ def at_rest(report: str) -> bool:
     """Whether no controller is in a step, and no write is on its way, by the report of a debug socket."""
     sections = re.split(r"^(?:==|--) ", report, flags=re.MULTILINE)
     steps = [section for section in sections if re.match(r"task .* step$", section, re.MULTILINE)]
-    writing = [section for section in sections if section.startswith("thread store-writer") and "Writer._run" in section]
-    return "thread store-writer" in report and not steps and not writing
+    waits = [section for section in sections if re.match(r"thread store-writer\n(.*\n)*.* WriteQueue\._work\s*\Z", section)]
+    return len(waits) == 1 and not steps
 
 
 @dataclass(frozen=True, slots=True)
