@@ -121,6 +121,3 @@ class AgentSessions(Protocol):
         """Delete all sessions of this replica; return their number."""
 
     def end_all(self) -> None: ...
-
-    def end_unowned(self, before: datetime) -> int:
-        """End sessions without a replica, of earlier releases, whose last beat is before `before`; return their number."""

@@ -223,16 +223,3 @@ async def test_all_sessions_of_a_replica_end_at_once_and_no_others(store: Store)
     await store.run(lambda tx: tx.agent_sessions.end_all())
     assert [await store.read(session_of, cluster) for cluster in (EDGE, FAR)] == [None, None]
     assert await store.read(lambda tx: tx.agent_sessions.replicas()) == []
-
-
-async def test_sessions_that_no_replica_has_end_where_nothing_was_heard(store: Store, clock: ManualClock) -> None:
-    await open_on(store, SESSION)
-    never = ClusterName("never")
-    await store.run(lambda tx: tx.heartbeats.set_session(FAR, "old"))
-    await store.run(lambda tx: tx.heartbeats.set_session(never, "older"))
-    await store.run(lambda tx: tx.heartbeats.store([Beat(FAR, timedelta(), available=True)]))
-    assert await store.run(lambda tx: tx.agent_sessions.end_unowned(clock.now())) == 1
-    assert [await store.read(session_of, cluster) for cluster in (EDGE, FAR, never)] == ["s1", "old", None]
-    clock.advance(MOMENT)
-    assert await store.run(lambda tx: tx.agent_sessions.end_unowned(clock.now())) == 1
-    assert [await store.read(session_of, cluster) for cluster in (EDGE, FAR, never)] == ["s1", None, None]

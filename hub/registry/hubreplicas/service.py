@@ -65,7 +65,7 @@ def begin(tx: Transaction, me: Replica) -> datetime:
 
 
 def begin_alone(tx: Transaction, me: Replica) -> datetime:
-    """Like `begin` if no other replica can exist: ends all recorded sessions, including those of earlier releases."""
+    """Like `begin` if no other replica can exist: ends all recorded sessions."""
     for other in tx.replicas.all():
         tx.replicas.remove(other.name)
     tx.agent_sessions.end_all()
@@ -97,7 +97,7 @@ def leave(tx: Transaction, me: Replica) -> None:
 
 
 def is_swept(tx: Transaction) -> bool:
-    """Whether `sweep` has nothing to do. Sessions of earlier releases alone do not cause a sweep."""
+    """Whether `sweep` has nothing to do."""
     everybody = tx.replicas.all()
     gone = any(replica.is_forgotten(tx.now) for replica in everybody)
     return not gone and alive(everybody, tx.now).issuperset(tx.agent_sessions.replicas())
@@ -111,7 +111,7 @@ def sweep(tx: Transaction) -> int:
     silence = f"it has not said for {format_duration(LOST_AFTER)} that it lives"
     messages = {name: f"{silence}: {sessions} sessions of agents that it had are over" for name, sessions in lost.items()}
     events.tell(tx, [_event(name, "ReplicaLost", message, WARNING) for name, message in messages.items()], ACTOR)
-    ended = sum(lost.values()) + tx.agent_sessions.end_unowned(tx.now - LOST_AFTER)
+    ended = sum(lost.values())
     for replica in everybody:
         if replica.is_forgotten(tx.now):
             tx.replicas.remove(replica.name)

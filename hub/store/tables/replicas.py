@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, or_, select, tuple_, update
+from sqlalchemy import Connection, bindparam, delete, func, select, tuple_, update
 
 from hub.api.hubreplicas import AgentSession, Load, Replica
 from hub.ports.liveness import AgentSessions, Replicas
@@ -141,9 +141,3 @@ class SqlAgentSessions(AgentSessions):
     def end_all(self) -> None:
         self._connection.execute(update(schema.heartbeats).where(_beat.session.is_not(None)).values(session=None))
         self._connection.execute(delete(schema.sessions))
-
-    def end_unowned(self, before: datetime) -> int:
-        unheard = or_(_beat.at.is_(None), _beat.at < to_micros(before))
-        unowned = _beat.session.not_in(select(_session.session))
-        ended = update(schema.heartbeats).where(_beat.session.is_not(None), unheard, unowned).values(session=None)
-        return self._connection.execute(ended).rowcount

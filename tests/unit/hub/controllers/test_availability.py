@@ -21,7 +21,7 @@ from hub.heartbeat import HeartbeatCoverage
 from hub.ports import Transaction
 from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
-from machinery.errors import ConflictError, InvalidError, UnavailableError
+from machinery.errors import ConflictError, UnavailableError
 from machinery.identity import ClusterName
 from machinery.meta.conditions import AVAILABLE, UNKNOWN
 from machinery.meta.objects import Key
@@ -172,22 +172,6 @@ async def test_one_that_fails_for_ever_holds_up_no_other(hub: Hub, monkeypatch: 
     hub.clock.advance(30 * SECOND)
     await work(subject)
     assert status(hub, "c1") == UNKNOWN
-
-
-async def test_one_that_fails_is_tried_again_at_a_time_of_its_own(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    accepted(hub, "c1", "c2")
-    subject = judge(hub)
-    fail(monkeypatch, "expire", "c1", error=InvalidError("it breaks a rule"))
-    hub.clock.advance(GRACE + WINDOW)
-    pauses = []
-    subject.enqueue("c2")
-    subject.enqueue("c1")
-    for _ in range(16):
-        pause = present(await work(subject))
-        pauses.append(pause)
-        hub.clock.advance(pause)
-    assert pauses[0] <= timedelta(milliseconds=20)
-    assert 15 * SECOND <= pauses[-1] <= 30 * SECOND
 
 
 async def test_who_was_never_heard_of_has_a_reason_of_its_own(hub: Hub) -> None:

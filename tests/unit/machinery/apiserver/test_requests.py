@@ -1,6 +1,7 @@
 """What a request asks, discovery, table cells and health checks."""
 
 import json
+from base64 import urlsafe_b64encode
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -79,8 +80,12 @@ def test_continue_tokens_timeouts_and_field_selectors_are_read_or_refused() -> N
     asked = ["1m30s", "0", "1500ms"]
     assert [options.request_timeout({"timeout": text}, most) for text in asked] == [most, most, timedelta(seconds=1.5)]
     assert options.read_continue(options.write_continue(Key("ns", "a"), 42)) == options.Started(Key("ns", "a"), 42)
-    junk = [(token, "") for token in ("garbage", "", "e30", "bnVsbA", "eyJydiI6MSwic3RhcnQiOjF9")]
+    large = [urlsafe_b64encode(text).decode() for text in (b"[" * 30_000, b'{"start":"/a","rv":%d}' % 10**30)]
+    junk = [(token, "") for token in ("garbage", "", "e30", "bnVsbA", "eyJydiI6MSwic3RhcnQiOjF9", *large)]
     check_refusals(BadRequestError, options.read_continue, junk)
+    times = ("soon", "1", "1x", "s", "-", "1e3s", "99999999h", "0x1s", "1s ", "1" * 30_000)
+    said = "invalid timeout specified in the request URL"
+    check_refusals(BadRequestError, lambda text: options.request_timeout({"timeout": text}, most), [(t, said) for t in times])
     rows: list[tuple[dict[str, str], str]] = [
         ({"resourceVersionMatch": "Nearly", "resourceVersion": "1"}, ""),
         ({"resourceVersionMatch": "Exact", "resourceVersion": "0"}, ""),
