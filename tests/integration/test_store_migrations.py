@@ -109,37 +109,19 @@ def test_two_that_upgrade_at_once_do_it_once(tmp_path: Path) -> None:
 
 
 async def test_newer_schema_is_left_alone_and_used_only_if_its_release_allows_it(tmp_path: Path) -> None:
-    """As the next release leaves it: a table and a column more, and the oldest schema whose release can still run."""
     url = f"sqlite:///{migrated(tmp_path / 'hub.db')}"
-    engine = writing_engine(parse_url(url))
-
-    def leave(usable_from: str) -> None:
-        with engine.begin() as connection:
-            connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-            connection.execute(
-                text("UPDATE facts SET value = :from WHERE name = :name"), {"from": usable_from, "name": USABLE_FROM}
-            )
-
-    def left() -> Schema:
-        with engine.connect() as connection:
-            return schema_of(connection)
-
-    leave("9998")
+    with next_release(tmp_path):
+        migrate_database(parse_url(url))
     store = SqlStore(url)
-    with pytest.raises(InvalidError, match=f'schema "9999", which is newer than "{HEAD}"'):
+    with pytest.raises(InvalidError, match=f'schema "{CONTRACTED}", which is newer than "{HEAD}"'):
         await store.open()
     await store.close()
-    assert left() == Schema("9999", "9998")
-    leave(HEAD)
-    with engine.begin() as connection:
-        connection.execute(text("CREATE TABLE later (name TEXT)"))
-        connection.execute(text("ALTER TABLE credentials ADD COLUMN later TEXT"))
-    store = SqlStore(url)
-    await store.open()
-    assert await store.read(lambda tx: tx.facts.get(USABLE_FROM)) == HEAD
-    await store.close()
-    assert left() == Schema("9999", HEAD)
-    engine.dispose()
+    change(tmp_path, "UPDATE facts SET value = ? WHERE name = ?", HEAD, USABLE_FROM)
+    async with sqlite_database(tmp_path).opened(None) as store:
+        await store.run(make_clusters)
+    with opened(url) as engine, engine.connect() as connection:
+        assert schema_of(connection) == Schema(CONTRACTED, HEAD)
+        assert connection.execute(text("SELECT count(*) FROM object_names")).scalar_one() == 7
 
 
 UNUSED = ("rich", "pygments", "alembic", "sqlalchemy.dialects.postgresql", "psycopg")

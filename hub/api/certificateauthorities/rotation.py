@@ -35,10 +35,6 @@ class Act(StrEnum):
     END = "end"
 
 
-MOVE = timedelta(seconds=60)
-"""Length of each phase in which agents leave a compromised CA, if an earlier release stored one time for both."""
-
-
 @dataclass(frozen=True, slots=True)
 class RotationStep:
     """An act and its CA; for MAKE the CA that is replaced."""
@@ -177,7 +173,7 @@ def _due(seen: RotationSnapshot, one: AuthorityRecord, old: AuthorityRecord | No
 
 def moved_until(old: AuthorityRecord, now: datetime) -> datetime | None:
     """End of the time for agents of a compromised CA to renew, counted from `now`, when it stops issuing."""
-    return now + (old.within or MOVE) if old.ends_at is not None else None
+    return now + old.within if old.ends_at is not None and old.within is not None else None
 
 
 def _is_enough(missing: Collection[Member], patient: bool) -> bool:  # noqa: FBT001 - a private rule
