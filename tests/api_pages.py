@@ -1,5 +1,6 @@
 """The pages of docs/reference/api: one for each kind of the hub that is this project's or OCM's, from its schema."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -147,11 +148,7 @@ def _bounds(schema: Schema) -> Iterator[str]:
         yield f"One of {', '.join(f'`{each}`' for each in schema['enum'])}"
     yield from (text.format(schema[name]) for name, text in _BOUNDS.items() if name in schema)
     if schema.get("default") not in (None, {}, []):
-        yield f"Default: `{_shown(schema['default'])}`"
-
-
-def _shown(value: Any) -> str:
-    return f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+        yield f"Default: `{json.dumps(schema['default'])}`"
 
 
 AGE_DESCRIPTION = "Time since the creation of the object."

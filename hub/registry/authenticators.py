@@ -119,10 +119,14 @@ _CLAIMS = record(
     groups=described(TEXT, "The claim that lists the groups; groups by default."),
     groupsPrefix={**TEXT, "maxLength": 128, "description": "Put before each group."},
 )
+_CONDITIONS = (
+    "conditions: Ready and TLSConfigurationValid; of a JWTAuthenticator IssuerURLValid, DiscoveryURLValid and JWKSFetchValid; "
+    "of a WebhookAuthenticator EndpointURLValid and WebhookConnectionValid."
+)
 _STATUS = record(
     "Result of the hub's last check.",
     phase={**TEXT, "enum": ["Pending", "Ready", "Error"], "description": "Summary of the conditions."},
-    conditions=CONDITIONS,
+    conditions=described(CONDITIONS, _CONDITIONS),
     observedGeneration=OBSERVED_GENERATION,
 )
 JWT_SCHEMA = record(

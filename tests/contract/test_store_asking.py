@@ -35,20 +35,10 @@ CSR = 45.0  # age of the last beat of agents that never open a session
 EXPRESSIONS = trials(test=250, soak=20_000)
 VERSIONS = ["v1.29.3", "v1.30.0", "v1.30.0-rc.1", "v1.9.9", "v1.31.2-gke.100", "latest", ""]
 QUANTITIES = ["64Gi", "65536Mi", "8", "500m", "1e3", "0", "much", "128Gi"]
-REGULAR = [
-    "edge-[0-9]+",
-    "edge.*",
-    ".*-1",
-    "(edge|west)-\\d+",
-    "(?i)EDGE-1",
-    ".*",
-    "",
-    "é",
-    "\\pL",
-    "a.b",
-    "[^a-m]+",
+REGULAR = (
+    *("edge-[0-9]+", "edge.*", ".*-1", "(edge|west)-\\d+", "(?i)EDGE-1", ".*", "", "é", "\\pL", "a.b", "[^a-m]+"),
     "hub-0|csr|un.*",
-]
+)
 TEXTS = ["edge-1", "edge-22", "Edge-1", "a*b", "50%", "a_b", "[x]", "back\\slash", "é", ""]
 ATOMS = (
     *("name {same} {text}", "labels.tier {same} {text}", "labels.tier in [{text}, {text}]", "labels.tier in []"),

@@ -97,6 +97,10 @@ _RELATED = record(
 _ADDON = "ManagedClusterAddOn represents the desired state and current status of an add-on of one managed cluster."
 _ADDON_SPEC = "spec holds configuration that could apply to any add-on."
 _CONFIGS = listing(CONFIG, description="configs is a list of add-on configurations.")
+_CONDITIONS = (
+    "conditions: Available, TokenInfrastructureReady (driver token), ClusterCertificateRotated, and those of the add-on, such "
+    "as Degraded and Progressing."
+)
 _INSTALL_NAMESPACE = described(DNS_LABEL, "Deprecated: where on the managed cluster the agent is installed.")
 
 
@@ -104,7 +108,7 @@ def _status(registration: Schema) -> Schema:
     return record(
         "status represents the current status of the add-on.",
         namespace=described(TEXT, "namespace on the managed cluster for the add-on's secret and lease."),
-        conditions=CONDITIONS,
+        conditions=described(CONDITIONS, _CONDITIONS),
         registrations=listing(registration, description="How the add-on's agent registers at the hub."),
         addOnMeta=ADD_ON_META,
         addOnConfiguration=COORDINATES,

@@ -108,7 +108,7 @@ _STATUS = record(
         CONDITION,
         "type",
         description="conditions: HubAcceptedManagedCluster, ManagedClusterJoined, "
-        "ManagedClusterConditionAvailable, ManagedClusterConditionClockSynced.",
+        "ManagedClusterConditionAvailable, ManagedClusterConditionClockSynced, ClusterCertificateRotated.",
     ),
     managedNamespaces=listing(
         _MANAGED_NAMESPACE,
