@@ -1,6 +1,7 @@
 """The pages of docs/reference/api: one for each kind of the hub that is this project's or OCM's, from its schema."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import yaml
 
 from hub.extensions.token_login.exchange import token_credential_request
-from hub.registry.generic.schemas import CONDITION
+from hub.registry.generic.schemas import CONDITION, crd_path
 from hub.registry.kinds import DEFINITIONS
 from machinery.apiserver.resource import AGE, Column, Question, Resource, Schema, Subresource
 from machinery.meta.objects import Document
@@ -62,14 +63,14 @@ def pages() -> Iterator[tuple[Path, str]]:
     for kind, (resource, paths) in kinds().items():
         text = "\n".join(_page(resource, paths, written[kind]))
         yield FOLDER / f"{kind.lower()}.md", f"{MADE}\n\n{text}"
-        about = " ".join(resource.schema["description"].split()).partition(". ")[0].rstrip(".")
+        about = _text(resource.schema).partition(". ")[0].rstrip(".")
         groups.setdefault(resource.api_version(), []).append(f"| [{kind}]({kind.lower()}.md) | {_cell(about)}. |")
     tables = (f"\n## {name}\n\n| kind | |\n|---|---|\n" + "\n".join(rows) + "\n" for name, rows in groups.items())
     yield FOLDER / "README.md", f"{MADE}\n{INDEX}{''.join(tables)}"
 
 
 def _page(resource: Resource, paths: Sequence[str], example: str) -> Iterator[str]:
-    yield from (f"# {resource.kind}", "", " ".join(resource.schema["description"].split()), "")
+    yield from (f"# {resource.kind}", "", _text(resource.schema), "")
     yield from ("| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in _facts(resource, paths) if value))
     yield from ("", "## Fields", "", "| field | type | description |", "|---|---|---|")
     for path, schema, needed in fields(resource.schema):
@@ -113,6 +114,11 @@ def fields(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema, bool]]
             yield from fields(content, below)
 
 
+def _text(schema: Schema) -> str:
+    """The description without line breaks, and without what Markdown would format."""
+    return re.sub(r"([<*])", r"\\\1", " ".join(schema["description"].split()))
+
+
 def _type(schema: Schema) -> str:
     if isinstance(items := schema.get("items"), Mapping):
         return "list of Condition" if items.get("properties") == CONDITION["properties"] else f"list of {_type(items)}"
@@ -126,7 +132,7 @@ def _about(schema: Schema) -> str:
     """The description, with allowed values, bounds and the default."""
     inner = schema.get("items") if isinstance(schema.get("items"), Mapping) else schema.get("additionalProperties")
     parts = [
-        " ".join(str(schema.get("description", "")).split()).rstrip("."),
+        _text(schema).rstrip("."),
         *_bounds(schema),
         *(_bounds(inner) if isinstance(inner, Mapping) else ()),
     ]
@@ -157,7 +163,8 @@ AGE_DESCRIPTION = "Time since the creation of the object."
 def _column(column: Column) -> str:
     wide = " (`-o wide`)" if column.priority else ""
     about = AGE_DESCRIPTION if column.name == "Age" else column.description
-    return f"| {column.name}{wide} | {_cell(about)} |"
+    path = about.removeprefix(crd_path(""))
+    return f"| {column.name}{wide} | {_cell(about if path == about else f'`{path}`')} |"
 
 
 def _cell(text: str) -> str:

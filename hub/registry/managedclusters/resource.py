@@ -72,13 +72,13 @@ _SPEC = record(
     "Spec represents a desired configuration for the agent on the managed cluster.",
     hubAcceptsClient=described(
         FLAG,
-        "hubAcceptsClient says whether the hub accepts that the agent of this cluster joins. The other half of the double "
-        "opt-in is the approval of its certificate signing request.",
+        "hubAcceptsClient accepts the cluster. The other half of the double opt-in is the approval of its certificate "
+        "signing request.",
     ),
     leaseDurationSeconds=described(
         {**INT32, "default": round(DEFAULT_LEASE_DURATION.total_seconds())},
-        "leaseDurationSeconds is how often the agent shows that it lives; after five times as long without a sign it is "
-        "unknown whether the cluster is available.",
+        "leaseDurationSeconds is the period of the agent's heartbeats. After five periods without one the condition "
+        "Available is Unknown.",
     ),
     managedClusterClientConfigs=listing(
         _CLIENT_CONFIG, description="managedClusterClientConfigs are the addresses of the managed cluster's API server."
@@ -158,8 +158,8 @@ _COLUMNS = (
     condition_column("Available", conditions.AVAILABLE),
     replace(AGE, type="date", description=crd_path(".metadata.creationTimestamp")),
     Column("Version", _VERSION, description="Kubernetes version of the managed cluster.", priority=1),
-    Column("Nodes", cell("status", "capacity", NODES), description="How many nodes the managed cluster has.", priority=1),
-    Column("Hubs", _hubs, description="How many of the hubs that the agent may go to are ready for it.", priority=1),
+    Column("Nodes", cell("status", "capacity", NODES), description="Number of its nodes.", priority=1),
+    Column("Hubs", _hubs, description="Number of hubs of the agent's list that are ready for it.", priority=1),
     Column(
         "Flaps",
         lambda row: int(row.extras.get("flaps") or 0),
@@ -167,7 +167,7 @@ _COLUMNS = (
         description="How often it ceased to be Available within a day.",
         priority=1,
     ),
-    Column("Last Beat", _last_beat, description="How long ago the agent was heard.", priority=1),
+    Column("Last Beat", _last_beat, description="Time since the last heartbeat.", priority=1),
     Column("Agent", _agent, description="Version of the agent whose session is open.", priority=1),
 )
 
