@@ -4,11 +4,12 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hubctl.errors import DONE, FAILED, INTERRUPTED, MISUSED, CommandError, closest
+from hubctl.options import IMPERSONATION, with_options
 from machinery.product import version
 from machinery.runtime.closed_pipe import ignore_closed_pipe
 
@@ -136,8 +137,9 @@ def _complete_context(context: click.Context, parameter: click.Parameter, incomp
     shell_complete=_complete_context,
     help="The context of the kubeconfig. Default: the current context.",
 )
+@with_options(*IMPERSONATION)
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version.")
-def hubctl(kubeconfig: str | None, context_name: str | None) -> None:
+def hubctl(**_options: Any) -> None:
     """Manage a fleet of Kubernetes clusters: registration, state, certificates.
 
     \b
@@ -147,7 +149,6 @@ def hubctl(kubeconfig: str | None, context_name: str | None) -> None:
       hubctl get clusters -w
       hubctl accept edge1
     """
-    del kubeconfig, context_name  # option_of reads them when needed
 
 
 def _check_text(arguments: Sequence[str]) -> None:

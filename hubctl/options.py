@@ -49,6 +49,14 @@ YES = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmatio
 CHANGE = (YES, DRY_RUN)
 """Of a command that changes objects."""
 
+IMPERSONATION = (
+    click.option("--as", "as_user", metavar="USER", help="Act as this user (impersonation)."),
+    click.option("--as-group", "as_groups", multiple=True, metavar="GROUP", help="Act as a member of this group. Repeatable."),
+    click.option("--as-uid", metavar="UID", help="Act as the user with this UID."),
+)
+CONNECTION = ("kubeconfig", "context_name", "as_user", "as_groups", "as_uid")
+"""Parameters of the options that every command with a client has."""
+
 
 def with_options(*options: Decorator) -> Callable[[F], F]:
     """Decorate a command with options, which its help lists in this order."""

@@ -9,11 +9,12 @@ import click
 
 from hubctl.__main__ import COMMANDS, hubctl
 from hubctl.errors import DONE, FAILED, INTERRUPTED, MISUSED, NOT_FOUND, NOT_WELL, TIMED_OUT, UNREACHABLE
+from hubctl.options import CONNECTION
 
 FOLDER = Path("docs/reference/hubctl")
 INDEX = "README.md"
 MADE = "<!-- Made by `make reference` from what hubctl's --help says: change it there. -->"
-EVERYWHERE = ("help", "kubeconfig", "context_name")
+EVERYWHERE = ("help", *CONNECTION)
 """Options that are listed only in the index."""
 CODES = (
     (DONE, "done"),
@@ -30,7 +31,11 @@ USERS = (
     ("token", "a ServiceAccount token of the hub, or a bootstrap token; exchange any other token first (`hubctl login`)"),
     ("tokenFile", "takes precedence over `token`; read again for each connection, so the file can be renewed at any time"),
     ("exec", "used if none of these is set: `client.authentication.k8s.io/v1` and `v1beta1`, for a token or a certificate"),
-    ("username, auth-provider, as", "rejected"),
+    (
+        "as, as-groups, as-uid, as-user-extra",
+        "impersonation: requests run as this identity; `--as...` options override the fields",
+    ),
+    ("username, password, auth-provider", "rejected"),
 )
 """Fields of a kubeconfig's user, and how hubctl uses them."""
 
@@ -91,13 +96,18 @@ def _index() -> str:
         "",
         "hubctl runs an `exec` plug-in once per command, again after `expirationTimestamp`, and again if the hub rejects the",
         "credential; watches continue. The hub's certificate is always verified: `insecure-skip-tls-verify` without a CA is",
-        "rejected. `tls-server-name` sets the name to verify, and `proxy-url` is `http://[USER:PASSWORD@]HOST:PORT`.",
+        "rejected. `tls-server-name` sets the name to verify.",
+        "",
+        "hubctl connects through the HTTP proxy in `proxy-url`, else through that of the environment. A proxy is",
+        "`http://[USER:PASSWORD@]HOST:PORT`. The environment's never applies to a loopback address.",
         "",
         "## Environment",
         "",
         "| variable | |",
         "|---|---|",
         "| `HUBCTL_KUBECONFIG`, `KUBECONFIG` | kubeconfig files, as for kubectl; the first variable that is set is used |",
+        "| `HTTPS_PROXY`, `https_proxy` | the HTTP proxy, if the kubeconfig has no `proxy-url` |",
+        "| `NO_PROXY`, `no_proxy` | servers without the proxy: addresses, CIDRs, domains (with subdomains), `*` |",
         "| `NO_COLOR` | any value disables colors; output that is not a terminal has none |",
     ]
     return "\n".join(lines) + "\n"

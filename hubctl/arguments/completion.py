@@ -11,7 +11,7 @@ from hubctl.auth.kubeconfig import complete_words
 
 Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
-PATIENCE = 2.0
+COMPLETION_TIMEOUT = 2.0
 """Seconds for an answer of the hub, because the user waits for the shell."""
 LARGEST_OFFER = 1000
 """Largest number of offered names."""
@@ -64,7 +64,7 @@ def _kinds(context: click.Context, incomplete: str) -> list[CompletionItem]:
 
     def served() -> Iterable[str]:
         known = {resource.plural for resource in ALL}
-        found = Catalogue(chosen_client(context, patience=PATIENCE, unseen=True)).served
+        found = Catalogue(chosen_client(context, timeout=COMPLETION_TIMEOUT, prompts=False)).served
         return (each.resource.plural for each in found if each.resource.plural not in known and "list" in each.verbs)
 
     offered = [word for word in (resource.words[0] for resource in ALL) if word.startswith(incomplete)]
@@ -77,7 +77,7 @@ def _names(context: click.Context, kind: str, incomplete: str) -> list[Completio
         from hubctl.client.http import PARTIAL  # noqa: PLC0415 - likewise
         from hubctl.client.resources import Catalogue  # noqa: PLC0415 - likewise
 
-        client = chosen_client(context, patience=PATIENCE, unseen=True)
+        client = chosen_client(context, timeout=COMPLETION_TIMEOUT, prompts=False)
         path = Catalogue(client).named(kind).within(str(context.params.get("namespace") or ""))
         answer = client.get(path, accept=PARTIAL, limit=str(LARGEST_OFFER))
         return sorted({str(item["metadata"]["name"]) for item in answer.get("items") or ()})

@@ -90,10 +90,10 @@ class TokenFileIdentity(UserIdentity):
 class PluginIdentity(UserIdentity):
     """The credential of a plug-in, which runs at first use, after expiry, and once more after a refusal by the hub."""
 
-    def __init__(self, found: Kubeconfig, plugin: ExecUser, *, unseen: bool) -> None:
+    def __init__(self, found: Kubeconfig, plugin: ExecUser, *, prompts: bool) -> None:
         super().__init__(found)
         self._plugin = plugin
-        self._unseen = unseen
+        self._prompts = prompts
         self._credential: ExecCredential | None = None
         self._has_worked = False
         self.called = f"the credential that the plug-in {plugin.command} told"
@@ -115,7 +115,7 @@ class PluginIdentity(UserIdentity):
     def _run(self) -> ExecCredential:
         """A plug-in that has worked may fail temporarily, for example when the server that it uses is unreachable."""
         try:
-            found = run_plugin(self._found, self._plugin, unseen=self._unseen)
+            found = run_plugin(self._found, self._plugin, prompts=self._prompts)
         except CommandError as error:
             if self._has_worked:
                 raise ConnectionLostError(error.sentence) from None
@@ -124,7 +124,7 @@ class PluginIdentity(UserIdentity):
         return found
 
 
-def identity_of(found: Kubeconfig, *, unseen: bool = False) -> UserIdentity:
+def identity_of(found: Kubeconfig, *, prompts: bool = True) -> UserIdentity:
     """The user of a kubeconfig. Raises CommandError for one that hubctl does not support."""
     if found.unusable:
         raise CommandError(f'user "{found.user}" of kubeconfig {found.source} {found.unusable}', code=2)
@@ -132,7 +132,7 @@ def identity_of(found: Kubeconfig, *, unseen: bool = False) -> UserIdentity:
     if token.file is not None:
         return TokenFileIdentity(found, token.file)
     if found.plugin is not None and found.credential is None and not token.text:
-        return PluginIdentity(found, found.plugin, unseen=unseen)
+        return PluginIdentity(found, found.plugin, prompts=prompts)
     identity = UserIdentity(found)
     identity.shown()
     return identity
@@ -145,8 +145,8 @@ def checked(token: str, where: str) -> str:
     return token
 
 
-PATIENCE, UNSEEN_PATIENCE = 300.0, 2.0
-"""Time-outs in seconds; the first allows for a login in a browser, the second is for shell completion."""
+PLUGIN_TIMEOUT, COMPLETION_TIMEOUT = 300.0, 2.0
+"""Seconds for a plug-in, which may log in with a browser; and without prompts, for shell completion."""
 
 
 def exec_cluster(entry: ClusterEntry) -> ExecCluster:
@@ -154,11 +154,11 @@ def exec_cluster(entry: ClusterEntry) -> ExecCluster:
     return ExecCluster(entry.server, entry.certificate_authority, entry.proxy_url, entry.tls_server_name)
 
 
-def run_plugin(found: Kubeconfig, plugin: ExecUser, *, unseen: bool = False) -> ExecCredential:
+def run_plugin(found: Kubeconfig, plugin: ExecUser, *, prompts: bool = True) -> ExecCredential:
     """Run the plug-in of a kubeconfig's user; return its credential. Raises CommandError without any of its output.
 
-    `unseen`: without messages and prompts. A command with a folder is relative to the kubeconfig's folder; any other is
-    searched on the PATH.
+    `prompts`: it may print messages and ask the user. A command with a folder is relative to the kubeconfig's folder; any other
+    is searched on the PATH.
     """
     import shutil  # noqa: PLC0415 - most kubeconfigs have no plug-in
     import subprocess  # noqa: PLC0415 - likewise
@@ -166,7 +166,7 @@ def run_plugin(found: Kubeconfig, plugin: ExecUser, *, unseen: bool = False) -> 
     called = f"the plug-in {plugin.command} of kubeconfig {found.source}"
     hint = "".join(character if character.isprintable() else " " for character in plugin.install_hint)
     hint = " ".join(hint.split())
-    at_terminal = not unseen and sys.stdin is not None and sys.stdin.isatty()
+    at_terminal = prompts and sys.stdin is not None and sys.stdin.isatty()
     if plugin.interactive is Interactive.ALWAYS and not at_terminal:
         raise CommandError(f"{called} asks a person (interactiveMode: Always), and the standard input is no terminal")
     interactive = at_terminal and plugin.interactive is not Interactive.NEVER
@@ -176,19 +176,19 @@ def run_plugin(found: Kubeconfig, plugin: ExecUser, *, unseen: bool = False) -> 
     path = shutil.which(str(Path(found.source).absolute().parent / plugin.command) if is_relative else plugin.command)
     if path is None:
         raise CommandError(f"{called} is not there: {hint or 'install it, or put it on the PATH'}", code=2)
-    patience = UNSEEN_PATIENCE if unseen else PATIENCE
+    timeout = PLUGIN_TIMEOUT if prompts else COMPLETION_TIMEOUT
     try:
         done = subprocess.run(  # noqa: S603 - the program that the user's kubeconfig names
             [path, *plugin.arguments],
             env={**os.environ, **plugin.environment, EXEC_INFO: request},
             stdin=None if interactive else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL if unseen else None,
-            timeout=patience,
+            stderr=None if prompts else subprocess.DEVNULL,
+            timeout=timeout,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise CommandError(f"{called} is not done within {patience:g} s") from None
+        raise CommandError(f"{called} is not done within {timeout:g} s") from None
     except (OSError, ValueError) as error:
         why = (error.strerror if isinstance(error, OSError) else "") or "its arguments or its env"
         raise CommandError(f"{called} cannot be run ({why})", code=2) from None

@@ -5,7 +5,7 @@ Relative paths in a file refer to its own folder.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -114,12 +114,15 @@ def context_names(context: click.Context, parameter: click.Parameter, incomplete
 
 def option_of(context: click.Context, name: str) -> str | None:
     """An option given to the command, or before it."""
+    return next((str(found) for at in context_chain(context) if (found := at.params.get(name))), None)
+
+
+def context_chain(context: click.Context) -> Iterator[click.Context]:
+    """The command's context, then those around it."""
     at: click.Context | None = context
     while at is not None:
-        if at.params.get(name):
-            return str(at.params[name])
+        yield at
         at = at.parent
-    return None
 
 
 def complete_words(find: Callable[[], Iterable[str]], incomplete: str) -> list[CompletionItem]:

@@ -7,6 +7,7 @@ Sources: RFC 6749, RFC 7636 (PKCE), RFC 8252 (native apps: a loopback redirect o
 import base64
 import hmac
 import json
+import os
 import secrets
 import ssl
 import time
@@ -21,6 +22,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from hubctl.errors import CommandError
+from machinery.client.proxy import https_proxy_for
 
 TIMEOUT = 15.0
 WAIT = 300.0
@@ -110,7 +112,9 @@ class OidcIssuer:
         if not url.startswith("https://"):
             raise CommandError(f"the issuer {url} is no https:// address", code=2)
         request = urllib.request.Request(url, body, {"Accept": "application/json", **(headers or {})})  # noqa: S310 - https alone
-        opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=self._context), _NoRedirects())
+        proxy = https_proxy_for(url, os.environ)
+        handlers = (urllib.request.ProxyHandler({"https": proxy} if proxy else {}), _NoRedirects())
+        opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=self._context), *handlers)
         host = urlsplit(url).netloc
         try:
             with opener.open(request, timeout=TIMEOUT) as response:

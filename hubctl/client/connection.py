@@ -1,28 +1,34 @@
-"""The client that a command uses, and the options that select its kubeconfig and context."""
+"""The client that a command uses, and the options that select its kubeconfig, context and user."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import update_wrapper
 from typing import Any
 
 import click
 
-from hubctl.auth.kubeconfig import KubeconfigFiles, context_names, option_of
+from hubctl.auth.kubeconfig import KubeconfigFiles, context_chain, context_names, option_of
 from hubctl.client.http import REQUEST_TIMEOUT, ApiClient
+from hubctl.options import CONNECTION, IMPERSONATION, with_options
 
 
-def client_of(given: str | None, context: str | None, *, patience: float = REQUEST_TIMEOUT, unseen: bool = False) -> ApiClient:
-    """A client for the hub of a kubeconfig; `unseen`: without prompts. Raises CommandError."""
-    return ApiClient(KubeconfigFiles.chosen(given).read(context), patience, unseen=unseen)
+def client_of(given: str | None, context: str | None) -> ApiClient:
+    """A client for the server of a kubeconfig. Raises CommandError."""
+    return ApiClient(KubeconfigFiles.chosen(given).read(context))
 
 
-def chosen_client(context: click.Context, *, patience: float = REQUEST_TIMEOUT, unseen: bool = False) -> ApiClient:
-    """The client for the options --kubeconfig and --context, given to the command or before it. Raises CommandError."""
-    given = option_of(context, "kubeconfig"), option_of(context, "context_name")
-    return client_of(*given, patience=patience, unseen=unseen)
+def chosen_client(context: click.Context, *, timeout: float = REQUEST_TIMEOUT, prompts: bool = True) -> ApiClient:
+    """The client for the options of `connected`, given to the command or before it. Raises CommandError."""
+    config = KubeconfigFiles.chosen(option_of(context, "kubeconfig")).read(option_of(context, "context_name"))
+    own = config.impersonation
+    groups = next((found for at in context_chain(context) if (found := at.params.get("as_groups"))), own.groups)
+    user, uid = option_of(context, "as_user") or own.user, option_of(context, "as_uid") or own.uid
+    chosen = replace(config, impersonation=replace(own, user=user, groups=groups, uid=uid))
+    return ApiClient(chosen, timeout, prompts=prompts)
 
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options --kubeconfig and --context to a command and pass it a client as its first argument."""
+    """Add the options for the kubeconfig, its context and impersonation; pass a client as the command's first argument."""
 
     @click.option("--kubeconfig", metavar="FILE", help="The kubeconfig of the hub.")
     @click.option(
@@ -32,9 +38,10 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
         shell_complete=context_names,
         help="Context of the kubeconfig. Default: the current context.",
     )
+    @with_options(*IMPERSONATION)
     @click.pass_context
-    def with_client(context: click.Context, /, kubeconfig: str | None, context_name: str | None, **arguments: Any) -> None:
-        del kubeconfig, context_name  # chosen_client reads them
+    def with_client(context: click.Context, /, **arguments: Any) -> None:
+        arguments = {name: value for name, value in arguments.items() if name not in CONNECTION}  # chosen_client reads them
         client = chosen_client(context)
         with client.keep_connections():
             command(client, **arguments)

@@ -23,8 +23,11 @@ NOT_YET_VALID, EXPIRED, WRONG_HOST, WRONG_ADDRESS = 9, 10, 62, 64
 class ErrorTranslator:
     """Errors of one client. They contain no part of a credential."""
 
-    def __init__(self, kubeconfig: Kubeconfig, identity: UserIdentity) -> None:
+    def __init__(self, kubeconfig: Kubeconfig, identity: UserIdentity, proxy: str | None) -> None:
+        """`proxy`: the proxy of the connection, as named in messages."""
         self._source = kubeconfig.source
+        self._proxy = proxy
+        self._acts_as = kubeconfig.impersonation.user
         self._user = f'user "{kubeconfig.user}" of kubeconfig {kubeconfig.source}'
         self._host = urlsplit(kubeconfig.cluster.server).hostname
         self._address = kubeconfig.cluster.server.rstrip("/")
@@ -48,8 +51,9 @@ class ErrorTranslator:
             lacks = "holds no credential: it needs a token, an exec plug-in or a client certificate (`hubctl login` writes one)"
             return CommandError(f"{message}. The {self._user} {lacks}", reason=reason)
         if status == http.client.FORBIDDEN:
-            rights = "who administers the hub gives rights, by a ClusterRoleBinding or RoleBinding"
-            return CommandError(f"{message}. The {self._user} may not do this: {rights}", reason=reason)
+            acting = f', acting as "{self._acts_as}",' if self._acts_as else ""
+            rights = "an administrator of the hub grants rights with a ClusterRoleBinding or RoleBinding"
+            return CommandError(f"{message}. The {self._user}{acting} may not do this: {rights}", reason=reason)
         return CommandError(message, reason=reason or REASONS.get(status, ""))
 
     def of_failure(self, error: OSError | http.client.HTTPException, shown: Shown) -> CommandError:
@@ -59,18 +63,20 @@ class ErrorTranslator:
         if isinstance(error, ssl.SSLError):
             return self._over(shown) or self._tls_failure(error)
         if isinstance(error, socket.gaierror):
+            if self._proxy is not None:
+                return ConnectionLostError(f"the host name of {self._proxy} cannot be resolved")
             host = f'the host name "{self._host}" of the hub cannot be resolved'
             return ConnectionLostError(f"{host}: check the server in kubeconfig {self._source}")
+        through = f" through {self._proxy}" if self._proxy is not None else ""
         if isinstance(error, TimeoutError):
-            why = "does not answer in time: is it reachable from here, is a firewall between?"
-            return ConnectionLostError(f"the hub at {self._address} {why}")
+            why = "does not answer in time: check the network and firewalls between this machine and the hub"
+            return ConnectionLostError(f"the hub at {self._address} {why}{through}")
         if str(error).startswith(TUNNEL):
-            proxy, status = f"the proxy of kubeconfig {self._source}", str(error)[len(TUNNEL) :][:3]
-            sentence = f"{proxy} does not lead to {self._address}: it answers {status}"
+            sentence = f"{self._proxy} does not connect to {self._address}: it answers {str(error)[len(TUNNEL) :][:3]}"
         else:
             why = (error.strerror if isinstance(error, OSError) else "") or type(error).__name__
             sentence = (
-                f"the hub at {self._address} cannot be reached ({why.lower()}): "
+                f"the hub at {self._address} cannot be reached{through} ({why.lower()}): "
                 f"does `hub serve` run, and is this the address it listens on? (kubeconfig {self._source})"
             )
         return self._over(shown) or ConnectionLostError(sentence)

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import re
 import selectors
 import ssl
@@ -9,52 +10,76 @@ import threading
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import SplitResult, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
 import click
 
 from hubctl.auth.identity import Shown, identity_of
 from hubctl.client.errors import ErrorTranslator, document_of
-from hubctl.errors import CommandError, RejectedCredentialError
+from hubctl.errors import MISUSED, CommandError, RejectedCredentialError
 from machinery.client.kubeconfig import ClusterEntry, Credential, Kubeconfig
+from machinery.client.kubeconfig_documents import Impersonation
+from machinery.client.proxy import FORM, HTTPS_PORT, https_proxy_for, parse_proxy, shown_proxy
 from machinery.errors import InvalidError
 from machinery.product import GROUP_SUFFIX, suffixed
 from machinery.runtime.tls import client_context
 
-HTTPS_PORT, HTTP_PORT = 443, 80
+HTTP_PORT = 80
 
 
-def proxy_of(entry: ClusterEntry, source: str) -> SplitResult | None:
-    """The proxy in a kubeconfig; None: none. Raises CommandError for an unusable one, without its password."""
-    if not entry.proxy_url:
+@dataclass(frozen=True, slots=True)
+class HttpProxy:
+    """The HTTP proxy of a connection; as text without user and password."""
+
+    parts: SplitResult = field(repr=False)
+    source: str
+    """Where it is set, for messages."""
+
+    def __str__(self) -> str:
+        return f"the proxy {shown_proxy(self.parts.geturl())} ({self.source})"
+
+
+def proxy_of(entry: ClusterEntry, source: str, environment: Mapping[str, str]) -> HttpProxy | None:
+    """The `proxy-url` of the kubeconfig, else the proxy of the environment; None: none. Raises CommandError."""
+    url, where = entry.proxy_url, f'proxy-url of cluster "{entry.name}" in kubeconfig {source}'
+    if not url:
+        url, where = https_proxy_for(entry.server, environment), "HTTPS_PROXY"
+    if not url:
         return None
-    try:
-        parts = urlsplit(entry.proxy_url)
-        good = parts.scheme == "http" and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        good = False
-    if not good:
+    parts = parse_proxy(url, ("http",))
+    if parts is None:
+        raise CommandError(f"{where}: hubctl does not support this proxy: write {FORM}", code=MISUSED)
+    return HttpProxy(parts, where)
+
+
+def impersonation_headers(chosen: Impersonation) -> list[tuple[str, bytes]]:
+    """The headers for an identity that requests run as. Raises CommandError for one that the hub cannot be sent."""
+    if not chosen.user and (chosen.groups or chosen.uid or chosen.extra):
         raise CommandError(
-            f'kubeconfig {source}: the proxy-url of cluster "{entry.name}" is none that hubctl goes through: it is '
-            "http://HOST:PORT, with USER:PASSWORD@ if need be",
-            code=2,
+            "a group, a UID and extra fields are acted as only together with a user: give --as USER", code=MISUSED
         )
-    return parts
+    named = (("User", chosen.user), ("Uid", chosen.uid))
+    extra = ((f"Extra-{quote(key, safe='')}", value) for key, values in chosen.extra.items() for value in values)
+    found = [*(each for each in named if each[1]), *(("Group", group) for group in chosen.groups), *extra]
+    if not all(value and value.isprintable() for _, value in found):
+        raise CommandError("a name to act as is empty, or has characters that are not printable", code=MISUSED)
+    return [(f"Impersonate-{name}", value.encode()) for name, value in found]
 
 
 class HubHTTPSConnection(http.client.HTTPSConnection):
     """A connection to a kubeconfig's server, verified under its `tls-server-name` if it has one."""
 
-    def __init__(self, entry: ClusterEntry, proxy: SplitResult | None, context: ssl.SSLContext, patience: float) -> None:
-        server = urlsplit(entry.server)
+    def __init__(self, entry: ClusterEntry, proxy: HttpProxy | None, context: ssl.SSLContext, timeout: float) -> None:
+        server, via = urlsplit(entry.server), None if proxy is None else proxy.parts
         host, port = server.hostname or "", server.port or HTTPS_PORT
-        first = (host, port) if proxy is None else (proxy.hostname or "", proxy.port or HTTP_PORT)
-        super().__init__(*first, timeout=patience, context=context)
-        if proxy is not None:
-            login = f"{unquote(proxy.username or '')}:{unquote(proxy.password or '')}".encode()
+        first = (host, port) if via is None else (via.hostname or "", via.port or HTTP_PORT)
+        super().__init__(*first, timeout=timeout, context=context)
+        if via is not None:
+            login = f"{unquote(via.username or '')}:{unquote(via.password or '')}".encode()
             basic = {"Proxy-Authorization": f"Basic {b64encode(login).decode('ascii')}"}
-            self.set_tunnel(host, port, {} if proxy.username is None else basic)
+            self.set_tunnel(host, port, {} if via.username is None else basic)
         self.tls = context
         self._server_name = entry.tls_server_name or host
 
@@ -86,16 +111,17 @@ WARNING = re.compile(r'299 [^ ]+ "((?:[^"\\]|\\.)*)".*')
 class ApiClient:
     """Client of one hub with one identity, for several threads. Every failure is a CommandError."""
 
-    def __init__(self, kubeconfig: Kubeconfig, patience: float = REQUEST_TIMEOUT, *, unseen: bool = False) -> None:
-        """`patience`: seconds until an answer must begin. `unseen`: plug-ins must not prompt the user."""
+    def __init__(self, kubeconfig: Kubeconfig, timeout: float = REQUEST_TIMEOUT, *, prompts: bool = True) -> None:
+        """`timeout`: seconds until an answer must begin. `prompts`: plug-ins may ask the user and print messages."""
         self._kubeconfig = kubeconfig
-        self._patience = patience
+        self._timeout = timeout
         endpoint = kubeconfig.cluster.endpoint
         self.group_suffix = endpoint.group_suffix if endpoint else GROUP_SUFFIX
         """Suffix of the hub's API groups. Paths use the default suffix, which is replaced in requests."""
-        self._proxy = proxy_of(kubeconfig.cluster, kubeconfig.source)
-        self._identity = identity_of(kubeconfig, unseen=unseen)
-        self._errors = ErrorTranslator(kubeconfig, self._identity)
+        self._proxy = proxy_of(kubeconfig.cluster, kubeconfig.source, os.environ)
+        self._impersonation = impersonation_headers(kubeconfig.impersonation)
+        self._identity = identity_of(kubeconfig, prompts=prompts)
+        self._errors = ErrorTranslator(kubeconfig, self._identity, None if self._proxy is None else str(self._proxy))
         self._warnings: set[str] = set()
         self._tls: tuple[Credential | None, ssl.SSLContext] | None = None
         self._lock = threading.Lock()
@@ -233,11 +259,19 @@ class ApiClient:
     ) -> tuple[HubHTTPSConnection, http.client.HTTPResponse]:
         """Raises CommandError, also for an error status."""
         path = urlsplit(self._kubeconfig.cluster.server).path.rstrip("/")
-        headers = {"User-Agent": "hubctl", **headers, **({"Authorization": f"Bearer {shown.token}"} if shown.token else {})}
+        sent = [("User-Agent", "hubctl"), *headers.items(), *self._impersonation]
+        if shown.token:
+            sent.append(("Authorization", f"Bearer {shown.token}"))
+        if content is not None:
+            sent.append(("Content-Length", str(len(content))))
         connection = self._connection(shown.credential)
         with ExitStack() as unless_answered, self._translated(shown):
             unless_answered.callback(connection.close)
-            connection.request(method, path + target, content, headers)
+            # Not connection.request, because the header of groups may be repeated.
+            connection.putrequest(method, path + target)
+            for name, value in sent:
+                connection.putheader(name, value)
+            connection.endheaders(content)
             response = connection.getresponse()
             if response.status >= http.client.BAD_REQUEST:
                 error = self._errors.of_answer(response.status, response.read(), shown)
@@ -256,7 +290,7 @@ class ApiClient:
                 if kept.tls is context and _is_idle(kept):
                     return kept
                 kept.close()
-        return HubHTTPSConnection(self._kubeconfig.cluster, self._proxy, context, self._patience)
+        return HubHTTPSConnection(self._kubeconfig.cluster, self._proxy, context, self._timeout)
 
     def _release(self, connection: HubHTTPSConnection) -> None:
         """Keep a connection whose answer has been read, or close it."""

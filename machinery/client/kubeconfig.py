@@ -16,11 +16,13 @@ import yaml
 from machinery.client.exec_credential import CLUSTER_EXTENSION, ExecUser, read_exec, written_exec
 from machinery.client.kubeconfig_documents import (
     Document,
+    Impersonation,
     choose,
     credential_error,
     decoded,
     entries_of,
     extension_of,
+    impersonation_of,
     is_host,
     parse_document,
     read_document,
@@ -96,6 +98,7 @@ class Kubeconfig:
     token: BearerToken | None = None
     plugin: ExecUser | None = None
     """Plugin of the user. A credential in the file itself wins. Reading a kubeconfig never runs it."""
+    impersonation: Impersonation = Impersonation()  # noqa: RUF009 - it is frozen
     unusable: str = ""
     """Unsupported credential of the user and its replacement, for a message; empty: none."""
 
@@ -147,6 +150,7 @@ def parsed(
         namespace=chosen.namespace,
         token=reader.token(chosen.user),
         plugin=read_exec(chosen.user, extension_of(chosen.cluster, CLUSTER_EXTENSION)),
+        impersonation=impersonation_of(chosen.user) or Impersonation(),
         unusable=credential_error(chosen.user),
     )
 

@@ -7,7 +7,7 @@ import base64
 import binascii
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -34,6 +34,16 @@ class ChosenContext:
     cluster: Document
     user_name: str
     user: Document
+
+
+@dataclass(frozen=True, slots=True)
+class Impersonation:
+    """The identity that requests run as: `as`, `as-groups`, `as-uid` and `as-user-extra` of a user. All empty: its own."""
+
+    user: str = ""
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def read_document(path: Path) -> Document:
@@ -137,9 +147,21 @@ def credential_error(entry: Mapping[str, Any]) -> str:
         return "has a username or a password, which a hub does not know: use a token, an exec plug-in or `hubctl login`"
     if entry.get("auth-provider"):
         return "has an auth-provider, which Kubernetes knows no more: use an exec plug-in, or `hubctl login`"
-    if any(entry.get(name) for name in ("as", "as-uid", "as-groups", "as-user-extra")):
-        return 'acts as another ("as"), which hubctl does not do: use a user of your own, or kubectl'
+    if impersonation_of(entry) is None:
+        return "has a value in as, as-uid, as-groups or as-user-extra that is no text, or no list of texts"
     return exec_error(entry)
+
+
+def impersonation_of(entry: Mapping[str, Any]) -> Impersonation | None:
+    """The identity that a user acts as; None: a field has another type."""
+    user, uid = entry.get("as") or "", entry.get("as-uid") or ""
+    groups, extra = entry.get("as-groups") or [], entry.get("as-user-extra") or {}
+    lists = [groups, *(extra.values() if isinstance(extra, dict) else [None])]
+    if not all(isinstance(each, list) for each in lists):
+        return None
+    if not all(isinstance(text, str) for text in (user, uid, *extra, *(text for each in lists for text in each))):
+        return None
+    return Impersonation(user, tuple(groups), uid, {key: tuple(values) for key, values in extra.items()})
 
 
 def is_host(address: str) -> bool:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
+from machinery.client.proxy import shown_proxy
 from machinery.election import Lock
 from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError, UnauthorizedError
 from machinery.identity import parse_agent_user
@@ -41,7 +42,7 @@ from spoke.credentials.owner import owner_of
 from spoke.credentials.slot import OWNER_SECRET, Contents, credential_of, hub_slot
 from spoke.domain.credential import CERTIFICATE, LEFT, Flaw, judge, validity
 from spoke.domain.names import choose_names
-from spoke.domain.route import Reach, shown_proxy
+from spoke.domain.route import Reach
 from spoke.ports.cluster import Cluster, Secrets
 from spoke.ports.hub import Dial, HubAcceptance, HubAddress
 

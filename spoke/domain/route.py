@@ -4,19 +4,18 @@ Driver: a kubeconfig with our extension names a gRPC endpoint and gets `grpc`; o
 over the Kubernetes API at its server, as OCM's agent does. An option overrides this if the kubeconfig suits the driver.
 
 Proxy: the agent's option, else the kubeconfig's `proxy-url`, else HTTPS_PROXY unless NO_PROXY names the hub. An explicit proxy
-applies to every hub; one from the environment never applies to this machine itself (Go's rule).
+applies to every hub, also to one on this machine.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
+from machinery.client.proxy import checked_proxy, https_proxy_for, shown_proxy
 from machinery.errors import InvalidError
 
 AUTO = "auto"
-_PROXIES = ("http", "https")
 
 
 class Driver(StrEnum):
@@ -58,38 +57,8 @@ class Reach:
 
         Raises InvalidError for an invalid proxy URL; messages contain only its host.
         """
-        proxy = self.proxy_url or named or self._from_environment(server)
+        proxy = self.proxy_url or named or https_proxy_for(server, self.environment)
         return checked_proxy(proxy) if proxy else ""
-
-    def _from_environment(self, server: str) -> str:
-        host, port = _place(server)
-        if _is_this_machine(host) or any(_excepts(each.strip(), host, port) for each in self._variable("NO_PROXY").split(",")):
-            return ""
-        proxy = self._variable("HTTPS_PROXY")
-        return proxy if "://" in proxy or not proxy else f"http://{proxy}"
-
-    def _variable(self, name: str) -> str:
-        return self.environment.get(name) or self.environment.get(name.lower()) or ""
-
-
-def checked_proxy(url: str) -> str:
-    """Return `url`. Raises InvalidError unless it is http://host[:port] or https://host[:port], with or without a user."""
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in _PROXIES and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        good = False
-    if not good:
-        raise InvalidError(
-            "the proxy's URL is not one: it is http://HOST:PORT or https://HOST:PORT, with USER:PASSWORD@ if need be"
-        )
-    return url
-
-
-def shown_proxy(url: str) -> str:
-    """A proxy's URL without user and password, for messages."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def over_grpc(proxy: str) -> str:
@@ -100,29 +69,3 @@ def over_grpc(proxy: str) -> str:
             "or set --registration-driver=csr, which can"
         )
     return proxy
-
-
-def _place(server: str) -> tuple[str, int | None]:
-    parts = urlsplit(server if "://" in server else f"//{server}")
-    return (parts.hostname or "").lower(), parts.port or (443 if parts.scheme == "https" else None)
-
-
-def _is_this_machine(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _excepts(entry: str, host: str, port: int | None) -> bool:
-    """Match one entry of NO_PROXY: `*`, a domain with subdomains, `.domain` for subdomains only, an address, a network."""
-    if entry == "*":
-        return True
-    try:
-        return bool(entry) and ip_address(host) in ip_network(entry, strict=False)
-    except ValueError:
-        pass  # host or entry is a name
-    name, _, wanted = entry.lower().partition(":")
-    if not name or (wanted and wanted != str(port)):
-        return False
-    return host.endswith(name) if name.startswith(".") else host == name or host.endswith(f".{name}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 import grpc
 from grpc import aio
 
+from machinery.client.proxy import shown_proxy
 from machinery.errors import MethodNotAllowedError, MusterError, NotFoundError, UnavailableError
 from machinery.identity import AddOnName, ClusterName, HubId
 from machinery.observability import tracing
@@ -19,7 +20,6 @@ from machinery.wire.session.v1.session_pb2_grpc import SessionStub
 from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import ExternalEndpoint
-from spoke.domain.route import shown_proxy
 from spoke.domain.schedule import Detection, patience
 from spoke.ports.hub import (
     NONE,

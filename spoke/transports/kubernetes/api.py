@@ -9,12 +9,12 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from machinery.client.errors import from_answer
+from machinery.client.proxy import shown_proxy
 from machinery.client.rest import KubeClient, Response, RestResource
 from machinery.errors import UnauthorizedError, UnavailableError
 from machinery.identity import AgentId, ClusterName, parse_agent_user
 from machinery.pki import parse_chain
 from machinery.runtime.clock import Clock, OffsetClock
-from spoke.domain.route import shown_proxy
 from spoke.ports.hub import ClientIdentity, HubAddress
 
 WITHIN = timedelta(seconds=10)

@@ -19,6 +19,7 @@ import yaml
 
 from hub.registry import certificates
 from hubctl.__main__ import COMMANDS
+from hubctl.client.http import ApiClient
 from hubctl.errors import DONE, FAILED, INTERRUPTED, MISUSED, NOT_FOUND, NOT_WELL, UNREACHABLE
 from machinery import pki
 from machinery.client import kubeconfig
@@ -110,7 +111,7 @@ def account(name: str) -> str:
     return f"system:serviceaccount:default:{name}"
 
 
-async def test_a_token_opens_to_hubctl_what_it_opens_to_kubectl(site: Site) -> None:
+async def test_a_token_opens_to_hubctl_what_it_opens_to_kubectl(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     path = site.user(token=await site.admin.token("robot"))
     assert await whoami(path) == account("robot")
     await site.hub.runs(
@@ -125,6 +126,17 @@ async def test_a_token_opens_to_hubctl_what_it_opens_to_kubectl(site: Site) -> N
         assert await whoami(by_proxy(site.user(token=token), good)) == account("robot")
         assert proxy.tunnels == [f"127.0.0.1:{site.hub.port}"]
         refused = await site.hub.hubctl("get clusters", path=by_proxy(site.user(token=token), bad))
+
+        server = f"https://0.0.0.0:{site.hub.port}"  # the same hub, and no loopback address
+        for excluded, count in (("", 2), ("10.0.0.0/8, 0.0.0.0/8", 2)):
+            monkeypatch.setenv("https_proxy", good)
+            monkeypatch.setenv("NO_PROXY", excluded)
+            path = edited(site.user(token=token), server=server, **{"tls-server-name": "127.0.0.1"})
+            assert (await whoami(path), len(proxy.tunnels)) == (account("robot"), count), excluded
+    monkeypatch.delenv("NO_PROXY")
+    monkeypatch.setenv("https_proxy", "http://ann:hush@127.0.0.1:1")
+    away = f"the hub at {server} cannot be reached through the proxy http://127.0.0.1:1 (HTTPS_PROXY) (connection refused)"
+    await site.hub.runs(("hubctl get clusters", UNREACHABLE, away), path=path)
     assert (refused.code, "it answers 407" in refused.err, "hush" in refused.err) == (UNREACHABLE, True, False), refused
 
     path = site.user(tokenFile="guess")
@@ -138,6 +150,32 @@ async def test_a_token_opens_to_hubctl_what_it_opens_to_kubectl(site: Site) -> N
     said = await site.hub.hubctl("get clusters", path=site.user(token=await site.admin.token("robot")))
     assert (said.code, f'User "{account("robot")}" cannot list' in said.err) == (FAILED, True), said
     assert 'user "robot" of kubeconfig' in said.err
+
+
+async def test_requests_run_as_the_impersonated_user_of_the_options_or_the_kubeconfig(site: Site) -> None:
+    token, everybody = await site.admin.token("robot"), "system:authenticated"
+    fields: dict[str, Any] = {"as": "bob", "as-groups": ["dev", "ops"], "as-uid": "u-1", "as-user-extra": {"a/b": ["c"]}}
+    acting = Path(shutil.copy(site.user(token=token, **fields), site.folder / "acting"))
+    own = site.user(token=token)
+    for path, words, user, *groups in (
+        (own, "--as bob --as-group dev --as-group ops", "bob", "dev", "ops", everybody),
+        (own, "--as b\u00fcb", "b\u00fcb", everybody),
+        (acting, "", "bob", "dev", "ops", everybody),
+        (acting, "--as carol --as-group qa", "carol", "qa", everybody),
+    ):
+        for line in (f"{words} whoami -o json", f"whoami -o json {words}"):
+            known = json.loads(await site.hub.output(f"hubctl {line}", path=path))
+            assert (known["user"], known["groups"]) == (user, groups), line
+    await site.hub.runs(
+        ("hubctl get clusters --as bob", FAILED, 'acting as "bob", may not do this'),
+        ("hubctl --as-group dev get clusters", MISUSED, "give --as USER"),
+        ("hubctl get clusters --as 'a\nb'", MISUSED, "not printable"),
+        path=own,
+    )
+    review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    answer = ApiClient(kubeconfig.read_kubeconfig(acting)).request
+    info = (await asyncio.to_thread(answer, "POST", review, {"kind": "SelfSubjectReview"}))["status"]["userInfo"]
+    assert (info["uid"], info["extra"]) == ("u-1", {"a/b": ["c"]})
 
 
 async def test_a_tokens_file_counts_before_the_token_and_is_read_again(site: Site) -> None:
@@ -210,11 +248,16 @@ async def test_a_watch_goes_on_with_what_the_plug_in_tells_next(site: Site, ends
     assert "Traceback" not in await watching.end()
 
 
-def by_proxy(path: Path, proxy: str) -> Path:
+def edited(path: Path, **fields: str) -> Path:
+    """The kubeconfig with these fields of its cluster."""
     document = yaml.safe_load(path.read_text())
-    document["clusters"][0]["cluster"]["proxy-url"] = proxy
+    document["clusters"][0]["cluster"] |= fields
     path.write_text(yaml.safe_dump(document))
     return path
+
+
+def by_proxy(path: Path, proxy: str) -> Path:
+    return edited(path, **{"proxy-url": proxy})
 
 
 COMPLETED = """

@@ -154,12 +154,12 @@ def test_plug_in_in_the_background_asks_and_prints_nothing(
     folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "plugin").write_text("#!/bin/sh\necho look here >&2\nexit 1\n")
-    for unseen, said in ((False, "look here\n"), (True, "")):
+    for prompts, said in ((True, "look here\n"), (False, "")):
         with pytest.raises(CommandError, match="failed with exit code 1"):
-            identity_of(read_kubeconfig(kubeconfig(folder, {"exec": plugin()})), unseen=unseen).shown()
+            identity_of(read_kubeconfig(kubeconfig(folder, {"exec": plugin()})), prompts=prompts).shown()
         assert capfd.readouterr().err == said
     with pytest.raises(CommandError, match="no terminal"):
-        identity_of(read_kubeconfig(kubeconfig(folder, {"exec": plugin(interactiveMode="Always")})), unseen=True).shown()
+        identity_of(read_kubeconfig(kubeconfig(folder, {"exec": plugin(interactiveMode="Always")})), prompts=False).shown()
     monkeypatch.setenv("HUBCTL_KUBECONFIG", str(kubeconfig(folder, {"exec": plugin()})))
     offered(["get", "cluster", ""])
     assert capfd.readouterr().err == "", "a command line is completed"
@@ -200,7 +200,10 @@ UNUSABLE: list[tuple[dict[str, Any], str]] = [
     ({"username": "ann", "password": "hush"}, "use a token, an exec plug-in or `hubctl login`"),
     ({"username": "ann", "token": "hush"}, "has a username or a password"),
     ({"auth-provider": {"name": "gcp", "config": {"access-token": "hush"}}}, "has an auth-provider"),
-    ({"token": "hush", "as": "boss"}, "which hubctl does not do"),
+    *(
+        ({"token": "hush", **acts}, "that is no text")
+        for acts in ({"as": ["x"]}, {"as-groups": "x"}, {"as-user-extra": {"a": "x"}})
+    ),
     ({"exec": {"apiVersion": "client.authentication.k8s.io/v1alpha1", "command": "x"}}, "whose apiVersion is not"),
     ({"exec": {"apiVersion": V1}}, "an exec without a command"),
     ({"exec": {"apiVersion": V1, "command": "x", "interactiveMode": "Maybe"}}, "interactiveMode is not Never"),
@@ -253,14 +256,20 @@ def test_nothing_of_an_unusable_answer_of_a_plug_in_is_printed(folder: Path) -> 
         assert "hush" not in error.sentence, told
 
 
-def test_an_unverified_cluster_and_an_unusable_proxy_are_refused_without_the_proxys_password(folder: Path) -> None:
+def test_an_unverified_cluster_and_an_unusable_proxy_are_refused_without_the_proxys_password(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = kubeconfig(folder, {"token": "one"}, **{"certificate-authority-data": None, "insecure-skip-tls-verify": True})
     with pytest.raises(CommandError, match="a hub is always verified: put its CA into certificate-authority-data"):
         KubeconfigFiles.chosen(str(path)).read()
-    for proxy in ("https://ann:hush@proxy", "socks5://ann:hush@proxy", "http://ann:hush@proxy:port", "proxy"):
-        error = said(kubeconfig(folder, {"token": "one"}, **{"proxy-url": proxy}))
-        assert (error.code, "is none that hubctl goes through" in error.sentence) == (MISUSED, True), proxy
-        assert "hush" not in error.sentence, proxy
+    monkeypatch.setenv("https_proxy", "http://ann:hush@elsewhere:1")
+    for proxy in ("https://ann:hush@proxy", "socks5://ann:hush@proxy", "http://ann:hush@proxy:port"):
+        in_file = said(kubeconfig(folder, {"token": "one"}, **{"proxy-url": proxy}))
+        monkeypatch.setenv("HTTPS_PROXY", proxy)
+        in_environment = said(kubeconfig(folder, {"token": "one"}))
+        assert (in_file.code, 'proxy-url of cluster "hub" in kubeconfig' in in_file.sentence) == (MISUSED, True), proxy
+        assert (in_environment.code, in_environment.sentence[:13]) == (MISUSED, "HTTPS_PROXY: "), proxy
+        assert "hush" not in in_file.sentence + in_environment.sentence, proxy
 
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -12,12 +12,13 @@ import yaml
 from structlog.testing import capture_logs
 
 from machinery.client.kubeconfig import ClusterEntry, HubEndpoint, Kubeconfig
+from machinery.client.proxy import shown_proxy
 from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import HubId
 from machinery.runtime.clock import ManualClock
 from spoke.bootstraps import BootstrapFile, Bootstraps, BootstrapSecret, BootstrapWatch, MissingBootstrapError
 from spoke.credentials.kubeconfigs import connection_of
-from spoke.domain.route import Driver, Reach, over_grpc, shown_proxy
+from spoke.domain.route import Driver, Reach, over_grpc
 from spoke.ports.cluster import SecretSnapshot
 from spoke.transports.kubernetes.api import ApiDoor
 from tests.checks import check_refusal, present, refusal_text
@@ -257,11 +258,17 @@ def test_proxy_is_the_options_the_kubeconfigs_or_the_environments() -> None:
     assert Reach(environment={"NO_PROXY": "*"}).proxy_for("127.0.0.1:8443", named=named) == named
     rows = [
         (SERVER, "", env),
-        *((SERVER, excepted, "") for excepted in ("example.org", "other.org, .example.org", "*", "hub.example.org:6443")),
-        *((SERVER, excepted, env) for excepted in ("ample.org", ".hub.example.org", "hub.example.org:8443")),
-        ("10.1.2.3:8443", "10.1.0.0/16", ""),
-        ("10.2.2.3:8443", "10.1.0.0/16", env),
-        *((server, "", "") for server in ("127.0.0.1:8443", "[::1]:8443")),
+        *((SERVER, excepted, "") for excepted in ("EXAMPLE.org", "other.org, .example.org", "*", "hub.example.org:6443")),
+        *(
+            (SERVER, excepted, env)
+            for excepted in ("ample.org", ".hub.example.org", "*.hub.example.org", "a*", "hub.example.org:8443")
+        ),
+        (SERVER, "other.org,*.example.org", ""),
+        *(("10.1.2.3:8443", excepted, "") for excepted in ("10.1.0.0/16", "10.1.2.3", "10.1.2.3:8443")),
+        *(("10.1.2.3:8443", excepted, env) for excepted in ("10.2.0.0/16", "10.1.2.3:443", "10.1.0.0/99", ",")),
+        *(("[fd00::5]:8443", excepted, "") for excepted in ("fd00::/8", "fd00::5", "[fd00::5]", "[fd00::5]:8443")),
+        ("[fd00::5]:8443", "[fd00::5]:1, fd00::6", env),
+        *((server, "", "") for server in ("127.0.0.1:8443", "[::1]:8443", "https://127.9.9.9", "https://localhost:1")),
     ]
     for name, (server, excepted, expected) in product(("NO_PROXY", "no_proxy"), rows):
         reach = Reach(environment={"HTTPS_PROXY": env, name: excepted})
