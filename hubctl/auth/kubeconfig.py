@@ -97,6 +97,14 @@ class KubeconfigFiles:
             return kubeconfig_documents.merged(self.documents)
 
 
+def has_kubeconfig(context: click.Context) -> bool:
+    """Whether the user names a kubeconfig, or there is one where it is searched."""
+    try:
+        return bool(option_of(context, "kubeconfig")) or any(path.exists() for path in KubeconfigFiles.chosen(None).paths)
+    except CommandError:
+        return False
+
+
 def load(path: Path) -> dict[str, Any]:
     """Parse one file. Raises CommandError."""
     from machinery.client import kubeconfig_documents  # noqa: PLC0415 - as above

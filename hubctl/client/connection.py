@@ -27,18 +27,24 @@ def chosen_client(context: click.Context, *, timeout: float = REQUEST_TIMEOUT, p
     return ApiClient(chosen, timeout, prompts=prompts)
 
 
-def connected(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options for the kubeconfig, its context and impersonation; pass a client as the command's first argument."""
-
-    @click.option("--kubeconfig", metavar="FILE", help="The kubeconfig of the hub.")
-    @click.option(
+connection_options = with_options(
+    click.option("--kubeconfig", metavar="FILE", help="The kubeconfig of the hub."),
+    click.option(
         "--context",
         "context_name",
         metavar="NAME",
         shell_complete=context_names,
         help="Context of the kubeconfig. Default: the current context.",
-    )
-    @with_options(*IMPERSONATION)
+    ),
+    *IMPERSONATION,
+)
+"""Options that select the hub and the user. They may also be given before the command."""
+
+
+def connected(command: Callable[..., None]) -> Callable[..., None]:
+    """Add `connection_options` to a command, and pass it a client as its first argument."""
+
+    @connection_options
     @click.pass_context
     def with_client(context: click.Context, /, **arguments: Any) -> None:
         arguments = {name: value for name, value in arguments.items() if name not in CONNECTION}  # chosen_client reads them

@@ -259,7 +259,7 @@ class ApiClient:
     ) -> tuple[HubHTTPSConnection, http.client.HTTPResponse]:
         """Raises CommandError, also for an error status."""
         path = urlsplit(self._kubeconfig.cluster.server).path.rstrip("/")
-        sent = [("User-Agent", "hubctl"), *headers.items(), *self._impersonation]
+        sent: list[tuple[str, str | bytes]] = [("User-Agent", "hubctl"), *headers.items(), *self._impersonation]
         if shown.token:
             sent.append(("Authorization", f"Bearer {shown.token}"))
         if content is not None:

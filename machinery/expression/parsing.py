@@ -323,12 +323,12 @@ class _Parser:
 
 
 def _scalar(literal: Token, wanted: Type) -> Scalar:
+    if wanted is Type.TEXT and literal.sort in (Sort.NUMERAL, Sort.NAME):
+        raise ExpressionError(literal.column, f'a text is expected here: write "{literal.text}" in quotes')
     if literal.sort is Sort.NAME:
         if wanted is not Type.BOOLEAN:
             raise ExpressionError(literal.column, f"{literal.text} cannot be compared with a {wanted}")
         return literal.text == "true"
-    if wanted is Type.TEXT and literal.sort is Sort.NUMERAL:
-        raise ExpressionError(literal.column, f'a text is expected here: write "{literal.text}" in quotes')
     try:
         return wanted.literal(literal.text)
     except ValueError as error:

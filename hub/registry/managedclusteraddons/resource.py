@@ -154,7 +154,7 @@ _WIDE = (
     Column("Since", _since, description="Time since the condition Available changed.", priority=1),
     Column("Reason", _available("reason"), description="Reason of the condition Available.", priority=1),
     Column("Registrations", _identified, description="How its agent authenticates.", priority=1),
-    Column("Namespace", cell("status", "namespace"), description="Namespace on the managed cluster.", priority=1),
+    Column("Install Namespace", cell("status", "namespace"), description="Namespace on the managed cluster.", priority=1),
     Column("Message", _available("message"), description="Message of the condition Available.", priority=1),
 )
 

@@ -1,17 +1,21 @@
 """hubctl certificate approve and deny: decisions about certificate requests."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import click
 
-from hubctl.arguments.batch import retried, run_each
+from hubctl.arguments.batch import retried, run_batch
 from hubctl.arguments.completion import names_of
+from hubctl.arguments.selection import select_objects
+from hubctl.arguments.targets import One
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import CLUSTER_LABEL, REQUESTS
 from hubctl.errors import CommandError
+from hubctl.options import CHANGE, FIELDS, FILES, SELECTOR, dry_run_query, with_options
 
 
 @click.group()
@@ -22,35 +26,44 @@ def certificate() -> None:
     Examples:
       hubctl get csr
       hubctl certificate approve edge1-x7k2p
-      hubctl certificate approve edge1           (all that wait of cluster edge1)
+      hubctl certificate approve edge1           (all pending ones of cluster edge1)
     """
 
 
+_REQUESTS = with_options(
+    click.argument("names", nargs=-1, metavar="NAME...", shell_complete=names_of("csr")),
+    *(SELECTOR, FIELDS, click.option("--all", "everything", is_flag=True, help="Select all pending requests."), FILES, *CHANGE),
+)
+
+
 @certificate.command("approve", short_help="Approve requests.")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=names_of("csr"))
+@_REQUESTS
 @connected
-def approve_requests(client: ApiClient, names: tuple[str, ...]) -> None:
-    """Approve certificate requests. NAME is a request, or a cluster with pending requests.
+def approve_requests(client: ApiClient, names: tuple[str, ...], **chosen: Any) -> None:
+    """Approve certificate requests. NAME is a request, or a cluster with pending requests. Selectors select pending requests.
 
     \b
     Examples:
       hubctl certificate approve edge1-x7k2p
       hubctl certificate approve edge1
+      hubctl certificate approve -l open-cluster-management.io/cluster-name=edge1 --dry-run=server
+      hubctl get csr -o name | hubctl certificate approve -f -
     """
-    _decide_all(client, names, "Approved", "approve")
+    _decide(client, names, chosen, "Approved", "approve")
 
 
 @certificate.command("deny", short_help="Deny requests.")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=names_of("csr"))
+@_REQUESTS
 @connected
-def deny_requests(client: ApiClient, names: tuple[str, ...]) -> None:
-    """Deny certificate requests. NAME is a request, or a cluster with pending requests.
+def deny_requests(client: ApiClient, names: tuple[str, ...], **chosen: Any) -> None:
+    """Deny certificate requests. NAME is a request, or a cluster with pending requests. Selectors select pending requests.
 
     \b
     Examples:
       hubctl certificate deny edge1-x7k2p
+      hubctl certificate deny --all --yes
     """
-    _decide_all(client, names, "Denied", "deny")
+    _decide(client, names, chosen, "Denied", "deny")
 
 
 def requests_of(client: ApiClient, cluster: str) -> list[dict[str, Any]]:
@@ -59,7 +72,7 @@ def requests_of(client: ApiClient, cluster: str) -> list[dict[str, Any]]:
 
 
 def put_decision(
-    client: ApiClient, request: dict[str, Any], decision: str, command: str, query: Mapping[str, str] | None = None
+    client: ApiClient, request: Mapping[str, Any], decision: str, command: str, query: Mapping[str, str] | None = None
 ) -> None:
     """Approve or deny a request in the revision that was read. Raises CommandError, after a change with reason Conflict."""
     verb = {"Approved": "Approve", "Denied": "Deny"}[decision]
@@ -70,36 +83,46 @@ def put_decision(
     client.request("PUT", f"{REQUESTS.of(request['metadata']['name'])}/approval", {**request, "status": status}, query=query)
 
 
-def _decide_all(client: ApiClient, names: tuple[str, ...], decision: str, verb: str) -> None:
-    word = decision.lower()
+def _decide(client: ApiClient, names: tuple[str, ...], chosen: Mapping[str, Any], decision: str, verb: str) -> None:
+    word, query = decision.lower(), dry_run_query(chosen["dry_run"])
+    suffix = " (dry run)" if query else ""
+    selection = select_objects(client, names, chosen, REQUESTS, whole=True)
+    if not selection.is_named:
+        pending = tuple(one for one in selection.objects if one.listed is None or not decisions_of(one.listed))
+        if not pending:
+            raise CommandError("no certificate request like that is pending", reason="NotFound")
+        selection = replace(selection, objects=pending)
 
-    def decide(name: str) -> str:
-        request = client.get(REQUESTS.of(name))
+    def decide(name: str, listed: Mapping[str, Any] | None) -> str:
+        """Decide a request in the revision that was listed, or else in the present one."""
+        request = listed or client.get(REQUESTS.of(name))
         decided = decisions_of(request)
         if decision in decided:
             return f"is {word} already"
         if decided:
-            raise CommandError(f'certificate request "{name}" is {decided[0].lower()} already: a decision is not taken back')
-        put_decision(client, request, decision, f"hubctl certificate {verb}")
-        return word
+            raise CommandError(f'certificate request "{name}" is {decided[0].lower()} already: a decision is final')
+        put_decision(client, request, decision, f"hubctl certificate {verb}", query)
+        return f"{word}{suffix}"
 
-    def act(name: str) -> str:
+    def act(one: One) -> str:
         """Decide the request of this name, else the pending requests of the cluster of this name."""
-        if client.find(REQUESTS.of(name)) is not None:
-            return f'certificate request "{name}" {retried(lambda: decide(name))}'
-        pending = [str(request["metadata"]["name"]) for request in requests_of(client, name) if not decisions_of(request)]
+        if one.listed is not None:
+            return f"{one} {decide(one.name, one.listed)}"
+        if client.find(one.path) is not None:
+            return f"{one} {retried(lambda: decide(one.name, None))}"
+        pending = [str(request["metadata"]["name"]) for request in requests_of(client, one.name) if not decisions_of(request)]
         if not pending:
             raise CommandError(
-                f'there is no certificate request "{name}", and no cluster "{name}" has one that waits: see `hubctl get csr`',
+                f'no certificate request is "{one.name}", and no cluster "{one.name}" has a pending one: see `hubctl get csr`',
                 reason="NotFound",
             )
-        of = f'of cluster "{name}"'
-        return "\n".join(f'certificate request "{one}" {of} {retried(partial(decide, one))}' for one in pending)
+        of = f'of cluster "{one.name}"'
+        return "\n".join(f'certificate request "{name}" {of} {retried(partial(decide, name, None))}' for name in pending)
 
-    run_each(names, act)
+    run_batch(selection, act, chosen, verb, is_destructive=decision == "Denied")
 
 
-def decisions_of(request: dict[str, Any]) -> list[str]:
-    """The types of its conditions that decide it; empty: it waits."""
+def decisions_of(request: Mapping[str, Any]) -> list[str]:
+    """The types of its conditions that decide it; empty: it is pending."""
     conditions = (request.get("status") or {}).get("conditions") or []
     return [str(condition["type"]) for condition in conditions if condition.get("type") in ("Approved", "Denied", "Failed")]

@@ -14,9 +14,9 @@ from hubctl.arguments.completion import names_of
 from hubctl.arguments.selection import SELECTION, select_objects
 from hubctl.arguments.targets import One
 from hubctl.client.connection import connected
-from hubctl.client.http import ApiClient
+from hubctl.client.http import ApiClient, items
 from hubctl.client.resources import CLUSTERS, FLEET, REPLICAS, post_action
-from hubctl.errors import TIMED_OUT, CommandError
+from hubctl.errors import TIMED_OUT, CommandError, closest
 from hubctl.options import CHANGE, DURATION, EVERYTHING, FIELDS, FILES, SELECTOR, dry_run_query, with_options
 from machinery.durations import format_duration
 
@@ -207,7 +207,7 @@ BEATS = 2
 
 @click.group()
 def drain() -> None:
-    """Move the work of a replica to other replicas.
+    """Move the sessions of a replica of the hub to other replicas. `hubctl move` moves clusters.
 
     \b
     Examples:
@@ -258,8 +258,10 @@ def drain_replica(
       hubctl drain replica --all --force --yes
     """
     selection = select_objects(client, names, chosen, REPLICAS)
-    act = partial(_post_drain, client, {"force": True} if force else {}, "is drained: it takes no new sessions", chosen)
+    act = partial(_post_drain, client, {"force": True} if force else {}, "is drained: it accepts no new sessions", chosen)
     run_batch(selection, act, chosen, "drain", is_destructive=True)
+    if not chosen["dry_run"]:
+        click.echo(f"to undo: hubctl uncordon replica {' '.join(one.name for one in selection.objects)}", err=True)
     if wait and not chosen["dry_run"]:
         run_each(selection.objects, lambda one: _wait_until_empty(client, one.name, timeout), workers=1)
 
@@ -275,12 +277,18 @@ def uncordon_replica(client: ApiClient, names: tuple[str, ...], **chosen: Any) -
       hubctl uncordon replica hub-0
       hubctl uncordon replica --all
     """
-    act = partial(_post_drain, client, {"cancel": True}, "takes sessions", chosen)
+    act = partial(_post_drain, client, {"cancel": True}, "accepts sessions", chosen)
     run_batch(select_objects(client, names, chosen, REPLICAS), act, chosen, "uncordon")
 
 
 def _post_drain(client: ApiClient, spec: dict[str, Any], words: str, chosen: Mapping[str, Any], one: One) -> str:
-    post_action(client, f"{one.path}/drain", "ReplicaDrain", spec, dry_run_query(chosen["dry_run"]))
+    try:
+        post_action(client, f"{one.path}/drain", "ReplicaDrain", spec, dry_run_query(chosen["dry_run"]))
+    except CommandError as error:
+        if error.reason == "NotFound":
+            known = [str(each["metadata"]["name"]) for each in items(client, REPLICAS.path, {})]
+            error.sentence += closest(one.name, known) or f": the replicas are {', '.join(known)}"
+        raise
     return f"{one} {words}{' (dry run)' if chosen['dry_run'] else ''}"
 
 

@@ -125,6 +125,8 @@ def get(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
       hubctl get crl -o pem
     """
     form: OutputFormat = chosen["output"]
+    if words[0].lower() in CRL_WORDS and (chosen["watch"] or chosen["watch_only"]):
+        raise CommandError(f"{words[0]} cannot be watched: leave out -w", code=2)
     if words[0].lower() in CRL_WORDS:
         from hubctl.commands.access.revocation import show_lists  # noqa: PLC0415 - start-up time
 
@@ -157,6 +159,8 @@ class GetCommand:
             raise CommandError("a watch shows all of them: leave out --limit", code=2)
         if self._watches and chosen["at"]:
             raise CommandError("the past does not change: leave out -w, or --at", code=2)
+        if chosen["events"] and not self._watches:
+            raise CommandError("--output-watch-events needs -w or --watch-only", code=2)
         self._query = {**TargetScope.of(chosen).query, "at": moment(chosen["at"])}
 
     def run(self, targets: list[Target]) -> None:
@@ -271,11 +275,13 @@ class GetCommand:
             raise CommandError("one name, or all, can be watched", code=2)
         from hubctl.output.watch import SessionFollower, follow  # noqa: PLC0415 - start-up time
 
-        if target.names:
-            self._query["fieldSelector"] = f"metadata.name={target.names[0]}"
         path = target.resource.within(self._chosen["namespace"])
-        if self._query["where"]:
+        if self._query["where"] or self._query["fieldSelector"]:
             self._client.check_watch(path, self._query)
+        if target.names:
+            if not self._chosen["ignore_not_found"]:
+                self._client.get(target.resource.of(target.names[0], self._chosen["namespace"]), accept=printer.accept)
+            self._query["fieldSelector"] = f"metadata.name={target.names[0]}"
         has_sessions = target.resource.plural == CLUSTERS.plural and printer.accept == TABLE
         sessions = SessionFollower(self._client, printer, path, self._query) if has_sessions else None
         answer = join_pages(self._pages(target, printer.accept))

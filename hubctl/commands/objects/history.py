@@ -68,6 +68,10 @@ def history(client: ApiClient, words: Sequence[str], namespace: str, **chosen: A
     TargetScope(namespace).check(Target(resource, (name,)))
     if chosen["watch"] and chosen["output"] in ("json", "yaml"):
         raise CommandError("-w shows a table: leave out -o, or give -o wide", code=2)
+    if chosen["watch"] and not resource.watchable:
+        raise CommandError(f"{resource.words[0]} cannot be watched: leave out -w", code=2)
+    if chosen["watch"] and bounds["until"]:
+        raise CommandError("a watch has no end: leave out -w, or --until", code=2)
     path = f"{resource.of(name, namespace)}/history"
     answer = _changes(client, path, {**bounds, "limit": str(chosen["limit"])})
     if chosen["output"] in ("json", "yaml"):

@@ -1,11 +1,13 @@
 """hubctl version, whoami, api-resources, log-level and completion."""
 
 import json
+from typing import Any
 
 import click
 from click.shell_completion import get_completion_class
 
-from hubctl.client.connection import connected
+from hubctl.auth.kubeconfig import has_kubeconfig
+from hubctl.client.connection import chosen_client, connected, connection_options
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import Catalogue, known_resource
 from hubctl.output.tables import print_lines, table
@@ -13,16 +15,21 @@ from machinery.product import TITLE, version as own_version
 
 
 @click.command()
-@connected
-def version(client: ApiClient) -> None:
-    """Show the versions of hubctl and of the hub.
+@click.option("--client", "client_only", is_flag=True, help="Show only the version of hubctl.")
+@connection_options
+@click.pass_context
+def version(context: click.Context, /, *, client_only: bool, **_connection: Any) -> None:
+    """Show the versions of hubctl and, if there is a kubeconfig, of the hub.
 
     \b
     Examples:
       hubctl version
+      hubctl version --client
     """
     click.echo(f"{TITLE} hubctl {own_version()}")
-    answer = client.get("/version")
+    if client_only or not has_kubeconfig(context):
+        return
+    answer = chosen_client(context).get("/version")
     click.echo(f"hub {answer.get('gitVersion', 'unknown')}")
 
 

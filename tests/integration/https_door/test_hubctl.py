@@ -19,6 +19,7 @@ from hub.registry.hubreplicas import service as replicas
 from hub.registry.hubreplicas.service import Opened
 from hub.registry.liveness import heartbeats
 from hubctl.client.http import ApiClient
+from hubctl.client.resources import CLUSTER_LABEL
 from hubctl.commands.access.login import is_login
 from hubctl.commands.clusters.create import is_bootstrap
 from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND, UNREACHABLE
@@ -72,8 +73,20 @@ async def test_clusters_are_formatted_sorted_grouped_and_chosen_by_conditions(hu
         ("hubctl get clusters --sort-by memry", 1, 'did you mean "memory"'),
         ("hubctl get csr --group-by version", 1, ""),
     )
-    refused = await hub.hubctl("get clusters -w --where 'age < 1h'")
-    assert (refused.code, refused.out, "age changes by itself" in refused.err) == (1, "", True), "nothing is listed before"
+    for line, code, words in (
+        ("get clusters -w --where 'age < 1h'", FAILED, "age changes by itself"),
+        ("get clusters --where 'available == Unknown'", FAILED, 'a text needs quotes, as in "Unknown"'),
+        ("get clusters --output-watch-events", MISUSED, "needs -w"),
+        ("get cluster nope -w", NOT_FOUND, "not found"),
+        ("get crl -w", MISUSED, "cannot be watched"),
+        ("history edge1 -w --until 1h", MISUSED, "leave out -w, or --until"),
+    ):
+        refused = await hub.hubctl(line)
+        assert (refused.code, refused.out, words in refused.err) == (code, "", True), (
+            line,
+            refused,
+            "nothing is listed before",
+        )
     raw = await hub.output(f"kubectl get --raw {CLUSTERS}?where=name+%3D%3D+%22edge1%22")
     assert [item["metadata"]["name"] for item in json.loads(raw)["items"]] == ["edge1"]
 
@@ -235,7 +248,28 @@ async def test_certificate_requests_are_decided_once(hub: HubUnderTest) -> None:
     await hub.runs(
         ("hubctl certificate deny edge1-ccccc", DONE, 'certificate request "edge1-ccccc" denied\n'),
         ("hubctl certificate deny edge1-ccccc", DONE, 'certificate request "edge1-ccccc" is denied already\n'),
-        ("hubctl certificate approve edge1-ccccc", FAILED, "a decision is not taken back"),
+        ("hubctl certificate approve edge1-ccccc", FAILED, "a decision is final"),
+    )
+    before = await approved(hub)
+    await hub.request("edge1", "edge1-ddddd")
+    await hub.runs(
+        ("hubctl certificate deny --all", MISUSED, "2 certificate requests: edge1-ddddd, edge2-bbbbb. Add --yes"),
+        (f"hubctl certificate approve -l {CLUSTER_LABEL}=edge1 --dry-run", DONE, '"edge1-ddddd" approved (dry run)'),
+        ("hubctl certificate deny --all --dry-run=server", DONE, '"edge2-bbbbb" denied (dry run)\n2 of 2 done'),
+        ("hubctl certificate approve --all edge1", MISUSED, "not both"),
+        ("hubctl certificate approve", MISUSED, "say which csr"),
+    )
+    assert await approved(hub) == before
+    lines = await hub.output(f"hubctl get csr -o name -l {CLUSTER_LABEL}=edge1")
+    ended = await hub.hubctl("certificate approve -f -", given=lines)
+    assert (ended.code, 'request "edge1-ddddd" approved\n' in ended.out, "1 of 3 failed, 2 done" in ended.err) == (
+        FAILED,
+        True,
+        True,
+    )
+    await hub.runs(
+        ("hubctl certificate deny --all --yes", DONE, '"edge2-bbbbb" denied\n1 of 1 done'),
+        ("hubctl certificate approve --all", NOT_FOUND, "no certificate request like that is pending"),
     )
 
 

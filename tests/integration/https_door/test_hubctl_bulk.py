@@ -135,13 +135,19 @@ async def test_replicas_are_drained_together_and_errors_name_their_object(hub: H
     await hub.join("edge1", region="eu")
     await hub.join("edge2", region="eu")
     drained = (
-        'replica "hub-0" is drained: it takes no new sessions{0}\nreplica "hub-1" is drained: it takes no new sessions{0}\n'
+        'replica "hub-0" is drained: it accepts no new sessions{0}\nreplica "hub-1" is drained: it accepts no new sessions{0}\n'
     )
     await hub.runs(
         ("hubctl drain replica --all", MISUSED, f"would drain 3 replicas: {REPLICA}, hub-0, hub-1. Add --yes"),
         ("hubctl drain replica hub-0 hub-1 --dry-run=server", DONE, drained.format(" (dry run)")),
         ("hubctl get replicas -o jsonpath={.items[*].status.drained}", DONE, ""),
-        ("hubctl drain replica hub-0 hub-1 --no-wait", DONE, drained.format("")),
+        (
+            "hubctl drain replica hub-0 hub-1 --no-wait",
+            DONE,
+            drained.format("") + "to undo: hubctl uncordon replica hub-0 hub-1\n",
+        ),
+        ("hubctl uncordon replica hub-2", NOT_FOUND, ': did you mean "hub-'),
+        ("hubctl drain replica xyzzy", NOT_FOUND, f": the replicas are {REPLICA}, hub-0, hub-1"),
         ("hubctl get replicas -o jsonpath={.items[*].status.drained}", DONE, "true true"),
         ("hubctl label clusters --all region=us", FAILED, 'error: cluster "edge1": "region" is "eu" already: --overwrite'),
         ("hubctl label clusters --all region=us --dry-run=client", MISUSED, "'client' is not 'server'"),

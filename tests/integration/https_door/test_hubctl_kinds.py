@@ -238,6 +238,7 @@ async def test_add_ons_are_enabled_shown_and_disabled_on_clusters(hub: HubUnderT
     await hub.output("kubectl -n edge1 patch mca proxy --subresource=status --type=merge -p", patch)
     header, row, _ = (await hub.output("hubctl get addons")).splitlines()
     assert header.split()[:3] == ["NAMESPACE", "NAME", "AVAILABLE"]
+    assert header.split().count("NAMESPACE") == 2, "and INSTALL NAMESPACE"
     assert row.split()[:3] == ["edge1", "proxy", "False"]
     assert ("LeaseStopped" in row, row.endswith("its lease is old")) == (True, True)
     plain = (await hub.output("kubectl -n edge1 get mca")).splitlines()[0]

@@ -55,6 +55,9 @@ def test_flag_own_variable_kubectls_and_local_hub_are_tried_in_order(tmp_path: P
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     with pytest.raises(CommandError, match="HUBCTL_KUBECONFIG") as missing:
         file_of()
+    for line in ("version", "version --client --kubeconfig absent"):
+        assert (hubctl(*line.split()).code, len(hubctl(*line.split()).lines)) == (0, 1), line
+    assert hubctl("version", "--kubeconfig", "absent").code == 2
     with pytest.raises(CommandError, match="absent cannot be read") as refused:
         KubeconfigFiles.chosen(str(tmp_path / "absent")).read()
     assert (missing.value.code, refused.value.code) == (2, 2)
