@@ -127,8 +127,8 @@ def _complete_context(context: click.Context, parameter: click.Parameter, incomp
 @click.option(
     "--kubeconfig",
     metavar="FILE",
-    help="The kubeconfig of the hub. Default: $HUBCTL_KUBECONFIG, $KUBECONFIG, or the admin.kubeconfig of a hub "
-    "on this machine.",
+    help="The kubeconfig of the hub. Default: $HUBCTL_KUBECONFIG, $KUBECONFIG, the admin.kubeconfig of a hub on this machine, "
+    "or ~/.kube/config.",
 )
 @click.option(
     "--context",

@@ -5,7 +5,7 @@ This protects, for example, a `~/.kube/config` with all its contexts.
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,6 +23,14 @@ def read_text(name: str | Path) -> str:
         raise CommandError(f"{name} cannot be read: {error.strerror or error}", code=MISUSED) from None
     except UnicodeDecodeError:
         raise CommandError(f"{name} cannot be read: it is no text", code=MISUSED) from None
+
+
+def as_yaml(document: Mapping[str, Any], *, apart: bool = False) -> str:
+    """A document as YAML in its own order; `apart`: with the line that begins a document."""
+    import yaml  # noqa: PLC0415 - the other forms do not wait for it
+
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    return str(yaml.dump(dict(document), Dumper=dumper, sort_keys=False, allow_unicode=True, explicit_start=apart))
 
 
 @contextmanager

@@ -6,6 +6,7 @@ Relative paths in a file refer to its own folder.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,42 +15,59 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from hubctl.errors import CommandError, usage_errors
-from machinery.runtime.directory import default_data_dir
+from hubctl.errors import MISUSED, CommandError, usage_errors
+from hubctl.files import as_yaml, private_file
+from machinery.runtime.directory import PRIVATE_DIRECTORY, default_data_dir
 
 if TYPE_CHECKING:
     from machinery.client.kubeconfig import Kubeconfig
 
+Document = dict[str, Any]
 ADMIN_KUBECONFIG = "admin.kubeconfig"
+USER_KUBECONFIG = "~/.kube/config"
 VARIABLES = ("HUBCTL_KUBECONFIG", "KUBECONFIG")
+
+
+def admin_kubeconfig() -> Path:
+    """Where a hub on this machine writes its admin kubeconfig, again at each start."""
+    return default_data_dir() / ADMIN_KUBECONFIG
 
 
 @dataclass(frozen=True)
 class KubeconfigFiles:
-    """The files in order; `there` has those that exist."""
+    """The files in order; `there` has those that exist. `is_default`: neither a flag nor a variable names them."""
 
     paths: tuple[Path, ...]
+    is_default: bool = False
 
     @classmethod
     def chosen(cls, given: str | None) -> "KubeconfigFiles":
-        """The file of the flag, else those of $HUBCTL_KUBECONFIG or $KUBECONFIG, else the admin kubeconfig of a local hub.
+        """The files to read: those of `to_change`, but the admin kubeconfig of a local hub before ~/.kube/config.
 
         Raises CommandError when there is none.
         """
+        files = cls.to_change(given)
+        if not files.is_default:
+            return files
+        for path in (admin_kubeconfig(), *files.paths):
+            if path.exists():
+                return cls((path,), is_default=True)
+        raise CommandError(
+            f"no kubeconfig at {admin_kubeconfig()}, where a hub on this machine writes it, or at {files.source}. "
+            "Give --kubeconfig FILE or set HUBCTL_KUBECONFIG",
+            code=MISUSED,
+        )
+
+    @classmethod
+    def to_change(cls, given: str | None) -> "KubeconfigFiles":
+        """The file of the flag, else those of $HUBCTL_KUBECONFIG or $KUBECONFIG, else ~/.kube/config. None need exist."""
         if given:
             return cls((Path(given).expanduser(),))
         for variable in VARIABLES:
             named = [part for part in os.environ.get(variable, "").split(os.pathsep) if part]
             if named:
                 return cls(tuple(dict.fromkeys(map(Path, named))))
-        path = default_data_dir() / ADMIN_KUBECONFIG
-        if not path.exists():
-            raise CommandError(
-                f"no kubeconfig: there is none at {path}, where a hub on this machine writes it. "
-                "Give --kubeconfig FILE or set HUBCTL_KUBECONFIG",
-                code=2,
-            )
-        return cls((path,))
+        return cls((Path(USER_KUBECONFIG).expanduser(),), is_default=True)
 
     @property
     def there(self) -> tuple[Path, ...]:
@@ -83,6 +101,19 @@ class KubeconfigFiles:
         """Contexts by name. Raises CommandError."""
         return {str(entry["name"]): entry.get("context") or {} for entry in self.merged["contexts"]}
 
+    def holding(self, section: str, name: str | None = None) -> Path:
+        """The file to change: the first with the section, or with the entry of this name in it. Raises CommandError."""
+        for path in (path for path in self.paths if path.exists()):
+            found = self.documents[path].get(section)
+            if found and (name is None or any(each.get("name") == name for each in found)):
+                return path
+        return self.for_new_entries
+
+    @property
+    def for_new_entries(self) -> Path:
+        """The first file that exists, else the last, as in kubectl."""
+        return next((path for path in self.paths if path.exists()), self.paths[-1])
+
     @cached_property
     def documents(self) -> dict[Path, dict[str, Any]]:
         """The content of each file. Raises CommandError."""
@@ -103,6 +134,43 @@ def has_kubeconfig(context: click.Context) -> bool:
         return bool(option_of(context, "kubeconfig")) or any(path.exists() for path in KubeconfigFiles.chosen(None).paths)
     except CommandError:
         return False
+
+
+def edit_kubeconfig(path: Path, change: Callable[[Document], Document], *, mode: int | None = None) -> None:
+    """Change a file under kubectl's lock, atomically; without `mode` it keeps its own. Symbolic links are followed.
+
+    A missing file is created, with mode 0600. Raises CommandError.
+    """
+    path = path.resolve()
+    try:
+        path.parent.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(f"{path} cannot be written: {error.strerror or error}") from None
+    with _locked(path):
+        exists = path.exists()
+        document = change(load(path) if exists else {"apiVersion": "v1", "kind": "Config"})
+        if mode is None and exists:
+            mode = path.stat().st_mode
+        with private_file(path) as file:
+            file.write(as_yaml(document).encode())
+        if mode is not None:
+            path.chmod(mode)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Kubectl's lock: a file beside it. Raises CommandError when another process holds it."""
+    lock = path.with_name(f"{path.name}.lock")
+    try:
+        os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        raise CommandError(f"{path} is being changed by another program: if there is none, remove {lock}") from None
+    except OSError as error:
+        raise CommandError(f"{path} cannot be changed: {error.strerror or error}") from None
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -1,15 +1,18 @@
 """Exchanges a token for a short-lived certificate and caches it; used by `hubctl login` and `hubctl credential`."""
 
+import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
-from hubctl.auth.token_sources import CERTIFICATE, LoginCache
+from hubctl.auth.token_sources import CERTIFICATE, LoginCache, TokenSource
 from hubctl.client.http import ApiClient
 from hubctl.errors import CommandError
-from machinery.client.exec_credential import ExecCluster, ExecCredential
+from machinery.client.exec_credential import ExecCluster, ExecCredential, ExecUser
 from machinery.client.kubeconfig import ClusterEntry, HubEndpoint, Kubeconfig
 from machinery.meta.timestamps import parse_time
 from machinery.product import GROUP_SUFFIX, NAME
@@ -50,6 +53,19 @@ class LoginKey:
             NAME, cluster.server, cluster.certificate_authority, endpoint, cluster.proxy_url, cluster.tls_server_name
         )
         return ApiClient(Kubeconfig("of this login", NAME, entry, NAME))
+
+
+HINT = "hubctl is the plug-in that logs in to the hub: install it, and put it on the PATH"
+
+
+def plugin_of(known: LoginKey, source: TokenSource) -> ExecUser:
+    """`hubctl credential` as the exec plug-in of a kubeconfig; with hubctl's own path if it is not on the PATH."""
+    own = Path(sys.argv[0])
+    on_path = shutil.which("hubctl")
+    command = ("hubctl",) if on_path else (str(own.absolute()),) if own.name == "hubctl" else (sys.executable, "-m", "hubctl")
+    suffix = ("--group-suffix", known.group_suffix) if known.group_suffix != GROUP_SUFFIX else ()
+    arguments = (*command[1:], "credential", "--authenticator", known.authenticator, *source.flags(), *suffix)
+    return ExecUser(command[0], arguments, install_hint=HINT)
 
 
 def load_credential(cache: LoginCache, now: datetime, token: str | None) -> ExecCredential | None:

@@ -13,6 +13,7 @@ import click
 
 from hubctl.client.http import JSON, PAGING, TABLE, ApiClient, join_pages, pages
 from hubctl.client.resources import ResourceKind
+from hubctl.files import as_yaml
 from hubctl.output.formats import COLUMNS, TEMPLATES, OutputFormat, argument_of
 from hubctl.output.tables import Layout, print_lines, printable, shown, terminal_width, wants_color
 
@@ -273,14 +274,6 @@ def print_document(document: Mapping[str, Any], form: str, *, apart: bool = Fals
         click.echo(json.dumps(document, indent=4))
     else:
         click.echo(as_yaml(document, apart=apart), nl=False)
-
-
-def as_yaml(document: Mapping[str, Any], *, apart: bool = False) -> str:
-    """`apart`: with the line that begins a document."""
-    import yaml  # noqa: PLC0415 - the other forms do not wait for it
-
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    return str(yaml.dump(dict(document), Dumper=dumper, sort_keys=False, allow_unicode=True, explicit_start=apart))
 
 
 def items_of(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -3,22 +3,16 @@
 Each change goes into the file that holds the entry, as in kubectl, and atomically.
 """
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import update_wrapper
-from pathlib import Path
 from typing import Any
 
 import click
 
-from hubctl.auth.kubeconfig import KubeconfigFiles, context_names, load, option_of
+from hubctl.auth.kubeconfig import Document, KubeconfigFiles, context_names, edit_kubeconfig, option_of
 from hubctl.errors import CommandError
-from hubctl.files import private_file
 from hubctl.output.formats import OutputFormat, output_option
 from hubctl.output.tables import print_lines, table
-
-Document = dict[str, Any]
 
 
 def _check_known(files: KubeconfigFiles, name: str) -> None:
@@ -27,46 +21,16 @@ def _check_known(files: KubeconfigFiles, name: str) -> None:
         raise CommandError(f'there is no context "{name}": there is {known}', reason="NotFound")
 
 
-def _edit(files: KubeconfigFiles, holds: Callable[[Document], bool], change: Callable[[Document], Document]) -> None:
-    """Change the first file that `holds`, or else the first. It is read again under its lock; symbolic links are followed."""
-    from hubctl.output.printers import as_yaml  # noqa: PLC0415 - the form in which it is written
-
-    target = next((path for path, document in files.documents.items() if holds(document)), files.there[0]).resolve()
-    with _locked(target):
-        content = as_yaml(change(load(target)))
-        mode = target.stat().st_mode
-        with private_file(target) as file:
-            file.write(content.encode())
-        target.chmod(mode)
-
-
 def _edit_contexts(files: KubeconfigFiles, name: str, change: Callable[[list[Document]], list[Document]]) -> None:
-    """Change the contexts of the first file that has this one, or of the first file."""
-    _edit(
-        files,
-        lambda document: any(each.get("name") == name for each in document.get("contexts") or ()),
+    """Change the contexts of the file that has this one, or of the one for new entries."""
+    edit_kubeconfig(
+        files.holding("contexts", name),
         lambda document: {**document, "contexts": change(list(document.get("contexts") or ()))},
     )
 
 
 def _set_current(files: KubeconfigFiles, name: str) -> None:
-    _edit(files, lambda document: bool(document.get("current-context")), lambda document: {**document, "current-context": name})
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Kubectl's lock: a file beside it. Raises CommandError when another process holds it."""
-    lock = path.with_name(f"{path.name}.lock")
-    try:
-        os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    except FileExistsError:
-        raise CommandError(f"{path} is being changed by another program: if there is none, remove {lock}") from None
-    except OSError as error:
-        raise CommandError(f"{path} cannot be changed: {error.strerror or error}") from None
-    try:
-        yield
-    finally:
-        lock.unlink(missing_ok=True)
+    edit_kubeconfig(files.holding("current-context"), lambda document: {**document, "current-context": name})
 
 
 SECRET = frozenset(("client-key-data", "token", "password", "client-certificate-data", "certificate-authority-data"))
@@ -92,7 +56,8 @@ def config() -> None:
     """Show and change the contexts of the kubeconfig. A context selects the hub and the user.
 
     The files are those of --kubeconfig, else of $HUBCTL_KUBECONFIG, else of $KUBECONFIG (a list is merged as by kubectl),
-    else the admin.kubeconfig of a hub on this machine. A change is written to the file that contains the changed entry.
+    else the admin.kubeconfig of a hub on this machine, else ~/.kube/config. A change is written to the file that contains the
+    changed entry.
 
     \b
     Examples:

@@ -2,15 +2,16 @@
 
 import json
 import os
-import shutil
-import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
 from hubctl.auth.identity import exec_cluster
-from hubctl.auth.kubeconfig import KubeconfigFiles, option_of
+from hubctl.auth.kubeconfig import Document, KubeconfigFiles, admin_kubeconfig, context_names, edit_kubeconfig, option_of
 from hubctl.auth.token_sources import (
     TOKENS,
     TokenSource,
@@ -21,14 +22,17 @@ from hubctl.auth.token_sources import (
     source_options,
     token_piped,
 )
-from hubctl.client.token_exchange import LoginKey, checked_authenticator, exchanged, load_credential
-from hubctl.errors import CommandError, usage_errors
-from hubctl.files import OVERWRITE, only_user, output_file
+from hubctl.client.token_exchange import LoginKey, checked_authenticator, exchanged, load_credential, plugin_of
+from hubctl.errors import MISUSED, CommandError, usage_errors
+from hubctl.files import only_user, output_file
 from hubctl.options import with_options
 from machinery.client.exec_credential import EXEC_INFO, ExecCluster, ExecUser, read_exec_info, written_credential
-from machinery.client.kubeconfig import ClusterEntry, Kubeconfig, read_kubeconfig, write_kubeconfig
+from machinery.client.kubeconfig import ClusterEntry, Kubeconfig, parsed, write_kubeconfig
+from machinery.client.kubeconfig_documents import KINDS, parse_document
+from machinery.errors import InvalidError
 from machinery.product import GROUP_SUFFIX, NAME
 from machinery.runtime.clock import SystemClock
+from machinery.runtime.directory import PRIVATE_FILE
 
 SOURCE = with_options(
     click.option(
@@ -104,43 +108,59 @@ def authority_in(path: str) -> bytes:
         raise CommandError(f"--certificate-authority {path} cannot be read: {error.strerror or error}", code=2) from None
 
 
-HINT = "hubctl is the plug-in that logs in to the hub: install it, and put it on the PATH"
-
-
 @click.command("login")
 @SOURCE
 @click.option(
     "--token-stdin", is_flag=True, help="Read the token from standard input and store it (mode 0600) until `hubctl logout`."
 )
 @click.option("--no-browser", is_flag=True, help="Print the URL instead of opening a browser.")
-@click.option("--server", metavar="URL", help="HTTPS address of the hub. Default: the one in the current kubeconfig.")
+@click.option("--server", metavar="URL", help="HTTPS address of the hub. Default: that of the current context.")
 @click.option("--certificate-authority", metavar="FILE", help="CA of the hub (PEM); required with --server.")
 @click.option("--group-suffix", metavar="DOMAIN", help="With --server: suffix of the hub's API groups, if not the default.")
-@click.option("-o", "--output", required=True, metavar="FILE", type=click.Path(dir_okay=False), help="The kubeconfig to write.")
-@OVERWRITE
-@click.option("--kubeconfig", metavar="FILE", help="A kubeconfig of the hub.")
+@click.option(
+    "--name", metavar="NAME", help="Name of the hub in the kubeconfig. Default: its present name, or the host of --server."
+)
+@click.option("--keep-context", is_flag=True, help="Do not change the current context.")
+@click.option("--overwrite", is_flag=True, help="Replace entries of the kubeconfig with other content, or FILE.")
+@click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Write a kubeconfig of its own to FILE.")
+@click.option("--kubeconfig", metavar="FILE", help="The kubeconfig to change. It can also name the hub.")
 @click.pass_context
-def login(context: click.Context, /, authenticator: str, output: str, **chosen: Any) -> None:
-    """Log in with a token of an external issuer, and write a kubeconfig for kubectl and hubctl.
+def login(context: click.Context, /, authenticator: str, output: str | None, **chosen: Any) -> None:
+    """Log in with a token of an external issuer, and add the hub to the kubeconfig of kubectl and hubctl.
 
     The hub exchanges the token for a client certificate that is valid for five minutes. The kubeconfig calls `hubctl
     credential`, which gets a new certificate when needed. Neither the kubeconfig nor the command line contains the token or
     a key.
 
+    The command adds a cluster, and a user and a context with the name USER@CLUSTER, which becomes the current context. The
+    kubeconfig is that of --kubeconfig, $HUBCTL_KUBECONFIG or $KUBECONFIG, else ~/.kube/config; other entries stay as they are.
+
     \b
     Examples:
-      hubctl login --authenticator jwt/corp --oidc-issuer https://login.example.org --oidc-client-id muster -o ann.kubeconfig
+      hubctl login --authenticator jwt/corp --oidc-issuer https://login.example.org --oidc-client-id muster \\
+          --server https://hub.example.org:6443 --certificate-authority hub.crt
+      hubctl login --authenticator jwt/corp --oidc-issuer https://login.example.org --oidc-client-id muster --keep-context
       hubctl login --authenticator webhook/iam --token-stdin -o ann.kubeconfig < token
       hubctl login --authenticator serviceaccount --token-file /run/secrets/token -o robot.kubeconfig \\
           --server https://hub.example.org:6443 --certificate-authority hub.crt
     """
     from machinery import pki  # noqa: PLC0415 - slow to import
 
-    file = output_file(output, is_login, overwrite=chosen["overwrite"])
+    own_file = output_file(output, is_login, overwrite=chosen["overwrite"]) if output else None
     entry = _cluster(context, chosen["server"], chosen["certificate_authority"])
+    entry = replace(entry, name=chosen["name"] or entry.name)
     suffix = entry.endpoint.group_suffix if entry.endpoint else chosen["group_suffix"] or GROUP_SUFFIX
     known = LoginKey(exec_cluster(entry), checked_authenticator(authenticator), suffix)
     source = source_of(chosen, kept=chosen["token_stdin"])
+    plugin, files = plugin_of(known, source), KubeconfigFiles.to_change(option_of(context, "kubeconfig"))
+    path, overwrite = files.for_new_entries, chosen["overwrite"]
+    if own_file is None:
+        if path.resolve() == admin_kubeconfig().resolve():
+            raise CommandError(
+                f"a hub overwrites {path} when it starts: give another --kubeconfig FILE, or -o FILE", code=MISUSED
+            )
+        cluster = {"clusters": _entries(entry, plugin, "")["clusters"]}
+        _with_entries(files.merged if path.exists() else {}, cluster, path, overwrite=overwrite)
     cache = known.cache(*source.flags())
     cache.forget()
     if source.kept:
@@ -151,47 +171,94 @@ def login(context: click.Context, /, authenticator: str, output: str, **chosen: 
         cache.forget()
         raise
     user = pki.parse_certificate(issued.chain.encode()).subject.common_name
-    with file as opened:
-        opened.write(write_kubeconfig(entry, plugin_of(known, source), user=user))
-    click.echo(f'logged in as "{user}"; the certificate is good until {issued.expires}, and is renewed from then on')
-    click.echo(f"kubectl --kubeconfig {output} get managedclusters")
+    click.echo(f'logged in as "{user}"; the certificate is valid until {issued.expires}, and is renewed automatically')
+    if own_file is not None:
+        with own_file as opened:
+            opened.write(write_kubeconfig(entry, plugin, user=user))
+        click.echo(f"kubectl --kubeconfig {output} get managedclusters")
+        return
+    new = _entries(entry, plugin, user)
+    name = new["contexts"]["name"]
+
+    def change(document: Document) -> Document:
+        current = {} if chosen["keep_context"] else {"current-context": name}
+        return {**_with_entries(document, new, path, overwrite=overwrite), **current}
+
+    edit_kubeconfig(path, change, mode=PRIVATE_FILE)
+    click.echo(f'context "{name}" is in {path}: hubctl --context {name} get clusters')
+    if files.is_default and path not in KubeconfigFiles.chosen(None).paths:
+        click.echo(f"note: hubctl uses {admin_kubeconfig()} unless you give --kubeconfig {path}", err=True)
+
+
+def _entries(entry: ClusterEntry, plugin: ExecUser, user: str) -> dict[str, Document]:
+    """The entries of a login in a kubeconfig, by section."""
+    name = f"{user}@{entry.name}"
+    written = parse_document(write_kubeconfig(entry, plugin, user=name), "of this login")
+    return {**{section: written[section][0] for section in KINDS}, "contexts": {**written["contexts"][0], "name": name}}
+
+
+def _with_entries(document: Document, new: Mapping[str, Document], path: Path, *, overwrite: bool) -> Document:
+    """A kubeconfig with the entries. Raises CommandError for a name that has other content, unless `overwrite`."""
+    for section, entry in new.items():
+        entries, kind = list(document.get(section) or ()), KINDS[section]
+        found = next((each for each in entries if each.get("name") == entry["name"]), None)
+        if found is None:
+            document = {**document, section: [*entries, entry]}
+            continue
+        if section == "clusters":
+            is_same = _parsed_cluster(found, path.parent) == _parsed_cluster(entry, path.parent)
+        else:  # a context may have a namespace too
+            is_same = found.get(kind) == {**(found.get(kind) or {} if section == "contexts" else {}), **entry[kind]}
+        if not is_same and not overwrite:
+            ways = "choose another name for the hub with --name, or replace the entry with --overwrite"
+            raise CommandError(f'{path} already has another {kind} "{entry["name"]}": {ways}', code=MISUSED)
+        if not is_same:
+            document = {**document, section: [entry if each is found else each for each in entries]}
+    return document
+
+
+def _parsed_cluster(entry: Document, folder: Path) -> ClusterEntry | None:
+    """The cluster with the content of the files that it names; None: it is not usable."""
+    context = {"name": "login", "context": {"cluster": entry["name"], "user": "login"}}
+    document = {
+        "clusters": [entry],
+        "users": [{"name": "login", "user": {}}],
+        "contexts": [context],
+        "current-context": "login",
+    }
+    try:
+        return parsed(document, source="of this login", folder=folder).cluster
+    except InvalidError:
+        return None
 
 
 @click.command("logout")
-@click.option("--kubeconfig", metavar="FILE", help="The kubeconfig that `hubctl login` wrote.")
+@click.option("--kubeconfig", metavar="FILE", help="The kubeconfig that `hubctl login` wrote or changed.")
+@click.option("--context", "context_name", metavar="NAME", shell_complete=context_names, help="Context of the login.")
 @click.option("--all", "everything", is_flag=True, help="Delete all logins of this user on this machine.")
 @click.pass_context
-def logout(context: click.Context, /, *, everything: bool, **_kubeconfig: str | None) -> None:
+def logout(context: click.Context, /, *, everything: bool, **_connection: str | None) -> None:
     """Delete the certificate and tokens of a login. The certificate expires within five minutes.
 
     \b
     Examples:
+      hubctl logout
       hubctl logout --kubeconfig ann.kubeconfig
       hubctl logout --all
     """
     if everything:
-        click.echo(f"forgot {forget_all()} files")
+        click.echo(f"deleted {forget_all()} files")
         return
-    with usage_errors():
-        known, source = login_of(read_kubeconfig(KubeconfigFiles.chosen(option_of(context, "kubeconfig")).there[0]))
+    files = KubeconfigFiles.chosen(option_of(context, "kubeconfig"))
+    known, source = login_of(files.read(option_of(context, "context_name")))
     click.echo("logged out" if known.cache(*source.flags()).forget() else "nobody was logged in")
-
-
-def plugin_of(known: LoginKey, source: TokenSource) -> ExecUser:
-    """`hubctl credential` as the exec plug-in of a kubeconfig; with hubctl's own path if it is not on the PATH."""
-    own = Path(sys.argv[0])
-    on_path = shutil.which("hubctl")
-    command = ("hubctl",) if on_path else (str(own.absolute()),) if own.name == "hubctl" else (sys.executable, "-m", "hubctl")
-    suffix = ("--group-suffix", known.group_suffix) if known.group_suffix != GROUP_SUFFIX else ()
-    arguments = (*command[1:], "credential", "--authenticator", known.authenticator, *source.flags(), *suffix)
-    return ExecUser(command[0], arguments, install_hint=HINT)
 
 
 def login_of(found: Kubeconfig) -> tuple[LoginKey, TokenSource]:
     """Parse the login in a kubeconfig of `hubctl login`. Raises CommandError."""
     arguments = found.plugin.arguments if found.plugin is not None else ()
     if "credential" not in arguments:
-        raise CommandError(f"kubeconfig {found.source} is none that `hubctl login` wrote", code=2)
+        raise CommandError(f'context "{found.context}" of kubeconfig {found.source} is not of `hubctl login`', code=2)
     chosen = credential.make_context("credential", [*arguments[arguments.index("credential") + 1 :]]).params
     known = LoginKey(exec_cluster(found.cluster), checked_authenticator(chosen["authenticator"]), chosen["group_suffix"])
     return known, source_of(chosen, kept=chosen["token_kept"])
@@ -206,7 +273,7 @@ def _cluster(context: click.Context, server: str | None, authority: str | None) 
         raise CommandError(f'--server "{server}" is not an address: write https://HOST:PORT', code=2)
     if not authority:
         raise CommandError("--server needs --certificate-authority: the CA by which the hub is verified", code=2)
-    return ClusterEntry(NAME, server.rstrip("/"), authority_in(authority))
+    return ClusterEntry(urlsplit(server).hostname or NAME, server.rstrip("/"), authority_in(authority))
 
 
 def _show(address: str) -> None:

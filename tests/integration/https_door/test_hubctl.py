@@ -350,8 +350,8 @@ async def test_a_kubeconfig_that_does_not_open_the_hub_is_named_with_the_reason(
 WITHOUT_A_HUB = {
     "completion": DONE,
     "apply": MISUSED,  # the file of its example is not there, and that is seen first
-    "login": FAILED,  # the issuer is asked first, and nobody can name it
-    "logout": MISUSED,  # there is no such kubeconfig
+    "login": MISUSED,  # the CA of its example is not there
+    "logout": MISUSED,  # the administrator's context is no login
     "credential": MISUSED,  # kubectl has to call it
     "diff": MISUSED,  # as from diff(1): 1 is a difference, 2 is trouble
 }  # what the first example of a command ends with when there is no hub, where it does not ask one, or not first

@@ -26,7 +26,7 @@ from machinery.client import kubeconfig
 from machinery.meta.timestamps import format_time
 from tests.e2e.processes import until
 from tests.fakes.forwarder import ConnectProxy
-from tests.fakes.hubctl import Said, hubctl_at
+from tests.fakes.hubctl import Said, hubctl, hubctl_at
 from tests.integration.https_door.conftest import ACCOUNTS, LIFETIMES, RBAC, HubUnderTest, Visitor, admin_of, kept_free, run
 
 V1, V1BETA1 = "client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"
@@ -176,6 +176,64 @@ async def test_requests_run_as_the_impersonated_user_of_the_options_or_the_kubec
     answer = ApiClient(kubeconfig.read_kubeconfig(acting)).request
     info = (await asyncio.to_thread(answer, "POST", review, {"kind": "SelfSubjectReview"}))["status"]["userInfo"]
     assert (info["uid"], info["extra"]) == ("u-1", {"a/b": ["c"]})
+
+
+async def test_a_login_is_added_to_the_kubeconfig_in_use_and_changes_nothing_else(
+    site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in (("HOME", "home"), ("XDG_CACHE_HOME", "home/cache"), ("XDG_DATA_HOME", "data"), ("KUBECONFIG", "")):
+        monkeypatch.setenv(name, value and str(tmp_path / value))
+    token, authority = tmp_path / "token", tmp_path / "hub.crt"
+    token.write_text(await site.admin.token("robot"))
+    authority.write_bytes(site.hub.issuer.trust_bundle)
+    source = f"login --authenticator serviceaccount --token-file {token}"
+    source = f"{source} --server {site.hub.server} --certificate-authority {authority}"
+
+    async def ends(line: str, code: int = DONE, words: str = "") -> None:
+        ended = await asyncio.to_thread(hubctl, *line.split())
+        assert (ended.code, words in ended.out + ended.err) == (code, True), (line, ended)
+
+    first, context = tmp_path / "home" / ".kube" / "config", f"{account('robot')}@127.0.0.1"
+    await ends(source, words=f'context "{context}" is in {first}')
+    assert stat.S_IMODE(first.stat().st_mode) == 0o600
+    await ends("whoami", words=account("robot"))
+    made = yaml.safe_load(first.read_bytes())
+    assert (made["current-context"], list(made["users"][0]["user"])) == (context, ["exec"])
+
+    file, other = tmp_path / "list", {"name": "other", "cluster": {"server": "https://other", "odd": [1]}, "extra": 1}
+    before = {"odd": True, "users": [], "contexts": [{"name": "other"}], "current-context": "other", "clusters": [other]}
+    file.write_text(yaml.safe_dump(before, sort_keys=False))
+    file.chmod(0o644)
+    link = tmp_path / "link"
+    link.symlink_to(file)
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'absent'}:{link}:{first}")
+    await ends(f"{source} --keep-context --name hub")
+    parts = {"clusters": "hub", "users": f"{account('robot')}@hub", "contexts": f"{account('robot')}@hub"}
+    after = yaml.safe_load(file.read_bytes())
+    assert {**after, **{part: after[part][:-1] for part in parts}} == before
+    assert {part: after[part][-1]["name"] for part in parts} == parts
+    assert (list(after), link.is_symlink(), stat.S_IMODE(file.stat().st_mode)) == (list(before), True, 0o600)
+    kept = file.read_bytes()
+    await ends(f"{source} --keep-context --name hub")
+    assert file.read_bytes() == kept, "the same login is there already"
+
+    refused = 'already has another cluster "other": choose another name for the hub with --name'
+    await ends(f"{source} --name other", MISUSED, refused)
+    (tmp_path / "list.lock").touch()
+    await ends(source, FAILED, "is being changed by another program")
+    (tmp_path / "list.lock").unlink()
+    assert file.read_bytes() == kept
+    await ends(f"{source} --name other --overwrite")
+    assert [each["name"] for each in yaml.safe_load(file.read_bytes())["clusters"]] == ["other", "hub"]
+    await ends("whoami", words=account("robot"))
+    await ends("logout --context other", MISUSED, 'no user in context "other"')
+    await ends("logout", words="logged out")
+    admin = tmp_path / "data" / "muster" / "admin.kubeconfig"
+    admin.parent.mkdir(parents=True)
+    shutil.copy(await site.hub.admin(), admin)
+    monkeypatch.setenv("KUBECONFIG", str(admin))
+    await ends(source, MISUSED, "a hub overwrites")
+    await ends("logout", MISUSED, "is not of `hubctl login`")
 
 
 async def test_a_tokens_file_counts_before_the_token_and_is_read_again(site: Site) -> None:

@@ -53,6 +53,7 @@ def test_flag_own_variable_kubectls_and_local_hub_are_tried_in_order(tmp_path: P
     monkeypatch.delenv("HUBCTL_KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(CommandError, match="HUBCTL_KUBECONFIG") as missing:
         file_of()
     for line in ("version", "version --client --kubeconfig absent"):
