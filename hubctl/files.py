@@ -22,7 +22,7 @@ def read_text(name: str | Path) -> str:
     except OSError as error:
         raise CommandError(f"{name} cannot be read: {error.strerror or error}", code=MISUSED) from None
     except UnicodeDecodeError:
-        raise CommandError(f"{name} cannot be read: it is no text", code=MISUSED) from None
+        raise CommandError(f"{name} cannot be read: it is not UTF-8 text", code=MISUSED) from None
 
 
 def as_yaml(document: Mapping[str, Any], *, apart: bool = False) -> str:
@@ -61,9 +61,9 @@ def output_file(name: str, is_own: Callable[[list[Any]], bool], *, overwrite: bo
     """
     path = Path(name).resolve()
     if path.exists() and not path.is_file():
-        raise CommandError(f"{name} is no file that can be replaced", code=2)
+        raise CommandError(f"{name} is not a regular file", code=2)
     if path.exists() and not overwrite and not is_own(_documents(path)):
-        raise CommandError(f"{name} is there already and holds something else: name another file, or give --overwrite", code=2)
+        raise CommandError(f"{name} already exists with other content: name another file, or set --overwrite", code=2)
     return private_file(path)
 
 

@@ -79,11 +79,13 @@ def read_key_values(option: str, noun: str, texts: Iterable[str]) -> dict[str, s
     for text in texts:
         key, equals, pairs[key] = text.partition("=")
         if not key or not equals:
-            raise CommandError(f'{option} "{text}" is no {noun}: write KEY=VALUE', code=2)
+            raise CommandError(f'{option} "{text}" is not valid for a {noun}: write KEY=VALUE', code=2)
     return pairs
 
 
-TIME_FORMS = "write a time such as 2026-11-01T12:00Z or 2026-11-01 12:00 (here), how long ago such as 2h, or a revision"
+TIME_FORMS = (
+    "write a time such as 2026-11-01T12:00Z or 2026-11-01 12:00 (local time), a duration before now such as 2h, or a revision"
+)
 
 
 def moment(text: str) -> str:
@@ -99,4 +101,4 @@ def moment(text: str) -> str:
     try:
         return format_micro_time(datetime.fromisoformat(text).astimezone(UTC))
     except (ValueError, OverflowError):
-        raise CommandError(f'"{text}" is no time: {TIME_FORMS}', code=2) from None
+        raise CommandError(f'"{text}" is not a time: {TIME_FORMS}', code=2) from None

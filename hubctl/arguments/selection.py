@@ -66,7 +66,7 @@ def select_objects(
             chosen_ones += _list_objects(client, target.resource, scope, JSON if whole else PARTIAL)
         else:
             ways = "names, a --selector, --all, or --filename" if "files" in chosen else "names, a --selector, or --all"
-            raise CommandError(f"say which {target.resource.words[0]}: {ways}", code=MISUSED)
+            raise CommandError(f"specify {target.resource.words[0]}: {ways}", code=MISUSED)
     return Selection(tuple(dict.fromkeys(chosen_ones)), is_named=not scope.selects)
 
 
@@ -74,7 +74,7 @@ def _list_objects(client: ApiClient, resource: ResourceKind, scope: TargetScope,
     """Raises CommandError when there is none."""
     listed = list(items(client, resource.within(scope.namespace), scope.query, accept=accept))
     if not listed:
-        raise CommandError(f"there is no {resource.noun} like that", reason="NotFound")
+        raise CommandError(f"no {resource.noun} matches", reason="NotFound")
     places = ((item, item["metadata"]) for item in listed)
     return [One(resource, str(each["name"]), str(each.get("namespace") or ""), item) for item, each in places]
 
@@ -91,7 +91,7 @@ def _read_objects(catalogue: Catalogue, files: Sequence[str], namespace: str, ki
         for manifest in read_manifests(source, text):
             one = located(catalogue, manifest, namespace)
             if kind is not None and one.resource.plural != kind.plural:
-                raise CommandError(f"{source}: {one} is no {kind.noun}", code=MISUSED)
+                raise CommandError(f"{source}: {one} is not a {kind.noun}", code=MISUSED)
             yield one
 
 
@@ -111,5 +111,5 @@ def _name(kind: ResourceKind, word: str) -> str:
     """The name in NAME or KIND/NAME. Raises CommandError for another kind."""
     before, slash, name = word.partition("/")
     if slash and before.lower().partition(".")[0] not in kind.words:
-        raise CommandError(f'"{word}" is no {kind.noun}', code=MISUSED)
+        raise CommandError(f'"{word}" is not a {kind.noun}', code=MISUSED)
     return name if slash else word

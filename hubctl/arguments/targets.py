@@ -53,7 +53,7 @@ class TargetScope:
         if target.names and target.resource.namespaced and not self.namespace:
             noun = target.resource.noun
             article = "an" if noun[:1] in "aeiou" else "a"
-            raise CommandError(f"{article} {noun} is found by its cluster too: give -n CLUSTER", code=2)
+            raise CommandError(f"{article} {noun} has a namespace: give -n CLUSTER", code=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +77,20 @@ class One:
 def read_targets(catalogue: Catalogue, words: Sequence[str]) -> list[Target]:
     """Parse kinds and names. Raises CommandError."""
     if not words:
-        raise CommandError("say what: a kind, as in `clusters`, or KIND/NAME", code=2)
+        raise CommandError("specify a kind, such as `clusters`, or KIND/NAME", code=2)
     if "/" in words[0]:
         named: dict[ResourceKind, dict[str, None]] = {}
         for word in words:
             kind, slash, name = word.partition("/")
             if not (kind and slash and name) or "/" in name:
-                raise CommandError(f'"{word}" is not KIND/NAME, as the words before it are', code=2)
+                raise CommandError(f'"{word}" is not KIND/NAME, unlike the words before it', code=2)
             named.setdefault(catalogue.named(kind), {})[name] = None
         return [Target(resource, tuple(names)) for resource, names in named.items()]
     if any("/" in word for word in words):
         raise CommandError("write KIND NAME... or KIND/NAME..., not both", code=2)
     kinds = [word for word in words[0].split(",") if word]
     if len(kinds) > 1 and len(words) > 1:
-        raise CommandError("several kinds and a name do not go together: write KIND/NAME for each", code=2)
+        raise CommandError("names cannot follow several kinds: write KIND/NAME for each", code=2)
     return [Target(catalogue.named(kind), tuple(dict.fromkeys(words[1:]))) for kind in kinds]
 
 
@@ -122,7 +122,7 @@ def located(catalogue: Catalogue, manifest: Mapping[str, Any], namespace: str) -
     resource = catalogue.of_kind(manifest["apiVersion"], manifest["kind"])
     own = str(metadata.get("namespace") or "")
     if own and namespace and own != namespace and resource.namespaced:
-        raise CommandError(f'{resource.noun} "{metadata["name"]}" is of namespace {own}, and -n says {namespace}', code=2)
+        raise CommandError(f'{resource.noun} "{metadata["name"]}" has the namespace {own}, and -n is {namespace}', code=2)
     if resource.namespaced and not (own or namespace):
         raise CommandError(f'{resource.noun} "{metadata["name"]}" lacks its namespace: give -n CLUSTER', code=2)
     return One(resource, str(metadata["name"]), (own or namespace) if resource.namespaced else "")
@@ -141,7 +141,7 @@ def _sources(name: str, *, recursive: bool) -> list[str]:
 
 def _checked(source: str, document: Any) -> Iterator[Manifest]:
     if not isinstance(document, dict):
-        raise CommandError(f"{source}: an object is no mapping", code=2)
+        raise CommandError(f"{source}: an object is not a mapping", code=2)
     if isinstance(document.get("items"), list) and str(document.get("kind")).endswith("List"):
         for item in document["items"]:
             yield from _checked(source, item)

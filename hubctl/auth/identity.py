@@ -26,8 +26,8 @@ from machinery.meta.timestamps import parse_time
 from machinery.runtime.clock import SystemClock
 
 REISSUE_ADVICE = (
-    "Have a new one made (`kubectl create token NAME` for a ServiceAccount of the hub); a token of others, such as an OpenID "
-    "Connect issuer's, is exchanged first: `hubctl login`"
+    "Create a new one (`kubectl create token NAME` for a ServiceAccount of the hub). Exchange a token of another issuer first: "
+    "`hubctl login`"
 )
 
 
@@ -49,7 +49,7 @@ class UserIdentity:
         self._found = found
         self._inline = found.token.text if found.token is not None else ""
         self.called = "its token" if self._inline else "its client certificate" if found.credential else "nothing"
-        fresh = "The hub writes a fresh admin.kubeconfig into its data directory when it starts"
+        fresh = "The hub writes a new admin.kubeconfig into its data directory when it starts"
         self.remedy = REISSUE_ADVICE if self._inline else fresh
 
     def shown(self) -> Shown:
@@ -70,7 +70,7 @@ class TokenFileIdentity(UserIdentity):
         self._path = path
         self._token = ""
         self.called = f"the token in {path}"
-        self.remedy = f"Whoever keeps {path} has not renewed it. {REISSUE_ADVICE}"
+        self.remedy = f"The program that renews {path} has not done so. {REISSUE_ADVICE}"
 
     def shown(self) -> Shown:
         where = f'{self._path}, the tokenFile of user "{self._found.user}" of kubeconfig {self._found.source},'
@@ -96,14 +96,14 @@ class PluginIdentity(UserIdentity):
         self._prompts = prompts
         self._credential: ExecCredential | None = None
         self._has_worked = False
-        self.called = f"the credential that the plug-in {plugin.command} told"
-        self.remedy = f"Log in anew where {plugin.command} has its credentials from"
+        self.called = f"the credential from the plug-in {plugin.command}"
+        self.remedy = f"Log in again where {plugin.command} gets its credentials"
 
     def shown(self) -> Shown:
         found = self._credential
         if found is None or (found.expires and parse_time(found.expires) <= SystemClock().now()):
             found = self._credential = self._run()
-        where = f"the token that the plug-in {self._plugin.command} of kubeconfig {self._found.source} told"
+        where = f"the token from the plug-in {self._plugin.command} of kubeconfig {self._found.source}"
         credential = Credential(found.chain.encode(), found.key.encode()) if found.chain else None
         return Shown(credential, checked(found.token, where) if found.token else "")
 
@@ -141,7 +141,9 @@ def identity_of(found: Kubeconfig, *, prompts: bool = True) -> UserIdentity:
 def checked(token: str, where: str) -> str:
     """The token, if it is valid in a request header. Raises CommandError without any part of the token."""
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise CommandError(f"{where} is no token: it is empty, or has spaces or other signs in it", code=2)
+        raise CommandError(
+            f"{where} is not a token: it is empty, or contains spaces or characters that are not printable ASCII", code=2
+        )
     return token
 
 
@@ -168,14 +170,14 @@ def run_plugin(found: Kubeconfig, plugin: ExecUser, *, prompts: bool = True) -> 
     hint = " ".join(hint.split())
     at_terminal = prompts and sys.stdin is not None and sys.stdin.isatty()
     if plugin.interactive is Interactive.ALWAYS and not at_terminal:
-        raise CommandError(f"{called} asks a person (interactiveMode: Always), and the standard input is no terminal")
+        raise CommandError(f"{called} needs a terminal (interactiveMode: Always), and the standard input is not a terminal")
     interactive = at_terminal and plugin.interactive is not Interactive.NEVER
     cluster = exec_cluster(found.cluster) if plugin.provides_cluster else None
     request = exec_info(cluster, api_version=plugin.api_version, interactive=interactive, config=plugin.cluster_config)
     is_relative = os.sep in plugin.command and not Path(plugin.command).is_absolute()
     path = shutil.which(str(Path(found.source).absolute().parent / plugin.command) if is_relative else plugin.command)
     if path is None:
-        raise CommandError(f"{called} is not there: {hint or 'install it, or put it on the PATH'}", code=2)
+        raise CommandError(f"{called} cannot be found: {hint or 'install it, or put it on the PATH'}", code=2)
     timeout = PLUGIN_TIMEOUT if prompts else COMPLETION_TIMEOUT
     try:
         done = subprocess.run(  # noqa: S603 - the program that the user's kubeconfig names
@@ -188,12 +190,12 @@ def run_plugin(found: Kubeconfig, plugin: ExecUser, *, prompts: bool = True) -> 
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise CommandError(f"{called} is not done within {timeout:g} s") from None
+        raise CommandError(f"{called} did not finish within {timeout:g} s") from None
     except (OSError, ValueError) as error:
-        why = (error.strerror if isinstance(error, OSError) else "") or "its arguments or its env"
+        why = (error.strerror if isinstance(error, OSError) else "") or "invalid arguments or environment"
         raise CommandError(f"{called} cannot be run ({why})", code=2) from None
     if done.returncode != 0:
-        raise CommandError(f"{called} failed with exit code {done.returncode}: {hint or 'what it says of that stands above'}")
+        raise CommandError(f"{called} failed with exit code {done.returncode}: {hint or 'its messages are above'}")
     try:
         return read_credential(done.stdout.decode(errors="replace"), plugin.api_version)
     except InvalidError as error:

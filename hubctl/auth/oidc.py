@@ -28,8 +28,8 @@ TIMEOUT = 15.0
 WAIT = 300.0
 """Seconds to wait for an answer of the issuer, and for a person at the browser."""
 MAX_ANSWER = 512 * 1024
-DONE = b"<!doctype html><title>hubctl</title><p>You may close this window: hubctl goes on."
-REFUSED = b"<!doctype html><title>hubctl</title><p>This is not the answer that hubctl waits for."
+DONE = b"<!doctype html><title>hubctl</title><p>Login complete. You may close this window."
+REFUSED = b"<!doctype html><title>hubctl</title><p>hubctl does not expect this answer."
 
 
 class OidcIssuer:
@@ -102,15 +102,15 @@ class OidcIssuer:
             self._configuration = self._request(self._issuer.rstrip("/") + "/.well-known/openid-configuration")
             named = self._configuration.get("issuer")
             if named != self._issuer:
-                raise CommandError(f"--oidc-issuer {self._issuer} says that it is {str(named)[:200]!r}")
+                raise CommandError(f"--oidc-issuer {self._issuer} identifies itself as {str(named)[:200]!r}")
         endpoint = self._configuration.get(name)
         if not isinstance(endpoint, str) or not endpoint.startswith("https://"):
-            raise CommandError(f"the issuer {self._issuer} names no {name} with https://")
+            raise CommandError(f"the issuer {self._issuer} has no https:// URL for its {name}")
         return endpoint
 
     def _request(self, url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
         if not url.startswith("https://"):
-            raise CommandError(f"the issuer {url} is no https:// address", code=2)
+            raise CommandError(f"the issuer {url} is not an https:// URL", code=2)
         request = urllib.request.Request(url, body, {"Accept": "application/json", **(headers or {})})  # noqa: S310 - https alone
         proxy = https_proxy_for(url, os.environ)
         handlers = (urllib.request.ProxyHandler({"https": proxy} if proxy else {}), _NoRedirects())
@@ -122,11 +122,11 @@ class OidcIssuer:
         except urllib.error.HTTPError as error:
             raise CommandError(f"the issuer at {host} refuses (HTTP {error.code}{_reason(error)})") from None
         except urllib.error.URLError as error:
-            raise CommandError(f"the issuer at {host} cannot be asked: {_why(error.reason)}") from None
+            raise CommandError(f"the issuer at {host} cannot be reached: {_why(error.reason)}") from None
         except (OSError, ValueError) as error:
-            raise CommandError(f"the issuer at {host} gives no answer that can be read: {type(error).__name__}") from None
+            raise CommandError(f"the issuer at {host} returns an invalid answer: {type(error).__name__}") from None
         if not isinstance(document, dict):
-            raise CommandError(f"the issuer at {host} gives no answer that can be read")
+            raise CommandError(f"the issuer at {host} returns an invalid answer")
         return document
 
 
@@ -148,7 +148,7 @@ def _reason(error: urllib.error.HTTPError) -> str:
 
 def _why(reason: object) -> str:
     if isinstance(reason, ssl.SSLCertVerificationError):
-        return f"its certificate is not good ({reason.verify_message}); --oidc-ca names the CA of an own issuer"
+        return f"its certificate is not valid ({reason.verify_message}); set --oidc-ca for a private CA"
     return str(getattr(reason, "strerror", None) or type(reason).__name__)
 
 
@@ -167,7 +167,7 @@ class _Redirect(HTTPServer):
         while not self.answer:
             self.timeout = ends - time.monotonic()
             if self.timeout <= 0:
-                raise CommandError(f"nobody has logged in at the browser within {WAIT:g} s")
+                raise CommandError(f"no login in the browser within {WAIT:g} s")
             self.handle_request()
         if "code" not in self.answer:
             raise CommandError(f"the issuer refuses: {self.answer.get('error', 'no code')[:100]}")

@@ -150,7 +150,7 @@ def source_of(chosen: Mapping[str, Any], *, kept: bool = False) -> TokenSource:
     """The token source of the options. Raises CommandError unless there is exactly one."""
     file, issuer = chosen["token_file"], chosen["oidc_issuer"]
     if sum((bool(file), bool(issuer), kept)) != 1:
-        raise CommandError("name one place that the token comes from: --token-file, --token-stdin or --oidc-issuer", code=2)
+        raise CommandError("choose one source of the token: --token-file, --token-stdin or --oidc-issuer", code=2)
     if issuer and not chosen["oidc_client_id"]:
         raise CommandError("--oidc-issuer needs --oidc-client-id", code=2)
     if not issuer:
@@ -177,7 +177,7 @@ def current_token(source: TokenSource, cache: LoginCache, now: float) -> str:
     token = kept.get("token")
     if source.issuer is None:
         if not isinstance(token, str) or not token:
-            raise CommandError("the token of this login is gone: run `hubctl login` again with a new one")
+            raise CommandError("no token is stored for this login: run `hubctl login` again with a new one")
         return token
     if isinstance(token, str) and float(kept.get("ends") or 0) > now + SOON:
         return token
@@ -185,7 +185,7 @@ def current_token(source: TokenSource, cache: LoginCache, now: float) -> str:
         return keep(_issuer(source).by_client_credentials(), cache)
     if isinstance(refresh := kept.get("refresh_token"), str):
         return keep(_issuer(source).by_refresh(refresh), cache)
-    raise CommandError("nobody is logged in at the issuer any more: run `hubctl login` again")
+    raise CommandError("the login at the issuer has ended: run `hubctl login` again")
 
 
 def new_token(source: TokenSource, cache: LoginCache, show: Callable[[str], None], *, browser: bool) -> str:
@@ -241,7 +241,7 @@ def token_piped() -> str:
 
 def _checked(token: str, where: str) -> str:
     if not token:
-        raise CommandError(f"there is no token in {where}")
+        raise CommandError(f"{where} contains no token")
     if len(token) > MAX_TOKEN or any(character.isspace() for character in token):
-        raise CommandError(f"what is in {where} is no token: it has spaces in it, or is very long")
+        raise CommandError(f"{where} contains no token: it has spaces, or is longer than {MAX_TOKEN // 1024} KiB")
     return token

@@ -42,13 +42,13 @@ class ErrorTranslator:
         reason, message = str(document.get("reason") or ""), str(document.get("message") or f"HTTP status {status}")
         if status == http.client.UNAUTHORIZED:
             return RejectedCredentialError(
-                f"the hub does not know {self._user}: {self._identity.called} is revoked, has ended, or is another hub's. "
+                f"the hub does not know {self._user}: {self._identity.called} is revoked, expired, or belongs to another hub. "
                 f"{self._identity.remedy}",
                 reason=reason,
                 had_no_effect=True,
             )
         if status == http.client.FORBIDDEN and shown == Shown():
-            lacks = "holds no credential: it needs a token, an exec plug-in or a client certificate (`hubctl login` writes one)"
+            lacks = "has no credential: it needs a token, an exec plug-in or a client certificate (`hubctl login` writes one)"
             return CommandError(f"{message}. The {self._user} {lacks}", reason=reason)
         if status == http.client.FORBIDDEN:
             acting = f', acting as "{self._acts_as}",' if self._acts_as else ""
@@ -100,7 +100,7 @@ class ErrorTranslator:
         if "alert" in reason and ("certificate" in reason or "unknown ca" in reason):
             return RejectedCredentialError(
                 f"the hub at {self._address} does not accept the client certificate of {self._user} ({reason}): "
-                f"it was made by another hub, or has expired. {self._identity.remedy}"
+                f"it was issued by another hub, or has expired. {self._identity.remedy}"
             )
         return ConnectionLostError(
             f"no TLS connection to {self._address} ({reason or 'closed'}): is this the HTTPS port of a hub, not its gRPC port?"
@@ -120,7 +120,7 @@ class ErrorTranslator:
             )
         if code in (NOT_YET_VALID, EXPIRED):
             return f"the hub's certificate is {error.verify_message.removeprefix('certificate is ')}: compare both clocks"
-        return f"the certificate of the server at {self._address} is not good: {error.verify_message}"
+        return f"the certificate of the server at {self._address} is not valid: {error.verify_message}"
 
 
 def document_of(content: bytes) -> dict[str, Any]:
@@ -130,5 +130,5 @@ def document_of(content: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
-        raise CommandError("the answer is not a hub's: is the server in the kubeconfig a hub's HTTPS address?")
+        raise CommandError("the answer is not from a hub: is the server in the kubeconfig a hub's HTTPS address?")
     return document

@@ -28,7 +28,7 @@ def checked_authenticator(text: str) -> str:
     """The text `jwt/NAME`, `webhook/NAME` or `serviceaccount`. Raises CommandError with the valid forms."""
     word, slash, name = text.partition("/")
     if word not in KINDS or bool(name) != (word != "serviceaccount") or bool(slash) != bool(name):
-        raise CommandError(f'"{text}" is no authenticator: write jwt/NAME, webhook/NAME or serviceaccount', code=2)
+        raise CommandError(f'"{text}" is not an authenticator: write jwt/NAME, webhook/NAME or serviceaccount', code=2)
     return text
 
 
@@ -105,8 +105,8 @@ def _credential(answer: Mapping[str, Any], login: LoginKey) -> Mapping[str, str]
     credential = status.get("credential")
     if not isinstance(credential, Mapping):
         raise CommandError(
-            f"the hub gives no certificate for this token ({status.get('message') or 'no reason'}): is it for "
-            f"{login.authenticator}, and still good? Why is in the hub's audit log, and told to nobody else"
+            f"the hub issues no certificate for this token ({status.get('message') or 'no reason'}): check that it is for "
+            f"{login.authenticator} and has not expired. Only the hub's audit log has the reason"
         )
     return credential
 

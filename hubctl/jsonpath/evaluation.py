@@ -94,7 +94,7 @@ def slice_of(start: int | None = None, stop: int | None = None, step: int | None
             if not 0 <= first < last <= length:
                 raise CommandError(f"jsonpath: there is no [{text}] in a list of {length}")
             if step is not None and step <= 0:
-                raise CommandError(f"jsonpath: the step of [{text}] is not above 0")
+                raise CommandError(f"jsonpath: the step of [{text}] must be positive")
             yield from value[first : last : step or 1]
 
     return entries
@@ -120,7 +120,7 @@ def filter_of(left: Path, sign: str = "", right: Path = ()) -> Step:
             return bool(lefts)
         rights = find(right, entry)
         if len(lefts) > 1 or len(rights) > 1:
-            raise CommandError("jsonpath: a filter compares one value with one, and a side of it has several")
+            raise CommandError("jsonpath: a filter compares single values, and one side has several")
         return bool(lefts and rights) and _compare(lefts[0], sign, rights[0])
 
     return lambda values: (entry for value in values for entry in _list(value) if matches(entry))
@@ -128,7 +128,7 @@ def filter_of(left: Path, sign: str = "", right: Path = ()) -> Step:
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise CommandError(f"jsonpath: brackets look into lists, and this is {_named(value)}")
+        raise CommandError(f"jsonpath: brackets need a list, and this is {_named(value)}")
     return value
 
 

@@ -37,7 +37,7 @@ NOT_CLOSED = "an expression is not closed: a } is missing"
 def parse_template(text: str) -> Template:
     """Parse a template with expressions in braces. Raises CommandError."""
     if "{" not in text:
-        raise _wrong(text, f"nothing in it stands in braces: write '{{{text if text.startswith('.') else f'.{text}'}}}'")
+        raise _wrong(text, f"it has no expression in braces: write '{{{text if text.startswith('.') else f'.{text}'}}}'")
     return _block(_Scan(text), inside=False)
 
 
@@ -45,7 +45,7 @@ def parse_path(text: str) -> Path:
     """Parse one expression, with or without braces and first dot: `metadata.name`, `{.metadata.name}`. Raises CommandError."""
     found = RELAXED.fullmatch(text)
     if found is None:
-        raise CommandError(f'"{text}" is no path: write it as .metadata.name or {{.metadata.name}}', code=2)
+        raise CommandError(f'"{text}" is not a path: write it as .metadata.name or {{.metadata.name}}', code=2)
     inner = found[1] or found[2]
     return parse_action(inner if inner.startswith("[") else f".{inner}")
 
@@ -55,7 +55,7 @@ def parse_action(text: str) -> Path:
     scan = _Scan(text + "}")
     path = tuple(scan.steps())
     if scan.at < len(scan.text):
-        raise _wrong(text, "a brace stands where none can be")
+        raise _wrong(text, "there is an unexpected brace")
     return path
 
 
@@ -74,7 +74,7 @@ def _block(scan: "_Scan", *, inside: bool) -> Template:
         path = tuple(scan.steps())
         if keyword == "end":
             if not inside:
-                raise _wrong(scan.text, "there is an {end} and no range to end")
+                raise _wrong(scan.text, "there is an {end} without a {range}")
             return tuple(parts)
         parts.append(Range(path, _block(scan, inside=True)) if keyword else path)
     if inside:
@@ -118,7 +118,7 @@ class _Scan:
             before, descended = descended, False
             if self.text.startswith("..", self.at):
                 if before:
-                    raise _wrong(self.text, "more than three dots stand together")
+                    raise _wrong(self.text, "there are more than three dots in a row")
                 self.at += 2
                 yield recursive_descent
                 descended = self.here != "_" and not self.here.isalnum()
@@ -148,11 +148,11 @@ class _Scan:
             try:
                 return literal(float(number) if "." in number else int(number))
             except ValueError:
-                raise _wrong(self.text, f'"{number}" is no number') from None
+                raise _wrong(self.text, f'"{number}" is not a number') from None
         word = self.take(WORD)
         if word in ("true", "false"):
             return literal(word == "true")
-        raise _wrong(self.text, f'"{word or self.here}" is no word of it: a field begins with a dot')
+        raise _wrong(self.text, f'"{word or self.here}" is unexpected: a field begins with a dot')
 
     def _quoted(self) -> str:
         quote, text = self.here, ""
@@ -164,7 +164,7 @@ class _Scan:
             if found == "\\":
                 escaped, self.at = self.here, self.at + 1
                 if escaped not in ESCAPES:
-                    raise _wrong(self.text, f'"\\{escaped}" means nothing')
+                    raise _wrong(self.text, f'"\\{escaped}" is not an escape sequence')
                 found = ESCAPES[escaped]
             text += found
         self.at += 1
@@ -187,7 +187,7 @@ class _Scan:
         if found is None:
             return filter_of(parse_action(inside))
         if found[2] not in COMPARE:
-            raise _wrong(self.text, f'"{found[2]}" compares nothing: there are {", ".join(sorted(COMPARE))}')
+            raise _wrong(self.text, f'"{found[2]}" is not an operator: there are {", ".join(sorted(COMPARE))}')
         return filter_of(parse_action(found[1]), found[2], parse_action(found[3]))
 
 

@@ -42,7 +42,7 @@ def columns_of(spec: str) -> tuple[CustomColumn, ...]:
     pairs = [part.partition(":")[::2] for part in spec.split(",")]
     wrong = [title for title, path in pairs if not (title and path)]
     if wrong:
-        raise CommandError(f'"{wrong[0]}" is no column: write TITLE:.path, as in NAME:.metadata.name', code=2)
+        raise CommandError(f'"{wrong[0]}" is not a column: write TITLE:.path, as in NAME:.metadata.name', code=2)
     return tuple(CustomColumn(title, parse_path(path)) for title, path in pairs)
 
 

@@ -57,11 +57,11 @@ class FormType(click.ParamType[OutputFormat]):
         name, equals, argument = str(value).partition("=")
         if name not in self._known:
             meant = closest(name, self._known)
-            self.fail(f'there is no form "{name}"{meant or ": use one of " + ", ".join(self._known)}', param, ctx)
+            self.fail(f'there is no format "{name}"{meant or ": use one of " + ", ".join(self._known)}', param, ctx)
         if name in WITH_ARGUMENT and not argument:
-            self.fail(f"{name} needs what to show, as in -o {name}={EXAMPLES.get(name, 'FILE')}", param, ctx)
+            self.fail(f"{name} needs an argument, as in -o {name}={EXAMPLES.get(name, 'FILE')}", param, ctx)
         if equals and name not in WITH_ARGUMENT and name != "csv":
-            self.fail(f"{name} takes nothing after an equals sign", param, ctx)
+            self.fail(f"{name} has no argument", param, ctx)
         return OutputFormat(name, argument, given=True)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -54,7 +54,7 @@ def follow(client: ApiClient, printer: Printer, path: str, query: Mapping[str, s
                 continue
             answer = join_pages(pages(client, path, query, accept=printer.accept))
             place = str(answer["metadata"]["resourceVersion"])
-            click.echo("hubctl: the watch was away too long to resume; all is shown again", err=True)
+            click.echo("hubctl: the watch cannot resume after so long a gap; all objects are shown again", err=True)
             printer.first(answer)
 
 

@@ -74,7 +74,7 @@ def accept(
         lines = []
         if agent is not None:
             client.patch(one.path, {"metadata": {"annotations": {GIVEN_TO: agent}}}, query)
-            lines.append(f'{one} is given to agent "{agent}"; its other agents are revoked')
+            lines.append(f'{one} is assigned to agent "{agent}"; its other agents are revoked')
         if rebuilt:
             lines.append(_hand_over(client, one.name, query))
         text, cluster = _set_accepted(client, one, query, accepted=True)
@@ -125,8 +125,8 @@ def approve_only_request(client: ApiClient, cluster: Mapping[str, Any], query: M
     first, (request, text, is_own) = next(iter(pending.items()))
     if len(pending) > 1 or not is_own:
         listed = "".join(f"\n  {waiting}: {facts}" for waiting, (_, facts, _) in pending.items())
-        why = f"{len(pending)} wait" if len(pending) > 1 else "its requester has no bootstrap credential for this cluster alone"
-        raise CommandError(f"{why}; check who asks, then `hubctl certificate approve {first}`{listed}")
+        why = f"{len(pending)} wait" if len(pending) > 1 else "its requester has no bootstrap credential for only this cluster"
+        raise CommandError(f"{why}; check the requester, then `hubctl certificate approve {first}`{listed}")
     try:
         put_decision(client, request, "Approved", "hubctl accept", query)
     except CommandError as error:
@@ -193,10 +193,10 @@ def _hand_over(client: ApiClient, name: str, query: Mapping[str, str]) -> str:
     notes = cluster["metadata"].get("annotations") or {}
     uid = notes.get(WANTED_BY)
     if not uid:
-        raise CommandError(f'no other cluster has asked for the name "{name}": let its agent register first')
+        raise CommandError(f'no other cluster has requested the name "{name}": its agent must register first')
     handed = {"metadata": {"annotations": {CLUSTER_UID: uid}, "resourceVersion": cluster["metadata"]["resourceVersion"]}}
     client.patch(CLUSTERS.of(name), handed, query)
-    return f'the name "{name}" passes from the cluster with uid {notes.get(CLUSTER_UID)} to the one with uid {uid}'
+    return f'the name "{name}" is transferred from the cluster with uid {notes.get(CLUSTER_UID)} to the one with uid {uid}'
 
 
 def _set_accepted(client: ApiClient, one: One, query: Mapping[str, str], *, accepted: bool) -> tuple[str, Mapping[str, Any]]:

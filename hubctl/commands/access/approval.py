@@ -90,7 +90,7 @@ def _decide(client: ApiClient, names: tuple[str, ...], chosen: Mapping[str, Any]
     if not selection.is_named:
         pending = tuple(one for one in selection.objects if one.listed is None or not decisions_of(one.listed))
         if not pending:
-            raise CommandError("no certificate request like that is pending", reason="NotFound")
+            raise CommandError("no pending certificate request matches", reason="NotFound")
         selection = replace(selection, objects=pending)
 
     def decide(name: str, listed: Mapping[str, Any] | None) -> str:

@@ -50,7 +50,7 @@ def status(client: ApiClient) -> None:
         for words in found.get("waitsFor") or ():
             click.echo(f"{name} waits for {words}")
         if left := found.get("clustersLeftBehind"):
-            _list(f"agents have had no credential since {name} was given up", left, name)
+            _list(f"agents have had no valid credential since {name} was removed", left, name)
 
 
 @ca.command()
@@ -89,9 +89,9 @@ def rotate(client: ApiClient, *, wait: bool, compromised: bool, name: str, withi
         _retire_compromised(client, one, round(within.total_seconds()), confirmed=yes)
     else:
         if name:
-            raise CommandError("--ca goes with --compromised", code=2)
+            raise CommandError("--ca needs --compromised", code=2)
         _post(client, one, "rotate")
-        click.echo(f"the CA {one} will be followed by another: see `hubctl ca status`")
+        click.echo(f"the rotation of the CA {one} has started: see `hubctl ca status`")
     if wait:
         _watch(client, one)
 
@@ -111,7 +111,7 @@ def proceed(client: ApiClient, name: str) -> None:
       hubctl ca proceed 3f0c9a1e5b7d2846
     """
     answer = _post(client, name, "proceed")
-    click.echo(f"the CA {name}, {answer.get('phase')} now, goes on without those that have not moved")
+    click.echo(f"the CA {name} is {answer.get('phase')} and no longer waits for the remaining agents")
 
 
 def _retire_compromised(client: ApiClient, name: str, seconds: int, *, confirmed: bool) -> None:
@@ -120,15 +120,15 @@ def _retire_compromised(client: ApiClient, name: str, seconds: int, *, confirmed
         f"{plan.get('moving', 0)} agents are connected: they have {seconds} s to trust the new CA, and {seconds} s to renew."
     )
     _list(
-        "of them have been silent for longer than their lease and stay behind unless they answer",
+        "of them have been silent for longer than their lease and are left behind unless they respond",
         plan.get("silentClusters") or [],
         name,
     )
     _list("agents will need a new bootstrap credential", plan.get("strandedClusters") or [], name)
-    if not confirmed and not click.confirm(f"Retire the CA {name} for good?", default=False):
-        raise CommandError("nothing was done")
+    if not confirmed and not click.confirm(f"Remove the CA {name} permanently?", default=False):
+        raise CommandError("nothing was changed")
     _post(client, name, "compromised", {"withinSeconds": seconds})
-    click.echo(f"the CA {name} goes: `hubctl ca status` shows how far it is, and then which agents were left behind")
+    click.echo(f"the CA {name} is being removed: `hubctl ca status` shows the progress and the agents that are left behind")
 
 
 def _list(about: str, clusters: list[str], name: str) -> None:
@@ -161,7 +161,7 @@ def _watch(client: ApiClient, name: str) -> None:
         one = found.get(name, {})
         if one.get("phase") in RESTING[1:]:
             if one.get("compromised"):
-                _list("agents did not move and need a new bootstrap credential", one.get("clustersLeftBehind") or [], name)
+                _list("agents did not renew and need a new bootstrap credential", one.get("clustersLeftBehind") or [], name)
             return
         time.sleep(POLL_SECONDS)
 
@@ -170,7 +170,7 @@ def _issuing(client: ApiClient) -> str:
     for name, status in _statuses(client).items():
         if status.get("phase") == RESTING[0]:
             return name
-    raise CommandError("the hub has no CA that issues")
+    raise CommandError("the hub has no issuing CA")
 
 
 def _statuses(client: ApiClient) -> dict[str, dict[str, Any]]:

@@ -18,7 +18,7 @@ from hubctl.output.tables import print_lines, table
 def _check_known(files: KubeconfigFiles, name: str) -> None:
     if name not in files.contexts:
         known = ", ".join(files.contexts) or "none"
-        raise CommandError(f'there is no context "{name}": there is {known}', reason="NotFound")
+        raise CommandError(f'there is no context "{name}": there are {known}', reason="NotFound")
 
 
 def _edit_contexts(files: KubeconfigFiles, name: str, change: Callable[[list[Document]], list[Document]]) -> None:
@@ -108,7 +108,7 @@ def current_context(files: KubeconfigFiles) -> None:
     """
     current = files.current
     if not current:
-        raise CommandError("no context is the current one: choose one with `hubctl config use-context NAME`")
+        raise CommandError("there is no current context: choose one with `hubctl config use-context NAME`")
     click.echo(current)
 
 
@@ -229,7 +229,7 @@ def view(files: KubeconfigFiles, output: OutputFormat, *, minify: bool, raw: boo
         parts = {part: [entry for entry in document[part] if entry["name"] == only] for part, only in wanted.items()}
         document = {**document, **parts, "current-context": name}
     if output.is_table and output.given:
-        raise CommandError("a kubeconfig has no table: -o yaml, json or jsonpath=...", code=2)
+        raise CommandError("a kubeconfig cannot be shown as a table: use -o yaml, json or jsonpath=...", code=2)
     form = output if output.given else OutputFormat("yaml", given=True)
     options = PrintOptions(ResourceKind((), "v1", "configs", "Config", "kubeconfig"), form)
     if not raw:

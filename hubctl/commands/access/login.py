@@ -83,8 +83,8 @@ def credential(authenticator: str, group_suffix: str, **chosen: Any) -> None:
         cluster = ExecCluster(chosen["server"], authority_in(chosen["certificate_authority"]))
     elif not os.environ.get(EXEC_INFO):
         raise CommandError(
-            f"kubectl asks this plug-in, and says in {EXEC_INFO} for which cluster: run `hubctl login` to make a kubeconfig "
-            "for it, or give --server and --certificate-authority",
+            f"kubectl calls this plug-in with the cluster in {EXEC_INFO}: run `hubctl login` to write a kubeconfig, or give "
+            "--server and --certificate-authority",
             code=2,
         )
     else:
@@ -251,7 +251,7 @@ def logout(context: click.Context, /, *, everything: bool, **_connection: str | 
         return
     files = KubeconfigFiles.chosen(option_of(context, "kubeconfig"))
     known, source = login_of(files.read(option_of(context, "context_name")))
-    click.echo("logged out" if known.cache(*source.flags()).forget() else "nobody was logged in")
+    click.echo("logged out" if known.cache(*source.flags()).forget() else "already logged out")
 
 
 def login_of(found: Kubeconfig) -> tuple[LoginKey, TokenSource]:

@@ -64,7 +64,7 @@ def cluster(client: ApiClient, names: tuple[str, ...], **chosen: Any) -> None:
     \b
     Examples:
       hubctl revoke cluster edge1 --reason KeyCompromise
-      hubctl create bootstrap-kubeconfig --cluster edge1 -o edge1.bootstrap    (to let it in again)
+      hubctl create bootstrap-kubeconfig --cluster edge1 -o edge1.bootstrap    (to admit it again)
       hubctl revoke cluster -l site=berlin --reason KeyCompromise -m "laptops stolen" --dry-run=server
       hubctl revoke cluster -f stolen.txt --reason KeyCompromise --yes
     """
@@ -72,7 +72,7 @@ def cluster(client: ApiClient, names: tuple[str, ...], **chosen: Any) -> None:
     is_one = len(selection.objects) == 1
 
     def act(one: One) -> str:
-        again = f"\nto let it in again: hubctl create bootstrap-kubeconfig --cluster {one.name} -o {one.name}.bootstrap"
+        again = f"\nto admit it again: hubctl create bootstrap-kubeconfig --cluster {one.name} -o {one.name}.bootstrap"
         return f"{one} {_revoke(client, {'cluster': one.name}, chosen)}{again if is_one else ''}"
 
     run_batch(selection, act, chosen, "revoke the credentials of", is_destructive=True)
@@ -107,7 +107,9 @@ def serial(client: ApiClient, serial: str, **chosen: Any) -> None:
     """
     plain = serial.replace(":", "").lower().removeprefix("0x").lstrip("0")
     if not plain or set(plain) - set("0123456789abcdef"):
-        raise CommandError(f'"{serial}" is no serial: it is a number in hex, as `openssl x509 -noout -serial` shows it', code=2)
+        raise CommandError(
+            f'"{serial}" is not a serial number: write it in hex, as `openssl x509 -noout -serial` prints it', code=2
+        )
     click.echo(_revoke(client, {"serial": plain}, chosen))
 
 
@@ -149,7 +151,7 @@ def _revoke(client: ApiClient, subject: dict[str, str], chosen: Mapping[str, Any
     }
     ended = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items() if count)
     made_name = "dry run" if chosen["dry_run"] else f"revocation {made['metadata']['name']}"
-    return f"revoked: {ended or 'nothing of it was good any more'} ({made_name})"
+    return f"revoked: {ended or 'nothing was valid any more'} ({made_name})"
 
 
 INDEX = "/crl"
@@ -159,13 +161,13 @@ def show_lists(client: ApiClient, name: str | None, form: str | None) -> None:
     """Print the lists of all CAs, or of the one whose id begins with `name`. Raises CommandError."""
     form = form or "text"
     if form not in CRL_FORMS:
-        raise CommandError(f"a revocation list comes as one of {', '.join(CRL_FORMS)}", code=2)
+        raise CommandError(f"the formats of a revocation list are {', '.join(CRL_FORMS)}", code=2)
     lists = {str(entry["authority"]).rpartition("/")[2]: entry for entry in json.loads(client.raw(INDEX))["lists"]}
     found = [one for one in lists if one.startswith(name or "")]
     if not found:
         raise CommandError(f'the hub has no CA "{name}": {", ".join(lists)}')
     if form == "der" and len(found) > 1:
-        raise CommandError(f"say which CA's: {', '.join(found)}", code=2)
+        raise CommandError(f"-o der prints one list; choose the CA: {', '.join(found)}", code=2)
     for one in found:
         if form == "text":
             print_lines(_lines(lists[one], client.raw(lists[one]["der"])))

@@ -135,7 +135,7 @@ def rotate_cluster(
             suffix = " (dry run)" if chosen["dry_run"] else ""
             click.echo(f"{what} asked to renew within {format_duration(spread)}{suffix}")
         if not (is_one or all(asked)):
-            click.echo(f"{len(asked) - sum(asked)} have no agent with a certificate: nothing of them is to be renewed")
+            click.echo(f"{len(asked) - sum(asked)} have no agent with a certificate: there is nothing to renew")
     if wait and not chosen["dry_run"]:
         found = zip(selection.objects, asked, strict=True)
         _wait_for_renewals(client, [one for one, has_agent in found if has_agent or is_one], timeout)
@@ -155,7 +155,9 @@ def _wait_for_renewals(client: ApiClient, clusters: Sequence[One], timeout: time
             return
         if time.monotonic() > until:
             some = ", ".join(each.name for each in waiting[:10]) + (" ..." if waiting[10:] else "")
-            raise CommandError(f"{len(waiting)} have not renewed in time; they do when they come back: {some}", code=TIMED_OUT)
+            raise CommandError(
+                f"{len(waiting)} have not renewed in time; they renew when they reconnect: {some}", code=TIMED_OUT
+            )
         time.sleep(POLL_SECONDS)
 
 
@@ -195,10 +197,10 @@ def release_brake(client: ApiClient) -> None:
     path = FLEET.of("fleet")
     brake = (client.get(path).get("status") or {}).get("brake") or {}
     if not brake.get("holds"):
-        click.echo("the brake does not hold")
+        click.echo("the brake is not active")
         return
     client.patch(path, {"spec": {"releaseBrake": True}})
-    click.echo(f"the brake is released; it held since {brake.get('since')}")
+    click.echo(f"the brake is released; it was active since {brake.get('since')}")
 
 
 BEATS = 2

@@ -96,7 +96,7 @@ def enable(
     }
     for name in names:  # an add-on without definition may be a mistake, or need no definition
         if client.find(ADDON_DEFINITIONS.of(name)) is None:
-            click.echo(f'warning: there is no ClusterManagementAddOn "{name}": does anybody install it?', err=True)
+            click.echo(f'warning: there is no ClusterManagementAddOn "{name}": check that a manager installs it', err=True)
     _run(client, names, chosen, "enable", lambda one: _enable(client, one, wanted, chosen))
 
 
@@ -141,5 +141,5 @@ def _disable(client: ApiClient, one: ClusterAddon, chosen: Mapping[str, Any]) ->
         client.get(CLUSTERS.of(one.cluster))  # raises if the cluster does not exist either
         return f'add-on "{one.name}" is not enabled on cluster "{one.cluster}"'
     held = (answer.get("metadata") or {}).get("finalizers")
-    later = f"; it goes when {', '.join(map(str, held))} let go" if held else ""
+    later = f"; the hub waits for its finalizers: {', '.join(map(str, held))}" if held else ""
     return f'add-on "{one.name}" disabled on cluster "{one.cluster}"{later}{" (dry run)" if chosen["dry_run"] else ""}'

@@ -111,16 +111,18 @@ def bootstrap_kubeconfig(client: ApiClient, output: str, **chosen: Any) -> None:
     """
     spec = credential_spec(chosen)
     if not (spec.get("clusterName") or spec.get("clusterNames") or spec.get("clusterSet")):
-        raise CommandError("say who may join: --cluster NAME, --cluster-pattern GLOB or --cluster-set SET", code=2)
+        raise CommandError(
+            "specify the clusters that may join: --cluster NAME, --cluster-pattern GLOB or --cluster-set SET", code=2
+        )
     if spec.get("clusterName") and chosen["patterns"]:
         raise CommandError("give --cluster or --cluster-pattern, not both", code=2)
     endpoints = endpoints_of(chosen)
     with output_file(output, is_bootstrap, overwrite=chosen["overwrite"]) as file:
         content, until = create_kubeconfig(client, spec, endpoints, allow_loopback=chosen["allow_loopback"])
         file.write(content)
-    click.echo(f"{output} lets {_admitted(spec)} join until {until}")
+    click.echo(f"{output} allows {_admitted(spec)} to join until {until}")
     if chosen["token"]:
-        click.echo("on the cluster: make it the key kubeconfig of the agent's secret bootstrap-hub-kubeconfig")
+        click.echo("on the cluster: store it as the key kubeconfig of the agent's Secret bootstrap-hub-kubeconfig")
     else:
         click.echo(f"on the cluster: spoke run --bootstrap-kubeconfig {output}")
 

@@ -19,7 +19,7 @@ from machinery.durations import parse_duration
 USUAL_POD_NETWORKS = (IPv4Network("10.244.0.0/16"), IPv4Network("10.42.0.0/16"))
 """Default pod networks of flannel, kubeadm's examples and k3s."""
 INSIDE_NAMES = (".svc", ".cluster.local", ".pod")
-LOOPBACK = "a loopback address, which every machine takes for itself"
+LOOPBACK = "a loopback address, which is valid on one machine only"
 
 
 def check_endpoints(server: str, grpc_server: str) -> None:
@@ -32,7 +32,7 @@ def check_endpoints(server: str, grpc_server: str) -> None:
         why = unreachable(host) if host else None
         if why:
             raise CommandError(
-                f"{host} is {why}, so it cannot stand in a file for another machine: set the hub's {setting} "
+                f"{host} is {why}, so another machine cannot use it: set the hub's {setting} "
                 f"(--{setting.replace('_', '-')}) to the address that clusters reach, or give {flag} here; "
                 "for an agent on this machine give --allow-loopback"
             )
@@ -53,7 +53,7 @@ def unreachable(host: str) -> str | None:
     else:
         kinds = {
             LOOPBACK: address.is_loopback,
-            "the unspecified address, which one listens on and nobody can connect to": address.is_unspecified,
+            "the unspecified address, to which nobody can connect": address.is_unspecified,
             "a link-local address, which is valid on one network segment only": address.is_link_local,
             "a multicast address, which belongs to no single machine": address.is_multicast,
             "an address of a usual pod network, valid inside one Kubernetes cluster only": any(
@@ -147,5 +147,5 @@ def _lifetime_seconds(text: str) -> int | None:
     except ValueError as error:
         raise CommandError(f"--expires {error}", code=2) from None
     if lifetime < timedelta(seconds=1):
-        raise CommandError(f'--expires "{text}" is over before it begins: give at least 1s', code=2)
+        raise CommandError(f'--expires "{text}" is too short: give at least 1s', code=2)
     return round(lifetime.total_seconds())

@@ -94,7 +94,7 @@ def _reachable_cluster(kubeconfig: str, context: str | None) -> ApiClient:
         client.get("/version")
     except CommandError as error:
         cluster = f"the cluster that {kubeconfig} leads to"
-        sentence = f"{cluster} does not let hubctl in or does not answer; try `kubectl --kubeconfig {kubeconfig} version`"
+        sentence = f"{cluster} rejects hubctl or does not answer; try `kubectl --kubeconfig {kubeconfig} version`"
         raise CommandError(sentence, reason=error.reason, code=error.code) from None
     return client
 

@@ -53,7 +53,7 @@ def delete(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     if chosen["files"]:  # as one removes what one has applied
         selection = replace(selection, objects=selection.objects[::-1])
     if chosen["force"] and any(one.resource.plural != CLUSTERS.plural for one in selection.objects):
-        raise CommandError("--force is for clusters alone", code=2)
+        raise CommandError("--force is only for clusters", code=2)
     run_batch(selection, lambda one: _delete(client, one, chosen), chosen, "delete", is_destructive=True)
     if chosen["wait"] and not chosen["dry_run"]:
         left = time_left(chosen["timeout"])
@@ -77,11 +77,11 @@ def _delete(client: ApiClient, one: One, chosen: dict[str, Any]) -> str:
     metadata: Any = answer.get("metadata") or {}
     held, is_forced = metadata.get("finalizers"), FORCE_DELETION in (metadata.get("annotations") or {})
     if held and is_forced and not chosen["force"]:
-        click.echo(f"warning: {one}: nothing is waited for: it bears the annotation {FORCE_DELETION}", err=True)
+        click.echo(f"warning: {one}: the hub does not wait, because of the annotation {FORCE_DELETION}", err=True)
     if held and (chosen["force"] or is_forced):
         return f"{one} is being deleted by force{suffix}"
     if held:
-        return f"{one} is being deleted; it goes when {', '.join(map(str, held))} let go{suffix}"
+        return f"{one} is being deleted; the hub waits for its finalizers: {', '.join(map(str, held))}{suffix}"
     return f"{one} deleted{suffix}"
 
 
@@ -90,11 +90,11 @@ def _forced(client: ApiClient, one: One, query: dict[str, str]) -> dict[str, Any
     before, name = client.get(one.path), one.name
     addons = [str(addon["metadata"]["name"]) for addon in client.get(ADDONS.within(name)).get("items") or []]
     held = [str(each) for each in before["metadata"].get("finalizers") or [] if not each.endswith(OWN_FINALIZER)]
-    warnings = [f'warning: cluster "{name}" is given up: nothing on it is cleaned up, and nobody will do so later']
+    warnings = [f'warning: cluster "{name}" is abandoned: nothing in the cluster is cleaned up, now or later']
     if addons:
-        warnings.append(f"warning: what these add-ons have installed there stays: {', '.join(addons)}")
+        warnings.append(f"warning: these add-ons stay installed in the cluster: {', '.join(addons)}")
     if held:
-        warnings.append(f"warning: these have not let go and are not waited for: {', '.join(held)}")
+        warnings.append(f"warning: the hub does not wait for these finalizers: {', '.join(held)}")
     click.echo("\n".join(warnings), err=True)
     uid = before["metadata"]["uid"]
     answer = client.request("DELETE", one.path, {"preconditions": {"uid": uid}}, query=query)

@@ -166,7 +166,7 @@ def _hubs(annotation: str, *, color: bool) -> list[str]:
     try:
         found = json.loads(annotation)
     except ValueError:
-        return ["Hubs: (not to be read)"]
+        return ["Hubs: (unreadable)"]
     hubs = [hub for hub in found if isinstance(hub, Mapping)] if isinstance(found, list) else []
     return _entries("Hubs", HUB_TITLES, hubs, missing=NONE, color=color) if hubs else []
 
@@ -231,7 +231,7 @@ def credential_lines(document: Mapping[str, Any]) -> list[str]:
         ("Phase", status.get("phase", "")),
         *([("Revoked", revoked)] if "revocationTimestamp" in status else []),
         ("Uses", f"{status.get('usesSpent', 0)} spent, {status.get('usesHeld', 0)} held, of {spec.get('uses', 'any number')}"),
-        ("Let In", ", ".join(status.get("admittedClusters") or []) or NONE),
+        ("Admitted", ", ".join(status.get("admittedClusters") or []) or NONE),
     ]
     return [*_facts(facts), *_entries("Agents", USE_TITLES, status.get("uses") or [], missing=NONE)]
 
@@ -311,7 +311,7 @@ def _events(client: ApiClient, one: One) -> list[str]:
     except CommandError as error:
         if error.reason != "Forbidden":
             raise
-        return ["Events: (you may not see them)"]
+        return ["Events: (no permission to read them)"]
     events = [{**event, "seen": last_seen(event)} for event in sorted(found, key=last_seen)]
     return _entries("Events", {"Last Seen": "seen", "Type": "type", "Reason": "reason", "Message": "message"}, events)
 

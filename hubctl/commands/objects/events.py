@@ -172,7 +172,7 @@ def _audit_selector(chosen: dict[str, str]) -> str:
     times = {name: _instant(name, chosen.pop(name)) for name in ("since", "until")}
     for name, value in chosen.items():
         if "," in value or "=" in value:
-            raise CommandError(f'--{name}: "{value}" cannot be searched for: it has a comma or an equals sign', code=2)
+            raise CommandError(f'--{name}: "{value}" cannot contain a comma or an equals sign', code=2)
     return ",".join(f"{name}={value}" for name, value in (*chosen.items(), *times.items()) if value)
 
 
@@ -189,6 +189,6 @@ def _instant(name: str, text: str) -> str:
         try:
             instant = datetime.fromisoformat(text).astimezone(UTC)
         except ValueError:
-            why = "is neither a duration such as 2h nor an instant as in ISO 8601"
+            why = "is neither a duration such as 2h nor a time in ISO 8601"
             raise CommandError(f'--{name}: "{text}" {why}', code=2) from None
     return format_micro_time(instant)

@@ -156,9 +156,9 @@ class GetCommand:
         if chosen["all_namespaces"] and chosen["namespace"]:
             raise CommandError("give -n or -A, not both", code=2)
         if self._watches and chosen["limit"]:
-            raise CommandError("a watch shows all of them: leave out --limit", code=2)
+            raise CommandError("--limit cannot be used with -w", code=2)
         if self._watches and chosen["at"]:
-            raise CommandError("the past does not change: leave out -w, or --at", code=2)
+            raise CommandError("--at cannot be used with -w", code=2)
         if chosen["events"] and not self._watches:
             raise CommandError("--output-watch-events needs -w or --watch-only", code=2)
         self._query = {**TargetScope.of(chosen).query, "at": moment(chosen["at"])}
@@ -173,7 +173,7 @@ class GetCommand:
             if target.names and self._chosen["sort_by"]:
                 raise CommandError("give names, or --sort-by, not both", code=2)
         if len(targets) > 1 and self._watches:
-            raise CommandError("one kind at a time can be watched", code=2)
+            raise CommandError("only one kind can be watched", code=2)
         if len(targets) > 1:
             self._show_kinds(targets)
         elif self._watches:
@@ -197,11 +197,11 @@ class GetCommand:
         """Print a row per group, or a single number."""
         chosen, resource, form = self._chosen, targets[0].resource, self._form
         if chosen["count"] and (chosen["group_by"] or chosen["sum"]):
-            raise CommandError("give --group-by and --sum, or --count: groups are counted", code=2)
+            raise CommandError("--count cannot be used with --group-by or --sum, which count too", code=2)
         if len(targets) != 1 or targets[0].names or self._watches:
-            raise CommandError("one kind is counted at a time, all of it: leave out names and -w", code=2)
+            raise CommandError("--group-by, --sum and --count need a single kind, without names and -w", code=2)
         if not chosen["group_by"] and (chosen["sort_by"] or chosen["limit"]):
-            raise CommandError("all are counted as one group: leave out --sort-by and --limit, or give --group-by", code=2)
+            raise CommandError("here --sort-by and --limit sort groups: they need --group-by", code=2)
         groups = {"groupBy": chosen["group_by"] or ALL, "sum": chosen["sum"], "sortBy": chosen["sort_by"]}
         path, limit = resource.within(chosen["namespace"]), str(chosen["limit"] or "")
         answer = self._client.get(path, accept=TABLE, **self._query, **groups, limit=limit)
@@ -216,7 +216,7 @@ class GetCommand:
                     cells[count + 1 :] = map(_shortened, cells[count + 1 :])
             rows = [{**row, "cells": [NONE if cell is None else cell for cell in row["cells"]]} for row in rows]
         elif form.name not in ("json", "yaml"):
-            why = "shows objects, and counts are none: leave it out, or use json, yaml or csv"
+            why = "cannot show counts: use json, yaml or csv"
             raise CommandError(f"-o {form.name} {why}", code=2)
         printer_of(PrintOptions(replace(resource, namespaced=False), form)).first({**answer, "rows": rows})
 
@@ -272,7 +272,7 @@ class GetCommand:
         if not target.resource.watchable:
             raise CommandError(f"{target.resource.words[0]} cannot be watched: leave out -w", code=2)
         if len(target.names) > 1:
-            raise CommandError("one name, or all, can be watched", code=2)
+            raise CommandError("only one name, or all objects, can be watched", code=2)
         from hubctl.output.watch import SessionFollower, follow  # noqa: PLC0415 - start-up time
 
         path = target.resource.within(self._chosen["namespace"])

@@ -83,7 +83,7 @@ def history(client: ApiClient, words: Sequence[str], namespace: str, **chosen: A
         return
     if not answer["changes"] and not chosen["watch"]:
         since = f" since {answer['began']}" if answer.get("began") else ""
-        raise CommandError(f'nothing is known of the {resource.noun} "{name}"{since}', reason="NotFound")
+        raise CommandError(f'there is no history of the {resource.noun} "{name}"{since}', reason="NotFound")
     printer = HistoryPrinter(client, path, bounds, chosen)
     printer.show(answer)
     if chosen["watch"]:
@@ -244,7 +244,7 @@ def _show_differences(client: ApiClient, kind: str, name: str | None, chosen: Ma
         TargetScope(chosen["namespace"]).check(Target(resource, (name,)))
         before, after = (client.find(resource.of(name, chosen["namespace"]), at=at) for at in times)
         if before is None and after is None:
-            raise CommandError(f'there is no {resource.noun} "{name}" at either moment')
+            raise CommandError(f'there is no {resource.noun} "{name}" at either time')
         pairs = [ObjectPair(name, before, after)]
     else:
         pairs = _pairs(client, resource, times, chosen)

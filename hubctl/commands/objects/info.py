@@ -110,10 +110,10 @@ def log_level(client: ApiClient, level: str | None, duration: str | None) -> Non
     else:
         answer = client.request("PUT", LOG_LEVEL, {"level": level, **({"for": duration} if duration else {})})
     if answer.get("ordered"):
-        until = f"until {answer['until']}, ordered by {answer['by']}"
-        click.echo(f"{answer['ordered']} {until}; started with {answer['started']}")
+        until = f"until {answer['until']}, set by {answer['by']}"
+        click.echo(f"{answer['ordered']} {until}; configured: {answer['started']}")
     else:
-        click.echo(f"{answer['started']}, as it was started")
+        click.echo(f"{answer['started']}, as configured")
 
 
 SHELLS = ("bash", "zsh", "fish", "powershell")

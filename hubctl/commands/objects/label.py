@@ -66,7 +66,7 @@ def split(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     first = next((index for index, word in enumerate(words) if _is_pair(word)), len(words))
     later = [word for word in words[first:] if not _is_pair(word)]
     if later:
-        raise CommandError(f'"{later[0]}" is neither KEY=VALUE nor KEY-, as the words before it are', code=2)
+        raise CommandError(f'"{later[0]}" is neither KEY=VALUE nor KEY-, unlike the words before it', code=2)
     return tuple(words[:first]), tuple(words[first:])
 
 
@@ -95,7 +95,7 @@ def _change(client: ApiClient, words: tuple[str, ...], part: str, chosen: dict[s
     targets, pairs = split(words)
     changes = read_changes(pairs)
     if not pairs and not chosen["lists"]:
-        raise CommandError(f"say what to change: KEY=VALUE or KEY-, or --list to see the {part}", code=2)
+        raise CommandError(f"specify the change: KEY=VALUE or KEY-, or --list to show the {part}", code=2)
     word = DONE[part] if any(value is not None for value in changes.values()) else f"un{DONE[part]}"
 
     def change(document: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -161,7 +161,7 @@ def taint(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     first = next((index for index, word in enumerate(words) if ":" in word or _is_pair(word)), len(words))
     names, specs = words[:first], words[first:]
     if not specs:
-        raise CommandError("say which taint: KEY=VALUE:EFFECT, KEY:EFFECT, or with - at the end to take it off", code=2)
+        raise CommandError("specify a taint: KEY=VALUE:EFFECT or KEY:EFFECT, or with a trailing - to remove it", code=2)
     added, removed = read_taints(specs)
     named = names[1:] if names and names[0].lower() in CLUSTERS.words else names
     word, suffix = "tainted" if added else "untainted", " (dry run)" if chosen["dry_run"] else ""
@@ -173,7 +173,7 @@ def taint(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
 
     def act(one: One) -> str:
         changed, _ = patch_object(client, one, change, dry_run_query(chosen["dry_run"]))
-        return f"{one} {word}{suffix}" if changed else f"{one} is {word} so already"
+        return f"{one} {word}{suffix}" if changed else f"{one} is already {word}"
 
     run_batch(select_objects(client, named, chosen, CLUSTERS, whole=True), act, chosen, word.removesuffix("ed"))
 
@@ -187,7 +187,7 @@ def read_taints(specs: Sequence[str]) -> tuple[list[Taint], list[Taint]]:
         pair, colon, effect = spec.removesuffix("-").partition(":")
         key, _, value = pair.partition("=")
         if not key or "=" in value or ":" in effect or (value and not colon):
-            raise CommandError(f'"{spec}" is no taint: write KEY=VALUE:EFFECT, KEY:EFFECT, KEY:EFFECT- or KEY-', code=2)
+            raise CommandError(f'"{spec}" is not a taint: write KEY=VALUE:EFFECT, KEY:EFFECT, KEY:EFFECT- or KEY-', code=2)
         if colon and effect not in EFFECTS:
             meant = closest(effect, EFFECTS) or f": there are {', '.join(EFFECTS)}"
             raise CommandError(f'there is no effect "{effect}"{meant}', code=2)
@@ -196,9 +196,9 @@ def read_taints(specs: Sequence[str]) -> tuple[list[Taint], list[Taint]]:
         (removed if is_removal else added).append(Taint(key, effect, value))
     pairs = [(each.key, each.effect) for each in added]
     if len(pairs) != len(set(pairs)):
-        raise CommandError("a key has one taint of an effect, and one is given twice", code=2)
+        raise CommandError("a taint with the same key and effect is given twice", code=2)
     if any(one.is_like(other.document) for one in removed for other in added):
-        raise CommandError("a taint cannot be both set and taken off", code=2)
+        raise CommandError("a taint cannot be both set and removed", code=2)
     return added, removed
 
 

@@ -42,8 +42,8 @@ class WaitCondition:
     """Whether an object meets it; None: the object does not exist. Raises CommandError if it can never be met."""
 
 
-GONE = WaitCondition("is gone", lambda document: document is None)
-CREATED = WaitCondition("is there", lambda document: document is not None)
+GONE = WaitCondition("is deleted", lambda document: document is None)
+CREATED = WaitCondition("exists", lambda document: document is not None)
 
 
 def condition_is(kind: str, status: str) -> WaitCondition:
@@ -76,7 +76,7 @@ def path_is(text: str) -> WaitCondition:
     def met(document: Mapping[str, Any] | None) -> bool:
         found = find(path, _existing(document))
         if len(found) > 1:
-            raise CommandError(f"{shown} finds {len(found)} values: a wait is for one", code=MISUSED)
+            raise CommandError(f"{shown} finds {len(found)} values; wait needs a single one", code=MISUSED)
         return bool(found) and (value is None or text_of(found[0]).strip() == value.strip())
 
     return WaitCondition(f"has {shown}" + ("" if value is None else f"={value}"), met)
@@ -84,7 +84,7 @@ def path_is(text: str) -> WaitCondition:
 
 def _existing(document: Mapping[str, Any] | None) -> Mapping[str, Any]:
     if document is None:
-        raise CommandError("it is not there", reason="NotFound")
+        raise CommandError("it does not exist", reason="NotFound")
     return document
 
 
@@ -143,7 +143,7 @@ def wait_for(client: ApiClient, one: One, wanted: WaitCondition, left: TimeLeft)
     for document in _watched(client, one, left) if one.resource.watchable else _polled(client, one, left):
         if wanted.met(document):
             return document
-    raise CommandError(f"{one}: the time is over before it {wanted.words}", code=TIMED_OUT)
+    raise CommandError(f"{one}: timed out before it {wanted.words}", code=TIMED_OUT)
 
 
 def read_wanted(text: str) -> WaitCondition:

@@ -147,7 +147,7 @@ async def test_hubctl_shows_what_was_what_became_of_it_and_what_is_different(hub
         (f"hubctl get cluster edge2 --at {then} -o name", DONE, "managedcluster.cluster"),
         ("hubctl history edge1", DONE, "added"),
         ("hubctl history edge1", DONE, "spec.hubAcceptsClient: false -> true"),
-        ("hubctl history nobody", NOT_FOUND, 'nothing is known of the cluster "nobody"'),
+        ("hubctl history nobody", NOT_FOUND, 'there is no history of the cluster "nobody"'),
         (f"hubctl diff cluster edge1 --from {then}", DIFFERENT, "-  hubAcceptsClient: false"),
         (f"hubctl diff cluster edge1 --from {then}", DIFFERENT, "+  hubAcceptsClient: true"),
         ("hubctl diff clusters --from now", DONE, ""),

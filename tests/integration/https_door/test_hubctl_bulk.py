@@ -50,7 +50,7 @@ ACTIONS = (
 )
 DESTRUCTIVE = ("delete", "revoke", "deny", "move")
 READS = (
-    ("wait {kind} {which} --for=create --timeout 0", DONE, 'cluster "{}" is there'),
+    ("wait {kind} {which} --for=create --timeout 0", DONE, 'cluster "{}" exists'),
     ("diagnose cluster {which}", NOT_WELL, "cluster {}: Available is"),
 )
 
@@ -155,7 +155,7 @@ async def test_replicas_are_drained_together_and_errors_name_their_object(hub: H
     )
     for given, words in (
         ("edge1\n", "is not KIND/NAME"),
-        ("rule/x\n", "is no cluster"),
+        ("rule/x\n", "is not a cluster"),
         ("", "no object"),
         ("edge1: {", "YAML"),
     ):

@@ -93,7 +93,7 @@ async def test_clusters_are_labelled_annotated_and_tainted(fleet: HubUnderTest) 
         ("hubctl label cluster edge1 'a=not a label'", FAILED, "metadata.labels"),
         ("hubctl taint clusters edge1 edge2 gpu=none:NoSelect", DONE, both("tainted")),
         (taint, DONE, "none"),
-        ("hubctl taint edge1 gpu=none:NoSelect", DONE, "tainted so already"),
+        ("hubctl taint edge1 gpu=none:NoSelect", DONE, "is already tainted"),
         ("hubctl taint clusters --all gpu-", DONE, both("untainted")),
         ("hubctl taint clusters edge1 gpu-", NOT_FOUND, ""),
     )
@@ -103,7 +103,7 @@ async def test_clusters_are_labelled_annotated_and_tainted(fleet: HubUnderTest) 
 async def test_manifests_are_applied_deleted_and_refused_with_the_reason(fleet: HubUnderTest, tmp_path: Path) -> None:
     for given, code, words in (
         ("{", MISUSED, "is not YAML"),
-        ("[]", MISUSED, "is no mapping"),
+        ("[]", MISUSED, "is not a mapping"),
         ("", MISUSED, "no object"),
         ("kind: X", MISUSED, "lacks apiVersion and metadata.name"),
         ("{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}", MISUSED, "-n CLUSTER"),
@@ -135,7 +135,7 @@ async def test_manifests_are_applied_deleted_and_refused_with_the_reason(fleet: 
 
 
 async def test_a_wait_ends_when_it_is_so_and_when_the_time_is_over(fleet: HubUnderTest) -> None:
-    late = "the time is over before it has condition Accepted=True"
+    late = "timed out before it has condition Accepted=True"
     await fleet.runs(
         ("hubctl wait fleet fleet --for=jsonpath={.status.clusters}=2 --timeout=5s", DONE, "has {.status.clusters}=2"),
         ("hubctl wait cluster edge1 --for=condition=Accepted --timeout 50ms", TIMED_OUT, late),
@@ -150,7 +150,7 @@ async def test_a_wait_ends_when_it_is_so_and_when_the_time_is_over(fleet: HubUnd
         ("hubctl wait cluster edge1 --for=create --timeout=0 -o name", DONE, f"managedcluster.{CLUSTERS.group}/edge1\n"),
     )
     assert await waiting.line() == 'cluster "edge1" has {.metadata.labels.tier}=gold'
-    assert await gone.line() == 'cluster "edge2" is gone'
+    assert await gone.line() == 'cluster "edge2" is deleted'
 
 
 LOOKED_AT = f"""{RULE.replace("team: north", "a: b")}---

@@ -263,7 +263,7 @@ async def test_a_plug_in_is_called_as_kubectl_calls_it_and_once_more_after_a_ref
     refused = await whoami(path)
     assert len(site.asked) == 3, "asked once more, and no more than that"
     assert f'does not know user "robot" of kubeconfig {path}' in refused
-    assert "the credential that the plug-in" in refused
+    assert "the credential from the plug-in" in refused
 
     for version in (V1, V1BETA1):
         site.answer({"token": await site.admin.token("robot")}, version)

@@ -253,7 +253,7 @@ async def test_an_operator_sees_the_brake_and_releases_it(hub: HubUnderTest) -> 
     def put_on(tx: Transaction) -> None:
         tx.facts.set(brake.FACT, encode_brake(Brake(since=tx.now, silent=30, fleet=100)))
 
-    await hub.runs(("hubctl release-brake", DONE, "does not hold"))
+    await hub.runs(("hubctl release-brake", DONE, "is not active"))
     await hub.store.run(put_on)
     dry = "kubectl patch fleet fleet --type=merge -p 'spec: {releaseBrake: true}' --dry-run=server"
     await hub.runs(

@@ -125,7 +125,7 @@ async def test_a_cluster_made_here_gets_the_lease_that_is_set(tmp_path: Path) ->
 
 async def test_an_operator_lets_a_rebuilt_cluster_have_its_name(hub: HubUnderTest) -> None:
     await hub.join("edge1")
-    await hub.runs(("hubctl accept edge1 --rebuilt", FAILED, "no other cluster has asked"))
+    await hub.runs(("hubctl accept edge1 --rebuilt", FAILED, "no other cluster has requested"))
     stored = await hub.store.read(clusters.find, EDGE)
     await hub.store.run(clusters.put, doc.with_annotations(stored.document, {CLUSTER_UID: "uid-1"}), stored, "agent")
     agent = await hub.agent("edge1")
@@ -196,14 +196,14 @@ async def test_the_log_level_is_ordered_by_operators_alone_and_reset(hub: HubUnd
     ):
         assert (await admin.ask("PUT", LOG_LEVEL, body))[0] == status, body
     assert [(await agent.ask(method, LOG_LEVEL, {"level": "debug"}))[0] for method in ("GET", "PUT")] == [403, 403]
-    await hub.runs(("hubctl log-level verbose", MISUSED, "debug"), ("hubctl log-level", DONE, "info, as it was started\n"))
+    await hub.runs(("hubctl log-level verbose", MISUSED, "debug"), ("hubctl log-level", DONE, "info, as configured\n"))
     assert (hub.verbosity.level, await hub.store.read(orders.current_log_level)) == ("info", None)
 
     await hub.runs(("hubctl log-level debug --for 10m", DONE, "debug until "))
     order = await hub.store.read(orders.current_log_level)
     assert order is not None
     assert (hub.verbosity.level, order.level, order.by) == ("debug", "debug", "admin")
-    await hub.runs(("hubctl log-level reset", DONE, "info, as it was started\n"))
+    await hub.runs(("hubctl log-level reset", DONE, "info, as configured\n"))
     assert hub.verbosity.level == "info"
     assert (await admin.ask("PUT", LOG_LEVEL, {"level": "warning"}))[0] == 200
     _, told = await admin.get(LOG_LEVEL)
@@ -268,18 +268,18 @@ async def test_kubectl_waits_until_a_clusters_addons_are_gone(hub: HubUnderTest)
 async def test_hubctl_gives_a_cluster_up_and_says_what_stays_behind(hub: HubUnderTest) -> None:
     await accepted(hub, HELD)
     async with removing(hub) as told:
-        lets_go = "it goes when cluster.open-cluster-management.io/resource-cleanup let go"
+        lets_go = "the hub waits for its finalizers: cluster.open-cluster-management.io/resource-cleanup"
         await hub.runs(("hubctl delete cluster edge1", DONE, lets_go))
         ended = await hub.hubctl("delete cluster edge1 --force")
         assert ended.code == DONE, ended.err
-        assert 'warning: cluster "edge1" is given up: nothing on it is cleaned up' in ended.err
-        assert "what these add-ons have installed there stays: metrics" in ended.err
+        assert 'warning: cluster "edge1" is abandoned: nothing in the cluster is cleaned up' in ended.err
+        assert "these add-ons stay installed in the cluster: metrics" in ended.err
         async with asyncio.timeout(20):
             while (await hub.hubctl("get cluster edge1")).code == DONE:
                 pass
     assert json.loads(await hub.output("hubctl get addons -o json"))["items"] == []
     assert [each.reason for each in told] == ["DeletionForced"]
-    await hub.runs(("hubctl delete csr x --force", MISUSED, "--force is for clusters alone"))
+    await hub.runs(("hubctl delete csr x --force", MISUSED, "--force is only for clusters"))
 
 
 async def enter(hub: HubUnderTest, *finalizers: str, **annotations: str) -> None:
@@ -315,5 +315,5 @@ async def test_a_forced_deletion_marks_only_a_cluster_that_is_being_deleted(hub:
 
 async def test_a_plain_deletion_says_that_a_cluster_is_given_up_because_somebody_marked_it(hub: HubUnderTest) -> None:
     await enter(hub, FINALIZER, **{FORCED: "true"})
-    warning = f'warning: cluster "edge1": nothing is waited for: it bears the annotation {FORCED}'
+    warning = f'warning: cluster "edge1": the hub does not wait, because of the annotation {FORCED}'
     await hub.runs(("hubctl delete cluster edge1", DONE, warning))

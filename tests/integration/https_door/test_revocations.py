@@ -59,7 +59,7 @@ async def test_hubctl_revokes_a_cluster_and_says_what_ended_and_how_it_comes_bac
         ("hubctl revoke cluster nobody", NOT_FOUND, 'cluster "nobody" not found'),
         ("hubctl revoke agent edge1 nobody", NOT_FOUND, 'agent "nobody" of cluster "edge1" not found'),
         ("hubctl revoke serial 5f", NOT_FOUND, "no certificate with serial 5f"),
-        ("hubctl revoke serial five", MISUSED, "is no serial"),
+        ("hubctl revoke serial five", MISUSED, "is not a serial number"),
         ("hubctl revoke bootstrap-credential nobody", NOT_FOUND, 'bootstrap credential "nobody" not found'),
     )
     for spec, said in (
@@ -194,7 +194,7 @@ async def ordered(hub: HubUnderTest, name: str) -> str:
 
 async def test_an_operator_has_clusters_renewed_and_sees_when_they_have(hub: HubUnderTest) -> None:
     await hub.join("edge1")
-    none = "have no agent with a certificate: nothing of them is to be renewed\n"
+    none = "have no agent with a certificate: there is nothing to renew\n"
     await hub.runs(("hubctl rotate cluster --all --wait", DONE, f"0 clusters are asked to renew within 1m\n1 {none}"))
     await hub.agent("edge1")
     await hub.runs(("hubctl rotate cluster edge1 --within 10m", DONE, 'cluster "edge1" is asked to renew within 10m\n'))

@@ -39,13 +39,13 @@ def test_taints_are_added_kept_overwritten_on_request_and_removed() -> None:
         apply("z-")
     assert refused.value.code == 3
     for specs, words in (
-        (["a=1"], "is no taint"),
+        (["a=1"], "is not a taint"),
         (["a"], "lacks its effect"),
         (["a:NoSchedule"], 'no effect "NoSchedule"'),
-        (["a=1=2:NoSelect"], "is no taint"),
-        ([":NoSelect"], "is no taint"),
+        (["a=1=2:NoSelect"], "is not a taint"),
+        ([":NoSelect"], "is not a taint"),
         (["a:NoSelect", "a=1:NoSelect"], "given twice"),
-        (["a:NoSelect", "a-"], "both set and taken off"),
+        (["a:NoSelect", "a-"], "both set and removed"),
     ):
         with pytest.raises(CommandError, match=words) as refused:
             read_taints(specs)
@@ -115,7 +115,7 @@ def test_wrong_templates_and_paths_are_refused_with_the_reason() -> None:
         assert word in refused.sentence, template
         assert refused.code == (1 if refused.sentence.startswith("jsonpath:") else 2), template
     for path in ("{.a}{.b}", "", "{}"):
-        with pytest.raises(CommandError, match="is no path"):
+        with pytest.raises(CommandError, match="is not a path"):
             parse_path(path)
 
 

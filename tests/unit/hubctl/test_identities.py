@@ -158,7 +158,7 @@ def test_plug_in_in_the_background_asks_and_prints_nothing(
         with pytest.raises(CommandError, match="failed with exit code 1"):
             identity_of(read_kubeconfig(kubeconfig(folder, {"exec": plugin()})), prompts=prompts).shown()
         assert capfd.readouterr().err == said
-    with pytest.raises(CommandError, match="no terminal"):
+    with pytest.raises(CommandError, match="not a terminal"):
         identity_of(read_kubeconfig(kubeconfig(folder, {"exec": plugin(interactiveMode="Always")})), prompts=False).shown()
     monkeypatch.setenv("HUBCTL_KUBECONFIG", str(kubeconfig(folder, {"exec": plugin()})))
     offered(["get", "cluster", ""])
@@ -208,16 +208,16 @@ UNUSABLE: list[tuple[dict[str, Any], str]] = [
     ({"exec": {"apiVersion": V1}}, "an exec without a command"),
     ({"exec": {"apiVersion": V1, "command": "x", "interactiveMode": "Maybe"}}, "interactiveMode is not Never"),
     ({"exec": {"apiVersion": V1, "command": "x", "env": [{"value": "hush"}]}}, "no list of names and values"),
-    ({"exec": plugin(command="no-such", installHint="get it\x1b[2J\nthere")}, "not there: get it [2J there"),
-    ({"exec": plugin(command="no-such")}, "not there: install it"),
+    ({"exec": plugin(command="no-such", installHint="get it\x1b[2J\nthere")}, "cannot be found: get it [2J there"),
+    ({"exec": plugin(command="no-such")}, "cannot be found: install it"),
     ({"exec": plugin(command="sh", args=["-c", "exit 3"], installHint="log in")}, "exit code 3: log in"),
-    ({"exec": plugin(command="cat", interactiveMode="Always")}, "the standard input is no terminal"),
+    ({"exec": plugin(command="cat", interactiveMode="Always")}, "the standard input is not a terminal"),
     ({"exec": plugin(command="cat", args=["\0hush"])}, "cannot be run"),
-    ({"token": "hush hush"}, "is no token"),
-    ({"token": "hush\nhush"}, "is no token"),
-    ({"token": "hüsh-hush"}, "is no token"),
+    ({"token": "hush hush"}, "is not a token"),
+    ({"token": "hush\nhush"}, "is not a token"),
+    ({"token": "hüsh-hush"}, "is not a token"),
     ({"tokenFile": "no-such-file"}, "cannot be read: No such file"),
-    ({"tokenFile": "no-such-file", "token": "hush\nhush"}, "is no token"),
+    ({"tokenFile": "no-such-file", "token": "hush\nhush"}, "is not a token"),
 ]
 
 

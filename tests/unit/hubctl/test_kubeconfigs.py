@@ -155,7 +155,7 @@ def test_a_context_is_chosen_in_the_file_that_has_the_choice(files: tuple[Path, 
     assert stat.S_IMODE(files[1].stat().st_mode) == 0o640
     assert [path.name for path in files[1].parent.iterdir()] == ["config"]
     refused = hubctl("config", "use-context", "rome")
-    assert (refused.code, "there is berlin, paris" in refused.err) == (3, True)
+    assert (refused.code, "there are berlin, paris" in refused.err) == (3, True)
     link = files[1].with_name("link")
     link.symlink_to(files[1])
     assert hubctl("config", "use-context", "paris", "--kubeconfig", str(link)).code == 0
