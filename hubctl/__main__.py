@@ -64,7 +64,7 @@ COMMANDS = {
     "version": ("hubctl.commands.objects.info:version", "Show the versions of hubctl and of the hub."),
 }
 
-ELSEWHERE = {
+SYNONYMS = {
     "approve": "`hubctl certificate approve`",
     "clusters": "`hubctl get clusters`",
     "contexts": "`hubctl config get-contexts`",
@@ -97,7 +97,7 @@ class LazyGroup(click.Group):
         """Adds suggestions for transposed letters, which click does not find."""
         name = args[0]
         if not ctx.resilient_parsing and name not in COMMANDS and not name.startswith("-"):
-            hint = f": use {ELSEWHERE[name]}" if name in ELSEWHERE else closest(name, COMMANDS)
+            hint = f": use {SYNONYMS[name]}" if name in SYNONYMS else closest(name, COMMANDS)
             ctx.fail(f'there is no command "{name}"{hint or ": `hubctl --help` lists them"}')
         return super().resolve_command(ctx, args)
 

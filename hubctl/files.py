@@ -67,7 +67,7 @@ def output_file(name: str, is_own: Callable[[list[Any]], bool], *, overwrite: bo
     return private_file(path)
 
 
-def only_user(documents: list[Any]) -> dict[str, Any] | None:
+def single_user(documents: list[Any]) -> dict[str, Any] | None:
     """The user entry of a kubeconfig with one context, cluster and user; None for any other document."""
     config = documents[0] if len(documents) == 1 else None
     if not isinstance(config, dict) or config.get("kind") != "Config":

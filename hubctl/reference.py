@@ -13,8 +13,8 @@ from hubctl.options import CONNECTION
 
 FOLDER = Path("docs/reference/hubctl")
 INDEX = "README.md"
-MADE = "<!-- Made by `make reference` from what hubctl's --help says: change it there. -->"
-EVERYWHERE = ("help", *CONNECTION)
+GENERATED = "<!-- Made by `make reference` from what hubctl's --help says: change it there. -->"
+COMMON_OPTIONS = ("help", *CONNECTION)
 """Options that are listed only in the index."""
 CODES = (
     (DONE, "done"),
@@ -58,7 +58,7 @@ def pages() -> dict[str, str]:
         found = hubctl.get_command(click.Context(hubctl), name)
         assert found is not None  # noqa: S101 - it is in the table
         if not found.hidden:
-            made[f"{name}.md"] = "\n".join([MADE, "", *_page(found, (name,))])
+            made[f"{name}.md"] = "\n".join([GENERATED, "", *_page(found, (name,))])
     return made
 
 
@@ -83,7 +83,7 @@ def write(folder: Path) -> None:
 def _index() -> str:
     rows = [f"| [`hubctl {name}`]({name}.md) | {line} |" for name, (_, line) in COMMANDS.items()]
     lines = [
-        *(MADE, "", "# hubctl", ""),
+        *(GENERATED, "", "# hubctl", ""),
         "All commands with their options, as in `hubctl COMMAND --help`. `kubectl hub COMMAND` is equivalent.",
         *("", "| command | |", "|---|---|", *rows, "", "## Global options", ""),
         *_options(hubctl, click.Context(hubctl)),
@@ -136,7 +136,7 @@ def _described(command: click.Command) -> Iterator[str]:
 
 def _options(command: click.Command, context: click.Context) -> Iterator[str]:
     """The options of one command without the common ones."""
-    left_out = EVERYWHERE if command is not hubctl else ()
+    left_out = COMMON_OPTIONS if command is not hubctl else ()
     own = (each for each in command.get_params(context) if each.name not in left_out)
     records = [found for each in own if (found := each.get_help_record(context)) and found[1]]
     if records:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from hubctl.arguments.selection import Selection
-from hubctl.arguments.targets import One
+from hubctl.arguments.targets import ObjectReference
 from hubctl.client.http import ApiClient
 from hubctl.errors import FAILED, MISUSED, UNREACHABLE, CommandError, ConnectionLostError
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 WORKERS = 8
 """Largest number of requests at a time."""
-MANY = 10
+CONFIRM_ABOVE = 10
 """Above this number a terminal is asked first and shows the progress."""
 ATTEMPTS = 5
 """Of a change that conflicts with others."""
@@ -28,7 +28,7 @@ CLEAR_LINE = "\r\x1b[K"
 
 def run_batch(
     selection: Selection,
-    act: Callable[[One], R],
+    act: Callable[[ObjectReference], R],
     chosen: Mapping[str, Any],
     order: str,
     show: Callable[[R], object] | None = None,
@@ -38,17 +38,19 @@ def run_batch(
 ) -> None:
     """Call `act` for each object, as `run_each` does, after a confirmation if it needs one. Raises CommandError."""
     confirm(selection, chosen, order, is_destructive=is_destructive)
-    run_each(selection.objects, act, show, workers=workers, counts=not selection.is_named or len(selection.objects) > MANY)
+    run_each(
+        selection.objects, act, show, workers=workers, counts=not selection.is_named or len(selection.objects) > CONFIRM_ABOVE
+    )
 
 
 def confirm(selection: Selection, chosen: Mapping[str, Any], order: str, *, is_destructive: bool = False) -> None:
     """Ask before `order`, as in "delete", on many objects. Raises CommandError after a no, and where nobody can be asked.
 
-    Many: above MANY; for a destructive order more than one, unless the user named them.
+    Many: above CONFIRM_ABOVE; for a destructive order more than one, unless the user named them.
     """
     count = len(selection.objects)
     is_required = is_destructive and not selection.is_named and count > 1
-    if chosen.get("yes") or chosen.get("dry_run") or not (is_required or count > MANY):
+    if chosen.get("yes") or chosen.get("dry_run") or not (is_required or count > CONFIRM_ABOVE):
         return
     if sys.stdin.isatty() and sys.stderr.isatty():
         click.echo(f"This will {order} {selection}", err=True)
@@ -72,7 +74,7 @@ def run_each(
     Raises CommandError at the end, with the common exit code if any, and early when the hub stays unreachable. `named`: an
     item in messages, as in `cluster "edge1"`. `counts`: print how many succeeded, if all did. `act` runs in several threads.
     """
-    is_many = len(items) > MANY and sys.stderr.isatty()
+    is_many = len(items) > CONFIRM_ABOVE and sys.stderr.isatty()
     failed: list[CommandError] = []
     lost = 0
     with (
@@ -86,7 +88,7 @@ def run_each(
                 lost = 0
                 (show or _print)(outcome)
                 continue
-            failed.append(_naming(named(item), outcome))
+            failed.append(_with_name(named(item), outcome))
             if len(items) > 1:
                 click.echo(f"error: {failed[-1].sentence}", err=True)
             lost = lost + 1 if isinstance(outcome, ConnectionLostError) else 0
@@ -107,7 +109,7 @@ def _print(result: object) -> None:
         click.echo(result)
 
 
-def _naming(name: str, error: CommandError) -> CommandError:
+def _with_name(name: str, error: CommandError) -> CommandError:
     """The error with the name of its object, unless it has it already."""
     if name[max(name.find('"'), 0) :] not in error.sentence:
         error.sentence = f"{name}: {error.sentence}"
@@ -171,7 +173,10 @@ def retried(change: Callable[[], T]) -> T:
 
 
 def patch_object(
-    client: ApiClient, one: One, change: Callable[[Mapping[str, Any]], dict[str, Any] | None], query: Mapping[str, str]
+    client: ApiClient,
+    one: ObjectReference,
+    change: Callable[[Mapping[str, Any]], dict[str, Any] | None],
+    query: Mapping[str, str],
 ) -> tuple[bool, Mapping[str, Any]]:
     """Apply the merge patch that `change` returns for the object; None: there is nothing to change. Raises CommandError.
 

@@ -13,7 +13,7 @@ Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem
 
 COMPLETION_TIMEOUT = 2.0
 """Seconds for an answer of the hub, because the user waits for the shell."""
-LARGEST_OFFER = 1000
+MAX_NAMES = 1000
 """Largest number of offered names."""
 QUERY_FIELDS = (
     *("accepted", "addons", "age", "agentVersion", "allocatable", "available", "capacity", "certificateExpiresIn", "claims"),
@@ -79,7 +79,7 @@ def _names(context: click.Context, kind: str, incomplete: str) -> list[Completio
 
         client = chosen_client(context, timeout=COMPLETION_TIMEOUT, prompts=False)
         path = Catalogue(client).named(kind).within(str(context.params.get("namespace") or ""))
-        answer = client.get(path, accept=PARTIAL, limit=str(LARGEST_OFFER))
+        answer = client.get(path, accept=PARTIAL, limit=str(MAX_NAMES))
         return sorted({str(item["metadata"]["name"]) for item in answer.get("items") or ()})
 
     return complete_words(found, incomplete)

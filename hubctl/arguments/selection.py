@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hubctl.arguments.completion import where_option
-from hubctl.arguments.targets import One, Target, TargetScope, located, read_manifests, read_sources, read_targets
+from hubctl.arguments.targets import ObjectReference, Target, TargetScope, located, read_manifests, read_sources, read_targets
 from hubctl.client.http import JSON, PARTIAL, ApiClient, items
 from hubctl.client.resources import Catalogue, ResourceKind
 from hubctl.errors import MISUSED, CommandError
@@ -24,7 +24,7 @@ NAME_LINE = re.compile(r"""(?:[A-Za-z0-9.-]+/)?[A-Za-z0-9][^\s/"'{}\[\],]*""")
 class Selection:
     """The objects to act on, and whether the user named them: on the command line, or in a file that is not standard input."""
 
-    objects: tuple[One, ...]
+    objects: tuple[ObjectReference, ...]
     is_named: bool
 
     def __str__(self) -> str:
@@ -32,12 +32,12 @@ class Selection:
         kinds = {one.resource for one in self.objects}
         is_same, count = len(kinds) == 1, len(self.objects)
         noun = next(iter(kinds)).noun if is_same else "object"
-        names = [one.name if is_same else str(one) for one in self.objects[:SHOWN]]
-        more = f" and {count - SHOWN} more" if count > SHOWN else ""
+        names = [one.name if is_same else str(one) for one in self.objects[:NAMES_SHOWN]]
+        more = f" and {count - NAMES_SHOWN} more" if count > NAMES_SHOWN else ""
         return f"{count} {noun}{'' if count == 1 else 's'}: {', '.join(names)}{more}"
 
 
-SHOWN = 10
+NAMES_SHOWN = 10
 """Largest number of names in a message about many."""
 
 
@@ -57,11 +57,11 @@ def select_objects(
             raise CommandError(f"there is no object in {', '.join(files)}", code=MISUSED)
         return Selection(found, is_named="-" not in files)
     targets = read_targets(catalogue, words) if kind is None else [Target(kind, tuple(_name(kind, word) for word in words))]
-    chosen_ones: list[One] = []
+    chosen_ones: list[ObjectReference] = []
     for target in targets:
         scope.check(target)
         if target.names:
-            chosen_ones += [One(target.resource, name, scope.namespace) for name in target.names]
+            chosen_ones += [ObjectReference(target.resource, name, scope.namespace) for name in target.names]
         elif scope.selects:
             chosen_ones += _list_objects(client, target.resource, scope, JSON if whole else PARTIAL)
         else:
@@ -70,16 +70,18 @@ def select_objects(
     return Selection(tuple(dict.fromkeys(chosen_ones)), is_named=not scope.selects)
 
 
-def _list_objects(client: ApiClient, resource: ResourceKind, scope: TargetScope, accept: str) -> list[One]:
+def _list_objects(client: ApiClient, resource: ResourceKind, scope: TargetScope, accept: str) -> list[ObjectReference]:
     """Raises CommandError when there is none."""
     listed = list(items(client, resource.within(scope.namespace), scope.query, accept=accept))
     if not listed:
         raise CommandError(f"no {resource.noun} matches", reason="NotFound")
     places = ((item, item["metadata"]) for item in listed)
-    return [One(resource, str(each["name"]), str(each.get("namespace") or ""), item) for item, each in places]
+    return [ObjectReference(resource, str(each["name"]), str(each.get("namespace") or ""), item) for item, each in places]
 
 
-def _read_objects(catalogue: Catalogue, files: Sequence[str], namespace: str, kind: ResourceKind | None) -> Iterator[One]:
+def _read_objects(
+    catalogue: Catalogue, files: Sequence[str], namespace: str, kind: ResourceKind | None
+) -> Iterator[ObjectReference]:
     """The objects in manifests, or in lines with names. Raises CommandError."""
     for source, text in read_sources(files):
         lines = text.split("\n")
@@ -95,16 +97,16 @@ def _read_objects(catalogue: Catalogue, files: Sequence[str], namespace: str, ki
             yield one
 
 
-def _named(catalogue: Catalogue, source: str, line: str, namespace: str, kind: ResourceKind | None) -> One:
+def _named(catalogue: Catalogue, source: str, line: str, namespace: str, kind: ResourceKind | None) -> ObjectReference:
     if kind is not None:
-        return One(kind, _name(kind, line))
+        return ObjectReference(kind, _name(kind, line))
     word, slash, name = line.partition("/")
     if not slash:
         raise CommandError(f'{source}: the line "{line}" is not KIND/NAME', code=MISUSED)
     resource = catalogue.named(word)
     if resource.namespaced and not namespace:
         raise CommandError(f'{source}: {resource.noun} "{name}" lacks its namespace: give -n CLUSTER', code=MISUSED)
-    return One(resource, name, namespace if resource.namespaced else "")
+    return ObjectReference(resource, name, namespace if resource.namespaced else "")
 
 
 def _name(kind: ResourceKind, word: str) -> str:

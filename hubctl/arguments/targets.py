@@ -57,7 +57,7 @@ class TargetScope:
 
 
 @dataclass(frozen=True, slots=True)
-class One:
+class ObjectReference:
     """One object; as text, it is named as in messages."""
 
     resource: ResourceKind
@@ -116,7 +116,7 @@ def read_manifests(source: str, text: str) -> list[Manifest]:
     return [each for document in documents if document is not None for each in _checked(source, document)]
 
 
-def located(catalogue: Catalogue, manifest: Mapping[str, Any], namespace: str) -> One:
+def located(catalogue: Catalogue, manifest: Mapping[str, Any], namespace: str) -> ObjectReference:
     """The object that a manifest is of. Raises CommandError."""
     metadata = manifest["metadata"]
     resource = catalogue.of_kind(manifest["apiVersion"], manifest["kind"])
@@ -125,7 +125,7 @@ def located(catalogue: Catalogue, manifest: Mapping[str, Any], namespace: str) -
         raise CommandError(f'{resource.noun} "{metadata["name"]}" has the namespace {own}, and -n is {namespace}', code=2)
     if resource.namespaced and not (own or namespace):
         raise CommandError(f'{resource.noun} "{metadata["name"]}" lacks its namespace: give -n CLUSTER', code=2)
-    return One(resource, str(metadata["name"]), (own or namespace) if resource.namespaced else "")
+    return ObjectReference(resource, str(metadata["name"]), (own or namespace) if resource.namespaced else "")
 
 
 def _sources(name: str, *, recursive: bool) -> list[str]:

@@ -32,7 +32,7 @@ REISSUE_ADVICE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class RequestCredentials:
     """The credential of one connection. None or empty: nothing of that kind."""
 
     credential: Credential | None = None
@@ -42,24 +42,24 @@ class Shown:
 class UserIdentity:
     """A kubeconfig's user with the credential in the kubeconfig itself.
 
-    `called` describes the credential in messages; `remedy` is the advice when the hub rejects it.
+    `description` names the credential in messages; `advice` is for when the hub rejects it.
     """
 
     def __init__(self, found: Kubeconfig) -> None:
         self._found = found
         self._inline = found.token.text if found.token is not None else ""
-        self.called = "its token" if self._inline else "its client certificate" if found.credential else "nothing"
+        self.description = "its token" if self._inline else "its client certificate" if found.credential else "nothing"
         fresh = "The hub writes a new admin.kubeconfig into its data directory when it starts"
-        self.remedy = REISSUE_ADVICE if self._inline else fresh
+        self.advice = REISSUE_ADVICE if self._inline else fresh
 
-    def shown(self) -> Shown:
+    def current(self) -> RequestCredentials:
         """The present credential. Raises CommandError."""
         where = f'the token of user "{self._found.user}" of kubeconfig {self._found.source}'
-        return Shown(self._found.credential, checked(self._inline, where) if self._inline else "")
+        return RequestCredentials(self._found.credential, checked(self._inline, where) if self._inline else "")
 
-    def renewed(self, refused: Shown) -> bool:
+    def renewed(self, refused: RequestCredentials) -> bool:
         """Whether there is another credential than the refused one. Raises CommandError."""
-        return self.shown() != refused
+        return self.current() != refused
 
 
 class TokenFileIdentity(UserIdentity):
@@ -69,10 +69,10 @@ class TokenFileIdentity(UserIdentity):
         super().__init__(found)
         self._path = path
         self._token = ""
-        self.called = f"the token in {path}"
-        self.remedy = f"The program that renews {path} has not done so. {REISSUE_ADVICE}"
+        self.description = f"the token in {path}"
+        self.advice = f"The program that renews {path} has not done so. {REISSUE_ADVICE}"
 
-    def shown(self) -> Shown:
+    def current(self) -> RequestCredentials:
         where = f'{self._path}, the tokenFile of user "{self._found.user}" of kubeconfig {self._found.source},'
         known = bool(self._token or self._inline)
         try:
@@ -84,7 +84,7 @@ class TokenFileIdentity(UserIdentity):
         except CommandError:
             if not known:  # it may be incomplete at this moment
                 raise
-        return Shown(self._found.credential, self._token) if self._token else super().shown()
+        return RequestCredentials(self._found.credential, self._token) if self._token else super().current()
 
 
 class PluginIdentity(UserIdentity):
@@ -96,19 +96,19 @@ class PluginIdentity(UserIdentity):
         self._prompts = prompts
         self._credential: ExecCredential | None = None
         self._has_worked = False
-        self.called = f"the credential from the plug-in {plugin.command}"
-        self.remedy = f"Log in again where {plugin.command} gets its credentials"
+        self.description = f"the credential from the plug-in {plugin.command}"
+        self.advice = f"Log in again where {plugin.command} gets its credentials"
 
-    def shown(self) -> Shown:
+    def current(self) -> RequestCredentials:
         found = self._credential
         if found is None or (found.expires and parse_time(found.expires) <= SystemClock().now()):
             found = self._credential = self._run()
         where = f"the token from the plug-in {self._plugin.command} of kubeconfig {self._found.source}"
         credential = Credential(found.chain.encode(), found.key.encode()) if found.chain else None
-        return Shown(credential, checked(found.token, where) if found.token else "")
+        return RequestCredentials(credential, checked(found.token, where) if found.token else "")
 
-    def renewed(self, refused: Shown) -> bool:
-        if self.shown() == refused:
+    def renewed(self, refused: RequestCredentials) -> bool:
+        if self.current() == refused:
             self._credential, self._has_worked = None, False
         return True
 
@@ -134,7 +134,7 @@ def identity_of(found: Kubeconfig, *, prompts: bool = True) -> UserIdentity:
     if found.plugin is not None and found.credential is None and not token.text:
         return PluginIdentity(found, found.plugin, prompts=prompts)
     identity = UserIdentity(found)
-    identity.shown()
+    identity.current()
     return identity
 
 

@@ -24,12 +24,12 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 from hubctl.errors import CommandError
 from machinery.client.proxy import https_proxy_for
 
-TIMEOUT = 15.0
-WAIT = 300.0
+REQUEST_TIMEOUT = 15.0
+LOGIN_TIMEOUT = 300.0
 """Seconds to wait for an answer of the issuer, and for a person at the browser."""
 MAX_ANSWER = 512 * 1024
-DONE = b"<!doctype html><title>hubctl</title><p>Login complete. You may close this window."
-REFUSED = b"<!doctype html><title>hubctl</title><p>hubctl does not expect this answer."
+DONE_PAGE = b"<!doctype html><title>hubctl</title><p>Login complete. You may close this window."
+REFUSED_PAGE = b"<!doctype html><title>hubctl</title><p>hubctl does not expect this answer."
 
 
 class OidcIssuer:
@@ -117,7 +117,7 @@ class OidcIssuer:
         opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=self._context), *handlers)
         host = urlsplit(url).netloc
         try:
-            with opener.open(request, timeout=TIMEOUT) as response:
+            with opener.open(request, timeout=REQUEST_TIMEOUT) as response:
                 document = json.loads(response.read(MAX_ANSWER))
         except urllib.error.HTTPError as error:
             raise CommandError(f"the issuer at {host} refuses (HTTP {error.code}{_reason(error)})") from None
@@ -163,11 +163,11 @@ class _Redirect(HTTPServer):
 
     def code(self) -> str:
         """Wait for the code. Raises CommandError."""
-        ends = time.monotonic() + WAIT
+        ends = time.monotonic() + LOGIN_TIMEOUT
         while not self.answer:
             self.timeout = ends - time.monotonic()
             if self.timeout <= 0:
-                raise CommandError(f"no login in the browser within {WAIT:g} s")
+                raise CommandError(f"no login in the browser within {LOGIN_TIMEOUT:g} s")
             self.handle_request()
         if "code" not in self.answer:
             raise CommandError(f"the issuer refuses: {self.answer.get('error', 'no code')[:100]}")
@@ -187,7 +187,7 @@ class _Page(BaseHTTPRequestHandler):
         self.send_response(200 if good else 400)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.end_headers()
-        self.wfile.write(DONE if good else REFUSED)
+        self.wfile.write(DONE_PAGE if good else REFUSED_PAGE)
 
     def log_message(self, *_args: Any) -> None:
         """Does nothing, because the path holds the code."""

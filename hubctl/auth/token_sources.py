@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hubctl.auth.oidc import OidcIssuer
 
 CERTIFICATE, TOKENS = "certificate", "tokens"
-_OTHERS = 0o077
+_OTHER_USERS = 0o077
 
 
 def login_folder() -> Path:
@@ -56,7 +56,7 @@ class LoginCache:
             descriptor = os.open(self._path(part), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             with os.fdopen(descriptor, "rb") as file:
                 status = os.fstat(descriptor)
-                if not status.st_mode & _OTHERS and status.st_uid == os.geteuid():
+                if not status.st_mode & _OTHER_USERS and status.st_uid == os.geteuid():
                     document = json.load(file)
                     return document if isinstance(document, dict) else {}
         return {}
@@ -90,7 +90,7 @@ def forget_all() -> int:
 
 BROWSER, PROGRAM = "browser", "client-credentials"
 MAX_TOKEN = 64 * 1024
-SOON = 30
+MIN_VALIDITY_SECONDS = 30
 """Seconds: a token with less validity left is not used."""
 
 
@@ -99,7 +99,7 @@ class TokenSource:
     """A file that another program renews, a token given to `hubctl login` and kept in the cache, or an OIDC issuer."""
 
     file: str | None = None
-    kept: bool = False
+    is_stored: bool = False
     issuer: str | None = None
     client_id: str | None = None
     secret_file: str | None = None
@@ -119,7 +119,7 @@ class TokenSource:
         }
         flags = tuple(part for name, value in named.items() if value for part in (name, value))
         scopes = tuple(part for scope in self.scopes for part in ("--oidc-scope", scope))
-        return (*flags, *scopes, *(("--token-kept",) if self.kept else ()))
+        return (*flags, *scopes, *(("--token-kept",) if self.is_stored else ()))
 
 
 source_options = with_options(
@@ -146,15 +146,15 @@ source_options = with_options(
 """The options of a TokenSource."""
 
 
-def source_of(chosen: Mapping[str, Any], *, kept: bool = False) -> TokenSource:
+def source_of(chosen: Mapping[str, Any], *, is_stored: bool = False) -> TokenSource:
     """The token source of the options. Raises CommandError unless there is exactly one."""
     file, issuer = chosen["token_file"], chosen["oidc_issuer"]
-    if sum((bool(file), bool(issuer), kept)) != 1:
+    if sum((bool(file), bool(issuer), is_stored)) != 1:
         raise CommandError("choose one source of the token: --token-file, --token-stdin or --oidc-issuer", code=2)
     if issuer and not chosen["oidc_client_id"]:
         raise CommandError("--oidc-issuer needs --oidc-client-id", code=2)
     if not issuer:
-        return TokenSource(file=_absolute(file), kept=kept)
+        return TokenSource(file=_absolute(file), is_stored=is_stored)
     return TokenSource(
         issuer=issuer,
         client_id=chosen["oidc_client_id"],
@@ -172,19 +172,19 @@ def _absolute(path: str | None) -> str | None:
 def current_token(source: TokenSource, cache: LoginCache, now: float) -> str:
     """A token to exchange, without interaction. Raises CommandError with what to do."""
     if source.file is not None:
-        return token_in(Path(source.file))
-    kept = cache.read(TOKENS)
-    token = kept.get("token")
+        return read_token_file(Path(source.file))
+    stored = cache.read(TOKENS)
+    token = stored.get("token")
     if source.issuer is None:
         if not isinstance(token, str) or not token:
             raise CommandError("no token is stored for this login: run `hubctl login` again with a new one")
         return token
-    if isinstance(token, str) and float(kept.get("ends") or 0) > now + SOON:
+    if isinstance(token, str) and float(stored.get("ends") or 0) > now + MIN_VALIDITY_SECONDS:
         return token
     if source.flow == PROGRAM:
-        return keep(_issuer(source).by_client_credentials(), cache)
-    if isinstance(refresh := kept.get("refresh_token"), str):
-        return keep(_issuer(source).by_refresh(refresh), cache)
+        return store_tokens(_issuer(source).by_client_credentials(), cache)
+    if isinstance(refresh := stored.get("refresh_token"), str):
+        return store_tokens(_issuer(source).by_refresh(refresh), cache)
     raise CommandError("the login at the issuer has ended: run `hubctl login` again")
 
 
@@ -193,7 +193,9 @@ def new_token(source: TokenSource, cache: LoginCache, show: Callable[[str], None
     if source.issuer is None:
         return current_token(source, cache, 0.0)
     issuer = _issuer(source)
-    return keep(issuer.by_client_credentials() if source.flow == PROGRAM else issuer.by_browser(show, browser=browser), cache)
+    return store_tokens(
+        issuer.by_client_credentials() if source.flow == PROGRAM else issuer.by_browser(show, browser=browser), cache
+    )
 
 
 def _issuer(source: TokenSource) -> "OidcIssuer":
@@ -203,16 +205,16 @@ def _issuer(source: TokenSource) -> "OidcIssuer":
     return OidcIssuer(*names, source.scopes, secret_file=source.secret_file, ca_file=source.ca_file)
 
 
-def keep(answer: Mapping[str, Any], cache: LoginCache) -> str:
+def store_tokens(answer: Mapping[str, Any], cache: LoginCache) -> str:
     """Store the token of an issuer's answer, its expiry and the refresh token; return the token."""
     token = str(answer.get("id_token") or answer["access_token"])
     refresh = answer.get("refresh_token")
     renewed = {"refresh_token": refresh} if isinstance(refresh, str) else {}
-    cache.write(TOKENS, {"token": token, "ends": ends_at(token), **renewed})
+    cache.write(TOKENS, {"token": token, "ends": expires_at(token), **renewed})
     return token
 
 
-def ends_at(token: str) -> float:
+def expires_at(token: str) -> float:
     """Expiry of a JSON web token in seconds since 1970; 0 if it states none."""
     try:
         body = token.split(".")[1]
@@ -222,7 +224,7 @@ def ends_at(token: str) -> float:
     return float(ends) if isinstance(ends, int | float) else 0.0
 
 
-def token_in(path: Path) -> str:
+def read_token_file(path: Path) -> str:
     """Read a token from a file. Raises CommandError."""
     try:
         text = path.read_text("utf-8").strip()
@@ -232,7 +234,7 @@ def token_in(path: Path) -> str:
     return _checked(text, str(path))
 
 
-def token_piped() -> str:
+def read_token() -> str:
     """Read the token from standard input. Raises CommandError."""
     if os.isatty(sys.stdin.fileno()):
         click.echo("the token, and Ctrl-D:", err=True)

@@ -7,7 +7,7 @@ import ssl
 from typing import Any
 from urllib.parse import urlsplit
 
-from hubctl.auth.identity import Shown, UserIdentity
+from hubctl.auth.identity import RequestCredentials, UserIdentity
 from hubctl.errors import CommandError, ConnectionLostError, RejectedCredentialError
 from machinery.client.kubeconfig import Kubeconfig
 
@@ -33,7 +33,7 @@ class ErrorTranslator:
         self._address = kubeconfig.cluster.server.rstrip("/")
         self._identity = identity
 
-    def of_answer(self, status: int, content: bytes, shown: Shown) -> CommandError:
+    def of_answer(self, status: int, content: bytes, presented: RequestCredentials) -> CommandError:
         """The error for an error status."""
         try:
             document = document_of(content)
@@ -42,12 +42,12 @@ class ErrorTranslator:
         reason, message = str(document.get("reason") or ""), str(document.get("message") or f"HTTP status {status}")
         if status == http.client.UNAUTHORIZED:
             return RejectedCredentialError(
-                f"the hub does not know {self._user}: {self._identity.called} is revoked, expired, or belongs to another hub. "
-                f"{self._identity.remedy}",
+                f"the hub does not know {self._user}: {self._identity.description} is revoked, expired, or of another "
+                f"hub. {self._identity.advice}",
                 reason=reason,
                 had_no_effect=True,
             )
-        if status == http.client.FORBIDDEN and shown == Shown():
+        if status == http.client.FORBIDDEN and presented == RequestCredentials():
             lacks = "has no credential: it needs a token, an exec plug-in or a client certificate (`hubctl login` writes one)"
             return CommandError(f"{message}. The {self._user} {lacks}", reason=reason)
         if status == http.client.FORBIDDEN:
@@ -56,12 +56,12 @@ class ErrorTranslator:
             return CommandError(f"{message}. The {self._user}{acting} may not do this: {rights}", reason=reason)
         return CommandError(message, reason=reason or REASONS.get(status, ""))
 
-    def of_failure(self, error: OSError | http.client.HTTPException, shown: Shown) -> CommandError:
+    def of_failure(self, error: OSError | http.client.HTTPException, presented: RequestCredentials) -> CommandError:
         """The error for a request without an answer."""
         if isinstance(error, ssl.SSLCertVerificationError):
-            return CommandError(self._distrust(error))
+            return CommandError(self._verification_failure(error))
         if isinstance(error, ssl.SSLError):
-            return self._over(shown) or self._tls_failure(error)
+            return self._expired_certificate(presented) or self._tls_failure(error)
         if isinstance(error, socket.gaierror):
             if self._proxy is not None:
                 return ConnectionLostError(f"the host name of {self._proxy} cannot be resolved")
@@ -79,20 +79,20 @@ class ErrorTranslator:
                 f"the hub at {self._address} cannot be reached{through} ({why.lower()}): "
                 f"does `hub serve` run, and is this the address it listens on? (kubeconfig {self._source})"
             )
-        return self._over(shown) or ConnectionLostError(sentence)
+        return self._expired_certificate(presented) or ConnectionLostError(sentence)
 
-    def _over(self, shown: Shown) -> CommandError | None:
+    def _expired_certificate(self, presented: RequestCredentials) -> CommandError | None:
         """The error for an expired certificate: a hub closes such a connection in TLS, mostly without a reason."""
-        if shown.credential is None:
+        if presented.credential is None:
             return None
         from machinery import pki  # noqa: PLC0415 - slow to load, and only needed when something failed
         from machinery.runtime.clock import SystemClock  # noqa: PLC0415 - likewise
 
-        ends = pki.parse_certificate(shown.credential.chain).not_after
+        ends = pki.parse_certificate(presented.credential.chain).not_after
         if ends > SystemClock().now():
             return None
         return RejectedCredentialError(
-            f"the certificate of {self._user} expired at {ends:%Y-%m-%dT%H:%M:%SZ}. {self._identity.remedy}"
+            f"the certificate of {self._user} expired at {ends:%Y-%m-%dT%H:%M:%SZ}. {self._identity.advice}"
         )
 
     def _tls_failure(self, error: ssl.SSLError) -> CommandError:
@@ -100,13 +100,13 @@ class ErrorTranslator:
         if "alert" in reason and ("certificate" in reason or "unknown ca" in reason):
             return RejectedCredentialError(
                 f"the hub at {self._address} does not accept the client certificate of {self._user} ({reason}): "
-                f"it was issued by another hub, or has expired. {self._identity.remedy}"
+                f"it was issued by another hub, or has expired. {self._identity.advice}"
             )
         return ConnectionLostError(
             f"no TLS connection to {self._address} ({reason or 'closed'}): is this the HTTPS port of a hub, not its gRPC port?"
         )
 
-    def _distrust(self, error: ssl.SSLCertVerificationError) -> str:
+    def _verification_failure(self, error: ssl.SSLCertVerificationError) -> str:
         code = error.verify_code
         if code in UNTRUSTED:
             return (

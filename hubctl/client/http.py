@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
 import click
 
-from hubctl.auth.identity import Shown, identity_of
+from hubctl.auth.identity import RequestCredentials, identity_of
 from hubctl.client.errors import ErrorTranslator, document_of
 from hubctl.errors import MISUSED, CommandError, RejectedCredentialError
 from machinery.client.kubeconfig import ClusterEntry, Credential, Kubeconfig
@@ -101,7 +101,7 @@ JSON = "application/json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 PARTIAL = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
 MERGE_PATCH = "application/merge-patch+json"
-REQUEST_TIMEOUT, SILENCE = 30.0, 75.0
+REQUEST_TIMEOUT, WATCH_TIMEOUT = 30.0, 75.0
 """Seconds until an answer begins; seconds without any event of a watch, bookmarks included."""
 
 APIS = "/apis/"
@@ -141,7 +141,7 @@ class ApiClient:
 
     def certificate_ends(self) -> str | None:
         """Expiry of the client certificate; None: there is none."""
-        credential = self._identity.shown().credential
+        credential = self._identity.current().credential
         if credential is None:
             return None
         from machinery import pki  # noqa: PLC0415 - slow to load
@@ -187,12 +187,12 @@ class ApiClient:
         return self._read("GET", path, {"Accept": "*/*"})
 
     def stream(
-        self, path: str, query: Mapping[str, str], *, accept: str = JSON, silence: float = SILENCE
+        self, path: str, query: Mapping[str, str], *, accept: str = JSON, silence: float = WATCH_TIMEOUT
     ) -> Iterator[dict[str, Any]]:
         """Yield the events of a watch until the hub ends it. Raises ConnectionLostError after a break, or `silence` seconds."""
         connection, response, _ = self._open("GET", self._target(path, query), {"Accept": accept})
         # The next connection finds out whether it broke because the credential has expired; it may use a newer one.
-        with closing(connection), self._translated(Shown()):
+        with closing(connection), self._translated(RequestCredentials()):
             connection.sock.settimeout(silence)
             while line := response.readline():
                 if line.strip():
@@ -217,8 +217,8 @@ class ApiClient:
 
     def _read(self, method: str, target: str, headers: Mapping[str, str], content: bytes | None = None) -> bytes:
         """The whole body. Raises CommandError."""
-        connection, response, shown = self._open(method, target, headers, content)
-        with ExitStack() as unless_read, self._translated(shown):
+        connection, response, presented = self._open(method, target, headers, content)
+        with ExitStack() as unless_read, self._translated(presented):
             unless_read.callback(connection.close)
             self._print_warnings(response.headers.get_all("Warning") or ())
             found = response.read()
@@ -237,35 +237,35 @@ class ApiClient:
 
     def _open(
         self, method: str, target: str, headers: Mapping[str, str], content: bytes | None = None
-    ) -> tuple[HubHTTPSConnection, http.client.HTTPResponse, Shown]:
+    ) -> tuple[HubHTTPSConnection, http.client.HTTPResponse, RequestCredentials]:
         """A successful answer with its connection and the credential used for it. Raises CommandError.
 
         It retries once with another credential if the hub rejects the first one and the request cannot have had an effect.
         """
         with self._lock:
-            shown = self._identity.shown()
+            presented = self._identity.current()
         try:
-            return *self._send(shown, method, target, headers, content), shown
+            return *self._send(presented, method, target, headers, content), presented
         except RejectedCredentialError as error:
             safe = error.had_no_effect or method == "GET"
             with self._lock:
-                if not safe or not self._identity.renewed(shown):
+                if not safe or not self._identity.renewed(presented):
                     raise
-                shown = self._identity.shown()
-        return *self._send(shown, method, target, headers, content), shown
+                presented = self._identity.current()
+        return *self._send(presented, method, target, headers, content), presented
 
     def _send(
-        self, shown: Shown, method: str, target: str, headers: Mapping[str, str], content: bytes | None
+        self, presented: RequestCredentials, method: str, target: str, headers: Mapping[str, str], content: bytes | None
     ) -> tuple[HubHTTPSConnection, http.client.HTTPResponse]:
         """Raises CommandError, also for an error status."""
         path = urlsplit(self._kubeconfig.cluster.server).path.rstrip("/")
         sent: list[tuple[str, str | bytes]] = [("User-Agent", "hubctl"), *headers.items(), *self._impersonation]
-        if shown.token:
-            sent.append(("Authorization", f"Bearer {shown.token}"))
+        if presented.token:
+            sent.append(("Authorization", f"Bearer {presented.token}"))
         if content is not None:
             sent.append(("Content-Length", str(len(content))))
-        connection = self._connection(shown.credential)
-        with ExitStack() as unless_answered, self._translated(shown):
+        connection = self._connection(presented.credential)
+        with ExitStack() as unless_answered, self._translated(presented):
             unless_answered.callback(connection.close)
             # Not connection.request, because the header of groups may be repeated.
             connection.putrequest(method, path + target)
@@ -274,7 +274,7 @@ class ApiClient:
             connection.endheaders(content)
             response = connection.getresponse()
             if response.status >= http.client.BAD_REQUEST:
-                error = self._errors.of_answer(response.status, response.read(), shown)
+                error = self._errors.of_answer(response.status, response.read(), presented)
                 unless_answered.pop_all()
                 self._release(connection)
                 raise error
@@ -311,12 +311,12 @@ class ApiClient:
         return self._tls[1]
 
     @contextmanager
-    def _translated(self, shown: Shown) -> Iterator[None]:
+    def _translated(self, presented: RequestCredentials) -> Iterator[None]:
         """Turns a failure of the block into a CommandError."""
         try:
             yield
         except (OSError, http.client.HTTPException) as error:
-            raise self._errors.of_failure(error, shown) from None
+            raise self._errors.of_failure(error, presented) from None
 
 
 PAGE = 500

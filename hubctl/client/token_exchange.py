@@ -20,7 +20,7 @@ from machinery.product import GROUP_SUFFIX, NAME
 GROUP = f"login.{GROUP_SUFFIX}"
 PATH = f"/apis/{GROUP}/v1alpha1/tokencredentialrequests"
 KINDS = {"jwt": "JWTAuthenticator", "webhook": "WebhookAuthenticator", "serviceaccount": "ServiceAccount"}
-BEFORE_END = timedelta(seconds=60)
+MIN_VALIDITY = timedelta(seconds=60)
 """A certificate with less validity left is not returned, because the caller still uses it for a moment."""
 
 
@@ -55,7 +55,7 @@ class LoginKey:
         return ApiClient(Kubeconfig("of this login", NAME, entry, NAME))
 
 
-HINT = "hubctl is the plug-in that logs in to the hub: install it, and put it on the PATH"
+INSTALL_HINT = "hubctl is the plug-in that logs in to the hub: install it, and put it on the PATH"
 
 
 def plugin_of(known: LoginKey, source: TokenSource) -> ExecUser:
@@ -65,7 +65,7 @@ def plugin_of(known: LoginKey, source: TokenSource) -> ExecUser:
     command = ("hubctl",) if on_path else (str(own.absolute()),) if own.name == "hubctl" else (sys.executable, "-m", "hubctl")
     suffix = ("--group-suffix", known.group_suffix) if known.group_suffix != GROUP_SUFFIX else ()
     arguments = (*command[1:], "credential", "--authenticator", known.authenticator, *source.flags(), *suffix)
-    return ExecUser(command[0], arguments, install_hint=HINT)
+    return ExecUser(command[0], arguments, install_hint=INSTALL_HINT)
 
 
 def load_credential(cache: LoginCache, now: datetime, token: str | None) -> ExecCredential | None:
@@ -78,10 +78,10 @@ def load_credential(cache: LoginCache, now: datetime, token: str | None) -> Exec
         ends = parse_time(str(parts[2]))
     except ValueError:
         return None
-    return ExecCredential(str(parts[0]), str(parts[1]), str(parts[2])) if ends - now > BEFORE_END else None
+    return ExecCredential(str(parts[0]), str(parts[1]), str(parts[2])) if ends - now > MIN_VALIDITY else None
 
 
-def exchanged(login: LoginKey, token: str, cache: LoginCache) -> ExecCredential:
+def exchange_token(login: LoginKey, token: str, cache: LoginCache) -> ExecCredential:
     """Obtain and cache a new certificate with a local key. Raises CommandError."""
     from machinery import pki  # noqa: PLC0415 - slow to import, and only needed once in minutes
     from machinery.identity import CertificateSubject  # noqa: PLC0415 - likewise

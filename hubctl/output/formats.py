@@ -17,7 +17,7 @@ DOCUMENTS = ("json", "yaml", "name")
 TEMPLATES = ("jsonpath", "jsonpath-as-json", "jsonpath-file")
 COLUMNS = ("custom-columns", "custom-columns-file")
 FORMS = (*TABLES, *DOCUMENTS, *TEMPLATES, *COLUMNS, "csv")
-CRL_FORMS = ("pem", "der", "text")
+CRL_FORMATS = ("pem", "der", "text")
 """Of revocation lists alone."""
 WITH_ARGUMENT = frozenset((*TEMPLATES, *COLUMNS))
 EXAMPLES = {
@@ -43,7 +43,7 @@ class OutputFormat:
         return self.name in TABLES or (self.name == "csv" and not self.argument)
 
 
-class FormType(click.ParamType[OutputFormat]):
+class FormatType(click.ParamType[OutputFormat]):
     """Parses `json`, `jsonpath=...`; `more` are formats of one command."""
 
     name = "form"
@@ -74,7 +74,7 @@ def output_option(*more: str, note: str = "") -> Callable[[F], F]:
     """Add -o to a command as its argument `output`, an OutputFormat."""
     help_text = f"{note} {HELP}" if note else f"Output format: {HELP}"
     return click.option(
-        "-o", "--output", type=FormType(*more), default=OutputFormat(), show_default=False, metavar="FORM", help=help_text
+        "-o", "--output", type=FormatType(*more), default=OutputFormat(), show_default=False, metavar="FORM", help=help_text
     )
 
 

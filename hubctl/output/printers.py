@@ -15,7 +15,7 @@ from hubctl.client.http import JSON, PAGING, TABLE, ApiClient, join_pages, pages
 from hubctl.client.resources import ResourceKind
 from hubctl.files import as_yaml
 from hubctl.output.formats import COLUMNS, TEMPLATES, OutputFormat, argument_of
-from hubctl.output.tables import Layout, print_lines, printable, shown, terminal_width, wants_color
+from hubctl.output.tables import Layout, cell_text, print_lines, printable, terminal_width, wants_color
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class TablePrinter(RowPrinter):
         if not (width := terminal_width()):
             return
         if not self._options.watch:
-            chosen = (index for index in self._chosen if any(shown(row["cells"][index]) not in EMPTY for row in rows))
+            chosen = (index for index in self._chosen if any(cell_text(row["cells"][index]) not in EMPTY for row in rows))
             self._chosen = [*chosen] or self._chosen
         while len(self._chosen) > 1 and self._width(rows) > width:
             self._chosen.pop()
@@ -161,16 +161,16 @@ class TablePrinter(RowPrinter):
         options, cells = self._options, row.get("cells") or []
         metadata = (row.get("object") or {}).get("metadata") or {}
         labels = metadata.get("labels") or {}
-        chosen = [shown(cells[index]) if index < len(cells) else "" for index in self._chosen]
+        chosen = [cell_text(cells[index]) if index < len(cells) else "" for index in self._chosen]
         if options.kinds and chosen:
             chosen[0] = f"{options.resource.singular}/{chosen[0]}"
         pairs = ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
         return [
             *([kind] if options.events else []),
-            *([shown(metadata.get("namespace"))] if options.resource.namespaced else []),
+            *([cell_text(metadata.get("namespace"))] if options.resource.namespaced else []),
             *chosen,
-            *(shown(labels.get(label)) for label in options.labels),
-            *([shown(pairs or "<none>")] if options.all_labels else []),
+            *(cell_text(labels.get(label)) for label in options.labels),
+            *([cell_text(pairs or "<none>")] if options.all_labels else []),
         ]
 
 
@@ -185,7 +185,7 @@ class ColumnPrinter(RowPrinter):
         self._columns = read(argument_of(options.form))
 
     def first(self, answer: dict[str, Any]) -> None:
-        rows = [[shown(column.cell(item)) for column in self._columns] for item in items_of(answer)]
+        rows = [[cell_text(column.cell(item)) for column in self._columns] for item in items_of(answer)]
         self._put([column.title for column in self._columns], rows, upper=False)
 
     def event(self, kind: str, answer: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def shown(cell: Any) -> str:
+def cell_text(cell: Any) -> str:
     """A cell's value as text."""
     if cell is None:
         return ""

@@ -19,11 +19,11 @@ from machinery.runtime.backoff import Backoff
 from machinery.runtime.closed_pipe import end_with_reader
 
 TOO_OLD = frozenset(("Expired", "Gone"))
-TEMPORARY = frozenset(("ServiceUnavailable", "TooManyRequests", "Timeout", "InternalError"))
+RETRIABLE = frozenset(("ServiceUnavailable", "TooManyRequests", "Timeout", "InternalError"))
 
 NO_SESSIONS = frozenset(("Forbidden", "NotFound", "MethodNotAllowed"))
 """Errors of a hub that has no sessions to list, or of a user who may not read them."""
-MANY = 20
+LIST_FROM = 20
 """From this number on, changed rows are read with one list."""
 
 
@@ -46,7 +46,7 @@ def follow(client: ApiClient, printer: Printer, path: str, query: Mapping[str, s
                     printer.event(kind, found)
         except CommandError as error:
             if error.reason not in TOO_OLD:
-                if not isinstance(error, ConnectionLostError) and error.reason not in TEMPORARY:
+                if not isinstance(error, ConnectionLostError) and error.reason not in RETRIABLE:
                     raise
                 if not pauses.failures:
                     click.echo(f"hubctl: {error.sentence}; trying again", err=True)
@@ -115,7 +115,7 @@ class SessionFollower:
                 time.sleep(pauses.next().total_seconds())
 
     def _show(self, names: set[str]) -> None:
-        for name in sorted(names) if len(names) < MANY else ("",):
+        for name in sorted(names) if len(names) < LIST_FROM else ("",):
             chosen = ",".join(filter(None, (self._query.get("fieldSelector"), name and f"metadata.name={name}")))
             answer = join_pages(pages(self._client, self._path, {**self._query, "fieldSelector": chosen}, accept=TABLE))
             rows = [row for row in answer.get("rows") or () if row["object"]["metadata"]["name"] in names]

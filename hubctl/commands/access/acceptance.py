@@ -12,7 +12,7 @@ import click
 from hubctl.arguments.batch import patch_object, run_batch
 from hubctl.arguments.completion import names_of
 from hubctl.arguments.selection import SELECTION, select_objects
-from hubctl.arguments.targets import One
+from hubctl.arguments.targets import ObjectReference
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import CLUSTERS, CREDENTIALS, REQUESTS
@@ -26,7 +26,7 @@ from machinery.identity import SIGNER, parse_agent_user, parse_bootstrap_user
 from machinery.meta.timestamps import parse_time
 
 CLUSTER_UID, WANTED_BY = "hub.open-cluster-management.io/cluster-uid", "hub.open-cluster-management.io/wanted-by-uid"
-GIVEN_TO = "hub.open-cluster-management.io/given-to-agent"
+ASSIGNED_AGENT = "hub.open-cluster-management.io/given-to-agent"
 ADDON_LABEL = "open-cluster-management.io/addon-name"
 
 
@@ -70,10 +70,10 @@ def accept(
 
     query = dry_run_query(chosen["dry_run"])
 
-    def act(one: One) -> str:
+    def act(one: ObjectReference) -> str:
         lines = []
         if agent is not None:
-            client.patch(one.path, {"metadata": {"annotations": {GIVEN_TO: agent}}}, query)
+            client.patch(one.path, {"metadata": {"annotations": {ASSIGNED_AGENT: agent}}}, query)
             lines.append(f'{one} is assigned to agent "{agent}"; its other agents are revoked')
         if rebuilt:
             lines.append(_hand_over(client, one.name, query))
@@ -199,7 +199,9 @@ def _hand_over(client: ApiClient, name: str, query: Mapping[str, str]) -> str:
     return f'the name "{name}" is transferred from the cluster with uid {notes.get(CLUSTER_UID)} to the one with uid {uid}'
 
 
-def _set_accepted(client: ApiClient, one: One, query: Mapping[str, str], *, accepted: bool) -> tuple[str, Mapping[str, Any]]:
+def _set_accepted(
+    client: ApiClient, one: ObjectReference, query: Mapping[str, str], *, accepted: bool
+) -> tuple[str, Mapping[str, Any]]:
     """Accept or deny the cluster, if it is not yet; return what was done, and the cluster."""
     word = "accepted" if accepted else "denied"
 

@@ -10,7 +10,7 @@ import click
 from hubctl.arguments.batch import retried, run_batch
 from hubctl.arguments.completion import names_of
 from hubctl.arguments.selection import select_objects
-from hubctl.arguments.targets import One
+from hubctl.arguments.targets import ObjectReference
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import CLUSTER_LABEL, REQUESTS
@@ -104,7 +104,7 @@ def _decide(client: ApiClient, names: tuple[str, ...], chosen: Mapping[str, Any]
         put_decision(client, request, decision, f"hubctl certificate {verb}", query)
         return f"{word}{suffix}"
 
-    def act(one: One) -> str:
+    def act(one: ObjectReference) -> str:
         """Decide the request of this name, else the pending requests of the cluster of this name."""
         if one.listed is not None:
             return f"{one} {decide(one.name, one.listed)}"

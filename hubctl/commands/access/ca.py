@@ -14,7 +14,8 @@ from hubctl.options import DURATION, dry_run_query
 from hubctl.output.printers import show_all
 
 POLL_SECONDS = 2.0
-RESTING = ("Issuing", "Retiring", "Retired")
+ISSUING, REPLACED = "Issuing", ("Retiring", "Retired")
+"""Phases of the CA that issues, and of one that no longer does."""
 LISTED_CLUSTERS = 20
 """Number of cluster names listed before the rest is only counted."""
 
@@ -159,7 +160,7 @@ def _watch(client: ApiClient, name: str) -> None:
                 click.echo(f"{one} {phase}{': waits for ' + '; '.join(waits) if waits else ''}")
         before = now
         one = found.get(name, {})
-        if one.get("phase") in RESTING[1:]:
+        if one.get("phase") in REPLACED:
             if one.get("compromised"):
                 _list("agents did not renew and need a new bootstrap credential", one.get("clustersLeftBehind") or [], name)
             return
@@ -168,7 +169,7 @@ def _watch(client: ApiClient, name: str) -> None:
 
 def _issuing(client: ApiClient) -> str:
     for name, status in _statuses(client).items():
-        if status.get("phase") == RESTING[0]:
+        if status.get("phase") == ISSUING:
             return name
     raise CommandError("the hub has no issuing CA")
 

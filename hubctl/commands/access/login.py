@@ -18,13 +18,13 @@ from hubctl.auth.token_sources import (
     current_token,
     forget_all,
     new_token,
+    read_token,
     source_of,
     source_options,
-    token_piped,
 )
-from hubctl.client.token_exchange import LoginKey, checked_authenticator, exchanged, load_credential, plugin_of
+from hubctl.client.token_exchange import LoginKey, checked_authenticator, exchange_token, load_credential, plugin_of
 from hubctl.errors import MISUSED, CommandError, usage_errors
-from hubctl.files import only_user, output_file
+from hubctl.files import output_file, single_user
 from hubctl.options import with_options
 from machinery.client.exec_credential import EXEC_INFO, ExecCluster, ExecUser, read_exec_info, written_credential
 from machinery.client.kubeconfig import ClusterEntry, Kubeconfig, parsed, write_kubeconfig
@@ -91,12 +91,12 @@ def credential(authenticator: str, group_suffix: str, **chosen: Any) -> None:
         with usage_errors():
             cluster = read_exec_info(os.environ[EXEC_INFO])
     login = LoginKey(cluster, checked_authenticator(authenticator), group_suffix)
-    source = source_of(chosen, kept=chosen["token_kept"])
+    source = source_of(chosen, is_stored=chosen["token_kept"])
     now, cache = SystemClock().now(), login.cache(*source.flags())
     token = current_token(source, cache, now.timestamp()) if source.file is not None else None
     found = load_credential(cache, now, token)
     if found is None:
-        found = exchanged(login, token or current_token(source, cache, now.timestamp()), cache)
+        found = exchange_token(login, token or current_token(source, cache, now.timestamp()), cache)
     click.echo(json.dumps(written_credential(found)))
 
 
@@ -151,7 +151,7 @@ def login(context: click.Context, /, authenticator: str, output: str | None, **c
     entry = replace(entry, name=chosen["name"] or entry.name)
     suffix = entry.endpoint.group_suffix if entry.endpoint else chosen["group_suffix"] or GROUP_SUFFIX
     known = LoginKey(exec_cluster(entry), checked_authenticator(authenticator), suffix)
-    source = source_of(chosen, kept=chosen["token_stdin"])
+    source = source_of(chosen, is_stored=chosen["token_stdin"])
     plugin, files = plugin_of(known, source), KubeconfigFiles.to_change(option_of(context, "kubeconfig"))
     path, overwrite = files.for_new_entries, chosen["overwrite"]
     if own_file is None:
@@ -163,10 +163,10 @@ def login(context: click.Context, /, authenticator: str, output: str | None, **c
         _with_entries(files.merged if path.exists() else {}, cluster, path, overwrite=overwrite)
     cache = known.cache(*source.flags())
     cache.forget()
-    if source.kept:
-        cache.write(TOKENS, {"token": token_piped()})
+    if source.is_stored:
+        cache.write(TOKENS, {"token": read_token()})
     try:
-        issued = exchanged(known, new_token(source, cache, _show, browser=not chosen["no_browser"]), cache)
+        issued = exchange_token(known, new_token(source, cache, _show, browser=not chosen["no_browser"]), cache)
     except CommandError:
         cache.forget()
         raise
@@ -261,7 +261,7 @@ def login_of(found: Kubeconfig) -> tuple[LoginKey, TokenSource]:
         raise CommandError(f'context "{found.context}" of kubeconfig {found.source} is not of `hubctl login`', code=2)
     chosen = credential.make_context("credential", [*arguments[arguments.index("credential") + 1 :]]).params
     known = LoginKey(exec_cluster(found.cluster), checked_authenticator(chosen["authenticator"]), chosen["group_suffix"])
-    return known, source_of(chosen, kept=chosen["token_kept"])
+    return known, source_of(chosen, is_stored=chosen["token_kept"])
 
 
 def _cluster(context: click.Context, server: str | None, authority: str | None) -> ClusterEntry:
@@ -282,6 +282,6 @@ def _show(address: str) -> None:
 
 def is_login(documents: list[Any]) -> bool:
     """Whether the documents are a file that this command wrote, or empty."""
-    user = (only_user(documents) or {}).get("user")
+    user = (single_user(documents) or {}).get("user")
     plugin = user.get("exec") if isinstance(user, dict) else None
     return not documents or (isinstance(plugin, dict) and "credential" in (plugin.get("args") or []))

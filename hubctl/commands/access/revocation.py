@@ -10,13 +10,13 @@ import click
 from hubctl.arguments.batch import run_batch
 from hubctl.arguments.completion import names_of
 from hubctl.arguments.selection import SELECTION, select_objects
-from hubctl.arguments.targets import One
+from hubctl.arguments.targets import ObjectReference
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import CLUSTERS, CREDENTIALS, REVOCATIONS
 from hubctl.errors import CommandError
 from hubctl.options import CHANGE, DRY_RUN, dry_run_query, with_options
-from hubctl.output.formats import CRL_FORMS
+from hubctl.output.formats import CRL_FORMATS
 from hubctl.output.tables import print_lines
 
 REASONS = ("Unspecified", "KeyCompromise", "AffiliationChanged", "Superseded", "CessationOfOperation", "PrivilegeWithdrawn")
@@ -71,7 +71,7 @@ def cluster(client: ApiClient, names: tuple[str, ...], **chosen: Any) -> None:
     selection = select_objects(client, names, chosen, CLUSTERS)
     is_one = len(selection.objects) == 1
 
-    def act(one: One) -> str:
+    def act(one: ObjectReference) -> str:
         again = f"\nto admit it again: hubctl create bootstrap-kubeconfig --cluster {one.name} -o {one.name}.bootstrap"
         return f"{one} {_revoke(client, {'cluster': one.name}, chosen)}{again if is_one else ''}"
 
@@ -128,7 +128,7 @@ def bootstrap_credential(client: ApiClient, names: tuple[str, ...], **chosen: An
     """
     selection = select_objects(client, names, chosen, CREDENTIALS)
 
-    def act(one: One) -> str:
+    def act(one: ObjectReference) -> str:
         return f"{one} {_revoke(client, {'bootstrapCredential': one.name}, chosen)}"
 
     run_batch(selection, act, chosen, "revoke", is_destructive=True)
@@ -160,8 +160,8 @@ INDEX = "/crl"
 def show_lists(client: ApiClient, name: str | None, form: str | None) -> None:
     """Print the lists of all CAs, or of the one whose id begins with `name`. Raises CommandError."""
     form = form or "text"
-    if form not in CRL_FORMS:
-        raise CommandError(f"the formats of a revocation list are {', '.join(CRL_FORMS)}", code=2)
+    if form not in CRL_FORMATS:
+        raise CommandError(f"the formats of a revocation list are {', '.join(CRL_FORMATS)}", code=2)
     lists = {str(entry["authority"]).rpartition("/")[2]: entry for entry in json.loads(client.raw(INDEX))["lists"]}
     found = [one for one in lists if one.startswith(name or "")]
     if not found:

@@ -12,7 +12,7 @@ import click
 from hubctl.arguments.batch import run_batch, run_each
 from hubctl.arguments.completion import names_of
 from hubctl.arguments.selection import SELECTION, select_objects
-from hubctl.arguments.targets import One
+from hubctl.arguments.targets import ObjectReference
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient, items
 from hubctl.client.resources import CLUSTERS, FLEET, REPLICAS, post_action
@@ -61,7 +61,7 @@ def move_cluster(client: ApiClient, names: tuple[str, ...], to: str, *, cancel: 
     spec, query = {"cancel": True} if cancel else {"to": to}, dry_run_query(chosen["dry_run"])
     suffix = " (dry run)" if chosen["dry_run"] else ""
 
-    def act(one: One) -> str:
+    def act(one: ObjectReference) -> str:
         status = post_action(client, f"{one.path}/move", "ClusterMove", spec, query)
         hub = status.get("hubID") or ""
         if cancel:
@@ -141,7 +141,7 @@ def rotate_cluster(
         _wait_for_renewals(client, [one for one, has_agent in found if has_agent or is_one], timeout)
 
 
-def _wait_for_renewals(client: ApiClient, clusters: Sequence[One], timeout: timedelta | None) -> None:
+def _wait_for_renewals(client: ApiClient, clusters: Sequence[ObjectReference], timeout: timedelta | None) -> None:
     """Raises CommandError when it takes too long. A cluster without a certificate, or deleted meanwhile, counts as renewed."""
     until = _deadline(timeout)
     waiting, shown = list(clusters), -1
@@ -161,7 +161,7 @@ def _wait_for_renewals(client: ApiClient, clusters: Sequence[One], timeout: time
         time.sleep(POLL_SECONDS)
 
 
-def _rotating_agents(client: ApiClient, cluster: One) -> list[dict[str, Any]]:
+def _rotating_agents(client: ApiClient, cluster: ObjectReference) -> list[dict[str, Any]]:
     try:
         return _post_rotation(client, cluster, {"show": True})
     except CommandError as error:
@@ -171,7 +171,7 @@ def _rotating_agents(client: ApiClient, cluster: One) -> list[dict[str, Any]]:
 
 
 def _post_rotation(
-    client: ApiClient, cluster: One, spec: dict[str, Any], query: dict[str, str] | None = None
+    client: ApiClient, cluster: ObjectReference, spec: dict[str, Any], query: dict[str, str] | None = None
 ) -> list[dict[str, Any]]:
     """The agents of the cluster that have a certificate."""
     return post_action(client, f"{cluster.path}/rotate", "ClusterRotation", spec, query).get("agents") or []
@@ -203,7 +203,7 @@ def release_brake(client: ApiClient) -> None:
     click.echo(f"the brake is released; it was active since {brake.get('since')}")
 
 
-BEATS = 2
+CONFIRMING_REPORTS = 2
 """More reports than this must show no session; the replica knew the order at the latest when it sent the second one."""
 
 
@@ -283,7 +283,7 @@ def uncordon_replica(client: ApiClient, names: tuple[str, ...], **chosen: Any) -
     run_batch(select_objects(client, names, chosen, REPLICAS), act, chosen, "uncordon")
 
 
-def _post_drain(client: ApiClient, spec: dict[str, Any], words: str, chosen: Mapping[str, Any], one: One) -> str:
+def _post_drain(client: ApiClient, spec: dict[str, Any], words: str, chosen: Mapping[str, Any], one: ObjectReference) -> str:
     try:
         post_action(client, f"{one.path}/drain", "ReplicaDrain", spec, dry_run_query(chosen["dry_run"]))
     except CommandError as error:
@@ -299,7 +299,7 @@ def _wait_until_empty(client: ApiClient, name: str, timeout: timedelta | None) -
     until = _deadline(timeout)
     empty: set[str] = set()
     shown = -1
-    while len(empty) <= BEATS:
+    while len(empty) <= CONFIRMING_REPORTS:
         status = client.get(REPLICAS.of(name)).get("status") or {}
         left, seen = int(status.get("sessions") or 0), str(status.get("lastSeenTime"))
         if not status.get("drained") and status.get("state") != "Lost":
@@ -308,7 +308,7 @@ def _wait_until_empty(client: ApiClient, name: str, timeout: timedelta | None) -
             shown = left
             click.echo(f"{left} sessions are left")
         empty = {*empty, seen} if not left else set()
-        if time.monotonic() > until and len(empty) <= BEATS:
+        if time.monotonic() > until and len(empty) <= CONFIRMING_REPORTS:
             late = f"still has {left} sessions; they continue to move" if left else "has not confirmed the drain yet"
             raise CommandError(f'replica "{name}" {late}', code=TIMED_OUT)
         time.sleep(REPLICA_POLL_SECONDS)

@@ -11,7 +11,7 @@ from hubctl.client.http import ApiClient
 from hubctl.client.resources import CREDENTIALS
 from hubctl.commands.clusters.credential_options import check_endpoints, credential_spec, grpc_address, https_address
 from hubctl.errors import CommandError
-from hubctl.files import OVERWRITE, only_user, output_file
+from hubctl.files import OVERWRITE, output_file, single_user
 from hubctl.options import with_options
 from machinery.product import NAME
 
@@ -139,7 +139,7 @@ def _admitted(spec: Mapping[str, Any]) -> str:
 
 def is_bootstrap(documents: list[Any]) -> bool:
     """Whether the documents are a file that this command wrote, or empty."""
-    user = only_user(documents)
+    user = single_user(documents)
     return not documents or (user is not None and str(user.get("name")).startswith(BOOTSTRAP))
 
 

@@ -8,11 +8,11 @@ import click
 from hubctl.arguments.batch import run_batch, run_each
 from hubctl.arguments.completion import target_words
 from hubctl.arguments.selection import SELECTION, select_objects
-from hubctl.arguments.targets import One
+from hubctl.arguments.targets import ObjectReference
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import ADDONS, CLUSTERS
-from hubctl.commands.objects.wait import GONE, time_left, wait_for
+from hubctl.commands.objects.wait import DELETED, time_left, wait_for
 from hubctl.errors import CommandError
 from hubctl.options import CHANGE, NAMESPACE, dry_run_query, with_options
 
@@ -58,14 +58,14 @@ def delete(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     if chosen["wait"] and not chosen["dry_run"]:
         left = time_left(chosen["timeout"])
 
-        def gone(one: One) -> str:
-            wait_for(client, one, GONE, left)
-            return f"{one} {GONE.words}"
+        def gone(one: ObjectReference) -> str:
+            wait_for(client, one, DELETED, left)
+            return f"{one} {DELETED.words}"
 
         run_each(selection.objects, gone)
 
 
-def _delete(client: ApiClient, one: One, chosen: dict[str, Any]) -> str:
+def _delete(client: ApiClient, one: ObjectReference, chosen: dict[str, Any]) -> str:
     suffix = " (dry run)" if chosen["dry_run"] else ""
     query = dry_run_query(chosen["dry_run"])
     try:
@@ -85,7 +85,7 @@ def _delete(client: ApiClient, one: One, chosen: dict[str, Any]) -> str:
     return f"{one} deleted{suffix}"
 
 
-def _forced(client: ApiClient, one: One, query: dict[str, str]) -> dict[str, Any]:
+def _forced(client: ApiClient, one: ObjectReference, query: dict[str, str]) -> dict[str, Any]:
     """Warn, delete the cluster, then force the deletion. The annotation comes last, so that no surviving cluster gets it."""
     before, name = client.get(one.path), one.name
     addons = [str(addon["metadata"]["name"]) for addon in client.get(ADDONS.within(name)).get("items") or []]

@@ -11,14 +11,14 @@ import click
 from hubctl.arguments.batch import run_each
 from hubctl.arguments.completion import names_of, target_words
 from hubctl.arguments.selection import select_objects
-from hubctl.arguments.targets import One
+from hubctl.arguments.targets import ObjectReference
 from hubctl.client.connection import connected
 from hubctl.client.http import TABLE, ApiClient
 from hubctl.client.resources import CLUSTER_LABEL, CLUSTERS, CREDENTIALS, REQUESTS, TRANSITIONS, known_resource
 from hubctl.commands.objects.events import last_seen
 from hubctl.errors import CommandError
 from hubctl.options import EVERYTHING, NAMESPACE, SELECTOR, with_options
-from hubctl.output.tables import print_lines, printable, shown, table, wants_color
+from hubctl.output.tables import cell_text, print_lines, printable, table, wants_color
 from machinery.errors import MusterError
 
 NO_SESSION = "(no session)"
@@ -26,7 +26,7 @@ INDENT = "  "
 NONE = "<none>"
 HUBS, MOVE_TO = "hub.open-cluster-management.io/hubs", "hub.open-cluster-management.io/move-to"
 """Annotations: the hubs that the agent reports, as JSON; the hub that it is asked to move to."""
-LAST = 10
+TRANSITIONS_SHOWN = 10
 """Number of availability changes shown."""
 
 
@@ -84,15 +84,15 @@ def _describe_cluster(client: ApiClient, name: str) -> None:
     document = client.get(CLUSTERS.of(name))
     answer = client.get(CLUSTERS.of(name), accept=TABLE)
     rows = answer.get("rows") or [{"cells": []}]
-    row = dict(zip(_columns(answer), map(shown, rows[0]["cells"]), strict=False))
+    row = dict(zip(_columns(answer), map(cell_text, rows[0]["cells"]), strict=False))
     requests = client.get(REQUESTS.path, accept=TABLE, labelSelector=f"{CLUSTER_LABEL}={name}")
     print_lines(lines(document, row, requests, color=wants_color()))
     # without those of earlier clusters of this name
-    answer = client.get(TRANSITIONS.within(name), limit=str(LAST))
+    answer = client.get(TRANSITIONS.within(name), limit=str(TRANSITIONS_SHOWN))
     kept = [item for item in answer.get("items") or [] if item.get("clusterUID") == document["metadata"].get("uid")]
     titles = {"Time": "time", "From": "from", "To": "to", "Reason": "reason", "By": "actor"}
     print_lines(_entries("Availability Changes", titles, kept, missing=NONE))
-    print_lines(_events(client, One(CLUSTERS, name)))
+    print_lines(_events(client, ObjectReference(CLUSTERS, name)))
 
 
 @describe.command("bootstrap-credential")
@@ -119,7 +119,7 @@ def lines(
         ("Labels", _pairs(metadata.get("labels"))),
         ("Annotations", _pairs({name: text for name, text in annotations.items() if name != HUBS})),
         ("Created", f"{metadata.get('creationTimestamp', '')} ({row.get('Age', '')} ago)"),
-        ("Accepted", shown(spec.get("hubAcceptsClient", False))),
+        ("Accepted", cell_text(spec.get("hubAcceptsClient", False))),
         ("Joined", row.get("Joined") or "False"),
         ("Available", row.get("Available") or "not known yet"),
         ("Last Beat", "none yet" if age in ("", NONE) else f"{age} ago"),
@@ -194,7 +194,7 @@ def _entries(
 ) -> list[str]:
     """A section with a row for each entry. `titles`: the key of each column; `missing`: the text for empty values."""
     rows = [
-        [shown(entry.get(key) if missing is None else entry.get(key) or missing) for key in titles.values()]
+        [cell_text(entry.get(key) if missing is None else entry.get(key) or missing) for key in titles.values()]
         for entry in entries
     ]
     return [f"{title}:", *table(tuple(titles), rows, indent=INDENT, color=color)] if rows else [f"{title}: {NONE}"]
@@ -237,8 +237,10 @@ def credential_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 EVENTS = "/api/v1/events"
-APART = ("apiVersion", "kind", "metadata")
-LEFT_OUT = frozenset(("managedFields", "name", "namespace", "labels", "annotations", "resourceVersion", "uid", "generation"))
+SHOWN_SEPARATELY = ("apiVersion", "kind", "metadata")
+HIDDEN_METADATA = frozenset(
+    ("managedFields", "name", "namespace", "labels", "annotations", "resourceVersion", "uid", "generation")
+)
 
 
 @describe.command("anything")
@@ -258,25 +260,25 @@ def anything(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     """
     found = select_objects(client, words, chosen).objects
 
-    def lines(one: One) -> list[str]:
+    def lines(one: ObjectReference) -> list[str]:
         above = [] if one is found[0] else ["\n"]
         return [*above, *object_lines(one, client.get(one.path)), *_events(client, one)]
 
     run_each(found, lines, print_lines)
 
 
-def object_lines(one: One, document: Mapping[str, Any]) -> Iterator[str]:
+def object_lines(one: ObjectReference, document: Mapping[str, Any]) -> Iterator[str]:
     """The object completely; for a Secret, only the size of each value."""
     metadata = document["metadata"]
     yield f"Name:         {metadata['name']}"
     yield from ([f"Namespace:    {metadata['namespace']}"] if metadata.get("namespace") else [])
     for title in ("Labels", "Annotations"):
         pairs = sorted((metadata.get(title.lower()) or {}).items())
-        yield f"{title + ':':<13} {', '.join(f'{name}={shown(value)}' for name, value in pairs) or NONE}"
+        yield f"{title + ':':<13} {', '.join(f'{name}={cell_text(value)}' for name, value in pairs) or NONE}"
     yield f"API Version:  {one.resource.group_version}"
     yield f"Kind:         {one.resource.kind}"
-    yield from _tree({"metadata": {name: value for name, value in metadata.items() if name not in LEFT_OUT}})
-    rest = {name: value for name, value in document.items() if name not in APART}
+    yield from _tree({"metadata": {name: value for name, value in metadata.items() if name not in HIDDEN_METADATA}})
+    rest = {name: value for name, value in document.items() if name not in SHOWN_SEPARATELY}
     if one.resource.kind == "Secret":
         sizes = {name: f"{len(b64decode(value or ''))} bytes" for name, value in (document.get("data") or {}).items()}
         rest = {**rest, "data": sizes}
@@ -303,7 +305,7 @@ def _decode_request(request: str) -> dict[str, str]:
     }
 
 
-def _events(client: ApiClient, one: One) -> list[str]:
+def _events(client: ApiClient, one: ObjectReference) -> list[str]:
     """The Events about the object, the newest last."""
     selector = f"involvedObject.kind={one.resource.kind},involvedObject.name={one.name}"
     try:
@@ -318,7 +320,7 @@ def _events(client: ApiClient, one: One) -> list[str]:
 
 def _tree(value: Mapping[str, Any], indent: str = "") -> Iterator[str]:
     for name, part in value.items():
-        yield from _branch(f"{indent}{shown(name[:1].upper() + name[1:])}:", part, indent + INDENT)
+        yield from _branch(f"{indent}{cell_text(name[:1].upper() + name[1:])}:", part, indent + INDENT)
 
 
 def _branch(title: str, part: Any, indent: str) -> Iterator[str]:
@@ -333,6 +335,6 @@ def _branch(title: str, part: Any, indent: str) -> Iterator[str]:
                 yield f"{indent}- {first.strip()}"
                 yield from more
             else:
-                yield f"{indent}- {shown(entry)}"
+                yield f"{indent}- {cell_text(entry)}"
     else:
-        yield f"{title} {NONE if part in ({}, [], None) else shown(part)}"
+        yield f"{title} {NONE if part in ({}, [], None) else cell_text(part)}"

@@ -13,12 +13,12 @@ from hubctl.client.resources import AUDIT, Catalogue
 from hubctl.errors import CommandError
 from hubctl.output.formats import OutputFormat, output_option
 from hubctl.output.printers import Printer, PrintOptions, print_document, printer_of
-from hubctl.output.tables import Layout, print_lines, shown, wants_color
+from hubctl.output.tables import Layout, cell_text, print_lines, wants_color
 from machinery.meta.timestamps import format_micro_time
 
 PATH = "/api/v1/{}events"
 TITLES = ("Last Seen", "Type", "Reason", "Object", "Message")
-USUAL = (("", "Warning", "ManagedClusterUnavailable", "managedcluster/" + 9 * "x", ""),)
+TYPICAL_ROW = (("", "Warning", "ManagedClusterUnavailable", "managedcluster/" + 9 * "x", ""),)
 """Widens the columns so that later rows align with the first."""
 
 
@@ -95,7 +95,7 @@ class EventRows(Printer):
         rows = [_cells(event) for event in answer.get("items") or ()]
         if not rows:
             click.echo("there is no event to show", err=True)
-        self._layout = Layout(TITLES, [*rows, *USUAL], color=wants_color())
+        self._layout = Layout(TITLES, [*rows, *TYPICAL_ROW], color=wants_color())
         print_lines([self._layout.header, *map(self._layout.row, rows)])
 
     def event(self, kind: str, answer: dict[str, Any]) -> None:
@@ -123,10 +123,10 @@ def _cells(event: Mapping[str, Any]) -> list[str]:
     name = f"{str(about.get('kind') or '').lower()}/{about.get('name') or ''}"
     count = int(event.get("count") or 1)
     message = f"{event.get('message') or ''}{f' (x{count})' if count > 1 else ''}"
-    return [shown(cell) for cell in (last_seen(event), event.get("type"), event.get("reason"), name, message)]
+    return [cell_text(cell) for cell in (last_seen(event), event.get("type"), event.get("reason"), name, message)]
 
 
-ROOMY = ("Name", "Age")
+WIDE_COLUMNS = ("Name", "Age")
 """Columns shown only with `-o wide`."""
 
 
@@ -164,7 +164,7 @@ def audit(client: ApiClient, output: OutputFormat, limit: int | None, **chosen: 
             found[part] = found[part][::-1][:limit]
     if not output.given:
         for column in found.get("columnDefinitions") or ():
-            column["priority"] = 1 if column["name"] in ROOMY else column["priority"]
+            column["priority"] = 1 if column["name"] in WIDE_COLUMNS else column["priority"]
     printer.first(found)
 
 

@@ -14,7 +14,7 @@ from hubctl.client.http import TABLE, ApiClient, join_pages, pages
 from hubctl.client.resources import CLUSTERS, Catalogue
 from hubctl.errors import CommandError
 from hubctl.options import moment, with_options
-from hubctl.output.formats import CRL_FORMS, OutputFormat, output_option
+from hubctl.output.formats import CRL_FORMATS, OutputFormat, output_option
 from hubctl.output.printers import Printer, PrintOptions, items_of, printer_of
 
 ALL = "*"
@@ -24,14 +24,14 @@ LIST = {"apiVersion": "v1", "kind": "List", "metadata": {}}
 
 
 CRL_WORDS = ("crl", "crls", "revocation-lists")
-LOOKS = with_options(
-    output_option(*CRL_FORMS, note="Output format (clusters are always wide):"),
+FORMAT_OPTIONS = with_options(
+    output_option(*CRL_FORMATS, note="Output format (clusters are always wide):"),
     click.option("--no-headers", is_flag=True, help="Omit the column headers."),
     click.option("-L", "--label-columns", default="", metavar="LABEL,...", help="Add a column for each of these labels."),
     click.option("--show-labels", is_flag=True, help="Show all labels in the last column."),
     click.option("--show-kind", is_flag=True, help="Show names with their kind."),
 )
-CHOICES = with_options(
+SELECTION_OPTIONS = with_options(
     click.option("-l", "--selector", default="", metavar="SELECTOR", help="Labels, as in 'env in (prod,dev),!edge'."),
     click.option("--field-selector", default="", metavar="SELECTOR", help="Fields, as in 'status.available!=True'."),
     where_option(help="For clusters: a condition, such as 'version < 1.30 && available != \"True\"' (see below)."),
@@ -55,7 +55,7 @@ CHOICES = with_options(
     click.option("--limit", type=click.IntRange(min=1), metavar="NUMBER", help="Maximum number of objects, or of groups."),
     click.option("--ignore-not-found", is_flag=True, help="Do not fail if an object does not exist."),
 )
-WATCHES = with_options(
+WATCH_OPTIONS = with_options(
     click.option("-w", "--watch", is_flag=True, help="Then show changes until interrupted, also across restarts of the hub."),
     click.option("--watch-only", is_flag=True, help="Show only changes, not the current objects."),
     click.option(
@@ -66,9 +66,9 @@ WATCHES = with_options(
 
 @click.command()
 @click.argument("words", nargs=-1, required=True, metavar="KIND [NAME...]", shell_complete=target_words)
-@LOOKS
-@CHOICES
-@WATCHES
+@FORMAT_OPTIONS
+@SELECTION_OPTIONS
+@WATCH_OPTIONS
 @connected
 def get(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
     """List clusters, csr, rules, bootstrap-credentials, addons, leases, the fleet or leader; with NAME one of them.
@@ -132,7 +132,7 @@ def get(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
 
         show_lists(client, words[1] if len(words) > 1 else None, form.name if form.given else None)
         return
-    if form.name in CRL_FORMS:
+    if form.name in CRL_FORMATS:
         raise CommandError(f"-o {form.name} is for revocation lists: hubctl get crl", code=2)
     GetCommand(client, chosen).run(read_targets(Catalogue(client), words))
 

@@ -20,14 +20,14 @@ from hubctl.output.tables import Layout, print_lines, printable, table, wants_co
 from machinery.meta.differences import differences, readable
 
 TITLES = ("Time", "Revision", "By", "What")
-QUIET = ("lastTransitionTime", "message")
+DERIVED_FIELDS = ("lastTransitionTime", "message")
 """Ends of the paths of fields that follow from others, shown only with -o wide."""
-BOOKKEEPING = tuple(
+INTERNAL_FIELDS = tuple(
     f'metadata.annotations["hub.open-cluster-management.io/{name}"]'
     for name in ("hubs", "cluster-uid", "given-to-agent", "second-agent-refused", "wanted-by-uid")
 )
 """Paths of annotations that hub and agent keep for themselves, shown only with -o wide."""
-LONGEST = 60
+MAX_VALUE_LENGTH = 60
 """Largest number of characters of a shown value."""
 SECONDS = len("2026-11-01T12:00:00")
 
@@ -139,10 +139,10 @@ def lines(change: Mapping[str, Any], *, wide: bool) -> Iterator[tuple[str, str, 
     time = str(change["time"])
     head = (time if wide else f"{time[:SECONDS]}Z", str(change["revision"]), printable(str(change["actor"])))
     kind = {"ADDED": "added", "DELETED": "deleted"}.get(change["type"])
-    changed = [each for each in change.get("fields") or [] if wide or each["path"] not in BOOKKEEPING]
+    changed = [each for each in change.get("fields") or [] if wide or each["path"] not in INTERNAL_FIELDS]
     if not changed and change.get("fields") and kind is None and not change.get("more"):
         return
-    fields = [each for each in changed if wide or not str(each["path"]).endswith(QUIET)]
+    fields = [each for each in changed if wide or not str(each["path"]).endswith(DERIVED_FIELDS)]
     described = [] if kind is None else [kind]
     if kind is None or wide:
         described += map(field_line, fields)
@@ -167,7 +167,7 @@ def field_line(field: Mapping[str, Any]) -> str:
 def _short(value: Any) -> str:
     """The value on one line, shortened."""
     text = printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+    return text if len(text) <= MAX_VALUE_LENGTH else f"{text[: MAX_VALUE_LENGTH - 3]}..."
 
 
 SAME, DIFFERENT, DIFF_FAILED = 0, 1, 2
@@ -282,7 +282,9 @@ def _pairs(client: ApiClient, resource: ResourceKind, times: tuple[str, str], ch
 
 
 def _rows(pair: ObjectPair) -> Iterator[tuple[str, str, str]]:
-    fields = [field for field in pair.fields if not str(field["path"]).endswith(QUIET)] if pair.what == "changed" else []
+    fields = (
+        [field for field in pair.fields if not str(field["path"]).endswith(DERIVED_FIELDS)] if pair.what == "changed" else []
+    )
     yield printable(pair.name), pair.what, field_line(fields[0]) if fields else ""
     for each in fields[1:]:
         yield "", "", field_line(each)

@@ -9,7 +9,7 @@ import click
 from hubctl.arguments.batch import patch_object, run_batch, run_each
 from hubctl.arguments.completion import names_of, target_words
 from hubctl.arguments.selection import SELECTION, select_objects
-from hubctl.arguments.targets import One
+from hubctl.arguments.targets import ObjectReference
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import CLUSTERS
@@ -105,7 +105,7 @@ def _change(client: ApiClient, words: tuple[str, ...], part: str, chosen: dict[s
                 raise CommandError(f'"{key}" is "{before[key]}" already: --overwrite changes it')
         return None if all(before.get(key) == value for key, value in changes.items()) else {"metadata": {part: changes}}
 
-    def act(one: One) -> list[str]:
+    def act(one: ObjectReference) -> list[str]:
         changed, after = patch_object(client, one, change, dry_run_query(chosen["dry_run"]))
         lines = [f"{one} {'' if changed else 'not '}{word}{' (dry run)' if chosen['dry_run'] else ''}"] if changes else []
         if chosen["lists"]:
@@ -171,7 +171,7 @@ def taint(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
         after = tainted(before, added, removed, overwrite=chosen["overwrite"])
         return None if after == before else {"spec": {"taints": after}}
 
-    def act(one: One) -> str:
+    def act(one: ObjectReference) -> str:
         changed, _ = patch_object(client, one, change, dry_run_query(chosen["dry_run"]))
         return f"{one} {word}{suffix}" if changed else f"{one} is already {word}"
 

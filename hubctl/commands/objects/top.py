@@ -11,7 +11,7 @@ from hubctl.client.connection import connected
 from hubctl.client.http import TABLE, ApiClient, join_pages, pages
 from hubctl.client.resources import CLUSTERS, REPLICAS
 from hubctl.output.printers import print_document
-from hubctl.output.tables import print_lines, shown, table, wants_color
+from hubctl.output.tables import cell_text, print_lines, table, wants_color
 
 GIBIBYTE = 2**30
 NONE = "-"
@@ -71,7 +71,8 @@ def clusters(client: ApiClient, names: tuple[str, ...], *, selector: str, where:
         print_document({"clusters": [each.document for each in found]}, output)
     else:
         rows = [
-            [each.name, *_amounts([each]), shown(each.cells.get("Last Beat")), shown(each.cells.get("Flaps"))] for each in found
+            [each.name, *_amounts([each]), cell_text(each.cells.get("Last Beat")), cell_text(each.cells.get("Flaps"))]
+            for each in found
         ]
         print_lines(table(CLUSTER_TITLES, [*rows, [f"{len(found)} clusters", *_amounts(found), "", ""]]))
     for name in missing:
@@ -107,7 +108,7 @@ def replicas(client: ApiClient, output: str | None) -> None:
             NONE if ahead is None else f"{ahead:+.1f}s",
             status.get("lastSeenTime"),
         )
-        rows.append([shown(cell) for cell in cells])
+        rows.append([cell_text(cell) for cell in cells])
     sums = [sum(int((item.get("status") or {}).get(part) or 0) for item in items) for part in ("sessions", "watches")]
     total = ["", f"{len(items)} replicas", "", *map(str, sums), "", "", "", ""]
     print_lines(table(REPLICA_TITLES, [*rows, total], color=wants_color()))

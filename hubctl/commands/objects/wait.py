@@ -12,7 +12,7 @@ import click
 from hubctl.arguments.batch import run_each
 from hubctl.arguments.completion import target_words
 from hubctl.arguments.selection import SELECTION, select_objects
-from hubctl.arguments.targets import One
+from hubctl.arguments.targets import ObjectReference
 from hubctl.client.connection import connected
 from hubctl.client.http import ApiClient
 from hubctl.errors import MISUSED, TIMED_OUT, CommandError, ConnectionLostError
@@ -23,9 +23,9 @@ from machinery.runtime.backoff import Backoff
 
 POLL_SECONDS = 1.0
 """Poll interval in seconds for kinds that cannot be watched."""
-SHORT = ("", "managedclustercondition", "managedcluster")
+CONDITION_PREFIXES = ("", "managedclustercondition", "managedcluster")
 """Prefixes that may be omitted from the type of a cluster's condition."""
-RETRIED = frozenset(("Expired", "Gone", "ServiceUnavailable", "TooManyRequests", "Timeout", "InternalError"))
+RETRIABLE = frozenset(("Expired", "Gone", "ServiceUnavailable", "TooManyRequests", "Timeout", "InternalError"))
 """Reasons of errors after which a retry may succeed."""
 
 TimeLeft = Callable[[], float]
@@ -42,7 +42,7 @@ class WaitCondition:
     """Whether an object meets it; None: the object does not exist. Raises CommandError if it can never be met."""
 
 
-GONE = WaitCondition("is deleted", lambda document: document is None)
+DELETED = WaitCondition("is deleted", lambda document: document is None)
 CREATED = WaitCondition("exists", lambda document: document is not None)
 
 
@@ -50,7 +50,7 @@ def condition_is(kind: str, status: str) -> WaitCondition:
     """A condition has a status; conditions observed at an older generation do not count."""
     wanted = kind.lower()
     accepted = "hubacceptedmanagedcluster" if wanted in ("accepted", "hubaccepted") else wanted
-    types = (accepted, *(f"{prefix}{wanted}" for prefix in SHORT))
+    types = (accepted, *(f"{prefix}{wanted}" for prefix in CONDITION_PREFIXES))
 
     def met(document: Mapping[str, Any] | None) -> bool:
         found = _existing(document)
@@ -125,7 +125,7 @@ def wait(client: ApiClient, words: tuple[str, ...], wanted: str, timeout: str, o
     """
     goal, left = read_wanted(wanted), time_left(timeout)
 
-    def show(ended: tuple[One, Mapping[str, Any] | None]) -> None:
+    def show(ended: tuple[ObjectReference, Mapping[str, Any] | None]) -> None:
         one, document = ended
         if document is not None and output.given:
             from hubctl.output.printers import PrintOptions, printer_of  # noqa: PLC0415 - only with -o
@@ -138,7 +138,7 @@ def wait(client: ApiClient, words: tuple[str, ...], wanted: str, timeout: str, o
     run_each(selection.objects, lambda one: (one, wait_for(client, one, goal, left)), show, counts=not selection.is_named)
 
 
-def wait_for(client: ApiClient, one: One, wanted: WaitCondition, left: TimeLeft) -> Mapping[str, Any] | None:
+def wait_for(client: ApiClient, one: ObjectReference, wanted: WaitCondition, left: TimeLeft) -> Mapping[str, Any] | None:
     """Wait; return the object that meets the condition. Raises CommandError, with a code of its own when the time is over."""
     for document in _watched(client, one, left) if one.resource.watchable else _polled(client, one, left):
         if wanted.met(document):
@@ -153,7 +153,7 @@ def read_wanted(text: str) -> WaitCondition:
         kind, _, status = rest.partition("=")
         return condition_is(kind, status or "True")
     if text.lower() == "delete":
-        return GONE
+        return DELETED
     if text.lower() == "create":
         return CREATED
     if word.lower() == "jsonpath" and rest:
@@ -173,7 +173,7 @@ def time_left(text: str) -> TimeLeft:
     return lambda: ends - time.monotonic()
 
 
-def _polled(client: ApiClient, one: One, left: TimeLeft) -> Iterator[Mapping[str, Any] | None]:
+def _polled(client: ApiClient, one: ObjectReference, left: TimeLeft) -> Iterator[Mapping[str, Any] | None]:
     while True:
         yield client.find(one.path)
         if left() <= 0:
@@ -181,7 +181,7 @@ def _polled(client: ApiClient, one: One, left: TimeLeft) -> Iterator[Mapping[str
         time.sleep(min(POLL_SECONDS, left()))
 
 
-def _watched(client: ApiClient, one: One, left: TimeLeft) -> Iterator[Mapping[str, Any] | None]:
+def _watched(client: ApiClient, one: ObjectReference, left: TimeLeft) -> Iterator[Mapping[str, Any] | None]:
     """Yield the object now and after every change until the time is over. Reconnects when the hub is unreachable."""
     path, query = one.resource.within(one.namespace), {"fieldSelector": f"metadata.name={one.name}"}
     pauses, seen = Backoff(timedelta(milliseconds=200), timedelta(seconds=2)), False
@@ -199,7 +199,7 @@ def _watched(client: ApiClient, one: One, left: TimeLeft) -> Iterator[Mapping[st
                     break
                 yield None if change["type"] == "DELETED" else change["object"]
         except CommandError as error:
-            if not seen or not (isinstance(error, ConnectionLostError) or error.reason in RETRIED):
+            if not seen or not (isinstance(error, ConnectionLostError) or error.reason in RETRIABLE):
                 raise
             time.sleep(max(0.0, min(pauses.next().total_seconds(), left())))
         if left() <= 0:

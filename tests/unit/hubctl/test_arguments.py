@@ -7,7 +7,7 @@ from typing import Any
 import click
 import pytest
 
-from hubctl.__main__ import COMMANDS, ELSEWHERE, hubctl
+from hubctl.__main__ import COMMANDS, SYNONYMS, hubctl
 from hubctl.commands.objects.label import read_taints, tainted
 from hubctl.commands.objects.wait import read_wanted, time_left
 from hubctl.errors import CommandError
@@ -144,7 +144,7 @@ def test_a_wrong_command_is_told_what_was_meant() -> None:
     assert here.hubctl("xyzzy").code == 2
     assert "Did you mean 'approve'" in here.hubctl("certificate", "aprove").err
     assert "'--output'" in here.hubctl("get", "--outptu").err
-    assert not set(ELSEWHERE) & set(COMMANDS)
+    assert not set(SYNONYMS) & set(COMMANDS)
 
 
 def test_pages_say_what_help_says_and_drift_is_seen(tmp_path: Path) -> None:

@@ -14,11 +14,20 @@ from typing import Any
 import pytest
 import yaml
 
-from hubctl.auth.identity import Shown, UserIdentity, identity_of
+from hubctl.auth.identity import RequestCredentials, UserIdentity, identity_of
 from hubctl.auth.kubeconfig import KubeconfigFiles
-from hubctl.auth.token_sources import CERTIFICATE, TOKENS, LoginCache, TokenSource, current_token, ends_at, forget_all, keep
+from hubctl.auth.token_sources import (
+    CERTIFICATE,
+    TOKENS,
+    LoginCache,
+    TokenSource,
+    current_token,
+    expires_at,
+    forget_all,
+    store_tokens,
+)
 from hubctl.client.http import ApiClient
-from hubctl.client.token_exchange import BEFORE_END, LoginKey, checked_authenticator, load_credential
+from hubctl.client.token_exchange import MIN_VALIDITY, LoginKey, checked_authenticator, load_credential
 from hubctl.errors import FAILED, MISUSED, CommandError, ConnectionLostError
 from hubctl.kubectl_plugin import offered
 from machinery.client.exec_credential import ExecCluster
@@ -62,7 +71,7 @@ def identity(folder: Path, user: dict[str, Any]) -> UserIdentity:
 
 
 def token_of(user: UserIdentity) -> str:
-    return user.shown().token
+    return user.current().token
 
 
 def plugin(**fields: Any) -> dict[str, Any]:
@@ -80,11 +89,11 @@ def asked(folder: Path) -> list[Any]:
 
 def test_certificate_and_token_are_shown_together_and_a_plug_in_is_not_asked(folder: Path) -> None:
     token = identity(folder, {"token": "one", "exec": plugin()})
-    assert token.shown() == Shown(None, "one")
-    assert identity(folder, {"exec": plugin(), **OWN_CERTIFICATE}).shown() == Shown(SHOWN_CERTIFICATE)
-    assert identity(folder, {"token": "one", **OWN_CERTIFICATE}).shown() == Shown(SHOWN_CERTIFICATE, "one")
+    assert token.current() == RequestCredentials(None, "one")
+    assert identity(folder, {"exec": plugin(), **OWN_CERTIFICATE}).current() == RequestCredentials(SHOWN_CERTIFICATE)
+    assert identity(folder, {"token": "one", **OWN_CERTIFICATE}).current() == RequestCredentials(SHOWN_CERTIFICATE, "one")
     assert asked(folder) == []
-    assert not token.renewed(token.shown())
+    assert not token.renewed(token.current())
 
 
 def test_token_file_counts_before_the_token_and_is_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,9 +102,9 @@ def test_token_file_counts_before_the_token_and_is_read_again(folder: Path, monk
     assert token_of(user) == "inline"
     file.write_text("one\n")
     assert token_of(user) == "one"
-    assert not user.renewed(user.shown())
+    assert not user.renewed(user.current())
     file.write_text("two")
-    assert user.renewed(Shown(None, "one"))
+    assert user.renewed(RequestCredentials(None, "one"))
     for unfinished in (b"", b"\xff\xfe", b"half a token"):
         file.write_bytes(unfinished)
         assert token_of(user) == "two"
@@ -114,8 +123,8 @@ def test_a_plug_in_is_called_when_needed_and_again_when_its_answer_expires_or_is
         user = identity(folder, {"exec": plugin(apiVersion=version)})
         assert len(asked(folder)) == 3 * number
         answer(folder, {"token": "one", "expirationTimestamp": FAR}, version)
-        first = user.shown()
-        assert (first, user.shown(), len(asked(folder))) == (Shown(None, "one"), first, 3 * number + 1)
+        first = user.current()
+        assert (first, user.current(), len(asked(folder))) == (RequestCredentials(None, "one"), first, 3 * number + 1)
         answer(folder, {"token": "two", "expirationTimestamp": RETRIED}, version)
         assert user.renewed(first)
         assert (token_of(user), len(asked(folder))) == ("two", 3 * number + 2)
@@ -128,8 +137,8 @@ def test_a_plug_in_returns_certificate_and_token_and_gets_its_cluster_as_from_ku
     extensions = [{"name": "client.authentication.k8s.io/exec", "extension": {"audience": "hub"}}]
     told = plugin(apiVersion=V1BETA1, provideClusterInfo=True)
     path = kubeconfig(folder, {"exec": told}, extensions=extensions, **{"tls-server-name": "inner"})
-    assert identity_of(read_kubeconfig(path)).shown() == Shown(Credential(b"chain", b"key"), "one")
-    identity(folder, {"exec": plugin(apiVersion=V1BETA1)}).shown()
+    assert identity_of(read_kubeconfig(path)).current() == RequestCredentials(Credential(b"chain", b"key"), "one")
+    identity(folder, {"exec": plugin(apiVersion=V1BETA1)}).current()
     cluster = {
         "server": "https://hub:6443",
         "certificate-authority-data": b64encode(b"CA").decode(),
@@ -146,7 +155,7 @@ def test_a_plug_in_gets_the_terminal_where_there_is_one_and_it_wants_it(folder: 
     with os.fdopen(ours, "rb"), os.fdopen(theirs) as terminal:
         monkeypatch.setattr(sys, "stdin", terminal)
         for mode in ("Never", "IfAvailable", "Always"):
-            identity(folder, {"exec": plugin(interactiveMode=mode)}).shown()
+            identity(folder, {"exec": plugin(interactiveMode=mode)}).current()
     assert [each["spec"]["interactive"] for each in asked(folder)] == [False, True, True]
 
 
@@ -156,10 +165,10 @@ def test_plug_in_in_the_background_asks_and_prints_nothing(
     (folder / "plugin").write_text("#!/bin/sh\necho look here >&2\nexit 1\n")
     for prompts, said in ((True, "look here\n"), (False, "")):
         with pytest.raises(CommandError, match="failed with exit code 1"):
-            identity_of(read_kubeconfig(kubeconfig(folder, {"exec": plugin()})), prompts=prompts).shown()
+            identity_of(read_kubeconfig(kubeconfig(folder, {"exec": plugin()})), prompts=prompts).current()
         assert capfd.readouterr().err == said
     with pytest.raises(CommandError, match="not a terminal"):
-        identity_of(read_kubeconfig(kubeconfig(folder, {"exec": plugin(interactiveMode="Always")})), prompts=False).shown()
+        identity_of(read_kubeconfig(kubeconfig(folder, {"exec": plugin(interactiveMode="Always")})), prompts=False).current()
     monkeypatch.setenv("HUBCTL_KUBECONFIG", str(kubeconfig(folder, {"exec": plugin()})))
     offered(["get", "cluster", ""])
     assert capfd.readouterr().err == "", "a command line is completed"
@@ -171,7 +180,7 @@ def test_what_a_user_shows_is_not_shown_to_people(folder: Path) -> None:
     for user in ({"token": "hush"}, {"tokenFile": "token"}, {"exec": plugin(env=[{"name": "A", "value": "hush"}])}):
         path = kubeconfig(folder, user)
         found = read_kubeconfig(path)
-        assert "hush" not in repr(found) + repr(identity_of(found).shown())
+        assert "hush" not in repr(found) + repr(identity_of(found).current())
 
 
 def test_a_plug_in_that_fails_after_it_was_good_is_asked_again_later_unless_what_it_told_was_refused(folder: Path) -> None:
@@ -180,13 +189,13 @@ def test_a_plug_in_that_fails_after_it_was_good_is_asked_again_later_unless_what
     assert token_of(user) == "one"
     (folder / "answer").unlink()
     with pytest.raises(ConnectionLostError, match="failed with exit code"):  # a watch tries again
-        user.shown()
+        user.current()
     answer(folder, {"token": "two", "expirationTimestamp": FAR})
     assert token_of(user) == "two"
     (folder / "answer").unlink()
-    assert user.renewed(user.shown())
+    assert user.renewed(user.current())
     with pytest.raises(CommandError, match="failed with exit code") as ended:
-        user.shown()
+        user.current()
     assert not isinstance(ended.value, ConnectionLostError)
 
 
@@ -335,10 +344,10 @@ def certificate(wallet: LoginCache, left: timedelta, token_hash: str = "") -> No
 
 
 def test_a_kept_certificate_is_used_until_shortly_before_its_end_and_for_its_own_token_alone(wallet: LoginCache) -> None:
-    certificate(wallet, BEFORE_END + timedelta(seconds=1))
+    certificate(wallet, MIN_VALIDITY + timedelta(seconds=1))
     found = present(load_credential(wallet, NOW, None))
     assert (found.chain, found.key) == ("c", "k")
-    certificate(wallet, BEFORE_END)
+    certificate(wallet, MIN_VALIDITY)
     assert load_credential(wallet, NOW, None) is None
     certificate(wallet, timedelta(minutes=5), sha256(b"one").hexdigest())
     assert load_credential(wallet, NOW, "one") is not None
@@ -352,18 +361,18 @@ def test_a_kept_certificate_is_used_until_shortly_before_its_end_and_for_its_own
 def test_a_token_is_kept_until_it_ends_and_then_a_login_is_required(wallet: LoginCache) -> None:
     ends = NOW.timestamp() + 3600
     token = SigningKey().sign({"exp": int(ends)})
-    assert keep({"id_token": token, "access_token": "other"}, wallet) == token
+    assert store_tokens({"id_token": token, "access_token": "other"}, wallet) == token
     source = TokenSource(issuer="https://i", client_id="me")
     assert current_token(source, wallet, ends - 31) == token
     with pytest.raises(CommandError, match="hubctl login"):
         current_token(source, wallet, ends - 30)
     wallet.write(TOKENS, {"token": "given"})
-    assert current_token(TokenSource(kept=True), wallet, 0) == "given"
+    assert current_token(TokenSource(is_stored=True), wallet, 0) == "given"
     wallet.forget()
     with pytest.raises(CommandError, match="hubctl login"):
-        current_token(TokenSource(kept=True), wallet, 0)
+        current_token(TokenSource(is_stored=True), wallet, 0)
     without_end = ("", "a", "a.b", "a.e30.c", "a.!.c", "a.W10.c", "a.bnVsbA.c")
-    assert [ends_at(text) for text in without_end] == [0] * len(without_end)
+    assert [expires_at(text) for text in without_end] == [0] * len(without_end)
 
 
 def test_no_token_stands_in_what_a_kubeconfig_says(tmp_path: Path) -> None:
@@ -372,7 +381,7 @@ def test_no_token_stands_in_what_a_kubeconfig_says(tmp_path: Path) -> None:
         *("--oidc-issuer", "https://i", "--oidc-client-id", "me", "--oidc-client-secret-file", "/s"),
         *("--oidc-flow", "client-credentials", "--oidc-scope", "a", "--oidc-scope", "b"),
     )
-    assert TokenSource(kept=True).flags() == ("--token-kept",)
+    assert TokenSource(is_stored=True).flags() == ("--token-kept",)
     path = tmp_path / "token"
     path.write_text("secret\n")
     source = TokenSource(file=str(path))

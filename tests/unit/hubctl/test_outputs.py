@@ -21,9 +21,9 @@ from hubctl.commands.objects.events import EventDocuments, EventRows
 from hubctl.errors import CommandError
 from hubctl.options import moment
 from hubctl.output.columns import columns_in, columns_of, format_csv
-from hubctl.output.formats import FormType, OutputFormat, argument_of
+from hubctl.output.formats import FormatType, OutputFormat, argument_of
 from hubctl.output.printers import Printer, PrintOptions, printer_of
-from hubctl.output.tables import Layout, printable, shown, table, wants_color
+from hubctl.output.tables import Layout, cell_text, printable, table, wants_color
 from tests.checks import refusal
 
 EDGE: dict[str, Any] = {
@@ -55,7 +55,7 @@ FORMS = (
 def output(
     capsys: pytest.CaptureFixture[str], form: str, answer: dict[str, Any], kind: ResourceKind = CLUSTERS, **more: Any
 ) -> str:
-    printer_of(PrintOptions(kind, FormType().convert(form, None, None), **more)).first(answer)
+    printer_of(PrintOptions(kind, FormatType().convert(form, None, None), **more)).first(answer)
     return capsys.readouterr().out
 
 
@@ -91,7 +91,7 @@ def test_wrong_forms_columns_and_answers_are_refused_with_the_reason() -> None:
         "custom-columns=": "needs an argument",
         "yaml=x": "has no argument",
     }
-    refused = {form: str(refusal(click.BadParameter, FormType().convert, form, None, None)) for form in forms}
+    refused = {form: str(refusal(click.BadParameter, FormatType().convert, form, None, None)) for form in forms}
     assert [form for form, words in forms.items() if words not in refused[form]] == []
     columns = ("NAME", "NAME:", ":.x", "A:.a,B", "A:{.a}{.b}")
     assert [getattr(refusal(CommandError, columns_of, spec), "code", 0) for spec in columns] == [2] * len(columns)
@@ -161,7 +161,7 @@ def test_columns_are_aligned_and_cells_are_harmless(monkeypatch: pytest.MonkeyPa
     layout = Layout(["Name", "Age"], [["edge1", "1s"]])
     assert layout.row(["edge-much-longer", "2s"]) == "edge-much-longer   2s", "a later row that is wider moves only itself"
     assert layout.row(["edge1", "3s"]) == "edge1   3s"
-    assert [shown(cell) for cell in (None, True, False, 3, "x")] == ["", "true", "false", "3", "x"]
+    assert [cell_text(cell) for cell in (None, True, False, 3, "x")] == ["", "true", "false", "3", "x"]
     assert printable("ok\x1b[2Jgone\r\nnext") == "ok [2Jgone  next", "the cursor cannot be moved"
     colored = Layout(["Available", "Age"], [["True", "1s"], ["Unknown", "2s"]], color=True)
     assert colored.row(["True", "1s"]) == "\x1b[32mTrue     \x1b[0m   1s"
