@@ -246,7 +246,7 @@ PAGES: Mapping[str, Page] = {
     "docs/how-to/logging-in.md": Page(
         before=(f"{ADMIN} apply -f corp.yaml -f iam.yaml",),
         spelled={"LS0t...": ""},
-        elsewhere=dict.fromkeys(("hubctl login", "kubectl --kubeconfig me", "hubctl --kubeconfig me", "hubctl logout"), ISSUER),
+        elsewhere=dict.fromkeys(("hubctl login", "hubctl logout"), ISSUER),
     ),
     "docs/how-to/revocation.md": Page(
         joined=("edge1",),
