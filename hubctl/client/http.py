@@ -79,7 +79,7 @@ class HubHTTPSConnection(http.client.HTTPSConnection):
         if via is not None:
             login = f"{unquote(via.username or '')}:{unquote(via.password or '')}".encode()
             basic = {"Proxy-Authorization": f"Basic {b64encode(login).decode('ascii')}"}
-            self.set_tunnel(host, port, {} if via.username is None else basic)
+            self.set_tunnel(f"[{host}]" if ":" in host else host, port, {} if via.username is None else basic)
         self.tls = context
         self._server_name = entry.tls_server_name or host
 

@@ -20,7 +20,6 @@ import pytest
 import yaml
 
 from machinery import pki
-from machinery.client import kubeconfig
 from machinery.client.rest import KubeClient
 from tests import programs
 from tests.e2e.processes import Bench, until
@@ -32,7 +31,6 @@ GROUP = "login.open-cluster-management.io"
 HUB = "hub.open-cluster-management.io"
 LOGIN = f"/apis/{GROUP}/v1alpha1"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 
 
 @dataclass
@@ -106,7 +104,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]
         await client.create(f"{LOGIN}/jwtauthenticators", jwt)
         hook = authenticator("WebhookAuthenticator", "hook", authority, endpoint=webhook.url)
         await client.create(f"{LOGIN}/webhookauthenticators", hook)
-        await client.create(BINDINGS, viewers("ops", "system:serviceaccounts:default"))
+        await client.create(BINDINGS, viewers("ops"))
         yield Stage(bench, issuer, webhook)
     assert "PRIVATE KEY" not in bench.logs, "a private key is in a log"
 
@@ -194,20 +192,10 @@ async def test_a_revoked_login_is_refused_and_logging_out_forgets_it(stage: Stag
     assert (ended.returncode != 0, "run `hubctl login` again" in ended.stderr) == (True, True), ended
 
 
-async def test_a_webhook_and_a_service_account_are_logged_in_too(stage: Stage) -> None:
+async def test_a_user_of_a_webhook_logs_in(stage: Stage) -> None:
     stage.webhook.users["pass"] = {"username": "bob", "groups": ["ops"]}
     bob = await stage.login("webhook/hook", "--token-stdin", given="pass", name="bob")
     assert (await stage.kubectl(bob, "get", "managedclusters")).returncode == 0
-    async with await KubeClient.from_file(stage.bench.admin) as client:
-        await client.create(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}})
-        ask = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-        answer = await client.create(f"{ACCOUNTS}/robot/token", ask)
-    entry, authority = kubeconfig.read_kubeconfig(stage.bench.admin).cluster, stage.home / "hub.crt"
-    authority.write_bytes(entry.certificate_authority)
-    hub = ("--server", entry.server, "--certificate-authority", str(authority))
-    name = "system:serviceaccount:default:robot"
-    robot = await stage.login("serviceaccount", *hub, "--token-stdin", given=answer["status"]["token"], name=name)
-    assert (await stage.kubectl(robot, "get", "managedclusters")).returncode == 0
 
 
 async def test_a_person_logs_in_at_the_browser(stage: Stage) -> None:

@@ -185,9 +185,9 @@ def login(context: click.Context, /, authenticator: str, output: str | None, **c
         return {**_with_entries(document, new, path, overwrite=overwrite), **current}
 
     edit_kubeconfig(path, change, mode=PRIVATE_FILE)
-    click.echo(f'context "{name}" is in {path}: hubctl --context {name} get clusters')
-    if files.is_default and path not in KubeconfigFiles.chosen(None).paths:
-        click.echo(f"note: hubctl uses {admin_kubeconfig()} unless you give --kubeconfig {path}", err=True)
+    needs_file = option_of(context, "kubeconfig") or path not in KubeconfigFiles.chosen(None).paths
+    options = f"--kubeconfig {path} --context {name}" if needs_file else f"--context {name}"
+    click.echo(f'context "{name}" is in {path}: hubctl {options} get clusters')
 
 
 def _entries(entry: ClusterEntry, plugin: ExecUser, user: str) -> dict[str, Document]:

@@ -125,9 +125,9 @@ def get(client: ApiClient, words: tuple[str, ...], **chosen: Any) -> None:
       hubctl get crl -o pem
     """
     form: OutputFormat = chosen["output"]
-    if words[0].lower() in CRL_WORDS and (chosen["watch"] or chosen["watch_only"]):
-        raise CommandError(f"{words[0]} cannot be watched: leave out -w", code=2)
     if words[0].lower() in CRL_WORDS:
+        if chosen["watch"] or chosen["watch_only"]:
+            raise CommandError(f"{words[0]} cannot be watched: leave out -w", code=2)
         from hubctl.commands.access.revocation import show_lists  # noqa: PLC0415 - start-up time
 
         show_lists(client, words[1] if len(words) > 1 else None, form.name if form.given else None)

@@ -262,11 +262,7 @@ async def test_certificate_requests_are_decided_once(hub: HubUnderTest) -> None:
     assert await approved(hub) == before
     lines = await hub.output(f"hubctl get csr -o name -l {CLUSTER_LABEL}=edge1")
     ended = await hub.hubctl("certificate approve -f -", given=lines)
-    assert (ended.code, 'request "edge1-ddddd" approved\n' in ended.out, "1 of 3 failed, 2 done" in ended.err) == (
-        FAILED,
-        True,
-        True,
-    )
+    assert ('request "edge1-ddddd" approved\n' in ended.out, "1 of 3 failed, 2 done" in ended.err) == (True, True), ended
     await hub.runs(
         ("hubctl certificate deny --all --yes", DONE, '"edge2-bbbbb" denied\n1 of 1 done'),
         ("hubctl certificate approve --all", NOT_FOUND, "no pending certificate request matches"),
