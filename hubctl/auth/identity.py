@@ -9,8 +9,9 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
-from hubctl.errors import CommandError, ConnectionLostError
+from hubctl.errors import MISUSED, CommandError, ConnectionLostError
 from machinery.client.exec_credential import (
     EXEC_INFO,
     ExecCluster,
@@ -21,6 +22,7 @@ from machinery.client.exec_credential import (
     read_credential,
 )
 from machinery.client.kubeconfig import BearerToken, ClusterEntry, Credential, Kubeconfig
+from machinery.client.kubeconfig_documents import Impersonation
 from machinery.errors import InvalidError
 from machinery.meta.timestamps import parse_time
 from machinery.runtime.clock import SystemClock
@@ -136,6 +138,20 @@ def identity_of(found: Kubeconfig, *, prompts: bool = True) -> UserIdentity:
     identity = UserIdentity(found)
     identity.current()
     return identity
+
+
+def impersonation_headers(chosen: Impersonation) -> list[tuple[str, bytes]]:
+    """The headers for an identity that requests run as. Raises CommandError for one that the hub cannot be sent."""
+    if not chosen.user and (chosen.groups or chosen.uid or chosen.extra):
+        raise CommandError(
+            "a group, a UID and extra fields are acted as only together with a user: give --as USER", code=MISUSED
+        )
+    named = (("User", chosen.user), ("Uid", chosen.uid))
+    extra = ((f"Extra-{quote(key, safe='')}", value) for key, values in chosen.extra.items() for value in values)
+    found = [*(each for each in named if each[1]), *(("Group", group) for group in chosen.groups), *extra]
+    if not all(value and value.isprintable() for _, value in found):
+        raise CommandError("a name to act as is empty, or has characters that are not printable", code=MISUSED)
+    return [(f"Impersonate-{name}", value.encode()) for name, value in found]
 
 
 def checked(token: str, where: str) -> str:

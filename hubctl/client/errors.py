@@ -69,8 +69,8 @@ class ErrorTranslator:
             return ConnectionLostError(f"{host}: check the server in kubeconfig {self._source}")
         through = f" through {self._proxy}" if self._proxy is not None else ""
         if isinstance(error, TimeoutError):
-            why = "does not answer in time: check the network and firewalls between this machine and the hub"
-            return ConnectionLostError(f"the hub at {self._address} {why}{through}")
+            late = f"the hub at {self._address} does not answer{through} in time"
+            return ConnectionLostError(f"{late}: check the network and firewalls between this machine and the hub")
         if str(error).startswith(TUNNEL):
             sentence = f"{self._proxy} does not connect to {self._address}: it answers {str(error)[len(TUNNEL) :][:3]}"
         else:

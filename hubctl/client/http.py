@@ -12,15 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, unquote, urlencode, urlsplit
 
 import click
 
-from hubctl.auth.identity import RequestCredentials, identity_of
+from hubctl.auth.identity import RequestCredentials, identity_of, impersonation_headers
 from hubctl.client.errors import ErrorTranslator, document_of
 from hubctl.errors import MISUSED, CommandError, RejectedCredentialError
 from machinery.client.kubeconfig import ClusterEntry, Credential, Kubeconfig
-from machinery.client.kubeconfig_documents import Impersonation
 from machinery.client.proxy import FORM, HTTPS_PORT, https_proxy_for, parse_proxy, shown_proxy
 from machinery.errors import InvalidError
 from machinery.product import GROUP_SUFFIX, suffixed
@@ -52,20 +51,6 @@ def proxy_of(entry: ClusterEntry, source: str, environment: Mapping[str, str]) -
     if parts is None:
         raise CommandError(f"{where}: hubctl does not support this proxy: write {FORM}", code=MISUSED)
     return HttpProxy(parts, where)
-
-
-def impersonation_headers(chosen: Impersonation) -> list[tuple[str, bytes]]:
-    """The headers for an identity that requests run as. Raises CommandError for one that the hub cannot be sent."""
-    if not chosen.user and (chosen.groups or chosen.uid or chosen.extra):
-        raise CommandError(
-            "a group, a UID and extra fields are acted as only together with a user: give --as USER", code=MISUSED
-        )
-    named = (("User", chosen.user), ("Uid", chosen.uid))
-    extra = ((f"Extra-{quote(key, safe='')}", value) for key, values in chosen.extra.items() for value in values)
-    found = [*(each for each in named if each[1]), *(("Group", group) for group in chosen.groups), *extra]
-    if not all(value and value.isprintable() for _, value in found):
-        raise CommandError("a name to act as is empty, or has characters that are not printable", code=MISUSED)
-    return [(f"Impersonate-{name}", value.encode()) for name, value in found]
 
 
 class HubHTTPSConnection(http.client.HTTPSConnection):
