@@ -33,11 +33,11 @@ COPY --from=wheel /wheels /wheels
 RUN /build/bin/pip --python /opt/muster/bin/python install --no-deps /wheels/*.whl \
  && for other in hub hubctl hollow; do rm -r /opt/muster/bin/*"$other" /opt/muster/lib/python3*/site-packages/"$other"; done
 
-# Hollow clusters, for docker-compose.yml, need a part of the hub's dependencies.
+# Hollow clusters, for docker-compose.yml, need a part of the hub's dependencies. `hollow load` uses parts of the agent.
 FROM hub-dependencies AS hollow-packages
 COPY --from=wheel /wheels /wheels
 RUN /build/bin/pip --python /opt/muster/bin/python install --no-deps /wheels/*.whl \
- && for other in hub hubctl spoke; do rm -r /opt/muster/bin/*"$other" /opt/muster/lib/python3*/site-packages/"$other"; done
+ && for other in hub hubctl; do rm -r /opt/muster/bin/*"$other" /opt/muster/lib/python3*/site-packages/"$other"; done
 
 FROM python:3.13-slim-trixie AS programs
 LABEL org.opencontainers.image.title="Muster" \

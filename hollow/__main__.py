@@ -3,14 +3,17 @@
 import machinery.startup_imports  # isort: skip
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from machinery import product
+from machinery.durations import parse_duration
 from machinery.errors import MusterError
 from machinery.lifecycle.process import stop_signals
 
@@ -18,6 +21,7 @@ machinery.startup_imports.require_extra("hollow")
 
 from hollow.cluster import AUTHORITY_PATH, HollowFleet, names, serve_fleet  # noqa: E402 - needs the extra
 from hollow.faults import ADMIN_PATH, Faults  # noqa: E402 - the same
+from hollow.load.settings import LAG_LIMIT, Limits, LoadSettings, Profile  # noqa: E402 - the same
 from hollow.objects import KUBERNETES_VERSION, ClusterShape  # noqa: E402 - the same
 
 if TYPE_CHECKING:
@@ -55,6 +59,54 @@ Exactly the FAULTs named are set; `none` removes all; without any it shows those
   hollow fault --kubeconfig c1.kubeconfig not-live
   hollow fault --kubeconfig c1.kubeconfig slow=500ms refuse-secret-writes
   hollow fault --kubeconfig c1.kubeconfig none"""
+
+_LOAD_HELP = """Loads a hub with simulated agents and reports how it keeps up.
+
+An agent of a load has no cluster. The rest is real: its key, its certificate request, its connection with a client certificate
+of its own, its heartbeats at the interval that the hub asks for, its status reports, the health of its add-ons, its renewals,
+and its back-off after a lost session. 1,000 agents need about 200 MiB and 5 % of a core; opening a session costs 4 ms.
+
+\b
+PROFILE  once all agents are connected, for --duration:
+  join   nothing; the load ends when the first heartbeat of each agent is acknowledged
+  steady heartbeats and periodic status reports
+  churn  as steady, and the status of each cluster changes --changes-per-minute times
+  storm  as steady, and all sessions break at once --every 30s
+  flap   as steady, and --share of the agents is silent, other ones --every 30s
+
+\b
+  hubctl create bootstrap-kubeconfig --cluster-pattern 'load-*' --uses unlimited --expires 8h -o load.bootstrap
+  hollow load join --bootstrap-kubeconfig load.bootstrap --agents 1000 --ramp 60s
+  hollow load steady --bootstrap-kubeconfig load.bootstrap --agents 1000 --duration 5m --report load.json
+
+The agents join by the hub's own rules: an ApprovalRule accepts and approves them. Keys and certificates are stored in
+--state-dir, and a later run joins only agents that are not there. Several machines load one hub with other --first-index.
+
+Latencies count from when a heartbeat was due. "join" is the time from an agent's start to its certificate, "reconnect" from the
+loss of a session to the next one. A heartbeat is lost if it is not acknowledged, or if it was due while there was no session.
+
+\b
+Exit codes: 0  all limits were kept
+            1  the load could not run
+            2  wrong options
+            3  a limit was exceeded, or not all agents were connected within --start-within
+            4  the generator was too slow: the run says nothing about the hub. Use more --processes or machines
+
+A load does not imitate: an API server and its watches, add-on certificates, attestation, recovery certificates, several hubs
+and fail-over, proxies, the Kubernetes API as transport (driver csr), and network faults (see docs/how-to/size-a-hub.md)."""
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Duration(click.ParamType[timedelta]):
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        try:
+            return value if isinstance(value, timedelta) else parse_duration(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, help=__doc__)
@@ -120,6 +172,71 @@ def fault(kubeconfig: Path, faults: tuple[str, ...]) -> None:
     with _reported_errors():
         active = asyncio.run(switch())
     click.echo(", ".join(word if value is True else f"{word}={value}" for word, value in active.items()) or "healthy")
+
+
+def _duration(name: str, default: str | None, text: str) -> Callable[[F], F]:
+    return click.option(name, default=default, show_default=default is not None, type=_Duration(), help=text)
+
+
+@main.command(help=_LOAD_HELP)
+@click.argument("profile", type=click.Choice([each.value for each in Profile]))
+@click.option(
+    "--bootstrap-kubeconfig", required=True, metavar="FILE", help="The hub's address and the credential to join with."
+)
+@click.option(
+    "--state-dir", default="hollow-load", show_default=True, metavar="DIR", help="Where keys and certificates are kept."
+)
+@click.option("--agents", default=100, show_default=True, type=click.IntRange(1, 100_000), help="Agents of this machine.")
+@click.option("--processes", default=1, show_default=True, type=click.IntRange(1, 64), help="Processes that share the agents.")
+@click.option("--name-prefix", default="load", show_default=True, help="The clusters are named PREFIX-0, PREFIX-1, ...")
+@click.option("--first-index", default=0, show_default=True, type=click.IntRange(0), help="Number of the first cluster.")
+@_duration("--duration", "1m", "How long to measure.")
+@_duration("--ramp", "10s", "Time over which the agents start.")
+@_duration("--start-within", "10m", "End when not all agents are connected by then.")
+@_duration("--every", "30s", "Period of storm and flap.")
+@click.option("--share", default=0.1, show_default=True, type=click.FloatRange(0, 1), help="Share of flap that is silent.")
+@click.option(
+    "--changes-per-minute",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0, 600, min_open=True),
+    help="Per agent of churn.",
+)
+@click.option("--max-lost-beats", type=click.IntRange(0), help="Limit of lost heartbeats.")
+@_duration("--max-latency", None, "Limit of the 99th percentile: of join or reconnect in these profiles, else of heartbeats.")
+@click.option("--max-errors", type=click.IntRange(0), help="Limit of errors of any kind.")
+@_duration(
+    "--max-lag",
+    f"{LAG_LIMIT * 1e3:.0f}ms",
+    "Limit of the generator's own lag, by its 99th percentile; a tenth of the judged latency is always allowed.",
+)
+@click.option("--report", type=click.Path(path_type=Path), metavar="FILE", help="Where to write the report as JSON.")
+@click.pass_context
+def load(
+    context: click.Context,
+    /,
+    *,
+    profile: str,
+    max_lost_beats: int | None,
+    max_latency: timedelta | None,
+    max_errors: int | None,
+    max_lag: timedelta,
+    report: Path | None,
+    **options: Any,
+) -> None:
+    from hollow.load.run import run_load  # noqa: PLC0415 - gRPC and the agent's parts, which no other command needs
+
+    p99 = max_latency.total_seconds() if max_latency is not None else None
+    limits = Limits(max_lost_beats, p99, max_errors, max_lag.total_seconds())
+    plain: dict[str, Any] = {
+        name: value.total_seconds() if isinstance(value, timedelta) else value for name, value in options.items()
+    }
+    with _reported_errors():
+        settings = LoadSettings(Profile(profile), limits=limits, **plain)
+        result = asyncio.run(run_load(settings))
+        if report is not None:
+            report.write_text(json.dumps(result.document, indent=2) + "\n")
+    context.exit(result.verdict)
 
 
 @main.command(name="exchange-ca", help="Replaces the CA of a running hollow cluster's control plane, and prints the new one.")

@@ -16,7 +16,7 @@ EXTRAS = {
         *("psycopg", "psycopg_pool", "pydantic", "re2", "sqlalchemy"),
     ),
     "spoke": ("aiohttp", "apscheduler", "grpc", "kubernetes", "pydantic"),
-    "hollow": ("aiohttp", "jsonpatch", "kubernetes", "msgspec"),
+    "hollow": ("aiohttp", "apscheduler", "grpc", "jsonpatch", "kubernetes", "msgspec"),
 }
 """The packages that a program needs beside those of hubctl, which every installation has."""
 

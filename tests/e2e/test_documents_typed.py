@@ -262,6 +262,14 @@ PAGES: Mapping[str, Page] = {
         joined=("edge1",),
         spelled={"proceed ID": f"proceed {AUTHORITY}", "--compromised": "--compromised --yes --within 5s", "FOLDER": "keys"},
     ),
+    "docs/how-to/size-a-hub.md": Page(
+        spelled={
+            "--agents 1000": "--agents 10",
+            "--ramp 2m": "--ramp 1s",
+            "--duration 5m": "--duration 2s",
+            "--duration 2m": "--duration 2s",
+        },
+    ),
     "docs/how-to/the-past.md": Page(joined=("edge1",)),
     "docs/how-to/traces-and-logs.md": Page(
         elsewhere={

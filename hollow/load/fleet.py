@@ -1,0 +1,202 @@
+"""The agents of one process; and the worker process, which reports each second and executes the commands of its parent."""
+
+import asyncio
+import gc
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+from hollow.load.agent import LoadAgent
+from hollow.load.report import Document, Measures
+from hollow.load.session import AgentParts
+from hollow.load.settings import LoadSettings, Profile
+from machinery.client.kubeconfig import read_kubeconfig
+from machinery.errors import InvalidError
+from machinery.lifecycle.usage import raise_file_limit, resident
+from machinery.observability import logs
+from machinery.observability.logs import LogFormat
+from machinery.runtime.clock import Clock, SystemClock
+from machinery.runtime.directory import PRIVATE_FILE, read_file
+from spoke.credentials.kubeconfigs import HubConnection, connection_of
+from spoke.domain.route import Driver
+from spoke.ports.cluster import Secrets, SecretSnapshot
+from spoke.ports.hub import ClientIdentity, Dial, HubAddress
+from spoke.transports.grpc.channel import AddressRotation
+from spoke.transports.grpc.client import GrpcHubClient
+
+LAG_PERIOD = 0.1
+REPORT_PERIOD = 1.0
+PRESENT = "1"
+"""Version of every secret: one process writes it."""
+
+
+class AgentFiles(Secrets):
+    """One file per agent, with its names, its credential and its pending request. Not synced: a lost one costs a join."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    async def read(self, name: str) -> SecretSnapshot:
+        content = read_file(self._directory / f"{name}.json")
+        if content is None:
+            return SecretSnapshot({}, None)
+        try:
+            return SecretSnapshot({key: text.encode() for key, text in json.loads(content).items()}, PRESENT)
+        except (ValueError, AttributeError):
+            return SecretSnapshot({}, PRESENT)
+
+    async def write(self, name: str, contents: Mapping[str, bytes], version: str | None) -> SecretSnapshot:
+        del version
+        staged = self._directory / f".{name}.new"
+        staged.unlink(missing_ok=True)
+        with os.fdopen(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE_FILE), "w") as file:
+            json.dump({key: content.decode() for key, content in contents.items()}, file)
+        staged.replace(self._directory / f"{name}.json")
+        return SecretSnapshot(contents, PRESENT)
+
+    def changes(self, name: str) -> AsyncIterator[SecretSnapshot]:
+        raise NotImplementedError
+
+    async def delete(self, name: str) -> None:
+        (self._directory / f"{name}.json").unlink(missing_ok=True)
+
+
+def read_bootstrap(path: str) -> HubConnection:
+    """The hub of a bootstrap kubeconfig. Raises MusterError."""
+    connection = connection_of(read_kubeconfig(Path(path)))
+    if connection.address.driver is not Driver.GRPC:
+        raise InvalidError(f"{path} names no gRPC server of a hub: make one with `hubctl create bootstrap-kubeconfig`")
+    return connection
+
+
+def dial_over_grpc(clock: Clock) -> Dial:
+    turns = AddressRotation()
+
+    def dial(address: HubAddress, identity: ClientIdentity) -> GrpcHubClient:
+        return GrpcHubClient(address, identity, clock, turns=turns)
+
+    return dial
+
+
+class Fleet:
+    """The agents of the process number `process`. `run` them; `execute` commands meanwhile."""
+
+    def __init__(self, settings: LoadSettings, process: int, hub: HubConnection, dial: Dial, clock: Clock) -> None:
+        change_period = 60 / settings.changes_per_minute if settings.profile is Profile.CHURN else None
+        secrets = AgentFiles(Path(settings.state_dir))
+        self._settings = settings
+        self._parts = AgentParts(hub, dial, secrets, clock, Random(), change_period)  # noqa: S311 - spreads load
+        self._agents = [LoadAgent(name, self._parts) for name in settings.names_of(process)]
+        self._silent: list[LoadAgent] = []
+        self._turn = 0
+        """Index of the first agent that the next period of FLAP silences."""
+        self._resident = resident()
+        self._reset()
+
+    async def run(self) -> None:
+        """Start the agents over the ramp; they run until cancelled."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch_lag(), name="load/lag")
+            began, count = loop.time(), len(self._agents)
+            for index, agent in enumerate(self._agents):
+                await asyncio.sleep(began + self._settings.ramp * index / count - loop.time())
+                group.create_task(agent.run(), name="load/agent")
+
+    def execute(self, command: str) -> None:
+        """`measure`: begin a measurement. `storm`: break all sessions. `flap`: silence the next agents, end other silences."""
+        if command == "measure":
+            self._parts.measures = Measures()
+            self._reset()
+        elif command == "storm":
+            for agent in self._agents:
+                agent.drop()
+        elif command == "flap":
+            for agent in self._silent:
+                agent.resume()
+            count = math.ceil(len(self._agents) * self._settings.share)
+            order = self._agents[self._turn :] + self._agents[: self._turn]
+            self._silent, self._turn = order[:count], (self._turn + count) % max(len(self._agents), 1)
+            for agent in self._silent:
+                agent.drop(silent=True)
+
+    def snapshot(self) -> Document:
+        """The `document` of what was measured since the last `measure`, with the states of the agents among the counts."""
+        measures, passed = self._parts.measures, max(time.monotonic() - self._began, 1e-3)
+        measures.processor = time.process_time() - self._processor
+        measures.loop_share = (time.thread_time() - self._loop) / passed
+        measures.resident = resident() - self._resident
+        document = measures.document()
+        return {**document, "counts": {**document["counts"], **self._parts.states}}
+
+    def _reset(self) -> None:
+        self._began, self._processor, self._loop = time.monotonic(), time.process_time(), time.thread_time()
+
+    async def _watch_lag(self) -> None:
+        """Measure how late timers are. A lag of several periods counts in each of them."""
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            due = max(due + LAG_PERIOD, loop.time())
+            await asyncio.sleep(due - loop.time())
+            lag = loop.time() - due
+            while lag > LAG_PERIOD:
+                self._parts.measures.observe("lag", lag)
+                lag -= LAG_PERIOD
+            self._parts.measures.observe("lag", lag)
+
+
+async def _work(reader: asyncio.StreamReader) -> None:
+    """Run a fleet until the parent closes the input. The first line has the settings and the number of this process."""
+    first = json.loads(await reader.readline())
+    settings, clock = LoadSettings.read(first["settings"]), SystemClock()
+    fleet = Fleet(settings, first["process"], read_bootstrap(settings.bootstrap_kubeconfig), dial_over_grpc(clock), clock)
+
+    async def report() -> None:
+        while True:
+            await asyncio.sleep(REPORT_PERIOD)
+            _print(fleet.snapshot())
+
+    running = [asyncio.create_task(fleet.run(), name="load/fleet"), asyncio.create_task(report(), name="load/report")]
+    reading = asyncio.create_task(_execute_all(reader, fleet), name="load/commands")
+    try:
+        done, _ = await asyncio.wait((reading, *running), return_when=asyncio.FIRST_COMPLETED)
+        for each in done:
+            each.result()
+    finally:
+        _print(fleet.snapshot())
+        for task in (reading, *running):
+            task.cancel()
+        await asyncio.wait((reading, *running))
+
+
+async def _execute_all(reader: asyncio.StreamReader, fleet: Fleet) -> None:
+    while line := await reader.readline():
+        gc.collect()
+        gc.freeze()  # else each full collection looks at the objects of all agents, which takes seconds
+        fleet.execute(line.decode().strip())
+
+
+def _print(document: Document) -> None:
+    with suppress(BrokenPipeError):
+        sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
+        sys.stdout.flush()
+
+
+async def work() -> None:
+    """The worker process."""
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    await _work(reader)
+
+
+if __name__ == "__main__":
+    logs.configure("error", LogFormat.JSON)
+    raise_file_limit()
+    asyncio.run(work())

@@ -1,0 +1,222 @@
+"""Results of a load: counts, latencies that can be merged over processes, the verdict, and the report.
+
+Latencies are without coordinated omission: the latency of a beat counts from when it was due, so that it includes the time for
+which a hub or a generator stalls.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from hollow.load.settings import LoadSettings
+
+Document = dict[str, Any]
+
+FINEST = 1e-5
+"""Upper bound of the first bucket, in seconds."""
+GROWTH = math.log(1.02)
+"""Logarithm of the ratio of neighbouring buckets: a percentile is at most 2 % too high."""
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
+BUSIEST = 0.9
+"""Share of a processor from which on an event loop is saturated."""
+TOLERATED_LAG = 0.1
+"""Share of the judged latency that the lag of the generator may always be."""
+LONGEST_EXAMPLE = 200
+"""Length of the message that is kept of each kind of error."""
+
+
+class Latencies:
+    """A histogram of durations in seconds."""
+
+    __slots__ = ("buckets", "longest")
+
+    def __init__(self, buckets: Mapping[int, int] | None = None, longest: float = 0.0) -> None:
+        self.buckets = Counter(buckets or {})
+        self.longest = longest
+
+    def observe(self, seconds: float) -> None:
+        self.buckets[math.ceil(math.log(seconds / FINEST) / GROWTH) if seconds > FINEST else 0] += 1
+        self.longest = max(self.longest, seconds)
+
+    @property
+    def count(self) -> int:
+        return self.buckets.total()
+
+    def percentile(self, share: float) -> float:
+        """The duration that `share` of the observations do not exceed; 0 without observations."""
+        left = math.ceil(share * self.count)
+        for bucket in sorted(self.buckets):
+            left -= self.buckets[bucket]
+            if left <= 0:
+                return min(FINEST * math.exp(bucket * GROWTH), self.longest)
+        return 0.0
+
+    def merge(self, other: "Latencies") -> None:
+        """Add the observations of `other`."""
+        self.buckets += other.buckets
+        self.longest = max(self.longest, other.longest)
+
+    def document(self) -> Document:
+        return {"buckets": dict(self.buckets), "longest": self.longest}
+
+    @classmethod
+    def read(cls, document: Document) -> "Latencies":
+        """The histogram of a `document`, whose keys may be texts, as in JSON."""
+        return cls({int(bucket): count for bucket, count in document["buckets"].items()}, document["longest"])
+
+    def summary(self) -> Document:
+        """Percentiles in seconds."""
+        found = {name: round(self.percentile(share), 6) for name, share in PERCENTILES.items()}
+        return {"count": self.count, **found, "max": round(self.longest, 6)}
+
+
+@dataclass(slots=True)
+class Measures:
+    """Counts, latencies and errors since the last reset."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    latencies: dict[str, Latencies] = field(default_factory=dict)
+    errors: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+    """A message of each kind of error."""
+    processor: float = 0.0
+    """Seconds of processor time, of all processes."""
+    loop_share: float = 0.0
+    """Share of a processor that the busiest event loop used."""
+    resident: int = 0
+    """Resident bytes, of all processes, beyond those of a process without agents."""
+
+    def observe(self, latency: str, seconds: float) -> None:
+        self.latencies.setdefault(latency, Latencies()).observe(seconds)
+
+    def fail(self, kind: str, message: str) -> None:
+        """Count an error by its kind, of which there are few. Names of clusters are in the message alone."""
+        self.errors[kind] += 1
+        self.examples.setdefault(kind, message[:LONGEST_EXAMPLE])
+
+    def get(self, latency: str) -> Latencies:
+        """An empty one if nothing was observed."""
+        return self.latencies.get(latency) or Latencies()
+
+    def document(self) -> Document:
+        return {
+            "counts": dict(self.counts),
+            "latencies": {name: each.document() for name, each in self.latencies.items()},
+            "errors": dict(self.errors),
+            "examples": self.examples,
+            "processor": self.processor,
+            "loop_share": self.loop_share,
+            "resident": self.resident,
+        }
+
+    @classmethod
+    def merged(cls, documents: Iterable[Document]) -> "Measures":
+        """The sum of the documents of all processes."""
+        total = cls()
+        for each in documents:
+            total.counts.update(each["counts"])
+            total.errors.update(each["errors"])
+            total.examples = {**each["examples"], **total.examples}
+            for name, found in each["latencies"].items():
+                total.latencies.setdefault(name, Latencies()).merge(Latencies.read(found))
+            total.processor += each["processor"]
+            total.loop_share = max(total.loop_share, each["loop_share"])
+            total.resident += each["resident"]
+        return total
+
+
+class Verdict(IntEnum):
+    """The result of a load as the exit code of the program. 1 and 2 are those of an error and of wrong options."""
+
+    PASSED = 0
+    FAILED = 3
+    """A limit was exceeded, or not all agents were connected in time."""
+    GENERATOR_BOUND = 4
+    """The generator was too slow, so that the run says nothing about the hub."""
+
+
+def generator_findings(found: Measures, settings: LoadSettings) -> list[str]:
+    """Why the run was limited by its generator; empty: it was not."""
+    reasons = []
+    lag, judged = (found.get(name).percentile(PERCENTILES["p99"]) for name in ("lag", settings.judged))
+    allowed = max(settings.limits.lag, judged * TOLERATED_LAG)
+    if lag > allowed:
+        reasons.append(f"the p99 of its lag is {lag:.3f} s, and {allowed:.3f} s are allowed")
+    if found.loop_share > BUSIEST:
+        reasons.append(f"an event loop used {found.loop_share:.0%} of a processor, and {BUSIEST:.0%} are allowed")
+    return reasons
+
+
+def limit_findings(found: Measures, settings: LoadSettings) -> list[str]:
+    """The limits that the results exceed."""
+    limits, reasons = settings.limits, []
+    unconnected = settings.agents - found.counts["ready"]
+    if unconnected > 0:
+        reasons.append(f"{unconnected} of {settings.agents} agents were not connected within {settings.start_within:g} s")
+    lost, errors = found.counts["beats_lost"], found.errors.total()
+    if limits.lost_beats is not None and lost > limits.lost_beats:
+        reasons.append(f"{lost} beats were lost, and {limits.lost_beats} are allowed")
+    p99 = found.get(settings.judged).percentile(PERCENTILES["p99"])
+    if limits.p99 is not None and p99 > limits.p99:
+        reasons.append(f"the p99 of the latency {settings.judged} is {p99:.3f} s, and {limits.p99:g} s are allowed")
+    if limits.errors is not None and errors > limits.errors:
+        reasons.append(f"there were {errors} errors, and {limits.errors} are allowed")
+    return reasons
+
+
+def judge(found: Measures, settings: LoadSettings) -> tuple[Verdict, list[str]]:
+    """The verdict and its reasons. A run that its generator limited does not count, whatever else it shows."""
+    if reasons := generator_findings(found, settings):
+        return Verdict.GENERATOR_BOUND, reasons
+    reasons = limit_findings(found, settings)
+    return (Verdict.FAILED if reasons else Verdict.PASSED), reasons
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """The verdict, and the machine-readable report, whose durations are in seconds."""
+
+    verdict: Verdict
+    document: Document
+
+
+def write_report(found: Measures, settings: LoadSettings, seconds: float) -> LoadResult:
+    """The result of a measurement that lasted so many seconds."""
+    verdict, reasons = judge(found, settings)
+    document = {
+        "verdict": verdict.name.lower().replace("_", "-"),
+        "reasons": reasons,
+        "settings": settings.document(),
+        "seconds": round(seconds, 3),
+        "counts": dict(sorted(found.counts.items())),
+        "latencies": {name: each.summary() for name, each in sorted(found.latencies.items()) if name != "lag"},
+        "errors": {kind: {"count": count, "example": found.examples[kind]} for kind, count in found.errors.most_common()},
+        "generator": {
+            "lag": found.get("lag").summary(),
+            "busiest_loop_share": round(found.loop_share, 3),
+            "processor_seconds": round(found.processor, 3),
+            "processor_milliseconds_per_agent_minute": round(found.processor / settings.agents / max(seconds, 1e-3) * 6e4, 3),
+            "resident_bytes_per_agent": found.resident // settings.agents,
+        },
+    }
+    return LoadResult(verdict, document)
+
+
+def summary_lines(result: LoadResult) -> Iterable[str]:
+    """The report for people."""
+    document = result.document
+    yield "counts: " + ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in document["counts"].items())
+    for name, each in (*document["latencies"].items(), ("generator lag", document["generator"]["lag"])):
+        points = "  ".join(f"{point} {each[point] * 1e3:.1f}" for point in (*PERCENTILES, "max"))
+        yield f"{name:>14} ms: {points}  of {each['count']}"
+    for kind, error in document["errors"].items():
+        yield f"error {kind}: {error['count']} times, for example: {error['example']}"
+    generator = document["generator"]
+    yield (
+        f"generator: {generator['resident_bytes_per_agent'] / 1024:.0f} KiB and"
+        f" {generator['processor_milliseconds_per_agent_minute']:.2f} ms of processor time per minute for an agent"
+    )
+    yield "; ".join((f"verdict: {document['verdict']}", *document["reasons"]))

@@ -1,0 +1,338 @@
+"""One open session of an agent of a load: beats, reports, health of add-ons, drain, renewal and trust, as in a real agent.
+
+No task wakes up more than once per beat. Beats, reports and renewals have the real agent's schedule (`spoke.domain.schedule`).
+"""
+
+import asyncio
+from collections import Counter
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
+from random import Random
+from typing import Protocol
+
+from hollow.load.report import Measures
+from hollow.objects import KUBERNETES_VERSION
+from machinery.errors import MusterError
+from machinery.identity import AddOnName
+from machinery.runtime.clock import Clock
+from machinery.runtime.tasks import cancel_and_wait
+from spoke.credentials.kubeconfigs import HubConnection
+from spoke.credentials.trust_bundle import fingerprints
+from spoke.domain.addon import CUSTOMIZED, lease_condition
+from spoke.domain.next_step import SessionEnd
+from spoke.domain.report import ClusterReport, NamespaceReport, ReportedClaim, namespace_applied
+from spoke.domain.schedule import SILENCE, RenewalTime, patience, pause
+from spoke.domain.status import AVAILABLE_CONDITION, JOINED_CONDITION
+from spoke.options import AgentOptions, Pauses
+from spoke.ports.cluster import Secrets
+from spoke.ports.hub import Desired, Dial, HubClient, HubLostError
+from spoke.session.runner import SOONEST_LEAVE
+from spoke.transports import OpenSession
+
+RESYNC = AgentOptions().resync.total_seconds()
+"""Seconds after which an unchanged status is reported again."""
+CLAIMS = (
+    ReportedClaim("platform.open-cluster-management.io", "Hollow"),
+    ReportedClaim("product.open-cluster-management.io", "Hollow"),
+)
+FEWEST_NODES, MOST_NODES = 3, 100
+
+
+@dataclass(slots=True)
+class AgentParts:
+    """What the agents of a process share."""
+
+    hub: HubConnection
+    """Of the bootstrap kubeconfig."""
+    dial: Dial
+    secrets: Secrets
+    clock: Clock
+    random: Random
+    change_period: float | None = None
+    """Mean seconds between two changes of a cluster's status; None: it does not change."""
+    measures: Measures = field(default_factory=Measures)
+    states: Counter[str] = field(default_factory=Counter)
+    """How many agents have an open session (`open`), and how many have had a beat acknowledged (`ready`)."""
+
+
+@dataclass(slots=True)
+class BeatState:
+    """What an agent knows of its beats and its status beyond the end of a session."""
+
+    due: float | None = None
+    """When the next beat is due, by the loop's time; None: none is due."""
+    is_ready: bool = False
+    """A beat was acknowledged."""
+    nodes: int = FEWEST_NODES
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConnection:
+    """An open session, and what closes it and its channel."""
+
+    client: HubClient
+    session: OpenSession
+    connection: AsyncExitStack
+
+
+class SessionOwner(Protocol):
+    """The agent of a session."""
+
+    async def open_session(self) -> "LoadSession": ...
+
+    async def renew(self, client: HubClient) -> None: ...
+
+    async def trust(self, bundle: bytes) -> None: ...
+
+
+class LoadSession:
+    """`serve` runs it until its end; `is_dropped`: the load itself has broken it."""
+
+    def __init__(
+        self,
+        link: SessionConnection,
+        parts: AgentParts,
+        beats: BeatState,
+        *,
+        renewal: RenewalTime,
+        hub_clock: Clock,
+        owner: SessionOwner,
+    ) -> None:
+        self.is_dropped = False
+        self._link = link
+        self._session = link.session
+        self._parts = parts
+        self._beats = beats
+        self._renewal = renewal
+        self._hub_clock = hub_clock
+        self._owner = owner
+        self._silence = patience(link.session.beat_interval, SILENCE).total_seconds()
+        self._desired: Desired | None = None
+        self._accepted = asyncio.Event()
+        self._beat_now = asyncio.Event()
+        self._report_now = asyncio.Event()
+        self._renewal_moved = asyncio.Event()
+        self._healthy: set[AddOnName] = set()
+        """The add-ons whose health was reported."""
+        self._succession = asyncio.Lock()
+        """Held while a successor is opened: its outcome decides what the end of this session means."""
+
+    def drop(self) -> None:
+        """End the session as a broken connection does."""
+        self.is_dropped = True
+        self._session.finish(HubLostError("the load has broken the connection"))
+
+    async def serve(self) -> "LoadSession":
+        """Run until a successor takes over, which is returned. Raises HubLostError."""
+        successions = [asyncio.create_task(each, name="load/succession") for each in (self._drain(), self._renew())]
+        work = (self._end(), self._follow_hub(), self._keep_lease(), self._report(), self._follow_trust())
+        tasks = [asyncio.create_task(each, name="load/session") for each in work]
+        self._parts.states["open"] += 1
+        try:
+            done, _ = await asyncio.wait((*successions, *tasks), return_when=asyncio.FIRST_COMPLETED)
+            async with self._succession:  # the hub ends this session when the successor is open
+                pass
+        finally:
+            self._parts.states["open"] -= 1
+            await cancel_and_wait(*successions, *tasks)
+            successors = [each.result() for each in successions if not each.cancelled() and not each.exception()]
+            for further in successors[1:]:
+                await further.close()
+            await self.close()
+        if successors:
+            return successors[0]
+        raise next(error for each in done if (error := each.exception()) is not None)
+
+    async def close(self) -> None:
+        await self._link.connection.aclose()
+
+    async def _end(self) -> None:
+        raise await self._session.ended()
+
+    async def _follow_hub(self) -> None:
+        async with aclosing(self._session.desired()) as following:
+            async for desired in following:
+                before, self._desired = self._desired, desired
+                if not desired.accepted:
+                    self._accepted.clear()
+                    self._beats.due = None
+                elif not self._accepted.is_set():
+                    self._accepted.set()
+                    self._beat_now.set()
+                    self._report_now.set()
+                elif before is not None and desired.lease_duration < before.lease_duration:
+                    self._beat_now.set()
+                if before is not None and before.namespaces != desired.namespaces:
+                    self._report_now.set()
+                if desired.renewal is not None and self._renewal.ask(desired.renewal.within, self._hub_clock.now()):
+                    self._renewal_moved.set()
+                await self._report_addons(desired)
+
+    async def _keep_lease(self) -> None:
+        """Send beats. One that was due while there was no session is sent at once, and counts from when it was due."""
+        loop, beats = asyncio.get_running_loop(), self._beats
+        try:
+            async with asyncio.TaskGroup() as under_way:
+                while True:
+                    await self._accepted.wait()
+                    self._beat_now.clear()
+                    now, interval = loop.time(), self._session.beat_interval.total_seconds()
+                    due = min(now, beats.due if beats.due is not None else now)
+                    missed = int((now - due) / interval)
+                    self._parts.measures.counts["beats_lost"] += missed
+                    under_way.create_task(self._beat(due + missed * interval), name="load/beat")
+                    until_next = pause(self._session.beat_interval, self._parts.random.random(), self._hub_clock.now())
+                    beats.due = now + until_next.total_seconds()
+                    await _wait(self._beat_now, until_next.total_seconds())
+        except BaseExceptionGroup as group:
+            raise _first(group) from None
+
+    async def _beat(self, due: float) -> None:
+        loop, measures = asyncio.get_running_loop(), self._parts.measures
+        measures.counts["beats"] += 1
+        try:
+            async with asyncio.timeout(self._silence):
+                await self._session.beat(available=True)
+        except TimeoutError:
+            if not self._accepted.is_set():
+                return  # the hub does not acknowledge beats of a cluster that it no longer accepts
+            measures.counts["beats_lost"] += 1
+            raise HubLostError(f"the hub has not acknowledged a beat for {self._silence:g} s", SessionEnd.SILENT) from None
+        except HubLostError:
+            measures.counts["beats_lost"] += not (self.is_dropped or self._succession.locked())
+            raise
+        measures.counts["beats_acknowledged"] += 1
+        measures.observe("beat", loop.time() - due)
+        if not self._beats.is_ready:
+            self._beats.is_ready = True
+            self._parts.states["ready"] += 1
+
+    async def _report(self) -> None:
+        """Report the status when the hub accepts the cluster, at each change, and at each resync."""
+        loop, random = asyncio.get_running_loop(), self._parts.random
+        period = self._parts.change_period
+        change = loop.time() + random.uniform(0, 2 * period) if period is not None else float("inf")
+        while True:
+            await self._accepted.wait()
+            self._report_now.clear()
+            due = loop.time()
+            if period is not None and due >= change:
+                self._beats.nodes = FEWEST_NODES + (self._beats.nodes + 1 - FEWEST_NODES) % MOST_NODES
+                self._parts.measures.counts["changes"] += 1
+                due, change = change, change + random.uniform(0.5, 1.5) * period
+            await self._send_status(due)
+            await _wait(self._report_now, min(due + RESYNC, change) - loop.time())
+
+    async def _send_status(self, due: float) -> None:
+        nodes, measures = self._beats.nodes, self._parts.measures
+        wanted = self._desired.namespaces if self._desired is not None else ()
+        resources = {"cpu": str(8 * nodes), "memory": f"{32 * nodes}Gi", "pods": str(110 * nodes)}
+        report = ClusterReport(
+            conditions=(JOINED_CONDITION, AVAILABLE_CONDITION),
+            complete=True,
+            capacity=resources,
+            allocatable=resources,
+            kubernetes_version=KUBERNETES_VERSION,
+            claims=CLAIMS,
+            node_count=nodes,
+            namespaces=tuple(NamespaceReport(each, namespace_applied(each.name)) for each in wanted),
+        )
+        measures.counts["reports"] += 1
+        try:
+            await self._session.report(report)
+        except HubLostError:
+            raise
+        except MusterError as error:
+            measures.fail(f"report: {error.reason}", error.message)
+        else:
+            measures.observe("report", asyncio.get_running_loop().time() - due)
+
+    async def _report_addons(self, desired: Desired) -> None:
+        """Report each add-on whose health is a Lease as available, once per session."""
+        if not desired.accepted or not desired.addons_known:
+            return
+        self._healthy &= {addon.name for addon in desired.addons}
+        now = self._hub_clock.now()
+        for addon in desired.addons:
+            if addon.name in self._healthy or addon.deleting or addon.health_check_mode == CUSTOMIZED:
+                continue
+            self._healthy.add(addon.name)
+            try:
+                await self._session.report_addon(addon.name, (lease_condition(addon, now, now),))
+            except HubLostError:
+                raise
+            except MusterError as error:
+                self._parts.measures.fail(f"add-on: {error.reason}", error.message)
+
+    async def _drain(self) -> "LoadSession":
+        """Leave when the hub asks for it. A request to move to another hub is ignored: there is one hub."""
+        while True:
+            drain = await self._session.drained()
+            if drain.target is None:
+                break
+        self._parts.measures.counts["drains"] += 1
+        wait = max(drain.reconnect_after * self._parts.random.random(), SOONEST_LEAVE)
+        await asyncio.sleep(wait.total_seconds())
+        return await self._succeed()
+
+    async def _renew(self) -> "LoadSession":
+        """Renew the certificate when it is due, and continue with it."""
+        pauses = Pauses().denied.backoff(self._parts.random)
+        while True:
+            left = self._renewal.due - self._hub_clock.now()
+            if await _wait(self._renewal_moved, left.total_seconds()):
+                self._renewal_moved.clear()
+                continue
+            try:
+                await self._owner.renew(self._link.client)
+            except MusterError as error:
+                self._parts.measures.fail(f"renewal: {error.reason}", error.message)
+                await asyncio.sleep(pauses.next().total_seconds())
+            else:
+                return await self._succeed()
+
+    async def _succeed(self) -> "LoadSession":
+        """Open the successor and send a beat over it, as `spoke.session.runner` does; retry after a failure."""
+        pauses = Pauses().retry.backoff(self._parts.random)
+        while True:
+            try:
+                async with self._succession:
+                    successor = await self._owner.open_session()
+                    await successor.send_first_beat(accepted=self._accepted.is_set())
+                    return successor
+            except HubLostError as lost:
+                self._parts.measures.fail(f"successor: {lost.loss.name.lower()}", lost.message)
+            await asyncio.sleep(pauses.next().total_seconds())
+
+    async def send_first_beat(self, *, accepted: bool) -> None:
+        """Send the first beat if the cluster is accepted. Closes the session and raises HubLostError when it fails."""
+        try:
+            if accepted:
+                async with asyncio.timeout(SILENCE.total_seconds()):
+                    await self._session.beat(available=True)
+        except BaseException as error:
+            await self.close()
+            if isinstance(error, TimeoutError):
+                raise HubLostError("the successor carried no beat", SessionEnd.SILENT) from error
+            raise
+
+    async def _follow_trust(self) -> None:
+        while True:
+            bundle = await self._session.trust_bundle()
+            await self._owner.trust(bundle)
+            await self._session.trust_installed(fingerprints(bundle))
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for the event, at most so long; return whether it came."""
+    try:
+        async with asyncio.timeout(max(seconds, 0.0)):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _first(error: BaseException) -> BaseException:
+    """The first error of a group; that of the oldest beat."""
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error

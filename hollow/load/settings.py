@@ -1,0 +1,81 @@
+"""Settings of a load: the profile, the agents of this machine, and the limits that its results must keep."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+LAG_LIMIT = 0.1
+"""Default limit, in seconds, of the p99 of the generator's own lag."""
+
+
+class Profile(StrEnum):
+    """What the agents do once all of them are connected."""
+
+    JOIN = "join"
+    """Nothing: the load ends when the first beat of each agent is acknowledged."""
+    STEADY = "steady"
+    """Beats and periodic status reports."""
+    CHURN = "churn"
+    """As STEADY, and the status of each cluster changes."""
+    STORM = "storm"
+    """As STEADY, and all sessions break at once, repeatedly."""
+    FLAP = "flap"
+    """As STEADY, and a share of the agents is silent, each time another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of the results; None: not checked. Durations in seconds."""
+
+    lost_beats: int | None = None
+    p99: float | None = None
+    """Of the latency of `LoadSettings.judged`."""
+    errors: int | None = None
+    lag: float = LAG_LIMIT
+    """Of the generator itself, by its p99. A run above it, and above a tenth of the judged latency, does not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSettings:
+    """Durations in seconds. The worker processes receive them as JSON."""
+
+    profile: Profile
+    bootstrap_kubeconfig: str
+    state_dir: str
+    agents: int
+    processes: int = 1
+    name_prefix: str = "load"
+    first_index: int = 0
+    duration: float = 60.0
+    """Of the measurement, which begins when all agents are connected."""
+    ramp: float = 10.0
+    """Time over which the agents start."""
+    start_within: float = 600.0
+    """Time after which the load ends if not all agents are connected."""
+    every: float = 30.0
+    """Period of storms and of silences."""
+    share: float = 0.1
+    """Share of the agents that is silent in each period of FLAP."""
+    changes_per_minute: float = 1.0
+    """Status changes of each agent in CHURN."""
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def judged(self) -> str:
+        """The latency that `Limits.p99` limits."""
+        return {Profile.JOIN: "join", Profile.STORM: "reconnect"}.get(self.profile, "beat")
+
+    def names_of(self, process: int) -> list[str]:
+        """Names of the clusters of one of the processes."""
+        last = self.first_index + self.agents
+        return [f"{self.name_prefix}-{index}" for index in range(self.first_index + process, last, self.processes)]
+
+    def document(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> "LoadSettings":
+        """The settings of a `document`."""
+        profile, limits = Profile(document["profile"]), Limits(**document["limits"])
+        return cls(**{**document, "profile": profile, "limits": limits})
