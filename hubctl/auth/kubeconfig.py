@@ -35,7 +35,7 @@ def admin_kubeconfig() -> Path:
 
 @dataclass(frozen=True)
 class KubeconfigFiles:
-    """The files in order; `there` has those that exist. `is_default`: neither a flag nor a variable names them."""
+    """The files in order; `present` has those that exist. `is_default`: neither a flag nor a variable names them."""
 
     paths: tuple[Path, ...]
     is_default: bool = False
@@ -70,14 +70,14 @@ class KubeconfigFiles:
         return cls((Path(USER_KUBECONFIG).expanduser(),), is_default=True)
 
     @property
-    def there(self) -> tuple[Path, ...]:
+    def present(self) -> tuple[Path, ...]:
         """The files that exist; if none does, the first, so that reading it fails."""
         return tuple(path for path in self.paths if path.exists()) or (self.paths[0],)
 
     @property
     def source(self) -> str:
         """The files as named in errors."""
-        return os.pathsep.join(map(str, self.there))
+        return os.pathsep.join(map(str, self.present))
 
     def read(self, context: str | None = None) -> "Kubeconfig":
         """Parse the named or current context. Raises CommandError with the file and the defect."""
@@ -87,8 +87,8 @@ class KubeconfigFiles:
             known = ", ".join(self.contexts) or "none"
             raise CommandError(f'kubeconfig {self.source} has no context "{context}": it has {known}', code=2)
         with usage_errors():
-            if len(self.there) == 1:
-                return read_kubeconfig(self.there[0], context=context)
+            if len(self.present) == 1:
+                return read_kubeconfig(self.present[0], context=context)
             return parsed(self.merged, source=self.source, folder=Path(), context=context)
 
     @property
@@ -117,7 +117,7 @@ class KubeconfigFiles:
     @cached_property
     def documents(self) -> dict[Path, dict[str, Any]]:
         """The content of each file. Raises CommandError."""
-        return {path: load(path) for path in self.there}
+        return {path: load(path) for path in self.present}
 
     @cached_property
     def merged(self) -> dict[str, Any]:
@@ -136,10 +136,15 @@ def has_kubeconfig(context: click.Context) -> bool:
         return False
 
 
+def has_content(path: Path) -> bool:
+    """Whether a kubeconfig file exists and is not empty."""
+    return path.exists() and path.stat().st_size > 0
+
+
 def edit_kubeconfig(path: Path, change: Callable[[Document], Document], *, mode: int | None = None) -> None:
     """Change a file under kubectl's lock, atomically; without `mode` it keeps its own. Symbolic links are followed.
 
-    A missing file is created, with mode 0600. Raises CommandError.
+    A missing file is created, with mode 0600, and an empty one is filled. Raises CommandError.
     """
     path = path.resolve()
     try:
@@ -147,9 +152,8 @@ def edit_kubeconfig(path: Path, change: Callable[[Document], Document], *, mode:
     except OSError as error:
         raise CommandError(f"{path} cannot be written: {error.strerror or error}") from None
     with _locked(path):
-        exists = path.exists()
-        document = change(load(path) if exists else {"apiVersion": "v1", "kind": "Config"})
-        if mode is None and exists:
+        document = change(load(path) if has_content(path) else {"apiVersion": "v1", "kind": "Config"})
+        if mode is None and path.exists():
             mode = path.stat().st_mode
         with private_file(path) as file:
             file.write(as_yaml(document).encode())

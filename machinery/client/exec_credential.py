@@ -139,7 +139,7 @@ def read_exec_info(text: str) -> ExecCluster:
     cluster = (document.get("spec") or {}).get("cluster")
     if not isinstance(cluster, Mapping) or not isinstance(cluster.get("server"), str):
         raise InvalidError(
-            "the kubeconfig does not tell this plug-in its cluster: set provideClusterInfo: true beside its command"
+            "the kubeconfig does not pass the cluster to this plug-in: set provideClusterInfo: true beside its command"
         )
     try:
         authority = base64.b64decode(cluster.get("certificate-authority-data") or "", validate=True)

@@ -144,9 +144,9 @@ def extension_of(entry: Mapping[str, Any], name: str) -> Any:
 def credential_error(entry: Mapping[str, Any]) -> str:
     """Unsupported credential of a user and its replacement, as the continuation of a sentence; empty: none."""
     if entry.get("username") or entry.get("password"):
-        return "has a username or a password, which a hub does not know: use a token, an exec plug-in or `hubctl login`"
+        return "has a username or a password, which a hub does not accept: use a token, an exec plug-in or `hubctl login`"
     if entry.get("auth-provider"):
-        return "has an auth-provider, which Kubernetes knows no more: use an exec plug-in, or `hubctl login`"
+        return "has an auth-provider, which Kubernetes no longer supports: use an exec plug-in, or `hubctl login`"
     if impersonation_of(entry) is None:
         return "has a value in as, as-uid, as-groups or as-user-extra that is no text, or no list of texts"
     return exec_error(entry)

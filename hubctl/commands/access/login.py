@@ -11,7 +11,15 @@ from urllib.parse import urlsplit
 import click
 
 from hubctl.auth.identity import exec_cluster
-from hubctl.auth.kubeconfig import Document, KubeconfigFiles, admin_kubeconfig, context_names, edit_kubeconfig, option_of
+from hubctl.auth.kubeconfig import (
+    Document,
+    KubeconfigFiles,
+    admin_kubeconfig,
+    context_names,
+    edit_kubeconfig,
+    has_content,
+    option_of,
+)
 from hubctl.auth.token_sources import (
     TOKENS,
     TokenSource,
@@ -160,7 +168,7 @@ def login(context: click.Context, /, authenticator: str, output: str | None, **c
                 f"a hub overwrites {path} when it starts: give another --kubeconfig FILE, or -o FILE", code=MISUSED
             )
         cluster = {"clusters": _entries(entry, plugin, "")["clusters"]}
-        _with_entries(files.merged if path.exists() else {}, cluster, path, overwrite=overwrite)
+        _with_entries(files.merged if has_content(path) else {}, cluster, path, overwrite=overwrite)
     cache = known.cache(*source.flags())
     cache.forget()
     if source.is_stored:
@@ -205,10 +213,13 @@ def _with_entries(document: Document, new: Mapping[str, Document], path: Path, *
         if found is None:
             document = {**document, section: [*entries, entry]}
             continue
+        present: Document = found.get(kind) or {}
         if section == "clusters":
             is_same = _parsed_cluster(found, path.parent) == _parsed_cluster(entry, path.parent)
-        else:  # a context may have a namespace too
-            is_same = found.get(kind) == {**(found.get(kind) or {} if section == "contexts" else {}), **entry[kind]}
+        elif section == "contexts":  # it may have a namespace too
+            is_same = entry[kind].items() <= present.items()
+        else:
+            is_same = present == entry[kind]
         if not is_same and not overwrite:
             ways = "choose another name for the hub with --name, or replace the entry with --overwrite"
             raise CommandError(f'{path} already has another {kind} "{entry["name"]}": {ways}', code=MISUSED)

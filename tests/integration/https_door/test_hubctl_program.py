@@ -223,6 +223,9 @@ async def test_a_login_is_added_to_the_kubeconfig_in_use_and_changes_nothing_els
     await ends(f"{source} --name other --overwrite")
     assert [each["name"] for each in yaml.safe_load(file.read_bytes())["clusters"]] == ["other", "hub"]
     await ends("whoami", words=account("robot"))
+    (tmp_path / "absent").touch()
+    await ends(source)
+    assert yaml.safe_load((tmp_path / "absent").read_bytes())["current-context"] == context
     await ends("logout --context other", MISUSED, 'no user in context "other"')
     await ends("logout", words="logged out")
     monkeypatch.setenv("KUBECONFIG", str(await site.hub.admin()))

@@ -46,7 +46,7 @@ def test_only_addresses_that_other_machines_reach_are_accepted() -> None:
 
 
 def file_of(flag: str | None = None) -> Path:
-    return KubeconfigFiles.chosen(flag).there[0]
+    return KubeconfigFiles.chosen(flag).present[0]
 
 
 def test_flag_own_variable_kubectls_and_local_hub_are_tried_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
