@@ -23,6 +23,7 @@ from machinery.observability import logs
 from machinery.observability.logs import LogFormat
 from machinery.runtime.clock import Clock, SystemClock
 from machinery.runtime.directory import PRIVATE_FILE, read_file
+from machinery.runtime.tasks import cancel_and_wait
 from spoke.credentials.kubeconfigs import HubConnection, connection_of
 from spoke.domain.route import Driver
 from spoke.ports.cluster import Secrets, SecretSnapshot
@@ -49,7 +50,7 @@ class AgentFiles(Secrets):
         try:
             return SecretSnapshot({key: text.encode() for key, text in json.loads(content).items()}, PRESENT)
         except (ValueError, AttributeError):
-            return SecretSnapshot({}, PRESENT)
+            return SecretSnapshot({}, PRESENT)  # unreadable: the agent joins again
 
     async def write(self, name: str, contents: Mapping[str, bytes], version: str | None) -> SecretSnapshot:
         del version
@@ -152,8 +153,10 @@ class Fleet:
             self._parts.measures.observe("lag", lag)
 
 
-async def _work(reader: asyncio.StreamReader) -> None:
+async def work() -> None:
     """Run a fleet until the parent closes the input. The first line has the settings and the number of this process."""
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     first = json.loads(await reader.readline())
     settings, clock = LoadSettings.read(first["settings"]), SystemClock()
     fleet = Fleet(settings, first["process"], read_bootstrap(settings.bootstrap_kubeconfig), dial_over_grpc(clock), clock)
@@ -161,19 +164,17 @@ async def _work(reader: asyncio.StreamReader) -> None:
     async def report() -> None:
         while True:
             await asyncio.sleep(REPORT_PERIOD)
-            _print(fleet.snapshot())
+            with suppress(BrokenPipeError):
+                print(json.dumps(fleet.snapshot(), separators=(",", ":")), flush=True)  # noqa: T201 - for the parent
 
-    running = [asyncio.create_task(fleet.run(), name="load/fleet"), asyncio.create_task(report(), name="load/report")]
-    reading = asyncio.create_task(_execute_all(reader, fleet), name="load/commands")
+    parts = (fleet.run(), report(), _execute_all(reader, fleet))
+    tasks = [asyncio.create_task(each, name="load/work") for each in parts]
     try:
-        done, _ = await asyncio.wait((reading, *running), return_when=asyncio.FIRST_COMPLETED)
-        for each in done:
-            each.result()
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        _print(fleet.snapshot())
-        for task in (reading, *running):
-            task.cancel()
-        await asyncio.wait((reading, *running))
+        await cancel_and_wait(*tasks)
+    for each in done:
+        each.result()
 
 
 async def _execute_all(reader: asyncio.StreamReader, fleet: Fleet) -> None:
@@ -181,19 +182,6 @@ async def _execute_all(reader: asyncio.StreamReader, fleet: Fleet) -> None:
         gc.collect()
         gc.freeze()  # else each full collection looks at the objects of all agents, which takes seconds
         fleet.execute(line.decode().strip())
-
-
-def _print(document: Document) -> None:
-    with suppress(BrokenPipeError):
-        sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
-        sys.stdout.flush()
-
-
-async def work() -> None:
-    """The worker process."""
-    reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    await _work(reader)
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ FILES_BESIDE = 64
 """Open files of a worker besides one per agent."""
 PLAIN_PERIOD = 10.0
 """Seconds between two lines of progress where these are not shown on a terminal."""
-STORMS = {Profile.STORM: "storm", Profile.FLAP: "flap"}
-"""The command that the fleets receive in every period."""
+PERIODIC = (Profile.STORM, Profile.FLAP)
+"""The profiles whose name the fleets receive as a command in every period."""
 
 
 class LoadDriver(Protocol):
@@ -124,10 +124,10 @@ async def measure(driver: LoadDriver, settings: LoadSettings, pause: Pause, prog
         return write_report(found, settings, time.monotonic() - began)
     driver.execute("measure")
     began = time.monotonic()
-    next_storm = began + min(settings.every, settings.duration / 2) if settings.profile in STORMS else float("inf")
+    next_storm = began + min(settings.every, settings.duration / 2) if settings.profile in PERIODIC else float("inf")
     while not stopped and (now := time.monotonic()) < began + settings.duration:
         if now >= next_storm:
-            driver.execute(STORMS[settings.profile])
+            driver.execute(settings.profile)
             next_storm += settings.every
         stopped = await pause(min(REPORT_PERIOD, began + settings.duration - now))
         found = Measures.merged([driver.snapshot()])

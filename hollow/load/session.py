@@ -76,12 +76,8 @@ class SessionConnection:
 
 
 class SessionOwner(Protocol):
-    """The agent of a session."""
-
     async def open_session(self) -> "LoadSession": ...
-
     async def renew(self, client: HubClient) -> None: ...
-
     async def trust(self, bundle: bytes) -> None: ...
 
 
