@@ -21,15 +21,7 @@ from datetime import timedelta
 from typing import Any
 
 from machinery.apiserver.access import OPEN_PATHS, Attributes
-from machinery.apiserver.http.limits import (
-    PATIENCE,
-    REQUEST_LIMIT,
-    Openings,
-    Pool,
-    PriorityLevel,
-    Rates,
-    origin,
-)
+from machinery.apiserver.http.limits import PATIENCE, REQUEST_LIMIT, Openings, Pool, PriorityLevel, Rates, origin
 from machinery.apiserver.storage import Actor
 from machinery.identity import ALL_CLUSTERS_GROUP, BOOTSTRAP_USER_PREFIX, OPERATOR_GROUP, RECOVERY_USER_PREFIX, ClusterName
 from machinery.runtime.clock import Clock

@@ -26,11 +26,7 @@ LOGIN = "system:muster:login"
 MONITORING = "system:monitoring"
 """Role and group for scraping metrics, as in Kubernetes."""
 SIGNERS = ("kubernetes.io/kube-apiserver-client", "open-cluster-management.io/grpc")
-BOOTSTRAP_ACCOUNT = {
-    "kind": "ServiceAccount",
-    "namespace": "open-cluster-management",
-    "name": "agent-registration-bootstrap",
-}
+BOOTSTRAP_ACCOUNT = {"kind": "ServiceAccount", "namespace": "open-cluster-management", "name": "agent-registration-bootstrap"}
 
 Rule = dict[str, Any]
 

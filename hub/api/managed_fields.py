@@ -44,10 +44,7 @@ LIST_MAPS: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
         "status.managedNamespaces": ("clusterSet", "name"),
         "status.managedNamespaces.conditions": ("type",),
     },
-    ADDON_DEFINITIONS: {
-        "spec.defaultConfigs": ("group", "resource"),
-        "spec.installStrategy.placements": ("namespace", "name"),
-    },
+    ADDON_DEFINITIONS: {"spec.defaultConfigs": ("group", "resource"), "spec.installStrategy.placements": ("namespace", "name")},
     ADDONS: {"status.conditions": ("type",), "status.supportedConfigs": ("group", "resource")},
     APPROVAL_RULES: {"status.conditions": ("type",)},
     CLUSTER_PROFILES: {"status.conditions": ("type",), "status.properties": ("name",)},

@@ -216,10 +216,7 @@ def _place(first: int | str = "the file", *rest: int | str) -> str:
 
 
 def _problem(entry: ErrorDetails) -> str:
-    own = {
-        "extra_forbidden": "there is no such field",
-        "model_type": "must be a mapping",
-    }
+    own = {"extra_forbidden": "there is no such field", "model_type": "must be a mapping"}
     return own.get(entry["type"]) or problem_of(entry)
 
 

@@ -104,9 +104,7 @@ class BuildContext:
 
 def stop_times_of(settings: HubSettings) -> StopTimes:
     return StopTimes(
-        delay=settings.shutdown_delay,
-        send_retry_after=settings.shutdown_send_retry_after,
-        streams=settings.shutdown_grace,
+        delay=settings.shutdown_delay, send_retry_after=settings.shutdown_send_retry_after, streams=settings.shutdown_grace
     )
 
 

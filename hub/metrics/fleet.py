@@ -49,10 +49,7 @@ CERTIFICATES = gauge(
     "Clusters by the remaining validity of their agent's certificate: ended, at most 1d, 7d, 30d, more. Agents over gRPC.",
     "left",
 )
-EARLIEST = gauge(
-    "hub_agent_certificate_expiry_timestamp_seconds",
-    "When the next certificate of an agent expires, since 1970.",
-)
+EARLIEST = gauge("hub_agent_certificate_expiry_timestamp_seconds", "When the next certificate of an agent expires, since 1970.")
 REPLICAS = gauge("hub_replicas", "Replicas of the hub by state: Starting, Ready, Draining, Drained, Lost.", "state")
 SIZE = gauge("hub_database_size_bytes", "Size of the database.")
 FREE = gauge("hub_database_free_bytes", "Free space for an embedded database; not reported for a database server.")

@@ -130,8 +130,7 @@ def add_leader(registry: Registry, leading: Leading) -> None:
     registry.bind(FENCED, lambda: {"unsent": flag.refused, "fenced": flag.fenced})
     registry.bind(QUEUES, leading.waiting)
     registry.bind(
-        STEPS,
-        lambda: {(each.name, result): count for each in leading.controllers for result, count in each.outcomes.items()},
+        STEPS, lambda: {(each.name, result): count for each in leading.controllers for result, count in each.outcomes.items()}
     )
     registry.bind(STEP_SECONDS, lambda: {each.name: each.seconds for each in leading.controllers})
     registry.bind(PHASES, lambda: leading.transitions.phases if leading.transitions else None)

@@ -267,5 +267,5 @@ CREDENTIAL_ISSUER = ResourceDefinition(
         schema=ISSUER_SCHEMA,
         subresources=(STATUS,),
         columns=_ISSUER_COLUMNS,
-    ),
+    )
 )

@@ -122,6 +122,5 @@ def _step(finding: DiagnosisFinding) -> dict[str, str]:
 
 
 CLUSTER_DIAGNOSIS = computed(
-    own_resource("clusterdiagnoses", "ClusterDiagnosis", SCHEMA, _COLUMNS, verbs=("get",)),
-    storage=DiagnosisStorage,
+    own_resource("clusterdiagnoses", "ClusterDiagnosis", SCHEMA, _COLUMNS, verbs=("get",)), storage=DiagnosisStorage
 )

@@ -113,5 +113,5 @@ CLUSTER_PROFILE = ResourceDefinition(
         subresources=(STATUS,),
         columns=(condition_column("Joined", "Joined"), condition_column("Healthy", "ControlPlaneHealthy"), AGE),
         counts_generations=True,
-    ),
+    )
 )

@@ -76,6 +76,5 @@ def _object(transition: Transition) -> ComputedObject:
 
 
 CLUSTER_TRANSITION = computed(
-    own_resource("clustertransitions", "ClusterTransition", SCHEMA, _COLUMNS, namespaced=True),
-    storage=TransitionStorage,
+    own_resource("clustertransitions", "ClusterTransition", SCHEMA, _COLUMNS, namespaced=True), storage=TransitionStorage
 )

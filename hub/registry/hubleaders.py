@@ -56,7 +56,4 @@ def _leader(tx: Transaction) -> Sequence[ComputedObject]:
     return (ComputedObject("hub", "HubLeader/hub", {"status": status}),)
 
 
-HUB_LEADER = computed(
-    own_resource("hubleaders", "HubLeader", SCHEMA, COLUMNS),
-    _leader,
-)
+HUB_LEADER = computed(own_resource("hubleaders", "HubLeader", SCHEMA, COLUMNS), _leader)

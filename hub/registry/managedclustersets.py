@@ -201,7 +201,7 @@ MANAGED_CLUSTER_SET = ResourceDefinition(
         subresources=(STATUS,),
         columns=(condition_column("Empty", EMPTY), AGE),
         counts_generations=True,
-    ),
+    )
 )
 
 
@@ -217,5 +217,5 @@ MANAGED_CLUSTER_SET_BINDING = ResourceDefinition(
         validate=_binding_violations,
         subresources=(STATUS,),
         counts_generations=True,
-    ),
+    )
 )

@@ -16,13 +16,7 @@ from hub.api.meta.change import CLUSTER_SETS
 from hub.ports import Store, Transaction
 from hub.ports.identities import Issuer
 from hub.registry.bootstrapcredentials import service as credentials
-from hub.registry.bootstrapcredentials.documents import (
-    AdvertisedAddress,
-    CredentialView,
-    DemandFlaws,
-    read_request,
-    shown,
-)
+from hub.registry.bootstrapcredentials.documents import AdvertisedAddress, CredentialView, DemandFlaws, read_request, shown
 from hub.registry.bootstrapcredentials.service import CredentialTerms
 from hub.registry.generic.definition import ResourceDefinition, own_resource
 from hub.registry.generic.schemas import FLAG, INT32, MOMENT, TEXT, TEXT_MAP, cell, described, listing, record

@@ -126,7 +126,5 @@ def _bound(shown: Resource, store: Store, own: str) -> Resource:
 
 
 HUB_REPLICA = ResourceDefinition(
-    own_resource("hubreplicas", "HubReplica", SCHEMA, _COLUMNS, short_names=("replicas",)),
-    bind=_bound,
-    stored=False,
+    own_resource("hubreplicas", "HubReplica", SCHEMA, _COLUMNS, short_names=("replicas",)), bind=_bound, stored=False
 )

@@ -14,11 +14,7 @@ from machinery.meta import conditions
 from machinery.product import GROUP_SUFFIX
 
 FACT = "brake"
-FLEET: dict[str, Any] = {
-    "apiVersion": f"hub.{GROUP_SUFFIX}/v1alpha1",
-    "kind": "ClusterSummary",
-    "metadata": {"name": "fleet"},
-}
+FLEET: dict[str, Any] = {"apiVersion": f"hub.{GROUP_SUFFIX}/v1alpha1", "kind": "ClusterSummary", "metadata": {"name": "fleet"}}
 
 
 def now(tx: Transaction) -> Brake:

@@ -305,5 +305,5 @@ CLUSTER_MANAGEMENT_ADD_ON = ResourceDefinition(
         subresources=(STATUS,),
         columns=(_DISPLAY_NAME,),
         counts_generations=True,
-    ),
+    )
 )
