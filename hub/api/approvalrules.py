@@ -1,25 +1,25 @@
-"""ApprovalRules: an operator's automatic decisions, as pure rules about a candidate.
+"""ApprovalRules: automatic decisions of operators, as pure functions.
 
-A rule matches if everything that it names matches: requester, cluster name, labels, condition. Names are compared exactly;
-unknown values never match. A rule without `requesters` approves for any holder of a bootstrap credential, and accepts a cluster
-from any source. With `requesters`, a cluster is accepted if one of them has requested its certificate.
+A rule matches if all its fields match: requester, cluster name, labels, condition. Names are compared exactly; unknown values
+never match. A rule without `requesters` approves for any holder of a bootstrap credential, and accepts a cluster from any
+source. With `requesters`, a cluster is accepted if one of them has requested its certificate.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from hub.api import certificatesigningrequests as requests
+from hub.api.bootstrapcredentials import matches_names
 from hub.api.managedclusters import cluster as clusters
 from hub.api.managedclustersets import LABEL as SET_LABEL
 from hub.api.meta import document as doc
-from machinery.errors import BadRequestError, Cause, invalid_object
+from machinery.errors import BadRequestError, Cause, invalid_object, not_supported, required
 from machinery.expression import Expression, ExpressionError, Fields, ListOf, MapOf, Type, parse
 from machinery.identity import ClusterName
 from machinery.meta.conditions import TRUE, Condition
@@ -41,7 +41,7 @@ class RuleVerdict(StrEnum):
 
 
 class RequesterKind(StrEnum):
-    """Kind of a requester. AGENT: the cluster's own agent, which renews."""
+    """Kind of a requester. AGENT: the cluster's own agent, which renews its certificate."""
 
     CREDENTIAL = "BootstrapCredential"
     USER = "User"
@@ -51,7 +51,7 @@ class RequesterKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RequesterRecord:
-    """The requester of a certificate, by the hub's records. `name`: a credential's id, else the user name."""
+    """The requester of a certificate, by the hub's records. `name`: the id of a credential, else the user name."""
 
     kind: RequesterKind
     name: str
@@ -98,19 +98,18 @@ class ApprovalRule:
     paused: bool = False
 
     def fits(self, verdict: RuleVerdict, candidate: RuleInput) -> bool:
-        """Whether everything that the rule names matches."""
+        """Whether the rule makes this decision and all its fields match."""
         asker, document = candidate.asker, candidate.document
         if self.requesters:
             fits_asker = asker is not None and any(each.include(asker) for each in self.requesters)
         else:
             fits_asker = verdict is RuleVerdict.ACCEPT or (asker is not None and asker.kind is RequesterKind.CREDENTIAL)
-        labels = doc.labels(document) if document is not None else None
         return (
             not self.paused
             and verdict in self.decides
-            and (not self.globs or any(fnmatchcase(candidate.cluster, glob) for glob in self.globs))
+            and matches_names(candidate.cluster, self.globs)
             and fits_asker
-            and (self.selector is None or (labels is not None and self.selector.matches(labels)))
+            and (self.selector is None or (document is not None and self.selector.matches(doc.labels(document))))
             and (self.condition is None or self.condition.holds(values_of(candidate)))
         )
 
@@ -233,11 +232,9 @@ def read_rule(document: Document) -> ApprovalRule:
     except ExpressionError as error:
         causes.append(Cause("FieldValueInvalid", f'Invalid value: "{text[:200]}": {error.message}', "spec.condition"))
     if not rule.decides:
-        what = "Required value: say what the rule decides: Accept, Approve or both"
-        causes.append(Cause("FieldValueRequired", what, "spec.decides"))
+        causes.append(required("spec.decides", "Accept, Approve or both"))
     if not any(spec.get(part) for part in ("clusterNames", "requesters", "clusterSelector", "condition")):
-        what = 'Required value: a rule for every cluster must say so: clusterNames: ["*"]'
-        causes.append(Cause("FieldValueRequired", what, "spec"))
+        causes.append(required("spec", 'a rule for all clusters needs clusterNames: ["*"]'))
     if causes:
         raise invalid_object(rule.name, KIND, GROUP, causes)
     return rule
@@ -247,12 +244,9 @@ def _requesters(document: Document, causes: list[Cause]) -> Iterator[Requesters]
     for index, entry in enumerate(doc.sequence(document, "spec", "requesters")):
         kind, name = str(entry.get("kind") or ""), str(entry.get("name") or "")
         if kind not in set(RequesterKind):
-            known = ", ".join(f'"{each}"' for each in RequesterKind)
-            what = f'Unsupported value: "{kind[:80]}": supported values: {known}'
-            causes.append(Cause("FieldValueNotSupported", what, f"spec.requesters[{index}].kind"))
+            causes.append(not_supported(f"spec.requesters[{index}].kind", kind[:80], RequesterKind))
         elif not name and kind in (RequesterKind.USER, RequesterKind.GROUP):
-            what = f"Required value: a {kind} is named, whole and exactly"
-            causes.append(Cause("FieldValueRequired", what, f"spec.requesters[{index}].name"))
+            causes.append(required(f"spec.requesters[{index}].name", f"the complete name of the {kind}"))
         else:
             yield Requesters(RequesterKind(kind), name)
 

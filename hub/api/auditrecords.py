@@ -15,11 +15,11 @@ from machinery.product import NAME
 from machinery.sanitize import plain
 
 LOGIN_FAILURE = f"login.{NAME}/failure"
-"""Annotation with the reason why a token was not exchanged."""
+"""Annotation: why a token was not exchanged."""
 DRY_RUN = f"{NAME}/dry-run"
 """Annotation of a dry run, which changed nothing."""
 STRANGERS = ".refused"
-"""Suffix of `replica` in records of refused strangers."""
+"""Suffix of `replica` in records of refused callers without a known credential."""
 
 
 class AuditLevel(StrEnum):
@@ -41,8 +41,6 @@ class Stage(StrEnum):
 
 
 class User(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The caller."""
-
     username: str
     uid: str = ""
     groups: tuple[str, ...] = ()
@@ -50,8 +48,6 @@ class User(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ObjectReference(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """The requested object."""
-
     resource: str = ""
     namespace: str = ""
     name: str = ""
@@ -113,7 +109,7 @@ class AuditFields:
 
 
 def _cleaned(value: Any) -> Any:
-    """The value with sanitized text, since text from clients may be impossible to encode or to search."""
+    """A copy with sanitized text: text from clients may be impossible to encode or to search."""
     match value:
         case Enum():
             return value
@@ -155,14 +151,14 @@ class AuditEntry:
 
 
 class Numbering:
-    """Assigns identities to records. `suffix` marks one class of records."""
+    """Assigns `replica` and `sequence` to records. `suffix`: added to `replica`, marks one class of records."""
 
     def __init__(self, replica: str, suffix: str = "") -> None:
         self.replica = f"{replica}.{uuid4().hex[:8]}{suffix}"
         self._numbers = count(1)
 
     def entry(self, record: AuditRecord) -> AuditEntry:
-        """Never fails, whatever text clients have sent."""
+        """Never fails, for any text of a client."""
         record = _cleaned(record)
         about, user = record.object_ref or ObjectReference(), record.user.username if record.user else ""
         fields = AuditFields(user, record.verb, about.resource, about.namespace, about.name)

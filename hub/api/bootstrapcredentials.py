@@ -1,4 +1,4 @@
-"""Bootstrap credentials: who may register, under which names, until when, and how often; attestation of a first registration.
+"""Bootstrap credentials: permitted cluster names, validity, number of uses; attestation of a first registration.
 
 A credential is a client certificate, or a bearer token `<id>.<secret>` of which only a hash is stored. The secret is long and
 random, so the hash needs no salt.
@@ -25,12 +25,12 @@ from machinery.errors import ForbiddenError
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
 from machinery.meta.timestamps import format_time
 
-FAILED = "attestation failed: the hub's audit log says why"
+FAILED = "attestation failed: see the reason in the hub's audit log"
 ANY_SUBJECT = "system:serviceaccount:*"
 
 
 class AttestationError(ForbiddenError):
-    """Returned to callers as one fixed message; `why` goes to the audit log."""
+    """The caller gets one fixed message; `why` is for the audit log."""
 
     def __init__(self, why: str) -> None:
         super().__init__(FAILED)
@@ -39,7 +39,7 @@ class AttestationError(ForbiddenError):
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """An issuer whose tokens prove that a cluster is the one that a credential is for.
+    """The issuer whose token a first registration must present.
 
     `keys`: its key set (JWKS) as JSON; "": fetched by the issuer's discovery, over TLS that is verified with `authority` (PEM;
     "": the system's). `audience`: "" means the hub's own. `subject`: a shell pattern that the whole subject must match.
@@ -87,7 +87,8 @@ class Binding:
 def check_binding(binding: Binding | None, attested: Attested) -> None:
     """Raise AttestationError if the name is bound to another issuer or subject.
 
-    Issuers without public discovery often share a name. If an operator gave the keys, they must include the key of the binding.
+    Issuers without public discovery often have the same name. If an operator configured the keys, they must include the key of
+    the binding.
     """
     if binding is None:
         return
@@ -98,11 +99,11 @@ def check_binding(binding: Binding | None, attested: Attested) -> None:
         )
     if attested.pinned and binding.key not in attested.pinned:
         raise AttestationError(
-            f'cluster "{binding.cluster}" is bound to a key of issuer {binding.issuer} that is not among those given for it now'
+            f'cluster "{binding.cluster}" is bound to a key of issuer {binding.issuer} that is not among its configured keys'
         )
 
 
-AGAIN = "have a new bootstrap kubeconfig made with `hubctl create bootstrap-kubeconfig`"
+AGAIN = "get a new bootstrap kubeconfig (`hubctl create bootstrap-kubeconfig`)"
 
 DELETED = "Deleted"
 """Revocation reason of a credential that an operator deleted."""
@@ -110,16 +111,16 @@ DELETED = "Deleted"
 
 @dataclass(frozen=True, slots=True)
 class CredentialBounds:
-    """Further limits of a credential, and what a cluster gets that joins with it."""
+    """Further limits of a credential, and the labels and set of clusters that join with it."""
 
     patterns: tuple[str, ...] = ()
     """Shell patterns; the whole cluster name must match one. None: any name."""
     cluster_set: str | None = None
-    """The set into which clusters are put; the credential cannot act for clusters of other sets."""
+    """The set for new clusters; the credential cannot act for clusters of other sets."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Set on a cluster that joins with it; they override the agent's labels."""
     attestation: Demand | None = None
-    """Required attestation; None: as in the hub's setting."""
+    """Required attestation; None: as in the setting of the hub."""
 
 
 UNBOUND = CredentialBounds()
@@ -202,7 +203,7 @@ class CredentialPhase(StrEnum):
 
 
 def phase(record: CredentialRecord, issued: int, now: datetime) -> CredentialPhase:
-    """State of a credential with `issued` spent uses. The first permanent end counts: revoked, used up, expired."""
+    """State of a credential with `issued` spent uses. Several ends: the first of revoked, used up, expired."""
     if record.revoked_at is not None:
         return CredentialPhase.REVOKED
     if record.uses is not None and issued >= record.uses:
@@ -231,7 +232,7 @@ def token_hash(token: str) -> str:
 
 
 def ended(record: CredentialRecord, now: datetime) -> str:
-    """Why the credential is not valid any more; "" if it is."""
+    """Why the credential is no longer valid; "" if it is valid."""
     if record.revoked_at is not None:
         return f"the bootstrap credential {record.id} is revoked: {AGAIN}"
     if now >= record.expires_at:
@@ -253,7 +254,7 @@ def check_name(record: CredentialRecord, cluster: ClusterName) -> None:
     if not record.admits(cluster):
         patterns = ", ".join(record.bounds.patterns)
         raise ForbiddenError(
-            f'the bootstrap credential {record.id} is for clusters whose name fits {patterns}, and "{cluster}" does not'
+            f'the bootstrap credential {record.id} is for cluster names that match {patterns}, and "{cluster}" does not'
         )
 
 
@@ -264,6 +265,6 @@ def taken(record: CredentialRecord, tally: UseCount) -> ForbiddenError:
         return ForbiddenError(f"the bootstrap credential {record.id} is used up: {spent} spent on other agents; {AGAIN}")
     waiting = tally.held + tally.names
     return ForbiddenError(
-        f"the bootstrap credential {record.id} has no use left: of {record.uses}, {tally.issued} spent and {waiting} held for "
-        f"others that wait for a decision; have one of those denied or deleted, or {AGAIN}"
+        f"the bootstrap credential {record.id} has no use left: of {record.uses}, {tally.issued} are spent and {waiting} are "
+        f"held for agents that wait for a decision: deny or delete one of their requests, or {AGAIN}"
     )

@@ -1,8 +1,6 @@
-"""Certificates: purposes, profiles and records.
+"""Certificates: purposes, profiles, records, and the last check before a signature.
 
-Permitted profiles by purpose: the last check before a signature, of the profile and of the holder in its record.
-
-A profile that fails this check is a defect of the calling use case; nothing is signed.
+A profile that fails the check is a defect of the calling use case; nothing is signed. Permitted are:
 
 purpose    subject                                           alternative names
 AGENT      the agent's, of the holder                        none
@@ -77,7 +75,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class CertificateHolder:
-    """For whom a certificate is issued; stored in its record besides the profile."""
+    """The holder of a certificate; stored in its record besides the profile."""
 
     cluster: ClusterName | None = None
     agent: AgentId | None = None
@@ -153,7 +151,7 @@ class Lifetimes:
 def own_agent(records: Sequence[CertificateRecord]) -> AgentId | None:
     """The agent that registered last, among those with an unrevoked certificate. A renewal does not count as registration.
 
-    A readopted agent has only its recovery certificate, which counts here.
+    A readopted agent has only a recovery certificate, which counts.
     """
     came: dict[AgentId, tuple[datetime, SerialNumber]] = {}
     standing: set[AgentId] = set()
@@ -173,16 +171,15 @@ def refusals(profile: Profile, holder: CertificateHolder, now: datetime) -> list
     """Reasons why this profile may not be signed; empty if it may."""
     named = profile.dns_names and profile.purpose is not Purpose.ADDON
     rules = (
-        (now - EARLIEST <= profile.not_before <= now - BACKDATED, "it does not begin five minutes before now"),
+        (now - EARLIEST <= profile.not_before <= now - BACKDATED, "it begins less than 5 minutes or more than 2 days ago"),
         (profile.not_after > now, "it has ended already"),
-        (not named and not profile.ip_addresses, "it has alternative names that its purpose has not"),
-        (_is_its_holders(profile, holder), f'its subject is none of purpose "{profile.purpose}" for its holder'),
+        (not named and not profile.ip_addresses, "its purpose permits no such alternative names"),
+        (_is_its_holders(profile, holder), f'its subject does not fit the purpose "{profile.purpose}" and the holder'),
     )
     return [finding for fine, finding in rules if not fine]
 
 
 def _is_its_holders(profile: Profile, holder: CertificateHolder) -> bool:
-    """Whether the subject matches the purpose and the holder."""
     subject, cluster, agent = profile.subject, holder.cluster, holder.agent
     match profile.purpose:
         case Purpose.AGENT if cluster is not None and agent is not None:

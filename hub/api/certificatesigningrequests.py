@@ -1,4 +1,4 @@
-"""CertificateSigningRequests: submission, strict checks, the state of a request, and when it is removed.
+"""CertificateSigningRequests: submission, strict checks, the state of a request, its retention.
 
 Sources: Kubernetes' certificates.k8s.io/v1 and controller-manager; OCM's approver rules (exact subjects, CVE-2026-4740);
 ADR 0012.
@@ -80,7 +80,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """Who creates a CSR through the Kubernetes API; stored in `spec.username`, `groups`, `uid` and `extra`."""
+    """The user that creates a CSR through the Kubernetes API; stored in `spec.username`, `groups`, `uid` and `extra`."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -138,12 +138,12 @@ def check_subject(facts: RequestFacts, expected: CertificateSubject, dns_names: 
     if facts.subject != expected or facts.other_attributes:
         raise InvalidError(
             f"the subject of the certificate request is {_words(facts.subject)[:400]}, expected is {_words(expected)}: "
-            "make a request with exactly that subject"
+            "create a request with exactly this subject"
         )
     foreign = sorted({*facts.dns_names} - {*dns_names}) + list(facts.ip_addresses)
     if foreign or facts.other_names:
-        listed = ", ".join(foreign)[:200] or "names of other kinds"
-        raise InvalidError(f"the certificate request asks for names that are not its own ({listed}): make one without them")
+        listed = ", ".join(foreign)[:200] or "names of other types"
+        raise InvalidError(f"the certificate request has names that are not its own ({listed}): create one without them")
 
 
 def is_for_a_client(request: Document) -> bool:
@@ -158,7 +158,7 @@ def claimed_agent(facts: RequestFacts) -> tuple[ClusterName, AgentId]:
     claimed = parse_agent_user(facts.subject.common_name)
     if claimed is None:
         raise InvalidError(
-            f"the subject of the certificate request is {_words(facts.subject)[:400]}, which is no cluster's agent"
+            f"the subject of the certificate request is {_words(facts.subject)[:400]}, which is not an agent of a cluster"
         )
     expected = agent_subject(*claimed)
     full = replace(facts.subject, organizations=facts.subject.organizations | {ALL_CLUSTERS_GROUP})
@@ -175,9 +175,9 @@ def check_key_is_new(cluster: ClusterName, known: Iterable[CertificateRecord]) -
     """Raise ForbiddenError if the key belongs to another identity or to a revoked certificate."""
     for record in known:
         if record.cluster != cluster or (record.credential is not None and record.agent is None):
-            raise ForbiddenError("the key of the certificate request is already in use by another identity: make a new key")
+            raise ForbiddenError("the key of the certificate request is already used by another identity: create a new key")
         if record.revoked_at is not None:
-            raise ForbiddenError("the key of the certificate request belongs to a revoked certificate: make a new key")
+            raise ForbiddenError("the key of the certificate request belongs to a revoked certificate: create a new key")
 
 
 def phase(request: Document) -> RequestPhase:
@@ -209,7 +209,7 @@ def pem(request: Document) -> bytes:
     try:
         return b64decode(str(doc.mapping(request, "spec").get("request") or ""), validate=True)
     except ValueError:
-        raise InvalidError("spec.request is not base64: give the PEM block base64-encoded") from None
+        raise InvalidError("spec.request is not base64: encode the PEM block in base64") from None
 
 
 def fingerprint(request: Document) -> str:
@@ -294,7 +294,6 @@ def with_decision(request: Document, decision: str, reason: str, message: str, n
 
 
 def with_certificate(request: Document, chain: bytes, recovery: bytes) -> dict[str, Any]:
-    """A copy with the issued certificate."""
     issued = doc.with_status(request, certificate=doc.base64_text(chain))
     return doc.with_annotations(issued, {RECOVERY_ANNOTATION: recovery.decode("ascii")} if recovery else {})
 
@@ -304,7 +303,6 @@ def created_at(request: Document) -> datetime:
 
 
 def selectable(request: Document) -> dict[str, str]:
-    """Selectable fields of requests."""
     return {"spec.signerName": str(doc.mapping(request, "spec").get("signerName") or "")}
 
 
@@ -313,7 +311,7 @@ class RequestRetention:
     """Retention of requests. Issued ones are removed at the latest with their certificate's end."""
 
     finished: timedelta = timedelta(hours=1)
-    """After it was issued or denied, or failed."""
+    """After it was issued or denied, or has failed."""
     pending: timedelta = timedelta(hours=24)
     """Without a decision, or approved without a signature."""
 

@@ -11,7 +11,6 @@ from hub.api.managedclustersets import LABEL
 from hub.api.meta import document as doc
 from machinery.identity import CLUSTER_LABEL
 from machinery.meta import conditions
-from machinery.meta.conditions import Condition
 from machinery.meta.objects import Document
 
 GROUP, VERSION, KIND = "multicluster.x-k8s.io", "v1alpha1", "ClusterProfile"
@@ -19,11 +18,11 @@ MANAGED_BY = "x-k8s.io/cluster-manager"
 SET = "multicluster.x-k8s.io/clusterset"
 MANAGER = "open-cluster-management"
 _COPIED = {conditions.AVAILABLE: "ControlPlaneHealthy", conditions.JOINED: "Joined"}
-"""Conditions of the cluster that a profile has, and their types there."""
+"""Conditions of the cluster that a profile shows, and their types in the profile."""
 
 
 def is_exported(cluster: Document) -> bool:
-    """Whether it has profiles: it is accepted and not being deleted."""
+    """Whether the cluster has profiles: it is accepted and not being deleted."""
     return is_accepted(cluster) and not doc.is_deleting(cluster)
 
 
@@ -46,20 +45,13 @@ def profile(cluster: Document, namespace: str) -> dict[str, Any]:
 def following(profile: Document, cluster: Document) -> dict[str, Any]:
     """The profile with the cluster's current state; equal if nothing changed."""
     own = {MANAGED_BY: MANAGER, SET: doc.labels(cluster).get(LABEL, ""), CLUSTER_LABEL: doc.name(cluster)}
-    shown = doc.with_metadata(profile, labels={**doc.labels(profile), **own})
-    return doc.with_status(shown, **_status(cluster))
-
-
-def _status(cluster: Document) -> dict[str, Any]:
+    labelled = doc.with_metadata(profile, labels={**doc.labels(profile), **own})
     version = str(doc.mapping(cluster, "status", "version").get("kubernetes") or "")
     claims = doc.sequence(cluster, "status", "clusterClaims")
     copied = (conditions.find(doc.conditions(cluster), kind) for kind in _COPIED)
-    return {
-        "conditions": [_copy(condition) for condition in copied if condition is not None],
-        "properties": [{"name": claim.get("name"), "value": claim.get("value")} for claim in claims],
+    return doc.with_status(
+        labelled,
+        conditions=[{**each.to_document(), "type": _COPIED[each.type]} for each in copied if each is not None],
+        properties=[{"name": claim.get("name"), "value": claim.get("value")} for claim in claims],
         **({"version": {"kubernetes": version}} if version else {}),
-    }
-
-
-def _copy(found: Condition) -> dict[str, Any]:
-    return {**found.to_document(), "type": _COPIED[found.type]}
+    )

@@ -22,7 +22,7 @@ AUTHENTICATED, UNAUTHENTICATED, MASTERS = "system:authenticated", "system:unauth
 READ, WRITE = ("get", "list", "watch"), ("create", "delete", "deletecollection", "patch", "update")
 APPROVER = "system:certificates.k8s.io:kube-apiserver-client-approver"
 LOGIN = "system:muster:login"
-"""Role for exchanging a token for a certificate. Bound to unauthenticated users, who have no identity before the exchange."""
+"""Role for exchanging a token for a certificate. It is bound to unauthenticated users, who have no identity before that."""
 MONITORING = "system:monitoring"
 """Role and group for scraping metrics, as in Kubernetes."""
 SIGNERS = ("kubernetes.io/kube-apiserver-client", "open-cluster-management.io/grpc")
@@ -47,7 +47,6 @@ def _aggregate(to: str) -> dict[str, str]:
 
 
 def cluster_role(name: str, rules: Sequence[Rule], **labels: str) -> dict[str, Any]:
-    """A default ClusterRole."""
     return {**_typed("ClusterRole", name, labels), "rules": list(rules)}
 
 
@@ -86,7 +85,6 @@ class Groups:
 
     @property
     def login(self) -> str:
-        """Group of the exchange of tokens for certificates."""
         return f"login.{self.suffix}"
 
     @property
@@ -105,7 +103,7 @@ _MONITORED = ("/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/read
 
 
 def cluster_roles(groups: Groups) -> tuple[dict[str, Any], ...]:
-    """All default ClusterRoles."""
+    """The default ClusterRoles."""
     authentication, authorization = ("authentication.k8s.io",), ("authorization.k8s.io",)
     rules: dict[str, tuple[Rule, ...]] = {
         "cluster-admin": (rule("*", "*", "*"), {"verbs": ["*"], "nonResourceURLs": ["*"]}),
@@ -200,11 +198,11 @@ CLUSTER_ROLE_BINDINGS = (
     _binding(LOGIN, _group(UNAUTHENTICATED)),
     _binding("open-cluster-management:bootstrap", BOOTSTRAP_ACCOUNT),
 )
-"""All default ClusterRoleBindings."""
+"""The default ClusterRoleBindings."""
 
 
 def reconciled(default: Document, stored: Document | None) -> dict[str, Any] | None:
-    """Add what the stored object lacks of a default, and remove nothing. None if nothing changes.
+    """The stored object with the missing parts of a default; None if nothing changes. Nothing is removed.
 
     With another roleRef, which is immutable, the default replaces the stored binding.
     """

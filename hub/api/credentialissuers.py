@@ -1,12 +1,10 @@
-"""CredentialIssuer: strategies for operators' credentials to the cluster that the hub runs in, and their state."""
+"""CredentialIssuer: strategies that issue operators' credentials for the hub's own Kubernetes cluster, and their state."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from hub.api.meta import document as doc
-from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time
 
 NAME = "hub"
@@ -21,9 +19,9 @@ _WEIGHTS: Mapping[str, int] = {KUBE_CLUSTER_SIGNING: 2, IMPERSONATION_PROXY: 1}
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """State of one strategy. `server` and `authority` (PEM in base64): the cluster that accepts its credentials.
+    """State of one strategy. `server`, `authority` (PEM in base64): address and CA of the cluster that accepts its credentials.
 
-    `signer`: the CA as in `signed_by` of certificate records.
+    `signer`: the signing CA, as in `signed_by` of certificate records.
     """
 
     type: str
@@ -45,18 +43,11 @@ class Strategy:
         return document
 
 
-def new_issuer(api_version: str) -> dict[str, Any]:
-    return {"apiVersion": api_version, "kind": "CredentialIssuer", "metadata": {"name": NAME}}
-
-
-def with_strategy(issuer: Document, strategy: Strategy, now: datetime) -> dict[str, Any]:
-    """Replace the strategy of the same type; unchanged if only the time differs."""
-    merged = merge(doc.sequence(issuer, "status", "strategies"), strategy.as_document(now))
-    return doc.with_status(issuer, strategies=merged)
-
-
 def merge(strategies: Sequence[Mapping[str, Any]], new: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Sorted: strategies that clients should prefer first, then by type."""
+    """The strategies with the new state of one, which does not replace a state that differs only in its time.
+
+    The strategies that clients should prefer come first, others follow by type.
+    """
     known = {str(each.get("type")): each for each in strategies}
     before = known.get(new["type"])
     if before is None or {**before, TIME: ""} != {**new, TIME: ""}:

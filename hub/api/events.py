@@ -18,7 +18,7 @@ AGENT = "registration-agent"
 
 @dataclass(frozen=True, slots=True)
 class EventRecord:
-    """An occurrence about an object, and the cluster in whose namespace the Event is stored."""
+    """An occurrence that concerns the object `about`, and the cluster in whose namespace its Event is stored."""
 
     cluster: str
     about: Document
@@ -26,18 +26,17 @@ class EventRecord:
     message: str
     type: str = NORMAL
     component: str = COMPONENT
-    """The reporting component."""
 
     @property
     def name(self) -> str:
-        """Deterministic name, so that a repeated occurrence increases the count of one Event."""
+        """Equal for equal occurrences, so that a repeated one increases the count of its Event."""
         uid = doc.mapping(self.about, "metadata").get("uid", "")
         others = () if self.component == COMPONENT else (self.component,)
         digest = sha256("\0".join((str(uid), self.type, self.reason, self.message, *others)).encode()).hexdigest()[:16]
         return f"{doc.name(self.about)[:200]}.{digest}"
 
     def trimmed_event(self) -> "EventRecord":
-        """The same occurrence with only the parts of the object that an Event contains, to save memory while it is queued."""
+        """A copy with only those parts of the object that an Event contains, to save memory in a queue."""
         metadata = doc.mapping(self.about, "metadata")
         kept = {name: metadata[name] for name in ("name", "uid") if name in metadata}
         about = {name: self.about[name] for name in ("apiVersion", "kind") if name in self.about}
@@ -71,7 +70,7 @@ def event(record: EventRecord, namespace: str, now: datetime) -> dict[str, Any]:
 
 
 def seen_again(known: Document, now: datetime) -> dict[str, Any]:
-    """The Event with its count increased."""
+    """A copy of the Event with an increased count."""
     return {**known, "count": int(known.get("count") or 1) + 1, "lastTimestamp": format_time(now)}
 
 

@@ -9,7 +9,7 @@ from hub.api.meta.change import EVENTS, LEASES, SECRETS, Kind
 from hub.api.namespaces import HUB
 
 UNREMEMBERED = frozenset((SECRETS, EVENTS, LEASES))
-"""Old Secrets must not be readable, Events are history themselves, and Leases change too often."""
+"""Kinds without history: old Secrets must not be readable, Events are history themselves, Leases change too often."""
 SHORTENED, FILLS_UP, FULL = "HistoryShortened", "DatabaseFillsUp", "DatabaseAlmostFull"
 AUDIT_SHORTENED, AUDIT_FILLS_UP = "AuditLogShortened", "AuditLogFillsUp"
 """Reasons of Events in the hub's namespace."""
@@ -25,26 +25,25 @@ def has_history(kind: Kind) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPeriods:
-    """Retention periods. `window`: a watch can resume from changes up to this age.
-
-    `history`: how far back objects can be read, unless the change log exceeds `history_bytes`. `events`: age of the last update
-    at which an Event is removed. `transitions`: changes of availability. `records`: audit records, unless they exceed
-    `records_bytes`. `reserve`: bytes of disk space that stay free, at the cost of history.
-    """
-
     window: timedelta
+    """A watch can resume from changes up to this age."""
     history: timedelta
+    """Past states of objects can be read up to this age, unless the change log exceeds `history_bytes`."""
     history_bytes: int
     events: timedelta
+    """An Event is removed this long after its last update."""
     records: timedelta
+    """Of audit records, unless they exceed `records_bytes`."""
     transitions: timedelta
+    """Of changes of availability."""
     reserve: int
+    """Bytes of disk space that stay free; history is removed for them."""
     records_bytes: int = 2**30
 
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """Result of one batch: removed rows, and whether more may be due."""
+    """Result of one batch. `rows`: number of removed rows; `more`: more may be due."""
 
     rows: int = 0
     more: bool = False
@@ -52,7 +51,7 @@ class Trimmed:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """State of the change log. Watches resume from `compacted`, the past can be read from `floor`.
+    """State of the change log, in revisions. Watches can resume from `compacted`, past states can be read from `floor`.
 
     `bytes`: size of the rows up to `measured`; later rows are not measured yet.
     """
@@ -65,9 +64,9 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """Space of a database in bytes. `size`: used; `reusable`: the part of it that later writes reuse.
+    """Space of a database in bytes. `size`: used; `reusable`: the part of `size` that later writes reuse.
 
-    `free`: free space on its disk; None: unknown, since the server does not report it.
+    `free`: free space on its disk; None: the server does not report it.
     """
 
     size: int
@@ -80,30 +79,30 @@ class Volume:
         return None if self.free is None else self.free + self.reusable
 
 
+def _warning(reason: str, message: str) -> EventRecord:
+    return EventRecord("", ABOUT, reason, message, WARNING)
+
+
 def warnings(keeping: RetentionPeriods, volume: Volume, *, early: bool) -> Iterator[EventRecord]:
     """Events for operators after old history was removed. `early`: some was removed before its time.
 
     The messages contain no changing numbers, so that repeated ones are counted in one Event.
     """
     if early:
-        yield _told(SHORTENED, "the oldest history went before its time, for room: see --history-size and --disk-reserve")
+        yield _warning(SHORTENED, "old history was removed early to free space: see --history-size and --disk-reserve")
     if volume.left is None or volume.left >= 2 * keeping.reserve:
         return
     if volume.left >= keeping.reserve:
-        yield _told(FILLS_UP, "the database has less than twice --disk-reserve left: give it a larger disk, or less history")
+        yield _warning(FILLS_UP, "the database has less than twice --disk-reserve left: enlarge its disk, or keep less history")
     else:
-        yield _told(FULL, "the database has less than --disk-reserve left, and no history to spare: give it a larger disk now")
+        yield _warning(
+            FULL, "the database has less than --disk-reserve left and no more history to remove: enlarge its disk now"
+        )
 
 
 def audit_warnings(keeping: RetentionPeriods, taken: int, *, early: bool) -> Iterator[EventRecord]:
     """Events about the size of the audit records. `early`: some were removed before their time."""
     if early:
-        yield _told(AUDIT_SHORTENED, "the oldest audit records went before their time: see --audit-size")
+        yield _warning(AUDIT_SHORTENED, "the oldest audit records were removed early: see --audit-size")
     elif taken >= 0.8 * keeping.records_bytes:
-        yield _told(
-            AUDIT_FILLS_UP, "the audit records take four fifths of --audit-size: see which user causes them, or raise it"
-        )
-
-
-def _told(reason: str, message: str) -> EventRecord:
-    return EventRecord("", ABOUT, reason, message, WARNING)
+        yield _warning(AUDIT_FILLS_UP, "the audit records use 80 % of --audit-size: see which user causes them, or increase it")

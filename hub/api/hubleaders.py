@@ -1,4 +1,4 @@
-"""Leader terms without an Event yet: recorded when the lock is taken, reported by the next leader that can."""
+"""Leader terms without an Event yet: recorded with the lock, reported by the next leader."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -35,12 +35,12 @@ class UnreportedTerms:
         return UnreportedTerms(terms[-KEPT:], self.left_out + max(0, len(terms) - KEPT))
 
     def news(self, term: int, ours: EventRecord) -> Iterator[EventRecord]:
-        """Events that the leader of `term` must write. `ours`: the Event of its own term, with the cause of the change."""
+        """Events that the leader of `term` must write. `ours`: the Event of its own term, with the cause of its election."""
         if self.left_out:
-            yield replace(ours, message=f"the {self.left_out} changes of leader before term {self.terms[0].term} are left out")
+            yield replace(ours, message=f"{self.left_out} changes of leader before term {self.terms[0].term} are not listed")
         for each in self.terms:
             began = f"{each.holder} became leader in term {each.term}, at {format_time(each.at)}"
-            late = replace(ours, message=f"{began}: the term ended before it was told why")
+            late = replace(ours, message=f"{began}; the term ended before its cause was recorded")
             yield ours if each.term == term else late
 
 

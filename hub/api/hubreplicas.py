@@ -13,7 +13,7 @@ from machinery.identity import AgentId, ClusterName
 BEAT = timedelta(seconds=2)
 """How often a replica updates its row."""
 LOST_AFTER = timedelta(seconds=10)
-"""A replica that has not updated its row for this long counts as dead; its sessions are void."""
+"""A replica that has not updated its row for this long counts as lost; its sessions have ended."""
 FORGOTTEN_AFTER = timedelta(minutes=10)
 """After this time the replica is no longer listed."""
 
@@ -38,7 +38,7 @@ class Replica:
 
     name: str
     home: str
-    """Its data directory. Only one process at a time can hold it, so its holder may take over the name at once."""
+    """Its data directory. Only one process can hold the directory, so the next holder may take the name at once."""
     instance: str
     """Identifies one start of the process."""
     version: str
@@ -52,9 +52,9 @@ class Replica:
     draining: bool = False
     """The process is shutting down."""
     drained: bool = False
-    """An operator has ordered that it holds no session; valid until the process ends."""
+    """An operator has drained it; valid until the process ends."""
     load: Load | None = None
-    """None: a release that does not report it."""
+    """None: its release does not report it."""
 
     def is_lost(self, now: datetime) -> bool:
         """Whether its last update is too old, or too far in the future: it was written while a clock was ahead."""
@@ -93,9 +93,9 @@ class AgentSession:
 
 
 def could_report(since: datetime | None, now: datetime) -> bool:
-    """Whether every replica had time to update its row. Until then no silent replica counts as dead.
+    """Whether every replica had time to update its row. Until then no replica counts as lost.
 
-    `since`: since when the hub could write without a gap; None: it cannot write now.
+    `since`: start of the time in which the database accepted writes without a gap; None: it accepts none now.
     """
     return since is not None and now - since > LOST_AFTER
 
@@ -112,7 +112,7 @@ USUAL_LOG_LEVEL = timedelta(minutes=15)
 
 
 class LogLevelOrder(msgspec.Struct, frozen=True):
-    """The ordered level, its end, and the operator."""
+    """A log level that the operator `by` has ordered for all replicas."""
 
     level: str
     until: datetime
@@ -124,12 +124,12 @@ class LogLevelOrder(msgspec.Struct, frozen=True):
 
 
 def order_log_level(level: str, lasts: timedelta, by: str, now: datetime) -> LogLevelOrder:
-    """Raises InvalidError for an unknown level or an invalid duration."""
+    """The order of a level for the duration `lasts`. Raises InvalidError for an unknown level or an invalid duration."""
     if level not in LEVELS:
-        message = f'there is no level "{level[:20]}": one of {", ".join(LEVELS)}'
+        message = f'there is no log level "{level[:20]}": use {", ".join(LEVELS)}'
         raise InvalidError(message, causes=(Cause("FieldValueNotSupported", message, "level"),))
     if not timedelta() < lasts <= LONGEST_LOG_LEVEL:
-        message = f"an order lasts longer than nothing and {format_duration(LONGEST_LOG_LEVEL)} at most"
+        message = f"the duration must be positive and at most {format_duration(LONGEST_LOG_LEVEL)}"
         raise InvalidError(message, causes=(Cause("FieldValueInvalid", message, "for"),))
     return LogLevelOrder(level, now + lasts, by)
 

@@ -3,7 +3,9 @@
 Sources of grace and expiry: OCM's lease controller (grace = 5 x leaseDurationSeconds, expired when now >= renewal + grace);
 ADR 0015.
 
-Coverage: since when replicas could store all beats. Only covered time counts as silence of agents.
+Coverage: the time in which replicas could store all beats. Only covered time counts as silence of agents. Each replica writes
+marks into the database while it can store beats. A mark is fresh for a limited time. Time is covered while the fresh marks of
+all replicas together leave no gap, regardless of which replicas lead, start or stop.
 
 Each replica writes marks into the database while it can store beats. A mark is fresh for a limited time. Time is covered
 while the fresh marks of all replicas together leave no gap, whichever replicas lead, start or stop.
@@ -26,7 +28,7 @@ from machinery.identity import ClusterName
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A beat that waits for the flush. `age`: at the start of the flush, by the replica's monotonic clock."""
+    """A beat that waits for a flush. `age`: at the start of the flush, by the replica's monotonic clock."""
 
     cluster: ClusterName
     age: timedelta
@@ -49,10 +51,10 @@ class LastBeat:
     epoch: int = 0
     """The highest known epoch of this cluster, from any message."""
     owner: str | None = None
-    """The other hub that owns the agent ("": none yet); None if the agent has not reported one since its last beat."""
+    """The other hub that owns the agent ("": none yet); None: the agent has reported none since its last beat."""
 
     def outdates(self, epoch: int) -> bool:
-        """Whether this epoch is lower than the known one. Agents without epochs (0) are never outdated."""
+        """Whether this epoch is lower than the highest known one. Agents without epochs (0) are never outdated."""
         return 0 < epoch < self.epoch
 
 
@@ -66,9 +68,9 @@ class Expiry:
     """Result of a check of one cluster's silence."""
 
     expired: bool
-    """True: availability is Unknown, by this check or an earlier one."""
+    """Availability is Unknown, by this check or an earlier one."""
     look_again: timedelta | None
-    """Delay until the next check. None: at the next beat or change. Zero: the grace has ended and Unknown is not set yet."""
+    """Delay of the next check. None: at the next beat or change. Zero: the grace has ended and Unknown is not set yet."""
 
     @property
     def is_due(self) -> bool:
@@ -80,32 +82,26 @@ def grace(lease_duration: timedelta) -> timedelta:
 
 
 def expires_at(last_beat: datetime | None, lease_duration: timedelta, *, window: timedelta, since: datetime) -> datetime:
-    """The instant at which a cluster becomes silent: at least a full grace after `since`, when coverage began."""
-    heard = since if last_beat is None else max(last_beat, since)
-    return heard + grace(lease_duration) + window
-
-
-def time_left(expiry: datetime, now: datetime) -> timedelta:
-    """Time until the expiry; zero after it."""
-    return max(expiry - now, timedelta())
+    """When a cluster becomes silent: at least a full grace after `since`, when coverage began."""
+    return max(last_beat or since, since) + grace(lease_duration) + window
 
 
 FRESH = timedelta(seconds=5)
-"""How long a mark is fresh. Later, beats may have been lost."""
+"""How long a mark is fresh. After that time beats may have been lost."""
 JUMP = timedelta(seconds=2)
-"""A clock that differs by more from its expected value has jumped."""
+"""The database's clock has jumped if it differs by more from its expected value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A replica's mark, in database time: it could store beats `at`, and some replica could without a gap since `since`."""
+    """A mark, in database time: the replica could store beats at `at`, and some replica always could since `since`."""
 
     replica: str
     since: datetime
     at: datetime
 
     def is_fresh(self, now: datetime) -> bool:
-        """Whether it is recent and not in the future. A mark in the future means that the database's clock moved back."""
+        """Whether it is recent and not in the future."""
         return -JUMP <= now - self.at <= FRESH
 
     def is_ahead(self, now: datetime) -> bool:
@@ -114,7 +110,7 @@ class Checkpoint:
 
 
 def covered_since(marks: Iterable[Checkpoint], now: datetime) -> datetime | None:
-    """Since when beats could be stored without a gap; None if no fresh mark exists."""
+    """Start of the current coverage; None: no fresh mark exists, so there is none."""
     return min((mark.since for mark in marks if mark.is_fresh(now)), default=None)
 
 
@@ -133,7 +129,7 @@ def next_mark(replica: str, marks: Iterable[Checkpoint], now: datetime, *, began
 
 @dataclass(frozen=True, slots=True)
 class BrakeLimits:
-    """Thresholds: more than `share` of the living fleet and `at_least` clusters within `window`. A share of 0: no brake."""
+    """More than `share` of the living fleet, and `at_least` clusters, became silent within `window`. A share of 0: no brake."""
 
     share: float = 0.2
     at_least: int = 10
@@ -143,16 +139,16 @@ class BrakeLimits:
         return self.share > 0 and silent >= self.at_least and silent > self.share * fleet
 
     def are_left(self, silent: int, fleet: int) -> bool:
-        """Whether less than half of either threshold is reached; this hysteresis prevents frequent switching."""
+        """Whether less than half of either threshold is reached (hysteresis)."""
         return 2 * silent < self.at_least or 2 * silent <= self.share * fleet
 
 
 class Brake(msgspec.Struct, frozen=True):
-    """Stored state of the brake. `since` None: it does not hold."""
+    """Stored state of the brake. It holds since `since`; None: it does not hold."""
 
     since: datetime | None = None
     silent: int = 0
-    """Number of silent clusters when the brake began to hold, of `fleet` living ones."""
+    """Number of silent clusters, of `fleet` living ones, when the brake began to hold."""
     fleet: int = 0
     released: datetime | None = None
     """Time of an operator's last release."""
@@ -162,12 +158,12 @@ class Brake(msgspec.Struct, frozen=True):
         return self.since is not None
 
     def counts_from(self, limits: BrakeLimits, now: datetime) -> datetime:
-        """Clusters that became silent after this instant, and still are, count."""
+        """Silent clusters count if they became silent after this instant."""
         start = (self.since or now) - limits.window
         return max(start, self.released) if self.released else start
 
     def judged(self, limits: BrakeLimits, silent: int, fleet: int, now: datetime) -> "Brake":
-        """The new state, with `silent` clusters of a living `fleet`."""
+        """The new state for `silent` clusters of a living `fleet`."""
         if not self.holds and limits.are_passed(silent, fleet):
             return Brake(since=now, silent=silent, fleet=fleet, released=self.released)
         if self.holds and (not limits.share or limits.are_left(silent, fleet)):

@@ -1,15 +1,14 @@
-"""Logins: from the claims of an external token to user name and groups, and the names that are never permitted.
+"""Logins: user name and groups from the claims of an external token, and names that are never permitted.
 
-An external token cannot name an identity of the hub: no user or group that begins with `system:`, so no agent, add-on,
-bootstrap credential, ServiceAccount or operator with all rights. Such a user is refused; such groups are dropped, since other
-clusters put every user into `system:authenticated`. All rights are granted only by `operator_groups` of an authenticator:
-groups, after the mapping, whose members are operators.
+An external token cannot name an identity of the hub, which begins with `system:`: an agent, add-on, bootstrap credential,
+ServiceAccount or operator with all rights. Such a user is refused. Such groups are dropped, because other clusters put every
+user into `system:authenticated`. Only `operator_groups` of an authenticator grant all rights: members of these groups, as named
+after the mapping, are operators.
 
-Sources: Pinniped's TokenCredentialRequest (what it refuses of an authenticator's answer), OpenID Connect Core 1.0 (claims),
-Kubernetes' structured authentication (`email` counts only if it is verified).
+Sources: Pinniped's TokenCredentialRequest (users that it refuses), OpenID Connect Core 1.0 (claims), Kubernetes' structured
+authentication (`email` counts only if it is verified).
 """
 
-import binascii
 from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,12 +23,12 @@ from machinery.meta.objects import Document
 
 RESERVED = "system:"
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
-"""The only extra field that is accepted, since it does not describe the user."""
+"""The only accepted extra field; it does not describe the user."""
 MAX_NAME, MAX_GROUPS = 512, 250
 SKEW = timedelta(minutes=1)
-"""How far in the future a token's start may be, since clocks differ."""
+"""Tolerance for differences between clocks: how far in the future a token may begin."""
 LATEST = 9999 * 366 * 86_400
-"""Largest timestamp in claims; greater numbers are invalid."""
+"""Largest valid timestamp in claims."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class ClaimRules:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A user as named by an authenticator. `account`: the uid if it is a ServiceAccount of this hub; else None."""
+    """A user as an authenticator names it. `account`: uid of the ServiceAccount of this hub; None: another user."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -58,7 +57,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A user who may get a certificate. `left_out`: groups of the token that were dropped."""
+    """A user that may get a certificate. `left_out`: dropped groups of the token."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -71,29 +70,29 @@ class Login:
 
     @property
     def is_our_own_name(self) -> bool:
-        """Whether it has a reserved name of this hub, which means another identity to others that trust the signer."""
+        """Whether it has a reserved name of this hub, which can be another identity for other servers that trust the signer."""
         return any(name.startswith(RESERVED) for name in (self.user, *self.groups))
 
 
 def named_by_claims(claims: Mapping[str, Any], rules: ClaimRules, now: datetime) -> Named:
     """The user of a token whose signature was verified. Raises UnauthorizedError with the reason."""
     if claims.get("iss") != rules.issuer:
-        raise UnauthorizedError("it is of another issuer")
+        raise UnauthorizedError("its issuer (iss) is another one")
     if rules.audience not in _texts(claims.get("aud"), "aud"):
-        raise UnauthorizedError(f'it is not meant for the audience "{rules.audience}"')
+        raise UnauthorizedError(f'it is not for the audience "{rules.audience}"')
     ends, begins = _instant(claims, "exp"), _instant(claims, "nbf")
     if ends is None:
-        raise UnauthorizedError("it has no end (exp)")
+        raise UnauthorizedError("it has no expiry (exp)")
     if now.timestamp() >= ends:
         raise UnauthorizedError("it has expired")
     if begins is not None and (now + SKEW).timestamp() < begins:
         raise UnauthorizedError("it is not valid yet")
     for claim, wanted in sorted(rules.required.items()):
         if claims.get(claim) != wanted:
-            raise UnauthorizedError(f'its claim "{claim}" is not the one that is required')
+            raise UnauthorizedError(f'its claim "{claim}" does not have the required value')
     user = claims.get(rules.username)
     if not isinstance(user, str) or not user:
-        raise UnauthorizedError(f'it has no claim "{rules.username}" that is a text')
+        raise UnauthorizedError(f'it has no claim "{rules.username}" with a text')
     if rules.username == "email" and claims.get("email_verified", True) is not True:
         raise UnauthorizedError("its email is not verified")
     groups = _texts(claims.get(rules.groups), rules.groups) if rules.groups else ()
@@ -109,17 +108,17 @@ def admitted(named: Named | None, operator_groups: Iterable[str] = ()) -> Login:
     if not named.user:
         raise UnauthorizedError("the user name is empty")
     if named.uid:
-        raise UnauthorizedError("the user has a UID, which a certificate cannot say")
+        raise UnauthorizedError("the user has a UID, which a certificate cannot contain")
     if set(named.extra) - {CREDENTIAL_ID}:
-        raise UnauthorizedError("the user has extra fields, which a certificate cannot say")
+        raise UnauthorizedError("the user has extra fields, which a certificate cannot contain")
     _check_name("the user name", named.user)
     if named.user.startswith(RESERVED):
-        raise UnauthorizedError(f'user names that begin with "{RESERVED}" are given by the hub alone')
+        raise UnauthorizedError(f'user names that begin with "{RESERVED}" are reserved for the hub')
     groups = tuple(dict.fromkeys(named.groups))
     if len(named.groups) > MAX_GROUPS:
-        raise UnauthorizedError(f"it is in {len(named.groups)} groups, and a certificate holds {MAX_GROUPS} at most")
+        raise UnauthorizedError(f"the user is in {len(named.groups)} groups; a certificate can contain {MAX_GROUPS}")
     for group in groups:
-        _check_name("a group's name", group)
+        _check_name("the name of a group", group)
     left_out = tuple(group for group in groups if group.startswith(RESERVED))
     counted = tuple(group for group in groups if group and not group.startswith(RESERVED))
     masters = (OPERATOR_GROUP,) if set(operator_groups).intersection(counted) else ()
@@ -131,7 +130,7 @@ def _check_name(what: str, name: str) -> None:
     if len(name) > MAX_NAME:
         raise UnauthorizedError(f"{what} is longer than {MAX_NAME} characters")
     if not name.isprintable() or name != name.strip():
-        raise UnauthorizedError(f"{what} holds characters that are not shown, or begins or ends with a space")
+        raise UnauthorizedError(f"{what} contains unprintable characters, or begins or ends with a space")
 
 
 def _instant(claims: Mapping[str, Any], claim: str) -> float | None:
@@ -139,12 +138,12 @@ def _instant(claims: Mapping[str, Any], claim: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LATEST:
-        raise UnauthorizedError(f'its claim "{claim}" is no time')
+        raise UnauthorizedError(f'its claim "{claim}" is not a valid time')
     return float(value)
 
 
 def _texts(value: object, claim: str) -> tuple[str, ...]:
-    """A claim with a text or a list of texts. Raises UnauthorizedError for anything else."""
+    """The texts of a claim. Raises UnauthorizedError unless it is a text, a list of texts or absent."""
     if value is None:
         return ()
     if isinstance(value, str):
@@ -156,7 +155,7 @@ def _texts(value: object, claim: str) -> tuple[str, ...]:
 
 JWT, WEBHOOK, ACCOUNT = "JWTAuthenticator", "WebhookAuthenticator", "ServiceAccount"
 KINDS: Mapping[str, Kind] = {JWT: JWT_AUTHENTICATORS, WEBHOOK: WEBHOOK_AUTHENTICATORS}
-"""By the name in a TokenCredentialRequest. ServiceAccounts of this hub need no authenticator object."""
+"""Kinds of authenticators, by their names in a TokenCredentialRequest. ServiceAccounts of this hub need no object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +173,7 @@ class Reference:
 class AuthenticatorConfig:
     """A parsed authenticator. `authorities`: CAs for its TLS (PEM; b"": the system's).
 
-    `operator_groups`: groups whose members are operators. `mark` changes with every change of the spec.
+    `operator_groups`: members of these groups are operators. `mark`: changes with every change of the spec.
     """
 
     kind: str
@@ -187,7 +186,7 @@ class AuthenticatorConfig:
 
 
 def read_authenticator(kind: str, document: Document) -> AuthenticatorConfig:
-    """Raises InvalidError for CAs that are not base64."""
+    """Parse an authenticator. Raises InvalidError for CAs that are not base64."""
     spec, metadata = doc.mapping(document, "spec"), doc.mapping(document, "metadata")
     address = str(spec.get("issuer" if kind == JWT else "endpoint") or "")
     chosen, required = doc.mapping(document, "spec", "claims"), doc.mapping(document, "spec", "requiredClaims")
@@ -218,5 +217,5 @@ def authorities_of(document: Document) -> bytes:
         return b""
     try:
         return b64decode(str(text), validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         raise InvalidError("spec.tls.certificateAuthorityData is not base64") from None

@@ -82,10 +82,7 @@ _ENVELOPE = {"apiVersion": LEAF, "kind": LEAF, "metadata": METADATA}
 
 
 def tracked(kind: Kind, new: dict[str, Any], old: Document | None, manager: str, now: datetime) -> dict[str, Any]:
-    """Return `new` with the managedFields after a write by `manager`.
-
-    An existing object without managedFields stays without.
-    """
+    """Return `new` with the managedFields after a write by `manager`; none if the old object has none."""
     before = (old or {}).get("metadata", {}).get("managedFields") or []
     if old is not None and not before:
         return new
@@ -105,7 +102,7 @@ def tracked(kind: Kind, new: dict[str, Any], old: Document | None, manager: str,
 
 
 def is_kubernetes_own(kind: Kind) -> bool:
-    """Whether objects of the kind always have `spec` and `status`, so that nobody owns these fields themselves."""
+    """Whether the kind is Kubernetes' own: its objects always have `spec` and `status`, so these fields have no manager."""
     return kind.partition(".")[2] not in _CUSTOM_GROUPS
 
 
@@ -121,22 +118,16 @@ def _divided(kind: Kind, fields: Fields, *, is_new: bool) -> Iterator[tuple[str,
         yield "status", {_STATUS: fields[_STATUS]}
 
 
-def _structure(lists: Mapping[str, tuple[str, ...]], whole: Sequence[str] = (), path: str = "") -> Structure:
+def _structure(lists: Mapping[str, tuple[str, ...]], whole: Sequence[str], path: str = "") -> Structure:
     """Granular maps and atomic lists, except for the given ones."""
-    inner = {name.removeprefix(path).partition(".")[0] for name in (*lists, *whole) if name.startswith(path)}
-    return Structure(FieldForm.MAP, {name: _part(lists, whole, f"{path}{name}") for name in inner}, OPEN)
-
-
-def _part(lists: Mapping[str, tuple[str, ...]], whole: Sequence[str], path: str) -> Structure:
     if path in whole:
         return LEAF
-    below = _structure(lists, whole, f"{path}.")
+    prefix = f"{path}." if path else ""
+    inner = {name.removeprefix(prefix).partition(".")[0] for name in (*lists, *whole) if name.startswith(prefix)}
+    fields = {name: _structure(lists, whole, f"{prefix}{name}") for name in inner} | ({} if path else _ENVELOPE)
+    below = Structure(FieldForm.MAP, fields, OPEN)
     return Structure(FieldForm.KEYED, element=below, keys=lists[path]) if path in lists else below
 
 
-def _with_envelope(content: Structure) -> Structure:
-    return Structure(FieldForm.MAP, {**content.fields, **_ENVELOPE}, OPEN)
-
-
-STRUCTURES = {kind: _with_envelope(_structure(LIST_MAPS.get(kind, {}), WHOLE.get(kind, ()))) for kind in {*LIST_MAPS, *WHOLE}}
-_PLAIN = _with_envelope(OPEN)
+STRUCTURES = {kind: _structure(LIST_MAPS.get(kind, {}), WHOLE.get(kind, ())) for kind in {*LIST_MAPS, *WHOLE}}
+_PLAIN = _structure({}, ())

@@ -1,8 +1,8 @@
 """ManagedClusterSets: membership, conditions of sets and bindings, and the two predefined sets.
 
 Sources: OCM's cluster API v1beta2 (`spec.clusterSelector`, conditions ClusterSetEmpty and Bound), its registration controllers
-(reasons and messages; the selector of `default` and `global` is restored, everything else in them is the operator's), its
-webhook (a cluster without a set is put into `default`).
+(reasons and messages; of `default` and `global` only the selector is restored), its webhook (a cluster without a set gets the
+set `default`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ LABEL = "cluster.open-cluster-management.io/clusterset"
 AUTOUPDATE = "cluster.open-cluster-management.io/autoupdate"
 """Annotation of `default` and `global`: "false" disables the restoration."""
 CRITICAL = f"alert.{GROUP_SUFFIX}/critical"
-"""Label of a ManagedCluster or a set: with the value "true", each of its clusters has an alert of its own."""
+"""Label of a ManagedCluster or a set: with the value "true", each of its clusters has its own alert."""
 EXCLUSIVE, BY_LABELS = "ExclusiveClusterSetLabel", "LabelSelector"
 DEFAULT, GLOBAL = "default", "global"
 EMPTY, BOUND = "ClusterSetEmpty", "Bound"
@@ -38,7 +38,7 @@ STANDING = tuple(_STANDING)
 
 @dataclass(frozen=True, slots=True)
 class ClusterSet:
-    """Parts of a set that others use. `selector` None: no cluster is in it."""
+    """A parsed set. `selector` None: it contains no clusters."""
 
     name: str
     selector: LabelSelector | None
@@ -46,11 +46,11 @@ class ClusterSet:
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether clusters belong to it by their label LABEL."""
+        """Whether the label LABEL of a cluster decides on its membership."""
         return self.selector == _exclusive(self.name)
 
     def has(self, labels: Mapping[str, str]) -> bool:
-        """Whether a cluster with these labels is in it."""
+        """Whether it contains a cluster with these labels."""
         return self.selector is not None and self.selector.matches(labels)
 
     def query(self) -> Query | None:
@@ -76,7 +76,7 @@ def _selector(document: Document) -> LabelSelector | None:
         return None
     try:
         return selector_of(labels)
-    except BadRequestError:  # validation refuses these; one from elsewhere selects nothing
+    except BadRequestError:  # validation refuses it; a stored one selects nothing
         return None
 
 
@@ -85,14 +85,13 @@ def _exclusive(name: str) -> LabelSelector:
 
 
 def empty_condition(members: int) -> Condition:
-    """The condition of a set with this number of clusters."""
     if members:
         return Condition(EMPTY, FALSE, "ClustersSelected", f"{members} ManagedClusters selected")
     return Condition(EMPTY, TRUE, "NoClusterMatched", "No ManagedCluster selected")
 
 
 def bound_condition(*, exists: bool) -> Condition:
-    """The condition of a binding, depending on the existence of its set."""
+    """The condition of a binding. `exists`: its set exists."""
     return Condition(BOUND, TRUE, "ClusterSetBound", "") if exists else Condition(BOUND, FALSE, "ClusterSetNotFound", "")
 
 
@@ -102,10 +101,7 @@ def bound_set(binding: Document) -> str:
 
 
 def standing(name: str, found: Document | None) -> dict[str, Any] | None:
-    """The desired `default` or `global`; None if nothing changes.
-
-    Only the selector is restored, unless AUTOUPDATE is "false".
-    """
+    """The desired state of `default` or `global`; None: nothing changes. AUTOUPDATE "false" disables changes."""
     selector = _STANDING[name]
     if found is None:
         return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": {"clusterSelector": selector}}
@@ -126,12 +122,12 @@ def in_default(cluster: Document) -> dict[str, Any]:
 
 
 def with_namespace_conditions(
-    cluster: Document, told: Mapping[tuple[str, str], Sequence[Condition]], now: datetime
+    cluster: Document, reported: Mapping[tuple[str, str], Sequence[Condition]], now: datetime
 ) -> dict[str, Any]:
     """A copy with the reported conditions, by set and namespace; unknown namespaces are ignored."""
     entries = [dict(entry) for entry in doc.sequence(cluster, "status", "managedNamespaces") if isinstance(entry, Mapping)]
     for entry in entries:
-        for condition in told.get((str(entry.get("clusterSet")), str(entry.get("name"))), ()):
+        for condition in reported.get((str(entry.get("clusterSet")), str(entry.get("name"))), ()):
             entry["conditions"] = with_condition(entry.get("conditions") or (), condition, now)
     return doc.with_status(cluster, managedNamespaces=entries) if entries else dict(cluster)
 

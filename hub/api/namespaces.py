@@ -1,7 +1,7 @@
 """Namespaces: predefined ones, clusters' namespaces, and their termination.
 
-Sources: Kubernetes (`spec.finalizers` keeps a namespace until its content is deleted; some are never deleted), OCM's
-registration controller (an accepted cluster's namespace has its name and the cluster name label, and outlives the cluster).
+Sources: Kubernetes (`spec.finalizers` keeps a namespace until its content is deleted; some cannot be deleted), OCM's
+registration controller (the namespace of an accepted cluster has the cluster's name and a label with it, and outlives it).
 """
 
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ from machinery.meta.objects import Document
 HUB = "open-cluster-management-hub"
 """Namespace of the hub's own objects."""
 PERMANENT = ("default", "kube-system", "kube-public")
-"""Cannot be deleted, as in Kubernetes."""
+"""Namespaces that cannot be deleted, as in Kubernetes."""
 STANDING = (*PERMANENT, "kube-node-lease", HUB)
-"""Created at every start of the hub."""
+"""Namespaces that the hub creates at its start."""
 RESERVED = "open-cluster-management"
-"""No cluster name may start with this."""
+"""No cluster name may begin with this."""
 FINALIZER = "kubernetes"
 NAME_LABEL = "kubernetes.io/metadata.name"
 CONTENT, FINALIZERS = "NamespaceContentRemaining", "NamespaceFinalizersRemaining"
@@ -48,12 +48,12 @@ def is_of_cluster(document: Document) -> bool:
 
 
 def labelled(document: Document) -> dict[str, Any]:
-    """A copy of a cluster's Namespace with the cluster name label."""
+    """A copy of a cluster's Namespace with the label of the cluster."""
     return doc.with_metadata(document, labels={**doc.labels(document), CLUSTER_LABEL: doc.name(document)})
 
 
 def is_held(document: Document) -> bool:
-    """Whether finalizers still keep a deleted namespace: the one for its content, or others."""
+    """Whether finalizers keep a deleted namespace: the one for its content, or others."""
     return bool(doc.sequence(document, "spec", "finalizers")) or bool(doc.finalizers(document))
 
 
@@ -69,7 +69,7 @@ def emptied(document: Document) -> dict[str, Any]:
 
 
 def remaining(held: Mapping[Kind, int], finalizers: Mapping[str, int]) -> tuple[Condition, ...]:
-    """Conditions about what keeps a namespace: number of objects per kind, and per finalizer."""
+    """Conditions with the number of objects that keep a namespace, per kind and per finalizer."""
     if not held:
         return (
             Condition(CONTENT, FALSE, "ContentRemoved", "All content successfully removed"),

@@ -1,7 +1,7 @@
-"""Restores of the hub: which unknown certificates it may have signed, and whether their agents may return.
+"""Restores of the hub: unknown certificates that it may have signed, and whether their agents may return.
 
-Records written between a backup and its restore are lost. A certificate without a record that was issued by one of the hub's
-CAs in such an interval was lost with it. Any other certificate without a record is not the hub's own.
+A restore loses the records that were written after the backup. So a certificate without a record may be the hub's own if one
+of the hub's CAs has issued it between a backup and its restore.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,25 +15,25 @@ from machinery.meta.timestamps import format_micro_time, parse_time
 
 FACT = "restorations"
 KEPT = 10
-"""Number of newest restores that are remembered; certificates from before the others have expired."""
+"""Number of restores that the hub remembers, the newest; certificates from before the others have expired."""
 SLACK = timedelta(minutes=5)
 """Tolerance for differences between the clocks of databases and replicas."""
 
 
 class Readopts(StrEnum):
-    """What happens with agents whose certificates were signed after the backup."""
+    """How the hub handles agents whose certificates were signed after the backup."""
 
     AUTOMATIC = "automatic"
     """They return with their recovery certificate, like agents with an expired certificate."""
     APPROVAL = "approval"
-    """An operator approves each."""
+    """An operator must approve each."""
     NEVER = "never"
     """They register again with a bootstrap credential."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restoration:
-    """One restore. `made`: time of the backup; `at`: time of the restore; both database time."""
+    """One restore. `made`: time of the backup; `at`: time of the restore; by the database's clock."""
 
     made: datetime
     at: datetime
@@ -55,7 +55,7 @@ def read(facts: Iterable[Mapping[str, Any]]) -> tuple[Restoration, ...]:
 
 
 def covering(restorations: Iterable[Restoration], not_before: datetime) -> Restoration | None:
-    """The newest restore that covers a certificate with this start; None without one, or if it is set to NEVER."""
+    """The newest restore that covers a certificate with this start; None without one, or if its order is NEVER."""
     found = [each for each in restorations if each.covers(not_before)]
     newest = max(found, key=lambda each: each.at, default=None)
     return None if newest is None or newest.readopts is Readopts.NEVER else newest

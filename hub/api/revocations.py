@@ -1,7 +1,7 @@
 """Revocations: target, reason, result, and the messages for holders of revoked certificates.
 
-A certificate record has a one-word reason: one of the hub's own (for example a deleted cluster), or an operator's, from the
-list of RFC 5280. It determines the holder's message and the reason code in revocation lists.
+The record of a revoked certificate has a one-word reason: the hub's own (for example a deleted cluster), or an operator's, from
+RFC 5280. It determines the message for the holder and the reason code in revocation lists.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Any
 
 from hub.api.certificates import CertificateRecord
 from hub.api.meta import document as doc
-from machinery.errors import Cause, DenialCause
+from machinery.errors import Cause, DenialCause, required
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
 from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_micro_time, format_time, parse_time
@@ -55,8 +55,8 @@ _VERDICTS = {
 }
 _MESSAGES = {
     DenialCause.CLUSTER_DELETED: "this cluster was deleted here: register again with a bootstrap kubeconfig",
-    DenialCause.CLUSTER_REBUILT: "another cluster has taken this name over: register under another name",
-    DenialCause.CREDENTIAL_REVOKED: "this bootstrap credential is revoked: have a new bootstrap kubeconfig made",
+    DenialCause.CLUSTER_REBUILT: "another cluster has this name now: register under another name",
+    DenialCause.CREDENTIAL_REVOKED: "this bootstrap credential is revoked: get a new bootstrap kubeconfig",
 }
 
 
@@ -66,7 +66,7 @@ def listed_reason(reason: str | None) -> str:
 
 
 def recorded_reason(listed: str) -> str:
-    """A record's reason for a reason code of a list. Lists do not distinguish the hub's own reasons, so it is an operator's."""
+    """The operator's reason for a reason code of a list; lists do not distinguish the hub's own reasons from these."""
     return next((reason.value for reason in Reason if _LISTED.get(reason) == listed), Reason.UNSPECIFIED.value)
 
 
@@ -80,7 +80,7 @@ def verdict_on(reason: str | None) -> tuple[DenialCause, str]:
 
 @dataclass(frozen=True, slots=True)
 class RevocationTarget:
-    """A cluster with everything it holds, one of its agents, all certificates of one key, or a bootstrap credential."""
+    """A cluster with all its credentials, one of its agents, all certificates of one key, or a bootstrap credential."""
 
     cluster: ClusterName | None = None
     agent: AgentId | None = None
@@ -90,7 +90,7 @@ class RevocationTarget:
 
 @dataclass(frozen=True, slots=True)
 class RevokedObjects:
-    """Everything that a revocation ended."""
+    """The objects that a revocation ended."""
 
     certificates: tuple[CertificateRecord, ...] = ()
     credentials: tuple[CredentialId, ...] = ()
@@ -100,7 +100,7 @@ class RevokedObjects:
 
     @property
     def cluster(self) -> ClusterName | None:
-        """The cluster to which all certificates belong; None for none or several clusters."""
+        """The cluster of all certificates; None for none or several clusters."""
         found = {record.cluster for record in self.certificates}
         return found.pop() if len(found) == 1 else None
 
@@ -127,10 +127,9 @@ def violations(document: Document) -> Sequence[Cause]:
     named = [name for name in ("cluster", "serial", "bootstrapCredential") if spec.get(name)]
     causes = []
     if len(named) != 1:
-        text = "Required value: name a cluster, a serial or a bootstrapCredential, and one of them alone"
-        causes.append(Cause("FieldValueRequired", text, "spec"))
+        causes.append(required("spec", "exactly one of cluster, serial and bootstrapCredential"))
     if spec.get("agent") and not spec.get("cluster"):
-        causes.append(Cause("FieldValueRequired", "Required value: the cluster of the agent", "spec.cluster"))
+        causes.append(required("spec.cluster", "the cluster of the agent"))
     return causes
 
 
@@ -187,7 +186,7 @@ def describe(document: Document) -> str:
     return (
         f"{subject_of(document)} revoked by {status.get('revokedBy', '')}"
         + (f" ({': '.join(why)})" if why else "")
-        + (f": {what}" if what else ": nothing of it was good any more")
+        + (f": {what}" if what else ": nothing of it was valid any more")
     )
 
 

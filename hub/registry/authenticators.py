@@ -94,8 +94,10 @@ def find_credential_issuer(tx: Transaction) -> StoredObject | None:
 def record_strategy(tx: Transaction, strategy: Strategy, api_version: str, actor: str) -> bool:
     """Store the state of a strategy, and create the issuer if it is missing. Returns whether anything was written."""
     stored = find_credential_issuer(tx)
-    before = stored.document if stored else rules.new_issuer(api_version)
-    after = rules.with_strategy(before, strategy, tx.now)
+    created = {"apiVersion": api_version, "kind": "CredentialIssuer", "metadata": {"name": rules.NAME}}
+    before = stored.document if stored else created
+    strategies = rules.merge(doc.sequence(before, "status", "strategies"), strategy.as_document(tx.now))
+    after = doc.with_status(before, strategies=strategies)
     if stored is not None and after == before:
         return False
     objects.put(tx, CREDENTIAL_ISSUERS, after, stored, actor, writer=HUB_WRITER)

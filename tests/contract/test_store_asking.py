@@ -419,7 +419,7 @@ async def test_groups_count_every_chosen_cluster_once_with_its_quantities(store:
     async def check(text: str, query: Query) -> None:
         grouping = group_query(text, SUMS if len(text) % 2 else "")
         if query.past and (uses_present(query) or any(each.source.of in PRESENT for each in grouping.by)):
-            with pytest.raises(BadRequestError, match="have no past"):
+            with pytest.raises(BadRequestError, match="have no history"):
                 await store.read(lambda tx: tx.objects.groups(query, grouping))
             return
         chosen = page_of(MANAGED_CLUSTERS, query, everything.items, 0, agents).items

@@ -171,8 +171,8 @@ async def test_ended_terms_not_told_are_told_by_the_next_leader(store: Store, ro
     clock.advance(timedelta(seconds=1))
     await tell(store, clock, await row_lock.take(two, ONE, LEASE))
     assert await store.read(told) == [
-        (f"one became leader in term 1, at {began}: the term ended before it was told why", 1),
-        (f"two became leader in term 2, at {began}: the term ended before it was told why", 1),
+        (f"one became leader in term 1, at {began}; the term ended before its cause was recorded", 1),
+        (f"two became leader in term 2, at {began}; the term ended before its cause was recorded", 1),
         ("one leads in term 3", 1),
     ]
 

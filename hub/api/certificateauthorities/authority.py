@@ -10,6 +10,7 @@ only, until the last recovery certificate has expired. Certificates of a *retire
 Operators only record an `AuthorityOrder`; the leader performs the steps, each in one transaction.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -27,8 +28,6 @@ OWN = "hub/"
 
 
 class Phase(StrEnum):
-    """The phase of a CA."""
-
     DISTRIBUTING = "Distributing"
     ISSUING = "Issuing"
     OUTGOING = "Outgoing"
@@ -69,10 +68,7 @@ class AuthorityRecord:
     cross_signed: bytes | None = None
     """Same subject and key, signed by the previous issuing CA (PEM), for agents that trust only that one."""
     ends_at: datetime | None = None
-    """Retiring CA: the latest time of its retirement.
-
-    Compromised CA: end of the wait for agents in this phase, None: no wait.
-    """
+    """Retiring CA: when it is retired at the latest. Compromised CA: end of the wait for agents; None: no wait."""
     within: timedelta | None = None
     """Compromised CA: how long each of two phases waits for agents: trusting the next CA, and renewing."""
     wish: AuthorityOrder | None = None
@@ -123,7 +119,6 @@ def signer_of(signed_by: str | None, authorities: Sequence[AuthorityRecord]) -> 
 
 
 def issuing(authorities: Iterable[AuthorityRecord]) -> AuthorityRecord | None:
-    """The issuing CA."""
     return next((each for each in authorities if each.phase is Phase.ISSUING), None)
 
 
@@ -140,8 +135,7 @@ def admitted(authorities: Iterable[AuthorityRecord]) -> tuple[AuthorityRecord, .
 
 MOST = 32
 """Largest number of CA certificates in an agent's report."""
-HEX = frozenset("0123456789abcdef")
-LENGTH = 64
+_FINGERPRINT = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +164,6 @@ class AgentTrust:
 def checked_fingerprints(fingerprints: Iterable[str]) -> frozenset[str] | None:
     """The reported fingerprints; None if the agent reports none. Raises BadRequestError for invalid fingerprints."""
     reported = frozenset(fingerprints)
-    if len(reported) > MOST or any(len(each) != LENGTH or not HEX.issuperset(each) for each in reported):
+    if len(reported) > MOST or not all(map(_FINGERPRINT.fullmatch, reported)):
         raise BadRequestError(f"trusted_authorities: at most {MOST} hex SHA-256 of CA certificates in DER, in lower case")
     return reported or None

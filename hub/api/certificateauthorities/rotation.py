@@ -9,8 +9,8 @@
 
 Absent agents delay a step for the configured patience, counted from the start of the phase; later they return by `Recover`. The
 order to proceed skips agents, but never a replica that lacks the key. A compromised CA waits only for connected agents that can
-still renew, in two phases of length `within`: to trust the next CA, and to renew. Separate phases ensure that an unresponsive
-agent does not use up the time of the others to renew.
+still renew, in two phases of length `within`: to trust the next CA, and to renew. The second phase has its own time, so that an
+unresponsive agent of the first does not shorten it.
 """
 
 from collections.abc import Collection, Mapping
@@ -23,7 +23,7 @@ from hub.api.certificates import Purpose
 from machinery.identity import AgentId, ClusterName
 
 WITH_PEOPLE = (Purpose.OPERATOR, Purpose.BOOTSTRAP, Purpose.LOGIN)
-"""Nothing renews these automatically, and some are copied to other machines; the patience covers them."""
+"""Purposes of certificates that nothing renews automatically; a step waits for them as long as for absent agents."""
 
 
 class Act(StrEnum):
@@ -45,13 +45,13 @@ class RotationStep:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The agent of one accepted cluster. `signer`: of its certificate; None: not one of the hub's CAs."""
+    """The agent of one accepted cluster. `signer`: the CA of its certificate; None: none of the hub's CAs."""
 
     cluster: ClusterName
     agent: AgentId
     signer: AuthorityId | None
     connected: bool = False
-    """It has a session, and so can receive and answer requests."""
+    """It has a session, so it can receive and answer requests."""
     away: bool = False
     """Its cluster's availability is Unknown."""
     silent: bool = False
@@ -67,7 +67,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class RotationSnapshot:
-    """Snapshot of everything a rotation depends on. `fingerprints`: hex SHA-256 of each CA's certificate."""
+    """All that a rotation depends on, at one instant. `fingerprints`: hex SHA-256 of each CA's certificate."""
 
     now: datetime
     authorities: tuple[AuthorityRecord, ...]
@@ -77,9 +77,9 @@ class RotationSnapshot:
     """Number of unexpired certificates per CA and purpose."""
     followers: tuple[Follower, ...] = ()
     living: frozenset[str] = frozenset()
-    """Serving replicas, as far as known."""
+    """Serving replicas; all replicas while the hub cannot know which ones serve."""
     left_behind: Mapping[AuthorityId, tuple[ClusterName, ...]] = field(default_factory=dict)
-    """Per compromised CA: clusters whose agent had only certificates of it, and has got no other since."""
+    """Per compromised CA: clusters whose agent had only certificates of it and has no other one yet."""
 
     def of(self, phase: Phase) -> tuple[AuthorityRecord, ...]:
         return tuple(each for each in self.authorities if each.phase is phase)
@@ -96,8 +96,8 @@ class RotationSnapshot:
 
     def untold(self, authority: AuthorityRecord) -> tuple[Member, ...]:
         """Agents that report their trusted CAs, without this one."""
-        mark = self.fingerprints[authority.id]
-        return tuple(each for each in self.members if each.trusted is not None and mark not in each.trusted)
+        fingerprint = self.fingerprints[authority.id]
+        return tuple(each for each in self.members if each.trusted is not None and fingerprint not in each.trusted)
 
     def holding(self, authority: AuthorityRecord) -> tuple[Member, ...]:
         """Agents with a certificate of this CA."""
@@ -112,11 +112,11 @@ class RotationSnapshot:
         return tuple(each for each in self.holding(authority) if each.can_move)
 
     def silent(self, authority: AuthorityRecord) -> tuple[Member, ...]:
-        """Movable agents that currently send no beats."""
+        """Those of `renewable` that currently send no beats."""
         return tuple(each for each in self.renewable(authority) if each.silent)
 
     def stranded_agents(self, authority: AuthorityRecord) -> tuple[Member, ...]:
-        """Agents that need a new bootstrap credential if this CA ends now: they hold its certificate and cannot renew."""
+        """Agents that need a new bootstrap credential if this CA ends now: they hold its certificate and cannot renew it."""
         return tuple(each for each in self.holding(authority) if not each.can_move)
 
 
@@ -177,24 +177,24 @@ def moved_until(old: AuthorityRecord, now: datetime) -> datetime | None:
 
 
 def _is_enough(missing: Collection[Member], patient: bool) -> bool:  # noqa: FBT001 - a private rule
-    """Whether a step can ignore these agents: there are none, or all are away and the patience has ended."""
+    """Whether a step waits for none of these agents: there are none, or all are away and the patience has ended."""
     return not missing or (patient and all(each.away for each in missing))
 
 
 def waits_for(seen: RotationSnapshot, one: AuthorityRecord, patience: timedelta) -> tuple[str, ...]:
     """Descriptions of what the next step of this CA waits for; empty if it is due or there is none."""
     is_patient = seen.now - one.since <= patience
-    reasons = [f"replica {name} does not act upon it yet, or lacks its key" for name in seen.lagging(one)]
+    reasons = [f"replica {name} does not apply the phase yet, or lacks the key" for name in seen.lagging(one)]
     match one.phase:
         case Phase.DISTRIBUTING:
-            reasons += _of_agents(seen.untold(one), "not trusting it yet", patience=is_patient)
+            reasons += _of_agents(seen.untold(one), "that do not trust it yet", patience=is_patient)
         case Phase.OUTGOING:
-            reasons += _of_agents(seen.holding(one), "holding a certificate of it", patience=is_patient)
+            reasons += _of_agents(seen.holding(one), "that hold a certificate of it", patience=is_patient)
             if is_patient and (left := seen.held_by_users(one)):
-                reasons.append(f"{left} certificates of it that operators have, or that are bootstrap credentials")
+                reasons.append(f"{left} certificates of it that operators hold, or that are bootstrap credentials")
         case Phase.RETIRING:
             if left := seen.signed.get(one.id, {}).get(Purpose.RECOVERY, 0):
-                reasons.append(f"{left} recovery certificates of it that have not ended")
+                reasons.append(f"{left} recovery certificates of it that have not expired")
         case _:
             return ()
     return tuple(reasons)
@@ -204,4 +204,4 @@ def _of_agents(members: Collection[Member], what: str, *, patience: bool) -> lis
     away = sum(each.away for each in members)
     here = len(members) - away
     reasons = [f"{here} agents {what}"] if here else []
-    return [*reasons, f"{away} agents {what} that are away"] if away and patience else reasons
+    return [*reasons, f"{away} absent agents {what}"] if away and patience else reasons

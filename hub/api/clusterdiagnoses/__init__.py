@@ -1,6 +1,6 @@
-"""Diagnosis: rules about why a cluster is not Available, as steps over the hub's records, each with advice.
+"""Diagnosis: why a cluster is not Available, in steps over the hub's records, each with advice.
 
-A finding can make later steps pointless; these are skipped.
+A finding can end the diagnosis, if later steps would be pointless.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,15 +20,19 @@ from machinery.meta import conditions
 
 __all__ = ["ClusterFacts", "CredentialState", "Diagnosis", "DiagnosisFinding", "FindingState", "LeaderLease", "diagnose"]
 
-NOT_HERE = frozenset(
-    ("NoBootstrapCredential", "NotComeYet", *(f"BootstrapCredential{ended}" for ended in ("Expired", "UsedUp", "Revoked")))
+NEVER_REGISTERED = frozenset(
+    (
+        "NoBootstrapCredential",
+        "NotRegisteredYet",
+        *(f"BootstrapCredential{phase}" for phase in ("Expired", "UsedUp", "Revoked")),
+    )
 )
 """Findings after which no session or beat can exist."""
 
 STEPS: Sequence[tuple[str, Callable[[ClusterFacts], StepResult | None], frozenset[str]]] = (
     ("hub", steps.leader, frozenset()),
-    ("cluster", steps.known, NOT_HERE),
-    ("one of a name", steps.duplicates, frozenset()),
+    ("cluster", steps.known, NEVER_REGISTERED),
+    ("duplicates", steps.duplicates, frozenset()),
     ("acceptance", steps.accepted, frozenset()),
     ("request", steps.requested, frozenset(("*",))),
     ("certificate", steps.certificate, frozenset(("Revoked", "Expired", "ExpiredRecoverable"))),
@@ -54,7 +58,7 @@ class Diagnosis:
 
     @property
     def cause(self) -> DiagnosisFinding | None:
-        """The first finding that is not well; None without one."""
+        """The first finding that is Broken or Waiting; None without one."""
         return next((each for each in self.findings if each.state in (FindingState.BROKEN, FindingState.WAITING)), None)
 
     @property
@@ -63,18 +67,18 @@ class Diagnosis:
 
 
 def diagnose(facts: ClusterFacts) -> Diagnosis:
-    """Run all steps. If every step is well, but Available is not True yet, which is possible for a moment, say so."""
+    """Run all steps. If no step finds a cause and the condition Available is not True, which can last a moment, add that."""
     available, found = rules.availability(facts.document), list[DiagnosisFinding]()
-    for step, look, ends in STEPS:
-        result = look(facts)
+    for step, run, ends in STEPS:
+        result = run(facts)
         if result is not None:
             found.append(DiagnosisFinding(step, *result))
             if found[-1].reason in ends or "*" in ends:
                 break
     diagnosis = Diagnosis(found, available.status if available else "")
     if diagnosis.cause is None and not diagnosis.is_well:
-        reads = f"reads {available.status} ({available.reason})" if available else "has not said yet whether it is available"
-        said = f"nothing stands in the way, but it {reads}"
-        advice = "its agent tells with its next report; look again in a moment, and then at hubctl describe cluster"
-        found.append(DiagnosisFinding("availability", FindingState.WAITING, "NotToldYet", said, f"{advice} {facts.name}"))
+        state = f"is {available.status} ({available.reason})" if available else "is absent"
+        said = f"no step found a cause, but the condition Available {state}"
+        advice = f"wait for the agent's next report; if that changes nothing: hubctl describe cluster {facts.name}"
+        found.append(DiagnosisFinding("availability", FindingState.WAITING, "NotReportedYet", said, advice))
     return diagnosis

@@ -21,13 +21,13 @@ class FindingState(StrEnum):
     WAITING = "Waiting"
     """No fault: a decision or a start is pending."""
     WARNING = "Warning"
-    """A problem that does not prevent the cluster from being Available."""
+    """A problem with which the cluster can still be Available."""
     BROKEN = "Broken"
 
 
 @dataclass(frozen=True, slots=True)
 class DiagnosisFinding:
-    """Result of one step. `reason`: one word for programs; `advice`: what to do, unless all is well."""
+    """Result of one step. `reason`: one word for programs; `said`: what the step found; `advice`: what to do."""
 
     step: str
     state: FindingState
@@ -52,8 +52,6 @@ class LeaderLease:
 
 @dataclass(frozen=True, slots=True)
 class CredentialState:
-    """A bootstrap credential for a cluster of this name, and its state."""
-
     record: CredentialRecord
     phase: CredentialPhase
 
@@ -65,10 +63,10 @@ class ClusterFacts:
     name: ClusterName
     now: datetime
     cluster: Document | None = None
-    """None: there is no cluster of this name."""
+    """None: the hub has no cluster of this name."""
     offers: Sequence[CredentialState] = ()
     requests: Sequence[Document] = ()
-    """Certificate requests of its agents, without those of add-ons; newest last."""
+    """Certificate requests of its agents, not of add-ons; newest last."""
     records: Sequence[CertificateRecord] = ()
     beat: LastBeat | None = None
     sessions: Sequence[AgentSession] = ()
@@ -78,11 +76,11 @@ class ClusterFacts:
     addons: Sequence[Document] = ()
     brake: Brake = field(default_factory=Brake)
     falls: int = 0
-    """How often it ceased to be Available within the last hour."""
+    """How often it stopped being Available within the last hour."""
 
     @property
     def document(self) -> Document:
-        """The cluster's document; used only if there is one."""
+        """The cluster's document; empty without a cluster."""
         return self.cluster or {}
 
     def of_purpose(self, purpose: Purpose) -> Sequence[CertificateRecord]:

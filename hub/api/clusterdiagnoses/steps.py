@@ -1,4 +1,4 @@
-"""Steps of a diagnosis. Each returns state, reason, what it found and advice; None: there is nothing to say."""
+"""Steps of a diagnosis. Each returns state, reason, message and advice, or None if it does not apply."""
 
 from datetime import timedelta
 
@@ -17,55 +17,54 @@ from machinery.meta.timestamps import format_time, parse_time
 
 OK, WAITING, WARNING, BROKEN = FindingState.OK, FindingState.WAITING, FindingState.WARNING, FindingState.BROKEN
 SIGNED_WITHIN = timedelta(seconds=30)
-"""After this time an approved but unsigned request is a fault; normally it is signed at once."""
+"""An approved request that is older and not signed is a fault; normally it is signed at once."""
 ENDS_SOON = 0.1
-"""Share of a certificate's validity; agents renew long before."""
+"""Share of a certificate's validity that is left, for a warning; agents renew long before."""
 FLAPS = 3
-"""Falls within an hour; the hub's default for flapping."""
+"""Losses of availability within an hour, for a warning; the hub's default for flapping."""
 LATE = 1.5
 """Lease durations without a beat that cause a warning; an agent sends one beat in each."""
 NAMED = 5
-"""Largest number of add-ons that are named."""
-_DOCTOR = "run `spoke doctor` there, with the settings of its `spoke run`"
-_WAY_DOCTOR = f"{_DOCTOR}: it walks the way from the cluster to the hub"
-_BREAK_DOCTOR = f"{_DOCTOR}; it says at which step the way to the hub breaks"
+"""Largest number of add-ons in a message."""
+_DOCTOR = "run `spoke doctor` on the agent's machine, with the settings of `spoke run`, to check the connection to the hub"
 
 
 def leader(facts: ClusterFacts) -> StepResult:
     """Whether a leader exists, which approves, signs and evaluates silence."""
     lead = facts.lead
+    effect = "no certificate is signed, and no cluster becomes Unknown"
     if lead is None or not lead.holder:
-        said = "no replica leads: nobody signs certificates or judges silence"
-        return BROKEN, "NoLeader", said, "look at `hubctl get replicas`, their logs, and `hub doctor`"
+        return (
+            BROKEN,
+            "NoLeader",
+            f"no replica is the leader: {effect}",
+            "see `hubctl get replicas`, their logs, and `hub doctor`",
+        )
     late = facts.now - lead.renewed_at
     # a lock without competitors is not renewed
     if late > lead.lease and not _lives(facts, lead.holder):
-        said = f"the leader, {lead.holder}, has not renewed its lease for {duration_text(late)}: nobody signs or judges silence"
-        return BROKEN, "NoLeader", said, f"look at the replica {lead.holder}: its log, its database"
-    return OK, "Led", f"the replica {lead.holder} leads", ""
+        said = f"the leader, {lead.holder}, has not renewed its lease for {duration_text(late)}: {effect}"
+        return BROKEN, "NoLeader", said, f"see the log of the replica {lead.holder}, and check its database"
+    return OK, "Led", f"the replica {lead.holder} is the leader", ""
 
 
 def known(facts: ClusterFacts) -> StepResult:
     """Whether the cluster exists, and whether it is being deleted."""
     if facts.cluster is None:
-        return _never_came(facts, f'no cluster "{facts.name}" has come to this hub')
+        return _never_registered(facts, f'no cluster "{facts.name}" has registered at this hub')
     metadata = doc.mapping(facts.cluster, "metadata")
     if not doc.is_deleting(facts.cluster):
         return OK, "Known", f"known since {metadata.get('creationTimestamp') or ''}", ""
     deleting = conditions.find(doc.conditions(facts.cluster), DELETING)
     why = f": {deleting.message}" if deleting is not None and deleting.message else ""
     held = ", ".join(map(str, metadata.get("finalizers") or ())) or "nothing"
-    said = f"it is being deleted since {metadata.get('deletionTimestamp')}; what holds it: {held}{why}"
-    return (
-        BROKEN,
-        "Deleting",
-        said,
-        f"wait, remove what is left, or give it up with `hubctl delete cluster {facts.name} --force`",
-    )
+    said = f"it is being deleted since {metadata.get('deletionTimestamp')}; finalizers: {held}{why}"
+    advice = f"wait, delete its remaining objects, or end the deletion with `hubctl delete cluster {facts.name} --force`"
+    return BROKEN, "Deleting", said, advice
 
 
 def duplicates(facts: ClusterFacts) -> StepResult | None:
-    """Duplicate agents or clusters. A refused second cluster does not harm the one that has the name."""
+    """Several agents or clusters with this name. A refused second cluster does not affect the first one."""
     found = conditions.find(doc.conditions(facts.document), rules.DUPLICATED)
     if found is None or found.status != conditions.TRUE:
         return None
@@ -73,16 +72,16 @@ def duplicates(facts: ClusterFacts) -> StepResult | None:
         duplicate.TWO_AGENTS: f"stop all agents of this cluster but one, or: hubctl accept {facts.name} --agent ID",
         duplicate.ANOTHER_CLUSTER: f"give the other cluster another name, or: hubctl accept {facts.name} --rebuilt",
     }
-    grade = BROKEN if found.reason == duplicate.TWO_AGENTS else WARNING
-    return grade, found.reason, found.message, advice.get(found.reason, "")
+    state = BROKEN if found.reason == duplicate.TWO_AGENTS else WARNING
+    return state, found.reason, found.message, advice.get(found.reason, "")
 
 
 def accepted(facts: ClusterFacts) -> StepResult:
     if rules.is_accepted(facts.document):
         return OK, "Accepted", rules.accepted(facts.document).message, ""
     if rules.is_denied(facts.document):
-        return BROKEN, "Denied", "it was denied by an operator, and may not report", f"hubctl accept {facts.name}"
-    return WAITING, "NotAccepted", "nobody has accepted it yet", f"hubctl accept {facts.name}"
+        return BROKEN, "Denied", "an operator denied it, so it may not report", f"hubctl accept {facts.name}"
+    return WAITING, "NotAccepted", "it is not accepted yet", f"hubctl accept {facts.name}"
 
 
 def requested(facts: ClusterFacts) -> StepResult | None:
@@ -92,21 +91,21 @@ def requested(facts: ClusterFacts) -> StepResult | None:
     before = facts.of_purpose(Purpose.AGENT)
     asked = [request for request in facts.requests if not before or parse_time(_created(request)) > before[-1].issued_at]
     if not asked:
-        return None if before else _never_came(facts, "its agent has asked for no certificate")
+        return None if before else _never_registered(facts, "its agent has requested no certificate")
     request = asked[-1]
     name, status = doc.name(request), state(request)
     match status.phase:
         case RequestPhase.PENDING:
-            said = f"the certificate request {name} waits for a decision since {_created(request)}"
+            said = f"the certificate request {name} has waited for a decision since {_created(request)}"
             return WAITING, "NotApproved", said, f"hubctl certificate approve {name}"
         case RequestPhase.DENIED | RequestPhase.FAILED:
-            because = ": ".join(part for part in (status.reason, status.message) if part)
+            why = ": ".join(part for part in (status.reason, status.message) if part)
             ended = "was denied" if status.phase is RequestPhase.DENIED else "failed"
-            advice = "the agent asks again by itself while its bootstrap credential is good: approve that one (hubctl get csr)"
-            return BROKEN, f"Request{status.phase}", f"the certificate request {name} {ended} ({because})", advice
+            advice = "while its bootstrap credential is valid, the agent requests another one: approve it (hubctl get csr)"
+            return BROKEN, f"Request{status.phase}", f"the certificate request {name} {ended} ({why})", advice
         case RequestPhase.APPROVED:
             late = facts.now - parse_time(_created(request)) > SIGNED_WITHIN
-            advice = "signing is the leader's: `hubctl get leader`, its log, and `hub doctor` on its machine" if late else ""
+            advice = "the leader signs: see `hubctl get leader`, its log, and `hub doctor` on its machine" if late else ""
             said = f"the certificate request {name} is approved and not signed yet"
             return BROKEN if late else WAITING, "NotSigned", said, advice
     return None
@@ -121,24 +120,24 @@ def certificate(facts: ClusterFacts) -> StepResult | None:
         said = f'agent "{newest.agent}", serial {newest.serial:x}, until {until}'
         if left >= ENDS_SOON * life:
             return OK, "Good", said, ""
-        advice = f"it should have been renewed: see the agent's log, and a request that waits (hubctl get csr); {_WAY_DOCTOR}"
+        advice = f"the agent should have renewed it: see its log, and pending requests (hubctl get csr); {_DOCTOR}"
         return WARNING, "EndsSoon", said, advice
     if not issued:
         return None
     last = issued[-1]
-    again = f"hubctl create bootstrap-kubeconfig --cluster {facts.name}, and give it to the agent; it registers by itself"
+    again = f"hubctl create bootstrap-kubeconfig --cluster {facts.name}, and give it to the agent, which then registers again"
     if last.revoked_at is not None:
         why = f" ({last.revoked_reason})" if last.revoked_reason else ""
         said = f"the certificate with serial {last.serial:x} was revoked at {format_time(last.revoked_at)}{why}"
         if last.revoked_reason == CLUSTER_REBUILT:
-            again = "another cluster has the name now; the one before registers under another name"
+            again = "another cluster has the name now; register the former one under another name"
         return BROKEN, "Revoked", said, again
-    said = f"the certificate with serial {last.serial:x} ended at {format_time(last.not_after)}, {facts.ago(last.not_after)}"
+    said = f"the certificate with serial {last.serial:x} expired at {format_time(last.not_after)}, {facts.ago(last.not_after)}"
     recovery = next((record for record in facts.of_purpose(Purpose.RECOVERY)[::-1] if record.is_open(facts.now)), None)
     if recovery is None:
         return BROKEN, "Expired", f"{said}, and its recovery certificate too", again
-    said += f"; the agent comes back with its recovery certificate until {format_time(recovery.not_after)}"
-    return BROKEN, "ExpiredRecoverable", said, f"start the agent; where it runs, {_WAY_DOCTOR}"
+    said += f"; the agent can return with its recovery certificate until {format_time(recovery.not_after)}"
+    return BROKEN, "ExpiredRecoverable", said, f"start the agent; if it runs, {_DOCTOR}"
 
 
 def owner(facts: ClusterFacts) -> StepResult | None:
@@ -161,26 +160,27 @@ def session(facts: ClusterFacts) -> StepResult:
         if any(_lives(facts, each.replica) for each in facts.sessions):
             return OK, "Open", said, ""
         said = f"the replica that had its session is lost ({said})"
-        return BROKEN, "ReplicaLost", said, f"the agent goes to another replica by itself; {_BREAK_DOCTOR}"
+        return BROKEN, "ReplicaLost", said, f"the agent connects to another replica automatically; {_DOCTOR}"
     if _is_fresh(facts) and facts.beat is not None and facts.beat.agent_version is None:
-        return OK, "NoneNeeded", "none is open; it beats over the Kubernetes API", ""
-    return BROKEN, "NoSession", "no agent is connected", f"is the agent running? {_BREAK_DOCTOR}"
+        return OK, "NoneNeeded", "none is open; the agent sends beats over the Kubernetes API", ""
+    return BROKEN, "NoSession", "no agent is connected", f"check that the agent runs; {_DOCTOR}"
 
 
 def beats(facts: ClusterFacts) -> StepResult | None:
-    """None for a cluster that may not report, whose beats do not count."""
+    """The age of the last beat; None for a cluster that may not report, whose beats do not count."""
     if not rules.is_accepted(facts.document):
         return None
     lease = rules.lease_duration(facts.document)
     if facts.beat is None or facts.beat.at is None:
-        advice = f"an agent beats as soon as it has a session and is accepted; {_BREAK_DOCTOR}"
-        return BROKEN, "NeverBeat", "no beat has ever come", advice
+        advice = f"an agent sends beats as soon as it has a session and its cluster is accepted; {_DOCTOR}"
+        return BROKEN, "NeverBeat", "the hub has never received a beat", advice
     silent = facts.now - facts.beat.at
-    said = f"the last one came {duration_text(silent)} ago; the lease is {duration_text(lease)}, the grace {GRACE_FACTOR} of it"
+    limits = f"the lease duration is {duration_text(lease)}, the grace {GRACE_FACTOR} times that"
+    said = f"the last one arrived {duration_text(silent)} ago; {limits}"
     if silent >= grace(lease):
-        return BROKEN, "Silent", said, f"the agent is off, or cannot reach the hub: look whether it runs; {_BREAK_DOCTOR}"
+        return BROKEN, "Silent", said, f"the agent does not run or cannot reach the hub: check that it runs; {_DOCTOR}"
     if silent > LATE * lease:
-        return WARNING, "Late", said, f"it reads Unknown in {duration_text(grace(lease) - silent)}; {_BREAK_DOCTOR}"
+        return WARNING, "Late", said, f"the cluster becomes Unknown in {duration_text(grace(lease) - silent)}; {_DOCTOR}"
     return OK, "Beating", said, ""
 
 
@@ -190,17 +190,22 @@ def clock(facts: ClusterFacts) -> StepResult | None:
         return None
     if found.status != conditions.FALSE:
         return OK, found.reason, found.message, ""
-    return WARNING, found.reason, found.message, "set the clock of the agent's machine (NTP): certificates are judged by it"
+    return (
+        WARNING,
+        found.reason,
+        found.message,
+        "set the clock of the agent's machine by NTP: it decides which certificates are valid",
+    )
 
 
 def api_server(facts: ClusterFacts) -> StepResult | None:
     """The agent's verdict on its API server; None without a verdict or without beats."""
     available = rules.availability(facts.document)
     if available is not None and available.status == conditions.FALSE:
-        advice = "look at the API server of that cluster: kubectl get --raw '/readyz?verbose' there; the agent is well"
+        advice = "check the API server of that cluster, with kubectl get --raw '/readyz?verbose'; the agent works"
         return BROKEN, available.reason, available.message, advice
     if available is not None and available.status == conditions.TRUE and _is_fresh(facts):
-        return OK, available.reason, "the agent says that it is well", ""
+        return OK, available.reason, "the agent reports that it is ready", ""
     return None
 
 
@@ -212,26 +217,26 @@ def addons(facts: ClusterFacts) -> StepResult | None:
     if not ill:
         return OK, "Available", f"all {len(facts.addons)} are Available", ""
     named = ", ".join(ill[:NAMED]) + (f" and {len(ill) - NAMED} more" if ill[NAMED:] else "")
-    advice = f"kubectl -n {facts.name} get managedclusteraddons -o yaml; and their agents' leases on the cluster"
+    advice = f"see kubectl -n {facts.name} get managedclusteraddons -o yaml, and their agents' leases on the cluster"
     return WARNING, "AddOnsNotAvailable", f"not Available: {named}", advice
 
 
 def brake(facts: ClusterFacts) -> StepResult | None:
     if not facts.brake.holds:
         return None
-    said = f"{facts.brake.silent} of {facts.brake.fleet} clusters fell silent at once: taints and removals are held"
-    advice = "that many at once are rather the hub's or the network's fault; if not: hubctl release-brake"
+    said = f"{facts.brake.silent} of {facts.brake.fleet} clusters became silent at once: taints and removals are postponed"
+    advice = "the cause is probably the hub or the network; if the clusters have failed: hubctl release-brake"
     return WARNING, "BrakeHolds", said, advice
 
 
 def flaps(facts: ClusterFacts) -> StepResult | None:
     if facts.falls < FLAPS:
         return None
-    said = f"it ceased to be Available {facts.falls} times within an hour"
+    said = f"it stopped being Available {facts.falls} times within an hour"
     return WARNING, "Flaps", said, f"hubctl describe cluster {facts.name} shows when and why"
 
 
-def _never_came(facts: ClusterFacts, said: str) -> StepResult:
+def _never_registered(facts: ClusterFacts, said: str) -> StepResult:
     """The best bootstrap credential with which the cluster could have registered."""
     make = f"hubctl create bootstrap-kubeconfig --cluster {facts.name} -o {facts.name}.bootstrap"
     if not facts.offers:
@@ -241,14 +246,14 @@ def _never_came(facts: ClusterFacts, said: str) -> StepResult:
     record, end = best.record, format_time(best.record.expires_at)
     why = f" ({record.revoked_reason})" if record.revoked_reason else ""
     words = {
-        CredentialPhase.ACTIVE: f"is good until {end}",
+        CredentialPhase.ACTIVE: f"is valid until {end}",
         CredentialPhase.EXPIRED: f"expired at {end}, {facts.ago(record.expires_at)}",
-        CredentialPhase.USED_UP: f"is used up: its {record.uses} uses were spent on other agents",
+        CredentialPhase.USED_UP: f"is used up: other agents have spent its {record.uses} uses",
         CredentialPhase.REVOKED: f"is revoked{why}",
     }[best.phase]
     found = f"the bootstrap credential {record.id} {words}"
     if best.phase is CredentialPhase.ACTIVE:
-        return WAITING, "NotComeYet", f"{said}; {found}", f"start the agent with it; where it runs, {_WAY_DOCTOR}"
+        return WAITING, "NotRegisteredYet", f"{said}; {found}", f"start the agent with it; if it runs, {_DOCTOR}"
     return BROKEN, f"BootstrapCredential{best.phase}", f"{said}, and {found}", make
 
 

@@ -1,6 +1,6 @@
-"""ManagedClusterAddOns: certificates that their registrations permit, fields that an agent may report, token infrastructure.
+"""ManagedClusterAddOns: certificates that registrations permit, fields that an agent may report, token infrastructure.
 
-The token infrastructure is a ServiceAccount, and the right of the cluster's agent to its tokens.
+The token infrastructure is a ServiceAccount, and the right of the cluster's agent to request its tokens.
 
 Sources: OCM's addon.open-cluster-management.io/v1beta1 (`status.registrations[]`, and their default subjects), its add-on
 manager (names, labels, the condition TokenInfrastructureReady and its message, from which agents read the account's uid).
@@ -37,7 +37,7 @@ MAX_CONDITIONS = 32
 TOKEN = "token"  # noqa: S105 - the name of a way
 DRIVERS = ("csr", TOKEN)
 SUBJECTS = "hub.open-cluster-management.io/certificate-subjects"
-"""Annotation of a ClusterManagementAddOn: additional users, groups and units that its certificates may have."""
+"""Annotation of a ClusterManagementAddOn: additional users, groups and units that its certificates may contain."""
 
 
 def registered_subject(addon: Document, cluster: ClusterName, signer_name: str) -> CertificateSubject | None:
@@ -60,7 +60,7 @@ def foreign_names(
 ) -> list[str]:
     """Names of a subject that are neither the add-on's own nor listed in its ClusterManagementAddOn.
 
-    Its own are the users and groups that OCM gives it, and `system:authenticated`.
+    Its own names are those of OCM's default subject, and `system:authenticated`.
     """
     listed = {each.strip() for each in doc.annotations(definition or {}).get(SUBJECTS, "").split(",")}
     group = addon_group(cluster, addon)
@@ -70,11 +70,11 @@ def foreign_names(
 
 
 def leaves_registrations_unchanged(new: Document, old: Document) -> bool:
-    """Whether an agent may write this.
+    """Whether an agent may write `new` over `old`.
 
-    In an existing registration it may change only the driver, and with the driver `token` the subject. It may add a
-    registration of type kubeClient with the add-on's own names, as OCM's agent does for an add-on without registrations, and
-    remove none.
+    In an existing registration an agent may change only the driver, and with the driver `token` the subject. It may add a
+    registration of type kubeClient with the add-on's own names, as OCM's agent does for an add-on without registrations. It
+    may remove none.
     """
     key = doc.key(old)
     cluster, addon = ClusterName(key.namespace), AddOnName(key.name)
@@ -125,18 +125,17 @@ def with_driver(addon: Document, driver: str) -> dict[str, Any]:
     With the driver `token` the subject is the add-on's ServiceAccount, whatever was registered. Raises InvalidError.
     """
     if driver not in DRIVERS:
-        raise InvalidError(f'an add-on identifies itself by one of {", ".join(DRIVERS)}, not by "{driver[:80]}"')
+        raise InvalidError(f'the driver of an add-on is one of {", ".join(DRIVERS)}, not "{driver[:80]}"')
     key = doc.key(addon)
     account = service_account_user(key.namespace, f"{key.name}-agent")
     entries = [dict(entry) for entry in _registrations(addon)]
     for entry in entries:
         if entry.get("type") == KUBE_CLIENT:
-            told = {**doc.mapping(entry, "kubeClient"), "driver": driver}
+            client = entry["kubeClient"] = {**doc.mapping(entry, "kubeClient"), "driver": driver}
             if driver == TOKEN:
-                told["subject"] = {"user": account}
-            elif doc.mapping(told, "subject").get("user") == account:
-                del told["subject"]  # the default subject of a certificate applies
-            entry["kubeClient"] = told
+                client["subject"] = {"user": account}
+            elif doc.mapping(client, "subject").get("user") == account:
+                del client["subject"]  # the default subject of a certificate applies
     return doc.with_status(addon, registrations=entries) if entries else dict(addon)
 
 
@@ -176,12 +175,11 @@ def token_owner(document: Document) -> Key | None:
 
 
 def token_part_key(kind: Kind, addon: Key) -> Key:
-    """Key of one part."""
     return Key(addon.namespace, addon.name + _suffix(kind))
 
 
 def addon_of_token_part(kind: Kind, part: Key) -> Key:
-    """The add-on to which a part with this key belongs."""
+    """Key of the add-on to which this part belongs."""
     return Key(part.namespace, part.name.removesuffix(_suffix(kind)))
 
 
@@ -190,7 +188,7 @@ def _suffix(kind: Kind) -> str:
 
 
 def token_part(kind: Kind, addon: Key, found: Document | None) -> dict[str, Any]:
-    """One part as it should be: the existing object with missing or changed fields corrected."""
+    """The desired state of one part: the existing object with missing or changed fields corrected."""
     where = token_part_key(kind, addon)
     labels = {INFRASTRUCTURE: "true", ADD_ON: addon.name, CLUSTER_LABEL: addon.namespace}
     document = doc.with_metadata(
@@ -209,7 +207,7 @@ def token_part(kind: Kind, addon: Key, found: Document | None) -> dict[str, Any]
 
 
 def token_ready(account: Key, uid: str) -> Condition:
-    """The condition; agents read the uid from its message."""
+    """The condition TokenInfrastructureReady; agents read the uid from its message."""
     message = f"ServiceAccount {account.namespace}/{account.name} (UID: {uid}) is ready"
     return Condition(INFRASTRUCTURE_READY, TRUE, "TokenInfrastructureReady", message)
 
@@ -226,6 +224,5 @@ def token_failed(message: str) -> Condition:
 
 
 def without_token_condition(addon: Document) -> dict[str, Any]:
-    """A copy without the condition."""
     kept = [dict(entry) for entry in doc.conditions(addon) if entry.get("type") != INFRASTRUCTURE_READY]
     return doc.with_status(addon, conditions=kept) if has_token_condition(addon) else dict(addon)

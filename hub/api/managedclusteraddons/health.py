@@ -1,12 +1,8 @@
-"""Add-ons of a silent cluster: their availability is Unknown until the cluster is back.
+"""Health of add-ons: their availability while their cluster is silent, and their state as labels of the ManagedCluster.
 
-As in OCM's health check controller, `Available` of every add-on becomes Unknown with the cluster's reason and message. In
-addition, an annotation keeps the previous condition, which is restored with the cluster: an agent whose session survived the
-silence does not report it again.
-
-A cluster's add-ons and their state, as labels of its ManagedCluster, for label selectors.
-
-Source: OCM's add-on feature discovery controller.
+As in OCM's health check controller, `Available` of every add-on of a silent cluster becomes Unknown, with the cluster's reason
+and message. In addition, an annotation keeps the previous condition. The hub restores it when the silence ends, because an
+agent whose session survived the silence does not report it again. The labels are those of OCM's feature discovery controller.
 """
 
 from collections.abc import Mapping
@@ -34,7 +30,7 @@ class _Note:
 
 
 def silence_of(addon: Document) -> str | None:
-    """Reason of the silence in this add-on; "": the agent has reported since; None: it is not marked as silent."""
+    """Reason of the silence that this add-on shows; "": its agent has reported since; None: it shows no silence."""
     note = _note(addon)
     if note is None:
         return None
@@ -42,12 +38,12 @@ def silence_of(addon: Document) -> str | None:
 
 
 def reason_of(available: Condition | None) -> str | None:
-    """Reason of a cluster's silence; None if it is not silent."""
+    """Reason of the silence of a cluster with this availability; None: it is not silent."""
     return available.reason if available is not None and available.status == UNKNOWN else None
 
 
 def in_step(addon: Document, available: Condition | None, now: datetime) -> dict[str, Any]:
-    """The ManagedClusterAddOn for this availability of its cluster; equal if nothing changes."""
+    """A copy that fits this availability of the cluster; equal if nothing changes."""
     if available is not None and available.status == UNKNOWN:
         return _silenced(addon, available, now)
     return _restored(addon, now)
@@ -80,12 +76,12 @@ def _available(addon: Document) -> Condition | None:
 
 
 def _is_of(found: Condition | None, note: _Note) -> bool:
-    """Whether the current condition is the one that the silence has set."""
+    """Whether the hub has set the current condition because of the silence."""
     return found is not None and (found.status, found.reason) == (UNKNOWN, note.reason)
 
 
 def _note(addon: Document) -> _Note | None:
-    """None without the annotation. An unreadable one counts as having no previous condition."""
+    """None without the annotation. An unreadable annotation counts as one without a previous condition."""
     text = doc.annotations(addon).get(NOTE)
     if text is None:
         return None
@@ -102,7 +98,7 @@ _STATES = {TRUE: AVAILABLE, FALSE: UNHEALTHY}
 
 
 def label_state(addon: Document) -> str | None:
-    """Value of the label; None if the add-on is being deleted and has no label."""
+    """Value of the add-on's label; None: it is being deleted and has no label."""
     if doc.is_deleting(addon):
         return None
     found = _available(addon)
@@ -110,9 +106,9 @@ def label_state(addon: Document) -> str | None:
 
 
 def with_labels(cluster: Document, states: Mapping[str, str]) -> dict[str, Any]:
-    """The ManagedCluster with the labels of exactly these add-ons.
+    """The ManagedCluster with labels of exactly these add-ons; names that are too long for a label are left out.
 
-    A cluster without availability, or that is being deleted, is unchanged. Names that are too long for a label are skipped.
+    A cluster without availability, or one that is being deleted, is unchanged.
     """
     if doc.is_deleting(cluster) or availability(cluster) is None:
         return dict(cluster)

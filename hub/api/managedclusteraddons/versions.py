@@ -1,8 +1,8 @@
 """Conversion of add-ons between addon/v1alpha1 and addon/v1beta1, the stored version.
 
 Fields that v1beta1 lacks are stored where OCM stores them (an annotation for the install namespace, a reserved name for a
-supported config without a default), else under their v1alpha1 name in the stored document. A conversion loses nothing of a
-valid object; an empty `kubeClient` equals none. Source: OCM's api repository, addon/v1beta1/conversion.go.
+supported config without a default), all others under their v1alpha1 name in the stored document. A conversion loses nothing of
+a valid object; an empty `kubeClient` equals none. Source: OCM's api repository, addon/v1beta1/conversion.go.
 """
 
 from collections.abc import Mapping, Sequence
@@ -79,10 +79,10 @@ def _registration_shown(stored: Mapping[str, Any]) -> Fields:
 
 def _registration_stored(shown: Mapping[str, Any], driver: Any) -> Fields:
     subject = _renamed(doc.mapping(shown, "subject"), "organizationUnit", "organizationUnits")
-    told = {"subject": subject} if subject else {}
+    part = {"subject": subject} if subject else {}
     if shown.get("signerName") != SIGNER:
-        return {"type": CUSTOM_SIGNER, CUSTOM_SIGNER: {"signerName": shown.get("signerName"), **told}}
-    kube = {**told, **({"driver": driver} if driver else {})}
+        return {"type": CUSTOM_SIGNER, CUSTOM_SIGNER: {"signerName": shown.get("signerName"), **part}}
+    kube = {**part, **({"driver": driver} if driver else {})}
     return {"type": KUBE_CLIENT, **({KUBE_CLIENT: kube} if kube else {})}
 
 
@@ -103,7 +103,7 @@ def definition_shown(stored: Document) -> Fields:
 
 
 def definition_stored(shown: Document) -> Fields:
-    """A ClusterManagementAddOn in v1alpha1 in stored form."""
+    """Convert a ClusterManagementAddOn from v1alpha1 to the stored version."""
     spec, stored = dict(doc.mapping(shown, "spec")), dict(shown)
     if "supportedConfigs" in spec:
         spec["defaultConfigs"] = [_config_stored(entry) for entry in _entries(spec.pop("supportedConfigs"))]

@@ -13,7 +13,7 @@ from hub.api.liveness import DEFAULT_LEASE_DURATION
 from hub.api.managedclusters.cluster import API_VERSION, GROUP, KIND
 from hub.api.meta import document as doc
 from hub.api.namespaces import RESERVED, STANDING
-from machinery.errors import Cause, InvalidError, invalid_object
+from machinery.errors import Cause, InvalidError, forbidden, invalid_object, invalid_value
 from machinery.identity import cluster_name
 from machinery.meta.objects import Document
 from machinery.meta.selectors import valid_label_key, valid_label_value
@@ -28,8 +28,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 def admitted(new: Document, old: Document | None, now: datetime) -> dict[str, Any]:
     """Return `new` with defaults and with stamped taints. Raises InvalidError.
 
-    Stored values that do not change are not validated again, neither by this release nor by a later one. So an old value never
-    blocks status writes of the hub or the agent.
+    Stored values that do not change are not validated again, so that an old value never blocks writes of the status.
     """
     spec = {"hubAcceptsClient": False, **doc.mapping(new, "spec")}
     spec.setdefault("leaseDurationSeconds", round(DEFAULT_LEASE_DURATION.total_seconds()))
@@ -41,8 +40,7 @@ def admitted(new: Document, old: Document | None, now: datetime) -> dict[str, An
     for index, config in enumerate(doc.sequence(new, "spec", CONFIGS) if CONFIGS in changed else ()):
         url = str(config.get("url", ""))
         if not url.startswith("https://"):
-            message = f'Invalid value: "{url[:200]}": must begin with https://'
-            causes.append(Cause("FieldValueInvalid", message, f"spec.{CONFIGS}[{index}].url"))
+            causes.append(invalid_value(f"spec.{CONFIGS}[{index}].url", url[:200], "must begin with https://"))
     seconds = spec["leaseDurationSeconds"]
     is_number = isinstance(seconds, int) and not isinstance(seconds, bool) and 0 <= seconds < 2**31
     if "leaseDurationSeconds" in changed and not is_number:
@@ -54,15 +52,14 @@ def admitted(new: Document, old: Document | None, now: datetime) -> dict[str, An
 
 
 def _name_causes(name: str) -> list[Cause]:
-    """A cluster may not have a name of the hub's own namespaces, since its agent gets rights in the namespace of its name."""
+    """An agent gets rights in the namespace of its cluster's name, so the name may not be one of the hub's own namespaces."""
     causes = []
     if name in STANDING or name.startswith(RESERVED):
-        message = f'Invalid value: "{name}": this name is the hub\'s own: give the cluster another'
-        causes.append(Cause("FieldValueInvalid", message, "metadata.name"))
+        causes.append(invalid_value("metadata.name", name, "this name is reserved for the hub: use another one"))
     try:
         cluster_name(name)
     except InvalidError as error:
-        causes.append(Cause("FieldValueInvalid", f'Invalid value: "{name[:80]}": {error.message}', "metadata.name"))
+        causes.append(invalid_value("metadata.name", name[:80], error.message))
     return causes
 
 
@@ -73,21 +70,21 @@ def _stamped_taints(taints: Sequence[Any], before: Document | None, now: datetim
     spec.
     """
     there = [taint for taint in (before or {}).get("taints") or () if isinstance(taint, Mapping)]
-    known = {_said(taint): taint for taint in reversed(there)}  # the first of equal taints wins
+    known = {_without_time(taint): taint for taint in reversed(there)}  # the first of equal taints wins
     stamped = []
     for index, taint in enumerate(taints):
-        same = known.get(_said(taint))
+        same = known.get(_without_time(taint))
         added = same.get("timeAdded") if same is not None else format_time(now)
         chosen = taint.get("timeAdded")
         if before is not None and chosen and chosen != added:
-            message = f'Forbidden: timeAdded of taint "{taint.get("key")}" is set by the hub'
-            raise invalid_object(name, KIND, GROUP, [Cause("FieldValueForbidden", message, f"spec.taints[{index}].timeAdded")])
+            message = f'the hub sets timeAdded of taint "{taint.get("key")}"'
+            raise invalid_object(name, KIND, GROUP, [forbidden(f"spec.taints[{index}].timeAdded", message)])
         stamped.append({**taint, "timeAdded": added})
     return stamped
 
 
-def _said(taint: Mapping[str, Any]) -> bytes:
-    """The taint without its time, as comparable bytes."""
+def _without_time(taint: Mapping[str, Any]) -> bytes:
+    """The taint without `timeAdded`, as comparable bytes."""
     return _encode({field: value for field, value in taint.items() if field != "timeAdded" and value != ""})
 
 
@@ -95,13 +92,11 @@ ANY = "/*"
 
 
 def permitted_join_labels(labels: Mapping[str, str], patterns: Iterable[str]) -> dict[str, str]:
-    """The agent's labels that it may set; all others are dropped."""
+    """Those of the agent's labels that are valid, not reserved, and listed by key (`name`) or prefix (`prefix/*`)."""
     listed = tuple(patterns)
 
-    def is_listed(key: str) -> bool:
-        return any(key.startswith(each[:-1]) if each.endswith(ANY) else key == each for each in listed)
+    def is_permitted(key: str, value: str) -> bool:
+        is_listed = any(key.startswith(each[:-1]) if each.endswith(ANY) else key == each for each in listed)
+        return is_listed and valid_label_key(key) and valid_label_value(value) and not is_reserved(key)
 
-    def is_sound(key: str, value: str) -> bool:
-        return valid_label_key(key) and valid_label_value(value) and not is_reserved(key)
-
-    return {key: value for key, value in labels.items() if is_listed(key) and is_sound(key, value)}
+    return {key: value for key, value in labels.items() if is_permitted(key, value)}

@@ -1,9 +1,7 @@
-"""Annotations for the agent's version, its reported hubs, and the hub to which an operator moves it.
+"""Annotations of a ManagedCluster about its agent: version, reported hubs, orders to move and to renew certificates.
 
-An operator's order to renew certificates: an annotation of the ManagedCluster with an ISO 8601 interval.
-
-All certificates issued before the start of the interval shall be renewed within it. The order never changes: an agent that has
-renewed has fulfilled it, and an agent that was offline for the whole interval renews when it returns.
+The order to renew is an ISO 8601 interval. All certificates issued before its start shall be renewed within it. An agent that
+was offline for the whole interval renews when it returns. An order never changes; an agent that has renewed has fulfilled it.
 """
 
 import json
@@ -20,7 +18,7 @@ from machinery.meta.timestamps import format_micro_time, format_time, parse_time
 
 HUBS = "hub.open-cluster-management.io/hubs"
 MOVE_TO = "hub.open-cluster-management.io/move-to"
-"""Annotation: id of the hub that the agent is ordered to move to. Removed after the move."""
+"""Annotation: id of the hub to which the agent shall move; removed after the move."""
 AGENT_VERSION = "hub.open-cluster-management.io/agent-version"
 """Annotation: version of the agent that reported last."""
 MAX_HUBS = 16
@@ -72,7 +70,7 @@ def encoded(hubs: Iterable[ReportedHub]) -> str:
 
 
 def hubs_of(cluster: Document) -> list[dict[str, Any]]:
-    """The reported hubs, each with the known ones of `id`, `name`, `url`, `state`, `credentialEndsAt`."""
+    """The reported hubs, each with some of `id`, `name`, `url`, `state`, `credentialEndsAt`."""
     try:
         found = json.loads(doc.annotations(cluster).get(HUBS, "[]"))
     except ValueError:
@@ -102,7 +100,7 @@ def with_agent_version(cluster: Document, version: str) -> dict[str, Any]:
 
 
 def move_to(cluster: Document) -> str:
-    """Id of the hub that the agent is ordered to move to; "" without an order."""
+    """Id of the hub to which the agent shall move; "" without an order."""
     return doc.annotations(cluster).get(MOVE_TO, "")
 
 
@@ -120,26 +118,26 @@ def destination(cluster: Document, word: str, here: str) -> dict[str, Any]:
     exact = [hub for hub in hubs if word in (hub.get("id"), hub.get("name"), hub.get("url"))]
     found = exact or [hub for hub in hubs if str(hub.get("id") or "").startswith(word)]
     if len(found) != 1 or not word:
-        problem = f'"{word}" fits several of its hubs' if found and word else f'the agent reports no hub "{word}"'
+        problem = f'"{word}" matches several of its hubs' if found and word else f'the agent reports no hub "{word}"'
         raise InvalidError(f"{problem}: {listed(hubs)}")
     (hub,) = found
     if hub.get("id") == here:
         raise InvalidError(f'"{word}" is this hub: name another one: {listed(hubs)}')
     if hub.get("state") != AgentHubState.READY or not hub.get("id"):
-        raise InvalidError(f'the agent has no credential that is ready at "{word}": {listed(hubs)}')
+        raise InvalidError(f'the agent has no credential for "{word}" that is ready: {listed(hubs)}')
     return hub
 
 
 def listed(hubs: Iterable[Document]) -> str:
     """Names and states of the hubs, for error messages."""
-    told = ", ".join(f"{hub.get('name') or hub.get('id')} ({hub.get('state')})" for hub in hubs)
-    return f"it reports {told}" if told else "it reports no hubs"
+    names = ", ".join(f"{hub.get('name') or hub.get('id')} ({hub.get('state')})" for hub in hubs)
+    return f"it reports {names or 'no hubs'}"
 
 
 RENEW = "hub.open-cluster-management.io/renew"
 LONGEST_RENEWAL = timedelta(days=7)
 LATE_RENEWAL = timedelta(seconds=30)
-"""Time for an agent that returns after the interval; it prevents a returning fleet from renewing all at once."""
+"""Time for an agent that returns after the interval, so that a returning fleet does not renew all at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +152,7 @@ class RenewalOrder:
         return issued_at < self.before
 
     def left(self, now: datetime) -> timedelta:
-        """Remaining time; after the interval at most LATE."""
+        """Remaining time; after the interval at most LATE_RENEWAL."""
         return max(self.before + self.within - now, min(self.within, LATE_RENEWAL))
 
 
@@ -174,7 +172,7 @@ def with_renewal_order(cluster: Document, order: RenewalOrder) -> dict[str, Any]
 
 
 def check_renewal_interval(within: timedelta) -> timedelta:
-    """Raises InvalidError unless `within` is between 0 and LONGEST."""
+    """Return the interval. Raises InvalidError unless it is between 0 and LONGEST_RENEWAL."""
     if not timedelta() <= within <= LONGEST_RENEWAL:
         raise InvalidError(f"within: between 0 and {LONGEST_RENEWAL // timedelta(hours=1)} hours")
     return within

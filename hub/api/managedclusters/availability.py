@@ -1,15 +1,14 @@
 """Availability of clusters and what follows from it: announced departures, transitions, taints, staleness, the clock.
 
 Source of the taints: OCM's taint controller (absent or Unknown: unreachable; False: unavailable; True: neither; always
-NoSelect, no value). In addition to OCM, a taint waits for a delay, so that the brake can count further silent clusters, and
-is damped for flapping clusters.
+NoSelect, no value). Beyond OCM, a taint is delayed, so that the brake can count further silent clusters, and damped for
+flapping clusters.
 
 Marking and removal of silent clusters is off by default. A cluster is marked first and removed no earlier than `notice`
 after the mark, so that operators can check the marked clusters.
 
 Source of the clock's condition: OCM's clock-sync controller (conditions, messages, limit of five lease durations, the
-annotation that skips the check). Unlike there, a wrong clock is only reported and blocks nothing. The skew is measured from
-the agent's timestamps.
+annotation that skips the check). Unlike in OCM, a wrong clock blocks nothing. The skew is measured by the agent's timestamps.
 """
 
 from collections.abc import Sequence
@@ -53,7 +52,7 @@ class Departure:
 
 
 def silence_condition(owner: str | None, *, heard: bool) -> Condition:
-    """Availability at the end of the grace. `heard`: a beat was ever received.
+    """Availability at the end of the grace. `heard`: the hub has received a beat before.
 
     `owner`: the hub that owns the agent, as the agent announced ("": none yet); None: it announced nothing.
     """
@@ -71,7 +70,7 @@ def has_parted(available: Condition | None) -> bool:
 
 
 DELETED = "Deleted"
-"""Reason of the last transition of a deleted cluster; it has no availability afterwards."""
+"""Reason of the last transition of a deleted cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,21 +100,21 @@ def transition(
 
 
 FLAPS_WITHIN = timedelta(days=1)
-"""Span in which falls are counted as flaps."""
+"""Span in which losses of availability count as flaps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damping:
-    """A cluster flaps after `threshold` falls within `window`. Taints and alarms then wait for `hold`."""
+    """A cluster flaps after `threshold` losses of availability (falls) within `window`. Taints and alarms then wait `hold`."""
 
     threshold: int = 3
     window: timedelta = timedelta(hours=1)
     hold: timedelta = timedelta(minutes=5)
 
     def flaps_until(self, falls: Sequence[datetime]) -> datetime | None:
-        """End of the flapping; None if the cluster does not flap. A threshold of 0 disables damping.
+        """End of the flapping if there is no further fall; None: the cluster does not flap. A threshold of 0 disables damping.
 
-        `falls`: falls within the window, oldest first.
+        `falls`: those within the window, oldest first.
         """
         return falls[-self.threshold] + self.window if 0 < self.threshold <= len(falls) else None
 
@@ -153,15 +152,12 @@ def tainted(cluster: Document) -> dict[str, Any]:
     """A copy with the taints that its availability requires."""
     key = wanted_taint(rules.availability(cluster))
 
-    def is_right(taint: Document) -> bool:
-        return taint.get("key") not in OURS or (taint["key"], taint.get("effect"), taint.get("value") or "") == (
-            key,
-            EFFECT,
-            "",
-        )
-
     before = [taint for taint in doc.sequence(cluster, "spec", "taints") if isinstance(taint, dict)]
-    kept = list(filter(is_right, before))
+    kept = [
+        taint
+        for taint in before
+        if taint.get("key") not in OURS or (taint["key"], taint.get("effect"), taint.get("value") or "") == (key, EFFECT, "")
+    ]
     if key is not None and not any(taint.get("key") == key for taint in kept):
         kept.append({"key": key, "effect": EFFECT})
     if kept == before:
@@ -171,7 +167,7 @@ def tainted(cluster: Document) -> dict[str, Any]:
 
 
 def has_right_taints(cluster: Document) -> bool:
-    """Whether the taints need no change. A cluster that is being deleted is never changed."""
+    """Whether the taints need no change; those of a cluster that is being deleted never do."""
     return doc.is_deleting(cluster) or tainted(cluster) == cluster
 
 
@@ -185,13 +181,13 @@ def availability_changed_at(cluster: Document) -> datetime:
 
 STALE = "ManagedClusterStale"
 STALE_REASONS = frozenset((rules.SILENT.reason, rules.NEVER_JOINED.reason, rules.REVOKED.reason))
-"""Clusters whose agent announced its departure are not stale."""
+"""Reasons of availability with which a cluster can become stale; not those after an announced departure."""
 HEARD = Condition(STALE, conditions.FALSE, "HeardAgain", "The registration agent was heard again.")
 
 
 @dataclass(frozen=True, slots=True)
 class StalenessPolicy:
-    """Length of silence until the mark and until the removal; zero disables it. A removal requires a mark."""
+    """Length of the silence until the mark and until the removal; zero disables each. A removal requires a mark."""
 
     mark: timedelta = timedelta()
     remove: timedelta = timedelta()
@@ -207,8 +203,6 @@ class StalenessPolicy:
 
 
 class StalenessStep(StrEnum):
-    """The next step for a cluster."""
-
     MARK = "mark"
     CLEAR = "clear"
     REMOVE = "remove"
@@ -233,7 +227,7 @@ def staleness_step(cluster: Document, policy: StalenessPolicy, now: datetime) ->
 
 
 def silent_since(cluster: Document) -> datetime | None:
-    """Start of the silence; None if the cluster is not silent or its agent announced its departure."""
+    """Start of the silence; None: the cluster is not silent, or its agent announced its departure."""
     available = rules.availability(cluster)
     if available is None or available.status != conditions.UNKNOWN or available.reason not in STALE_REASONS:
         return None
@@ -244,7 +238,7 @@ def mark(cluster: Document, policy: StalenessPolicy, now: datetime) -> Condition
     """The condition of a stale cluster."""
     since = silent_since(cluster) or now
     removal = max(since + policy.remove, now + policy.notice)
-    end = f" It is removed at {format_time(removal)} unless it is heard before." if policy.remove else ""
+    end = f" The hub removes it at {format_time(removal)} unless its agent sends a heartbeat before." if policy.remove else ""
     return Condition(STALE, conditions.TRUE, "SilentForTooLong", f"Silent since {format_time(since)}.{end}")
 
 
@@ -260,7 +254,7 @@ OUT_OF_SYNC = _clock(
 
 
 def clock_condition(cluster: Document, skew: timedelta, limit: timedelta) -> Condition:
-    """The condition for this skew, ahead or behind. Zero as `limit` stands for five lease durations."""
+    """The condition for this skew, ahead or behind. A `limit` of zero means five lease durations."""
     is_skipped = doc.annotations(cluster).get(SKIPPED) == "true"
     return SYNCED if is_skipped or abs(skew) < (limit or grace(rules.lease_duration(cluster))) else OUT_OF_SYNC
 

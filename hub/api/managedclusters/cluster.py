@@ -57,11 +57,10 @@ UNAVAILABLE = replace(
 )
 _unknown = partial(Condition, conditions.AVAILABLE, conditions.UNKNOWN)
 SILENT = _unknown("ManagedClusterLeaseUpdateStopped", "Registration agent stopped updating its lease.")
-NEVER_JOINED = _unknown("ManagedClusterNeverJoined", "No registration agent was ever heard of since the cluster was accepted.")
-REVOKED = _unknown(
-    "Revoked",
-    "The certificates of the registration agent are revoked: nothing is known of the cluster until it has registered again.",
+NEVER_JOINED = _unknown(
+    "ManagedClusterNeverJoined", "No registration agent has sent a heartbeat since the cluster was accepted."
 )
+REVOKED = _unknown("Revoked", "The certificates of the registration agent are revoked. It must register again.")
 ACCEPTED = Condition(conditions.HUB_ACCEPTED, conditions.TRUE, "HubClusterAdminAccepted", "Accepted by hub cluster admin")
 DENIED = Condition(conditions.HUB_ACCEPTED, conditions.FALSE, "HubClusterAdminDenied", "Denied by hub cluster admin")
 
@@ -76,8 +75,6 @@ class ClientConfig:
 
 @dataclass(frozen=True, slots=True)
 class ClusterClaim:
-    """A cluster claim, as reported by the agent."""
-
     name: str
     value: str
 
@@ -144,7 +141,7 @@ def joining_document(joining: JoinRequest, lease_duration: timedelta) -> dict[st
 
 
 def adopted(cluster: Document, joining: JoinRequest) -> dict[str, Any]:
-    """The document of a cluster that an operator created before its agent registered. Existing labels stay."""
+    """A copy with the data of the join, for a cluster that existed before its agent registered. Existing labels stay."""
     is_first = CLUSTER_UID not in doc.annotations(cluster)
     known = doc.with_annotations(cluster, joining_annotations(joining))
     if not joining.labels or not is_first:
@@ -153,7 +150,7 @@ def adopted(cluster: Document, joining: JoinRequest) -> dict[str, Any]:
 
 
 def joining_annotations(joining: JoinRequest) -> dict[str, str]:
-    """The cluster uid and the annotations that an agent may set."""
+    """The annotations that an agent may set, and that of the cluster uid."""
     kept = {note: value for note, value in joining.annotations.items() if note.startswith(AGENT_ANNOTATIONS)}
     return {**kept, CLUSTER_UID: joining.cluster_uid} if joining.cluster_uid else kept
 
@@ -180,7 +177,7 @@ class Acceptance(Enum):
 
 
 def acceptance(cluster: Document) -> Acceptance:
-    """The acceptance of an existing cluster; never ABSENT."""
+    """The acceptance of an existing cluster."""
     if is_accepted(cluster):
         return Acceptance.ACCEPTED
     return Acceptance.DENIED if is_denied(cluster) else Acceptance.WAITING
@@ -207,7 +204,7 @@ def is_revoked(cluster: Document) -> bool:
 
 
 def verdict(available: bool | None) -> Condition | None:  # noqa: FBT001 - the agent's own word
-    """The condition for an agent's verdict in a beat; None if the beat has no verdict."""
+    """The condition Available for the verdict in a beat; None: the beat has no verdict."""
     if available is None:
         return None
     return AVAILABLE if available else UNAVAILABLE
@@ -221,7 +218,7 @@ def with_report(cluster: Document, report: StatusReport, now: datetime) -> dict[
         if condition.type not in HUB_CONDITIONS:
             reported = doc.with_status_condition(reported, condition, now)
     if report.complete:
-        # entries only in capacity, and not in allocatable, are of other writers and stay; what the agent reports no more goes
+        # entries of capacity that are not in allocatable are of other writers, and stay
         known = {*doc.mapping(cluster, "status", "allocatable"), NODES}
         others = {name: value for name, value in doc.mapping(cluster, "status", "capacity").items() if name not in known}
         nodes = {NODES: str(report.node_count)} if report.node_count is not None else {}
@@ -251,13 +248,12 @@ def _client_configs(configs: tuple[ClientConfig, ...]) -> list[dict[str, Any]]:
 
 def check_report(report: StatusReport) -> None:
     """Raise InvalidError when a report exceeds the limits of the API."""
-    of_namespaces = [condition for told in report.namespaces.values() for condition in told]
+    of_namespaces = [condition for entries in report.namespaces.values() for condition in entries]
     if len(report.conditions) > MAX_CONDITIONS or len(report.claims) > MAX_CLAIMS or len(of_namespaces) > MAX_NAMESPACES:
-        msg = (
+        raise InvalidError(
             f"the report has too many entries: at most {MAX_CONDITIONS} conditions, {MAX_CLAIMS} claims "
             f"and {MAX_NAMESPACES} conditions of namespaces"
         )
-        raise InvalidError(msg)
     for condition in (*report.conditions, *of_namespaces):
         if condition.status not in (conditions.TRUE, conditions.FALSE, conditions.UNKNOWN) or not condition.type:
             raise InvalidError(
@@ -268,7 +264,7 @@ def check_report(report: StatusReport) -> None:
     for claim in report.claims:
         if not 0 < len(claim.name) <= MAX_CLAIM_NAME or not 0 < len(claim.value) <= MAX_CLAIM_VALUE:
             raise InvalidError(
-                f'cluster claim "{claim.name[:80]}" breaks the bounds: name 1 to {MAX_CLAIM_NAME}, '
+                f'cluster claim "{claim.name[:80]}" exceeds the limits: name 1 to {MAX_CLAIM_NAME}, '
                 f"value 1 to {MAX_CLAIM_VALUE} characters"
             )
 
@@ -286,14 +282,14 @@ def accepted(cluster: Document) -> Condition:
 
 
 def is_denied(cluster: Document) -> bool:
-    """Whether it was accepted before and is not now. A cluster that was never accepted is not denied."""
+    """Whether it was accepted before and is not now."""
     return was_ever_accepted(cluster) and not is_accepted(cluster)
 
 
 def is_denial(before: Document | None, after: Document) -> bool:
-    """Whether a write revokes an acceptance that no controller has recorded yet.
+    """Whether a write revokes an acceptance before a controller has recorded it.
 
-    If the acceptance were not recorded, an approval rule would accept the cluster again.
+    Without a record an approval rule would accept the cluster again.
     """
     return before is not None and is_accepted(before) and not is_accepted(after) and not was_ever_accepted(after)
 
@@ -304,5 +300,5 @@ def awaits_acceptance(cluster: Document) -> bool:
 
 
 def was_ever_accepted(cluster: Document) -> bool:
-    """Whether the cluster was ever accepted. If so and it is not accepted now, an operator denied it."""
+    """Whether the cluster is or was accepted, as recorded by the condition HubAccepted."""
     return conditions.find(doc.conditions(cluster), conditions.HUB_ACCEPTED) is not None

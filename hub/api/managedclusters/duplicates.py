@@ -20,24 +20,24 @@ REFUSED_AT = "hub.open-cluster-management.io/second-agent-refused"
 GIVEN_TO = "hub.open-cluster-management.io/given-to-agent"
 """Annotation in write requests only, never stored: the id of the agent that gets the cluster's session."""
 NOTED_AGAIN, FORGOTTEN_AFTER = timedelta(minutes=10), timedelta(minutes=20)
-"""Intervals for recording and clearing a refusal. A refused agent retries within minutes."""
+"""When a repeated refusal is recorded again, and when its record is removed. A refused agent retries within minutes."""
 MAX_UID = 253
 TWO_AGENTS, ANOTHER_CLUSTER = "TwoAgents", "AnotherClusterWithThisName"
-ONE_AGENT = Condition(DUPLICATED, conditions.FALSE, "OneAgent", "One agent speaks for this cluster.")
-REBUILT = Condition(DUPLICATED, conditions.FALSE, "Rebuilt", "An operator let the rebuilt cluster take this name.")
+ONE_AGENT = Condition(DUPLICATED, conditions.FALSE, "OneAgent", "This cluster has one agent.")
+REBUILT = Condition(DUPLICATED, conditions.FALSE, "Rebuilt", "An operator has given this name to the rebuilt cluster.")
 
 
 def check_uid(uid: str) -> None:
-    """Raise InvalidError for a uid that is longer than that of any cluster, before it is stored."""
+    """Raise InvalidError if the uid is too long."""
     if len(uid) > MAX_UID:
-        raise InvalidError(f"the uid of a cluster has {MAX_UID} characters at most, not {len(uid)}")
+        raise InvalidError(f"the uid of a cluster has at most {MAX_UID} characters, not {len(uid)}")
 
 
 def wanted(joining: JoinRequest) -> Condition:
     """The condition while another cluster has tried to register under a taken name."""
     message = (
-        f"A cluster with uid {joining.cluster_uid or 'unknown'} tried to register under this name; give it another cluster "
-        f"name, or, if it is this cluster rebuilt: hubctl accept {joining.name} --rebuilt"
+        f"A cluster with uid {joining.cluster_uid or 'unknown'} tried to register under this name. Give it another name, or, "
+        f"if it is this cluster rebuilt: hubctl accept {joining.name} --rebuilt"
     )
     return Condition(DUPLICATED, conditions.TRUE, ANOTHER_CLUSTER, message)
 
@@ -45,15 +45,15 @@ def wanted(joining: JoinRequest) -> Condition:
 def refused(cluster: ClusterName, holder: AgentId, other: AgentId) -> AlreadyExistsError:
     """The error for the second agent, which logs it."""
     return AlreadyExistsError(
-        f'agent "{holder}" has a session for cluster "{cluster}", so that agent "{other}" gets none: stop one of the two; '
-        f"to have this one take over at once: hubctl accept {cluster} --agent {other}"
+        f'agent "{holder}" has the session of cluster "{cluster}", so the hub refuses agent "{other}": stop one of the two; '
+        f"to give the session to this agent at once: hubctl accept {cluster} --agent {other}"
     )
 
 
 def with_refusal(cluster: Document, holder: AgentId, other: AgentId, now: datetime) -> dict[str, Any]:
-    """A copy with the condition. The time is updated every NOTED_AGAIN, so that the end of refusals can be detected."""
-    said = f"Agent {holder} has the session of this cluster, and agent {other}, which wants one, is refused: stop one of them."
-    shown = doc.with_status_condition(cluster, Condition(DUPLICATED, conditions.TRUE, TWO_AGENTS, said), now)
+    """A copy with the condition. The recorded time is updated every NOTED_AGAIN, to detect the end of the refusals."""
+    message = f"Agent {holder} has the session of this cluster, so the hub refuses agent {other}: stop one of them."
+    shown = doc.with_status_condition(cluster, Condition(DUPLICATED, conditions.TRUE, TWO_AGENTS, message), now)
     noted = _refused_at(cluster)
     if noted is not None and now - noted < NOTED_AGAIN and holder_of(cluster) == holder:
         return shown
@@ -61,13 +61,13 @@ def with_refusal(cluster: Document, holder: AgentId, other: AgentId, now: dateti
 
 
 def holder_of(cluster: Document) -> AgentId | None:
-    """The agent that had the session at the last refusal; None if no refusal is shown."""
+    """The agent that had the session at the last refusal; None: no refusal is recorded."""
     _, _, holder = doc.annotations(cluster).get(REFUSED_AT, "").partition(" ")
     return AgentId(holder) if holder and reason(cluster) == TWO_AGENTS else None
 
 
 def without_refusal(cluster: Document, now: datetime) -> dict[str, Any]:
-    """A copy without the condition if no second agent was refused for FORGOTTEN_AFTER."""
+    """A copy without the condition, unless a second agent was refused within FORGOTTEN_AFTER."""
     noted = _refused_at(cluster)
     if reason(cluster) != TWO_AGENTS or (noted is not None and now - noted < FORGOTTEN_AFTER):
         return dict(cluster)
@@ -88,7 +88,7 @@ def reason(cluster: Document) -> str:
 
 
 def second_agent(cluster: Document) -> str:
-    """The message about a refused second agent for the agent with the session; "" if there is none."""
+    """The message about a refused second agent, for the agent with the session; "" without one."""
     found = conditions.find(doc.conditions(cluster), DUPLICATED)
     return found.message if found is not None and reason(cluster) == TWO_AGENTS else ""
 
@@ -105,13 +105,13 @@ def is_rebuilt(new: Document, old: Document | None) -> bool:
 
 
 def given_to(cluster: Document) -> AgentId | None:
-    """The agent to which a write gives the cluster; None if the write has no such order."""
+    """The agent to which a write gives the cluster; None: the write has no such order."""
     chosen = doc.annotations(cluster).get(GIVEN_TO)
     return AgentId(chosen) if chosen is not None else None
 
 
 def with_one_agent(cluster: Document, now: datetime) -> dict[str, Any]:
-    """A copy after the order is executed: without it and the mark of the refused agent; the condition says that one is left."""
+    """A copy in which one agent is left: without the order and the record of a refusal."""
     alone = doc.with_annotations(cluster, {GIVEN_TO: None, REFUSED_AT: None})
     return doc.with_status_condition(alone, ONE_AGENT, now) if reason(cluster) == TWO_AGENTS else alone
 

@@ -20,7 +20,7 @@ FINALIZER = "cluster.open-cluster-management.io/resource-cleanup"
 PRIORITY = "open-cluster-management.io/cleanup-priority"
 LAST = 100
 FORCED = "hub.open-cluster-management.io/force-deletion"
-"""Annotation: do not wait for the cluster's content, since the cluster will not answer."""
+"""Annotation: the deletion does not wait for the cluster's content."""
 KEEP_CREDENTIALS = "hub.open-cluster-management.io/keep-bootstrap-credentials"
 """Annotation: with the value `true`, the cluster's deletion does not revoke the bootstrap credentials of its name."""
 DELETING = "Deleting"
@@ -55,14 +55,14 @@ def is_emptied(cluster: Document) -> bool:
 
 
 def is_overdue(cluster: Document, deadline: timedelta, now: datetime) -> bool:
-    """Whether its deletion began longer ago than the deadline."""
+    """Whether its deletion has taken longer than the deadline."""
     began = doc.deleted_at(cluster)
     return began is not None and now >= began + deadline
 
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """Remaining objects of a cluster by kind, and the number of deleted objects per finalizer."""
+    """Number of remaining objects of a cluster by kind, and of those that wait for finalizers: in all, and per finalizer."""
 
     objects: Mapping[Kind, int] = field(default_factory=dict)
     finalizers: Mapping[str, int] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Remaining:
 def waiting_for_others(cluster: Document) -> Condition:
     """The condition of an emptied cluster after the deadline."""
     names, name = ", ".join(map(str, doc.finalizers(cluster))), doc.name(cluster)
-    advice = f"nothing of it opens anything; if they never go: hubctl delete cluster {name} --force"
+    advice = f"its credentials are revoked; to remove it without them: hubctl delete cluster {name} --force"
     return Condition(DELETING, FALSE, OVERDUE, f"The cluster itself waits for finalizers: {names}; {advice}")
 
 
@@ -91,8 +91,8 @@ def progress(cluster: str, left: Remaining, deadline: timedelta, *, overdue: boo
         message += f"; {left.held} wait for finalizers: {names}"
     if not overdue:
         return Condition(DELETING, FALSE, "ResourceRemaining", f"{message}.")
-    passed = f"The deadline of {format_duration(deadline)} has passed, so that their order no longer counts"
-    advice = f"if the cluster will never answer: hubctl delete cluster {cluster} --force"
+    passed = f"The deadline of {format_duration(deadline)} has passed, so the hub deletes them in any order"
+    advice = f"if the cluster is lost: hubctl delete cluster {cluster} --force"
     return Condition(DELETING, FALSE, OVERDUE, f"{message}. {passed}; {advice}")
 
 

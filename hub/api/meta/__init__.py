@@ -1,1 +1,1 @@
-"""Documents, keys, changes, and the fields and sort orders of queries."""
+"""Documents, kinds, and entries of the change log."""

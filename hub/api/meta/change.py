@@ -41,7 +41,7 @@ SEALED = frozenset((SECRETS,))
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One row of the change log. `encoded`: the document after the change; for a deletion its last state, new revision."""
+    """One row of the change log. `encoded`: the document after the change; for a deletion its last state."""
 
     revision: int
     at: datetime
@@ -55,7 +55,7 @@ class Change:
 
     @property
     def document(self) -> Document:
-        """Decoded at each access."""
+        """The document, decoded at each access."""
         decoded: Document = msgspec.json.decode(self.encoded)
         return decoded
 

@@ -128,10 +128,10 @@ def differs(new: Document, old: Document) -> bool:
 
 
 def deleting(document: Document, now: datetime) -> dict[str, Any]:
-    """The document with a deletion timestamp, for an object with finalizers."""
+    """A copy with a deletion timestamp, for an object with finalizers."""
     return with_metadata(document, deletionTimestamp=format_time(now), deletionGracePeriodSeconds=0)
 
 
 def base64_text(raw: bytes) -> str:
-    """Bytes in the encoding of Kubernetes' JSON."""
+    """Bytes as they are in Kubernetes' JSON."""
     return b64encode(raw).decode("ascii")

@@ -32,19 +32,19 @@ class FieldSource(Enum):
     LABELS = "its labels"
     FIELDS = "its selectable fields"
     MINOR = "the minor version of a selectable field"
-    CREATION = "how long ago it was made"
-    BEAT = "how long ago its agent was heard"
+    CREATION = "its age"
+    BEAT = "the age of its agent's last beat"
     SESSION = "whether its agent's session is open"
     REPLICA = "the replica that has its agent's session"
-    DRIVER = "how its agent reports"
-    FLAPS = "how often it ceased to be available within a day"
+    DRIVER = "its agent's driver"
+    FLAPS = "the number of its losses of availability within a day"
     CERTIFICATE = "how long its agent's newest certificate is valid"
 
 
 PRESENT = tuple(each for each in FieldSource if each.name in ("BEAT", "SESSION", "REPLICA", "DRIVER", "FLAPS", "CERTIFICATE"))
-"""Sources beside the object, which have no history."""
+"""Sources outside of the object, which have no history."""
 MOVING = frozenset((*PRESENT, FieldSource.CREATION))
-"""Sources that change without a write of the object, so that no watch reports the change."""
+"""Sources that change without a write of the object, so no watch reports the change."""
 AgentFacts = Mapping[FieldSource, str | int | None]
 """Values of the sources in PRESENT: texts, or microseconds since 1970 for an instant."""
 NO_AGENT: AgentFacts = {FieldSource.SESSION: "false", FieldSource.FLAPS: "0"}
@@ -72,7 +72,7 @@ class QueryRecord:
     agent: AgentFacts = field(default_factory=lambda: NO_AGENT)
 
     def instant(self, of: FieldSource) -> datetime | None:
-        """Start of this age of the object, or the end of the certificate."""
+        """The start of an age, or the end of the certificate."""
         if of is FieldSource.CREATION:
             return self.created
         at = self.agent.get(of)
@@ -174,7 +174,7 @@ class FieldReference:
 
     @property
     def is_instant(self) -> bool:
-        """Whether it is an age or a time left, which is compared by its instant."""
+        """Whether it is an age or a remaining time, which is compared by its instant."""
         return self.source.type is Type.DURATION
 
     def place(self, known: QueryRecord) -> str | int | None:

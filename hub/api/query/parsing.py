@@ -92,7 +92,7 @@ def where_of(text: str, now: datetime, watched: bool = False) -> Where:  # noqa:
     moving = sorted(name for name in asked.expression.names() if CLUSTER[name].of in MOVING)
     if watched and moving:
         raise BadRequestError(
-            f"where: {moving[0]} changes by itself, so that no watch reports it: leave it out, or list again and again"
+            f"where: {moving[0]} changes without a write, so a watch cannot report it: leave it out, or list repeatedly"
         )
     return asked
 
@@ -153,7 +153,7 @@ def groups_of(text: str) -> tuple[FieldReference, ...]:
     for facet in facets:
         if facet.is_instant:
             raise BadRequestError(
-                f"groupBy: {facet.word} is another for every cluster: count those of a condition, as in where={facet.word} > 1h"
+                f"groupBy: {facet.word} differs for every cluster: count those of a condition, as in where={facet.word} > 1h"
             )
     return facets
 
@@ -182,18 +182,18 @@ def _parts(text: str, what: str) -> Sequence[str]:
         raise BadRequestError(f"{what}: at most {LONGEST} characters, not {len(text)}")
     found = [part.strip() for part in _PART.findall(text)]
     if not found or not all(found) or (text.count(",") and text.strip().endswith(",")):
-        raise BadRequestError(f"{what}: give words with commas between, as in version,name")
+        raise BadRequestError(f"{what}: use fields separated by commas, as in version,name")
     if len(found) > MOST:
-        raise BadRequestError(f"{what}: at most {MOST} words, not {len(found)}")
+        raise BadRequestError(f"{what}: at most {MOST} fields, not {len(found)}")
     return found
 
 
 def _key(part: str) -> By:
-    falls, word = part.startswith("-"), part.removeprefix("-").strip()
+    descending, word = part.startswith("-"), part.removeprefix("-").strip()
     path = word.removeprefix("{").removesuffix("}")
     if path.startswith("."):
         word = _PATHS.get(path) or _map_entry(path)
-    return By(field_reference(word.removeprefix("-"), "sortBy"), falls != word.startswith("-"))
+    return By(field_reference(word.removeprefix("-"), "sortBy"), descending != word.startswith("-"))
 
 
 def _map_entry(path: str) -> str:
@@ -203,6 +203,6 @@ def _map_entry(path: str) -> str:
             entry = path.removeprefix(f"{place}.").replace("\\.", ".").replace('"', "")
             return f'{place.rpartition(".")[2]}["{entry}"]'
     raise BadRequestError(
-        f"sortBy: there is no word for the path {path[:80]}: use a word of the language, as in version, memory or "
-        'labels["env"], or sort what is listed with kubectl'
+        f"sortBy: there is no field for the path {path[:80]}: use a field name, as in version, memory or "
+        'labels["env"], or let kubectl sort the list'
     )

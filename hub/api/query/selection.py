@@ -21,7 +21,7 @@ from machinery.meta.objects import Document, Page, Query, StoredObject
 
 CONDITIONS, CLAIMS = "status.conditions.", "status.clusterClaims."
 CAPACITY, ALLOCATABLE, TAINTS = "status.capacity.", "status.allocatable.", "spec.taints."
-"""`where` uses all of these; field selectors use taints only."""
+"""Prefixes of fields. `where` uses all of them; field selectors use taints only."""
 HUB_ACCEPTS, VERSION, AGENT_VERSION = "spec.hubAcceptsClient", "status.version.kubernetes", "status.agentVersion"
 REASON = "status.availableReason"
 """Reason of the condition Available; for `where` only."""
@@ -41,7 +41,6 @@ ADD_ON_ALIASES: Mapping[str, str] = {"status.available": f"{CONDITIONS}{conditio
 
 
 def of_cluster(cluster: Document) -> dict[str, str]:
-    """The selectable fields of a ManagedCluster."""
     accepts = doc.mapping(cluster, "spec").get("hubAcceptsClient")
     claims = (claim for claim in doc.sequence(cluster, "status", "clusterClaims") if isinstance(claim, Mapping))
     taints = (taint for taint in doc.sequence(cluster, "spec", "taints") if isinstance(taint, Mapping))
@@ -80,7 +79,6 @@ def fields_of(kind: Kind, document: Document) -> dict[str, str]:
 
 
 def where_in(query: Query) -> Where | None:
-    """The condition of a query (`where`)."""
     return query.where if isinstance(query.where, Where) else None
 
 
@@ -100,8 +98,8 @@ def check_past(query: Query, facets: Sequence[FieldReference] = ()) -> None:
     """Raises BadRequestError if a query of the past, or its groups, use sources that have no history."""
     if query.past and (uses_present(query) or any(facet.source.of in PRESENT for facet in facets)):
         raise BadRequestError(
-            "heartbeats, sessions, flaps and certificates have no past: leave out connected, lastBeat, replica, driver, flaps "
-            "and certificateExpiresIn"
+            "heartbeats, sessions, flaps and certificates have no history: leave out connected, lastBeat, replica, driver, "
+            "flaps and certificateExpiresIn"
         )
 
 
@@ -112,12 +110,9 @@ def known_of(kind: Kind, document: Document, agent: AgentFacts = NO_AGENT) -> Qu
 
 
 def selects(kind: Kind, query: Query, document: Document, agent: AgentFacts = NO_AGENT) -> bool:
-    """Like `Query.matches`, for a whole document and including the query's condition."""
-    known = known_of(kind, document, agent)
-    if not query.matches(doc.key(document), known.labels, known.fields):
-        return False
-    where = where_in(query)
-    return where is None or where.holds(known)
+    """Whether a query, including its `where`, selects the document."""
+    known, where = known_of(kind, document, agent), where_in(query)
+    return query.matches(doc.key(document), known.labels, known.fields) and (where is None or where.holds(known))
 
 
 def is_current(query: Query) -> bool:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from hub.api import liveness
 from hub.api.auditrecords import AuditEntry
-from hub.api.liveness import Beat, Checkpoint, Expiry, expires_at, grace, time_left
+from hub.api.liveness import Beat, Checkpoint, Expiry, expires_at, grace
 from hub.api.managed_fields import AGENT_WRITER
 from hub.api.managedclusters import availability, cluster as rules
 from hub.api.meta import document as doc
@@ -53,7 +53,7 @@ def silence(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: 
     expiry = expires_at(last.at if last else None, duration, window=window, since=max(since, accepted_at))
     if expiry <= tx.now and (cut := _lease_cut_at(tx, stored, tx.now - grace(duration) - window)):
         expiry = max(expiry, expires_at(cut, duration, window=window, since=cut))
-    left = time_left(expiry, tx.now)
+    left = max(expiry - tx.now, timedelta())
     if left or not _is_unknown(stored):
         return Expiry(expired=False, look_again=left)
     return Expiry(expired=True, look_again=grace(duration))

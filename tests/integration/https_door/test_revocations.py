@@ -63,9 +63,9 @@ async def test_hubctl_revokes_a_cluster_and_says_what_ended_and_how_it_comes_bac
         ("hubctl revoke bootstrap-credential nobody", NOT_FOUND, 'bootstrap credential "nobody" not found'),
     )
     for spec, said in (
-        ({}, "name a cluster, a serial or a bootstrapCredential"),
-        ({"cluster": "edge1", "serial": "5"}, "one of them alone"),
-        ({"agent": "a"}, "name a cluster"),
+        ({}, "exactly one of cluster, serial and bootstrapCredential"),
+        ({"cluster": "edge1", "serial": "5"}, "exactly one of"),
+        ({"agent": "a"}, "exactly one of"),
         ({"cluster": "edge1", "reason": "Bored"}, "spec.reason: Unsupported value"),
         ({"serial": "XYZ"}, "spec.serial"),
     ):
@@ -251,7 +251,7 @@ async def test_ca_status_shows_phase_certificates_and_what_is_waited_for(hub: Hu
     await hub.store.run(lambda tx: tx.authorities.put(outgoing))
     await hub.runs(
         ("hubctl ca status", DONE, f"{first} waits for 1 agents holding a certificate of it"),
-        ("hubctl ca status", DONE, "certificates of it that operators have"),
+        ("hubctl ca status", DONE, "certificates of it that operators hold"),
     )
 
 

@@ -98,7 +98,7 @@ def test_rule_that_cannot_decide_is_refused_with_field_and_reason() -> None:
         ({"decides": [], "clusterNames": ["*"]}, "spec.decides", "Accept, Approve or both"),
         ({"decides": ["Accept"]}, "spec", 'clusterNames: ["*"]'),
         ({"requesters": [{"kind": "Cluster"}]}, "spec.requesters[0].kind", "supported values"),
-        ({"requesters": [{"kind": "User"}]}, "spec.requesters[0].name", "whole and exactly"),
+        ({"requesters": [{"kind": "User"}]}, "spec.requesters[0].name", "the complete name of the User"),
         ({"clusterSelector": {"matchLabels": {"a b": "c"}}}, "spec.clusterSelector", "is not a label key"),
         ({"condition": "verson < 1.30"}, "spec.condition", 'column 1: there is no field "verson": did you mean "version"?'),
         ({"condition": 'name = "a"'}, "spec.condition", 'column 6: "=" means nothing here: write "=="'),

@@ -387,18 +387,18 @@ def test_agent_that_has_not_come_and_its_bootstrap_credential(world: World) -> N
     other.issued(requester)
     assert world.cause()[0] == "BootstrapCredentialUsedUp"
     world.newcomer.credential(cluster=EDGE, uses=1, lifetime=timedelta(hours=1))
-    assert world.cause()[0] == "NotComeYet"
+    assert world.cause()[0] == "NotRegisteredYet"
     world.pass_time(timedelta(hours=1))
     assert world.cause()[0] == "BootstrapCredentialExpired"
     record, _ = world.newcomer.credential(cluster=EDGE, uses=1)
     reason, said = world.cause()
-    assert (reason, record.id in said, world.diagnose().findings[-1].state) == ("NotComeYet", True, FindingState.WAITING)
+    assert (reason, record.id in said, world.diagnose().findings[-1].state) == ("NotRegisteredYet", True, FindingState.WAITING)
 
 
 def test_cluster_that_an_operator_entered_and_whose_agent_never_asked(world: World) -> None:
     entered = rules.joining_document(JoinRequest(EDGE, ""), LEASE)
     world.store.transact(lambda tx: clocksync.put(tx, doc.with_spec(entered, hubAcceptsClient=True), None, OPERATOR))
-    world.shows("NoBootstrapCredential", "has asked for no certificate")
+    world.shows("NoBootstrapCredential", "has requested no certificate")
 
 
 def test_request_that_waits_for_decisions_or_its_signature_or_fails(world: World) -> None:
@@ -451,7 +451,7 @@ def test_sessions_of_an_agent(world: World) -> None:
     assert all(each.state is FindingState.OK or each.advice for each in found.findings), "each says what to do"
     world.connect()
     world.store.transact(heartbeats.flush, [Beat(EDGE, timedelta(), available=None)])
-    assert world.cause()[0] == "NotToldYet", "the agent has given no verdict"
+    assert world.cause()[0] == "NotReportedYet", "the agent has given no verdict"
     world.beat()
     world.store.transact(replicas.close_session, EDGE, AGENT, "s1")
     assert (world.cause()[0], world.diagnose().is_well) == ("NoSession", False)
@@ -509,8 +509,8 @@ def test_unavailable_api_server_then_another_hub_then_deletion(world: World) -> 
 def test_warnings_leave_a_cluster_well(world: World) -> None:
     world.live()
     world.store.transact(clocksync.note_duplicate, JoinRequest(EDGE, "uid-2"), "agent")
-    assert (world.found("one of a name").state, world.diagnose().is_well) == (FindingState.WARNING, True)
-    assert "--rebuilt" in world.found("one of a name").advice
+    assert (world.found("duplicates").state, world.diagnose().is_well) == (FindingState.WARNING, True)
+    assert "--rebuilt" in world.found("duplicates").advice
     for skew in (timedelta(hours=1), -timedelta(hours=1)):
         world.store.transact(clocksync.note_clock_skew, EDGE, skew, timedelta(), "hub")
         assert (world.found("clock").state, world.diagnose().is_well) == (FindingState.WARNING, True), skew

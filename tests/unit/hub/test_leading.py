@@ -120,7 +120,7 @@ async def test_a_leader_works_rests_when_another_leads_and_works_again() -> None
     late = format_time(START)
     assert events(hub) == [
         "hub-0 became leader in term 1: nobody held the lock before",
-        f"hub-1 became leader in term 2, at {late}: the term ended before it was told why",
+        f"hub-1 became leader in term 2, at {late}; the term ended before its cause was recorded",
         "hub-0 became leader in term 3: hub-1 did not renew it for 0.6 s",
     ]
 

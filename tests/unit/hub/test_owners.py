@@ -151,10 +151,10 @@ def ordered(store: InlineStore) -> str:
 
 def test_order_names_a_ready_hub_and_stays_until_it_is_canceled(hub: InlineStore) -> None:
     rows = (
-        ("eu-3", r"no credential that is ready.*eu-2 \(Ready\), eu-3 \(NotAccepted\), us-1 \(Registering\)"),
-        ("us-1", "no credential that is ready"),
+        ("eu-3", r"no credential for \"eu-3\" that is ready.*eu-2 \(Ready\), eu-3 \(NotAccepted\), us-1 \(Registering\)"),
+        ("us-1", "no credential for"),
         ("eu-9", r"reports no hub \"eu-9\".*eu-1 \(Ready\)"),
-        ("bb", "fits several"),
+        ("bb", "matches several"),
         ("", "reports no hub"),
         ("eu-1", "is this hub"),
         (HERE, "is this hub"),

@@ -189,11 +189,11 @@ def test_order_is_a_list_of_words_or_of_kubectls_paths_or_refused() -> None:
     wrong = (
         ("memry", 'did you mean "memory"'),
         ("labels", 'write labels["x"]'),
-        ("version,", "commas between"),
-        (",", "commas between"),
+        ("version,", "separated by commas"),
+        (",", "separated by commas"),
         ("version < 1.30", "one field and no more"),
         ("name,name,name,name,name", "at most 4"),
-        (".status.nothing", "no word for the path"),
+        (".status.nothing", "no field for the path"),
         ("has(version)", "one field"),
     )
     check_refusals(BadRequestError, sort_of, [(text, f"^sortBy: .*{re.escape(why)}") for text, why in wrong])

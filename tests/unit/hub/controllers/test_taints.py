@@ -436,7 +436,7 @@ async def test_a_mark_names_the_end_and_goes_when_the_cluster_is_heard_again_wha
         assert (found.status, found.reason, found.message) == (
             "True",
             "SilentForTooLong",
-            f"Silent since {since:%FT%TZ}. It is removed at {ends:%FT%TZ} unless it is heard before.",
+            f"Silent since {since:%FT%TZ}. The hub removes it at {ends:%FT%TZ} unless its agent sends a heartbeat before.",
         )
         hub.store.transact(clusters.set_condition, C1, rules.AVAILABLE, "test")
         await work(aging(hub, policy, settled=settled), PERIODIC)

@@ -243,7 +243,7 @@ def test_profile_of_each_purpose_is_signed_for_its_holder_alone() -> None:
         (Purpose.LOGIN, CertificateSubject("ann", frozenset((identity.ALL_CLUSTERS_GROUP,))), CertificateHolder()),
         (Purpose.LOGIN, recovery_subject(EDGE, AGENT), CertificateHolder()),
     )
-    expected = [(*row, [f'its subject is none of purpose "{row[0]}" for its holder']) for row in rows]
+    expected = [(*row, [f'its subject does not fit the purpose "{row[0]}" and the holder']) for row in rows]
     check_results(lambda purpose, subject, holder: refusals(profile_of(purpose, subject), holder, NOW), expected)
 
 
@@ -253,9 +253,9 @@ def test_other_names_other_beginnings_and_past_ends_are_refused() -> None:
 
     for purpose in {*GOOD} - {Purpose.ADDON}:
         for more in ({"dns_names": ("hub.example",)}, {"ip_addresses": ("127.0.0.1",)}):
-            assert changed(purpose, **more) == ["it has alternative names that its purpose has not"], (purpose, more)
+            assert changed(purpose, **more) == ["its purpose permits no such alternative names"], (purpose, more)
     for begin in (NOW, NOW - timedelta(minutes=4, seconds=59), NOW + timedelta(hours=1), NOW - timedelta(days=3)):
-        assert changed(Purpose.AGENT, not_before=begin) == ["it does not begin five minutes before now"], begin
+        assert changed(Purpose.AGENT, not_before=begin) == ["it begins less than 5 minutes or more than 2 days ago"], begin
     assert changed(Purpose.AGENT, not_after=NOW) == ["it has ended already"]
     rows = (
         (addon_subject(EDGE, WORK, "work"), False),
@@ -279,9 +279,7 @@ def test_defect_of_a_service_or_an_unusable_key_signs_and_records_nothing(store:
     issuer, now = WordIssuer(), clock.now()
     subject = agent_subject(OTHER, AGENT)
     profile = replace(profile_of(Purpose.AGENT, subject), not_before=now - timedelta(minutes=5), not_after=END)
-    check_refusal(
-        RuntimeError, store.transact, certificates.sign, issuer, profile, OF_AGENT, match="its subject is none of purpose"
-    )
+    check_refusal(RuntimeError, store.transact, certificates.sign, issuer, profile, OF_AGENT, match="its subject does not fit")
     assert issuer.issued == []
     assert store.transact(lambda tx: tx.certificates.of_cluster(EDGE)) == []
     own = LocalIssuer(make_authority(Lifetimes(), now)[0])
