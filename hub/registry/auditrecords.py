@@ -1,6 +1,6 @@
 """AuditRecord, a kind of this project: a request to the hub, its user and its outcome, as an event of `audit.k8s.io/v1`.
 
-They are added by the doors, found in the order of time, and removed by age or size.
+The doors add records. They are listed in the order of time, and removed by age or size.
 """
 
 from collections.abc import Mapping
@@ -74,7 +74,7 @@ SCHEMA = record(
 
 
 def _object(row: TableRow) -> str:
-    """Returns the object of the request, as kubectl names it; for dropped records their number."""
+    """Returns the object of the request as `resource/name/subresource`; for dropped records their number."""
     reference = doc.mapping(row.document, "objectRef")
     if not reference:
         count = doc.mapping(row.document, "dropped").get("count")
@@ -127,9 +127,9 @@ KIND = "AuditRecord"
 FIELDS = ("user", "verb", "resource", "namespace", "name")
 SINCE, UNTIL = "since", "until"
 MOST = 20_000
-"""Records in one answer without `limit`."""
+"""Largest number of records in one answer without `limit`."""
 _NAME = "%Y%m%dt%H%M%S.%fz"
-
+"""Format of the time in a record's name."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -147,12 +147,11 @@ class AuditStorage(VirtualStorage):
         found, revision = await self._store.read(lambda tx: (tx.audit.find(asked), tx.changes.newest()))
         if limit is None and len(found) > MOST:
             raise TooLargeError(
-                f"more than {MOST} records are chosen: ask for pages with limit, or choose fewer by fieldSelector, "
+                f"the query selects more than {MOST} records: request pages with limit, or select fewer with fieldSelector, "
                 "as in since=2026-11-21T08:00:00Z,user=NAME"
             )
         items = tuple(self._stored(entry) for entry in found[:limit])
-        more = limit is not None and len(found) > limit
-        return Page(items, revision, items[-1].key if more else None)
+        return Page(items, revision, items[-1].key if limit is not None and len(found) > limit else None)
 
     def _stored(self, entry: AuditEntry) -> StoredObject:
         """Prepends the object's metadata to the stored bytes of the record."""
@@ -177,7 +176,7 @@ def _look(tx: Transaction, resource: GroupResource, key: Key) -> AuditEntry:
 
 
 def _audit_query(query: Query) -> AuditQuery | None:
-    """Returns the query of the audit log; None: no record can match. Raises BadRequestError."""
+    """Returns the query for the audit log; None: no record can match. Raises BadRequestError."""
     equal: list[tuple[str, str]] = []
     unequal: list[tuple[str, str]] = []
     since: list[datetime] = []
@@ -216,7 +215,7 @@ def _moment(term: Requirement) -> datetime:
 
 
 def _place(name: str) -> AuditPosition | None:
-    """Parses a name made by `named`; None: no record has it."""
+    """Parses a name made by `named`; None: no record has this name."""
     moment, _, rest = name.partition("-")
     replica, _, sequence = rest.rpartition("-")
     try:

@@ -1,9 +1,9 @@
 """JWTAuthenticator, WebhookAuthenticator and CredentialIssuer, modelled on Pinniped's, and operators' logins.
 
-A login is a short-lived certificate for a user that an authenticator has named.
+A login is a short-lived certificate for a user whom an authenticator has identified.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hub.api import credentialissuers as rules
@@ -51,7 +51,7 @@ from machinery.product import NAME as PRODUCT
 
 
 def authenticator(tx: Transaction, reference: Reference) -> AuthenticatorConfig | None:
-    """The authenticator's configuration; None if it does not exist. Raises InvalidError if it is unusable."""
+    """The authenticator's configuration; None if it does not exist. Raises InvalidError if it cannot be parsed."""
     kind = KINDS.get(reference.kind)
     stored = tx.objects.get(kind, Key("", reference.name)) if kind is not None else None
     return None if stored is None else read_authenticator(reference.kind, stored.document)
@@ -73,7 +73,7 @@ def admit(tx: Transaction, login: Login, public_key: bytes, issuer: Issuer, life
 def write_status(
     tx: Transaction, kind: Kind, name: str, conditions: Sequence[Condition], *, seen: Mapping[str, Any], actor: str
 ) -> None:
-    """Update an authenticator's status if it changes. `seen`: status fields other than conditions."""
+    """Update an authenticator's status if it differs. `seen`: status fields other than conditions."""
     stored = tx.objects.get(kind, Key("", name))
     if stored is None:
         return
@@ -144,7 +144,7 @@ JWT_SCHEMA = record(
         requiredClaims={
             "type": "object",
             "additionalProperties": TEXT,
-            "description": "Claims that a token must have, with exactly these texts.",
+            "description": "Required claims, with exactly these values.",
         },
         tls=_TLS,
         operatorGroups=_OPERATORS,
@@ -177,15 +177,13 @@ def _violations(new: Document, _old: Document | None) -> Iterator[Cause]:
         yield Cause("FieldValueInvalid", f"Invalid value: {error.message}", "spec.tls.certificateAuthorityData")
     for index, group in enumerate(doc.sequence(new, "spec", "operatorGroups")):
         if str(group).startswith(RESERVED):
-            why = f'groups that begin with "{RESERVED}" never come out of a token'
-            yield forbidden(f"spec.operatorGroups[{index}]", why)
+            yield forbidden(f"spec.operatorGroups[{index}]", f'the hub drops groups that begin with "{RESERVED}"')
     for name in ("usernamePrefix", "groupsPrefix"):
         if str(claims.get(name) or "").startswith(RESERVED):
-            yield forbidden(f"spec.claims.{name}", f'a name that begins with "{RESERVED}" never comes out of a token')
+            yield forbidden(f"spec.claims.{name}", f'the hub accepts no name that begins with "{RESERVED}"')
 
 
-def _phase(row: TableRow) -> str:
-    return str(doc.mapping(row.document, "status").get("phase") or "Pending")
+_PHASES = "Pending, Ready or Error."
 
 
 def _authenticator(kind: str, schema: Schema, *columns: Column) -> ResourceDefinition:
@@ -199,7 +197,7 @@ def _authenticator(kind: str, schema: Schema, *columns: Column) -> ResourceDefin
             schema=schema,
             validate=_violations,
             subresources=(STATUS,),
-            columns=(*columns, Column("Status", _phase, description="Pending, Ready or Error."), AGE),
+            columns=(*columns, Column("Status", cell("status", "phase", absent="Pending"), description=_PHASES), AGE),
             counts_generations=True,
         )
     )
@@ -246,16 +244,17 @@ ISSUER_SCHEMA = record(
 )
 
 
-def _newest(field: str, row: TableRow) -> str:
-    return next((str(each.get(field) or "") for each in doc.sequence(row.document, "status", "strategies")), "")
+def _strategy(field: str) -> Callable[[TableRow], str]:
+    """Returns a table cell with a field of the preferred strategy."""
+    return lambda row: next((str(each.get(field) or "") for each in doc.sequence(row.document, "status", "strategies")), "")
 
 
 _ISSUER_COLUMNS = (
-    Column("Strategy", lambda row: _newest("type", row), description="The strategy that clients should prefer."),
-    Column("Status", lambda row: _newest("status", row), description="Success or Error."),
-    Column("Reason", lambda row: _newest("reason", row), description="Why."),
-    Column("Signer", lambda row: _newest("signer", row), description="The CA.", priority=1),
-    Column("Message", lambda row: _newest("message", row), description="For people.", priority=1),
+    Column("Strategy", _strategy("type"), description="The strategy that clients should prefer."),
+    Column("Status", _strategy("status"), description="Success or Error."),
+    Column("Reason", _strategy("reason"), description="Reason of the status."),
+    Column("Signer", _strategy("signer"), description="The CA.", priority=1),
+    Column("Message", _strategy("message"), description="Description of the status.", priority=1),
     AGE,
 )
 

@@ -1,6 +1,6 @@
 """Use cases about certificates and revocation lists.
 
-Each serial number is recorded before its certificate is returned. There is one revocation list per CA; it is renewed when its
+Each serial number is recorded before its certificate is returned. Each CA has one revocation list. The hub renews it when its
 content has changed or half of its validity has passed. The first replica that needs a new list signs and stores it, so all
 replicas publish the same bytes. A certificate stays listed until one list validity after its own end (RFC 5280, 3.3).
 """
@@ -34,7 +34,7 @@ from machinery.pki import RevocationList, RevokedSerial
 
 
 def sign(tx: Transaction, issuer: Issuer, profile: Profile, holder: CertificateHolder) -> IssuedCertificate:
-    """Sign `profile` with a fresh serial number and record it; the certificate exists only if the transaction commits.
+    """Sign `profile` with a new serial number and record it. The certificate is valid only if the transaction commits.
 
     Raises RuntimeError for a profile that does not fit its purpose, InvalidError for an unusable key.
     """
@@ -79,7 +79,7 @@ def has_agent(tx: Transaction, cluster: ClusterName) -> bool:
 
 
 def revoke_cluster(tx: Transaction, cluster: ClusterName, reason: str) -> int:
-    """Revoke all certificates of the cluster and its add-ons and return their number. Not its bootstrap credential."""
+    """Revoke all certificates of the cluster and its add-ons, but not its bootstrap credential; return their number."""
     records = tx.certificates.of_cluster(cluster)
     serials = [record.serial for record in records if record.revoked_at is None and record.purpose in AGENTS_PURPOSES]
     if serials:
@@ -100,12 +100,12 @@ def admit_operator(tx: Transaction, user: str, public_key: bytes, issuer: Issuer
 
 
 LIST_LIFETIME = timedelta(days=1)
-"""From thisUpdate to nextUpdate."""
+"""Validity of a revocation list: from thisUpdate to nextUpdate."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedList:
-    """The current list. `der`: signed. `digest`: of its entries."""
+    """A revocation list. `der`: the signed list; `digest`: of its entries."""
 
     authority: str
     number: int
@@ -115,18 +115,18 @@ class PublishedList:
 
 
 def current_list(tx: Transaction, signer: ListSigner, authority: str) -> PublishedList | None:
-    """The list that may be published; None if `sign_list` is due. Raises NotFoundError for an unknown CA."""
+    """The list that may be published; None: `sign_list` is due. Raises NotFoundError for an unknown CA."""
     stored = _stored_list(tx, authority)
     return stored if _is_current(stored, _list_entries(tx, signer, authority)[1], tx.now) else None
 
 
 def sign_list(tx: Transaction, signer: ListSigner, authority: str) -> PublishedList:
-    """The list; a new one if the current one may not be published. Raises NotFoundError."""
+    """The current list, or a new one if that may not be published. Raises NotFoundError."""
     entries, digest = _list_entries(tx, signer, authority)
     before, now = _stored_list(tx, authority), tx.now.replace(microsecond=0)
     if before is not None and _is_current(before, digest, tx.now):
         return before
-    # Higher than all earlier numbers, and different from that of a replica that signs at the same time.
+    # higher than all earlier numbers, and not that of a replica that signs at the same time
     number = max(int(tx.now.timestamp() * 1_000_000), 1 + (before.number if before else 0))
     der = signer.sign_list(authority, RevocationList(number, now, now + LIST_LIFETIME, entries))
     stored = {"number": number, "signed": now.timestamp(), "entries": digest, "der": b64encode(der).decode()}

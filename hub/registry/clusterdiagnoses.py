@@ -1,7 +1,7 @@
 """ClusterDiagnosis, a kind of this project: why a cluster is not Available, step by step, and what to do; computed on read.
 
-There is one for every name, also of clusters that never registered; it then covers their bootstrap credentials. They cannot be
-listed, because each needs several reads of its own.
+Each name has a diagnosis. For a cluster that never registered it covers the bootstrap credentials. Diagnoses cannot be listed,
+because each needs several queries.
 """
 
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from hub.api import bootstrapcredentials as credentials
+from hub.api.bootstrapcredentials import UseCount
 from hub.api.certificates import Purpose
 from hub.api.certificatesigningrequests import ADDON_LABEL
 from hub.api.clusterdiagnoses import ClusterFacts, CredentialState, Diagnosis, DiagnosisFinding, LeaderLease, diagnose
@@ -44,8 +45,6 @@ SCHEMA = record(
         steps=listing(record("A step.", **_PARTS), description="All steps in order."),
     ),
 )
-
-
 _COLUMNS = (
     Column("Available", cell("status", "available"), description="Status of the condition Available."),
     Column("Cause", cell("status", "cause", "reason", absent=""), description="Reason of the first step that is not Ok."),
@@ -62,6 +61,7 @@ def facts(tx: Transaction, name: ClusterName) -> ClusterFacts:
         name=name,
         now=tx.now,
         cluster=None if stored is None else stored.document,
+        # reads every credential, so only if no certificate was ever issued
         offers=() if any(record.purpose is Purpose.AGENT for record in records) else _offers(tx, name),
         requests=_requests(tx, name),
         records=records,
@@ -76,14 +76,9 @@ def facts(tx: Transaction, name: ClusterName) -> ClusterFacts:
 
 
 def _offers(tx: Transaction, name: ClusterName) -> Sequence[CredentialState]:
-    """Called only if no certificate was ever issued, since it reads every credential."""
-    use_counts = tx.credentials.use_counts()
-    found = []
-    for credential in tx.credentials.all():
-        if credential.admits(name) and not credential.is_hidden:
-            issued = use_counts[credential.id].issued if credential.id in use_counts else 0
-            found.append(CredentialState(credential, credentials.phase(credential, issued, tx.now)))
-    return found
+    counts = tx.credentials.use_counts()
+    found = [each for each in tx.credentials.all() if each.admits(name) and not each.is_hidden]
+    return [CredentialState(each, credentials.phase(each, counts.get(each.id, UseCount()).issued, tx.now)) for each in found]
 
 
 def _requests(tx: Transaction, name: ClusterName) -> Sequence[Document]:
@@ -107,12 +102,12 @@ class DiagnosisStorage(ComputedStorage):
     async def list(self, resource: GroupResource, query: Query) -> Page:
         """Raises MethodNotAllowedError."""
         del query
-        raise MethodNotAllowedError(f"{resource} are asked for by the name of a cluster")
+        raise MethodNotAllowedError(f"{resource} cannot be listed: get one by the name of its cluster")
 
 
 def _status(found: Diagnosis) -> dict[str, Any]:
     cause = {"cause": _step(found.cause)} if found.cause is not None else {}
-    steps = [_step(finding) for finding in found.findings]
+    steps = list(map(_step, found.findings))
     return {"well": found.is_well, "available": found.available or "Unknown", **cause, "steps": steps}
 
 

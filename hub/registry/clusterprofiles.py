@@ -1,4 +1,4 @@
-"""ClusterProfiles of SIG Multicluster: all profiles of one cluster are updated in one step."""
+"""Use cases about ClusterProfiles of SIG Multicluster, and their declaration."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Exported:
 
 
 def settle(tx: Transaction, cluster: str, actor: str) -> Exported:
-    """Update a cluster's profiles to match its sets and their bindings. Profiles of other managers are not changed."""
+    """Update all profiles of a cluster to match its sets and their bindings. Profiles of other managers do not change."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
     document = stored.document if stored and rules.is_exported(stored.document) else None
     wanted = _namespaces(tx, document) if document is not None else frozenset()
@@ -64,7 +64,7 @@ def _namespaces(tx: Transaction, cluster: Document) -> frozenset[str]:
 
 
 def _profiles(tx: Transaction, cluster: str, wanted: Iterable[str]) -> Mapping[str, StoredObject]:
-    """By namespace: profiles labelled as this cluster's, and any profile with its name in a wanted namespace."""
+    """By namespace: profiles with the label of this cluster, and any profile with its name in a wanted namespace."""
     labelled = tx.objects.find(CLUSTER_PROFILES, Query(labels=(Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,)),)))
     present = (tx.objects.get(CLUSTER_PROFILES, Key(namespace, cluster)) for namespace in wanted)
     found = (*labelled.items, *(each for each in present if each is not None))
@@ -90,7 +90,7 @@ SCHEMA = record(
     spec=record(
         "The cluster and its manager.",
         ("clusterManager",),
-        displayName=described(TEXT, "displayName is a name of the cluster for people."),
+        displayName=described(TEXT, "displayName is a human-readable name of the cluster."),
         clusterManager=_MANAGER,
     ),
     status=record(

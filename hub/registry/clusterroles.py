@@ -1,4 +1,4 @@
-"""Roles and bindings: the kinds' only write path, with aggregation in the same transaction, and the defaults."""
+"""Use cases about ClusterRoles: the kind's only write path, with aggregation in the same transaction, and the defaults."""
 
 from typing import Any
 
@@ -21,30 +21,29 @@ def put_cluster_role(
 
     `writer`: see `hub.registry.generic.objects.write`. Raises AlreadyExistsError, ConflictError.
     """
-    name = doc.name(new)
-    stored = {each.key.name: each for each in tx.objects.find(CLUSTER_ROLES, Query()).items}
-    settled = rules.with_aggregation({**{other: each.document for other, each in stored.items()}, name: new})
-    written = objects.put(tx, CLUSTER_ROLES, dict(settled.pop(name)), old, actor, writer=writer)
-    _put_changed(tx, stored, settled, actor)
+    others = [each.document for each in tx.objects.find(CLUSTER_ROLES, Query()).items if each.key.name != doc.name(new)]
+    known = rules.with_aggregation({doc.name(each): each for each in (*others, new)})
+    written = objects.put(tx, CLUSTER_ROLES, dict(known[doc.name(new)]), old, actor, writer=writer)
+    _aggregate(tx, actor)
     return written
 
 
 def remove_cluster_role(tx: Transaction, old: StoredObject, actor: str) -> Written:
     """Delete, or mark as deleting while finalizers remain; update all aggregating roles."""
     written = objects.remove(tx, CLUSTER_ROLES, old, actor)
-    stored = {each.key.name: each for each in tx.objects.find(CLUSTER_ROLES, Query()).items}
-    _put_changed(tx, stored, rules.with_aggregation({name: each.document for name, each in stored.items()}), actor)
+    _aggregate(tx, actor)
     return written
 
 
-def _put_changed(tx: Transaction, stored: dict[str, StoredObject], settled: dict[str, Document], actor: str) -> None:
-    for name, document in settled.items():
-        if document.get("rules") != stored[name].document.get("rules"):
-            objects.put(tx, CLUSTER_ROLES, dict(document), stored[name], actor, writer=HUB_WRITER)
+def _aggregate(tx: Transaction, actor: str) -> None:
+    stored = {each.key.name: each for each in tx.objects.find(CLUSTER_ROLES, Query()).items}
+    for name, role in rules.with_aggregation({name: each.document for name, each in stored.items()}).items():
+        if role.get("rules") != stored[name].document.get("rules"):
+            objects.put(tx, CLUSTER_ROLES, dict(role), stored[name], actor, writer=HUB_WRITER)
 
 
 def reconcile(tx: Transaction, groups: rules.Groups) -> int:
-    """Add missing parts of the default roles and bindings, and remove nothing; return the number of writes.
+    """Add missing parts of the default roles and bindings; return the number of writes. Nothing is removed.
 
     Objects with the annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` are not changed.
     """

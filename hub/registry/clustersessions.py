@@ -1,6 +1,6 @@
-"""ClusterSession, a kind of this project: the open session of a cluster's agent, on whichever replica.
+"""ClusterSession, a kind of this project: the open session of a cluster's agent, on any replica.
 
-All is read from the table of sessions, which every replica writes for itself. `hub.https_door.storage.sessions` serves it.
+It is computed from the table of sessions, where each replica writes its own. `hub.https_door.storage.sessions` serves it.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from machinery.meta.timestamps import format_micro_time
 
 SCHEMA = record(
     "ClusterSession is the open session of a cluster's agent. It exists while the session is open. Agents with the driver csr "
-    "have none.",
+    "have no session.",
     status=record(
         "State of the session.",
         connected=described(FLAG, "false only in the DELETED event of a session that ended."),
@@ -35,7 +35,7 @@ _COLUMNS = (
 
 
 def session_object(session: AgentSession, version: str | None, *, connected: bool = True) -> ComputedObject:
-    """`version`: of the agent, if it is known. The uid belongs to the cluster's name, so that a later session is a change."""
+    """The object of a session. `version`: of the agent, if known. The uid is the same for all sessions of a cluster."""
     status: dict[str, Any] = {
         "connected": connected,
         "replica": session.replica,

@@ -1,6 +1,6 @@
-"""ClusterSummary `fleet`, a kind of this project: the number of clusters in each state, counted by the database on read.
+"""ClusterSummary, a kind of this project: the number of clusters in each state, counted by the database on read.
 
-It is the only object and is not stored. The only accepted write is `spec.releaseBrake`.
+Its only object is `fleet`. The only accepted write is `spec.releaseBrake`; nothing is stored.
 """
 
 from collections.abc import Sequence
@@ -75,10 +75,9 @@ class SummaryStorage(ComputedStorage):
     async def update(
         self, resource: GroupResource, key: Key, change: UpdateFunc, actor: Actor, *, dry_run: bool = False
     ) -> StoredObject:
-        """Releases the brake for `spec.releaseBrake`; nothing is stored."""
         new = change((await self.get(resource, key)).document)
         if new is None:
-            raise MethodNotAllowedError(f"{resource} are counted, not deleted")
+            raise MethodNotAllowedError(f"{resource} cannot be deleted")
         if not dry_run and doc.mapping(new, "spec").get("releaseBrake") is True:
             await self._store.run(brake.release, actor.user)
         return await self.get(resource, key)

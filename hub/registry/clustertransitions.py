@@ -1,6 +1,6 @@
 """ClusterTransition, a kind of this project: one change of a cluster's availability, in the cluster's namespace.
 
-They are listed newest first. Permission to list them in the namespace is sufficient to read them.
+Lists begin with the newest. Permission to list them in the namespace is sufficient to read them.
 """
 
 from collections.abc import Sequence
@@ -41,18 +41,18 @@ _COLUMNS = (
     AGE,
 )
 MOST = 1_000
-"""Transitions in one answer, whatever the limit; older ones are stored but not shown."""
+"""Largest number of transitions in one answer, for any limit; older ones are stored but not shown."""
 
 
 class TransitionStorage(ComputedStorage):
-    """Transitions of one cluster. There are no further pages, because new transitions would shift them."""
+    """Transitions of one cluster. A list has one page only, because new transitions would shift further ones."""
 
     async def get(self, resource: GroupResource, key: Key) -> StoredObject:
         return self.chosen(resource, key, *await self._store.read(_computed, ClusterName(key.namespace), MOST))
 
     async def list(self, resource: GroupResource, query: Query) -> Page:
         if query.namespace is None:
-            raise BadRequestError(f"{resource} are listed of one cluster: name its namespace, as in -n CLUSTER")
+            raise BadRequestError(f"{resource} can be listed for one cluster only: set its namespace, as in -n CLUSTER")
         found, revision = await self._store.read(_computed, ClusterName(query.namespace), min(query.limit or MOST, MOST))
         return Page(tuple(self.stored(each, revision) for each in found if query.matches(each.key, {}, {})), revision)
 

@@ -1,4 +1,4 @@
-"""Deletion of clusters and namespaces in steps, each object by its kind's write path, and clusters that leave by themselves."""
+"""Deletion of clusters and namespaces in steps, each object by its kind's write path, and the unregistration by an agent."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -27,14 +27,15 @@ from machinery.identity import AgentId, ClusterName, agent_subject
 from machinery.meta.objects import Key, Query, StoredObject
 
 PORTION = 200
-"""Objects per transaction, so that other writers do not wait long."""
+"""Largest number of objects per transaction, so that other writers do not wait long."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterDeletionProgress:
     """Result of one step.
 
-    `moved`: objects deleted or marked; `orphaned`: objects given up; `overdue`: the deadline passed in this step.
+    `moved`: objects deleted or marked; `held`: objects that wait for finalizers; `orphaned`: objects deleted despite
+    finalizers; `overdue`: the deadline passed in this step.
     """
 
     gone: bool = False
@@ -45,7 +46,7 @@ class ClusterDeletionProgress:
 
 
 def delete_cluster(tx: Transaction, name: str, deadline: timedelta, actor: str) -> ClusterDeletionProgress:
-    """Take one step of the deletion; idempotent. Add-ons of the lowest priority go first, and the step waits for them."""
+    """Take one step of the deletion; idempotent. Add-ons of the lowest priority are deleted first, all others wait for them."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     if stored is None or not doc.is_deleting(stored.document):
         return ClusterDeletionProgress(gone=stored is None)
@@ -87,7 +88,7 @@ def _remove_next(tx: Transaction, name: str, actor: str, *, at_once: bool) -> in
 
 
 def _give_up(tx: Transaction, cluster: StoredObject, actor: str) -> ClusterDeletionProgress:
-    """Delete everything at once, regardless of finalizers."""
+    """Delete everything at once, despite finalizers."""
     orphaned = []
     found = list(clusters.content_of(tx, cluster.key.name))
     for kind, stored in found:
@@ -114,7 +115,7 @@ class NamespaceDeletionProgress:
 
 
 def delete_namespace(tx: Transaction, name: str, actor: str) -> NamespaceDeletionProgress:
-    """Delete one batch of a deleted namespace; idempotent. Does nothing for other namespaces."""
+    """Delete one batch of the content of a deleted namespace; idempotent. Does nothing for other namespaces."""
     stored = namespaces.get(tx, name)
     if stored is None or not doc.is_deleting(stored.document):
         return NamespaceDeletionProgress()
@@ -147,20 +148,20 @@ def _namespace_content(tx: Transaction, name: str) -> Iterator[tuple[WritePath, 
 
 
 ENDED = (CLUSTER_LEFT, CLUSTER_DELETED)
-"""Revocation reasons of the certificates of a cluster that has left, by its own or an operator's decision."""
+"""Revocation reasons of the certificates of a cluster that has left or was deleted."""
 UNDECIDED = (RequestPhase.PENDING, RequestPhase.APPROVED)
 
 
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
-    """Result of a withdrawal. `known`: something existed; `cluster_stays`: only operators can delete the cluster."""
+    """Result of a withdrawal. `known`: there was something to withdraw; `cluster_stays`: only operators can delete it."""
 
     known: bool
     cluster_stays: bool
 
 
 def leave(tx: Transaction, cluster: ClusterName, cluster_uid: str, actor: str) -> bool:
-    """Delete the ManagedCluster as for an operator, and revoke its certificates at once. Returns False if it was already gone.
+    """Delete the ManagedCluster as an operator does, and revoke its certificates at once. Returns False if it did not exist.
 
     Its content is removed in order afterwards. Raises AlreadyExistsError if another cluster has the name.
     """
@@ -177,7 +178,7 @@ def leave(tx: Transaction, cluster: ClusterName, cluster_uid: str, actor: str) -
 def withdraw(
     tx: Transaction, cluster: ClusterName, agent: AgentId, cluster_uid: str, requester: CertificateRecord
 ) -> Withdrawn:
-    """Delete what a bootstrap credential registered: undecided requests for this agent, and a cluster that only joined.
+    """Delete undecided requests of a bootstrap credential for this agent, and the cluster if it has only joined.
 
     The cluster is deleted if this credential admitted it, the uid matches, it was never accepted and no agent has a
     certificate.
@@ -198,7 +199,7 @@ def withdraw(
 
 
 def _is_undecided(stored: StoredObject, agent: AgentId, cluster: ClusterName, user: str) -> bool:
-    """Whether this requester requested this agent's certificate, and it is not issued, denied or failed."""
+    """Whether it is this user's request for this agent's certificate, and is not issued, denied or failed."""
     document = stored.document
     if doc.mapping(document, "spec").get("username") != user or requests.phase(document) not in UNDECIDED:
         return False

@@ -1,4 +1,4 @@
-"""Use cases about Events: writing those of the hub and of agents, and their expiry."""
+"""Use cases about Events: recording those of the hub and of agents, and their expiry."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -19,7 +19,7 @@ from machinery.meta.objects import Key
 
 
 def tell(tx: Transaction, records: Sequence[EventRecord], actor: str) -> None:
-    """Write Events, in the clusters' namespaces, or in the hub's own if there is none."""
+    """Write Events in the namespaces of their clusters; in the hub's own namespace if there is none."""
     for each in records:
         found = namespaces.get(tx, each.cluster) if each.cluster else None
         key = Key(HUB if found is None or doc.is_deleting(found.document) else each.cluster, each.name)
@@ -39,12 +39,12 @@ def record_agent_event(tx: Transaction, cluster: ClusterName, addon: str, said: 
 
 
 def due(tx: Transaction, lifetime: timedelta, *, limit: int) -> Mapping[Key, int]:
-    """The oldest `limit` Events not written for `lifetime`, with their revisions."""
+    """The oldest Events, at most `limit`, that were not written for `lifetime`, with their revisions."""
     return tx.objects.written_before(EVENTS, tx.now - lifetime, limit)
 
 
 def expire(tx: Transaction, due: Mapping[Key, int], actor: str) -> int:
-    """Delete those of the due Events that were not written since; return their number."""
+    """Delete those of the due Events that still have the given revision; return their number."""
     tx.objects.read_ahead(EVENTS, due)
     found = [stored for key, seen in due.items() if (stored := tx.objects.get(EVENTS, key)) and stored.revision == seen]
     for stored in found:

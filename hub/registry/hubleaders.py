@@ -1,4 +1,4 @@
-"""HubLeader, a kind of this project: the lock of the leader election, which only the election writes."""
+"""HubLeader, a kind of this project: the lock of the leader election, read-only."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""All resources of the hub. A kind that is not in these tables is neither served nor written."""
+"""All resources of the hub. The hub neither serves nor writes a kind that is not in these tables."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,12 +1,11 @@
 """ManagedClusterSets and their bindings as OCM serves them: conditions, and the managed namespaces of their clusters.
 
 A cluster is in the set that its label `cluster.open-cluster-management.io/clusterset` names, or in those whose selector
-matches. A ManagedClusterSetBinding lets its namespace use a set.
+matches. A ManagedClusterSetBinding permits the use of a set in its namespace.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from hub.api import managedclustersets as rules
 from hub.api.managed_fields import HUB_WRITER
@@ -55,7 +54,7 @@ def all_sets(tx: Transaction) -> list[ClusterSet]:
 
 
 def critical_clusters(tx: Transaction, at_most: int) -> Mapping[str, str]:
-    """Availability of the clusters that are labelled `CRITICAL` or belong to a set that is: name and status, by name."""
+    """Status of the condition Available by cluster, for at most `at_most` clusters with the label CRITICAL or in such a set."""
     labelled = (Requirement(rules.CRITICAL, Operator.EQUALS, ("true",)),)
     sets = (rules.cluster_set(stored.document) for stored in tx.objects.find(CLUSTER_SETS, Query(labels=labelled)).items)
     queries = [Query(labels=labelled), *(query for each in sets if each is not None and (query := each.query()) is not None)]
@@ -68,7 +67,7 @@ def critical_clusters(tx: Transaction, at_most: int) -> Mapping[str, str]:
 
 
 def update_empty_condition(tx: Transaction, name: str, actor: str) -> None:
-    """Update the set's condition with the number of its clusters; no write if unchanged."""
+    """Update the condition ClusterSetEmpty; no write if it is unchanged."""
     stored = tx.objects.get(CLUSTER_SETS, Key("", name))
     found = rules.cluster_set(stored.document) if stored else None
     if stored is not None and found is not None:
@@ -78,7 +77,7 @@ def update_empty_condition(tx: Transaction, name: str, actor: str) -> None:
 
 
 def update_binding(tx: Transaction, key: Key, actor: str) -> None:
-    """Update the binding's condition about the existence of its set."""
+    """Update the condition Bound; no write if it is unchanged."""
     stored = tx.objects.get(CLUSTER_SET_BINDINGS, key)
     if stored is not None and not doc.is_deleting(stored.document):
         exists = tx.objects.get(CLUSTER_SETS, Key("", rules.bound_set(stored.document))) is not None
@@ -86,7 +85,7 @@ def update_binding(tx: Transaction, key: Key, actor: str) -> None:
 
 
 def bindings_of(tx: Transaction, name: str) -> list[Key]:
-    """Bindings of a set: a binding has the name of its set."""
+    """Bindings of a set; they have its name."""
     named = (Requirement("metadata.name", Operator.EQUALS, (name,)),)
     return [stored.key for stored in tx.objects.find(CLUSTER_SET_BINDINGS, Query(fields=named)).items]
 
@@ -95,19 +94,14 @@ def put_in_default(tx: Transaction, cluster: ClusterName, actor: str) -> None:
     """Put a cluster without an exclusive set into `default`. Raises NotFoundError."""
     stored = membership.find(tx, cluster)
     ensure_predefined(tx, rules.DEFAULT, actor)
-    _put_cluster(tx, membership.with_default_set(tx, stored.document), stored, actor)
+    membership.put_changed(tx, membership.with_default_set(tx, stored.document), stored, actor)
 
 
 def update_managed_namespaces(tx: Transaction, cluster: ClusterName, actor: str) -> None:
     """Write the namespaces of the cluster's sets to its `status.managedNamespaces`. Raises NotFoundError."""
     stored = membership.find(tx, cluster)
     if not doc.is_deleting(stored.document):
-        _put_cluster(tx, rules.with_managed_namespaces(stored.document, all_sets(tx)), stored, actor)
-
-
-def _put_cluster(tx: Transaction, new: dict[str, Any], old: StoredObject, actor: str) -> None:
-    if doc.differs(new, old.document):
-        membership.put(tx, new, old, actor, writer=HUB_WRITER)
+        membership.put_changed(tx, rules.with_managed_namespaces(stored.document, all_sets(tx)), stored, actor)
 
 
 def _set_condition(tx: Transaction, kind: Kind, stored: StoredObject, condition: Condition, actor: str) -> None:
@@ -127,13 +121,13 @@ _LABELS = {
 }
 _SELECTOR = {
     **record(
-        "clusterSelector says which ManagedClusters are in the set.",
+        "clusterSelector selects the ManagedClusters of the set.",
         ("selectorType",),
         selectorType={
             **TEXT,
             "enum": [EXCLUSIVE, BY_LABELS],
             "default": EXCLUSIVE,
-            "description": "ExclusiveClusterSetLabel: the clusters whose label clusterset names this set; LabelSelector: those "
+            "description": "ExclusiveClusterSetLabel: clusters whose label clusterset names this set; LabelSelector: clusters "
             "that labelSelector selects.",
         },
         labelSelector=_LABELS,
@@ -155,8 +149,8 @@ SET_SCHEMA = record(
     status=_STATUS,
 )
 BINDING_SCHEMA = record(
-    "ManagedClusterSetBinding lets workloads of its namespace run on the clusters of a ManagedClusterSet.",
-    spec=record("Spec defines the set.", clusterSet=described(NAME, "The set's name, and the binding's own.")),
+    "ManagedClusterSetBinding permits workloads of its namespace on the clusters of a ManagedClusterSet.",
+    spec=record("Spec defines the set.", clusterSet=described(NAME, "Name of the set; the binding has the same name.")),
     status=_STATUS,
 )
 
@@ -166,7 +160,7 @@ def _set_violations(new: Document, _old: Document | None) -> list[Cause]:
     path = "spec.clusterSelector.labelSelector"
     selector = doc.mapping(new, "spec", "clusterSelector", "labelSelector")
     causes = [
-        invalid_value(f"{path}.matchLabels", f"{key}={value}", "is no label")
+        invalid_value(f"{path}.matchLabels", f"{key}={value}", "is not a valid label")
         for key, value in doc.mapping(selector, "matchLabels").items()
         if not (valid_label_key(key) and valid_label_value(value))
     ]

@@ -1,4 +1,4 @@
-"""Use cases about Namespaces: the kind's only write path, and checks by other use cases."""
+"""Use cases about Namespaces: the kind's only write path, and checks for other use cases."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ STARTING = "hub:start"
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
-    """Create (`old` None) or update; a deleted one is removed when no finalizer is left.
+    """Create (`old` None) or update; a deleted namespace is removed when no finalizer is left.
 
     `writer`: see `hub.registry.generic.objects.write`. Raises ForbiddenError, ConflictError and others.
     """
@@ -41,7 +41,7 @@ def get(tx: Transaction, name: str) -> StoredObject | None:
 
 
 def ensure_predefined(tx: Transaction) -> None:
-    """Create the predefined namespaces that are missing."""
+    """Create missing predefined namespaces."""
     for name in rules.STANDING:
         if get(tx, name) is None:
             put(tx, rules.namespace(name), None, STARTING, writer=HUB_WRITER)
@@ -58,7 +58,7 @@ def check_free(tx: Transaction, cluster: str) -> None:
     if tx.objects.find(SERVICE_ACCOUNTS, Query(namespace=cluster, limit=1)).items:
         text = (
             f'the namespace "{cluster}" has ServiceAccounts and belongs to no cluster: give the cluster another name, or, if '
-            f"the namespace is meant for it, label it with {CLUSTER_LABEL}={cluster}"
+            f"the namespace is for it, label the namespace with {CLUSTER_LABEL}={cluster}"
         )
         raise ForbiddenError(text, subject=ErrorSubject(name=cluster, kind="namespaces"))
 
@@ -69,7 +69,7 @@ def ensure_of_cluster(tx: Transaction, cluster: str, actor: str) -> None:
     if found is None:
         put(tx, rules.of_cluster(cluster), None, actor, writer=HUB_WRITER)
     elif doc.is_deleting(found.document):
-        text = f'cluster namespace "{cluster}" is terminating: accept the cluster when it is gone'
+        text = f'cluster namespace "{cluster}" is terminating: accept the cluster when the namespace is deleted'
         raise ForbiddenError(text, subject=ErrorSubject(name=cluster, kind="namespaces"))
     elif not rules.is_of_cluster(found.document):
         check_free(tx, cluster)
@@ -77,7 +77,7 @@ def ensure_of_cluster(tx: Transaction, cluster: str, actor: str) -> None:
 
 
 def check_open(tx: Transaction, resource: str, key: Key, *, group: str = "") -> None:
-    """Check that a new object may be created there. Raises NotFoundError, ForbiddenError with Kubernetes' messages."""
+    """Check that the namespace of `key` accepts new objects. Raises NotFoundError, ForbiddenError with Kubernetes' messages."""
     found = get(tx, key.namespace)
     if found is None:
         raise missing(key.namespace)

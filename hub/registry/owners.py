@@ -1,8 +1,8 @@
 """Use cases about the owner of a cluster's agent: this hub, or another hub that the agent reports.
 
-The agent numbers its changes of owner with epochs. The highest known epoch decides, from whatever message; messages with a
-lower one change nothing. An agent without epochs (0) is never outdated. Hubs do not communicate with each other. An epoch is a
-time in milliseconds; one too far ahead of the database's clock is refused, as it would outdate all others.
+The agent numbers its changes of owner with epochs. Messages with a lower epoch than the highest known one change nothing. An
+agent without epochs (0) is never outdated. Hubs do not communicate with each other. An epoch is a time in milliseconds. The hub
+refuses an epoch too far ahead of the database's clock, because it would outdate all others.
 """
 
 import re
@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from hub.api.certificates import CertificateRecord, Purpose, own_agent as latest_agent
 from hub.api.liveness import LastBeat
-from hub.api.managed_fields import AGENT_WRITER, HUB_WRITER
+from hub.api.managed_fields import AGENT_WRITER
 from hub.api.managedclusters import agent_annotations as reported, cluster as rules, duplicates as duplicate
 from hub.api.managedclusters.availability import Departure, silence_condition
 from hub.api.meta import document as doc
@@ -27,13 +27,13 @@ from machinery.meta.objects import Key, StoredObject
 AHEAD = timedelta(hours=24)
 """Limit for epochs ahead of the clock. Agents create none that is more than an hour ahead of their own clock."""
 RETURNS_WITHIN = timedelta(seconds=30)
-"""How long after its last beat the first of two agents may return."""
+"""How long after its last beat the first of two agents may return before the second one gets the session."""
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
 @dataclass(frozen=True, slots=True)
 class StandbyStatus:
-    """Answer to an agent on standby. `epoch`: the highest one known to this hub."""
+    """Answer to an agent on standby. `epoch`: the highest one that this hub knows."""
 
     accepted: bool
     epoch: int
@@ -49,7 +49,7 @@ class SecondAgentError(AlreadyExistsError):
 
 
 def check(tx: Transaction, cluster: ClusterName, epoch: int, agent: AgentId | None = None) -> LastBeat | None:
-    """The cluster's last beat. Raises StaleEpochError if a write belongs to a former owner's epoch.
+    """The cluster's last beat. Raises StaleEpochError if the epoch belongs to a former owner.
 
     Raises BadRequestError if the epoch is invalid; SecondAgentError if another agent than `agent` has a session.
     """
@@ -63,9 +63,9 @@ def check(tx: Transaction, cluster: ClusterName, epoch: int, agent: AgentId | No
 
 
 def check_agent(tx: Transaction, cluster: ClusterName, agent: AgentId, last: LastBeat | None) -> None:
-    """Refuse a second agent while the first has a session on any replica. Raises SecondAgentError.
+    """Raise SecondAgentError if another agent has a session on any replica, or may return within RETURNS_WITHIN.
 
-    If a second agent is known to wait, the first may return within RETURNS_WITHIN. `last`: the cluster's last beat.
+    An agent may return only if a refusal is recorded in its favour. `last`: the cluster's last beat.
     """
     holder: AgentId | None = None
     if last is not None and last.session is not None:
@@ -89,7 +89,7 @@ def session_agent(tx: Transaction, cluster: ClusterName, records: Sequence[Certi
 
 
 def own_agent(tx: Transaction, cluster: ClusterName) -> AgentId | None:
-    """The agent that represents the cluster: of several the one with the session, else the one that registered last."""
+    """The cluster's agent: if there are several, the one with the session, else the one that registered last."""
     records = tx.certificates.of_cluster(cluster)
     latest = latest_agent(records)
     if all(record.agent in (None, latest) for record in records):
@@ -98,18 +98,16 @@ def own_agent(tx: Transaction, cluster: ClusterName) -> AgentId | None:
 
 
 def note_second(tx: Transaction, cluster: ClusterName, holder: AgentId, other: AgentId, actor: str) -> None:
-    """Record that another agent wants a session, unless the condition has another reason."""
+    """Record the refusal of a second agent, unless the condition has another reason."""
     stored = clusters.find(tx, cluster)
     if duplicate.reason(stored.document) in ("", duplicate.TWO_AGENTS):
-        new = duplicate.with_refusal(stored.document, holder, other, tx.now)
-        if doc.differs(new, stored.document):
-            clusters.put(tx, new, stored, actor, writer=HUB_WRITER)
+        clusters.put_changed(tx, duplicate.with_refusal(stored.document, holder, other, tx.now), stored, actor)
 
 
 def is_claimed(tx: Transaction, cluster: ClusterName, epoch: int, agent: AgentId | None = None) -> bool:
-    """Whether `claim` has nothing to write. `agent`: the claiming agent.
+    """Whether `claim` has nothing to write. Raises StaleEpochError, BadRequestError.
 
-    Raises StaleEpochError, BadRequestError; SecondAgentError: another agent has a session.
+    Raises SecondAgentError if another agent than `agent` has a session.
     """
     last = check(tx, cluster, epoch, agent)
     return epoch == 0 if last is None else last.owner is None and epoch <= last.epoch
@@ -122,7 +120,7 @@ def claim(tx: Transaction, cluster: ClusterName, epoch: int) -> None:
 
 
 def record_handover(tx: Transaction, departure: Departure, epoch: int, actor: str) -> None:
-    """End the agent's session of `epoch`, as it moves to another hub.
+    """End the agent's session of `epoch`: the agent moves to another hub.
 
     Raises StaleEpochError, BadRequestError, NotFoundError.
     """
@@ -132,7 +130,7 @@ def record_handover(tx: Transaction, departure: Departure, epoch: int, actor: st
 
 
 def stand_by(tx: Transaction, departure: Departure, cluster_uid: str, hub: HubId, actor: str) -> StandbyStatus:
-    """Register the agent on standby: its owner is another hub, or none yet, and this hub is `hub`.
+    """Record the owner that an agent on standby reports: another hub, or none yet. `hub`: the id of this hub.
 
     Nothing changes if a higher epoch is known, or if a session of the same epoch is open here. Raises NotFoundError;
     ForbiddenError: the cluster is denied; AlreadyExistsError: another cluster has the name, or another agent the session.
@@ -158,15 +156,13 @@ def report_hubs(tx: Transaction, cluster: ClusterName, epoch: int, annotation: s
     """Store the agent's encoded hub list; no write if unchanged. Raises NotFoundError, StaleEpochError."""
     check(tx, cluster, epoch)
     stored = clusters.find(tx, cluster)
-    new = reported.with_hubs(stored.document, annotation)
-    if doc.differs(new, stored.document):
-        clusters.put(tx, new, stored, actor, writer=AGENT_WRITER)
+    clusters.put_changed(tx, reported.with_hubs(stored.document, annotation), stored, actor, writer=AGENT_WRITER)
 
 
 def lower_epochs(tx: Transaction, cluster: ClusterName | None = None) -> int:
-    """Lower epochs that no hub accepts to the present; for one `cluster` any future epoch. Returns their number.
+    """Set stored epochs that no hub accepts to the current time; for one `cluster` any future epoch. Returns their number.
 
-    Its agent raises the epoch itself. For one cluster only in a transaction that ends its certificates.
+    Agents raise their epochs themselves. For one cluster, call it only in a transaction that ends its certificates.
     """
     present = _epoch_at(tx.now)
     return tx.heartbeats.lower_epochs(present, above=present if cluster else _epoch_at(tx.now + AHEAD), cluster=cluster)
@@ -185,7 +181,7 @@ def denied(name: str) -> ForbiddenError:
 
 
 def _depart(tx: Transaction, stored: StoredObject, departure: Departure, actor: str) -> None:
-    """Record the other owner. A cluster without a decision shows it once it is accepted (`heartbeats.silence`)."""
+    """Record the other owner. A cluster that was never accepted shows it after its acceptance (`heartbeats.silence`)."""
     last = tx.heartbeats.of(departure.cluster)
     if last is None or last.owner != departure.owner or last.epoch < departure.epoch:
         tx.heartbeats.depart(departure.cluster, departure.owner, departure.epoch)
@@ -194,14 +190,13 @@ def _depart(tx: Transaction, stored: StoredObject, departure: Departure, actor: 
         new = doc.with_status_condition(stored.document, condition, tx.now)
         if departure.owner and reported.move_to(stored.document) == departure.owner:
             new = reported.ordered(new, "")
-        if doc.differs(new, stored.document):
-            clusters.put(tx, new, stored, actor, writer=HUB_WRITER)
+        clusters.put_changed(tx, new, stored, actor)
 
 
 def _check_departure(tx: Transaction, departure: Departure) -> None:
     _check_epoch(tx, departure.epoch)
     if departure.owner and not HUB_ID.fullmatch(departure.owner):
-        raise BadRequestError(f'"{departure.owner[:80]}" is no id of a hub')
+        raise BadRequestError(f'"{departure.owner[:80]}" is not a valid hub id')
 
 
 def _check_epoch(tx: Transaction, epoch: int) -> None:

@@ -1,15 +1,11 @@
-"""Recovery: an agent with an expired certificate presents its recovery certificate; conditions and approval.
+"""Recovery of agents with an expired certificate, readoption by a restored hub, and records about a restore.
 
-The recovery certificate proves possession of the previous key. Everything else is checked as of now: an agent that was denied,
-revoked, replaced or deleted since cannot recover. An agent that a restored hub has created again waits for acceptance.
+Recovery: the recovery certificate proves possession of the previous key. All other conditions are checked as of now: an agent
+that was denied, revoked, replaced or deleted since cannot recover.
 
-Readoption of agents whose certificates a restored hub has signed after its backup and no longer knows.
-
-Their recovery certificate is accepted for `Recover` once it has a record. It gets one if a CA of the hub signed it, it began in
-the lost interval, and no revocation list given at the restore names it. An unknown cluster is created again and needs
-acceptance, since its former acceptance is lost.
-
-Records about a restore: the restore itself, and revocations after the backup, from revocation lists.
+Readoption: a restored hub has no record of certificates that it signed after the backup. A recovery certificate gets a record,
+and is then accepted for `Recover`, if a CA of the hub signed it, it began in the lost interval, and no revocation list given at
+the restore contains it. An unknown cluster is created again and waits for acceptance, because its former acceptance is lost.
 """
 
 from dataclasses import dataclass
@@ -40,7 +36,9 @@ from machinery.pki import CertificateFacts
 
 ACTOR = "system:hub:recovery"
 REASON = "RecoveredByItsKey"
-MESSAGE = "The agent has shown the recovery certificate over its previous key, and the uid of its cluster is the one on record."
+MESSAGE = (
+    "The agent has presented the recovery certificate of its previous key, and the uid of its cluster is the recorded one."
+)
 
 
 def recover(tx: Transaction, asked: Submission, *, unattended: bool) -> str:
@@ -61,11 +59,9 @@ def _check_returning(tx: Transaction, asked: Submission) -> None:
     """Raise ForbiddenError, NotFoundError or AlreadyExistsError unless the holder may recover this agent."""
     holder = asked.requester
     if holder.purpose is not Purpose.RECOVERY or not holder.is_open(tx.now):
-        raise ForbiddenError("only a recovery certificate that is valid and not revoked recovers an agent")
+        raise ForbiddenError("an agent recovers only with a valid recovery certificate that is not revoked")
     if (holder.cluster, holder.agent) != (asked.cluster, asked.agent) or asked.addon is not None:
-        raise ForbiddenError(
-            f'this recovery certificate is for agent "{holder.agent}" of cluster "{holder.cluster}" and recovers nothing else'
-        )
+        raise ForbiddenError(f'this recovery certificate is for agent "{holder.agent}" of cluster "{holder.cluster}" only')
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", asked.cluster))
     if stored is None:
         raise NotFoundError(f'the ManagedCluster "{asked.cluster}" was deleted: register again with a bootstrap kubeconfig')
@@ -82,14 +78,14 @@ def _check_returning(tx: Transaction, asked: Submission) -> None:
         )
     newest = owners.own_agent(tx, asked.cluster)
     if newest != asked.agent:
-        raise ForbiddenError(f'agent "{newest}" has taken the place of agent "{asked.agent}" in cluster "{asked.cluster}"')
+        raise ForbiddenError(f'agent "{newest}" has replaced agent "{asked.agent}" in cluster "{asked.cluster}"')
 
 
 READOPTION_ACTOR = "system:hub:readoption"
 READOPTED = "ReadoptedAfterRestore"
 CERTIFICATE_LOST = (
-    "this certificate was signed after the backup that the hub was restored from was made, and the hub has no record of it: "
-    "the recovery certificate beside it may bring its agent back"
+    "this certificate was signed after the backup from which the hub was restored, so the hub has no record of it: "
+    "the agent may return with its recovery certificate"
 )
 
 
@@ -105,7 +101,7 @@ class Returning:
 
 
 def refusal_of(tx: Transaction, facts: CertificateFacts) -> UnauthorizedError | None:
-    """The error for a certificate without a record that a restore has lost; None for any other."""
+    """The error for a certificate whose record a restore has lost; None for any other."""
     if tx.certificates.by_serial(facts.serial) is not None or _covering_restore(tx, facts.not_before) is None:
         return None
     return UnauthorizedError(CERTIFICATE_LOST, causes=DenialCause.CERTIFICATE_LOST.because(CERTIFICATE_LOST))
@@ -137,7 +133,7 @@ def readopt(tx: Transaction, returning: Returning) -> None:
         joining = JoinRequest(returning.cluster, returning.cluster_uid, returning.agent)
         clusters.enter(tx, joining, READOPTION_ACTOR, returning.lease_duration)
     message = (
-        f'agent "{returning.agent}" comes back: its certificate was signed after the backup of '
+        f'agent "{returning.agent}" returns: its certificate was signed after the backup of '
         f"{restore.made:%Y-%m-%dT%H:%M:%SZ}, from which the hub was restored"
     )
     about = clusters.find(tx, returning.cluster).document
@@ -151,7 +147,7 @@ def needs_approval(tx: Transaction, holder: CertificateRecord) -> bool:
 
 
 def _covering_restore(tx: Transaction, moment: datetime) -> Restoration | None:
-    """The restore that has lost the records of certificates of this instant."""
+    """The restore that has lost records of this instant."""
     return restoration_rules.covering(restorations(tx), moment)
 
 
@@ -161,7 +157,7 @@ def _signer(tx: Transaction, certificate: bytes) -> AuthorityRecord | None:
 
 
 RESTORE_ACTOR = "system:hub:restore"
-REVOKED_BY_LIST = "A revocation list of after the backup, from which the hub was restored, names every certificate of it."
+REVOKED_BY_LIST = "The hub was restored from a backup, and a newer revocation list contains all certificates of the cluster."
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +171,7 @@ class RestoreOrder:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Result of one list. `revoked`: certificates valid in the backup; `unknown`: certificates signed after it."""
+    """Result of one list. `revoked`: number of certificates that the backup has as valid; `unknown`: signed after it."""
 
     authority: str
     at: datetime
@@ -231,12 +227,12 @@ def _take(tx: Transaction, encoded: bytes, touched: set[ClusterName]) -> Taken:
     content = pki.parse_list(encoded)
     authority = next((each for each in tx.authorities.all() if pki.is_list_of(encoded, each.certificate)), None)
     if authority is None:
-        raise InvalidError("a revocation list was not signed by any CA of this hub: give the lists that this hub has published")
+        raise InvalidError("no CA of this hub signed one of the revocation lists: use the lists that this hub has published")
     revoked = unknown = 0
     for entry in content.entries:
         record = tx.certificates.by_serial(entry.serial)
         if record is None:
-            # It authorizes nothing and stays on the hub's own lists. Its end is unknown, so it lasts as long as its CA.
+            # authorizes nothing and stays on the hub's own lists; its end is unknown, so it lasts as long as its CA
             record = CertificateRecord(
                 serial=entry.serial,
                 purpose=Purpose.SERVING,

@@ -1,7 +1,7 @@
-"""The only path for revocations: certificate records and the Revocation are written in one transaction.
+"""Revocation: certificate records and the Revocation are written in one transaction.
 
-The commit notifies all replicas, which end the holders' connections (`hub.access.peers`). Deletion, rebuilding and leaving of a
-cluster revoke through `certificates.revoke_cluster` as well; a denial revokes nothing.
+The commit notifies all replicas, which end the holders' connections (`hub.access.peers`). The deletion, rebuilding and leaving
+of a cluster use `certificates.revoke_cluster`; a denial revokes nothing.
 """
 
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ REFUSED = "ClusterRevoked"
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
     """Create a Revocation and execute it. Raises InvalidError; NotFoundError if the target does not exist."""
     if old is not None:
-        raise InvalidError(f"a {KIND} does not change: what was revoked stays revoked")
+        raise InvalidError(f"a {KIND} cannot be changed: a revocation is permanent")
     if causes := rules.violations(new):
         raise InvalidError(causes[0].message, causes=causes)
     target = rules.target_of(new)
@@ -79,13 +79,12 @@ def put_cluster(tx: Transaction, new: dict[str, Any], old: StoredObject | None, 
 
 
 def remove_cluster(tx: Transaction, old: StoredObject, actor: str) -> Written:
-    """Like `clusters.remove`, for an operator: also revoke the bootstrap credentials that are bound to this name alone.
+    """Like `clusters.remove`, for an operator: also revoke the bootstrap credentials for exactly this name.
 
-    The request that starts the deletion revokes them, here or in `put_cluster` if finalizers hold the cluster, and not the
-    step that ends it. So the operator's audit record shows the revocations, the agent cannot register while its content is
-    removed, and a credential that is made in the meantime for the next cluster of this name stays valid. The agent keeps its
-    certificate for as long as the cleanup takes. A cluster that leaves, or that the hub removes because it is silent, does not
-    come through here and keeps its credentials.
+    The request that starts the deletion revokes them, here or in `put_cluster` if finalizers hold the cluster. So the
+    operator's audit record shows the revocations, the agent cannot register while its content is removed, and a credential
+    that is created during the deletion for the next cluster of this name stays valid. The agent keeps its certificate until
+    the content is removed. If a cluster leaves, or if the hub removes it because it is stale, its credentials stay valid.
     """
     if not doc.is_deleting(old.document):
         _end_credentials(tx, old, actor)
@@ -106,11 +105,11 @@ def _end_credentials(tx: Transaction, cluster: StoredObject, actor: str) -> None
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
     """Raises MethodNotAllowedError: Revocations are permanent records."""
     del tx, old, actor
-    raise MethodNotAllowedError(f"a {KIND} is not deleted: it is the record of what was revoked")
+    raise MethodNotAllowedError(f"a {KIND} cannot be deleted: it is the record of a revocation")
 
 
 def revoke(tx: Transaction, target: RevocationTarget, reason: str, actor: str) -> RevokedObjects:
-    """End everything the target covers. Earlier revocations keep time and reason. Raises NotFoundError."""
+    """Revoke everything that the target covers. Earlier revocations keep their time and reason. Raises NotFoundError."""
     if target.cluster is not None and target.agent is not None:
         records = [each for each in tx.certificates.of_cluster(target.cluster) if each.agent == target.agent]
         if not records:
@@ -133,7 +132,7 @@ def revoke(tx: Transaction, target: RevocationTarget, reason: str, actor: str) -
 
 
 def _cluster(tx: Transaction, cluster: ClusterName, reason: str, actor: str) -> RevokedObjects:
-    """Everything that the cluster and its add-ons hold, its unissued requests, and bootstrap credentials bound to it."""
+    """Revoke the certificates of the cluster and its add-ons, its requests, and bootstrap credentials for this name."""
     records = tx.certificates.of_cluster(cluster)
     if not records and tx.objects.get(MANAGED_CLUSTERS, Key("", cluster)) is None:
         raise NotFoundError(f'cluster "{cluster}" not found')
@@ -171,7 +170,7 @@ def _refuse_requests(tx: Transaction, cluster: ClusterName, agent: AgentId | Non
         is_affected = agent is None or _is_for(stored.document, cluster, agent)
         if not is_affected or phase not in (RequestPhase.PENDING, RequestPhase.APPROVED):
             continue
-        message = "the cluster was revoked after this was asked for" if agent is None else "its agent was revoked"
+        message = "the cluster was revoked after this request" if agent is None else "its agent was revoked"
         if phase is RequestPhase.PENDING:
             request_objects.decide(tx, stored.key.name, approve=False, reason=REFUSED, message=message, actor=actor)
         else:

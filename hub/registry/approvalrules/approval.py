@@ -1,7 +1,7 @@
 """Automatic decisions: renewals and add-ons by built-in rules, clusters and registrations by operators' rules.
 
-Nothing is denied here: without a matching rule a request waits for an operator. Every request must be strict: its label, its
-subject and its requester name the same cluster exactly, and it is for a client certificate only.
+Nothing is denied automatically: without a matching rule a request waits for an operator. Only strict requests are approved: the
+label, the subject and the requester name the same cluster exactly, and the request is for a client certificate only.
 """
 
 from collections.abc import Sequence
@@ -29,14 +29,14 @@ from machinery.meta.timestamps import format_time
 from machinery.product import NAME
 
 RULE_ACTOR = f"system:{NAME}:rule:"
-"""Prefix of the actor in the change log for decisions of a rule; the rule's name follows."""
+"""Prefix of the actor of a rule's decisions in the change log; the rule's name follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalOutcome:
-    """Result of a decision that was written. `decisions`: of operators' rules; empty for built-in ones.
+    """Result of a written decision. `decisions`: of operators' rules; empty for built-in ones.
 
-    `accepted`: the cluster that was accepted. `asking`: the cluster that rules may accept because of the request.
+    `accepted`: the accepted cluster. `asking`: the cluster that rules may accept because of the request.
     """
 
     decisions: tuple[RuleDecision, ...] = ()
@@ -98,12 +98,13 @@ def _record_dry_run_approval(
     tx: Transaction, stored: StoredObject, fitting: Sequence[ApprovalRule], cluster: str
 ) -> ApprovalOutcome | None:
     """Record on the request, once, which dry-run rules would have approved it."""
-    told = _would(fitting, "approve this request")
-    if any(entry.get("type") == by_rule.DRY_RUN and entry.get("message") == told for entry in doc.conditions(stored.document)):
+    message = _would(fitting, "approve this request")
+    present = doc.conditions(stored.document)
+    if any(entry.get("type") == by_rule.DRY_RUN and entry.get("message") == message for entry in present):
         return None
-    others = [dict(entry) for entry in doc.conditions(stored.document) if entry.get("type") != by_rule.DRY_RUN]
-    bare = doc.with_status(stored.document, conditions=others)
-    noted = rules.with_decision(bare, by_rule.DRY_RUN, "WouldApprove", told, tx.now)
+    others = [dict(entry) for entry in present if entry.get("type") != by_rule.DRY_RUN]
+    undecided = doc.with_status(stored.document, conditions=others)
+    noted = rules.with_decision(undecided, by_rule.DRY_RUN, "WouldApprove", message, tx.now)
     write(tx, REQUESTS, noted, stored, RULE_ACTOR + fitting[0].name, writer=HUB_WRITER)
     return ApprovalOutcome(tuple(_decision(rule, RuleVerdict.APPROVE, cluster, stored) for rule in fitting))
 
@@ -116,7 +117,7 @@ def asking(tx: Transaction, request: str, known: Sequence[ApprovalRule]) -> str:
 
 
 def accept(tx: Transaction, name: ClusterName, known: Sequence[ApprovalRule]) -> ApprovalOutcome | None:
-    """Accept a cluster that a rule matches, once. An operator's decision always stands. None if nothing was written."""
+    """Accept a cluster that a rule matches, once. Rules override no decision of an operator. None if nothing was written."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     if stored is None or not is_open(stored.document):
         return None
@@ -124,7 +125,7 @@ def accept(tx: Transaction, name: ClusterName, known: Sequence[ApprovalRule]) ->
     deciding = next((rule for rule in fitting if not rule.dry_run), None)
     if deciding is None:
         return _record_dry_run_acceptance(tx, stored, fitting) if fitting else None
-    if clusters.is_accepted(stored.document):  # by an operator just now: prevents that a rule accepts it again after a denial
+    if clusters.is_accepted(stored.document):  # by an operator: the annotation keeps rules from accepting it after a denial
         marked = doc.with_annotations(stored.document, {clusters.ACCEPTED_ON: format_time(tx.now)})
         cluster_objects.put(tx, marked, stored, RULE_ACTOR + deciding.name, writer=HUB_WRITER)
         return ApprovalOutcome()
@@ -140,16 +141,15 @@ def _needs_request(rule: ApprovalRule) -> bool:
 
 def is_open(cluster: Document) -> bool:
     """Whether rules may still accept this cluster: no rule and no operator has decided."""
-    judged = clusters.was_ever_accepted(cluster) or clusters.ACCEPTED_ON in doc.annotations(cluster)
-    return not judged and not doc.is_deleting(cluster)
+    is_decided = clusters.was_ever_accepted(cluster) or clusters.ACCEPTED_ON in doc.annotations(cluster)
+    return not is_decided and not doc.is_deleting(cluster)
 
 
 def _record_dry_run_acceptance(
     tx: Transaction, stored: StoredObject, fitting: Sequence[ApprovalRule]
 ) -> ApprovalOutcome | None:
     """Record on the cluster, once, which dry-run rules would have accepted it."""
-    told = by_rule.dry_run(_would(fitting, "accept this cluster"))
-    new = doc.with_status_condition(stored.document, told, tx.now)
+    new = doc.with_status_condition(stored.document, by_rule.dry_run(_would(fitting, "accept this cluster")), tx.now)
     if clusters.is_accepted(stored.document) or not doc.differs(new, stored.document):
         return None
     cluster_objects.put(tx, new, stored, RULE_ACTOR + fitting[0].name, writer=HUB_WRITER)
@@ -169,10 +169,10 @@ def _accepting(tx: Transaction, cluster: StoredObject, known: Sequence[ApprovalR
 
 
 def _strict_request(tx: Transaction, request: Document) -> _StrictRequest | None:
-    """The strict request; None if it breaks a rule, so that only an operator can decide, or has another signer.
+    """The strict request; None for any other, about which only an operator can decide, or which has another signer.
 
-    A renewal by the subject itself, and a registered add-on's certificate, need no rule if they come from the cluster's own
-    agent. Sources: OCM's CSR approver (the requester is the subject; exact parts, never a prefix), ADR 0012.
+    A renewal by the subject itself, and a registered add-on's certificate, need no rule if the cluster's own agent requests
+    them. Sources: OCM's CSR approver (the requester is the subject; exact parts, never a prefix), ADR 0012.
     """
     if not rules.is_for_a_client(request):
         return None
@@ -211,7 +211,7 @@ def is_an_addons(subject: CertificateSubject) -> bool:
 
 
 def _is_own(tx: Transaction, requester: CertificateRecord, name: ClusterName, cluster: StoredObject | None) -> bool:
-    """Whether the requester is the own agent of an accepted cluster, and its certificate is not revoked."""
+    """Whether the requester is the agent of an accepted cluster, and its certificate is not revoked."""
     return (
         requester.purpose is Purpose.AGENT
         and requester.cluster == name
@@ -225,10 +225,8 @@ def _is_own(tx: Transaction, requester: CertificateRecord, name: ClusterName, cl
 
 
 def _is_denied(cluster: Document | None) -> bool:
-    """Whether an operator denied or deleted the cluster; no rule reverts that."""
-    if cluster is None:
-        return False
-    return doc.is_deleting(cluster) or (clusters.was_ever_accepted(cluster) and not clusters.is_accepted(cluster))
+    """Whether an operator has denied or deleted the cluster."""
+    return cluster is not None and (doc.is_deleting(cluster) or clusters.is_denied(cluster))
 
 
 def _decision(rule: ApprovalRule, verdict: RuleVerdict, cluster: str, stored: StoredObject) -> RuleDecision:

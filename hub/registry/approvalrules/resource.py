@@ -48,7 +48,7 @@ _SPEC = record(
     decides={
         **listing({**TEXT, "enum": [str(each) for each in RuleVerdict]}),
         "minItems": 1,
-        "description": "Accept: the cluster may join (hubAcceptsClient). Approve: its agent's first certificate is signed.",
+        "description": "Accept: accept the cluster (hubAcceptsClient). Approve: approve its agent's first certificate request.",
     },
     requesters=listing(
         _REQUESTER,
@@ -103,10 +103,10 @@ _MATCHED = cell("status", "matched", absent=0)
 COLUMNS = (
     Column("Decides", words("spec", "decides"), description="Accept, Approve or both."),
     Column("Mode", _mode, description="Active, DryRun or Paused."),
-    Column("Matched", _MATCHED, type="integer", description="How many decisions it has made, dry ones included."),
-    Column("Last Match", age_cell("status", "lastMatched", absent="<never>"), description="How long ago the newest was."),
-    Column("Names", words("spec", "clusterNames"), description="Patterns of clusters' names.", priority=1),
-    Column("Condition", cell("spec", "condition"), description="Its condition.", priority=1),
+    Column("Matched", _MATCHED, type="integer", description="Number of its decisions, including dry runs."),
+    Column("Last Match", age_cell("status", "lastMatched", absent="<never>"), description="Age of its newest decision."),
+    Column("Names", words("spec", "clusterNames"), description="Patterns of cluster names.", priority=1),
+    Column("Condition", cell("spec", "condition"), description="The condition.", priority=1),
     AGE,
 )
 

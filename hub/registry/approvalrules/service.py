@@ -22,11 +22,11 @@ from machinery.meta.timestamps import format_time
 
 PAGE = 500
 NOT_ACCEPTED = Requirement("spec.hubAcceptsClient", Operator.EQUALS, ("false",))
-_DECIDING = Condition("Active", TRUE, "Deciding", "The rule decides.")
-_PAUSED = Condition("Active", FALSE, "Paused", "The rule is paused and decides nothing.")
-_DRY_RUN = Condition("Active", FALSE, "DryRun", "The rule says what it would decide, and decides nothing.")
+_DECIDING = Condition("Active", TRUE, "Deciding", "The rule makes decisions.")
+_PAUSED = Condition("Active", FALSE, "Paused", "The rule is paused and makes no decisions.")
+_DRY_RUN = Condition("Active", FALSE, "DryRun", "The rule only reports the decisions that it would make.")
 _COUNTED = {RuleVerdict.ACCEPT: ("accepted", "wouldAccept"), RuleVerdict.APPROVE: ("approved", "wouldApprove")}
-"""Fields of the status: real decisions, and those of a dry run."""
+"""Fields of the status: for executed decisions, and for those of a dry run."""
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
@@ -46,10 +46,8 @@ def count_decisions(tx: Transaction, decisions: Iterable[tuple[RuleDecision, dat
     for name, made in by_name.items():
         stored = tx.objects.get(APPROVAL_RULES, Key("", name))
         if stored is not None:
-            before, new = (
-                doc.mapping(stored.document, "status"),
-                Counter(_COUNTED[each.verdict][each.dry_run] for each, _ in made),
-            )
+            before = doc.mapping(stored.document, "status")
+            new = Counter(_COUNTED[each.verdict][each.dry_run] for each, _ in made)
             counts = {count: int(before.get(count) or 0) + new[count] for pair in _COUNTED.values() for count in pair}
             decision, at = made[-1]
             last = {"decision": str(decision.verdict), "cluster": decision.cluster, "dryRun": decision.dry_run}
@@ -58,7 +56,7 @@ def count_decisions(tx: Transaction, decisions: Iterable[tuple[RuleDecision, dat
 
 
 def describe(tx: Transaction, name: str, actor: str) -> None:
-    """Set the condition that shows whether the rule decides."""
+    """Set the condition Active."""
     stored = tx.objects.get(APPROVAL_RULES, Key("", name))
     if stored is None:
         return
@@ -76,7 +74,7 @@ def _write_status(tx: Transaction, stored: StoredObject, actor: str, **fields: A
 
 
 def undecided_requests(tx: Transaction, after: Key | None) -> tuple[list[str], Key | None]:
-    """One page of names of undecided requests, and the start of the next page."""
+    """One page of the names of undecided requests, and the start of the next page."""
     page = tx.objects.find(REQUESTS, Query(limit=PAGE, after=after))
     return [stored.key.name for stored in page.items if phase(stored.document) is RequestPhase.PENDING], page.after
 
@@ -88,7 +86,6 @@ def undecided_of(tx: Transaction, clusters: Iterable[str]) -> list[str]:
 
 
 def open_clusters(tx: Transaction, after: Key | None) -> tuple[list[str], Key | None]:
-    """One page of names of clusters that rules may still accept, and the start of the next page."""
+    """One page of the names of clusters that rules may still accept, and the start of the next page."""
     page = tx.objects.find(MANAGED_CLUSTERS, Query(fields=(NOT_ACCEPTED,), limit=PAGE, after=after))
-    names = [stored.key.name for stored in page.items if is_open(stored.document)]
-    return names, page.after
+    return [stored.key.name for stored in page.items if is_open(stored.document)], page.after

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
@@ -21,29 +22,26 @@ from machinery.meta.timestamps import format_time
 from machinery.product import is_reserved
 
 KIND = "BootstrapCredential"
-INVALID = "FieldValueInvalid"
 MAX_PATTERNS = 64
 MAX_LABELS = 64
 SHOWN = 100
-"""Uses that a document lists."""
+"""Largest number of uses that a document lists."""
 ATTESTATION_FIELDS = {
-    "issuer": "issuer",
-    "keys": "keys",
+    **{name: name for name in ("issuer", "keys", "audience", "subject")},
     "certificateAuthority": "authority",
-    "audience": "audience",
-    "subject": "subject",
 }
-"""Names of a Demand's fields in a document."""
+"""Fields of a document, and the fields of a Demand that they set."""
 _GLOB = re.compile(r"[a-z0-9*?\[\]!-]{1,253}")
+_invalid = partial(Cause, "FieldValueInvalid")
 
 
 DemandFlaws = Callable[[Demand], Iterable[tuple[str, str]]]
-"""Field name and message for each problem of an attestation's demand."""
+"""Returns the field name and a message for each problem of a required attestation."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdvertisedAddress:
-    """External addresses and id of this hub, as they are in every kubeconfig."""
+    """External addresses and id of this hub, as in kubeconfigs."""
 
     hub_id: HubId
     server: str
@@ -54,7 +52,7 @@ class AdvertisedAddress:
 
 @dataclass(frozen=True, slots=True)
 class CredentialView:
-    """The current state of a credential. `secret`: status fields that only the answer to the creation has."""
+    """The current state of a credential. `secret`: status fields in the response to its creation only."""
 
     record: CredentialRecord
     tally: UseCount
@@ -68,7 +66,7 @@ class CredentialView:
 def read_request(
     resource: GroupResource, key: Key, document: Document, flaws: DemandFlaws, lifetime: timedelta
 ) -> tuple[CredentialTerms, bytes | None]:
-    """Parse a creation request to terms and public key; without a key a token is requested. Raises InvalidError.
+    """Parse a creation request to terms and public key (None: a token is requested). Raises InvalidError.
 
     `lifetime`: the default.
     """
@@ -92,35 +90,35 @@ def _violations(key: Key, document: Document, bounds: CredentialBounds, flaws: D
     if not prefix or not key.name.startswith(str(prefix)):
         yield forbidden("metadata.name", "the hub names credentials: use generateName")
     if spec.get("token") and spec.get("request"):
-        yield forbidden("spec.request", "a credential is a certificate or a token")
+        yield forbidden("spec.request", "a credential is either a certificate or a token")
     if spec.get("token") and spec.get("attestation"):
-        yield forbidden("spec.attestation", "a token is for agents that cannot attest: ask for a certificate")
+        yield forbidden("spec.attestation", "a token does not support attestation: request a certificate")
     if bounds.patterns and spec.get("clusterName"):
-        yield forbidden("spec.clusterNames", "a credential is for one name or for patterns")
+        yield forbidden("spec.clusterNames", "set either clusterName or clusterNames")
     if len(bounds.patterns) > MAX_PATTERNS:
-        yield Cause(INVALID, f"at most {MAX_PATTERNS} patterns", "spec.clusterNames")
+        yield _invalid(f"at most {MAX_PATTERNS} patterns", "spec.clusterNames")
     for index, pattern in enumerate(bounds.patterns):
         if not _GLOB.fullmatch(pattern):
             why = 'it can match no cluster name: use lower-case letters, digits, "-", "*" and "?"'
-            yield Cause(INVALID, f'"{pattern[:80]}": {why}', f"spec.clusterNames[{index}]")
+            yield _invalid(f'"{pattern[:80]}": {why}', f"spec.clusterNames[{index}]")
     yield from _label_violations(bounds.labels)
     for part, why in flaws(bounds.attestation) if bounds.attestation else ():
         field = next(field for field, name in ATTESTATION_FIELDS.items() if name == part)
-        yield Cause(INVALID, why, f"spec.attestation.{field}")
+        yield _invalid(why, f"spec.attestation.{field}")
     try:
         cluster_name(str(spec.get("clusterName") or "any"))
     except InvalidError as error:
-        yield Cause(INVALID, error.message, "spec.clusterName")
+        yield _invalid(error.message, "spec.clusterName")
 
 
 def _label_violations(labels: Mapping[str, str]) -> Iterator[Cause]:
     if len(labels) > MAX_LABELS:
-        yield Cause(INVALID, f"at most {MAX_LABELS} labels", "spec.labels")
+        yield _invalid(f"at most {MAX_LABELS} labels", "spec.labels")
     for label, value in labels.items():
         if not valid_label_key(label) or not valid_label_value(value):
-            yield Cause(INVALID, f'"{label[:80]}={value[:80]}" is no label', "spec.labels")
+            yield _invalid(f'"{label[:80]}={value[:80]}" is not a valid label', "spec.labels")
         if is_reserved(label):
-            yield Cause(INVALID, f'"{label}" is reserved; the set of a cluster is spec.clusterSet', "spec.labels")
+            yield _invalid(f'"{label}" is reserved; set the cluster set in spec.clusterSet', "spec.labels")
 
 
 def shown(view: CredentialView, address: AdvertisedAddress, trust_bundle: bytes, api_version: str) -> dict[str, Any]:

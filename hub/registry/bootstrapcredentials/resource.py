@@ -1,7 +1,7 @@
-"""BootstrapCredential, a kind of this project: a short-lived right to join, returned at its creation only.
+"""BootstrapCredential, a kind of this project: a short-lived credential for joining, returned at its creation only.
 
-A certificate is issued for a certificate request, so that the private key stays with the creator. A token is made by the hub,
-for clients that support no other credential; the hub stores its hash.
+A certificate is issued for a certificate request, so that the private key stays with its creator. The hub creates a token for
+clients that support no other credential, and stores its hash.
 """
 
 from functools import partial
@@ -58,7 +58,7 @@ SCHEMA = record(
             "A certificate signing request in PEM; its subject is ignored. Required at creation without `token`; not stored.",
         ),
         token=described(FLAG, "Whether the credential is a bearer token for the HTTPS door."),
-        clusterName=described(TEXT, "The only cluster name that may join with it."),
+        clusterName=described(TEXT, "The only permitted cluster name."),
         clusterNames=listing(
             TEXT,
             description="Patterns for the whole name of a cluster, of which one must match; * is any text and ? one "
@@ -73,7 +73,7 @@ SCHEMA = record(
         attestation=_ATTESTATION,
         uses=described(_POSITIVE, "Number of agents that may get a certificate with it; absent: no limit."),
         expirationSeconds=described(
-            {**_POSITIVE, "maximum": 365 * 24 * 3600}, "How long the credential is valid; absent: the hub's default."
+            {**_POSITIVE, "maximum": 365 * 24 * 3600}, "Validity of the credential; if absent: the hub's default."
         ),
     ),
     status=record(
@@ -116,17 +116,17 @@ def _labels(row: TableRow) -> str:
 _SET = cell("spec", "clusterSet", absent="<none>")
 _ATTESTED = cell("spec", "attestation", "issuer", absent="<none>")
 COLUMNS = (
-    Column("Cluster", _clusters, description="The name, or the patterns of names, that may join."),
-    Column("Uses", _uses, description="Agents that got a certificate with it, of how many."),
-    Column("Phase", cell("status", "phase"), description="Whether it still admits."),
-    Column("Expires", cell("status", "expirationTimestamp"), description="Until when."),
+    Column("Cluster", _clusters, description="Permitted cluster name, or patterns of names."),
+    Column("Uses", _uses, description="Spent uses, and their largest number."),
+    Column("Phase", cell("status", "phase"), description="Active, UsedUp, Expired or Revoked."),
+    Column("Expires", cell("status", "expirationTimestamp"), description="End of its validity."),
     AGE,
-    Column("Held", cell("status", "usesHeld", absent=0), description="Uses held for those that wait.", priority=1),
-    Column("Set", _SET, description="The set that clusters are put into.", priority=1),
-    Column("Labels", _labels, description="What clusters get.", priority=1),
-    Column("Attested", _ATTESTED, description="The issuer whose token a cluster must bring.", priority=1),
-    Column("Created By", cell("status", "createdBy"), description="Who made it.", priority=1),
-    Column("Revoked By", cell("status", "revokedBy", absent="<none>"), description="Who ended it.", priority=1),
+    Column("Held", cell("status", "usesHeld", absent=0), description="Uses held for agents that wait.", priority=1),
+    Column("Set", _SET, description="The set for clusters that join.", priority=1),
+    Column("Labels", _labels, description="Labels for clusters that join.", priority=1),
+    Column("Attested", _ATTESTED, description="The issuer whose token is required.", priority=1),
+    Column("Created By", cell("status", "createdBy"), description="User that created it.", priority=1),
+    Column("Revoked By", cell("status", "revokedBy", absent="<none>"), description="User that revoked it.", priority=1),
 )
 
 
@@ -142,7 +142,7 @@ _encode = msgspec.json.Encoder().encode
 class CredentialStorage(VirtualStorage):
     """Credentials of the store as objects. They cannot be changed or watched.
 
-    Deletion revokes a credential: its record is kept for some time and not shown.
+    Deletion revokes a credential; its record is kept for some time and not shown.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class CredentialStorage(VirtualStorage):
         stored = await self.get(resource, key)
         new = change(stored.document)
         if new is not None and new != stored.document:
-            raise MethodNotAllowedError("a bootstrap credential does not change: delete it and make another")
+            raise MethodNotAllowedError("a bootstrap credential cannot be changed: delete it and create another one")
         if new is None and not dry_run:
             await self._store.run(credentials.revoke, CredentialId(key.name), actor.user, DELETED)
         return stored
@@ -217,11 +217,9 @@ def _create(
         stored = tx.objects.get(CLUSTER_SETS, Key("", name))
         found = sets.cluster_set(stored.document) if stored is not None else None
         if found is None:
-            raise InvalidError(f'spec.clusterSet: there is no ManagedClusterSet "{name[:80]}": make it first')
+            raise InvalidError(f'spec.clusterSet: there is no ManagedClusterSet "{name[:80]}": create it first')
         if not found.is_exclusive:
-            raise InvalidError(
-                f'spec.clusterSet: clusters are in the set "{name}" by their labels, and not by being put into it'
-            )
+            raise InvalidError(f'spec.clusterSet: "{name}" selects clusters by other labels, so none can be assigned to it')
     if public_key is None:
         record, token = credentials.create_token(tx, terms, actor)
         secret = {"token": token}
@@ -242,8 +240,8 @@ def _find_view(tx: Transaction, resource: GroupResource, key: Key) -> Credential
 
 def _all_views(tx: Transaction) -> list[CredentialView]:
     newest, use_counts = tx.changes.newest(), tx.credentials.use_counts()
-    shown_ones = [record for record in tx.credentials.all() if not record.is_hidden]
-    return [_view(tx, record, use_counts.get(record.id, UseCount()), newest) for record in shown_ones]
+    listed = [record for record in tx.credentials.all() if not record.is_hidden]
+    return [_view(tx, record, use_counts.get(record.id, UseCount()), newest) for record in listed]
 
 
 def _view(tx: Transaction, record: CredentialRecord, tally: UseCount, revision: int) -> CredentialView:

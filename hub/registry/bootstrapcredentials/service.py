@@ -1,4 +1,4 @@
-"""Use cases about bootstrap credentials: creation, revocation, removal. For their uses see `credential_uses`."""
+"""Use cases about bootstrap credentials: creation and revocation. For their uses see `credential_uses`."""
 
 import secrets
 from dataclasses import dataclass, replace
@@ -41,7 +41,7 @@ def create(
     """
     record = _new(tx, terms, actor)
     if tx.certificates.of_key(certificates.key_hash(public_key)):
-        raise InvalidError("the key of the certificate request is already in use: make a new key for this credential")
+        raise InvalidError("the key of the certificate request is already used: create a new key for this credential")
     tx.credentials.add(record)
     profile = Profile(
         Purpose.BOOTSTRAP, bootstrap_subject(record.id), public_key, tx.now - lifetimes.backdate, record.expires_at
@@ -74,9 +74,9 @@ def _new(tx: Transaction, terms: CredentialTerms, actor: str) -> CredentialRecor
 
 
 def revoke(tx: Transaction, credential: CredentialId, actor: str = HUB, reason: str = "") -> CredentialRecord:
-    """Revoke a credential: close its streams and watches, and deny its undecided requests. Raises NotFoundError.
+    """Revoke a credential, close its streams and watches, and deny its undecided requests. Raises NotFoundError.
 
-    Earlier revocations are not changed, and agents that joined with it keep their certificates.
+    An earlier revocation is not changed. Agents that joined with the credential keep their certificates.
     """
     record = tx.credentials.by_id(credential)
     if record is None:
@@ -88,7 +88,7 @@ def revoke(tx: Transaction, credential: CredentialId, actor: str = HUB, reason: 
     for use in tx.credentials.uses(credential):
         stored = tx.objects.get(REQUESTS, Key("", use.request)) if use.issued_at is None else None
         if stored is not None and requests.phase(stored.document) is RequestPhase.PENDING:
-            message = f"The bootstrap credential {credential} that this request came with was revoked."
+            message = f"The bootstrap credential {credential} of this request was revoked."
             request_objects.decide(tx, use.request, approve=False, reason=REVOKED, message=message, actor=actor)
     if serials:
         tx.certificates.revoke(serials, tx.now, REVOKED)

@@ -1,1 +1,1 @@
-"""The hub's CAs: orders of operators, steps of the leader, what agents trust."""
+"""The hub's CAs: orders of operators, steps of the leader, the CAs that agents trust."""

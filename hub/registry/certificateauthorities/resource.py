@@ -1,4 +1,4 @@
-"""CertificateAuthority, a kind of this project: the hub's CAs, the progress of a CA change, and actions that control it."""
+"""CertificateAuthority, a kind of this project: the hub's CAs, the progress of a rotation, and actions that control it."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ from machinery.meta.objects import Document
 from machinery.meta.timestamps import format_time
 
 SHOWN = 50
-"""Names of clusters in one list."""
+"""Largest number of cluster names in one list."""
 _STATUS = record(
     "State of the CA.",
     phase={
@@ -31,7 +31,7 @@ _STATUS = record(
         "signs no more, and its certificates are accepted. Retiring: they are accepted for recovery only. Retired: they are "
         "rejected.",
     },
-    since=described(MOMENT, "When the phase began."),
+    since=described(MOMENT, "Start of the phase."),
     fingerprint=described(TEXT, "Hex SHA-256 of the certificate in DER."),
     notBefore=described(MOMENT, "Start of the validity of its certificate."),
     notAfter=described(MOMENT, "End of its validity. No certificate outlives its CA."),
@@ -93,11 +93,11 @@ _COLUMNS = (
 
 
 WITHIN = 60
-"""Default seconds that connected agents have to trust the CA after a compromised one, and again to renew."""
+"""Default of `withinSeconds`."""
 PATIENCE = timedelta(hours=24)
 
 Cannot = Callable[[Collection[AuthorityId]], Awaitable[str | None]]
-"""Returns why there can be no next CA beside these; None: there can."""
+"""Returns why no other CA can be created beside these; None: it can."""
 
 
 def _computed(tx: Transaction, patience: timedelta) -> Sequence[ComputedObject]:
@@ -187,7 +187,7 @@ def _rotate(tx: Transaction, named: AuthorityId, actor: str, *, cannot: str | No
     one = authorities.find(tx, named)
     current = issuing(tx.authorities.all())
     if current is not None and current.id != one.id:
-        raise ConflictError(f"the CA {one.id} is {one.phase.value}: the one that issues is {current.id}")
+        raise ConflictError(f"the CA {one.id} is {one.phase.value}: only the issuing CA, {current.id}, can be rotated")
     return authorities.rotate(tx, actor, cannot=cannot, dry_run=dry_run)
 
 

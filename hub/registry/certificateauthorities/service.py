@@ -1,8 +1,8 @@
 """Use cases about the hub's CAs: operators' orders, the leader's steps, the state of a rotation, and the CAs that agents trust.
 
 No write adds a change-log row. Each step is one transaction that checks again whether it is due, so a leader that dies, or two
-that believe to lead, leave no half-done step. An agent has no row of trust if it never reported to a release that stores this,
-or uses the Kubernetes API only. For such agents only certificate records exist.
+replicas that take themselves for the leader, leave no half-done step. An agent that uses only the Kubernetes API, or has
+reported only to an earlier release, has no row of trusted CAs, only certificate records.
 """
 
 from collections import defaultdict
@@ -77,17 +77,19 @@ def find(tx: Transaction, authority: AuthorityId) -> AuthorityRecord:
 
 
 def rotate(tx: Transaction, actor: str, *, cannot: str | None, dry_run: bool = False) -> AuthorityRecord:
-    """Order the replacement of the issuing CA and return it. Idempotent.
+    """Order the replacement of the issuing CA and return that CA. Idempotent.
 
-    `cannot`: why no other CA can be made here. Raises ConflictError for that reason, or while a rotation is in progress.
+    `cannot`: why no other CA can be created. Raises ConflictError for that reason, or while a rotation is in progress.
     """
     everyone = tx.authorities.all()
     old = issuing(everyone)
     if old is None:
-        raise ConflictError("no CA issues: is this the hub's first start?")
+        raise ConflictError("the hub has no issuing CA yet: wait until its first start is complete")
     busy = next((each for each in everyone if each.phase in (Phase.DISTRIBUTING, Phase.OUTGOING)), None)
     if busy is not None:
-        raise ConflictError(f"the CA {busy.id} is {busy.phase.value} still: wait until that change is over, or let it proceed")
+        raise ConflictError(
+            f"the CA {busy.id} is still {busy.phase.value}: wait for the end of that rotation, or order it to proceed"
+        )
     if cannot is not None:
         raise ConflictError(cannot)
     return old if dry_run or old.wish is not None else _wished(tx, old, AuthorityOrder.ROTATE, actor)
@@ -97,21 +99,21 @@ def proceed(tx: Transaction, authority: AuthorityId, actor: str, *, dry_run: boo
     """Order the next step of this CA without waiting for agents. Raises NotFoundError, ConflictError."""
     one = find(tx, authority)
     if one.phase not in (Phase.DISTRIBUTING, Phase.OUTGOING, Phase.RETIRING):
-        raise ConflictError(f"the CA {one.id} is {one.phase.value}: nothing of it is waited for")
+        raise ConflictError(f"the CA {one.id} is {one.phase.value}: it has no next step")
     return one if dry_run or one.wish is not None else _wished(tx, one, AuthorityOrder.PROCEED, actor)
 
 
 def give_up(
     tx: Transaction, authority: AuthorityId, actor: str, within: timedelta, *, cannot: str | None, dry_run: bool = False
 ) -> AuthorityRecord:
-    """Record that a CA is compromised: it ends as soon as agents have moved. Raises NotFoundError, ConflictError.
+    """Record that a CA is compromised. It ends when the agents have other certificates. Raises NotFoundError, ConflictError.
 
     The issuing CA must be replaced first, hence `cannot` as in `rotate`. Agents have `within` to trust the next CA, and
     `within` to renew. A repeated order never extends the time.
     """
     one = find(tx, authority)
     if one.phase is Phase.RETIRED:
-        raise ConflictError(f"the CA {one.id} is retired: nothing of it counts any more")
+        raise ConflictError(f"the CA {one.id} is already retired: its certificates are not accepted")
     coming = any(each.phase is Phase.DISTRIBUTING for each in tx.authorities.all())
     if one.phase is Phase.ISSUING and not coming and cannot is not None:
         raise ConflictError(cannot)
@@ -137,10 +139,10 @@ def propose(tx: Transaction, made: Made) -> AuthorityRecord:
         return coming
     one, known = authority_id(made.certificate), tx.authorities.all()
     if any(each.id == one for each in known):
-        raise InvalidError(f"the CA {one} is known already, and does not come back")
+        raise InvalidError(f"the hub already had the CA {one}: provide another one")
     new = AuthorityRecord(one, made.certificate, Phase.DISTRIBUTING, tx.now, tx.now, cross_signed=made.cross_signed)
     tx.authorities.put(new)
-    if len(known) == 1:  # with one CA the signer is certain, and its revocation list keeps these records after it has retired
+    if len(known) == 1:  # the only CA has signed all records without a signer; its revocation list keeps them
         tx.authorities.name_signer(known[0].signer)
     if made.sealed is not None:
         tx.authorities.keep_key(new.id, made.sealed)
@@ -173,7 +175,7 @@ def take(tx: Transaction, step: RotationStep, recovery: timedelta) -> Sequence[A
 
 
 def left_behind(tx: Transaction, one: AuthorityRecord) -> tuple[ClusterName, ...]:
-    """Accepted clusters whose agent had only certificates of this compromised CA, and has got no other since."""
+    """Accepted clusters whose agent had only certificates of this compromised CA and has no other one yet."""
     accepted = {stored.key.name for stored in tx.objects.find(MANAGED_CLUSTERS, Query(fields=_ACCEPTED)).items}
     lost = tx.authorities.clusters_without_certificate(_signers(one, tx.authorities.all()), COMPROMISED, tx.now)
     return tuple(cluster for cluster in lost if cluster in accepted)
@@ -193,7 +195,7 @@ def rotation_snapshot(tx: Transaction) -> RotationSnapshot:
         if (signer := signer_of(signed_by, everyone)) is not None:
             signed[signer.id][purpose] = signed[signer.id].get(purpose, 0) + count
     replicas = tx.replicas.all()
-    # after a database outage also the replicas that had no time to update their rows yet
+    # after an outage of the database all replicas count as living until they had time to update their rows
     can_judge = could_report(hearing.covered_since(tx), tx.now)
     return RotationSnapshot(
         now=tx.now,
@@ -266,10 +268,9 @@ def trust_news(tx: Transaction, reports: Iterable[TrustReport]) -> Sequence[Agen
 
 
 def note_trust(tx: Transaction, reports: Iterable[TrustReport]) -> int:
-    """Store reports and return the number of written rows. Unchanged reports are not written.
+    """Store reports and return the number of written rows. Unchanged reports and deleted clusters cause no write.
 
-    The certificate presented last counts, not the newest: an agent may have returned to an earlier one. Deleted clusters get no
-    row.
+    The certificate presented last counts, not the newest one: an agent may have returned to an earlier one.
     """
     news = trust_news(tx, reports)
     known = [each for each in news if tx.objects.get(MANAGED_CLUSTERS, Key("", each.cluster)) is not None]

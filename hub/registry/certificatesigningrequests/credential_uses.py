@@ -1,8 +1,8 @@
 """Uses of bootstrap credentials: held for a request, spent when a certificate is issued.
 
 Reading a credential locks it until the transaction ends, so that concurrent transactions cannot spend the same use. A revoked
-cluster may register again only with a credential that was created after the revocation. A cluster's name is bound to the
-issuer of its first attested registration, until the cluster is deleted.
+cluster can register again only with a credential that was created after the revocation. A cluster's name is bound to the
+issuer of its first attested registration until the cluster is deleted.
 """
 
 from collections.abc import Sequence
@@ -34,8 +34,8 @@ def check_cluster_revocation(tx: Transaction, cluster: ClusterName, since: datet
     if moment is None or moment < since:
         return
     message = (
-        f'cluster "{cluster}" was revoked at {format_time(moment)}, and this bootstrap credential is older: have a new one '
-        f"made with `hubctl create bootstrap-kubeconfig --cluster {cluster}`"
+        f'cluster "{cluster}" was revoked at {format_time(moment)}, and this bootstrap credential is older: create a new one '
+        f"with `hubctl create bootstrap-kubeconfig --cluster {cluster}`"
     )
     raise ForbiddenError(message, causes=DenialCause.CLUSTER_REVOKED.because(message))
 
@@ -59,12 +59,12 @@ def bind_attested(tx: Transaction, record: CredentialRecord, cluster: ClusterNam
         if binding is None:
             tx.bindings.bind(Binding(cluster, attested.issuer, attested.subject, attested.key, tx.now))
     elif record.bounds.attestation is not None:
-        raise AttestationError(f"the bootstrap credential {record.id} demands an attestation, and there is none")
+        raise AttestationError(f"the bootstrap credential {record.id} requires an attestation, and there is none")
     elif binding is not None:
         raise AttestationError(f'cluster "{cluster}" is bound to issuer {binding.issuer}, and there is no attestation')
 
 
-UNKNOWN = "this bootstrap credential is not known here: have a new bootstrap kubeconfig made"
+UNKNOWN = "this bootstrap credential is not known to the hub: get a new bootstrap kubeconfig"
 GONE = (RequestPhase.DENIED, RequestPhase.FAILED)
 
 
@@ -84,7 +84,7 @@ def check(tx: Transaction, credential: CredentialId, cluster: ClusterName, agent
 
 
 def left_for(tx: Transaction, cluster: ClusterName) -> Sequence[CredentialRecord]:
-    """The credentials with which a cluster of this name can register after its deletion.
+    """The credentials with which a cluster of this name could register after its deletion.
 
     A use that is held for another agent counts as free, because its request may be denied.
     """
@@ -105,10 +105,7 @@ def admit(
     agent: AgentId | None = None,
     attested: Attested | None = None,
 ) -> tuple[CredentialRecord, bool]:
-    """Admit the name, which holds a use; return the credential and whether the name is new to it. Raises ForbiddenError.
-
-    `attested`: the verified attestation.
-    """
+    """Admit the name, which then holds a use; return the credential and whether it is new to it. Raises ForbiddenError."""
     record = check(tx, credential, cluster, agent)
     bind_attested(tx, record, cluster, attested)
     is_new = not tx.credentials.has_admitted(credential, cluster)
@@ -118,7 +115,7 @@ def admit(
 
 
 def hold(tx: Transaction, credential: CredentialId, cluster: ClusterName, agent: AgentId, request: str) -> None:
-    """Hold a use for this agent's request. A retry keeps the same use. Performs no checks."""
+    """Hold a use for this agent's request, without checks. A retry keeps the same use."""
     known = tx.credentials.use_of(credential, cluster, agent)
     if known is None:
         tx.credentials.keep_use(CredentialUse(credential, cluster, agent, request, tx.now))
@@ -138,14 +135,14 @@ def use_for(tx: Transaction, credential: CredentialId, cluster: ClusterName, age
 
 
 def spend(tx: Transaction, use: CredentialUse) -> None:
-    """Spend a use, once per agent. Call it in the transaction of `use_for`, which has locked the credential."""
+    """Spend a use, once per agent, in the transaction of `use_for`, which has locked the credential."""
     known = tx.credentials.use_of(use.credential, use.cluster, use.agent)
     if known is None or known.issued_at is None:
         tx.credentials.keep_use(use)
 
 
 def _check_place(tx: Transaction, record: CredentialRecord, cluster: ClusterName, agent: AgentId | None) -> None:
-    """Raise ForbiddenError unless this agent has a use, or one is left after unused ones are given back."""
+    """Raise ForbiddenError unless this agent has a use, or one is left after unused ones are released."""
     if record.uses is None or _has_place(tx, record, cluster, agent):
         return
     if tx.credentials.tally(record.id).taken >= record.uses:
@@ -156,7 +153,7 @@ def _check_place(tx: Transaction, record: CredentialRecord, cluster: ClusterName
 
 
 def _has_place(tx: Transaction, record: CredentialRecord, cluster: ClusterName, agent: AgentId | None) -> bool:
-    if agent is None:  # an admitted agent may return, even after its ManagedCluster's deletion; a new one may not
+    if agent is None:  # an admitted agent may return even after the deletion of its ManagedCluster, a new one may not
         spent = (use for use in tx.credentials.uses(record.id) if use.issued_at is not None)
         return tx.credentials.has_admitted(record.id, cluster) or any(use.cluster == cluster for use in spent)
     use = tx.credentials.use_of(record.id, cluster, agent)
@@ -200,7 +197,7 @@ def _check_set(tx: Transaction, record: CredentialRecord, cluster: ClusterName) 
     if not is_of_set(tx, record, cluster):
         raise ForbiddenError(
             f'the bootstrap credential {record.id} is for clusters of the set "{record.bounds.cluster_set}", and cluster '
-            f'"{cluster}" is known already and is not in it'
+            f'"{cluster}" exists and is not in this set'
         )
 
 

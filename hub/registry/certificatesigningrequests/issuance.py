@@ -1,4 +1,4 @@
-"""Signing of approved requests, once each, and what a request is entitled to by the hub's records."""
+"""Signing of approved requests, once each, and the certificate that a request is entitled to by the hub's records."""
 
 from dataclasses import dataclass, replace
 
@@ -31,7 +31,7 @@ from machinery.meta.objects import Document
 
 @dataclass(frozen=True, slots=True)
 class CertificateGrant:
-    """What an approved request is entitled to. `requester`: the record of the requester's certificate, if it has one."""
+    """The certificate that a request is entitled to. `requester`: the record of the requester's certificate, if any."""
 
     purpose: Purpose
     subject: CertificateSubject
@@ -42,7 +42,7 @@ class CertificateGrant:
 
 
 def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, actor: str) -> Written | None:
-    """Sign an approved request and its recovery certificate. A request that breaks a rule becomes Failed with the reason.
+    """Sign an approved request and its recovery certificate; a request that breaks a rule becomes Failed with the reason.
 
     Records, signatures and `status.certificate` are written in one transaction. Returns None if there is nothing to sign (not
     approved, already issued, another signer). Raises NotFoundError.
@@ -78,7 +78,7 @@ def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, acto
 def grant_of(tx: Transaction, request: Document) -> CertificateGrant:
     """What the request is entitled to, by the hub's records. Raises InvalidError, ForbiddenError."""
     if not rules.is_for_a_client(request):
-        raise InvalidError(f"the signer {SIGNER} signs for client auth alone: ask for {', '.join(rules.USAGES)}")
+        raise InvalidError(f"the signer {SIGNER} signs for client auth only: request the usages {', '.join(rules.USAGES)}")
     requester = _requester(tx, request)
     facts = certificates.checked_request(rules.pem(request))
     labels = doc.labels(request)
@@ -88,8 +88,8 @@ def grant_of(tx: Transaction, request: Document) -> CertificateGrant:
         rules.check_subject(facts, subject, dns_names)
         if profiles.claims_anothers(subject, cluster):
             raise ForbiddenError(
-                f'add-on "{addon}" of cluster "{cluster}" is registered under a name that is not an add-on\'s to have: '
-                "register it under its own"
+                f'add-on "{addon}" of cluster "{cluster}" is registered under a name that add-ons may not have: '
+                "register it under its own names"
             )
         holder = CertificateHolder(cluster=cluster, addon=AddOnName(addon))
         granted = CertificateGrant(Purpose.ADDON, subject, facts.public_key, facts.dns_names, holder, requester)
@@ -102,7 +102,7 @@ def grant_of(tx: Transaction, request: Document) -> CertificateGrant:
         granted = CertificateGrant(Purpose.AGENT, agent_subject(cluster, agent), facts.public_key, (), holder, requester)
     if requester is not None and requester.cluster not in (None, cluster):
         raise ForbiddenError(
-            f'this request came with a certificate of cluster "{requester.cluster}" and asks for one of cluster "{cluster}"'
+            f'the requester has a certificate of cluster "{requester.cluster}", and the request is for cluster "{cluster}"'
         )
     rules.check_key_is_new(cluster, tx.certificates.of_key(certificates.key_hash(facts.public_key)))
     return granted
@@ -115,14 +115,14 @@ def _requester(tx: Transaction, request: Document) -> CertificateRecord | None:
         return None
     record = tx.certificates.by_serial(serial)
     if record is None or record.revoked_at is not None:
-        raise ForbiddenError("the certificate that this request came with was revoked")
+        raise ForbiddenError("the certificate of the requester was revoked")
     return record
 
 
 def _credential(
     tx: Transaction, request: Document, requester: CertificateRecord | None, cluster: ClusterName
 ) -> CredentialId | None:
-    """The request's bootstrap credential: the requester's own, or the one that it joined with. None without one.
+    """The request's bootstrap credential: the requester's own, or the one with which it joined. None without one.
 
     Raises ForbiddenError if the requester's own credential is for another cluster, or was revoked since.
     """
@@ -133,7 +133,7 @@ def _credential(
         return None
     record = tx.credentials.by_id(credential)
     if record is None or record.revoked_at is not None:
-        raise ForbiddenError("the bootstrap credential that this request came with was revoked")
+        raise ForbiddenError("the bootstrap credential of the requester was revoked")
     check_name(record, cluster)
     credential_uses.check_cluster_revocation(tx, cluster, record.created_at)
     return credential

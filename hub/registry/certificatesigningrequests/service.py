@@ -31,10 +31,10 @@ from machinery.meta.selectors import Operator, Requirement
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, requester: Requester) -> Written:
-    """Write from the Kubernetes API, validated by `machinery.apiserver.kinds.certificates`. The hub sets the requester.
+    """Store a request of the Kubernetes API, validated by `machinery.apiserver.kinds.certificates`. The hub sets the requester.
 
-    With a bootstrap credential only agents of clusters that it admits can be requested. Raises InvalidError, ForbiddenError,
-    AlreadyExistsError, ConflictError, TooManyRequestsError.
+    With a bootstrap credential only certificates for agents of clusters that it admits can be requested. Raises InvalidError,
+    ForbiddenError, AlreadyExistsError, ConflictError, TooManyRequestsError.
     """
     if old is None:
         new = rules.with_requester(new, requester)
@@ -60,7 +60,7 @@ def _cluster_of_requester(tx: Transaction, document: dict[str, Any]) -> ClusterN
 def check_room(document: Document, known: Iterable[StoredObject]) -> None:
     """Raise TooManyRequestsError if the requester has MAX_PENDING undecided requests among the `known` of the cluster.
 
-    Requests for add-ons are counted separately. So requests of others cannot block an agent's renewal and recovery.
+    Requests for add-ons are counted separately, so that they cannot block an agent's renewal and recovery.
     """
     cluster, asked = doc.labels(document)[CLUSTER_LABEL], rules.counted_with(document)
     waiting = (stored.document for stored in known if rules.phase(stored.document) is RequestPhase.PENDING)
@@ -77,7 +77,7 @@ def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
 
 
 def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
-    """Load many requests with one query, for `find`."""
+    """Load requests with one query, for `find`."""
     tx.objects.read_ahead(REQUESTS, [Key("", name) for name in names])
 
 
@@ -105,7 +105,7 @@ def decide(tx: Transaction, name: str, *, approve: bool, reason: str, message: s
     if decision in present:
         return stored
     if opposite in present:
-        raise ConflictError(f'certificate request "{name}" is already {opposite.lower()}: a decision is not taken back')
+        raise ConflictError(f'certificate request "{name}" is already {opposite.lower()}: a decision is final')
     decided = rules.with_decision(stored.document, decision, reason, message, tx.now)
     return write(tx, REQUESTS, decided, stored, actor, writer=HUB_WRITER)
 
@@ -120,7 +120,7 @@ def due_for_removal(tx: Transaction, ends: RequestRetention) -> Sequence[str]:
 
 def expire(tx: Transaction, names: Sequence[str], ends: RequestRetention, actor: str) -> int:
     """Remove the given requests that are still due; return their number."""
-    tx.objects.read_ahead(REQUESTS, [Key("", name) for name in names])
+    read_ahead(tx, names)
     found = [stored for stored in (tx.objects.get(REQUESTS, Key("", name)) for name in names) if stored is not None]
     gone = [stored for stored in found if _is_due(stored, ends, tx.now)]
     for stored in gone:

@@ -1,4 +1,4 @@
-"""Submission of a CSR by an agent, and the check of its right to do so."""
+"""Submission of a CSR by an agent, and the check of its requester."""
 
 import secrets
 
@@ -67,21 +67,21 @@ def _check_requester(tx: Transaction, submission: Submission) -> None:
     """
     requester, cluster = submission.requester, submission.cluster
     if not requester.is_open(tx.now):
-        raise ForbiddenError("the certificate that this request came with is revoked or not valid now")
+        raise ForbiddenError("the certificate of the requester is revoked or not valid now")
     if requester.purpose is Purpose.BOOTSTRAP and requester.credential is not None and submission.addon is None:
         credential_uses.admit(tx, requester.credential, cluster, submission.agent, submission.attested)
         stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
         if stored is not None and not clusters.is_same_cluster(stored.document, submission.cluster_uid):
             raise AlreadyExistsError(
                 f'the cluster name "{cluster}" belongs to another cluster: register under another name, '
-                "or have the other ManagedCluster deleted first"
+                "or delete the other ManagedCluster first"
             )
     elif requester.purpose is not Purpose.AGENT:
         raise ForbiddenError(f"a certificate of purpose {requester.purpose} cannot request this certificate")
     elif requester.cluster != cluster or requester.agent != submission.agent:
         raise ForbiddenError(
             f'the certificate request is for agent "{submission.agent}" of cluster "{cluster}", '
-            f'but it comes from agent "{requester.agent}" of cluster "{requester.cluster}"'
+            f'but agent "{requester.agent}" of cluster "{requester.cluster}" sent it'
         )
 
 

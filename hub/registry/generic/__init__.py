@@ -1,1 +1,1 @@
-"""What all resources of the registry use."""
+"""Declarations, write paths and schemas that all resources use."""

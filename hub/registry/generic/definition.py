@@ -1,4 +1,4 @@
-"""Declaration of a resource of the hub: where it is served, and the write path of its objects."""
+"""Declaration of a resource of the hub: its API and the write path of its objects."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,15 +19,15 @@ Put = Callable[[Transaction, dict[str, Any], StoredObject | None, str], Written]
 Remove = Callable[[Transaction, StoredObject, str], Written]
 RequestPut = Callable[[Transaction, dict[str, Any], StoredObject | None, Requester], Written]
 Bind = Callable[[Resource, Store, str], Resource]
-"""Adds what reads the store: storage, subresources, columns. The last argument is the hub's own API group."""
+"""Adds the parts that read the store: storage, subresources, columns. The last argument is the hub's own API group."""
 
 
 @dataclass(frozen=True, slots=True)
 class WritePath:
-    """The only way to write objects of one kind; without rules of its own that of `hub.registry.generic.objects`.
+    """The only way to write objects of one kind; by default that of `hub.registry.generic.objects`.
 
-    `generations`: metadata.generation counts changes outside metadata and status. `requested` replaces `put` for a kind that
-    records who asked.
+    `generations`: metadata.generation counts changes outside of metadata and status. `requested` replaces `put` for a kind that
+    records the requester.
     """
 
     kind: Kind
@@ -57,9 +57,9 @@ class WritePath:
 
 @dataclass(frozen=True, slots=True)
 class ResourceDefinition:
-    """All that the hub declares of one resource. The group of `resource` has no suffix: `hub`, `cluster`.
+    """Declaration of one resource. The group of `resource` has no suffix: `hub`, `cluster`.
 
-    `stored` False: the objects are computed when they are read.
+    `stored` False: the objects are computed on read.
     """
 
     resource: Resource
@@ -75,7 +75,7 @@ class ResourceDefinition:
         return WritePath(kind, shown.namespaced, shown.counts_generations, self.put, self.remove)
 
     def named(self, suffix: str = GROUP_SUFFIX) -> Resource:
-        """The resource with the suffix, without what reads the store."""
+        """The resource with the suffix of its group, without a store."""
         return replace(self.resource, group=objects.group_of(self.resource.group, suffix))
 
     def served(self, store: Store, suffix: str) -> Resource:
@@ -94,7 +94,7 @@ def own_resource(
 def computed(
     resource: Resource, compute: Compute = lambda _tx: (), storage: type[ComputedStorage] = ComputedStorage
 ) -> ResourceDefinition:
-    """A resource whose objects are computed when they are read, by `compute` or by a storage of its own."""
+    """A resource whose objects are computed on read, by `compute` or by a storage of its own."""
 
     def bind(shown: Resource, store: Store, _own: str) -> Resource:
         return replace(shown, storage=storage(store, shown, compute))
@@ -105,16 +105,7 @@ def computed(
 def action(
     own_group: str, name: str, answers: Answers, *, resource: str, kind: str, schema: Schema, validate: Validation | None = None
 ) -> Subresource:
-    """A subresource that operators post to. `name`: in the path; `resource`, `kind`: of the document that is posted."""
-    create, version = ("create",), "v1alpha1"
-    posted = Resource(
-        group=own_group,
-        version=version,
-        name=resource,
-        kind=kind,
-        verbs=create,
-        schema=schema,
-        validate=validate,
-        answers=answers,
-    )
-    return Subresource(name, verbs=create, question=posted)
+    """A subresource to which operators post documents. `name`: in the path; `resource`, `kind`: of the posted document."""
+    verbs = ("create",)
+    posted = own_resource(resource, kind, schema, (), verbs=verbs, validate=validate, answers=answers)
+    return Subresource(name, verbs=verbs, question=replace(posted, group=own_group))

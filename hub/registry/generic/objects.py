@@ -1,9 +1,8 @@
 """Write path of objects: metadata, field ownership, the size limit of agents, and no write without a change.
 
-Size limit for objects written by agents, so that operators can always still write to them.
-
 No object exceeds `OBJECT_LIMIT`. An agent that filled an object completely would prevent operators from writing it, for example
-from denying its cluster. The limit applies to all callers of a cluster and to bootstrap credentials, at both doors.
+from denying its cluster. So agents have a lower limit. It applies to all callers of a cluster and to bootstrap credentials, at
+both doors.
 """
 
 from dataclasses import dataclass
@@ -46,16 +45,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 def check_agent_size(document: Document, old: StoredObject | None, actor: str) -> None:
-    """Raise TooLargeError if a caller from a cluster enlarges an object above its limit. Writes that shrink it are accepted.
-
-    The hub's own writes on the caller's behalf, for example of a move, are not checked.
-    """
+    """Raise TooLargeError if a caller from a cluster enlarges an object above its limit."""
     if not actor.startswith(OF_CLUSTERS):
         return
     size, before = len(_encode(document)), len(old.encoded) if old is not None else 0
     grown = before + GROWTH_ABOVE_LIMIT if before > AGENT_LIMIT else AGENT_LIMIT
     if size > max(before, min(grown, HARD_LIMIT)):
-        raise TooLargeError(f"the object is too large: {size} bytes, and an agent may fill {AGENT_LIMIT}")
+        raise TooLargeError(f"the object is too large: {size} bytes; the limit for agents is {AGENT_LIMIT}")
 
 
 def write(
@@ -71,8 +67,8 @@ def write(
 ) -> Written:
     """Store an admitted document with uid, creation time and generation. Raises the errors of `Objects.put`, and TooLargeError.
 
-    `writer`: the field manager of the hub's own write; "" if the API server has set managedFields already. `uid`: of a new
-    object; "": a random one. A document that differs from the old one only in times of its managedFields is not written.
+    `writer`: the field manager of the hub's own write; "" if the API server has set managedFields. `uid`: of a new object; "":
+    a random one. A document that differs from the old one only in times of its managedFields is not written.
     """
     before = old.document if old else None
     document = doc.stamped(document, before, uid=uid or str(uuid4()), now=tx.now, generations=generations)
@@ -131,5 +127,5 @@ def missing(kind: Kind, name: str) -> NotFoundError:
 
 
 def group_of(group: str, suffix: str) -> str:
-    """An API group as served: the hub's own groups end in the suffix."""
+    """The served name of an API group: the hub's own groups end in the suffix."""
     return f"{group}.{suffix}" if group in OWN_GROUPS else group

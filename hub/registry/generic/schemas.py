@@ -1,4 +1,4 @@
-"""Parts of schemas that several kinds share."""
+"""Parts of schemas and columns that several kinds share."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ OPEN: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 DNS_LABEL: Schema = {**TEXT, "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}
 _PREFIX = r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
 QUALIFIED_NAME = rf"^{_PREFIX}(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
-"""Pattern of a qualified name, as of a condition's type."""
+"""Pattern of a qualified name, for example of a condition's type."""
 CONDITION: Schema = {
     "type": "object",
     "required": ["lastTransitionTime", "message", "reason", "status", "type"],

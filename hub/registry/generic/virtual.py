@@ -1,4 +1,4 @@
-"""Storages of resources that are not stored as documents but computed from records when they are read.
+"""Storages of resources that are not stored as documents, but computed from records on read.
 
 Their resourceVersion is the store's revision. They cannot be watched or written unless a kind overrides that.
 """
@@ -22,7 +22,7 @@ FOREVER = timedelta(days=1)
 
 
 class StoreRevision(Storage):
-    """Base of all storages over the hub's store, whose revision is the store's."""
+    """Base of all storages over the hub's store: their revision is the store's."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -45,7 +45,7 @@ class VirtualStorage(StoreRevision):
 
 @dataclass(frozen=True, slots=True)
 class ComputedObject:
-    """One object. `content`: its fields besides metadata. `seed`: text that determines its uid."""
+    """One object. `content`: its fields besides metadata. `seed`: determines the uid."""
 
     name: str
     seed: str
@@ -62,7 +62,7 @@ Compute = Callable[[Transaction], Sequence[ComputedObject]]
 
 
 class ComputedStorage(VirtualStorage):
-    """For kinds with few objects: each answer computes all of them in one read of the database, and selects by name."""
+    """For kinds with few objects: each answer computes all of them in one transaction, and selects by name."""
 
     def __init__(self, store: Store, resource: Resource, compute: Compute) -> None:
         super().__init__(store, resource.api_version())

@@ -1,1 +1,1 @@
-"""Replicas and their sessions, drains, terms of the leader, the log level."""
+"""Replicas and their sessions, drains, leader terms, the log level."""

@@ -7,9 +7,7 @@ from datetime import datetime, timedelta
 from hub.api import hubleaders, hubreplicas
 from hub.api.events import NORMAL, WARNING, EventRecord
 from hub.api.hubreplicas import LOST_AFTER, AgentSession, LogLevelOrder, Replica, alive
-from hub.api.managed_fields import HUB_WRITER
 from hub.api.managedclusters import duplicates as duplicate
-from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
 from hub.registry import events, owners
@@ -22,7 +20,7 @@ from machinery.product import GROUP_SUFFIX
 
 ACTOR = "system:hub:sessions"
 AHEAD = timedelta(seconds=15)
-"""A record with a time this far in the future was written before the database's clock was set back."""
+"""A record with a time further in the future was written before the database's clock was set back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +49,13 @@ class Opened:
 def begin(tx: Transaction, me: Replica) -> datetime:
     """Take the name and end the sessions of its previous holder; return the database's time. Raises AlreadyExistsError.
 
-    The previous holder is dead if it had the same data directory, which is locked, or if its row is old. Otherwise that is
-    unknown: retry after LOST_AFTER.
+    The previous holder has ended if it had the same data directory, which is locked, or if it is lost. Otherwise retry after
+    LOST_AFTER.
     """
     before = tx.replicas.of(me.name)
     if before is not None and before.home != me.home and not before.is_lost(tx.now):
         raise AlreadyExistsError(
-            f'another replica called "{me.name}" serves this database: give each a name of its own with --replica-name'
+            f'another replica with the name "{me.name}" uses this database: give each its own name with --replica-name'
         )
     tx.agent_sessions.end_of(me.name)
     tx.replicas.put(replace(me, started=tx.now, seen=tx.now))
@@ -74,9 +72,9 @@ def begin_alone(tx: Transaction, me: Replica) -> datetime:
 
 
 def beat(tx: Transaction, me: Replica) -> ReplicaUpdate:
-    """Update this replica's row. `drained` is taken from the row; if the row is gone, from `me`.
+    """Update this replica's row. `me.seen`: the replica's clock; `me.drained` is used only if the row does not exist.
 
-    `me.seen`: the replica's clock. Raises AlreadyExistsError if another process has taken its name.
+    Raises AlreadyExistsError if another process has taken its name.
     """
     before = tx.replicas.of(me.name)
     if before is not None and before.instance != me.instance:
@@ -104,12 +102,12 @@ def is_swept(tx: Transaction) -> bool:
 
 
 def sweep(tx: Transaction) -> int:
-    """End sessions of dead replicas and remove old rows; return the number of ended sessions."""
-    everybody = tx.replicas.all()
-    living = alive(everybody, tx.now)
+    """End sessions of lost replicas and remove old rows; return the number of ended sessions."""
+    replicas = tx.replicas.all()
+    living = alive(replicas, tx.now)
     lost = {name: tx.agent_sessions.end_of(name) for name in tx.agent_sessions.replicas() if name not in living}
-    silence = f"it has not said for {format_duration(LOST_AFTER)} that it lives"
-    messages = {name: f"{silence}: {sessions} sessions of agents that it had are over" for name, sessions in lost.items()}
+    silence = f"it has not updated its state for {format_duration(LOST_AFTER)}"
+    messages = {name: f"{silence}: its {sessions} agent sessions have ended" for name, sessions in lost.items()}
     events.tell(tx, [_event(name, "ReplicaLost", message, WARNING) for name, message in messages.items()], ACTOR)
     ended = sum(lost.values())
     for replica in everybody:
@@ -119,12 +117,11 @@ def sweep(tx: Transaction) -> int:
 
 
 def _event(name: str, reason: str, message: str, kind: str = NORMAL) -> EventRecord:
-    """An Event about a replica."""
     return EventRecord("", {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}}, reason, message, kind)
 
 
 def open_session(tx: Transaction, opened: Opened) -> AgentSession:
-    """Record it as the agent's newest session, unless a newer one or a higher epoch is recorded; return it."""
+    """Record the agent's newest session, unless a newer one or a higher epoch is recorded; return the session."""
     session = AgentSession(opened.cluster, opened.agent, opened.session, opened.replica, opened.at or tx.now)
     last = tx.heartbeats.of(opened.cluster)
     if last is not None and last.outdates(opened.epoch):
@@ -151,7 +148,7 @@ def close_session(tx: Transaction, cluster: ClusterName, agent: AgentId, session
 
 
 def _show_agents(tx: Transaction, cluster: ClusterName, *, ended: bool = False) -> None:
-    """Update the condition about several agents of the cluster. Writes nothing while there is only one."""
+    """Update the condition about several agents of the cluster; no write while there is only one."""
     agents = tx.agent_sessions.agents(cluster)
     if len(agents) == 1 and not ended:
         return
@@ -162,9 +159,7 @@ def _show_agents(tx: Transaction, cluster: ClusterName, *, ended: bool = False) 
         holder, other, *_ = sorted(tx.agent_sessions.of(cluster), key=lambda each: (each.at, each.session))
         owners.note_second(tx, cluster, holder.agent, other.agent, ACTOR)
     elif duplicate.reason(stored.document) == duplicate.TWO_AGENTS:
-        new = duplicate.without_refusal(stored.document, tx.now)
-        if doc.differs(new, stored.document):
-            clusters.put(tx, new, stored, ACTOR, writer=HUB_WRITER)
+        clusters.put_changed(tx, duplicate.without_refusal(stored.document, tx.now), stored, ACTOR)
 
 
 def opened_since(tx: Transaction, moment: datetime | None, *, but: str) -> tuple[datetime, Sequence[AgentSession]]:
@@ -176,7 +171,7 @@ API_VERSION, KIND = f"hub.{GROUP_SUFFIX}/v1alpha1", "HubReplica"
 
 
 def order_drain(tx: Transaction, name: str, actor: str, *, force: bool = False, dry_run: bool = False) -> Replica:
-    """Order the replica to hold no session, until `lift` or the end of its process.
+    """Order the replica to hold no session, until `end_drain` or the end of its process.
 
     Raises NotFoundError; ConflictError if it is lost, or, without `force`, if no other replica takes sessions.
     """
@@ -184,17 +179,17 @@ def order_drain(tx: Transaction, name: str, actor: str, *, force: bool = False, 
     others = (replica for replica in tx.replicas.all() if replica.name != name)
     if not found.drained and not force and not any(replica.takes_sessions(tx.now) for replica in others):
         raise ConflictError(
-            f'no other replica than "{name}" takes sessions: its agents could go nowhere but to another hub of theirs. Start '
-            "another replica first, or insist with force (hubctl drain replica --force)"
+            f'no other replica than "{name}" takes sessions, so its agents could only change to another hub: start another '
+            "replica first, or use force (hubctl drain replica --force)"
         )
-    ordered = _event(name, "ReplicaDrained", f"{actor} drains the replica {name}")
+    ordered = _event(name, "ReplicaDrained", f"{actor} has drained the replica {name}")
     return _put_drained(tx, replace(found, drained=True), ordered, actor, is_due=not (found.drained or dry_run))
 
 
 def end_drain(tx: Transaction, name: str, actor: str, *, dry_run: bool = False) -> Replica:
     """Let the replica take sessions again. Raises NotFoundError, ConflictError."""
     found = _find_replica(tx, name)
-    ended = _event(name, "ReplicaUncordoned", f"{actor} lets the replica {name} have sessions again")
+    ended = _event(name, "ReplicaUncordoned", f"{actor} has ended the drain of the replica {name}")
     return _put_drained(tx, replace(found, drained=False), ended, actor, is_due=found.drained and not dry_run)
 
 
@@ -203,7 +198,7 @@ def _find_replica(tx: Transaction, name: str) -> Replica:
     if found is None:
         raise NotFoundError(f'there is no replica "{name}"')
     if found.is_lost(tx.now):
-        raise ConflictError(f'the replica "{name}" is lost: it has not told anything for a while, and has no sessions')
+        raise ConflictError(f'the replica "{name}" is lost: it has not updated its state recently, and has no sessions')
     return found
 
 

@@ -1,4 +1,4 @@
-"""Use cases about the brake. It is evaluated inside the transactions that it may postpone."""
+"""Use cases about the brake. It is evaluated inside the transactions whose writes it may postpone."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def now(tx: Transaction) -> Brake:
 
 
 def judge(tx: Transaction, limits: BrakeLimits) -> Brake:
-    """The brake as it should be now; `keep` stores it."""
+    """The brake as evaluated now; `keep` stores it."""
     known = now(tx)
     silent = tx.transitions.silent(known.counts_from(limits, tx.now), cluster.SILENT.reason)
     if not silent and not known.holds:
@@ -34,17 +34,16 @@ def judge(tx: Transaction, limits: BrakeLimits) -> Brake:
 
 
 def keep(tx: Transaction, limits: BrakeLimits, actor: str) -> tuple[Brake, EventRecord | None]:
-    """Evaluate and store the brake; return it with the Event for the log, if it changed.
+    """Evaluate and store the brake; return it, and the Event for the log if it has changed.
 
-    The Event is written in the same transaction. In a later one it would be lost if the replica died or did not learn of the
-    commit.
+    The Event is written in the same transaction, so that it is not lost if the replica dies after the commit.
     """
     before = now(tx)
     brake = judge(tx, limits)
     if brake == before:
         return brake, None
     tx.facts.set(FACT, rules.encode_brake(brake))
-    record = EventRecord("", FLEET, "BrakeReleased", "most of the clusters that had fallen silent are back", NORMAL)
+    record = EventRecord("", FLEET, "BrakeReleased", "most of the silent clusters have sent heartbeats again", NORMAL)
     if brake.holds:
         record = EventRecord("", FLEET, "BrakeHolds", held(brake), WARNING)
     events.tell(tx, [record], actor)
@@ -65,6 +64,6 @@ def release(tx: Transaction, actor: str) -> Brake:
 def held(brake: Brake) -> str:
     """Message about the effect of the brake."""
     return (
-        f"{brake.silent} of {brake.fleet} living clusters fell silent together: their taints and their removal are held until "
-        "most of them are back, or until `hubctl release-brake`"
+        f"{brake.silent} of {brake.fleet} living clusters became silent together: their taints and removals are postponed "
+        "until most of them send heartbeats again, or until `hubctl release-brake`"
     )

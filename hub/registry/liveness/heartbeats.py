@@ -1,4 +1,4 @@
-"""Use cases about heartbeats: writes that are not news, the start and end of a silence, which are, and coverage."""
+"""Use cases about heartbeats: storing them, the start and end of a silence, and coverage."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ from machinery.meta.objects import Key, StoredObject
 
 
 def flush(tx: Transaction, beats: Iterable[Beat], entries: Sequence[AuditEntry] = ()) -> Mapping[ClusterName, int]:
-    """Store the newest beats in one statement; return clusters with an outdated epoch, with the known epoch.
+    """Store the newest beats in one statement; return the known epoch of each cluster whose beat has an outdated one.
 
     `entries`: audit records of the beats, if a policy requires them.
     """
@@ -31,15 +31,15 @@ def flush(tx: Transaction, beats: Iterable[Beat], entries: Sequence[AuditEntry] 
 
 def outdated(known: int) -> StaleEpochError:
     """The error for a session of an outdated epoch. `known`: the epoch that the hub knows."""
-    return StaleEpochError(f"the agent has gone to another hub since (epoch {known}): this session is over", epoch=known)
+    return StaleEpochError(f"the agent has moved to another hub (epoch {known}): this session has ended", epoch=known)
 
 
 def silence(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: datetime) -> Expiry:
     """Whether the cluster's silence has exceeded its grace, without writing.
 
-    `since`: database time since which beats could be stored; earlier time counts towards no grace. As in OCM, a cluster that
-    was never accepted is not checked, a denied one is. After the lease duration is shortened the new grace starts at that time,
-    since the agent had no reason to send beats more often before.
+    `since`: start of the coverage; earlier time does not count as silence. As in OCM, a cluster that was never accepted is not
+    checked, a denied one is. If the lease duration is shortened, the new grace starts at that time, because before the agent
+    had no reason to send beats more often.
     """
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
     accepted = conditions.find(doc.conditions(stored.document), conditions.HUB_ACCEPTED) if stored is not None else None
@@ -60,7 +60,7 @@ def silence(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: 
 
 
 def expire(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: datetime, actor: str) -> Expiry:
-    """Set availability to Unknown if `silence` is due; else return when to check again."""
+    """Set availability to Unknown if the silence has exceeded the grace; return the result and when to check again."""
     found = silence(tx, cluster, window=window, since=since)
     if not found.is_due:
         return found
@@ -77,7 +77,7 @@ def _is_unknown(stored: StoredObject) -> bool:
 
 
 def _lease_cut_at(tx: Transaction, stored: StoredObject, since: datetime) -> datetime | None:
-    """When the cluster's lease duration was last shortened, if after `since`."""
+    """When the cluster's lease duration was last shortened, if that was after `since`."""
     cut, before = None, None
     for change in tx.changes.of(MANAGED_CLUSTERS, stored.key, since=since):
         duration = rules.lease_duration(change.document)
@@ -88,10 +88,10 @@ def _lease_cut_at(tx: Transaction, stored: StoredObject, since: datetime) -> dat
 
 
 def revive(tx: Transaction, beat: Beat, actor: str, entries: Sequence[AuditEntry] = ()) -> bool:
-    """Store the beat that ends a silence and restore the agent's verdict. False: it is stored, and the silence goes on.
+    """Store the beat that ends a silence and restore availability. False: it is stored, and the silence continues.
 
-    The verdict is that of the beat, or else the last stored one; it is never True by default. A beat that waited for a whole
-    grace before it was stored ends no silence, since the agent sent nothing later. Raises StaleEpochError.
+    Availability follows the verdict of the beat, or else the last stored one; it is never True by default. A beat that waited
+    for a whole grace ends no silence, because the agent sent nothing later. Raises StaleEpochError.
     """
     if entries:
         tx.audit.add(entries)
@@ -114,7 +114,7 @@ def revive(tx: Transaction, beat: Beat, actor: str, entries: Sequence[AuditEntry
 
 
 GONE = timedelta(days=1)
-"""How long the mark of a replica that no longer exists is kept."""
+"""How long the mark of a stopped replica is kept."""
 
 
 def mark_coverage(tx: Transaction, replica: str, *, began: bool, jumped: bool) -> None:
@@ -129,5 +129,5 @@ def mark_coverage(tx: Transaction, replica: str, *, began: bool, jumped: bool) -
 
 
 def covered_since(tx: Transaction) -> datetime | None:
-    """Since when beats could be stored without a gap, by any replica; None: they cannot be stored."""
+    """Start of the coverage by all replicas; None: no replica can store beats."""
     return liveness.covered_since(tx.marks.all(), tx.now)

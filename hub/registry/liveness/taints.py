@@ -21,13 +21,13 @@ class TaintOutcome:
     """Result of a check of one cluster's taints."""
 
     look_again: timedelta | None = None
-    """Delay until the next check; None: at the next change."""
+    """Delay of the next check; None: at the next change."""
     due: bool = False
     """The taints must be written now."""
     held: bool = False
     """The brake postpones the write."""
     alarm: str = ""
-    """Reason and message of an unavailable cluster whose taints were written, for the log."""
+    """Reason and message of the availability of a cluster that was tainted, for the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class BatchContext:
     """Data that is common to all clusters of one transaction."""
 
     flapping: Mapping[ClusterName, datetime]
-    """Flapping clusters, and the end of flapping without a further fall."""
+    """Flapping clusters, and the end of their flapping if there is no further fall."""
     brake: Brake
 
 
@@ -74,7 +74,7 @@ def taint(tx: Transaction, name: ClusterName, patience: Patience, known: BatchCo
 
 
 def is_silent(cluster: Document) -> bool:
-    """Whether the brake applies to the cluster: it was connected before and is silent without an announced departure."""
+    """Whether the brake applies to the cluster: it has sent beats before and is silent without an announced departure."""
     available = cluster_rules.availability(cluster)
     return available is not None and (available.status, available.reason) == (conditions.UNKNOWN, cluster_rules.SILENT.reason)
 

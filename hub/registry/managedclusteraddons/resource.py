@@ -145,7 +145,7 @@ def _since(row: TableRow) -> str:
 
 
 def _identified(row: TableRow) -> str:
-    """Returns the type of each registration: how the add-on's agent authenticates."""
+    """Returns the types of the registrations."""
     registrations = doc.sequence(row.document, "status", "registrations")
     return ",".join(str(entry.get("type")) for entry in registrations if isinstance(entry, Mapping))
 
@@ -267,7 +267,7 @@ _SUPPORTED = record("A kind of configuration.", ("resource",), group=GROUP, reso
 
 
 def _definition(configs: str, config: Schema, references: str) -> Schema:
-    """Returns the schema; the versions differ in the names of two lists and in the form of a configuration."""
+    """Returns the schema of a version; versions differ in the names of two lists and in the form of a configuration."""
     spec = record(
         "spec represents the desired configuration of the add-on.",
         addOnMeta=ADD_ON_META,

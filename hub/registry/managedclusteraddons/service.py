@@ -50,9 +50,7 @@ def update_health(tx: Transaction, cluster: ClusterName, actor: str) -> None:
     """Update `Available` of every add-on to match the cluster's. Raises NotFoundError."""
     available = availability(clusters.find(tx, cluster).document)
     for stored in _of_cluster(tx, cluster):
-        new = addon_discovery.in_step(stored.document, available, tx.now)
-        if doc.differs(new, stored.document):
-            put(tx, new, stored, actor, writer=HUB_WRITER)
+        _put_changed(tx, addon_discovery.in_step(stored.document, available, tx.now), stored, actor)
 
 
 def update_feature_labels(tx: Transaction, cluster: ClusterName, actor: str) -> None:
@@ -60,9 +58,7 @@ def update_feature_labels(tx: Transaction, cluster: ClusterName, actor: str) -> 
     stored = clusters.find(tx, cluster)
     found = ((each.key.name, addon_discovery.label_state(each.document)) for each in _of_cluster(tx, cluster))
     states = {name: state for name, state in found if state is not None}
-    new: dict[str, Any] = addon_discovery.with_labels(stored.document, states)
-    if doc.differs(new, stored.document):
-        clusters.put(tx, new, stored, actor, writer=HUB_WRITER)
+    clusters.put_changed(tx, addon_discovery.with_labels(stored.document, states), stored, actor)
 
 
 def _of_cluster(tx: Transaction, cluster: ClusterName) -> tuple[StoredObject, ...]:
@@ -91,7 +87,7 @@ def token_account(tx: Transaction, cluster: ClusterName, addon: AddOnName) -> St
     clusters.require_accepted(clusters.find(tx, cluster))
     stored = find(tx, cluster, addon)
     if not rules.wants_token(stored.document):
-        raise ConflictError(f'add-on "{addon}" has no registration by token')
+        raise ConflictError(f'add-on "{addon}" has no registration with the driver token')
     ready = conditions.find(doc.conditions(stored.document), rules.INFRASTRUCTURE_READY)
     found = tx.objects.get(SERVICE_ACCOUNTS, rules.token_part_key(SERVICE_ACCOUNTS, stored.key))
     if found is None or doc.is_deleting(found.document) or ready is None or ready.status != conditions.TRUE:
@@ -109,7 +105,7 @@ def _ensure_token(tx: Transaction, key: Key, actor: str) -> Condition:
     for kind, found in parts:
         if found is not None and rules.token_owner(found.document) != key:
             what = f"{kind.partition('.')[0]} {found.key}"
-            return rules.token_failed(f"{what} exists and is not this add-on's: delete it, or give it the labels that say so")
+            return rules.token_failed(f"{what} exists and is not of this add-on: delete it, or label it as the add-on's")
     for kind, found in parts:
         new = rules.token_part(kind, key, found.document if found else None)
         if found is None or doc.differs(new, found.document):
@@ -121,7 +117,7 @@ def _ensure_token(tx: Transaction, key: Key, actor: str) -> Condition:
 
 
 def _remove_token(tx: Transaction, key: Key, actor: str) -> None:
-    """Rights are removed before the account."""
+    """Remove the infrastructure, the rights before the account."""
     for kind in reversed(rules.TOKEN_KINDS):
         found = tx.objects.get(kind, rules.token_part_key(kind, key))
         if found is None or rules.token_owner(found.document) != key:

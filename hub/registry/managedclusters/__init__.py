@@ -1,1 +1,1 @@
-"""ManagedClusters: the one write path of the kind, and what belongs to a cluster."""
+"""ManagedClusters: the kind's only write path, its declaration, and orders of operators to agents."""

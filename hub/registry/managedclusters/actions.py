@@ -25,7 +25,7 @@ def order_move(tx: Transaction, cluster: ClusterName, word: str, actor: str, *, 
     stored = clusters.find(tx, cluster)
     available = rules.availability(stored.document)
     if available is not None and parting.has_parted(available):
-        raise InvalidError(f'cluster "{cluster}" is not with this hub: {available.message} Ask the hub that it reports to')
+        raise InvalidError(f'the agent of cluster "{cluster}" uses another hub: {available.message} Order the move there')
     hub = reported.destination(stored.document, word, tx.facts.get(HUB_ID) or "")
     if not dry_run and reported.move_to(stored.document) != hub["id"]:
         clusters.put(tx, reported.ordered(stored.document, hub["id"]), stored, actor, writer=HUB_WRITER)
@@ -92,8 +92,6 @@ MOVE_SCHEMA = record(
 
 
 def cluster_move(store: Store, own_group: str) -> Subresource:
-    """Returns the subresource of ManagedClusters."""
-
     async def answer(question: Question) -> Document:
         name, actor = ClusterName(question.name), question.actor.user
         spec = doc.mapping(question.document, "spec")
@@ -113,7 +111,7 @@ def _move_violations(new: Document, _old: Document | None) -> Sequence[Cause]:
     spec = doc.mapping(new, "spec")
     if spec.get("cancel") is True or spec.get("to"):
         return ()
-    return (required("spec.to", "name one of the hubs that the agent reports, or cancel"),)
+    return (required("spec.to", "one of the hubs that the agent reports, or cancel"),)
 
 
 _AGENT = record(
@@ -142,8 +140,6 @@ ROTATION_SCHEMA = record(
 
 
 def cluster_rotation(store: Store, own_group: str) -> Subresource:
-    """Returns the subresource of ManagedClusters."""
-
     async def answer(question: Question) -> Document:
         name, spec = ClusterName(question.name), doc.mapping(question.document, "spec")
         if spec.get("show") is True:

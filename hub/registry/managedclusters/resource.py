@@ -1,4 +1,4 @@
-"""ManagedCluster as OCM serves it. Columns beyond OCM's are wide; the last two come from the heartbeats."""
+"""ManagedCluster as OCM serves it, with additional wide columns."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -94,8 +94,8 @@ _MANAGED_NAMESPACE = record(
 )
 _STATUS = record(
     "Status represents the current status of the joined managed cluster.",
-    allocatable=described(_QUANTITIES, "what pods may use of the cluster's resources."),
-    capacity=described(_QUANTITIES, "the resources of all nodes together."),
+    allocatable=described(_QUANTITIES, "resources of the cluster that pods may use."),
+    capacity=described(_QUANTITIES, "resources of all nodes together."),
     clusterClaims=listing(
         record(
             "A claim.",
@@ -132,6 +132,10 @@ def _urls(row: TableRow) -> str | None:
     return ",".join(config.get("url", "") for config in configs) or None
 
 
+def _flaps(row: TableRow) -> int:
+    return int(row.extras.get("flaps") or 0)
+
+
 def _last_beat(row: TableRow) -> str:
     moment = row.extras.get("last_beat")
     return human_duration((row.now - moment).total_seconds()) if moment is not None else "<none>"
@@ -143,7 +147,7 @@ def _hubs(row: TableRow) -> str:
 
 
 def _agent(row: TableRow) -> str:
-    """Only a session records the version of its agent, so a cluster that beats and has none uses the Kubernetes API."""
+    """Only sessions record the version of the agent, so a cluster with beats and without a version uses the Kubernetes API."""
     version = row.extras.get("agent")
     if row.extras.get("session"):
         return str(version or "<unknown>")
@@ -179,20 +183,18 @@ def leased(resource: Resource, duration: timedelta) -> Resource:
     schema["properties"]["spec"]["properties"]["leaseDurationSeconds"]["default"] = seconds
 
     def with_default(new: Document, _actor: Actor, _now: datetime) -> Document:
-        """Adds the default even if there is no spec, which a schema's default does not do."""
+        """Adds the default even without a spec, where the default of a schema does not apply."""
         return {**new, "spec": {"leaseDurationSeconds": seconds, **(new.get("spec") or {})}}
 
     return replace(resource, schema=schema, prepare_create=with_default)
 
 
 FEW = 8
+"""Beats of up to this number of clusters are read one by one."""
 
 
 def heartbeat_columns(store: Store) -> Extras:
-    """Returns per cluster `last_beat` (an instant, or None), `session` (whether one is open), `agent` (its version, or None).
-
-    `flaps`: how often Available was lost within a day.
-    """
+    """Returns per cluster `last_beat` (instant or None), `session` (one is open), `agent` (version or None), `flaps`."""
 
     async def look(keys: Sequence[Key]) -> Mapping[Key, Mapping[str, Any]]:
         beats, falls = await store.read(_heartbeats_and_falls, [ClusterName(key.name) for key in keys])
@@ -220,9 +222,9 @@ def _heartbeats_and_falls(
 
 
 def deletion_warnings(store: Store) -> DeletionWarnings:
-    """The bootstrap credentials with which deleted clusters can return: a deletion does not revoke those of several names.
+    """Warnings about bootstrap credentials with which deleted clusters can return: those for several names stay valid.
 
-    A text is the same for each cluster, so that clients print it once. No warnings if the database is unavailable.
+    The text does not depend on the cluster, so that clients print it once. No warnings if the database is unavailable.
     """
 
     def read(tx: Transaction, names: Sequence[ClusterName]) -> Sequence[CredentialRecord]:

@@ -85,7 +85,7 @@ def _record_transition(tx: Transaction, uid: str, before: Document | None, after
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
     """Delete the cluster with its beats and revoke its certificates. Mark it as deleting while finalizers or content remain.
 
-    The content is deleted first: see `hub.registry.deletion`, whose finalizer keeps the cluster.
+    The finalizer of `hub.registry.deletion`, which removes the content, keeps the cluster.
     """
     document = old.document
     if not doc.is_deleting(document) and (doc.finalizers(document) or has_content(tx, old.key.name)):
@@ -97,7 +97,7 @@ def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
 
 
 def _end_cluster(tx: Transaction, name: ClusterName, reason: str) -> None:
-    """Revoke the certificates of the cluster that had this name, and delete its records."""
+    """Revoke the certificates of the former cluster of this name, and delete its records."""
     certificates.revoke_cluster(tx, name, reason)
     tx.bindings.release(name)
     tx.heartbeats.forget(name)
@@ -124,22 +124,21 @@ def require_accepted(stored: StoredObject) -> None:
 
 
 def ensure(tx: Transaction, joining: JoinRequest, actor: str, *, lease_duration: timedelta = DEFAULT_LEASE_DURATION) -> Joined:
-    """Create or find the ManagedCluster of a join.
+    """Create or find the ManagedCluster of a join. A bootstrap credential is checked and admits the name at most once.
 
-    A bootstrap credential is checked and admits the name at most once. Raises AlreadyExistsError if the name belongs to a
-    cluster with another uid: then commit `note_duplicate` in a separate transaction, so that operators see it. Raises
-    ForbiddenError if the credential is not for this name, and NotFoundError if the agent presented its own certificate and the
-    cluster was deleted.
+    Raises AlreadyExistsError if the name belongs to a cluster with another uid; then run `note_duplicate` in a separate
+    transaction, so that operators see it. Raises ForbiddenError if the credential is not for this name, and NotFoundError if
+    the agent presented its own certificate and the cluster was deleted.
     """
     cluster_name(joining.name)
     duplicate.check_uid(joining.cluster_uid)
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", joining.name))
     if stored is not None and not rules.is_same_cluster(stored.document, joining.cluster_uid):
-        if joining.credential is not None:  # without a right to the name, no information and no recorded duplicate
+        if joining.credential is not None:  # without a right to the name the agent gets no information
             credential_uses.check(tx, joining.credential, joining.name, joining.agent)
         raise AlreadyExistsError(
             f'the cluster name "{joining.name}" belongs to another cluster: register under another name, or, if this is that '
-            f"cluster rebuilt, have an operator say so: hubctl accept {joining.name} --rebuilt",
+            f"cluster rebuilt, an operator accepts it with `hubctl accept {joining.name} --rebuilt`",
             subject=_subject(joining.name),
         )
     labels: Mapping[str, str] = {}
@@ -151,13 +150,12 @@ def ensure(tx: Transaction, joining: JoinRequest, actor: str, *, lease_duration:
             why = f'{rules.RESOURCE} "{joining.name}" not found: it was deleted; register again with a bootstrap kubeconfig'
             raise NotFoundError(why, subject=_subject(joining.name))
         return enter(tx, replace(joining, labels={**joining.labels, **labels}), actor, lease_duration)
-    # what an operator created before the agent registered gets its uid; the credential's labels are given once
     new = _with_labels(rules.adopted(stored.document, joining), labels)
     if joining.client_configs:
         new = doc.with_spec(new, managedClusterClientConfigs=rules.merged_client_configs(new, joining.client_configs))
     if joining.attested is not None:
         new = doc.with_status_condition(new, rules.attested(joining.attested), tx.now)
-    _write_changed(tx, new, stored, actor, AGENT_WRITER)
+    put_changed(tx, new, stored, actor, writer=AGENT_WRITER)
     return Joined(created=False, accepted=rules.is_accepted(stored.document), uid=stored.uid)
 
 
@@ -183,13 +181,13 @@ def note_duplicate(tx: Transaction, joining: JoinRequest, actor: str) -> None:
     stored = find(tx, joining.name)
     new = doc.with_status_condition(stored.document, duplicate.wanted(joining), tx.now)
     noted = doc.with_annotations(new, {duplicate.WANTED_BY: joining.cluster_uid} if joining.cluster_uid else {})
-    _write_changed(tx, noted, stored, actor, HUB_WRITER)
+    put_changed(tx, noted, stored, actor)
 
 
 def set_accepted(tx: Transaction, name: ClusterName, accepted: bool, actor: str) -> Written | StoredObject:  # noqa: FBT001 - the field's value
     """Set `spec.hubAcceptsClient`. Raises NotFoundError."""
     stored = find(tx, name)
-    return _write_changed(tx, doc.with_spec(stored.document, hubAcceptsClient=accepted), stored, actor, HUB_WRITER)
+    return put_changed(tx, doc.with_spec(stored.document, hubAcceptsClient=accepted), stored, actor)
 
 
 def report_status(tx: Transaction, name: ClusterName, report: StatusReport, actor: str) -> Written | StoredObject:
@@ -200,23 +198,26 @@ def report_status(tx: Transaction, name: ClusterName, report: StatusReport, acto
     new = duplicate.without_refusal(new, tx.now)
     if report.namespaces:
         new = with_namespace_conditions(new, report.namespaces, tx.now)
-    return _write_changed(tx, new, stored, actor, AGENT_WRITER)
+    return put_changed(tx, new, stored, actor, writer=AGENT_WRITER)
 
 
 def set_condition(tx: Transaction, name: ClusterName, condition: Condition, actor: str) -> Written | StoredObject:
     """Set a condition that the hub owns. No write if nothing changes. Raises NotFoundError."""
     stored = find(tx, name)
-    return _write_changed(tx, doc.with_status_condition(stored.document, condition, tx.now), stored, actor, HUB_WRITER)
+    return put_changed(tx, doc.with_status_condition(stored.document, condition, tx.now), stored, actor)
 
 
 def note_revoked(tx: Transaction, name: ClusterName, actor: str) -> None:
-    """Set availability to Unknown if the cluster's agents have no valid certificate. Ignored if it does not exist."""
+    """Set availability to Unknown if the cluster exists and its agents have no valid certificate."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     if stored is not None and rules.availability(stored.document) is not None and not certificates.has_agent(tx, name):
         set_condition(tx, name, rules.REVOKED, actor)
 
 
-def _write_changed(tx: Transaction, new: Document, old: StoredObject, actor: str, writer: str) -> Written | StoredObject:
+def put_changed(
+    tx: Transaction, new: Document, old: StoredObject, actor: str, *, writer: str = HUB_WRITER
+) -> Written | StoredObject:
+    """Like `put` by the hub itself, or by `writer`; no write if nothing changes."""
     return put(tx, dict(new), old, actor, writer=writer) if doc.differs(new, old.document) else old
 
 
@@ -233,7 +234,7 @@ def with_default_set(tx: Transaction, cluster: Document) -> dict[str, Any]:
 
 
 def note_clock_skew(tx: Transaction, cluster: ClusterName, skew: timedelta, limit: timedelta, actor: str) -> None:
-    """Set the condition if its status changed. Ignored if the cluster does not exist or is not accepted."""
+    """Set the condition of the clock if its status changes. Does nothing unless the cluster exists and is accepted."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
     if stored is None or not rules.is_accepted(stored.document):
         return
@@ -244,11 +245,11 @@ def note_clock_skew(tx: Transaction, cluster: ClusterName, skew: timedelta, limi
 
 CONTENT_PAGE = 200
 MADE_FOR_CLUSTERS = (ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, SECRETS, CONFIG_MAPS, LEASES)
-"""Kinds whose objects with labels of a cluster or add-on were made for it."""
+"""Kinds of objects that are made for clusters and add-ons, and then have labels with their names."""
 
 
 def content_of(tx: Transaction, name: str) -> Iterator[tuple[Kind, StoredObject]]:
-    """All content with its kind, add-ons first."""
+    """All objects that must be removed before the cluster, with their kinds; add-ons first."""
     yield from _all_of(tx, ADDONS, Query(namespace=name))
     for kind in MADE_FOR_CLUSTERS:
         yield from (found for found in _all_of(tx, kind, Query(namespace=name)) if removal.is_made_for(found[1].document, name))
@@ -258,7 +259,6 @@ def content_of(tx: Transaction, name: str) -> Iterator[tuple[Kind, StoredObject]
 
 
 def has_content(tx: Transaction, name: str) -> bool:
-    """Whether anything must be removed before the cluster."""
     return next(content_of(tx, name), None) is not None
 
 

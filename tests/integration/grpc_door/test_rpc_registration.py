@@ -319,7 +319,7 @@ async def test_refused_recovery_states_the_reason(stage: RpcStage) -> None:
 
     other_uid = 'the cluster name "edge1" belongs to a cluster with another uid'
     assert (await refused(uid="uid-9")).message.startswith(other_uid)
-    assert "recovers nothing else" in (await refused(cluster="edge2", uid="uid-2")).message
+    assert 'of cluster "edge1" only' in (await refused(cluster="edge2", uid="uid-2")).message
     await stage.accept("edge1", accepted=False)
     assert "hubctl accept edge1" in (await refused()).message
     await stage.store.run(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE), ADMIN))

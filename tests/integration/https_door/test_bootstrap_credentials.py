@@ -129,7 +129,7 @@ async def test_agents_join_by_token_within_the_bounds_of_the_credential(hub: Hub
         code, _ = await bearer(hub, unbound).ask("POST", CLUSTERS, cluster(name))
         assert code == expected
     code, answer = await bearer(hub, unbound).ask("POST", REQUESTS, request_for("edge6"))
-    assert (code, "of 2, 0 spent and 2 held for others" in answer["message"]) == (403, True), answer
+    assert (code, "of 2, 0 are spent and 2 are held for agents" in answer["message"]) == (403, True), answer
 
 
 SET = "cluster.open-cluster-management.io/clusterset"
@@ -176,7 +176,7 @@ async def test_a_token_for_patterns_puts_clusters_into_its_set_with_its_labels(h
     assert (status, 'ManagedClusterSet "banks"' in answer["message"]) == (403, True), answer
     for path, body in ((CLUSTERS, cluster("bank-1")), (REQUESTS, request_for("bank-1"))):
         status, answer = await joining.ask("POST", path, body)
-        assert (status, "whose name fits shop-*, lab" in answer["message"]) == (403, True), answer
+        assert (status, "names that match shop-*, lab" in answer["message"]) == (403, True), answer
     listed = await hub.output("hubctl get bootstrap-credentials -o wide")
     assert re.search(rf"^{name} +shop-\*,lab +0/2 +Active .* 1 +shops +region=eu +<none> +admin", listed, re.MULTILINE), listed
 
@@ -260,7 +260,7 @@ async def test_a_credential_that_cannot_be_is_refused_by_field_and_a_dry_run_mak
         ({"clusterSet": "nowhere"}, "spec.clusterSet"),
         ({"clusterSet": "global"}, "spec.clusterSet"),
         ({"uses": 0}, "spec.uses"),
-        ({"attestation": {"issuer": "https://a"}}, "a token is for agents that cannot attest"),
+        ({"attestation": {"issuer": "https://a"}}, "a token does not support attestation"),
     )
     keys = json.dumps(TokenKeys([generate_key()]).key_set())
     demands: tuple[tuple[dict[str, Any], str], ...] = (
@@ -326,7 +326,7 @@ async def test_a_demand_is_made_by_files_shown_and_beyond_this_door(hub: HubUnde
     await hub.access.auditor.flush()
     records = (await (await admin_of(hub)).get("/apis/hub.open-cluster-management.io/v1alpha1/auditrecords"))[1]["items"]
     whys = [record["annotations"]["muster/attestation-failure"] for record in records if "attestation-failure" in str(record)]
-    assert whys == [f"the bootstrap credential {name} demands an attestation, and there is none"] * 2
+    assert whys == [f"the bootstrap credential {name} requires an attestation, and there is none"] * 2
 
 
 async def test_an_agent_does_not_take_back_what_its_credential_gave(hub: HubUnderTest) -> None:

@@ -232,7 +232,7 @@ def of_size(size: int) -> StatusReport:
 async def test_operators_decide_about_a_cluster_that_its_agent_has_filled(hub: HubUnderTest) -> None:
     cluster = await accepted(hub, "edge1")
     await hub.store.run(clusters.report_status, cluster, of_size(room.AGENT_LIMIT - 20_000), agent_of(cluster))
-    with pytest.raises(TooLargeError, match="an agent may fill"):
+    with pytest.raises(TooLargeError, match="the limit for agents is"):
         await hub.store.run(clusters.report_status, cluster, of_size(room.AGENT_LIMIT + 20_000), agent_of(cluster))
     assert (await decide(await admin_of(hub), cluster), room.AGENT_LIMIT + 256 * 1024) == ([200, 200, 200], OBJECT_LIMIT)
     cluster = await accepted(hub, "edge2")

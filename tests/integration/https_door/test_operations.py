@@ -165,7 +165,7 @@ async def test_a_cluster_is_diagnosed_from_unknown_to_available(hub: HubUnderTes
     await hub.runs(
         ("kubectl get clusterdiagnoses", FAILED, ""),
         ("hubctl diagnose cluster No_Name", FAILED, "not valid"),
-        ("hubctl diagnose cluster edge1", NOT_WELL, "no replica leads"),
+        ("hubctl diagnose cluster edge1", NOT_WELL, "no replica is the leader"),
     )
     await hub.store.run(lambda tx: tx.leaders.take(None, Candidate("hub-0", "i1"), cluster_rules.lease_duration({})))
     await hub.runs(("hubctl diagnose cluster edge1", NOT_WELL, "-> hubctl create bootstrap-kubeconfig --cluster edge1"))

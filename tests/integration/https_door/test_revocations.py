@@ -281,7 +281,7 @@ async def test_ca_rotation_is_ordered_by_operators_and_never_by_agents(hub: HubU
         await hub.output("hubctl ca rotate")
         one = (await every(hub))[first]
         assert (one.wish, one.wished_by, one.phase) == (AuthorityOrder.ROTATE, "admin", Phase.ISSUING)  # once or twice
-    await hub.runs((f"hubctl ca proceed {first}", FAILED, "nothing of it is waited for"))
+    await hub.runs((f"hubctl ca proceed {first}", FAILED, "it has no next step"))
     made, _key = make_authority(Lifetimes(), (await hub.store.read(lambda tx: tx.now)))
     second = (await hub.store.run(authorities.propose, Made(made.certificate, None))).id
     await hub.output(f"hubctl ca proceed {second}")

@@ -196,7 +196,7 @@ def test_addon_request_of_a_cluster_with_the_same_prefix_is_never_signed(store: 
     assert own.review("forged", "*") is None
     state = signed(own, "forged")
     assert state.phase is RequestPhase.FAILED, "although it is approved"
-    assert f'came with a certificate of cluster "{asker}" and asks for one of cluster "{target}"' in state.message
+    assert f'has a certificate of cluster "{asker}", and the request is for cluster "{target}"' in state.message
 
 
 def register_addon(tx: Transaction, cluster: str = "edge", /, **subject: Any) -> None:
@@ -233,7 +233,7 @@ def test_addon_that_is_registered_under_a_reserved_name_gets_no_certificate(newc
         if user == "listed":
             assert signed(newcomer, name).phase is RequestPhase.ISSUED
         else:
-            assert "not an add-on's to have" in failure(newcomer, name)
+            assert "a name that add-ons may not have" in failure(newcomer, name)
         newcomer.store.transact(_list_subjects, "")
         newcomer.store.transact(register_addon)
 
@@ -381,7 +381,7 @@ def test_approved_request_for_other_names_uses_or_clusters_fails() -> None:
     )
     usages = (["server auth"], [*USAGES, "server auth"], ["digital signature"], ["any", "client auth"])
     rows: list[tuple[Any, ...]] = [(subject, {}, None, "") for subject in subjects]
-    rows += [(own, {"usages": each}, None, "for client auth alone") for each in usages]
+    rows += [(own, {"usages": each}, None, "for client auth only") for each in usages]
     check_each(check, [*rows, (own, {}, "other", "")])
 
 

@@ -161,7 +161,7 @@ def test_large_object_grows_by_conditions_and_a_join_and_not_by_more(large: Inli
     before = size(large)
     report(large, length(large), said=Condition("Works", conditions.FALSE, "NotSeen", "x" * 100))
     assert size(large) > before
-    check_refusal(TooLargeError, report, large, length(large) + 2 * objects.GROWTH_ABOVE_LIMIT, match="an agent may fill")
+    check_refusal(TooLargeError, report, large, length(large) + 2 * objects.GROWTH_ABOVE_LIMIT, match="the limit for agents is")
     before = size(large)
     annotations = {rules.AGENT_ANNOTATIONS + "node": "x" * 100}
     large.transact(clusters.ensure, JoinRequest(name=EDGE, cluster_uid="uid-1", annotations=annotations), AGENT)
@@ -183,7 +183,7 @@ def test_byte_by_byte_it_does_not_fill_what_is_left_for_operators(accepted: Inli
     assert OBJECT_CEILING - objects.HARD_LIMIT == 128 * 1024
     fill(accepted, objects.HARD_LIMIT)
     report(accepted, length(accepted))
-    check_refusal(TooLargeError, report, accepted, length(accepted) + 100, match="an agent may fill")
+    check_refusal(TooLargeError, report, accepted, length(accepted) + 100, match="the limit for agents is")
     report(accepted, length(accepted) - 1)
 
 

@@ -197,7 +197,7 @@ def test_order_is_a_list_of_words_or_of_kubectls_paths_or_refused() -> None:
         ("has(version)", "one field"),
     )
     check_refusals(BadRequestError, sort_of, [(text, f"^sortBy: .*{re.escape(why)}") for text, why in wrong])
-    check_refusal(BadRequestError, groups_of, "version,lastBeat", match="lastBeat is another for every cluster")
+    check_refusal(BadRequestError, groups_of, "version,lastBeat", match="lastBeat differs for every cluster")
     groupings = (
         ("version", "set", "", "sum: set is a text: sum up quantities"),
         ("version", "cpu,", "", "sum: give words with commas"),
