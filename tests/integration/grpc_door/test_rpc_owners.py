@@ -350,7 +350,7 @@ async def test_first_agent_keeps_the_cluster_while_it_has_a_session_and_another_
         twin = await Stream.open(stage, second, epoch=EPOCH + 5)
         assert await twin.status() is TAKEN
         refused = await refusal(stand_by(stage, second, agent_id="twin", epoch=EPOCH + 5))
-        assert (refused.code, 'agent "agent" has a session' in refused.message) == (TAKEN, True)
+        assert (refused.code, 'agent "agent" has the session' in refused.message) == (TAKEN, True)
         condition = present(conditions.find(doc.conditions(await stage.cluster("edge1")), rules.DUPLICATED))
         assert (condition.status, condition.reason) == ("True", "TwoAgents")
         assert "Agent agent has the session of this cluster, and agent twin" in condition.message

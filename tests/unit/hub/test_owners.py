@@ -177,7 +177,7 @@ def test_an_order_ends_when_the_agent_has_gone_there_and_not_when_it_went_elsewh
     hub.transact(actions.order_move, EDGE, "eu-2", OPERATOR)
     hub.transact(owners.stand_by, Departure(EDGE, HubId("bbcc-3"), 6), "uid-1", HERE, "agent")
     assert ordered(hub) == "bbbb-2"
-    check_refusal(InvalidError, hub.transact, actions.order_move, EDGE, "eu-2", OPERATOR, match=r"not with this hub.*bbcc-3")
+    check_refusal(InvalidError, hub.transact, actions.order_move, EDGE, "eu-2", OPERATOR, match="uses another hub.*bbcc-3")
     hub.transact(owners.stand_by, Departure(EDGE, HubId("bbbb-2"), 7), "uid-1", HERE, "agent")
     assert ordered(hub) == ""
 

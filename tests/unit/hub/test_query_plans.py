@@ -200,7 +200,7 @@ def test_order_is_a_list_of_words_or_of_kubectls_paths_or_refused() -> None:
     check_refusal(BadRequestError, groups_of, "version,lastBeat", match="lastBeat differs for every cluster")
     groupings = (
         ("version", "set", "", "sum: set is a text: sum up quantities"),
-        ("version", "cpu,", "", "sum: give words with commas"),
+        ("version", "cpu,", "", "sum: use fields separated by commas"),
         ("version", "", "-memory", "sortBy: groups are not sorted by memory: use version, count"),
         ("version", "", "cont", 'sortBy: column 1: there is no field "cont"'),
         ("name," * 300, "", "", "groupBy: at most 1024 characters, not 1500"),

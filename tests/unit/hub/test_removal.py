@@ -463,7 +463,7 @@ def test_cluster_gets_no_name_of_the_hub_and_none_of_a_namespace_with_accounts_o
         store.transact(clusters.put, {"metadata": {"name": name}}, None, "admin")
 
     for name in ("open-cluster-management", "open-cluster-management-agent", "default"):
-        check_refusal(InvalidError, cluster, name, match="the hub's own")
+        check_refusal(InvalidError, cluster, name, match="reserved for the hub")
     make(store)
     cluster("east")
     account("east")

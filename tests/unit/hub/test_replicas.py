@@ -60,7 +60,7 @@ def test_name_has_one_owner_at_a_time(store: InlineStore, clock: ManualClock) ->
     assert store.transact(draining.beat, ONE).known
     assert store.transact(lambda tx: alive(tx.replicas.all(), tx.now)) == {"one"}, "although the database's clock was set back"
     rival = replica("one", home="another machine", instance="rival")
-    with pytest.raises(AlreadyExistsError, match='another replica called "one" serves this database'):
+    with pytest.raises(AlreadyExistsError, match='another replica with the name "one" uses this database'):
         store.transact(draining.begin, rival)
     clock.advance(LOST_AFTER + TICK)
     store.transact(draining.begin, rival)
@@ -128,7 +128,7 @@ def test_sessions_of_a_replica_that_died_are_ended_by_whoever_looks(store: Inlin
     assert (store.transact(draining.sweep), session_of(store), session_of(store, FAR)) == (1, None, "s2")
     (event,) = [each.document for each in store.transact(lambda tx: tx.objects.find(EVENTS, Query())).items]
     assert (event["reason"], event["type"], event["involvedObject"]["name"]) == ("ReplicaLost", "Warning", "one")
-    assert "1 sessions" in event["message"]
+    assert "its 1 agent sessions" in event["message"]
     assert store.transact(draining.is_swept)
     clock.advance(FORGOTTEN_AFTER)
     store.transact(draining.beat, TWO)
@@ -384,7 +384,7 @@ def test_second_agent_is_shown_until_it_was_not_refused_for_a_while(store: Inlin
     store.transact(draining.open_session, opened(TWO, "s2", agent=OTHER))
     condition = present(conditions.find(doc.conditions(store.transact(clusters.find, EDGE).document), DUPLICATED))
     assert (condition.status, condition.reason) == ("True", "TwoAgents")
-    assert "Agent xk7pq has the session of this cluster, and agent aaaaa" in condition.message
+    assert "Agent xk7pq has the session of this cluster, so the hub refuses agent aaaaa" in condition.message
     store.transact(draining.close_session, EDGE, AGENT, "s0")
     assert shown(store) == "TwoAgents"
     store.transact(draining.close_session, EDGE, OTHER, "s2")

@@ -99,7 +99,7 @@ def test_cluster_is_revoked_once_with_all_that_is_its_own(newcomer: Newcomer, st
     clock.advance(LIFETIMES.bootstrap)
     assert (revoke(store, "r2", cluster="edge")["status"]["certificatesRevoked"], record(store, agent)) == (0, before)
     again = revoke(store, "r3", cluster="edge", agent="agent-1")
-    assert rules.describe(again) == 'agent "agent-1" of cluster "edge" revoked by ann: nothing of it was good any more'
+    assert rules.describe(again) == 'agent "agent-1" of cluster "edge" revoked by ann: nothing of it was valid any more'
 
 
 def test_revoked_cluster_is_not_available_until_it_joins_again(
@@ -381,7 +381,7 @@ def test_operator_decides_where_the_rule_says_so_and_a_denial_stands(newcomer: N
 def test_replaced_agent_does_not_come_back(newcomer: Newcomer, store: InlineStore, holder: CertificateRecord) -> None:
     other = Newcomer(store, newcomer.issuer, agent=AgentId("agent-2"))
     other.issued(other.bootstrap())
-    check_refusal(ForbiddenError, recover, newcomer, holder, match='agent "agent-2" has taken the place of agent "agent-1"')
+    check_refusal(ForbiddenError, recover, newcomer, holder, match='agent "agent-2" has replaced agent "agent-1"')
 
 
 def test_recovery_certificate_is_for_its_agent_alone(newcomer: Newcomer, clock: ManualClock, holder: CertificateRecord) -> None:
@@ -460,7 +460,7 @@ def test_agent_that_renewed_after_the_backup_returns_without_an_operator(loss: L
     assert loss.store.transact(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", EDGE))) == before
     events = loss.store.transact(lambda tx: tx.objects.find(EVENTS, Query())).items
     reported = [event.document for event in events if event.document["reason"] == recovery.READOPTED]
-    assert [each["message"].split(":")[0] for each in reported] == ['agent "agent-1" comes back']
+    assert [each["message"].split(":")[0] for each in reported] == ['agent "agent-1" returns']
     name = recover(newcomer, holder)
     assert newcomer.state(name).phase is RequestPhase.APPROVED
     newcomer.issue(name)

@@ -96,7 +96,7 @@ async def test_newer_session_on_another_replica_ends_the_older_one_of_its_agent(
 async def test_of_two_agents_that_open_at_once_the_first_one_stays_on_whichever_replicas(both: Two) -> None:
     first, second = Open("b"), Open("a", agent=AgentId("aaaaa"))
     both.one.add(first)
-    check_refusal(AlreadyExistsError, both.one.add, second, match='agent "xk7pq" has a session')
+    check_refusal(AlreadyExistsError, both.one.add, second, match='agent "xk7pq" has the session')
     both.clock.advance(TICK)
     both.two.add(second)
     await both.one.write()
