@@ -470,7 +470,7 @@ def test_cluster_gets_no_name_of_the_hub_and_none_of_a_namespace_with_accounts_o
     make(store, "west")
     account("west")
     check_refusal(ForbiddenError, cluster, "west", match="belongs to no cluster")
-    with pytest.raises(ForbiddenError, match=r"label it with .*cluster-name=east"):
+    with pytest.raises(ForbiddenError, match=r"label the namespace with .*cluster-name=east"):
         store.transact(clusters.set_accepted, cluster_name("east"), True, "admin")  # noqa: FBT003 - the field's value
     stored = present(found(store))
     store.transact(lambda tx: namespaces.put(tx, namespace_rules.labelled(stored.document), stored, "admin"))
