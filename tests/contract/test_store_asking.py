@@ -273,7 +273,9 @@ def test_wrong_conditions_and_watches_of_what_changes_by_itself_are_refused() ->
         BadRequestError, lambda text: where_of(text, now), [(text, rf"^where: column \d+: .*{why}") for text, why in wrong]
     )
     for text in ("accepted && !(age > 1h)", "lastBeat > 1m || accepted", "connected"):
-        check_refusal(BadRequestError, where_of, text, now, watched=True, match=r"(age|lastBeat|connected) changes by itself")
+        check_refusal(
+            BadRequestError, where_of, text, now, watched=True, match=r"(age|lastBeat|connected) changes without a write"
+        )
     assert where_of("accepted", now, watched=True)
 
 

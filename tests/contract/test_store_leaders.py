@@ -183,7 +183,7 @@ async def test_of_many_terms_the_newest_are_told_others_counted(store: Store, ro
         held = await row_lock.take(held, ONE, LEASE)
     await tell(store, clock, present(held))
     events = await store.read(told)
-    assert (len(events), events[0]) == (1 + KEPT, ("the 7 changes of leader before term 8 are left out", 1))
+    assert (len(events), events[0]) == (1 + KEPT, ("7 changes of leader before term 8 are not listed", 1))
     assert events[1][0].startswith("one became leader in term 8, ")
     assert events[-1] == (f"one leads in term {KEPT + 7}", 1)
     await tell(store, clock, await row_lock.take(held, TWO, LEASE))

@@ -353,7 +353,7 @@ async def test_first_agent_keeps_the_cluster_while_it_has_a_session_and_another_
         assert (refused.code, 'agent "agent" has the session' in refused.message) == (TAKEN, True)
         condition = present(conditions.find(doc.conditions(await stage.cluster("edge1")), rules.DUPLICATED))
         assert (condition.status, condition.reason) == ("True", "TwoAgents")
-        assert "Agent agent has the session of this cluster, and agent twin" in condition.message
+        assert "Agent agent has the session of this cluster, so the hub refuses agent twin" in condition.message
         assert (await stage.last_beat()).epoch == EPOCH
         async with asyncio.timeout(20):
             while not told:

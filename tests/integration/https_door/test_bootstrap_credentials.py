@@ -96,7 +96,7 @@ async def test_a_bootstrap_token_identifies_its_credential_until_it_is_revoked(h
     assert (await admin.ask("DELETE", f"{CREDENTIALS}/{token_id(token)}"))[0] == 200
     status, answer = await bearer(hub, token).get("/version")
     assert (status, answer["reason"], answer["code"]) == (401, "Unauthorized", 401)
-    assert re.search(r"^the bootstrap credential [0-9a-f]{16} is revoked: have a new bootstrap kubeconfig", answer["message"])
+    assert re.search(r"^the bootstrap credential [0-9a-f]{16} is revoked: get a new bootstrap kubeconfig", answer["message"])
     wrong = token[:-1] + ("a" if token[-1] != "a" else "b")
     assert (await bearer(hub, wrong).get("/version"))[1]["message"] == "Unauthorized", "who guesses learns nothing"
 
@@ -216,7 +216,7 @@ async def test_a_credential_for_several_clusters_opens_none_beyond_its_bounds(hu
     _, ended = await hub.store.run(credentials.create_token, terms, "ann")
     status, answer = await bearer(hub, ended).get("/apis")
     assert status == 401
-    assert re.match(r"the bootstrap credential \w+ expired at \S+Z: have a new bootstrap kubeconfig made", answer["message"])
+    assert re.match(r"the bootstrap credential \w+ expired at \S+Z: get a new bootstrap kubeconfig", answer["message"])
 
 
 async def test_describe_tells_who_came_in_and_who_ended_it(hub: HubUnderTest, tmp_path: Path) -> None:

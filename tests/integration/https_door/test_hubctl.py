@@ -248,7 +248,7 @@ async def test_certificate_requests_are_decided_once(hub: HubUnderTest) -> None:
     await hub.runs(
         ("hubctl certificate deny edge1-ccccc", DONE, 'certificate request "edge1-ccccc" denied\n'),
         ("hubctl certificate deny edge1-ccccc", DONE, 'certificate request "edge1-ccccc" is denied already\n'),
-        ("hubctl certificate approve edge1-ccccc", FAILED, "a decision is final"),
+        ("hubctl certificate approve edge1-ccccc", FAILED, "a decision is not taken back"),
     )
     before = await approved(hub)
     await hub.request("edge1", "edge1-ddddd")
