@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from hub.api.bootstrapcredentials import AttestationError, Attested, Demand, matches_names
+from hub.api.bootstrapcredentials import AttestationError, AttestationRequirement, Attested, matches_names
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.ports import Store
 from machinery.apiserver.authn.issuer_keys import IssuerKeys, JsonDocuments
@@ -39,7 +39,7 @@ Connect = Callable[[bytes], JsonDocuments]
 class KnownIssuer:
     """An issuer of the hub's own list, and the patterns of the cluster names that it may attest."""
 
-    demand: Demand
+    demand: AttestationRequirement
     patterns: tuple[str, ...] = ()
 
 
@@ -97,7 +97,7 @@ class Attestor:
         pinned = frozenset(str(key["kid"]) for key in listed if isinstance(key, Mapping) and key.get("kid"))
         return Attested(demand.issuer, str(claims["sub"]), header.key_id or "", pinned)
 
-    async def _demand(self, record: CertificateRecord) -> tuple[Demand | None, bool]:
+    async def _demand(self, record: CertificateRecord) -> tuple[AttestationRequirement | None, bool]:
         """The demand of the peer's bootstrap credential, and whether a token is required."""
         if record.purpose is not Purpose.BOOTSTRAP or record.credential is None:
             return None, False
@@ -109,7 +109,7 @@ class Attestor:
         demand = self._demands[record.credential]
         return demand, demand is not None or self._policy.required
 
-    async def _known(self, cluster: ClusterName, token: str) -> Demand:
+    async def _known(self, cluster: ClusterName, token: str) -> AttestationRequirement:
         """Returns the demand for the token's `iss` claim and this cluster from the hub's own issuer list."""
         issuer = (unverified_claims(token) or {}).get("iss")
         try:
@@ -121,7 +121,7 @@ class Attestor:
                 return known.demand
         raise AttestationError(f'no issuer that the hub knows for cluster "{cluster}" is {str(issuer)[:200]!r}')
 
-    async def _verified(self, demand: Demand, token: str) -> Mapping[str, Any]:
+    async def _verified(self, demand: AttestationRequirement, token: str) -> Mapping[str, Any]:
         if demand.keys:
             found = KeySet.parse(json.loads(demand.keys)).verified(token)
             if found is None:
@@ -132,7 +132,7 @@ class Attestor:
         except MusterError as error:
             raise AttestationError(f"issuer {demand.issuer}: {error.message}") from error
 
-    def _keys(self, demand: Demand) -> IssuerKeys:
+    def _keys(self, demand: AttestationRequirement) -> IssuerKeys:
         place = demand.issuer, demand.authority
         if place not in self._kept:
             allow_keys = partial(self._policy.allowed.allow_keys, demand.issuer)
@@ -170,7 +170,7 @@ def flaws(demand: Demand, allowed: AllowedUrls | None = None) -> Iterator[tuple[
             yield "authority", error.message
 
 
-def check_claims(claims: Mapping[str, Any], demand: Demand, audience: str, now: datetime) -> None:
+def check_claims(claims: Mapping[str, Any], demand: AttestationRequirement, audience: str, now: datetime) -> None:
     """Raises AttestationError unless issuer, audience, times and ServiceAccount of the token match the demand."""
     if claims.get("iss") != demand.issuer:
         raise AttestationError(f"the token is of issuer {str(claims.get('iss'))[:200]!r} and not of {demand.issuer!r}")

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from hub.access.revocation_poller import FAR, OVERLAP, POLL, RARELY, RevocationPoller
 from hub.api.certificateauthorities.authority import BUNDLED, RECOVERING, AuthorityRecord, signer_of
 from hub.api.certificates import CertificateRecord, Purpose
-from hub.api.revocations import verdict_on
+from hub.api.revocations import denial_of
 from hub.ports import Store, Transaction
 from hub.registry import recovery
 from machinery import pki
@@ -179,7 +179,7 @@ class Peers:
 
 def refusal_of(reason: str | None) -> UnauthorizedError:
     """Returns the error for the holder of a certificate that was revoked for this reason."""
-    verdict, message = verdict_on(reason)
+    verdict, message = denial_of(reason)
     return UnauthorizedError(message, causes=verdict.because(message))
 
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from hub.api.bootstrapcredentials import CredentialRecord
 from hub.api.certificates import CertificateRecord, Purpose
-from hub.api.clusterroles import CORE, CSRS, EVENTS, LEASES, READ, Groups
+from hub.api.clusterroles import CORE, CSRS, EVENTS, LEASES, READ, ApiGroups
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.authz.rbac import PolicyRule
 from machinery.errors import BadRequestError
@@ -150,7 +150,7 @@ def caller_record_by_name(user: str, groups: tuple[str, ...]) -> CallerRecord | 
     return CallerRecord(Purpose.AGENT, agent[0], agent[1], user)
 
 
-def rights_of(standing: CallerRecord, view: ClusterView | None, groups: Groups) -> Rights:
+def rights_of(standing: CallerRecord, view: ClusterView | None, groups: ApiGroups) -> Rights:
     """Returns the rights of a caller. `view`: of its cluster, needed for agents only."""
     if standing.purpose is Purpose.BOOTSTRAP:
         return _bootstrap_rights(standing, groups)
@@ -160,12 +160,12 @@ def rights_of(standing: CallerRecord, view: ClusterView | None, groups: Groups) 
 
 
 @lru_cache(maxsize=4096)
-def _visitor_rights(standing: CallerRecord, groups: Groups) -> Rights:
+def _visitor_rights(standing: CallerRecord, groups: ApiGroups) -> Rights:
     return Rights((PolicyRule(READ, (groups.clusters,), ("managedclusters",), (str(standing.cluster),)),))
 
 
 @lru_cache(maxsize=4096)
-def _agent_rights(standing: CallerRecord, groups: Groups) -> Rights:
+def _agent_rights(standing: CallerRecord, groups: ApiGroups) -> Rights:
     own = (str(standing.cluster),)
     return Rights(
         rules=(
@@ -186,7 +186,7 @@ def _agent_rights(standing: CallerRecord, groups: Groups) -> Rights:
 
 
 @lru_cache(maxsize=4096)
-def _bootstrap_rights(standing: CallerRecord, groups: Groups) -> Rights:
+def _bootstrap_rights(standing: CallerRecord, groups: ApiGroups) -> Rights:
     """A credential that is not bound to a name may read clusters only by name, one at a time."""
     bound = standing.cluster is not None
     names = (str(standing.cluster),) if bound else ()

@@ -39,7 +39,7 @@ class BootstrapTokens:
         fits = hmac.compare_digest(known or "", rules.token_hash(token))
         if record is None or not fits:
             raise UnauthorizedError(WRONG)
-        if why := rules.ended(record, now):
+        if why := rules.end_reason(record, now):
             raise EndedCredentialError(why)
         return record
 

@@ -33,7 +33,7 @@ FLAG = "--auto-approve"
 """Rule name for the globs of this setting; no object can have this name."""
 
 
-class RuleVerdict(StrEnum):
+class RuleAction(StrEnum):
     """A decision of a rule."""
 
     ACCEPT = "Accept"
@@ -80,7 +80,7 @@ class RuleInput:
     document: Document | None
     now: datetime
     request: Document | None = None
-    asker: RequesterRecord | None = None
+    requested_by: RequesterRecord | None = None
     agent: str = ""
 
 
@@ -89,7 +89,7 @@ class ApprovalRule:
     """A parsed rule."""
 
     name: str
-    decides: frozenset[RuleVerdict]
+    decides: frozenset[RuleAction]
     globs: tuple[str, ...] = ()
     requesters: tuple[Requesters, ...] = ()
     selector: LabelSelector | None = None
@@ -97,13 +97,13 @@ class ApprovalRule:
     dry_run: bool = False
     paused: bool = False
 
-    def fits(self, verdict: RuleVerdict, candidate: RuleInput) -> bool:
+    def fits(self, verdict: RuleAction, candidate: RuleInput) -> bool:
         """Whether the rule makes this decision and all its fields match."""
-        asker, document = candidate.asker, candidate.document
+        asker, document = candidate.requested_by, candidate.document
         if self.requesters:
             fits_asker = asker is not None and any(each.include(asker) for each in self.requesters)
         else:
-            fits_asker = verdict is RuleVerdict.ACCEPT or (asker is not None and asker.kind is RequesterKind.CREDENTIAL)
+            fits_asker = verdict is RuleAction.ACCEPT or (asker is not None and asker.kind is RequesterKind.CREDENTIAL)
         return (
             not self.paused
             and verdict in self.decides
@@ -119,20 +119,20 @@ class RuleDecision:
     """A decision of a rule about one object, executed or in a dry run."""
 
     rule: str
-    verdict: RuleVerdict
+    action: RuleAction
     cluster: str
     about: Document = field(repr=False)
     dry_run: bool = False
 
 
-def dry_run(message: str) -> Condition:
+def dry_run_condition(message: str) -> Condition:
     """The condition of a cluster that dry-run rules would accept."""
     return Condition(DRY_RUN, TRUE, "WouldAccept", message)
 
 
-def of_flag(globs: tuple[str, ...]) -> tuple[ApprovalRule, ...]:
+def flag_rules(globs: tuple[str, ...]) -> tuple[ApprovalRule, ...]:
     """The rule of the setting `--auto-approve`."""
-    return (ApprovalRule(FLAG, frozenset(RuleVerdict), globs),) if globs else ()
+    return (ApprovalRule(FLAG, frozenset(RuleAction), globs),) if globs else ()
 
 
 CLUSTER_FIELDS = Fields(
@@ -164,7 +164,7 @@ CLUSTER_FIELDS = Fields(
 
 def values_of(candidate: RuleInput) -> dict[str, Any]:
     """Values of a candidate's fields; missing ones are absent."""
-    asker, request, cluster = candidate.asker, candidate.request, candidate.document
+    asker, request, cluster = candidate.requested_by, candidate.request, candidate.document
     values: dict[str, Any] = {
         "name": candidate.cluster,
         "agent": candidate.agent or None,
@@ -214,7 +214,7 @@ def read_rule(document: Document) -> ApprovalRule:
     causes: list[Cause] = []
     rule = ApprovalRule(
         name=doc.name(document),
-        decides=frozenset(RuleVerdict(each) for each in doc.sequence(document, "spec", "decides") if each in set(RuleVerdict)),
+        decides=frozenset(RuleAction(each) for each in doc.sequence(document, "spec", "decides") if each in set(RuleAction)),
         globs=tuple(map(str, doc.sequence(document, "spec", "clusterNames"))),
         requesters=tuple(_requesters(document, causes)),
         dry_run=spec.get("dryRun") is True,

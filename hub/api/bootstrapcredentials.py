@@ -38,7 +38,7 @@ class AttestationError(ForbiddenError):
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class AttestationRequirement:
     """The issuer whose token a first registration must present.
 
     `keys`: its key set (JWKS) as JSON; "": fetched by the issuer's discovery, over TLS that is verified with `authority` (PEM;
@@ -52,7 +52,7 @@ class Demand:
     subject: str = ANY_SUBJECT
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> "Demand":
+    def of(cls, document: Mapping[str, Any]) -> "AttestationRequirement":
         return cls(**{name: str(document[name]) for name in cls.__slots__ if document.get(name)})
 
     def document(self) -> dict[str, str]:
@@ -103,7 +103,7 @@ def check_binding(binding: Binding | None, attested: Attested) -> None:
         )
 
 
-AGAIN = "get a new bootstrap kubeconfig (`hubctl create bootstrap-kubeconfig`)"
+NEW_KUBECONFIG_ADVICE = "get a new bootstrap kubeconfig (`hubctl create bootstrap-kubeconfig`)"
 
 DELETED = "Deleted"
 """Revocation reason of a credential that an operator deleted."""
@@ -119,7 +119,7 @@ class CredentialBounds:
     """The set for new clusters; the credential cannot act for clusters of other sets."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Set on a cluster that joins with it; they override the agent's labels."""
-    attestation: Demand | None = None
+    attestation: AttestationRequirement | None = None
     """Required attestation; None: as in the setting of the hub."""
 
 
@@ -231,18 +231,18 @@ def token_hash(token: str) -> str:
     return sha256(token.encode()).hexdigest()
 
 
-def ended(record: CredentialRecord, now: datetime) -> str:
+def end_reason(record: CredentialRecord, now: datetime) -> str:
     """Why the credential is no longer valid; "" if it is valid."""
     if record.revoked_at is not None:
-        return f"the bootstrap credential {record.id} is revoked: {AGAIN}"
+        return f"the bootstrap credential {record.id} is revoked: {NEW_KUBECONFIG_ADVICE}"
     if now >= record.expires_at:
-        return f"the bootstrap credential {record.id} expired at {format_time(record.expires_at)}: {AGAIN}"
+        return f"the bootstrap credential {record.id} expired at {format_time(record.expires_at)}: {NEW_KUBECONFIG_ADVICE}"
     return ""
 
 
 def check(record: CredentialRecord, cluster: ClusterName, now: datetime) -> None:
     """Raise ForbiddenError unless the credential may act for `cluster`."""
-    if why := ended(record, now):
+    if why := end_reason(record, now):
         raise ForbiddenError(why)
     check_name(record, cluster)
 
@@ -258,13 +258,15 @@ def check_name(record: CredentialRecord, cluster: ClusterName) -> None:
         )
 
 
-def taken(record: CredentialRecord, tally: UseCount) -> ForbiddenError:
+def no_use_error(record: CredentialRecord, tally: UseCount) -> ForbiddenError:
     """The error if no use is left for another agent."""
     if record.uses is not None and tally.issued >= record.uses:
         spent = "its only use was" if record.uses == 1 else f"its {record.uses} uses were"
-        return ForbiddenError(f"the bootstrap credential {record.id} is used up: {spent} spent on other agents; {AGAIN}")
+        return ForbiddenError(
+            f"the bootstrap credential {record.id} is used up: {spent} spent on other agents; {NEW_KUBECONFIG_ADVICE}"
+        )
     waiting = tally.held + tally.names
     return ForbiddenError(
         f"the bootstrap credential {record.id} has no use left: of {record.uses}, {tally.issued} are spent and {waiting} are "
-        f"held for agents that wait for a decision: deny or delete one of their requests, or {AGAIN}"
+        f"held for agents that wait for a decision: deny or delete one of their requests, or {NEW_KUBECONFIG_ADVICE}"
     )

@@ -70,7 +70,7 @@ def _typed(kind: str, name: str, labels: Mapping[str, str]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class ApiGroups:
     """The API groups with the hub's suffix."""
 
     suffix: str = GROUP_SUFFIX
@@ -102,7 +102,7 @@ _DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/open
 _MONITORED = ("/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/readyz", "/readyz/*")
 
 
-def cluster_roles(groups: Groups) -> tuple[dict[str, Any], ...]:
+def cluster_roles(groups: ApiGroups) -> tuple[dict[str, Any], ...]:
     """The default ClusterRoles."""
     authentication, authorization = ("authentication.k8s.io",), ("authorization.k8s.io",)
     rules: dict[str, tuple[Rule, ...]] = {
@@ -138,7 +138,7 @@ def cluster_roles(groups: Groups) -> tuple[dict[str, Any], ...]:
     )
 
 
-def _namespaced(groups: Groups, verbs: tuple[str, ...]) -> tuple[Rule, ...]:
+def _namespaced(groups: ApiGroups, verbs: tuple[str, ...]) -> tuple[Rule, ...]:
     return (
         rule((CORE,), ("configmaps", "serviceaccounts"), verbs),
         rule((LEASES,), ("leases",), verbs),
@@ -147,7 +147,7 @@ def _namespaced(groups: Groups, verbs: tuple[str, ...]) -> tuple[Rule, ...]:
     )
 
 
-def _view(groups: Groups) -> tuple[Rule, ...]:
+def _view(groups: ApiGroups) -> tuple[Rule, ...]:
     return (
         *_namespaced(groups, READ),
         rule((CORE,), ("events", "namespaces", "services"), READ),
@@ -166,7 +166,7 @@ def _view(groups: Groups) -> tuple[Rule, ...]:
     )
 
 
-def _edit(groups: Groups) -> tuple[Rule, ...]:
+def _edit(groups: ApiGroups) -> tuple[Rule, ...]:
     return (
         *_namespaced(groups, WRITE),
         rule((CORE,), ("secrets",), (*READ, *WRITE)),
@@ -175,7 +175,7 @@ def _edit(groups: Groups) -> tuple[Rule, ...]:
     )
 
 
-def _admin(groups: Groups) -> tuple[Rule, ...]:
+def _admin(groups: ApiGroups) -> tuple[Rule, ...]:
     return (
         rule((GROUP,), ("rolebindings", "roles"), (*READ, *WRITE)),
         rule((CORE,), ("serviceaccounts/token",), ("create",)),

@@ -15,7 +15,7 @@ KEPT = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
+class TermStart:
     """A term: its holder and its start by the database's clock."""
 
     term: int
@@ -27,10 +27,10 @@ class Began:
 class UnreportedTerms:
     """Terms in order; `left_out`: number of earlier ones that were dropped."""
 
-    terms: tuple[Began, ...] = ()
+    terms: tuple[TermStart, ...] = ()
     left_out: int = 0
 
-    def followed_by(self, began: Began) -> "UnreportedTerms":
+    def followed_by(self, began: TermStart) -> "UnreportedTerms":
         terms = (*self.terms, began)
         return UnreportedTerms(terms[-KEPT:], self.left_out + max(0, len(terms) - KEPT))
 

@@ -162,7 +162,7 @@ class Brake(msgspec.Struct, frozen=True):
         start = (self.since or now) - limits.window
         return max(start, self.released) if self.released else start
 
-    def judged(self, limits: BrakeLimits, silent: int, fleet: int, now: datetime) -> "Brake":
+    def next_state(self, limits: BrakeLimits, silent: int, fleet: int, now: datetime) -> "Brake":
         """The new state for `silent` clusters of a living `fleet`."""
         if not self.holds and limits.are_passed(silent, fleet):
             return Brake(since=now, silent=silent, fleet=fleet, released=self.released)
@@ -170,7 +170,7 @@ class Brake(msgspec.Struct, frozen=True):
             return Brake(released=self.released)
         return self
 
-    def let_go(self, now: datetime) -> "Brake":
+    def after_release(self, now: datetime) -> "Brake":
         """The state after an operator's release."""
         return Brake(released=now)
 

@@ -45,7 +45,7 @@ class ClaimRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class AuthenticatedUser:
     """A user as an authenticator names it. `account`: uid of the ServiceAccount of this hub; None: another user."""
 
     user: str
@@ -74,7 +74,7 @@ class Login:
         return any(name.startswith(RESERVED) for name in (self.user, *self.groups))
 
 
-def named_by_claims(claims: Mapping[str, Any], rules: ClaimRules, now: datetime) -> Named:
+def user_of_claims(claims: Mapping[str, Any], rules: ClaimRules, now: datetime) -> AuthenticatedUser:
     """The user of a token whose signature was verified. Raises UnauthorizedError with the reason."""
     if claims.get("iss") != rules.issuer:
         raise UnauthorizedError("its issuer (iss) is another one")
@@ -96,10 +96,10 @@ def named_by_claims(claims: Mapping[str, Any], rules: ClaimRules, now: datetime)
     if rules.username == "email" and claims.get("email_verified", True) is not True:
         raise UnauthorizedError("its email is not verified")
     groups = _texts(claims.get(rules.groups), rules.groups) if rules.groups else ()
-    return Named(rules.username_prefix + user, tuple(rules.groups_prefix + group for group in groups if group))
+    return AuthenticatedUser(rules.username_prefix + user, tuple(rules.groups_prefix + group for group in groups if group))
 
 
-def admitted(named: Named | None, operator_groups: Iterable[str] = ()) -> Login:
+def admit_user(named: AuthenticatedUser | None, operator_groups: Iterable[str] = ()) -> Login:
     """The login of this user. Raises UnauthorizedError with the reason."""
     if named is None:
         raise UnauthorizedError("the authenticator names no user")

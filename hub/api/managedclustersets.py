@@ -100,7 +100,7 @@ def bound_set(binding: Document) -> str:
     return str(doc.mapping(binding, "spec").get("clusterSet") or "")
 
 
-def standing(name: str, found: Document | None) -> dict[str, Any] | None:
+def desired_set(name: str, found: Document | None) -> dict[str, Any] | None:
     """The desired state of `default` or `global`; None: nothing changes. AUTOUPDATE "false" disables changes."""
     selector = _STANDING[name]
     if found is None:

@@ -70,7 +70,7 @@ def recorded_reason(listed: str) -> str:
     return next((reason.value for reason in Reason if _LISTED.get(reason) == listed), Reason.UNSPECIFIED.value)
 
 
-def verdict_on(reason: str | None) -> tuple[DenialCause, str]:
+def denial_of(reason: str | None) -> tuple[DenialCause, str]:
     """Denial cause and message for the holder of a certificate that was revoked for this reason."""
     verdict = _VERDICTS.get(reason or "", DenialCause.CERTIFICATE_REVOKED)
     why = f" ({reason})" if reason and reason != Reason.UNSPECIFIED else ""

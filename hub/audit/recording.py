@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import structlog
 
-from hub.api.approvalrules import RuleDecision, RuleVerdict
+from hub.api.approvalrules import RuleAction, RuleDecision
 from hub.api.auditrecords import DRY_RUN, AuditEntry, AuditLevel, AuditRecord, ObjectReference, ResponseStatus, Stage, User
 from hub.api.meta import document as doc
 from hub.api.meta.change import Change
@@ -99,7 +99,7 @@ def record_of(decision: RuleDecision, now: datetime) -> AuditRecord:
     """Returns the record of a decision. The policy does not apply: a rule acts for the operator that made it."""
     metadata = doc.mapping(decision.about, "metadata")
     group, _, version = str(decision.about.get("apiVersion") or "").rpartition("/")
-    accepts = decision.verdict is RuleVerdict.ACCEPT
+    accepts = decision.action is RuleAction.ACCEPT
     reference = ObjectReference(
         resource="managedclusters" if accepts else "certificatesigningrequests",
         name=str(metadata.get("name") or ""),
@@ -108,7 +108,7 @@ def record_of(decision: RuleDecision, now: datetime) -> AuditRecord:
         api_version=version,
         subresource="accept" if accepts else "approval",
     )
-    notes = {f"{NAME}/rule": decision.rule, f"{NAME}/decision": str(decision.verdict), f"{NAME}/cluster": decision.cluster}
+    notes = {f"{NAME}/rule": decision.rule, f"{NAME}/decision": str(decision.action), f"{NAME}/cluster": decision.cluster}
     return AuditRecord(
         level=AuditLevel.METADATA,
         audit_id=str(uuid4()),

@@ -47,7 +47,7 @@ class Recorder(Reconciler[str]):
         portion = [self.waiting.popleft() for _ in range(min(at_most, len(self.waiting)))]
         self._alone = max(0, self._alone - 1)
         try:
-            await self._store.run(events.tell, portion, f"{ACTOR}:{NAME}")
+            await self._store.run(events.record, portion, f"{ACTOR}:{NAME}")
         except PASSING:
             self._put_back(portion)
             raise

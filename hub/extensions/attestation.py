@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hub.access.attestations import AttestationPolicy, KnownIssuer, flaws
-from hub.api.bootstrapcredentials import ANY_SUBJECT, Demand
+from hub.api.bootstrapcredentials import ANY_SUBJECT, AttestationRequirement
 from hub.composition.core import HubCore
 from hub.extensions.settings import AttestationSettings
 from machinery.errors import InvalidError
@@ -52,7 +52,7 @@ def _issuer(file: Path, entry: Any) -> KnownIssuer:
     names = entry.get("clusterNames") or []
     if not isinstance(names, list):
         raise InvalidError(f"--attestation-issuers {file}: clusterNames is a list of patterns")
-    demand = Demand(
+    demand = AttestationRequirement(
         entry["issuer"],
         _content(file, entry.get("keysFile")),
         _content(file, entry.get("certificateAuthorityFile")),

@@ -131,7 +131,7 @@ class BeatBuffer:
         known = self._held.get(cluster)
         if known is not None:
             if 0 < sink.epoch < known.sink.epoch:
-                sink.refuse(heartbeats.outdated(known.sink.epoch))
+                sink.refuse(heartbeats.stale_epoch_error(known.sink.epoch))
                 return beat
             beat.entries = (*known.entries, *entries)
         self._held[cluster] = beat
@@ -201,7 +201,7 @@ class BeatBuffer:
             self._in_flight -= len(taken)
         self._recovered()
         for cluster, epoch in refused.items():
-            taken.pop(cluster).sink.refuse(heartbeats.outdated(epoch))
+            taken.pop(cluster).sink.refuse(heartbeats.stale_epoch_error(epoch))
         now, observe = self._clock.monotonic(), counts.lag.observe
         counts.flush.observe(now - began)
         counts.rows.observe(len(taken))

@@ -15,7 +15,7 @@ from hub.access.attestations import AttestationPolicy, flaws
 from hub.access.cluster_acceptance import ClusterAcceptanceCache
 from hub.access.rbac_cache import RBACCache
 from hub.api.certificates import Lifetimes
-from hub.api.clusterroles import Groups
+from hub.api.clusterroles import ApiGroups
 from hub.api.liveness import DEFAULT_LEASE_DURATION
 from hub.api.namespaces import STANDING
 from hub.https_door.callers.authentication import AuthenticationConfig, AuthenticatorChain
@@ -75,7 +75,7 @@ class HttpsServer:
     entrance: AuthenticatorChain
     roles: RBACCache
     store: Store
-    groups: Groups
+    groups: ApiGroups
 
     async def prepare(self) -> None:
         """Creates missing default roles and reads all roles. Raises UnavailableError."""
@@ -128,7 +128,7 @@ def build_door(
     objects = ServiceStorage(store, feed, group_suffix)
     flaws_of, api_version = partial(flaws, allowed=config.attestation.allowed), f"hub.{group_suffix}/v1alpha1"
     credentials = CredentialStorage(store, issuer, address, config.lifetimes, api_version, flaws=flaws_of)
-    roles, standings, own = RBACCache(store, clock), ClusterAcceptanceCache(store, clock), Groups(group_suffix)
+    roles, standings, own = RBACCache(store, clock), ClusterAcceptanceCache(store, clock), ApiGroups(group_suffix)
     roles.watch(standings.heard)
     rbac = OwnRoles(roles)
     authorizer: Reviewer = HubAuthorizer(store, rbac, standings, own)

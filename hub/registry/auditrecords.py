@@ -126,7 +126,7 @@ def sizes(tx: Transaction) -> tuple[int, Mapping[str, AuditSize]]:
 KIND = "AuditRecord"
 FIELDS = ("user", "verb", "resource", "namespace", "name")
 SINCE, UNTIL = "since", "until"
-MOST = 20_000
+MAX_RECORDS = 20_000
 """Largest number of records in one answer without `limit`."""
 _NAME = "%Y%m%dt%H%M%S.%fz"
 """Format of the time in a record's name."""
@@ -145,10 +145,10 @@ class AuditStorage(VirtualStorage):
         if asked is None or not all(term.matches({}) for term in query.labels):
             return Page((), await self.revision())
         found, revision = await self._store.read(lambda tx: (tx.audit.find(asked), tx.changes.newest()))
-        if limit is None and len(found) > MOST:
+        if limit is None and len(found) > MAX_RECORDS:
             raise TooLargeError(
-                f"the query selects more than {MOST} records: request pages with limit, or select fewer with fieldSelector, "
-                "as in since=2026-11-21T08:00:00Z,user=NAME"
+                f"the query selects more than {MAX_RECORDS} records: request pages with limit, or select fewer with "
+                "fieldSelector, as in since=2026-11-21T08:00:00Z,user=NAME"
             )
         items = tuple(self._stored(entry) for entry in found[:limit])
         return Page(items, revision, items[-1].key if limit is not None and len(found) > limit else None)
@@ -201,7 +201,7 @@ def _audit_query(query: Query) -> AuditQuery | None:
         since=max(since, default=None),
         until=min(until, default=None),
         after=_place(query.after.name) if query.after is not None else None,
-        limit=MOST if query.limit is None else query.limit,
+        limit=MAX_RECORDS if query.limit is None else query.limit,
     )
 
 

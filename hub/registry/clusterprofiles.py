@@ -28,7 +28,7 @@ class Exported:
     removed: tuple[str, ...] = ()
 
 
-def settle(tx: Transaction, cluster: str, actor: str) -> Exported:
+def reconcile(tx: Transaction, cluster: str, actor: str) -> Exported:
     """Update all profiles of a cluster to match its sets and their bindings. Profiles of other managers do not change."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
     document = stored.document if stored and rules.is_exported(stored.document) else None

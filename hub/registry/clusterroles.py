@@ -42,7 +42,7 @@ def _aggregate(tx: Transaction, actor: str) -> None:
             objects.put(tx, CLUSTER_ROLES, dict(role), stored[name], actor, writer=HUB_WRITER)
 
 
-def reconcile(tx: Transaction, groups: rules.Groups) -> int:
+def reconcile(tx: Transaction, groups: rules.ApiGroups) -> int:
     """Add missing parts of the default roles and bindings; return the number of writes. Nothing is removed.
 
     Objects with the annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` are not changed.

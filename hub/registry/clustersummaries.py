@@ -90,7 +90,7 @@ def _fleet(tx: Transaction) -> Sequence[ComputedObject]:
     state = brake.now(tx)
     held: dict[str, Any] = {"holds": state.since is not None}
     if state.since is not None:
-        counts = {"silent": state.silent, "fleet": state.fleet, "message": brake.held(state)}
+        counts = {"silent": state.silent, "fleet": state.fleet, "message": brake.brake_message(state)}
         held |= {"since": format_time(state.since), **counts}
     status = {
         "clusters": sum(accepted.values()),

@@ -40,7 +40,7 @@ _COLUMNS = (
     _column("actor", "User that wrote it."),
     AGE,
 )
-MOST = 1_000
+MAX_TRANSITIONS = 1_000
 """Largest number of transitions in one answer, for any limit; older ones are stored but not shown."""
 
 
@@ -48,12 +48,14 @@ class TransitionStorage(ComputedStorage):
     """Transitions of one cluster. A list has one page only, because new transitions would shift further ones."""
 
     async def get(self, resource: GroupResource, key: Key) -> StoredObject:
-        return self.chosen(resource, key, *await self._store.read(_computed, ClusterName(key.namespace), MOST))
+        return self.chosen(resource, key, *await self._store.read(_computed, ClusterName(key.namespace), MAX_TRANSITIONS))
 
     async def list(self, resource: GroupResource, query: Query) -> Page:
         if query.namespace is None:
             raise BadRequestError(f"{resource} can be listed for one cluster only: set its namespace, as in -n CLUSTER")
-        found, revision = await self._store.read(_computed, ClusterName(query.namespace), min(query.limit or MOST, MOST))
+        found, revision = await self._store.read(
+            _computed, ClusterName(query.namespace), min(query.limit or MAX_TRANSITIONS, MAX_TRANSITIONS)
+        )
         return Page(tuple(self.stored(each, revision) for each in found if query.matches(each.key, {}, {})), revision)
 
 

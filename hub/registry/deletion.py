@@ -58,7 +58,7 @@ def delete_cluster(tx: Transaction, name: str, deadline: timedelta, actor: str) 
     before = removal.OVERDUE in {entry.get("reason") for entry in doc.conditions(stored.document)}
     if removal.is_emptied(stored.document):
         if overdue and not before:
-            clusters.set_condition(tx, ClusterName(name), removal.waiting_for_others(stored.document), actor)
+            clusters.set_condition(tx, ClusterName(name), removal.overdue_condition(stored.document), actor)
         return ClusterDeletionProgress(held=1, overdue=overdue and not before)
     moved = _remove_next(tx, name, actor, at_once=overdue)
     left = Remaining.of([(kind, each.document) for kind, each in clusters.content_of(tx, name)])
@@ -68,7 +68,7 @@ def delete_cluster(tx: Transaction, name: str, deadline: timedelta, actor: str) 
         new = doc.with_status_condition(stored.document, removal.GONE, tx.now)
         clusters.put(tx, doc.with_metadata(new, finalizers=others or None), stored, actor, writer=HUB_WRITER)
         return ClusterDeletionProgress(gone=True, moved=moved)
-    condition = removal.progress(name, left, deadline, overdue=overdue)
+    condition = removal.progress_condition(name, left, deadline, overdue=overdue)
     clusters.set_condition(tx, ClusterName(name), condition, actor)
     return ClusterDeletionProgress(moved=moved, held=left.held, overdue=overdue and not before)
 

@@ -18,7 +18,7 @@ from machinery.identity import AddOnName, ClusterName
 from machinery.meta.objects import Key
 
 
-def tell(tx: Transaction, records: Sequence[EventRecord], actor: str) -> None:
+def record(tx: Transaction, records: Sequence[EventRecord], actor: str) -> None:
     """Write Events in the namespaces of their clusters; in the hub's own namespace if there is none."""
     for each in records:
         found = namespaces.get(tx, each.cluster) if each.cluster else None
@@ -35,7 +35,7 @@ def record_agent_event(tx: Transaction, cluster: ClusterName, addon: str, said: 
     """
     about = addons.find(tx, cluster, AddOnName(addon)) if addon else clusters.find(tx, cluster)
     kind, reason, message = said
-    tell(tx, [EventRecord(cluster, about.document, reason, message, kind, component=rules.AGENT)], actor)
+    record(tx, [EventRecord(cluster, about.document, reason, message, kind, component=rules.AGENT)], actor)
 
 
 def due(tx: Transaction, lifetime: timedelta, *, limit: int) -> Mapping[Key, int]:

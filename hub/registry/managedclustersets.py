@@ -40,7 +40,7 @@ from machinery.meta.selectors import Operator, Requirement, valid_label_key, val
 def ensure_predefined(tx: Transaction, name: str, actor: str) -> str:
     """Create `default` or `global`, or restore its selector. Returns "created", "restored" or ""."""
     found = tx.objects.get(CLUSTER_SETS, Key("", name))
-    wanted = rules.standing(name, found.document if found else None)
+    wanted = rules.desired_set(name, found.document if found else None)
     if wanted is None:
         return ""
     objects.put(tx, CLUSTER_SETS, wanted, found, actor, generations=True, writer=HUB_WRITER)

@@ -80,7 +80,7 @@ def check_open(tx: Transaction, resource: str, key: Key, *, group: str = "") -> 
     """Check that the namespace of `key` accepts new objects. Raises NotFoundError, ForbiddenError with Kubernetes' messages."""
     found = get(tx, key.namespace)
     if found is None:
-        raise missing(key.namespace)
+        raise not_found_error(key.namespace)
     if doc.is_deleting(found.document):
         qualified = f"{resource}.{group}" if group else resource
         why = f"unable to create new content in namespace {key.namespace} because it is being terminated"
@@ -89,7 +89,7 @@ def check_open(tx: Transaction, resource: str, key: Key, *, group: str = "") -> 
         raise ForbiddenError(f'{qualified} "{key.name}" is forbidden: {why}', subject=subject, causes=(cause,))
 
 
-def missing(name: str) -> NotFoundError:
+def not_found_error(name: str) -> NotFoundError:
     """The error with Kubernetes' message."""
     return NotFoundError(f'namespaces "{name}" not found', subject=ErrorSubject(name=name, kind="namespaces"))
 

@@ -43,7 +43,7 @@ class SecondAgentError(AlreadyExistsError):
     """Another agent of the cluster has its session."""
 
     def __init__(self, cluster: ClusterName, holder: AgentId, other: AgentId) -> None:
-        super().__init__(duplicate.refused(cluster, holder, other).message)
+        super().__init__(duplicate.second_agent_error(cluster, holder, other).message)
         self.holder = holder
         self.other = other
 
@@ -58,7 +58,7 @@ def check(tx: Transaction, cluster: ClusterName, epoch: int, agent: AgentId | No
     if agent is not None:
         check_agent(tx, cluster, agent, last)
     if last is not None and last.outdates(epoch):
-        raise heartbeats.outdated(last.epoch)
+        raise heartbeats.stale_epoch_error(last.epoch)
     return last
 
 
@@ -139,7 +139,7 @@ def stand_by(tx: Transaction, departure: Departure, cluster_uid: str, hub: HubId
     stored = clusters.find(tx, departure.cluster)
     check_same(stored, cluster_uid)
     if rules.is_denied(stored.document):
-        raise denied(stored.key.name)
+        raise denied_error(stored.key.name)
     last = tx.heartbeats.of(departure.cluster)
     if departure.agent is not None:
         check_agent(tx, departure.cluster, departure.agent, last)
@@ -174,7 +174,7 @@ def check_same(stored: StoredObject, cluster_uid: str) -> None:
         raise AlreadyExistsError(f'the cluster name "{stored.key.name}" belongs to another cluster (its uid differs)')
 
 
-def denied(name: str) -> ForbiddenError:
+def denied_error(name: str) -> ForbiddenError:
     """The error for the agent of a denied cluster."""
     message = f'cluster "{name}" is denied: an operator accepts it again with `hubctl accept {name}`'
     return ForbiddenError(message, causes=DenialCause.CLUSTER_DENIED.because(message))

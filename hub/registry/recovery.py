@@ -137,7 +137,7 @@ def readopt(tx: Transaction, returning: Returning) -> None:
         f"{restore.made:%Y-%m-%dT%H:%M:%SZ}, from which the hub was restored"
     )
     about = clusters.find(tx, returning.cluster).document
-    events.tell(tx, [EventRecord(returning.cluster, about, READOPTED, message)], READOPTION_ACTOR)
+    events.record(tx, [EventRecord(returning.cluster, about, READOPTED, message)], READOPTION_ACTOR)
 
 
 def needs_approval(tx: Transaction, holder: CertificateRecord) -> bool:
@@ -170,7 +170,7 @@ class RestoreOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class AppliedList:
     """Result of one list. `revoked`: number of certificates that the backup has as valid; `unknown`: signed after it."""
 
     authority: str
@@ -188,7 +188,7 @@ class RestoreOutcome:
     """Agents with a valid certificate."""
     credentials: int
     """Valid bootstrap credentials."""
-    lists: tuple[Taken, ...]
+    lists: tuple[AppliedList, ...]
     spent: tuple[ClusterName, ...]
     """Clusters whose certificates are all revoked by the lists."""
 
@@ -223,7 +223,7 @@ def restorations(tx: Transaction) -> tuple[Restoration, ...]:
     return restoration_rules.read(msgspec.json.decode(text)) if text else ()
 
 
-def _take(tx: Transaction, encoded: bytes, touched: set[ClusterName]) -> Taken:
+def _take(tx: Transaction, encoded: bytes, touched: set[ClusterName]) -> AppliedList:
     content = pki.parse_list(encoded)
     authority = next((each for each in tx.authorities.all() if pki.is_list_of(encoded, each.certificate)), None)
     if authority is None:
@@ -253,4 +253,4 @@ def _take(tx: Transaction, encoded: bytes, touched: set[ClusterName]) -> Taken:
             revoked += 1
             if record.cluster is not None:
                 touched.add(record.cluster)
-    return Taken(authority.signer, content.this_update, content.number, revoked, unknown)
+    return AppliedList(authority.signer, content.this_update, content.number, revoked, unknown)

@@ -24,7 +24,7 @@ from hub.issuer.rotating import AuthoritySnapshot, RotatingIssuer
 from hub.ports import Store
 from hub.ports.identities import KeyPair, KeyPlace
 from hub.registry.certificateauthorities import service as authorities
-from hub.registry.certificateauthorities.service import Made, authority_id
+from hub.registry.certificateauthorities.service import NewAuthority, authority_id
 from hub.replica.keys import KeyFolder, keep_authority
 from hub.settings import HubSettings
 from machinery import pki
@@ -78,23 +78,25 @@ class KeyRing(KeyPlace):
             return None
         return self.refusal
 
-    async def made(self, known: Collection[AuthorityId], old: LocalIssuer | None, lifetimes: Lifetimes, now: datetime) -> Made:
+    async def made(
+        self, known: Collection[AuthorityId], old: LocalIssuer | None, lifetimes: Lifetimes, now: datetime
+    ) -> NewAuthority:
         """Make the next CA and store its key: an offered one, or else a new one. `old` cross-signs it, if possible.
 
         Raises ConflictError when keys can be neither stored nor are offered.
         """
         pair = await self._chosen.offered(known)
         if pair is not None:
-            return Made(pair.certificate, _crossed(old, pair.certificate))
+            return NewAuthority(pair.certificate, _crossed(old, pair.certificate))
         if self.refusal is not None:
             raise ConflictError(self.refusal)
         authority, key = make_authority(lifetimes, now)
         one = authority_id(authority.certificate)
         crossed = _crossed(old, authority.certificate)
         if isinstance(self._chosen, SealedKeys):
-            return Made(authority.certificate, crossed, self._chosen.sealed(one, key))
+            return NewAuthority(authority.certificate, crossed, self._chosen.sealed(one, key))
         await self._chosen.keep(one, KeyPair(authority.certificate, key))
-        return Made(authority.certificate, crossed)
+        return NewAuthority(authority.certificate, crossed)
 
 
 def _crossed(old: LocalIssuer | None, certificate: bytes) -> bytes | None:
@@ -147,7 +149,7 @@ def rotation_of(
 ) -> Callable[[Store, Callable[[EventRecord], None]], Rotation]:
     """Returns a factory of the controller for CA changes, called once per leader term."""
 
-    async def make(seen: RotationSnapshot, old: AuthorityRecord) -> Made:
+    async def make(seen: RotationSnapshot, old: AuthorityRecord) -> NewAuthority:
         signs = None if old.is_given_up else issuer.snapshot.keys.get(old.id)
         return await ring.made([each.id for each in seen.authorities], signs, lifetimes, clock.now())
 
@@ -202,6 +204,6 @@ async def open_authorities(
 async def _begin(keys: KeyFolder, store: Store, ring: KeyRing, *, in_files: bool, lifetimes: Lifetimes, now: datetime) -> None:
     if in_files or keys.given or keys.directory.read(CA_CERTIFICATE) is not None:
         first = await keep_authority(keys, store, lifetimes, now)
-        await store.run(authorities.adopt, Made(first.trust_bundle, None))
+        await store.run(authorities.adopt, NewAuthority(first.trust_bundle, None))
         return
     await store.run(authorities.adopt, await ring.made((), None, lifetimes, now))

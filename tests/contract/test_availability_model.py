@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from random import Random
 
 from hub.api.liveness import BrakeLimits
-from hub.api.managedclusters.availability import Damping, Patience
+from hub.api.managedclusters.availability import Damping, TaintDelays
 from hub.registry.liveness import brake
 from machinery.runtime.clock import ManualClock
 from tests.fakes.inline_store import InlineStore
@@ -107,7 +107,7 @@ class Model:
     Written to be obviously right and not fast. Times are the database's.
     """
 
-    def __init__(self, graces: dict[str, timedelta], began: datetime, patience: Patience, limits: BrakeLimits) -> None:
+    def __init__(self, graces: dict[str, timedelta], began: datetime, patience: TaintDelays, limits: BrakeLimits) -> None:
         self.clusters = {name: Expected(grace, TRUE, began) for name, grace in graces.items()}
         self.heard = Heard()
         self.accepted = began
@@ -328,7 +328,7 @@ class Drive:
 @repeated(test=1, soak=3)
 async def test_a_fleet_is_at_every_step_what_the_model_says(clock: ManualClock, trial: int) -> None:
     damping = Damping(threshold=3, window=timedelta(seconds=200), hold=timedelta(seconds=40))
-    patience = Patience(delay=timedelta(seconds=6), damping=damping)
+    patience = TaintDelays(delay=timedelta(seconds=6), damping=damping)
     limits = BrakeLimits(share=0.2, at_least=10, window=timedelta(seconds=60))
     fleet = Fleet(InlineStore(clock), clock, trial, Setting(replicas=3 - trial % 3, patience=patience, limits=limits))
     await fleet.begin()

@@ -13,7 +13,7 @@ from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.managedclusters.cluster import JoinRequest, joining_document
 from hub.ports import Store, Transaction
 from hub.registry.certificateauthorities import service as authorities
-from hub.registry.certificateauthorities.service import Made, TrustReport
+from hub.registry.certificateauthorities.service import NewAuthority, TrustReport
 from hub.registry.managedclusters import service as clusters
 from machinery.errors import BadRequestError
 from machinery.identity import AgentId, ClusterName, SerialNumber
@@ -96,8 +96,8 @@ async def test_certificates_are_counted_by_signer_and_purpose_until_they_end(sto
 
 async def test_the_second_ca_leaves_no_record_without_a_signer(store: Store, clock: ManualClock) -> None:
     await add(store, record(clock, 1, None), record(clock, 2, "hub/other"))
-    one = await store.run(authorities.adopt, Made(OtherCA("first").certificate, None))
-    await store.run(authorities.propose, Made(OtherCA("second").certificate, None))
+    one = await store.run(authorities.adopt, NewAuthority(OtherCA("first").certificate, None))
+    await store.run(authorities.propose, NewAuthority(OtherCA("second").certificate, None))
     found = await store.read(lambda tx: tx.authorities.signed(clock.now()))
     assert found == {(one.signer, Purpose.AGENT): 1, ("hub/other", Purpose.AGENT): 1}
 

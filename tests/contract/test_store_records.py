@@ -239,7 +239,9 @@ async def test_uses_are_not_overspent_by_many_at_once(store: Store, credential: 
 
 
 async def test_credential_is_read_as_it_was_written(store: Store, credential: CredentialRecord, clock: ManualClock) -> None:
-    demand = rules.Demand("https://issuer.example.org", keys='{"keys": []}', audience="x", subject="system:serviceaccount:a:b")
+    demand = rules.AttestationRequirement(
+        "https://issuer.example.org", keys='{"keys": []}', audience="x", subject="system:serviceaccount:a:b"
+    )
     bounds = CredentialBounds(("edge-*", "lab"), "edge", {"env": "prod"}, demand)
     bound = replace(credential, id=CredentialId("bound"), cluster=None, bounds=bounds)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from hub.api.liveness import BrakeLimits
 from hub.api.managedclusters import cluster as rules
-from hub.api.managedclusters.availability import Patience
+from hub.api.managedclusters.availability import TaintDelays
 from hub.api.managedclusters.cluster import StatusReport
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.controllers.builder import PERIODIC
@@ -69,7 +69,7 @@ class Setting:
 
     agents: int = 200
     replicas: int = 1
-    patience: Patience = field(default_factory=Patience)
+    patience: TaintDelays = field(default_factory=TaintDelays)
     limits: BrakeLimits = field(default_factory=BrakeLimits)
 
 

@@ -22,7 +22,7 @@ from hub.commands.doctor.findings import DoctorFinding, DoctorState, broken, fin
 from hub.extensions.settings import load
 from hub.ports import HUB_ID
 from hub.registry.certificateauthorities import service as authorities
-from hub.registry.certificateauthorities.service import Made
+from hub.registry.certificateauthorities.service import NewAuthority
 from hub.replica.installation import SUFFIX, settle
 from hub.replica.keys import AUTHORITY, create_keys
 from hub.store import SqlStore
@@ -56,7 +56,7 @@ async def first_start(folder: Path) -> None:
     store = SqlStore(f"sqlite:///{migrated(folder / 'hub.db')}", Seal.parse((folder / "secrets.key").read_bytes()))
     await store.open()
     await store.run(settle)
-    await store.run(authorities.adopt, Made((folder / "ca.crt").read_bytes(), None))
+    await store.run(authorities.adopt, NewAuthority((folder / "ca.crt").read_bytes(), None))
     await store.close()
 
 

@@ -133,7 +133,7 @@ def admitted(authorities: Iterable[AuthorityRecord]) -> tuple[AuthorityRecord, .
     return tuple(each for each in authorities if each.phase in ADMITTED)
 
 
-MOST = 32
+MAX_FINGERPRINTS = 32
 """Largest number of CA certificates in an agent's report."""
 _FINGERPRINT = re.compile("[0-9a-f]{64}")
 
@@ -164,6 +164,8 @@ class AgentTrust:
 def checked_fingerprints(fingerprints: Iterable[str]) -> frozenset[str] | None:
     """The reported fingerprints; None if the agent reports none. Raises BadRequestError for invalid fingerprints."""
     reported = frozenset(fingerprints)
-    if len(reported) > MOST or not all(map(_FINGERPRINT.fullmatch, reported)):
-        raise BadRequestError(f"trusted_authorities: at most {MOST} hex SHA-256 of CA certificates in DER, in lower case")
+    if len(reported) > MAX_FINGERPRINTS or not all(map(_FINGERPRINT.fullmatch, reported)):
+        raise BadRequestError(
+            f"trusted_authorities: at most {MAX_FINGERPRINTS} hex SHA-256 of CA certificates in DER, in lower case"
+        )
     return reported or None

@@ -44,7 +44,7 @@ class RotationStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class RotationAgent:
     """The agent of one accepted cluster. `signer`: the CA of its certificate; None: none of the hub's CAs."""
 
     cluster: ClusterName
@@ -72,7 +72,7 @@ class RotationSnapshot:
     now: datetime
     authorities: tuple[AuthorityRecord, ...]
     fingerprints: Mapping[AuthorityId, str]
-    members: tuple[Member, ...] = ()
+    members: tuple[RotationAgent, ...] = ()
     signed: Mapping[AuthorityId, Mapping[Purpose, int]] = field(default_factory=dict)
     """Number of unexpired certificates per CA and purpose."""
     followers: tuple[Follower, ...] = ()
@@ -94,12 +94,12 @@ class RotationSnapshot:
         }
         return tuple(sorted(self.living - current))
 
-    def untold(self, authority: AuthorityRecord) -> tuple[Member, ...]:
+    def without_trust(self, authority: AuthorityRecord) -> tuple[RotationAgent, ...]:
         """Agents that report their trusted CAs, without this one."""
         fingerprint = self.fingerprints[authority.id]
         return tuple(each for each in self.members if each.trusted is not None and fingerprint not in each.trusted)
 
-    def holding(self, authority: AuthorityRecord) -> tuple[Member, ...]:
+    def holding(self, authority: AuthorityRecord) -> tuple[RotationAgent, ...]:
         """Agents with a certificate of this CA."""
         return tuple(each for each in self.members if each.signer == authority.id)
 
@@ -107,15 +107,15 @@ class RotationSnapshot:
         """Number of its unexpired certificates that no agent renews."""
         return sum(self.signed.get(authority.id, {}).get(purpose, 0) for purpose in WITH_PEOPLE)
 
-    def renewable(self, authority: AuthorityRecord) -> tuple[Member, ...]:
+    def renewable(self, authority: AuthorityRecord) -> tuple[RotationAgent, ...]:
         """Agents that hold a certificate of it and can renew on request."""
         return tuple(each for each in self.holding(authority) if each.can_move)
 
-    def silent(self, authority: AuthorityRecord) -> tuple[Member, ...]:
+    def silent(self, authority: AuthorityRecord) -> tuple[RotationAgent, ...]:
         """Those of `renewable` that currently send no beats."""
         return tuple(each for each in self.renewable(authority) if each.silent)
 
-    def stranded_agents(self, authority: AuthorityRecord) -> tuple[Member, ...]:
+    def stranded_agents(self, authority: AuthorityRecord) -> tuple[RotationAgent, ...]:
         """Agents that need a new bootstrap credential if this CA ends now: they hold its certificate and cannot renew it."""
         return tuple(each for each in self.holding(authority) if not each.can_move)
 
@@ -150,7 +150,7 @@ def _due(seen: RotationSnapshot, one: AuthorityRecord, old: AuthorityRecord | No
         case Phase.DISTRIBUTING if one.is_given_up:
             return Act.END
         case Phase.DISTRIBUTING if not seen.lagging(one):
-            untold = seen.untold(one)
+            untold = seen.without_trust(one)
             if old is None or not old.is_given_up:
                 may_issue = is_ordered or _is_enough(untold, is_over)
             else:
@@ -176,7 +176,7 @@ def moved_until(old: AuthorityRecord, now: datetime) -> datetime | None:
     return now + old.within if old.ends_at is not None and old.within is not None else None
 
 
-def _is_enough(missing: Collection[Member], patient: bool) -> bool:  # noqa: FBT001 - a private rule
+def _is_enough(missing: Collection[RotationAgent], patient: bool) -> bool:  # noqa: FBT001 - a private rule
     """Whether a step waits for none of these agents: there are none, or all are away and the patience has ended."""
     return not missing or (patient and all(each.away for each in missing))
 
@@ -187,7 +187,7 @@ def waits_for(seen: RotationSnapshot, one: AuthorityRecord, patience: timedelta)
     reasons = [f"replica {name} does not apply the phase yet, or lacks the key" for name in seen.lagging(one)]
     match one.phase:
         case Phase.DISTRIBUTING:
-            reasons += _of_agents(seen.untold(one), "that do not trust it yet", patience=is_patient)
+            reasons += _of_agents(seen.without_trust(one), "that do not trust it yet", patience=is_patient)
         case Phase.OUTGOING:
             reasons += _of_agents(seen.holding(one), "that hold a certificate of it", patience=is_patient)
             if is_patient and (left := seen.held_by_users(one)):
@@ -200,7 +200,7 @@ def waits_for(seen: RotationSnapshot, one: AuthorityRecord, patience: timedelta)
     return tuple(reasons)
 
 
-def _of_agents(members: Collection[Member], what: str, *, patience: bool) -> list[str]:
+def _of_agents(members: Collection[RotationAgent], what: str, *, patience: bool) -> list[str]:
     away = sum(each.away for each in members)
     here = len(members) - away
     reasons = [f"{here} agents {what}"] if here else []

@@ -78,7 +78,7 @@ def duplicates(facts: ClusterFacts) -> StepResult | None:
 
 def accepted(facts: ClusterFacts) -> StepResult:
     if rules.is_accepted(facts.document):
-        return OK, "Accepted", rules.accepted(facts.document).message, ""
+        return OK, "Accepted", rules.accepted_condition(facts.document).message, ""
     if rules.is_denied(facts.document):
         return BROKEN, "Denied", "an operator denied it, so it may not report", f"hubctl accept {facts.name}"
     return WAITING, "NotAccepted", "it is not accepted yet", f"hubctl accept {facts.name}"

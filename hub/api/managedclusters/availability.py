@@ -126,7 +126,7 @@ EFFECT = "NoSelect"
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class TaintDelays:
     """Delays of taints. `delay`: after availability became Unknown, or while it is absent."""
 
     delay: timedelta = timedelta(seconds=30)
@@ -234,7 +234,7 @@ def silent_since(cluster: Document) -> datetime | None:
     return available.last_transition_time
 
 
-def mark(cluster: Document, policy: StalenessPolicy, now: datetime) -> Condition:
+def stale_condition(cluster: Document, policy: StalenessPolicy, now: datetime) -> Condition:
     """The condition of a stale cluster."""
     since = silent_since(cluster) or now
     removal = max(since + policy.remove, now + policy.notice)

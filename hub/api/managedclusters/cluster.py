@@ -161,7 +161,7 @@ def is_same_cluster(cluster: Document, uid: str) -> bool:
     return recorded in ("", uid)
 
 
-def attested(proven: Attested) -> Condition:
+def attested_condition(proven: Attested) -> Condition:
     """The condition of a cluster whose name is bound to an issuer."""
     message = f"The name is bound to {proven.subject} of the issuer {proven.issuer}."
     return Condition(ATTESTED, conditions.TRUE, "AttestedByItsIssuer", message)
@@ -203,7 +203,7 @@ def is_revoked(cluster: Document) -> bool:
     return current is not None and (current.status, current.reason) == (REVOKED.status, REVOKED.reason)
 
 
-def verdict(available: bool | None) -> Condition | None:  # noqa: FBT001 - the agent's own word
+def availability_condition(available: bool | None) -> Condition | None:  # noqa: FBT001 - the agent's own word
     """The condition Available for the verdict in a beat; None: the beat has no verdict."""
     if available is None:
         return None
@@ -275,7 +275,7 @@ def automatically_accepted(cluster: Document, rule: str, now: datetime) -> dict[
     return doc.with_spec(marked, hubAcceptsClient=True)
 
 
-def accepted(cluster: Document) -> Condition:
+def accepted_condition(cluster: Document) -> Condition:
     """The condition of an accepted cluster: OCM's text, and the name of the rule that accepted it."""
     rule = doc.annotations(cluster).get(ACCEPTED_BY)
     return replace(ACCEPTED, message=f'{ACCEPTED.message} by the rule "{rule}"') if rule else ACCEPTED

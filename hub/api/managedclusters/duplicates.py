@@ -33,7 +33,7 @@ def check_uid(uid: str) -> None:
         raise InvalidError(f"the uid of a cluster has at most {MAX_UID} characters, not {len(uid)}")
 
 
-def wanted(joining: JoinRequest) -> Condition:
+def duplicate_condition(joining: JoinRequest) -> Condition:
     """The condition while another cluster has tried to register under a taken name."""
     message = (
         f"A cluster with uid {joining.cluster_uid or 'unknown'} tried to register under this name. Give it another name, or, "
@@ -42,7 +42,7 @@ def wanted(joining: JoinRequest) -> Condition:
     return Condition(DUPLICATED, conditions.TRUE, ANOTHER_CLUSTER, message)
 
 
-def refused(cluster: ClusterName, holder: AgentId, other: AgentId) -> AlreadyExistsError:
+def second_agent_error(cluster: ClusterName, holder: AgentId, other: AgentId) -> AlreadyExistsError:
     """The error for the second agent, which logs it."""
     return AlreadyExistsError(
         f'agent "{holder}" has the session of cluster "{cluster}", so the hub refuses agent "{other}": stop one of the two; '

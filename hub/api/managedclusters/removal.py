@@ -75,14 +75,14 @@ class Remaining:
         return cls(Counter(kind for kind, _ in found), finalizers, len(held))
 
 
-def waiting_for_others(cluster: Document) -> Condition:
+def overdue_condition(cluster: Document) -> Condition:
     """The condition of an emptied cluster after the deadline."""
     names, name = ", ".join(map(str, doc.finalizers(cluster))), doc.name(cluster)
     advice = f"its credentials are revoked; to remove it without them: hubctl delete cluster {name} --force"
     return Condition(DELETING, FALSE, OVERDUE, f"The cluster itself waits for finalizers: {names}; {advice}")
 
 
-def progress(cluster: str, left: Remaining, deadline: timedelta, *, overdue: bool) -> Condition:
+def progress_condition(cluster: str, left: Remaining, deadline: timedelta, *, overdue: bool) -> Condition:
     """The condition of a cluster whose content is being removed."""
     parts = [f"{kind.partition('.')[0]}: {count} remaining" for kind, count in sorted(left.objects.items())]
     message = "; ".join(parts)
@@ -96,6 +96,6 @@ def progress(cluster: str, left: Remaining, deadline: timedelta, *, overdue: boo
     return Condition(DELETING, FALSE, OVERDUE, f"{message}. {passed}; {advice}")
 
 
-def held(cluster: Document) -> dict[str, Any]:
+def with_finalizers(cluster: Document) -> dict[str, Any]:
     """A copy with the hub's finalizer, which keeps the cluster until its content is removed."""
     return doc.with_metadata(cluster, finalizers=[*dict.fromkeys((*doc.finalizers(cluster), FINALIZER))])

@@ -124,9 +124,9 @@ def order_of(kind: Kind, name: str, value: str) -> str | None:
     return None if found is None else sort_key(found)
 
 
-MOST = 4
+MAX_KEYS = 4
 """Largest number of keys in one order or grouping."""
-LONGEST = 1024
+MAX_LENGTH = 1024
 """Longest order or grouping in characters."""
 _PART = re.compile(r"""(?:[^,"']|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')+""")
 _PATHS: Mapping[str, str] = {
@@ -178,13 +178,13 @@ def group_query(group_by: str, summed: str = "", sort_by: str = "") -> GroupQuer
 
 
 def _parts(text: str, what: str) -> Sequence[str]:
-    if len(text) > LONGEST:
-        raise BadRequestError(f"{what}: at most {LONGEST} characters, not {len(text)}")
+    if len(text) > MAX_LENGTH:
+        raise BadRequestError(f"{what}: at most {MAX_LENGTH} characters, not {len(text)}")
     found = [part.strip() for part in _PART.findall(text)]
     if not found or not all(found) or (text.count(",") and text.strip().endswith(",")):
         raise BadRequestError(f"{what}: use fields separated by commas, as in version,name")
-    if len(found) > MOST:
-        raise BadRequestError(f"{what}: at most {MOST} fields, not {len(found)}")
+    if len(found) > MAX_KEYS:
+        raise BadRequestError(f"{what}: at most {MAX_KEYS} fields, not {len(found)}")
     return found
 
 

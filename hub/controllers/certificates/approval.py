@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from hub.api import certificatesigningrequests as requests
-from hub.api.approvalrules import FLAG, ApprovalRule, RuleDecision, RuleVerdict
+from hub.api.approvalrules import FLAG, ApprovalRule, RuleAction, RuleDecision
 from hub.api.certificatesigningrequests import RequestPhase
 from hub.api.events import EventRecord
 from hub.api.managedclusters import cluster as rules
@@ -109,7 +109,7 @@ def _verdict(cluster: Document) -> Condition | None:
     is_true = current is not None and current.status == conditions.TRUE
     if doc.is_deleting(cluster) or rules.is_accepted(cluster) == is_true:
         return None
-    return rules.accepted(cluster) if rules.is_accepted(cluster) else rules.DENIED
+    return rules.accepted_condition(cluster) if rules.is_accepted(cluster) else rules.DENIED
 
 
 class ApprovalReconciler(RuleReconciler):
@@ -193,7 +193,7 @@ def register(builder: ControllerBuilder) -> None:
         for decision in outcome.decisions:
             status.count(decision)
             ruling.queue.add_after(COUNTS, GATHER)
-            if decision.dry_run or (decision.verdict is RuleVerdict.APPROVE and decision.rule != FLAG):
+            if decision.dry_run or (decision.action is RuleAction.APPROVE and decision.rule != FLAG):
                 builder.record_event(_event_of(decision))
         if outcome.asking:  # a rule may accept the cluster of this request
             acceptance.enqueue(outcome.asking)
@@ -225,7 +225,7 @@ def register(builder: ControllerBuilder) -> None:
 
 def _event_of(decision: RuleDecision) -> EventRecord:
     """The Event of a decision; TransitionRecorder records acceptances."""
-    verb, noun = ("accept", "cluster") if decision.verdict is RuleVerdict.ACCEPT else ("approve", "certificate request")
+    verb, noun = ("accept", "cluster") if decision.action is RuleAction.ACCEPT else ("approve", "certificate request")
     if decision.dry_run:
         message = f'in a dry run, the rule "{decision.rule}" would {verb} this {noun}'
         return EventRecord(decision.cluster, decision.about, "ApprovalRuleDryRun", message)

@@ -23,7 +23,7 @@ from hub.controllers.clock_guard import ClockGuard
 from hub.ports import Store, Transaction
 from hub.ports.identities import KeyPlace
 from hub.registry.certificateauthorities import service as authorities
-from hub.registry.certificateauthorities.service import Made
+from hub.registry.certificateauthorities.service import NewAuthority
 from machinery.errors import MusterError
 from machinery.runtime.controller import Reconciler
 
@@ -42,7 +42,7 @@ DOUBTED = "the database's clock has to go evenly for a while before a CA goes by
 
 log = structlog.get_logger(__name__)
 
-Make = Callable[[RotationSnapshot, AuthorityRecord], Awaitable[Made]]
+Make = Callable[[RotationSnapshot, AuthorityRecord], Awaitable[NewAuthority]]
 """Makes and stores the CA that succeeds this one."""
 
 

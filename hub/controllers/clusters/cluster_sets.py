@@ -115,7 +115,7 @@ def _register_profiles(builder: ControllerBuilder) -> None:
             for cluster in await builder.store.read(clusterprofiles.affected_clusters, namespace):
                 profiles.enqueue(cluster)
 
-    profiles = builder.add_use_case("cluster-profiles", clusterprofiles.settle)
+    profiles = builder.add_use_case("cluster-profiles", clusterprofiles.reconcile)
     namespaces = builder.add_step("cluster-profiles-namespaces", enqueue_affected)
     builder.fleet.on_reach.append(lambda name: namespaces.enqueue(Key("", name)))
     builder.watch_names(MANAGED_CLUSTERS, profiles, deleted=True)

@@ -85,7 +85,7 @@ class Staleness(BatchReconciler[str]):
         return since is not None and tx.now - since >= grace(cluster_rules.lease_duration(cluster))
 
     def _age(self, tx: Transaction, names: Sequence[str]) -> Mapping[str, StalenessStep | None]:
-        policy = StalenessPolicy() if brake.judge(tx, self._limits).holds else self._policy_at(tx)
+        policy = StalenessPolicy() if brake.evaluate(tx, self._limits).holds else self._policy_at(tx)
         return {name: service.apply_staleness_policy(tx, ClusterName(name), policy, f"{ACTOR}:{NAME}") for name in names}
 
 

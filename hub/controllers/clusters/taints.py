@@ -1,8 +1,8 @@
 """Owns the taints for unavailable clusters, their alarms, and the brake that holds both.
 
 As in OCM: `unreachable` while availability is Unknown or missing, `unavailable` while it is False. A taint is set at once or
-after a delay (`hub.api.managedclusters.availability.Patience`), and never while the brake holds. The alarm, a log line, comes
-with the taint, so exactly once across leaders. The Event comes at once, with the change of availability (`TransitionRecorder`).
+after a delay (`availability.TaintDelays`), and never while the brake holds. The alarm is logged with the taint, so exactly once
+across leaders. The Event is recorded at once, with the change of availability (`TransitionRecorder`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ import structlog
 from hub.api.events import WARNING, EventRecord
 from hub.api.liveness import Brake, BrakeLimits
 from hub.api.managedclusters import availability as rules
-from hub.api.managedclusters.availability import Damping, Patience
+from hub.api.managedclusters.availability import Damping, TaintDelays
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.controllers import ACTOR
 from hub.controllers.builder import PERIODIC, ControllerBuilder
@@ -44,7 +44,7 @@ class TaintReconciler(BatchReconciler[str]):
 
     at_most = READ
 
-    def __init__(self, store: Store, patience: Patience, limits: BrakeLimits) -> None:
+    def __init__(self, store: Store, patience: TaintDelays, limits: BrakeLimits) -> None:
         self._store = store
         self._patience = patience
         self._limits = limits
@@ -104,7 +104,7 @@ class TaintReconciler(BatchReconciler[str]):
     def _look(self, tx: Transaction, names: Sequence[str]) -> _Found:
         clusters = [ClusterName(name) for name in names]
         known = service.read_context(tx, clusters, self._patience, Brake())
-        return {cluster: service.look(tx, cluster, self._patience, known) for cluster in clusters}
+        return {cluster: service.due_taints(tx, cluster, self._patience, known) for cluster in clusters}
 
     def _taint(self, tx: Transaction, names: Sequence[str]) -> tuple[_Found, Brake, EventRecord | None]:
         clusters, actor = [ClusterName(name) for name in names], f"{ACTOR}:{NAME}"
@@ -127,7 +127,7 @@ class TaintReconciler(BatchReconciler[str]):
 def register(builder: ControllerBuilder) -> None:
     settings = builder.settings
     damping = Damping(threshold=settings.flap_threshold, window=settings.flap_window, hold=settings.flap_hold)
-    patience = Patience(delay=settings.taint_delay, damping=damping)
+    patience = TaintDelays(delay=settings.taint_delay, damping=damping)
     reconciler = TaintReconciler(builder.store, patience, builder.brake_limits)
     controller = builder.add(NAME, reconciler)
     builder.watch_names(MANAGED_CLUSTERS, controller, reconciler.wanted, delay=GATHER)

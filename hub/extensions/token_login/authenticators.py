@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from hub.api.logins import ACCOUNT, AuthenticatorConfig, Named, Reference, named_by_claims
+from hub.api.logins import ACCOUNT, AuthenticatedUser, AuthenticatorConfig, Reference, user_of_claims
 from hub.controllers.certificates.authenticators import Connect
 from hub.ports import Store
 from hub.registry import authenticators as logins
@@ -22,7 +22,7 @@ from machinery.runtime.clock import Clock
 MAX_KEPT = 100
 API_VERSION = "authentication.k8s.io/v1"
 
-IdentifyToken = Callable[[str], Awaitable[Named | None]]
+IdentifyToken = Callable[[str], Awaitable[AuthenticatedUser | None]]
 """Returns the user of a token; None: there is none. Raises UnauthorizedError with the reason, UnavailableError."""
 
 
@@ -54,9 +54,9 @@ class Authenticators:
             known = self._kept[reference] = found.mark, self._identify(found)
         return known[1], found.operator_groups
 
-    async def _by_account(self, token: str) -> Named | None:
+    async def _by_account(self, token: str) -> AuthenticatedUser | None:
         found = await self._accounts.identify(token, ())
-        return None if found is None else Named(found.actor.user, found.actor.groups, account=found.actor.uid)
+        return None if found is None else AuthenticatedUser(found.actor.user, found.actor.groups, account=found.actor.uid)
 
     def _identify(self, config: AuthenticatorConfig) -> IdentifyToken:
         """By the keys of the issuer, or by TokenReviews of the webhook, whose answers are cached under the token's hash."""
@@ -64,8 +64,8 @@ class Authenticators:
         if claims is not None:
             keys = IssuerKeys(config.address, documents, self._clock)
 
-            async def by_claims(token: str) -> Named:
-                return named_by_claims(await keys.verified(token), claims, self._clock.now())
+            async def by_claims(token: str) -> AuthenticatedUser:
+                return user_of_claims(await keys.verified(token), claims, self._clock.now())
 
             return by_claims
 
@@ -75,9 +75,13 @@ class Authenticators:
 
         reviews = DelegatedTokens(review, self._clock)
 
-        async def by_review(token: str) -> Named | None:
+        async def by_review(token: str) -> AuthenticatedUser | None:
             found = await reviews.identify(token, ())
-            return None if found is None else Named(found.actor.user, found.actor.groups, found.actor.uid, found.actor.extra)
+            return (
+                None
+                if found is None
+                else AuthenticatedUser(found.actor.user, found.actor.groups, found.actor.uid, found.actor.extra)
+            )
 
         return by_review
 

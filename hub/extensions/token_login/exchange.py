@@ -18,7 +18,7 @@ from typing import Any
 
 from hub.api.auditrecords import LOGIN_FAILURE
 from hub.api.certificates import IssuedCertificate, Lifetimes
-from hub.api.logins import ACCOUNT, KINDS, Reference, admitted
+from hub.api.logins import ACCOUNT, KINDS, Reference, admit_user
 from hub.api.meta import document as doc
 from hub.audit.auditor import short, token_hash
 from hub.extensions.token_login.authenticators import Authenticators
@@ -145,7 +145,7 @@ class Exchange:
         named = await identify(str(spec["token"]))
         if named is not None and self._terms.names_people:
             notes.update({USER: short(named.user), GROUPS: short(", ".join(named.groups))})
-        login = admitted(named, operator_groups)
+        login = admit_user(named, operator_groups)
         if login.left_out and self._terms.names_people:
             notes[LEFT_OUT] = short(", ".join(login.left_out))
         signer = self._terms.own if login.is_our_own_name else self._terms.issuer

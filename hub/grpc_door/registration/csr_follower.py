@@ -16,7 +16,7 @@ from hub.grpc_door.session.changes import Followed
 from hub.grpc_door.session.context import DoorContext
 from hub.ports import Transaction
 from hub.registry.certificatesigningrequests import service as requests
-from hub.registry.generic.objects import missing
+from hub.registry.generic.objects import not_found_error
 from machinery.errors import ForbiddenError, TooManyRequestsError, UnavailableError
 from machinery.identity import CLUSTER_LABEL, SerialNumber
 from machinery.meta.objects import ChangeType, Document
@@ -126,5 +126,5 @@ def _state_of(document: Document, record: CertificateRecord, check: Check) -> Re
     try:
         check(record, requester=requester, cluster=doc.labels(document).get(CLUSTER_LABEL, ""))
     except ForbiddenError:
-        raise missing(REQUESTS, doc.name(document)) from None  # does not reveal which requests of others exist
+        raise not_found_error(REQUESTS, doc.name(document)) from None  # does not reveal which requests of others exist
     return requests_domain.state(document)

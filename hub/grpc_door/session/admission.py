@@ -55,5 +55,5 @@ def _look(tx: Transaction, cluster: ClusterName, agent: AgentId, hello: wire.Hel
             "or have the other ManagedCluster deleted first"
         )
     if view.denied:
-        raise owners.denied(cluster)
+        raise owners.denied_error(cluster)
     return view, owners.is_claimed(tx, cluster, hello.epoch, agent)

@@ -14,12 +14,12 @@ import structlog
 
 from hub.api.auditrecords import AuditEntry
 from hub.api.hubreplicas import AgentSession
-from hub.api.managedclusters.duplicates import refused
+from hub.api.managedclusters.duplicates import second_agent_error
 from hub.heartbeat.buffer import PASSING
 from hub.ports import Store, Transaction
 from hub.registry.hubreplicas import service as replicas
 from hub.registry.hubreplicas.service import Opened
-from hub.registry.liveness.heartbeats import outdated
+from hub.registry.liveness.heartbeats import stale_epoch_error
 from machinery.errors import ConflictError, MusterError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.observability.log_once import LogOnce
@@ -99,10 +99,10 @@ class Sessions:
         place = (session.cluster, session.agent)
         older = self._open.get(place)
         if older is not None and 0 < session.epoch < older.epoch:
-            raise outdated(older.epoch)
+            raise stale_epoch_error(older.epoch)
         holder = self._agents.setdefault(session.cluster, session.agent)
         if holder != session.agent:
-            raise refused(session.cluster, holder, session.agent)
+            raise second_agent_error(session.cluster, holder, session.agent)
         self._empty.clear()
         self._open[place] = session
         self._recorded.pop(place, None)
@@ -208,7 +208,7 @@ class Sessions:
             agent = self._agents.get(other.cluster, other.agent)
             mine = self._recorded.get((other.cluster, agent))
             if agent != other.agent and mine is not None and mine.is_newer_than(other.session, other.at):  # both opened at once
-                self._open[other.cluster, agent].end(refused(other.cluster, other.agent, agent))
+                self._open[other.cluster, agent].end(second_agent_error(other.cluster, other.agent, agent))
 
     def _note(self, recorded: AgentSession) -> None:
         place = (recorded.cluster, recorded.agent)

@@ -21,13 +21,13 @@ from hub.access.rights import (
     selected_cluster,
 )
 from hub.api.certificates import CertificateRecord, Purpose
-from hub.api.clusterroles import CSRS, Groups
+from hub.api.clusterroles import CSRS, ApiGroups
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS
 from hub.https_door.callers.authentication import mark_of_serial
 from hub.ports import Store, Transaction
 from hub.registry.certificatesigningrequests.credential_uses import is_of_set
-from hub.registry.owners import denied
+from hub.registry.owners import denied_error
 from machinery.apiserver.access import OPEN_PATHS, Attributes, Authorizer, Decision
 from machinery.apiserver.authn.aggregation import Origin
 from machinery.apiserver.authz.rbac import HeldRules, RbacAuthorizer
@@ -50,7 +50,7 @@ CLUSTERS = "managedclusters"
 class HubAuthorizer(Authorizer):
     """Implements the rules of this module's docstring."""
 
-    def __init__(self, store: Store, rbac: RbacAuthorizer, standings: ClusterAcceptanceCache, groups: Groups) -> None:
+    def __init__(self, store: Store, rbac: RbacAuthorizer, standings: ClusterAcceptanceCache, groups: ApiGroups) -> None:
         self._store = store
         self._rbac = rbac
         self._standings = standings
@@ -74,7 +74,7 @@ class HubAuthorizer(Authorizer):
         """Adds to the refusal of an agent or add-on that its cluster is denied."""
         if standing.cluster is None or not await self._is_denied(standing.cluster):
             return decision
-        return replace(decision, reason=str(denied(standing.cluster)), verdict=DenialCause.CLUSTER_DENIED)
+        return replace(decision, reason=str(denied_error(standing.cluster)), verdict=DenialCause.CLUSTER_DENIED)
 
     async def rules(self, actor: Actor, namespace: str) -> HeldRules:
         """Returns all rules of the actor in a namespace."""

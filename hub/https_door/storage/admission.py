@@ -27,7 +27,7 @@ from typing import Any
 from hub.access.rights import caller_record_of
 from hub.api.bootstrapcredentials import AttestationError
 from hub.api.certificates import Purpose
-from hub.api.clusterroles import CSRS, Groups
+from hub.api.clusterroles import CSRS, ApiGroups
 from hub.api.managedclusteraddons.addon import leaves_registrations_unchanged
 from hub.api.managedclusters.admission import permitted_join_labels
 from hub.api.managedclusters.cluster import CLUSTER_UID
@@ -52,7 +52,7 @@ class HubAdmission:
     bootstrap credential may give to its new cluster, or prefix/* for all keys with a prefix; others are removed.
     """
 
-    def __init__(self, decide: Decide, groups: Groups, *, attests: bool = False, join_labels: tuple[str, ...] = ()) -> None:
+    def __init__(self, decide: Decide, groups: ApiGroups, *, attests: bool = False, join_labels: tuple[str, ...] = ()) -> None:
         self._decide = decide
         self._attests = attests
         self._join_labels = join_labels

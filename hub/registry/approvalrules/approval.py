@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from hub.api import approvalrules as by_rule, certificatesigningrequests as rules
-from hub.api.approvalrules import ApprovalRule, RequesterKind, RequesterRecord, RuleDecision, RuleInput, RuleVerdict, rule_of
+from hub.api.approvalrules import ApprovalRule, RequesterKind, RequesterRecord, RuleAction, RuleDecision, RuleInput, rule_of
 from hub.api.auditrecords import AuditRecord
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import APPROVED, RequestPhase
@@ -57,7 +57,7 @@ class _StrictRequest:
 
 def rules_in(tx: Transaction, globs: tuple[str, ...]) -> tuple[ApprovalRule, ...]:
     """All rules: the one of `--auto-approve` first, then the others by name."""
-    known = list(by_rule.of_flag(globs))
+    known = list(by_rule.flag_rules(globs))
     for stored in tx.objects.find(APPROVAL_RULES, Query()).items:
         with suppress(InvalidError):  # written by another version of the hub; an unreadable rule decides nothing
             known.append(rule_of(stored.encoded))
@@ -83,12 +83,12 @@ def review(tx: Transaction, name: str, known: Sequence[ApprovalRule], actor: str
         candidate = asked.candidate
         if asked.purpose is not Purpose.AGENT or _is_denied(candidate.document):
             return None
-        fitting = [rule for rule in known if rule.fits(RuleVerdict.APPROVE, candidate)]
+        fitting = [rule for rule in known if rule.fits(RuleAction.APPROVE, candidate)]
         deciding = next((rule for rule in fitting if not rule.dry_run), None)
         if deciding is None:
             return _record_dry_run_approval(tx, stored, fitting, candidate.cluster) if fitting else None
         message, by = f'Approved by the rule "{deciding.name}".', RULE_ACTOR + deciding.name
-        decisions = (_decision(deciding, RuleVerdict.APPROVE, candidate.cluster, stored),)
+        decisions = (_decision(deciding, RuleAction.APPROVE, candidate.cluster, stored),)
     approved = rules.with_decision(stored.document, APPROVED, rules.AUTO_APPROVED_REASON, message, tx.now)
     write(tx, REQUESTS, approved, stored, by, writer=HUB_WRITER)
     return ApprovalOutcome(decisions)
@@ -106,7 +106,7 @@ def _record_dry_run_approval(
     undecided = doc.with_status(stored.document, conditions=others)
     noted = rules.with_decision(undecided, by_rule.DRY_RUN, "WouldApprove", message, tx.now)
     write(tx, REQUESTS, noted, stored, RULE_ACTOR + fitting[0].name, writer=HUB_WRITER)
-    return ApprovalOutcome(tuple(_decision(rule, RuleVerdict.APPROVE, cluster, stored) for rule in fitting))
+    return ApprovalOutcome(tuple(_decision(rule, RuleAction.APPROVE, cluster, stored) for rule in fitting))
 
 
 def asking(tx: Transaction, request: str, known: Sequence[ApprovalRule]) -> str:
@@ -130,13 +130,13 @@ def accept(tx: Transaction, name: ClusterName, known: Sequence[ApprovalRule]) ->
         cluster_objects.put(tx, marked, stored, RULE_ACTOR + deciding.name, writer=HUB_WRITER)
         return ApprovalOutcome()
     accepted = clusters.automatically_accepted(stored.document, deciding.name, tx.now)
-    shown = doc.with_status_condition(accepted, clusters.accepted(accepted), tx.now)
+    shown = doc.with_status_condition(accepted, clusters.accepted_condition(accepted), tx.now)
     cluster_objects.put(tx, shown, stored, RULE_ACTOR + deciding.name, writer=HUB_WRITER)
-    return ApprovalOutcome((_decision(deciding, RuleVerdict.ACCEPT, name, stored),), accepted=name)
+    return ApprovalOutcome((_decision(deciding, RuleAction.ACCEPT, name, stored),), accepted=name)
 
 
 def _needs_request(rule: ApprovalRule) -> bool:
-    return RuleVerdict.ACCEPT in rule.decides and bool(rule.requesters or rule.condition)
+    return RuleAction.ACCEPT in rule.decides and bool(rule.requesters or rule.condition)
 
 
 def is_open(cluster: Document) -> bool:
@@ -149,23 +149,23 @@ def _record_dry_run_acceptance(
     tx: Transaction, stored: StoredObject, fitting: Sequence[ApprovalRule]
 ) -> ApprovalOutcome | None:
     """Record on the cluster, once, which dry-run rules would have accepted it."""
-    new = doc.with_status_condition(stored.document, by_rule.dry_run(_would(fitting, "accept this cluster")), tx.now)
+    new = doc.with_status_condition(stored.document, by_rule.dry_run_condition(_would(fitting, "accept this cluster")), tx.now)
     if clusters.is_accepted(stored.document) or not doc.differs(new, stored.document):
         return None
     cluster_objects.put(tx, new, stored, RULE_ACTOR + fitting[0].name, writer=HUB_WRITER)
-    return ApprovalOutcome(tuple(_decision(rule, RuleVerdict.ACCEPT, stored.key.name, stored) for rule in fitting))
+    return ApprovalOutcome(tuple(_decision(rule, RuleAction.ACCEPT, stored.key.name, stored) for rule in fitting))
 
 
 def _accepting(tx: Transaction, cluster: StoredObject, known: Sequence[ApprovalRule]) -> list[ApprovalRule]:
     """Rules that match the cluster alone or with one of its requests."""
-    deciding = [rule for rule in known if RuleVerdict.ACCEPT in rule.decides and not rule.paused]
+    deciding = [rule for rule in known if RuleAction.ACCEPT in rule.decides and not rule.paused]
     candidates = [RuleInput(ClusterName(cluster.key.name), cluster.document, tx.now)]
     if any(map(_needs_request, deciding)):
         refused = (RequestPhase.DENIED, RequestPhase.FAILED)
         requests = (stored.document for stored in request_objects.of_cluster(tx, cluster.key.name))
         found = [_strict_request(tx, request) for request in requests if rules.phase(request) not in refused]
         candidates += [asked.candidate for asked in found if asked is not None and asked.purpose is Purpose.AGENT]
-    return [rule for rule in deciding if any(rule.fits(RuleVerdict.ACCEPT, candidate) for candidate in candidates)]
+    return [rule for rule in deciding if any(rule.fits(RuleAction.ACCEPT, candidate) for candidate in candidates)]
 
 
 def _strict_request(tx: Transaction, request: Document) -> _StrictRequest | None:
@@ -229,7 +229,7 @@ def _is_denied(cluster: Document | None) -> bool:
     return cluster is not None and (doc.is_deleting(cluster) or clusters.is_denied(cluster))
 
 
-def _decision(rule: ApprovalRule, verdict: RuleVerdict, cluster: str, stored: StoredObject) -> RuleDecision:
+def _decision(rule: ApprovalRule, verdict: RuleAction, cluster: str, stored: StoredObject) -> RuleDecision:
     return RuleDecision(rule.name, verdict, cluster, stored.document, dry_run=rule.dry_run)
 
 

@@ -1,6 +1,6 @@
 """ApprovalRule, a kind of this project: clusters and requests that are accepted automatically, and how often that happened."""
 
-from hub.api.approvalrules import CLUSTER_FIELDS, RequesterKind, RuleVerdict
+from hub.api.approvalrules import CLUSTER_FIELDS, RequesterKind, RuleAction
 from hub.api.meta import document as doc
 from hub.registry.approvalrules import service as approval_rules
 from hub.registry.generic.definition import ResourceDefinition
@@ -46,7 +46,7 @@ _SPEC = record(
     'The rule applies if all its fields match. At least one is required; clusterNames: ["*"] matches all clusters.',
     ("decides",),
     decides={
-        **listing({**TEXT, "enum": [str(each) for each in RuleVerdict]}),
+        **listing({**TEXT, "enum": [str(each) for each in RuleAction]}),
         "minItems": 1,
         "description": "Accept: accept the cluster (hubAcceptsClient). Approve: approve its agent's first certificate request.",
     },

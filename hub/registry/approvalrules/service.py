@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from hub.api import approvalrules
-from hub.api.approvalrules import RuleDecision, RuleVerdict
+from hub.api.approvalrules import RuleAction, RuleDecision
 from hub.api.certificatesigningrequests import RequestPhase, phase
 from hub.api.managed_fields import HUB_WRITER
 from hub.api.meta import document as doc
@@ -25,7 +25,7 @@ NOT_ACCEPTED = Requirement("spec.hubAcceptsClient", Operator.EQUALS, ("false",))
 _DECIDING = Condition("Active", TRUE, "Deciding", "The rule makes decisions.")
 _PAUSED = Condition("Active", FALSE, "Paused", "The rule is paused and makes no decisions.")
 _DRY_RUN = Condition("Active", FALSE, "DryRun", "The rule only reports the decisions that it would make.")
-_COUNTED = {RuleVerdict.ACCEPT: ("accepted", "wouldAccept"), RuleVerdict.APPROVE: ("approved", "wouldApprove")}
+_COUNTED = {RuleAction.ACCEPT: ("accepted", "wouldAccept"), RuleAction.APPROVE: ("approved", "wouldApprove")}
 """Fields of the status: for executed decisions, and for those of a dry run."""
 
 
@@ -47,10 +47,10 @@ def count_decisions(tx: Transaction, decisions: Iterable[tuple[RuleDecision, dat
         stored = tx.objects.get(APPROVAL_RULES, Key("", name))
         if stored is not None:
             before = doc.mapping(stored.document, "status")
-            new = Counter(_COUNTED[each.verdict][each.dry_run] for each, _ in made)
+            new = Counter(_COUNTED[each.action][each.dry_run] for each, _ in made)
             counts = {count: int(before.get(count) or 0) + new[count] for pair in _COUNTED.values() for count in pair}
             decision, at = made[-1]
-            last = {"decision": str(decision.verdict), "cluster": decision.cluster, "dryRun": decision.dry_run}
+            last = {"decision": str(decision.action), "cluster": decision.cluster, "dryRun": decision.dry_run}
             matched, moment = sum(counts.values()), format_time(at)
             _write_status(tx, stored, actor, **counts, matched=matched, lastMatched=moment, last=last)
 

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
 from hub.api import bootstrapcredentials as rules
-from hub.api.bootstrapcredentials import CredentialBounds, CredentialRecord, CredentialUse, Demand, UseCount
+from hub.api.bootstrapcredentials import AttestationRequirement, CredentialBounds, CredentialRecord, CredentialUse, UseCount
 from hub.api.meta import document as doc
 from hub.registry.bootstrapcredentials.service import CredentialTerms
 from machinery import pki
@@ -30,12 +30,12 @@ ATTESTATION_FIELDS = {
     **{name: name for name in ("issuer", "keys", "audience", "subject")},
     "certificateAuthority": "authority",
 }
-"""Fields of a document, and the fields of a Demand that they set."""
+"""Fields of a document, and the fields of an AttestationRequirement that they set."""
 _GLOB = re.compile(r"[a-z0-9*?\[\]!-]{1,253}")
 _invalid = partial(Cause, "FieldValueInvalid")
 
 
-DemandFlaws = Callable[[Demand], Iterable[tuple[str, str]]]
+DemandFlaws = Callable[[AttestationRequirement], Iterable[tuple[str, str]]]
 """Returns the field name and a message for each problem of a required attestation."""
 
 
@@ -73,7 +73,9 @@ def read_request(
     spec = doc.mapping(document, "spec")
     labels = {str(label): str(value) for label, value in doc.mapping(spec, "labels").items()}
     asked = doc.mapping(spec, "attestation")
-    demand = Demand.of({part: asked.get(field) for field, part in ATTESTATION_FIELDS.items()}) if asked else None
+    demand = (
+        AttestationRequirement.of({part: asked.get(field) for field, part in ATTESTATION_FIELDS.items()}) if asked else None
+    )
     bounds = CredentialBounds(tuple(map(str, spec.get("clusterNames") or ())), spec.get("clusterSet") or None, labels, demand)
     for cause in _violations(key, document, bounds, flaws):
         subject = ErrorSubject(name=key.name, group=resource.group, kind=KIND)

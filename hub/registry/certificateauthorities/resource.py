@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Phase, issuing
-from hub.api.certificateauthorities.rotation import Member, RotationSnapshot, waits_for
+from hub.api.certificateauthorities.rotation import RotationAgent, RotationSnapshot, waits_for
 from hub.api.meta import document as doc
 from hub.ports import Store, Transaction
 from hub.registry.certificateauthorities import service as authorities
@@ -94,7 +94,7 @@ _COLUMNS = (
 
 WITHIN = 60
 """Default of `withinSeconds`."""
-PATIENCE = timedelta(hours=24)
+DEFAULT_PATIENCE = timedelta(hours=24)
 
 Cannot = Callable[[Collection[AuthorityId]], Awaitable[str | None]]
 """Returns why no other CA can be created beside these; None: it can."""
@@ -110,7 +110,7 @@ def _computed(tx: Transaction, patience: timedelta) -> Sequence[ComputedObject]:
 
 def _status(one: AuthorityRecord, seen: RotationSnapshot, patience: timedelta) -> Mapping[str, Any]:
     facts = pki.parse_certificate(one.certificate)
-    untold, holding = seen.untold(one), seen.holding(one)
+    untold, holding = seen.without_trust(one), seen.holding(one)
     optional = {
         "wish": one.wish.value if one.wish else None,
         "wishedBy": one.wished_by,
@@ -137,12 +137,12 @@ def _status(one: AuthorityRecord, seen: RotationSnapshot, patience: timedelta) -
     }
 
 
-def _names(members: Collection[Member]) -> list[str]:
+def _names(members: Collection[RotationAgent]) -> list[str]:
     return sorted(each.cluster for each in members)
 
 
 def authorities_of(
-    shown: Resource, store: Store, own: str, *, patience: timedelta = PATIENCE, cannot: Cannot | None = None
+    shown: Resource, store: Store, own: str, *, patience: timedelta = DEFAULT_PATIENCE, cannot: Cannot | None = None
 ) -> Resource:
     """The served resource with its actions `rotate`, `proceed` and `compromised`."""
 

@@ -20,7 +20,7 @@ from hub.api.certificateauthorities.authority import (
     issuing,
     signer_of,
 )
-from hub.api.certificateauthorities.rotation import Act, Member, RotationSnapshot, RotationStep, moved_until
+from hub.api.certificateauthorities.rotation import Act, RotationAgent, RotationSnapshot, RotationStep, moved_until
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.hubreplicas import alive, could_report
 from hub.api.managedclusters import cluster as rules
@@ -43,7 +43,7 @@ _AWAY = (Requirement(selectable.CLUSTER_ALIASES["status.available"], Operator.IN
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class NewAuthority:
     """A new CA. `sealed`: its key, if it is stored in the database."""
 
     certificate: bytes
@@ -55,7 +55,7 @@ def authority_id(certificate: bytes) -> AuthorityId:
     return AuthorityId(pki.parse_certificate(certificate).key_hash[:16])
 
 
-def adopt(tx: Transaction, made: Made) -> AuthorityRecord:
+def adopt(tx: Transaction, made: NewAuthority) -> AuthorityRecord:
     """Record the first CA, which issues at once. Returns the recorded one if another replica was faster."""
     known = issuing(tx.authorities.all())
     if known is not None:
@@ -132,7 +132,7 @@ def _wished(tx: Transaction, authority: AuthorityRecord, wish: AuthorityOrder, a
     return wished
 
 
-def propose(tx: Transaction, made: Made) -> AuthorityRecord:
+def propose(tx: Transaction, made: NewAuthority) -> AuthorityRecord:
     """Record the next CA, which agents shall trust from now on. Returns an already recorded one."""
     coming = next((each for each in tx.authorities.all() if each.phase is Phase.DISTRIBUTING), None)
     if coming is not None:
@@ -209,7 +209,7 @@ def rotation_snapshot(tx: Transaction) -> RotationSnapshot:
     )
 
 
-def _members(tx: Transaction, everyone: Sequence[AuthorityRecord]) -> tuple[Member, ...]:
+def _members(tx: Transaction, everyone: Sequence[AuthorityRecord]) -> tuple[RotationAgent, ...]:
     """One agent per accepted cluster: the one whose certificate was issued last."""
     accepted = {
         stored.key.name: rules.lease_duration(stored.document)
@@ -227,7 +227,7 @@ def _members(tx: Transaction, everyone: Sequence[AuthorityRecord]) -> tuple[Memb
     for cluster, held in newest.items():
         report, at = reports.get((cluster, held.agent)), connected.get(cluster)
         signer = signer_of(held.signed_by if report is None else report.signed_by, everyone)
-        member = Member(
+        member = RotationAgent(
             cluster,
             AgentId(held.agent),
             signer.id if signer else None,

@@ -149,7 +149,7 @@ def _check_place(tx: Transaction, record: CredentialRecord, cluster: ClusterName
         _give_back(tx, record)
     tally = tx.credentials.tally(record.id)
     if tally.taken - _held_by_name(tx, record, cluster) >= record.uses:
-        raise rules.taken(record, tally)
+        raise rules.no_use_error(record, tally)
 
 
 def _has_place(tx: Transaction, record: CredentialRecord, cluster: ClusterName, agent: AgentId | None) -> bool:

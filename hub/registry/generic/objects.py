@@ -114,11 +114,11 @@ def find(tx: Transaction, kind: Kind, key: Key) -> StoredObject:
     """Raises NotFoundError."""
     stored = tx.objects.get(kind, key)
     if stored is None:
-        raise missing(kind, key.name)
+        raise not_found_error(kind, key.name)
     return stored
 
 
-def missing(kind: Kind, name: str) -> NotFoundError:
+def not_found_error(kind: Kind, name: str) -> NotFoundError:
     """The error for an object that does not exist."""
     resource, _, group = kind.partition(".")
     group = group_of(group, GROUP_SUFFIX)

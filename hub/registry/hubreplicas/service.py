@@ -205,7 +205,7 @@ def _find_replica(tx: Transaction, name: str) -> Replica:
 def _put_drained(tx: Transaction, replica: Replica, event: EventRecord, actor: str, *, is_due: bool) -> Replica:
     if is_due:
         tx.replicas.put(replica)
-        events.tell(tx, [event], actor)
+        events.record(tx, [event], actor)
     return replica
 
 
@@ -233,5 +233,5 @@ def record_leader_terms(tx: Transaction, term: int, ours: EventRecord, actor: st
     """Write an Event for each unreported term. `ours`: the Event of `term`, which is the caller's."""
     untold = hubleaders.decoded(tx.facts.get(hubleaders.FACT))
     if untold.terms:
-        events.tell(tx, tuple(untold.news(term, ours)), actor)
+        events.record(tx, tuple(untold.news(term, ours)), actor)
         tx.facts.set(hubleaders.FACT, hubleaders.encoded(hubleaders.UnreportedTerms()))

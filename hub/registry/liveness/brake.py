@@ -22,7 +22,7 @@ def now(tx: Transaction) -> Brake:
     return rules.decode_brake(tx.facts.get(FACT))
 
 
-def judge(tx: Transaction, limits: BrakeLimits) -> Brake:
+def evaluate(tx: Transaction, limits: BrakeLimits) -> Brake:
     """The brake as evaluated now; `keep` stores it."""
     known = now(tx)
     silent = tx.transitions.silent(known.counts_from(limits, tx.now), cluster.SILENT.reason)
@@ -30,7 +30,7 @@ def judge(tx: Transaction, limits: BrakeLimits) -> Brake:
         return known
     states = tx.objects.tally(MANAGED_CLUSTERS, CONDITIONS + conditions.AVAILABLE)
     fleet = states.get(conditions.TRUE, 0) + states.get(conditions.FALSE, 0) + silent
-    return known.judged(limits, silent, fleet, tx.now)
+    return known.next_state(limits, silent, fleet, tx.now)
 
 
 def keep(tx: Transaction, limits: BrakeLimits, actor: str) -> tuple[Brake, EventRecord | None]:
@@ -39,14 +39,14 @@ def keep(tx: Transaction, limits: BrakeLimits, actor: str) -> tuple[Brake, Event
     The Event is written in the same transaction, so that it is not lost if the replica dies after the commit.
     """
     before = now(tx)
-    brake = judge(tx, limits)
+    brake = evaluate(tx, limits)
     if brake == before:
         return brake, None
     tx.facts.set(FACT, rules.encode_brake(brake))
     record = EventRecord("", FLEET, "BrakeReleased", "most of the silent clusters have sent heartbeats again", NORMAL)
     if brake.holds:
-        record = EventRecord("", FLEET, "BrakeHolds", held(brake), WARNING)
-    events.tell(tx, [record], actor)
+        record = EventRecord("", FLEET, "BrakeHolds", brake_message(brake), WARNING)
+    events.record(tx, [record], actor)
     return brake, record
 
 
@@ -55,13 +55,13 @@ def release(tx: Transaction, actor: str) -> Brake:
     before = now(tx)
     if not before.holds:
         return before
-    brake = before.let_go(tx.now)
+    brake = before.after_release(tx.now)
     tx.facts.set(FACT, rules.encode_brake(brake))
-    events.tell(tx, [EventRecord("", FLEET, "BrakeReleased", f"released by {actor}")], actor)
+    events.record(tx, [EventRecord("", FLEET, "BrakeReleased", f"released by {actor}")], actor)
     return brake
 
 
-def held(brake: Brake) -> str:
+def brake_message(brake: Brake) -> str:
     """Message about the effect of the brake."""
     return (
         f"{brake.silent} of {brake.fleet} living clusters became silent together: their taints and removals are postponed "

@@ -29,7 +29,7 @@ def flush(tx: Transaction, beats: Iterable[Beat], entries: Sequence[AuditEntry] 
     return tx.heartbeats.store(beats)
 
 
-def outdated(known: int) -> StaleEpochError:
+def stale_epoch_error(known: int) -> StaleEpochError:
     """The error for a session of an outdated epoch. `known`: the epoch that the hub knows."""
     return StaleEpochError(f"the agent has moved to another hub (epoch {known}): this session has ended", epoch=known)
 
@@ -97,7 +97,7 @@ def revive(tx: Transaction, beat: Beat, actor: str, entries: Sequence[AuditEntry
         tx.audit.add(entries)
     before = tx.heartbeats.of(beat.cluster)
     if known := tx.heartbeats.store((beat,)).get(beat.cluster):
-        raise outdated(known)
+        raise stale_epoch_error(known)
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", beat.cluster))
     if stored is None or not _is_unknown(stored):
         return True
@@ -106,7 +106,7 @@ def revive(tx: Transaction, beat: Beat, actor: str, entries: Sequence[AuditEntry
     if beat.age >= grace(rules.lease_duration(stored.document)):
         return False
     available = beat.available if beat.available is not None else (before.available if before else None)
-    verdict = rules.verdict(available)
+    verdict = rules.availability_condition(available)
     if verdict is not None:
         new = doc.with_status_condition(stored.document, verdict, tx.now)
         clusters.put(tx, new, stored, actor, writer=AGENT_WRITER)

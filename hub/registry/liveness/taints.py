@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from hub.api.liveness import Brake
 from hub.api.managed_fields import HUB_WRITER
 from hub.api.managedclusters import availability as rules, cluster as cluster_rules
-from hub.api.managedclusters.availability import Patience, StalenessPolicy, StalenessStep
+from hub.api.managedclusters.availability import StalenessPolicy, StalenessStep, TaintDelays
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
 from hub.registry.managedclusters import service as clusters
@@ -39,14 +39,14 @@ class BatchContext:
     brake: Brake
 
 
-def read_context(tx: Transaction, among: Collection[ClusterName], patience: Patience, brake: Brake) -> BatchContext:
+def read_context(tx: Transaction, among: Collection[ClusterName], patience: TaintDelays, brake: Brake) -> BatchContext:
     """Read the context. `among`: the clusters that will be checked."""
     falls = tx.transitions.falls(tx.now - patience.damping.window, among)
     ends = {name: patience.damping.flaps_until(each) for name, each in falls.items()}
     return BatchContext({name: end for name, end in ends.items() if end is not None}, brake)
 
 
-def look(tx: Transaction, name: ClusterName, patience: Patience, known: BatchContext) -> TaintOutcome:
+def due_taints(tx: Transaction, name: ClusterName, patience: TaintDelays, known: BatchContext) -> TaintOutcome:
     """The due step, without writing. Nothing is due for a cluster that does not exist or is being deleted."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     if stored is None or rules.has_right_taints(stored.document):
@@ -60,9 +60,9 @@ def look(tx: Transaction, name: ClusterName, patience: Patience, known: BatchCon
     return TaintOutcome(held=held, due=not held)
 
 
-def taint(tx: Transaction, name: ClusterName, patience: Patience, known: BatchContext, actor: str) -> TaintOutcome:
+def taint(tx: Transaction, name: ClusterName, patience: TaintDelays, known: BatchContext, actor: str) -> TaintOutcome:
     """Write the taints if `look` finds them due."""
-    found = look(tx, name, patience, known)
+    found = due_taints(tx, name, patience, known)
     if not found.due:
         return found
     stored = clusters.find(tx, name)
@@ -88,6 +88,6 @@ def apply_staleness_policy(tx: Transaction, name: ClusterName, policy: Staleness
     if due is StalenessStep.REMOVE:
         clusters.remove(tx, stored, actor)
     else:
-        condition = rules.HEARD if due is StalenessStep.CLEAR else rules.mark(stored.document, policy, tx.now)
+        condition = rules.HEARD if due is StalenessStep.CLEAR else rules.stale_condition(stored.document, policy, tx.now)
         clusters.set_condition(tx, name, condition, actor)
     return due

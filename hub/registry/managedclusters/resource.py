@@ -189,7 +189,7 @@ def leased(resource: Resource, duration: timedelta) -> Resource:
     return replace(resource, schema=schema, prepare_create=with_default)
 
 
-FEW = 8
+MAX_SINGLE_READS = 8
 """Beats of up to this number of clusters are read one by one."""
 
 
@@ -214,7 +214,7 @@ def heartbeat_columns(store: Store) -> Extras:
 def _heartbeats_and_falls(
     tx: Transaction, clusters: Sequence[ClusterName]
 ) -> tuple[Sequence[LastBeat], Mapping[ClusterName, Sequence[datetime]]]:
-    if len(clusters) > FEW:
+    if len(clusters) > MAX_SINGLE_READS:
         beats = tx.heartbeats.all()
     else:
         beats = [beat for beat in map(tx.heartbeats.of, clusters) if beat is not None]

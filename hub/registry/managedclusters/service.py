@@ -60,7 +60,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
     if doc.is_deleting(document) and old is not None and not doc.finalizers(document):
         if not has_content(tx, old.key.name):
             return remove(tx, old, actor)
-        document = removal.held(document)  # content was created while other finalizers kept the cluster
+        document = removal.with_finalizers(document)  # content was created while other finalizers kept the cluster
     if rules.is_denial(before, document):
         document = doc.with_status_condition(document, rules.DENIED, tx.now)
     if rules.is_accepted(document) and not (before and rules.is_accepted(before)):
@@ -89,7 +89,7 @@ def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
     """
     document = old.document
     if not doc.is_deleting(document) and (doc.finalizers(document) or has_content(tx, old.key.name)):
-        return put(tx, doc.deleting(removal.held(document), tx.now), old, actor)
+        return put(tx, doc.deleting(removal.with_finalizers(document), tx.now), old, actor)
     tx.credentials.forget_name(ClusterName(old.key.name))
     _end_cluster(tx, ClusterName(old.key.name), CLUSTER_DELETED)
     _record_transition(tx, old.uid, document, None, actor)
@@ -154,7 +154,7 @@ def ensure(tx: Transaction, joining: JoinRequest, actor: str, *, lease_duration:
     if joining.client_configs:
         new = doc.with_spec(new, managedClusterClientConfigs=rules.merged_client_configs(new, joining.client_configs))
     if joining.attested is not None:
-        new = doc.with_status_condition(new, rules.attested(joining.attested), tx.now)
+        new = doc.with_status_condition(new, rules.attested_condition(joining.attested), tx.now)
     put_changed(tx, new, stored, actor, writer=AGENT_WRITER)
     return Joined(created=False, accepted=rules.is_accepted(stored.document), uid=stored.uid)
 
@@ -170,7 +170,7 @@ def enter(tx: Transaction, joining: JoinRequest, actor: str, lease_duration: tim
     document = admission.admitted(rules.joining_document(joining, lease_duration), None, tx.now)
     document = with_default_set(tx, document)
     if joining.attested is not None:
-        document = doc.with_status_condition(document, rules.attested(joining.attested), tx.now)
+        document = doc.with_status_condition(document, rules.attested_condition(joining.attested), tx.now)
     uid = str(uuid4())
     write(tx, MANAGED_CLUSTERS, document, None, actor, generations=True, writer=AGENT_WRITER, uid=uid)
     return Joined(created=True, accepted=False, uid=uid)
@@ -179,7 +179,7 @@ def enter(tx: Transaction, joining: JoinRequest, actor: str, lease_duration: tim
 def note_duplicate(tx: Transaction, joining: JoinRequest, actor: str) -> None:
     """Set the condition ManagedClusterDuplicated, so that an operator can give the name to the other cluster."""
     stored = find(tx, joining.name)
-    new = doc.with_status_condition(stored.document, duplicate.wanted(joining), tx.now)
+    new = doc.with_status_condition(stored.document, duplicate.duplicate_condition(joining), tx.now)
     noted = doc.with_annotations(new, {duplicate.WANTED_BY: joining.cluster_uid} if joining.cluster_uid else {})
     put_changed(tx, noted, stored, actor)
 

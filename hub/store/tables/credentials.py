@@ -12,11 +12,11 @@ from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert
 from hub.api.bootstrapcredentials import (
     DELETED,
     UNBOUND,
+    AttestationRequirement,
     Binding,
     CredentialBounds,
     CredentialRecord,
     CredentialUse,
-    Demand,
     UseCount,
 )
 from hub.ports.identities import Bindings, Credentials
@@ -200,7 +200,7 @@ def _bounds(text: str) -> CredentialBounds:
         tuple(document.get("patterns") or ()),
         document.get("clusterSet"),
         dict(document.get("labels") or {}),
-        Demand.of(demand) if demand else None,
+        AttestationRequirement.of(demand) if demand else None,
     )
 
 

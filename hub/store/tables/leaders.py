@@ -79,7 +79,7 @@ class SqlLeaders(Leaders):
         """Record the term for later reporting. The reporter holds the term's lock, so it cannot run at the same time."""
         facts = SqlFacts(self._connection)
         untold = _untold(facts.get(succession.FACT))
-        began = succession.Began(taken.term, taken.holder, taken.acquired_at)
+        began = succession.TermStart(taken.term, taken.holder, taken.acquired_at)
         facts.set(succession.FACT, succession.encoded(untold.followed_by(began)))
 
     def _next_term(self) -> int:

@@ -21,7 +21,7 @@ from sqlalchemy import delete
 
 from hollow.cluster import HollowCluster
 from hollow.objects import ClusterShape
-from hub.api.bootstrapcredentials import FAILED, CredentialBounds, Demand
+from hub.api.bootstrapcredentials import FAILED, AttestationRequirement, CredentialBounds
 from hub.api.certificates import Profile, Purpose
 from hub.api.meta import document as doc
 from hub.api.meta.change import REQUESTS
@@ -29,7 +29,7 @@ from hub.extensions.attestation import read_issuers
 from hub.ports import Transaction
 from hub.registry import recovery
 from hub.registry.certificateauthorities import service as authorities
-from hub.registry.certificateauthorities.service import Made
+from hub.registry.certificateauthorities.service import NewAuthority
 from hub.registry.certificatesigningrequests import issuance, service as request_objects
 from hub.registry.managedclusters import service as clusters
 from hub.registry.recovery import RestoreOrder
@@ -335,7 +335,7 @@ async def restored(stage: RpcStage) -> None:
         connection.execute(delete(schema.certificates).where(schema.certificates.c.cluster == EDGE))
 
     made = await stage.store.read(lambda tx: tx.now)
-    await stage.store.run(authorities.adopt, Made(stage.issuer.trust_bundle, None))
+    await stage.store.run(authorities.adopt, NewAuthority(stage.issuer.trust_bundle, None))
     await stage.store.run(forget)
     await stage.store.run(recovery.restored, RestoreOrder(made))
 
@@ -386,9 +386,9 @@ async def token(cluster: HollowCluster, audience: str, account: str = ACCOUNT) -
         return await ServiceAccountAttest(client, account, None).token(audience)
 
 
-def demand(cluster: HollowCluster) -> Demand:
+def demand(cluster: HollowCluster) -> AttestationRequirement:
     """By the cluster's own discovery, behind its own CA."""
-    return Demand(cluster.url, authority=authority(cluster))
+    return AttestationRequirement(cluster.url, authority=authority(cluster))
 
 
 def authority(cluster: HollowCluster) -> str:
@@ -451,7 +451,9 @@ async def test_keys_given_by_hand_need_no_connection_to_the_cluster(attesting: R
     async with await KubeClient.from_document(edge.kubeconfig()) as client:
         keys = await client.get("/openid/v1/jwks")
     proof = await token(edge, "the-hub")
-    bounds = CredentialBounds(attestation=Demand(edge.url, keys=json.dumps(keys), audience="the-hub", subject=SUBJECT))
+    bounds = CredentialBounds(
+        attestation=AttestationRequirement(edge.url, keys=json.dumps(keys), audience="the-hub", subject=SUBJECT)
+    )
     await edge.stop()
     assert (await joined(attesting, await attesting.bootstrap("edge", bounds=bounds), proof)).attestation_audience == "the-hub"
     await edge.start()

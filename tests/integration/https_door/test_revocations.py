@@ -20,7 +20,7 @@ from hub.api.managedclusters.agent_annotations import RENEW
 from hub.api.meta import document as doc
 from hub.issuer.local import make_authority
 from hub.registry.certificateauthorities import service as authorities
-from hub.registry.certificateauthorities.service import Made
+from hub.registry.certificateauthorities.service import NewAuthority
 from hub.registry.managedclusters import service as clusters
 from hubctl.errors import DONE, FAILED, INTERRUPTED, MISUSED, NOT_FOUND, TIMED_OUT
 from machinery.client import kubeconfig
@@ -226,7 +226,7 @@ async def test_an_operator_has_clusters_renewed_and_sees_when_they_have(hub: Hub
 
 
 async def begun(hub: HubUnderTest) -> str:
-    return str((await hub.store.run(authorities.adopt, Made(hub.issuer.trust_bundle, None))).id)
+    return str((await hub.store.run(authorities.adopt, NewAuthority(hub.issuer.trust_bundle, None))).id)
 
 
 async def every(hub: HubUnderTest) -> dict[str, AuthorityRecord]:
@@ -283,7 +283,7 @@ async def test_ca_rotation_is_ordered_by_operators_and_never_by_agents(hub: HubU
         assert (one.wish, one.wished_by, one.phase) == (AuthorityOrder.ROTATE, "admin", Phase.ISSUING)  # once or twice
     await hub.runs((f"hubctl ca proceed {first}", FAILED, "it has no next step"))
     made, _key = make_authority(Lifetimes(), (await hub.store.read(lambda tx: tx.now)))
-    second = (await hub.store.run(authorities.propose, Made(made.certificate, None))).id
+    second = (await hub.store.run(authorities.propose, NewAuthority(made.certificate, None))).id
     await hub.output(f"hubctl ca proceed {second}")
     assert (await every(hub))[second].wish is AuthorityOrder.PROCEED
     await hub.runs(("hubctl ca rotate", FAILED, "is Distributing still"), ("hubctl ca proceed 0123456789abcdef", NOT_FOUND, ""))

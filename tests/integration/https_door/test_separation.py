@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hub.api.approvalrules import of_flag
+from hub.api.approvalrules import flag_rules
 from hub.api.certificates import CertificateHolder, Purpose
 from hub.api.certificatesigningrequests import RequestPhase
 from hub.api.managedclusters.removal import KEEP_CREDENTIALS
@@ -265,7 +265,7 @@ async def test_an_agent_renews_by_the_api_without_a_human_and_only_itself(hub: H
     others = [await agent.ask("POST", REQUESTS, asked_for(*who, "edge1")) for who in ((OTHER, "bcdfg"), ("edge1", "xyz"))]
     await hub.store.run(approving.review, own["metadata"]["name"], (), "test")
     for _, other in others:
-        await hub.store.run(approving.review, other["metadata"]["name"], of_flag(("*",)), "test")
+        await hub.store.run(approving.review, other["metadata"]["name"], flag_rules(("*",)), "test")
     assert (await hub.store.run(requests.state, own["metadata"]["name"])).phase is RequestPhase.APPROVED
     for _, other in others:
         assert (await hub.store.run(requests.state, other["metadata"]["name"])).phase is RequestPhase.PENDING

@@ -191,7 +191,7 @@ async def test_events_of_an_agent_are_counted_bounded_and_marked_as_its_own(stor
 
 
 def tell(store: InlineStore, *told: EventRecord) -> None:
-    store.transact(events.tell, told, "hub")
+    store.transact(events.record, told, "hub")
 
 
 def with_namespace(store: InlineStore, name: str = "east") -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hub.api import approvalrules as rules
-from hub.api.approvalrules import ApprovalRule, RequesterKind, RequesterRecord, RuleInput, RuleVerdict, read_rule
+from hub.api.approvalrules import ApprovalRule, RequesterKind, RequesterRecord, RuleAction, RuleInput, read_rule
 from hub.api.certificatesigningrequests import Requester, RequestPhase
 from hub.api.managedclusters import cluster as clusters_rules
 from hub.api.meta import document as doc
@@ -82,9 +82,9 @@ def test_all_parts_of_a_rule_must_fit() -> None:
         ({"clusterNames": ["edge-*"], "condition": 'labels.region == "us"'}, TOKEN, False),
         ({"clusterNames": ["*"], "paused": True}, TOKEN, False),
     )
-    check_results(lambda spec, asker: rule(**spec).fits(RuleVerdict.APPROVE, candidate(asker)), rows)
+    check_results(lambda spec, requested_by: rule(**spec).fits(RuleAction.APPROVE, candidate(requested_by)), rows)
     chosen = rule(clusterSelector={"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]})
-    assert not chosen.fits(RuleVerdict.APPROVE, candidate(document=None)), "labels of an unknown cluster fit no selector"
+    assert not chosen.fits(RuleAction.APPROVE, candidate(document=None)), "labels of an unknown cluster fit no selector"
 
 
 def test_rule_that_cannot_decide_is_refused_with_field_and_reason() -> None:
@@ -137,14 +137,14 @@ def test_decision_names_its_rule_in_condition_and_change_log(newcomer: Newcomer,
     assert review(newcomer, name) is None, "a rule decides only what its spec lists"
     put_rule(store, "b", clusterNames=["edge*"])
     outcome = present(review(newcomer, name))
-    assert [(each.rule, each.verdict, each.cluster) for each in outcome.decisions] == [("b", RuleVerdict.APPROVE, "edge")]
+    assert [(each.rule, each.action, each.cluster) for each in outcome.decisions] == [("b", RuleAction.APPROVE, "edge")]
     state = newcomer.state(name)
     assert (state.phase, state.reason) == (RequestPhase.APPROVED, "AutoApprovedByHubCSRApprovingController")
     assert (state.message, last_actor(store)) == ('Approved by the rule "b".', "system:muster:rule:b")
     put_rule(store, "b", clusterNames=["edge*"], decides=["Accept"])
     assert accept(newcomer) is not None
     assert last_actor(store) == "system:muster:rule:b"
-    accepted = clusters_rules.accepted(cluster_of(newcomer))
+    accepted = clusters_rules.accepted_condition(cluster_of(newcomer))
     assert (accepted.reason, accepted.message) == ("HubClusterAdminAccepted", 'Accepted by hub cluster admin by the rule "b"')
 
 
@@ -169,12 +169,12 @@ def test_dry_run_reports_its_decision_once_and_decides_nothing(newcomer: Newcome
     put_rule(store, "b")
     assert review(newcomer, name) is not None
     assert newcomer.state(name).message == 'Approved by the rule "b".'
-    report = clusters_rules.StatusReport(conditions=(rules.dry_run("forged"),))
+    report = clusters_rules.StatusReport(conditions=(rules.dry_run_condition("forged"),))
     newcomer.accept()
     store.transact(clusters.set_condition, EDGE, clusters_rules.ACCEPTED, "hub")
     store.transact(clusters.report_status, EDGE, report, "agent")
     kept = conditions.find(doc.conditions(cluster_of(newcomer)), rules.DRY_RUN)
-    assert (kept.message if kept else "") != rules.dry_run("forged").message, "an agent cannot set this condition"
+    assert (kept.message if kept else "") != rules.dry_run_condition("forged").message, "an agent cannot set this condition"
 
 
 def test_rule_with_requesters_accepts_only_clusters_that_one_of_them_asked_for(newcomer: Newcomer, store: InlineStore) -> None:
@@ -206,7 +206,7 @@ def test_no_rule_accepts_or_approves_a_cluster_that_an_operator_denied(newcomer:
     assert review(newcomer, newcomer.submit(requester)) is None
     assert accept(other) == ApprovalOutcome()
     assert clusters_rules.ACCEPTED_ON in doc.annotations(cluster_of(other))
-    assert clusters_rules.accepted(cluster_of(other)).message == "Accepted by hub cluster admin"
+    assert clusters_rules.accepted_condition(cluster_of(other)).message == "Accepted by hub cluster admin"
     other.accept(accepted=False)
     assert accept(other) is None
     assert approving.is_open(CLUSTER)
@@ -287,8 +287,8 @@ def test_only_the_exact_subject_of_the_clusters_agent_is_approved() -> None:
 def test_counts_are_added_up_and_the_last_decision_is_told(store: InlineStore) -> None:
     put_rule(store, "a")
     cluster = {"metadata": {"name": "c1"}}
-    first = rules.RuleDecision("a", RuleVerdict.ACCEPT, "c1", cluster)
-    second = rules.RuleDecision("a", RuleVerdict.APPROVE, "c2", cluster)
+    first = rules.RuleDecision("a", RuleAction.ACCEPT, "c1", cluster)
+    second = rules.RuleDecision("a", RuleAction.APPROVE, "c2", cluster)
     store.transact(approval_rules.count_decisions, [(first, NOW), (replace(first, rule="gone"), NOW)], "hub")
     store.transact(approval_rules.count_decisions, [(first, NOW), (second, NOW + timedelta(seconds=1))], "hub")
     stored = present(store.transact(lambda tx: tx.objects.get(APPROVAL_RULES, Key("", "a"))))
@@ -302,7 +302,7 @@ def test_a_rule_that_another_release_wrote_and_this_cannot_read_holds_up_no_othe
     put_rule(store, "a")
     foreign = {"metadata": {"name": "b", "uid": "u", "generation": 1}, "spec": {"decides": ["Accept"], "condition": "later("}}
     store.transact(writing.write, APPROVAL_RULES, foreign, None, OPERATOR)
-    decided = [rules.RuleDecision(name, RuleVerdict.ACCEPT, "c1", {"metadata": {"name": "c1"}}) for name in ("a", "b")]
+    decided = [rules.RuleDecision(name, RuleAction.ACCEPT, "c1", {"metadata": {"name": "c1"}}) for name in ("a", "b")]
     store.transact(approval_rules.count_decisions, [(each, NOW) for each in decided], "hub")
     found = store.transact(lambda tx: [tx.objects.get(APPROVAL_RULES, Key("", name)) for name in ("a", "b")])
     assert [stored.document["status"]["accepted"] for stored in found if stored] == [1, 1]

@@ -107,7 +107,7 @@ async def test_replica_hears_again_when_nothing_that_waited_is_left(world: World
     world.store.failure = None
     for name in (C2, NAMES[2]):
         world.beats.drop(name, world.acks)
-    mend = wrong(monkeypatch, heartbeats.outdated(7))
+    mend = wrong(monkeypatch, heartbeats.stale_epoch_error(7))
     await world.beats.flush()
     assert [error.epoch for error in world.acks.refused] == [7]
     assert await world.is_heard()

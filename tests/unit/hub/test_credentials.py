@@ -233,7 +233,7 @@ def enter(newcomer: Newcomer, requester: CertificateRecord, proven: Attested | N
 
 
 def test_name_is_bound_to_the_issuer_that_its_cluster_came_from(newcomer: Newcomer, clock: ManualClock) -> None:
-    demanding = newcomer.bootstrap(bounds=CredentialBounds(attestation=credential_rules.Demand("https://edge")))
+    demanding = newcomer.bootstrap(bounds=CredentialBounds(attestation=credential_rules.AttestationRequirement("https://edge")))
     with pytest.raises(AttestationError) as caught:
         enter(newcomer, demanding, None)
     assert "requires an attestation, and there is none" in caught.value.why

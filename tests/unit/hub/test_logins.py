@@ -17,7 +17,17 @@ from hub.api import credentialissuers as rules, logins as login_rules
 from hub.api.certificates import Lifetimes, Purpose
 from hub.api.certificatesigningrequests import Requester
 from hub.api.credentialissuers import Strategy, merge
-from hub.api.logins import JWT, KINDS, WEBHOOK, ClaimRules, Login, Named, admitted, named_by_claims, read_authenticator
+from hub.api.logins import (
+    JWT,
+    KINDS,
+    WEBHOOK,
+    AuthenticatedUser,
+    ClaimRules,
+    Login,
+    admit_user,
+    read_authenticator,
+    user_of_claims,
+)
 from hub.api.meta import document as doc
 from hub.api.meta.change import CREDENTIAL_ISSUERS, JWT_AUTHENTICATORS, SERVICE_ACCOUNTS, WEBHOOK_AUTHENTICATORS
 from hub.controllers.certificates.authenticators import AGAIN, SOON, AuthenticatorStatus, examine
@@ -66,15 +76,18 @@ USER: dict[str, Any] = {"username": "bob", "groups": ["ops"]}
 ACCOUNT = Actor("system:serviceaccount:a:b", ("system:serviceaccounts",), "uid-1")
 
 
-def named(rules: ClaimRules = RULES, **claims: Any) -> Named:
-    return named_by_claims({**GOOD, **claims}, rules, NOW)
+def named(rules: ClaimRules = RULES, **claims: Any) -> AuthenticatedUser:
+    return user_of_claims({**GOOD, **claims}, rules, NOW)
 
 
 def test_user_and_groups_come_from_the_claims_of_a_token_that_has_what_it_needs() -> None:
-    assert (named(groups=["a", "", "b"]), named(groups="a")) == (Named("ann", ("a", "b")), Named("ann", ("a",)))
+    assert (named(groups=["a", "", "b"]), named(groups="a")) == (
+        AuthenticatedUser("ann", ("a", "b")),
+        AuthenticatedUser("ann", ("a",)),
+    )
     rules = ClaimRules("https://i", "muster", "name", "corp:", "roles", "corp-")
-    assert named(rules, name="Ann Lee", roles=["x"], groups=["y"]) == Named("corp:Ann Lee", ("corp-x",))
-    assert (named(aud=["others", "muster"]), named(nbf=AT + 60)) == (Named("ann"), Named("ann"))
+    assert named(rules, name="Ann Lee", roles=["x"], groups=["y"]) == AuthenticatedUser("corp:Ann Lee", ("corp-x",))
+    assert (named(aud=["others", "muster"]), named(nbf=AT + 60)) == (AuthenticatedUser("ann"), AuthenticatedUser("ann"))
     rows: tuple[tuple[dict[str, Any], str], ...] = (
         ({"iss": "https://other"}, "another one"),
         ({"iss": "https://i/"}, "another one"),
@@ -96,7 +109,7 @@ def test_user_and_groups_come_from_the_claims_of_a_token_that_has_what_it_needs(
         ({"groups": ["a", 1]}, "neither"),
     )
     check_refusals(UnauthorizedError, lambda claims: named(**claims), rows)
-    later = named_by_claims({**GOOD, "exp": AT + 600, "nbf": AT + 61}, RULES, NOW + timedelta(seconds=1))
+    later = user_of_claims({**GOOD, "exp": AT + 600, "nbf": AT + 61}, RULES, NOW + timedelta(seconds=1))
     assert later.user == "ann", "a token may begin a minute in the future"
     rules = ClaimRules("https://i", "muster", required={"tenant": "one"})
     assert named(rules, tenant="one").user == "ann"
@@ -111,27 +124,27 @@ def test_user_and_groups_come_from_the_claims_of_a_token_that_has_what_it_needs(
 def test_reserved_and_unfit_names_are_refused_or_left_out() -> None:
     rows = (
         (None, "names no user"),
-        (Named(""), "empty"),
-        (Named("ann", uid="1"), "UID"),
-        (Named("ann", extra={"scopes": ("all",)}), "extra"),
-        (Named("system:admin"), "reserved for the hub"),
-        (Named("system:open-cluster-management:c:a"), "reserved for the hub"),
-        (Named("ann\n"), "unprintable"),
-        (Named(" ann"), "space"),
-        (Named("\ud800"), "unprintable"),
-        (Named("a" * (login_rules.MAX_NAME + 1)), "longer"),
-        (Named("ann", ("b\x00",)), "group"),
-        (Named("ann", ("g",) * (login_rules.MAX_GROUPS + 1)), "groups"),
+        (AuthenticatedUser(""), "empty"),
+        (AuthenticatedUser("ann", uid="1"), "UID"),
+        (AuthenticatedUser("ann", extra={"scopes": ("all",)}), "extra"),
+        (AuthenticatedUser("system:admin"), "reserved for the hub"),
+        (AuthenticatedUser("system:open-cluster-management:c:a"), "reserved for the hub"),
+        (AuthenticatedUser("ann\n"), "unprintable"),
+        (AuthenticatedUser(" ann"), "space"),
+        (AuthenticatedUser("\ud800"), "unprintable"),
+        (AuthenticatedUser("a" * (login_rules.MAX_NAME + 1)), "longer"),
+        (AuthenticatedUser("ann", ("b\x00",)), "group"),
+        (AuthenticatedUser("ann", ("g",) * (login_rules.MAX_GROUPS + 1)), "groups"),
     )
-    check_refusals(UnauthorizedError, admitted, rows)
-    login = admitted(Named("ann", ("ops", "system:masters", "system:authenticated", "ops")))
+    check_refusals(UnauthorizedError, admit_user, rows)
+    login = admit_user(AuthenticatedUser("ann", ("ops", "system:masters", "system:authenticated", "ops")))
     assert (login.groups, login.left_out) == (("ops",), ("system:masters", "system:authenticated"))
     assert not login.is_our_own_name
-    operator = admitted(Named("ann", ("ops",)), ("chiefs", "ops"))
+    operator = admit_user(AuthenticatedUser("ann", ("ops",)), ("chiefs", "ops"))
     assert operator.groups == ("ops", OPERATOR_GROUP)
     assert operator.is_our_own_name
-    assert admitted(Named("ann", ("system:masters",)), ("system:masters",)).groups == ()
-    login = admitted(Named("system:serviceaccount:a:b", ("system:serviceaccounts",), account="uid"))
+    assert admit_user(AuthenticatedUser("ann", ("system:masters",)), ("system:masters",)).groups == ()
+    login = admit_user(AuthenticatedUser("system:serviceaccount:a:b", ("system:serviceaccounts",), account="uid"))
     assert (login.user, login.groups, login.account) == ("system:serviceaccount:a:b", ("system:serviceaccounts",), "uid")
     assert login.is_our_own_name, "a ServiceAccount of this hub"
 
@@ -158,9 +171,9 @@ ANYTHING = st.recursive(
 )
 def test_no_token_says_a_reserved_name(user: str, groups: list[str], prefixes: tuple[str, str], operators: list[str]) -> None:
     rules = ClaimRules("https://i", "muster", username_prefix=prefixes[0], groups_prefix=prefixes[1])
-    if refusal(UnauthorizedError, admitted, named(rules, sub=user or "ann")):
+    if refusal(UnauthorizedError, admit_user, named(rules, sub=user or "ann")):
         user = "ann"
-    login = admitted(named(rules, sub=user or "ann", groups=groups), operators)
+    login = admit_user(named(rules, sub=user or "ann", groups=groups), operators)
     assert not login.user.startswith("system:")
     reserved = [group for group in login.groups if group.startswith("system:")]
     mapped = {prefixes[1] + group for group in groups} & {group for group in operators if not group.startswith("system:")}
@@ -175,7 +188,7 @@ def test_no_token_says_a_reserved_name(user: str, groups: list[str], prefixes: t
 @given(claims=st.dictionaries(st.sampled_from(["iss", "aud", "sub", "exp", "nbf", "groups", "email", "x"]), ANYTHING))
 def test_whatever_a_token_says_it_is_refused_in_words_or_names_somebody(claims: dict[str, Any]) -> None:
     try:
-        user = admitted(named(**claims)).user
+        user = admit_user(named(**claims)).user
     except UnauthorizedError as error:
         user = error.message
     assert user

@@ -23,7 +23,7 @@ from hub.ports import Transaction
 from hub.ports.identities import ListSigner
 from hub.registry import certificates, recovery, revocations as revocation
 from hub.registry.certificateauthorities import service as authorities
-from hub.registry.certificateauthorities.service import Made
+from hub.registry.certificateauthorities.service import NewAuthority
 from hub.registry.certificates import LIST_LIFETIME, PublishedList
 from hub.registry.certificatesigningrequests import credential_uses as revoked
 from hub.registry.generic import objects
@@ -234,7 +234,7 @@ def test_recorded_reason_gives_the_verdict_and_the_word_in_the_list() -> None:
         ("ClusterRebuilt", (DenialCause.CLUSTER_REBUILT, "superseded")),
         ("CredentialRevoked", (DenialCause.CREDENTIAL_REVOKED, "privilegeWithdrawn")),
     )
-    check_results(lambda reason: (rules.verdict_on(reason)[0], rules.listed_reason(reason)), rows)
+    check_results(lambda reason: (rules.denial_of(reason)[0], rules.listed_reason(reason)), rows)
     listed = {rules.listed_reason(reason) for reason in Reason if reason is not Reason.UNSPECIFIED}
     assert listed <= set(pki.REASONS)
     assert len(listed) == len(Reason) - 1
@@ -445,7 +445,7 @@ class Loss:
 def loss(store: InlineStore, clock: ManualClock) -> Loss:
     """An hour and more after a backup."""
     authority, _ = make_authority(LIFETIMES, clock.now())
-    store.transact(authorities.adopt, Made(authority.certificate, None))
+    store.transact(authorities.adopt, NewAuthority(authority.certificate, None))
     made = clock.now()
     clock.advance(timedelta(hours=3))
     return Loss(store, clock, authority, made)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hub.api.certificatesigningrequests import Requester
-from hub.api.clusterroles import AUTOUPDATE, Groups, cluster_role, rule, with_aggregation
+from hub.api.clusterroles import AUTOUPDATE, ApiGroups, cluster_role, rule, with_aggregation
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Kind
 from hub.https_door.groups import groups_of
@@ -26,7 +26,7 @@ EXTRA = rule(("extra.example.com",), ("things",), ("get",))
 @pytest.fixture
 def store() -> InlineStore:
     store = fresh_store()
-    store.transact(clusterroles.reconcile, Groups())
+    store.transact(clusterroles.reconcile, ApiGroups())
     return store
 
 
@@ -56,7 +56,7 @@ def test_defaults_are_valid_and_a_second_start_writes_nothing(store: InlineStore
             assert list(present(resource.validate)(each.document, None)) == []
             assert doc.labels(each.document)["kubernetes.io/bootstrapping"] == "rbac-defaults"
     before = store.state.revision
-    assert (store.transact(clusterroles.reconcile, Groups()), store.state.revision) == (0, before)
+    assert (store.transact(clusterroles.reconcile, ApiGroups()), store.state.revision) == (0, before)
 
 
 def test_defaults_are_restored_except_an_operators_additions_and_marked_objects(store: InlineStore) -> None:
@@ -66,13 +66,13 @@ def test_defaults_are_restored_except_an_operators_additions_and_marked_objects(
     remove(store, name, CLUSTER_ROLE_BINDINGS)
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
     put(store, {"metadata": {"name": name}, "roleRef": reference, "subjects": []}, CLUSTER_ROLE_BINDINGS)
-    assert store.transact(clusterroles.reconcile, Groups()) == 3
+    assert store.transact(clusterroles.reconcile, ApiGroups()) == 3
     assert list(role(store, name)["rules"]) == [EXTRA, *view["rules"]]
     assert found(store, "system:basic-user", CLUSTER_ROLE_BINDINGS) is not None
     binding = present(found(store, name, CLUSTER_ROLE_BINDINGS))
     assert binding["roleRef"]["name"] == name, "a binding to another role is replaced"
     put(store, {**doc.with_annotations(binding, {AUTOUPDATE: "false"}), "subjects": []}, CLUSTER_ROLE_BINDINGS)
-    assert store.transact(clusterroles.reconcile, Groups()) == 0
+    assert store.transact(clusterroles.reconcile, ApiGroups()) == 0
     assert list(present(found(store, name, CLUSTER_ROLE_BINDINGS))["subjects"]) == []
 
 

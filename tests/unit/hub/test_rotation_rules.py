@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityOrder, AuthorityRecord, Follower, Phase
-from hub.api.certificateauthorities.rotation import Act, Member, RotationSnapshot, RotationStep, due_steps, goes_by_time
+from hub.api.certificateauthorities.rotation import Act, RotationAgent, RotationSnapshot, RotationStep, due_steps, goes_by_time
 from hub.api.certificates import Purpose
 from hub.api.certificatesigningrequests import RequestRetention, removed_at
 from hub.api.managedclusters import agent_annotations as orders
@@ -26,8 +26,8 @@ def ca(one: AuthorityId, phase: Phase, **more: Any) -> AuthorityRecord:
     return replace(AuthorityRecord(one, b"", phase, begun, NOW - timedelta(hours=1)), **more)
 
 
-def agent(signer: AuthorityId = OLD, **more: Any) -> Member:
-    return replace(Member(ClusterName("edge"), AgentId("a"), signer, connected=True, trusted=BOTH), **more)
+def agent(signer: AuthorityId = OLD, **more: Any) -> RotationAgent:
+    return replace(RotationAgent(ClusterName("edge"), AgentId("a"), signer, connected=True, trusted=BOTH), **more)
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Row:
     authorities: tuple[AuthorityRecord, ...]
     due: Act | None
     of: AuthorityId = NEW
-    members: tuple[Member, ...] = ()
+    members: tuple[RotationAgent, ...] = ()
     signed: dict[AuthorityId, dict[Purpose, int]] = field(default_factory=dict)
     lagging: bool = False
 
@@ -126,7 +126,7 @@ def test_step_that_is_due_by_time_alone_is_distinguished_from_one_that_an_operat
         ("given up when it retired", replace(LATE, phase=Phase.RETIRING), Act.END, (agent(),), False),
     )
 
-    def by_time(_about: str, one: AuthorityRecord, act: Act, members: tuple[Member, ...]) -> bool:
+    def by_time(_about: str, one: AuthorityRecord, act: Act, members: tuple[RotationAgent, ...]) -> bool:
         return goes_by_time(Row("", (one, CURRENT), None, members=members).rotation_snapshot(), RotationStep(act, one.id))
 
     check_results(by_time, rows)

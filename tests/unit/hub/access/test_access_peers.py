@@ -18,7 +18,14 @@ from hub.access.peers import BLIND, KEPT_FOR, TIDY, Peers
 from hub.access.revocation_poller import AFRESH, POLL, RARELY, SOON, RevocationPoller
 from hub.access.tokens import BootstrapTokens
 from hub.api import bootstrapcredentials as rules
-from hub.api.bootstrapcredentials import FAILED, AttestationError, Attested, CredentialBounds, CredentialRecord, Demand
+from hub.api.bootstrapcredentials import (
+    FAILED,
+    AttestationError,
+    AttestationRequirement,
+    Attested,
+    CredentialBounds,
+    CredentialRecord,
+)
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Phase
 from hub.api.certificates import CertificateRecord, Lifetimes, Purpose
 from hub.https_door.callers.authentication import end_with_revocations
@@ -381,10 +388,10 @@ class Prover:
     def token(self, **changed: Any) -> str:
         return self.keys.sign(self.claims(**changed))
 
-    def demand(self, **changed: Any) -> Demand:
-        return Demand(**{"issuer": ISSUER, "keys": json.dumps(self.keys.key_set()), **changed})
+    def demand(self, **changed: Any) -> AttestationRequirement:
+        return AttestationRequirement(**{"issuer": ISSUER, "keys": json.dumps(self.keys.key_set()), **changed})
 
-    def requester(self, demanded: Demand | None) -> CertificateRecord:
+    def requester(self, demanded: AttestationRequirement | None) -> CertificateRecord:
         return Newcomer(self.store).bootstrap(bounds=CredentialBounds(attestation=demanded))
 
     def attestor(self, published: JsonDocuments | None = None, policy: AttestationPolicy | None = None) -> Attestor:
@@ -487,7 +494,7 @@ async def test_an_rsa_key_of_the_issuer_signs_by_rs256_alone(prover: Prover) -> 
 
 async def test_keys_of_discovery_are_kept_and_follow_a_rotation(prover: Prover) -> None:
     published = Published(prover.keys)
-    asked, record = prover.attestor(published), prover.requester(Demand(ISSUER))
+    asked, record = prover.attestor(published), prover.requester(AttestationRequirement(ISSUER))
     for _ in range(5):
         assert await asked.attested(record, EDGE, prover.token())
     assert published.asked == 2, "the configuration and the keys, once"
@@ -503,8 +510,8 @@ async def test_keys_of_discovery_are_kept_and_follow_a_rotation(prover: Prover) 
 
 async def test_keys_are_fetched_from_allowed_urls_alone(prover: Prover) -> None:
     """A credential's issuer needs an entry, an issuer of the hub's own list does not; neither sends the hub elsewhere."""
-    named, keys_host = prover.requester(Demand(ISSUER)), "https://keys.example.net"
-    listed = AttestationPolicy(required=True, issuers=lambda: (KnownIssuer(Demand(ISSUER)),))
+    named, keys_host = prover.requester(AttestationRequirement(ISSUER)), "https://keys.example.net"
+    listed = AttestationPolicy(required=True, issuers=lambda: (KnownIssuer(AttestationRequirement(ISSUER)),))
     both = AttestationPolicy(allowed=AllowedUrls((ISSUER, keys_host)))
     rows = (
         (named, AttestationPolicy(), ISSUER, "does not list it", 0),

@@ -16,7 +16,7 @@ from hub.access.rights import CallerRecord, ClusterView, Rights, caller_record_b
 from hub.access.rules import counted_names
 from hub.api.bootstrapcredentials import CredentialRecord
 from hub.api.certificates import CertificateRecord, Purpose, own_agent
-from hub.api.clusterroles import Groups
+from hub.api.clusterroles import ApiGroups
 from hub.api.managedclusters import cluster as clusters_rules
 from hub.api.managedclusters.cluster import CLUSTER_UID
 from hub.api.managedclusters.duplicates import GIVEN_TO
@@ -42,7 +42,7 @@ from tests.checks import check_refusal, check_refusal_of, present, refusal
 from tests.fakes.inline_store import InlineStore
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-GROUPS = Groups()
+GROUPS = ApiGroups()
 EDGE1, AGENT = ClusterName("edge1"), AgentId("a")
 OWN = f"{CLUSTER_LABEL}=edge1"
 AGENT_USER = "system:open-cluster-management:edge1:a"
@@ -291,7 +291,7 @@ async def test_what_was_granted_ends_once_when_the_cluster_is_denied_or_deleted(
 @pytest.fixture
 async def store(clock: ManualClock) -> InlineStore:
     store = InlineStore(clock)
-    await store.run(clusterroles.reconcile, Groups())
+    await store.run(clusterroles.reconcile, ApiGroups())
     return store
 
 
@@ -334,7 +334,7 @@ async def authorizer(store: InlineStore, *, revocations_unreadable: bool = False
     book = RBACCache(store, clock)
     if not revocations_unreadable:
         await book.load()
-    return HubAuthorizer(store, RbacAuthorizer(book), ClusterAcceptanceCache(store, clock), Groups())
+    return HubAuthorizer(store, RbacAuthorizer(book), ClusterAcceptanceCache(store, clock), ApiGroups())
 
 
 async def test_version_health_and_own_reviews_need_no_role(store: InlineStore) -> None:
@@ -406,7 +406,9 @@ def admitted(
         part = f"/{asked.subresource}" if asked.subresource else ""
         return Decision(f"{asked.verb} {asked.resource}{part}.{asked.group} {asked.name}" in may)
 
-    HubAdmission(decide, Groups())(Admission(resource, Key("", new.get("metadata", {}).get("name", "edge1")), new, old, actor))
+    HubAdmission(decide, ApiGroups())(
+        Admission(resource, Key("", new.get("metadata", {}).get("name", "edge1")), new, old, actor)
+    )
 
 
 def cluster(*, accepts: bool | None = None, cluster_set: str = "") -> dict[str, Any]:

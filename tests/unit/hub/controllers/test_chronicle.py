@@ -308,7 +308,7 @@ async def test_news_that_wait_hold_no_whole_objects_and_outlast_an_outage_of_the
 
 async def test_one_that_cannot_be_recorded_costs_no_other(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     error = InvalidError("it breaks a rule")
-    failing(monkeypatch, events, "tell", error, lambda told, _: any(each.reason == "Reason3" for each in told))
+    failing(monkeypatch, events, "record", error, lambda told, _: any(each.reason == "Reason3" for each in told))
     subject = Recorder(hub.store)
     for number in range(AT_MOST + 5):
         subject.add(news(number))

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from hub.api import managedclustersets
-from hub.api.approvalrules import RuleDecision, RuleVerdict
+from hub.api.approvalrules import RuleAction, RuleDecision
 from hub.api.auditrecords import AuditQuery, AuditRecord, Numbering
 from hub.api.certificatesigningrequests import RequestPhase
 from hub.api.managedclusters import removal
@@ -232,9 +232,9 @@ async def test_rules_decide_about_those_who_wait_when_they_come_or_are_unpaused_
         await until(hub, lambda: (found := hub.condition("c1", HUB_ACCEPTED)) and '"ones"' in found.message)
         await until(hub, lambda: status_of(hub, "ones").get("matched") == 2)
         await until(hub, lambda: told(hub, "ApprovedByRule"))
-    assert sorted((each.rule, each.verdict, each.cluster) for each in decided if not each.dry_run) == [
-        ("ones", RuleVerdict.ACCEPT, "c1"),
-        ("ones", RuleVerdict.APPROVE, "c1"),
+    assert sorted((each.rule, each.action, each.cluster) for each in decided if not each.dry_run) == [
+        ("ones", RuleAction.ACCEPT, "c1"),
+        ("ones", RuleAction.APPROVE, "c1"),
     ]
     status = status_of(hub, "ones")
     assert (status["accepted"], status["approved"], status["conditions"][0]["reason"]) == (1, 1, "Deciding")
@@ -311,7 +311,7 @@ async def test_the_record_of_a_decision_is_stored_in_its_transaction() -> None:
 
 def test_a_decision_is_an_audit_record_that_names_rule_and_object() -> None:
     about = {"apiVersion": "certificates.k8s.io/v1", "kind": "X", "metadata": {"name": "c1-x", "uid": "u"}}
-    record = record_of(RuleDecision("ones", RuleVerdict.APPROVE, "c1", about, dry_run=True), START)
+    record = record_of(RuleDecision("ones", RuleAction.APPROVE, "c1", about, dry_run=True), START)
     user, ref = present(record.user), present(record.object_ref)
     assert (user.username, record.verb) == ("system:muster:rule:ones", "update")
     assert (ref.resource, ref.name, ref.subresource) == ("certificatesigningrequests", "c1-x", "approval")

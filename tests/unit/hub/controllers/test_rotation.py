@@ -23,7 +23,7 @@ from hub.issuer.local import LocalIssuer, make_authority
 from hub.ports import Transaction
 from hub.ports.identities import KeyPair, KeyPlace
 from hub.registry.certificateauthorities import service as authorities
-from hub.registry.certificateauthorities.service import Made, authority_id
+from hub.registry.certificateauthorities.service import NewAuthority, authority_id
 from hub.registry.liveness import heartbeats as hearing
 from hub.registry.managedclusters import service as clusters
 from hub.replica.authorities import AuthorityFollower, KeyRing
@@ -57,10 +57,10 @@ class World:
         self.follower = AuthorityFollower(self.store, self.issuer, self.ring, "one")
         first = LocalIssuer.open(self.folder, LIFETIMES, self.clock.now())
         self.first = authority_id(first.trust_bundle)
-        self.store.transact(authorities.adopt, Made(first.trust_bundle, None))
+        self.store.transact(authorities.adopt, NewAuthority(first.trust_bundle, None))
 
     def controller(self) -> Rotation:
-        async def make(seen: RotationSnapshot, old: object) -> Made:
+        async def make(seen: RotationSnapshot, old: object) -> NewAuthority:
             del old
             known = [each.id for each in seen.authorities]
             return await self.ring.made(known, self.issuer.snapshot.keys.get(self.first), LIFETIMES, self.clock.now())

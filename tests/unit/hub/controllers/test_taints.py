@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from hub.api.events import EventRecord
 from hub.api.liveness import Brake, BrakeLimits
 from hub.api.managedclusters import availability as parting, availability as taint, cluster as rules
-from hub.api.managedclusters.availability import STALE, Damping, Patience, StalenessPolicy
+from hub.api.managedclusters.availability import STALE, Damping, StalenessPolicy, TaintDelays
 from hub.api.meta.change import EVENTS
 from hub.controllers.builder import PERIODIC
 from hub.controllers.clock_guard import SETTLED, ClockGuard
@@ -36,8 +36,8 @@ from tests.unit.hub.conftest import failing, transactions_of
 from tests.unit.hub.controllers.conftest import Hub
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
-DELAY = Patience().delay
-HOLD = Patience().damping.hold
+DELAY = TaintDelays().delay
+HOLD = TaintDelays().damping.hold
 NOW = ManualClock().now()
 LIMITS = BrakeLimits()
 HELD = Brake(since=NOW, silent=30, fleet=100)
@@ -60,9 +60,9 @@ class World:
             self.set(rules.AVAILABLE, name)
         self.begin()
 
-    def begin(self, patience: Patience | None = None, limits: BrakeLimits | None = None) -> None:
+    def begin(self, patience: TaintDelays | None = None, limits: BrakeLimits | None = None) -> None:
         """Another leader: it knows nothing but the database."""
-        reconciler = TaintReconciler(self.hub.store, patience or Patience(), limits or BrakeLimits())
+        reconciler = TaintReconciler(self.hub.store, patience or TaintDelays(), limits or BrakeLimits())
         self.wanted, self.controller = reconciler.wanted, Controller("taints", reconciler, clock=self.hub.clock)
 
     def set(self, condition: Condition, *names: ClusterName) -> None:
@@ -260,7 +260,7 @@ async def test_many_share_their_commits_and_one_that_fails_holds_up_no_other(hub
 async def test_a_flap_that_grows_old_no_longer_delays(hub: Hub) -> None:
     damping = Damping(threshold=2, window=timedelta(seconds=100), hold=timedelta(seconds=80))
     world = World(hub)
-    world.begin(Patience(damping=damping))
+    world.begin(TaintDelays(damping=damping))
     world.set(rules.UNAVAILABLE)
     world.set(rules.AVAILABLE)
     hub.clock.advance(90 * SECOND)
@@ -297,18 +297,18 @@ def test_interval_of_beats_grows_with_the_number_of_sessions_to_half_a_lease() -
 def test_brake_holds_from_ten_clusters_above_the_share_down_to_half_of_that() -> None:
     began = ((9, 10, False), (10, 10, True), (10, 49, True), (10, 50, False), (20, 100, False), (21, 100, True), (0, 0, False))
     rows = [(silent, fleet, Brake(since=NOW, silent=silent, fleet=fleet) if on else Brake()) for silent, fleet, on in began]
-    check_results(lambda silent, fleet: Brake().judged(LIMITS, silent, fleet, NOW), rows)
+    check_results(lambda silent, fleet: Brake().next_state(LIMITS, silent, fleet, NOW), rows)
     later = ((30, 100, HELD), (11, 100, HELD), (10, 100, Brake()), (4, 10, Brake()))
-    check_results(lambda silent, fleet: HELD.judged(LIMITS, silent, fleet, NOW + MINUTE), later)
+    check_results(lambda silent, fleet: HELD.next_state(LIMITS, silent, fleet, NOW + MINUTE), later)
     none = replace(LIMITS, share=0.0)
-    assert not Brake().judged(none, 1_000, 1_000, NOW).holds
-    assert not HELD.judged(none, 1_000, 1_000, NOW).holds
+    assert not Brake().next_state(none, 1_000, 1_000, NOW).holds
+    assert not HELD.next_state(none, 1_000, 1_000, NOW).holds
     assert Brake().counts_from(LIMITS, NOW) == NOW - LIMITS.window
     assert HELD.counts_from(LIMITS, NOW + 500 * MINUTE) == NOW - LIMITS.window
-    released = HELD.let_go(NOW + MINUTE)
+    released = HELD.after_release(NOW + MINUTE)
     assert not released.holds
     assert released.counts_from(LIMITS, NOW + 2 * MINUTE) == NOW + MINUTE
-    assert released.judged(LIMITS, 50, 100, NOW + 5 * MINUTE).released == NOW + MINUTE
+    assert released.next_state(LIMITS, 50, 100, NOW + 5 * MINUTE).released == NOW + MINUTE
 
 
 def cluster(available: Condition | None, *taints: dict[str, Any]) -> dict[str, Any]:
@@ -358,8 +358,8 @@ def test_taints_of_a_flapping_cluster_wait_for_the_hold_and_never_shorter_than_t
         (rules.UNAVAILABLE, True, 300 * SECOND),
         (rules.AVAILABLE, True, 300 * SECOND),
     )
-    check_results(lambda available, flaps: Patience().wait(available, flaps=flaps), rows)
-    assert Patience(delay=9 * MINUTE, damping=Damping(hold=MINUTE)).wait(rules.SILENT, flaps=True) == 9 * MINUTE
+    check_results(lambda available, flaps: TaintDelays().wait(available, flaps=flaps), rows)
+    assert TaintDelays(delay=9 * MINUTE, damping=Damping(hold=MINUTE)).wait(rules.SILENT, flaps=True) == 9 * MINUTE
     assert taint.availability_changed_at(cluster(rules.SILENT)) == NOW + 7 * SECOND, "the delay counts from the change"
     assert taint.availability_changed_at(cluster(None)) == NOW, "or from the creation"
 

@@ -32,7 +32,7 @@ from hub.issuer.rotating import RotatingIssuer
 from hub.ports.identities import LoginIssuer
 from hub.registry import certificates
 from hub.registry.certificateauthorities import service as authorities
-from hub.registry.certificateauthorities.service import Made
+from hub.registry.certificateauthorities.service import NewAuthority
 from hub.replica.authorities import LOOK_EVERY, AuthorityFollower
 from hub.replica.serving_certificate import DoorsCertificate, Files, given_certificate, own_certificate
 from machinery import identity, pki
@@ -475,7 +475,7 @@ class Following:
         self._made, _ = make_authority(Lifetimes(), START)
 
     def commit(self) -> None:
-        self.store.transact(authorities.adopt, Made(self._made.certificate, None))
+        self.store.transact(authorities.adopt, NewAuthority(self._made.certificate, None))
 
     def acted(self, *steps: tuple[float, str]) -> float:
         """When it acts upon the CA; until then these methods of the store, or of ours, are called at their times."""
