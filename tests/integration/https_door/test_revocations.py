@@ -250,7 +250,7 @@ async def test_ca_status_shows_phase_certificates_and_what_is_waited_for(hub: Hu
     outgoing = replace(now, phase=Phase.OUTGOING, since=now.since + timedelta(seconds=1))
     await hub.store.run(lambda tx: tx.authorities.put(outgoing))
     await hub.runs(
-        ("hubctl ca status", DONE, f"{first} waits for 1 agents that hold a certificate of it"),
+        ("hubctl ca status", DONE, f"{first} waits for 1 absent agents that hold a certificate of it"),
         ("hubctl ca status", DONE, "certificates of it that operators hold"),
     )
 
