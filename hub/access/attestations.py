@@ -69,7 +69,7 @@ class Attestor:
         self._policy = policy or AttestationPolicy()
         self._audience = self._policy.audience or f"urn:uuid:{hub}"
         self._kept: dict[tuple[str, str], IssuerKeys] = {}
-        self._demands: dict[CredentialId, Demand | None] = {}
+        self._demands: dict[CredentialId, AttestationRequirement | None] = {}
         """By bootstrap credential, whose bounds never change."""
 
     async def audience(self, record: CertificateRecord) -> str:
@@ -148,7 +148,7 @@ def _remember(kept: dict[K, V], key: K, value: V) -> None:
     kept[key] = value
 
 
-def flaws(demand: Demand, allowed: AllowedUrls | None = None) -> Iterator[tuple[str, str]]:
+def flaws(demand: AttestationRequirement, allowed: AllowedUrls | None = None) -> Iterator[tuple[str, str]]:
     """Yields field name and message for each problem of a demand. `allowed`: URLs that may be an issuer; None: any."""
     if not demand.issuer or (not demand.keys and https_url_error(demand.issuer) is not None):
         yield "issuer", "it is an https:// address, unless the keys are given"

@@ -319,7 +319,7 @@ class MemoryHubClient(HubClient):
     def _check_attested(self) -> None:
         audience = self._hub.attestation_audience
         if audience and self._attestation != f"token for {audience}":
-            raise errors.ForbiddenError("attestation failed: the hub's audit log says why")
+            raise errors.ForbiddenError("attestation failed: see the reason in the hub's audit log")
 
     async def ensure_cluster(
         self,

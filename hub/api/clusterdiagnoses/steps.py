@@ -145,9 +145,9 @@ def owner(facts: ClusterFacts) -> StepResult | None:
     if facts.beat is None or facts.beat.owner is None:
         return None
     if not (named := facts.beat.owner):
-        return WAITING, "ReportsElsewhere", "its agent reports to no hub yet", _BREAK_DOCTOR
+        return WAITING, "ReportsElsewhere", "its agent reports to no hub yet", _DOCTOR
     said = f"its agent reports to the hub {named}; this one is a standby hub"
-    advice = "look there; to have it here, on that hub: hubctl move cluster NAME --to THIS-HUB"
+    advice = f"see the cluster there; to move it here, run on that hub: hubctl move cluster {facts.name} --to THIS-HUB"
     return WAITING, "ReportsElsewhere", said, advice
 
 
