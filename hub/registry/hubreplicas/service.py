@@ -110,7 +110,7 @@ def sweep(tx: Transaction) -> int:
     messages = {name: f"{silence}: its {sessions} agent sessions have ended" for name, sessions in lost.items()}
     events.tell(tx, [_event(name, "ReplicaLost", message, WARNING) for name, message in messages.items()], ACTOR)
     ended = sum(lost.values())
-    for replica in everybody:
+    for replica in replicas:
         if replica.is_forgotten(tx.now):
             tx.replicas.remove(replica.name)
     return ended
