@@ -108,7 +108,7 @@ def sweep(tx: Transaction) -> int:
     lost = {name: tx.agent_sessions.end_of(name) for name in tx.agent_sessions.replicas() if name not in living}
     silence = f"it has not updated its state for {format_duration(LOST_AFTER)}"
     messages = {name: f"{silence}: its {sessions} agent sessions have ended" for name, sessions in lost.items()}
-    events.tell(tx, [_event(name, "ReplicaLost", message, WARNING) for name, message in messages.items()], ACTOR)
+    events.record(tx, [_event(name, "ReplicaLost", message, WARNING) for name, message in messages.items()], ACTOR)
     ended = sum(lost.values())
     for replica in replicas:
         if replica.is_forgotten(tx.now):
