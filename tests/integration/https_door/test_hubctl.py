@@ -68,7 +68,7 @@ async def test_clusters_are_formatted_sorted_grouped_and_chosen_by_conditions(hu
         ("hubctl get clusters --where 'versoin < 1.30'", 1, 'column 1: there is no field "versoin": did you mean "version"?'),
         ("hubctl get csr --where 'age > 1h'", 1, "certificatesigningrequests have no words for where"),
         ("hubctl get clusters --group-by version --sort-by cpu", 1, "groups are not sorted by cpu: use version, count"),
-        ("hubctl get clusters --group-by connected --at 0s", 1, "have no past"),
+        ("hubctl get clusters --group-by connected --at 0s", 1, "have no history"),
         ("hubctl get clusters --count --sum cpu", 2, "--count cannot be used with"),
         ("hubctl get clusters --sort-by memry", 1, 'did you mean "memory"'),
         ("hubctl get csr --group-by version", 1, ""),
@@ -248,7 +248,7 @@ async def test_certificate_requests_are_decided_once(hub: HubUnderTest) -> None:
     await hub.runs(
         ("hubctl certificate deny edge1-ccccc", DONE, 'certificate request "edge1-ccccc" denied\n'),
         ("hubctl certificate deny edge1-ccccc", DONE, 'certificate request "edge1-ccccc" is denied already\n'),
-        ("hubctl certificate approve edge1-ccccc", FAILED, "a decision is not taken back"),
+        ("hubctl certificate approve edge1-ccccc", FAILED, "a decision is final"),
     )
     before = await approved(hub)
     await hub.request("edge1", "edge1-ddddd")

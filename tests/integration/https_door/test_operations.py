@@ -62,7 +62,7 @@ async def test_an_operator_drains_a_replica_waits_for_its_sessions_and_takes_it_
     assert (done.process.returncode, (await ending)[0].splitlines()[-1]) == (DONE, b"0 sessions are left")
     assert (await shown(hub, "hub-0"))["state"] == "Drained"
     await hub.runs(
-        ("kubectl get events -A", DONE, "drains the replica hub-0"),
+        ("kubectl get events -A", DONE, "has drained the replica hub-0"),
         ("hubctl uncordon replica hub-0", DONE, 'replica "hub-0" accepts sessions\n'),
     )
     assert (await shown(hub, "hub-0"))["state"] == "Ready"

@@ -286,4 +286,4 @@ async def test_ca_rotation_is_ordered_by_operators_and_never_by_agents(hub: HubU
     second = (await hub.store.run(authorities.propose, NewAuthority(made.certificate, None))).id
     await hub.output(f"hubctl ca proceed {second}")
     assert (await every(hub))[second].wish is AuthorityOrder.PROCEED
-    await hub.runs(("hubctl ca rotate", FAILED, "is Distributing still"), ("hubctl ca proceed 0123456789abcdef", NOT_FOUND, ""))
+    await hub.runs(("hubctl ca rotate", FAILED, "is still Distributing"), ("hubctl ca proceed 0123456789abcdef", NOT_FOUND, ""))
