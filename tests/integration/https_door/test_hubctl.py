@@ -74,7 +74,7 @@ async def test_clusters_are_formatted_sorted_grouped_and_chosen_by_conditions(hu
         ("hubctl get csr --group-by version", 1, ""),
     )
     for line, code, words in (
-        ("get clusters -w --where 'age < 1h'", FAILED, "age changes by itself"),
+        ("get clusters -w --where 'age < 1h'", FAILED, "age changes without a write"),
         ("get clusters --where 'available == Unknown'", FAILED, 'a text needs quotes, as in "Unknown"'),
         ("get clusters --output-watch-events", MISUSED, "needs -w"),
         ("get cluster nope -w", NOT_FOUND, "not found"),
