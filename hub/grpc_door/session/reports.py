@@ -51,10 +51,10 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 class ReportQueue:
-    """Runs work in order, in a task that exists only while there is work. Calls `fail` with the first error."""
+    """Runs work in order, in a task of `tasks` that exists only while there is work. Calls `fail` with the first error."""
 
-    def __init__(self, name: str, fail: Callable[[Exception], None]) -> None:
-        self._name = name
+    def __init__(self, tasks: asyncio.TaskGroup, fail: Callable[[Exception], None]) -> None:
+        self._tasks = tasks
         self._fail = fail
         self._waiting: list[tuple[Work, int]] = []
         self._worker: asyncio.Task[None] | None = None
@@ -73,17 +73,12 @@ class ReportQueue:
             await self._space.wait()
         self._waiting.append((work, size))
         if self._worker is None:
-            self._worker = asyncio.create_task(self._work(), name=self._name)
+            self._worker = self._tasks.create_task(self._work())
 
     async def done(self) -> None:
         """Returns when the queue is empty."""
         while self._worker is not None:
             await asyncio.wait({self._worker})
-
-    def end(self) -> None:
-        """Cancels the work."""
-        if self._worker is not None:
-            self._worker.cancel()
 
     async def _work(self) -> None:
         try:

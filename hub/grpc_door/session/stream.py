@@ -9,8 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 from uuid import uuid4
 
 from google.protobuf.message import DecodeError
@@ -62,27 +61,49 @@ class Session(BeatSink, TrustBundleReceiver):
         self._view: SessionClusterView | None = None
         self._silent = False
         self._last_beat: PendingBeat | None = None
-        self._handler: asyncio.Task[Any] | None = None
-        self._ending: Exception | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+        """The tasks of the open session."""
         self._unsent: deque[bytes] = deque()
         self._writer: asyncio.Task[None] | None = None
-        self._refresher: asyncio.Task[None] | None = None
-        self._stale = False
+        self._is_over = False
+        """Nothing is written any more."""
+        self._stale = self._is_refreshing = False
         self._loop = asyncio.get_running_loop()
         self._now = self._loop.time
         self._acks = Acknowledgements(self._parts.beat_rate, timedelta(seconds=hello.patience_seconds))
         self._audit = SessionAudit(call, self.cluster)
         self._reports = SessionReports(call, self._audit, self.cluster, self.epoch, self.agent_version)
-        self._queue = ReportQueue(f"session {self.cluster} reports", self.end)
         self._renewal: tuple[RenewalOrder | None, bool] = (None, False)
         """The operator's order, and whether the certificate's CA is Outgoing, as last sent to the agent."""
         self._ready_hubs: frozenset[str] = frozenset()
         self._moves_to = ""
 
     async def serve(self) -> None:
-        """Sends Welcome, then reads until the agent leaves. Raises the error that ends the session."""
+        """Runs the session until the agent leaves. Raises the error that ends it.
+
+        Its tasks end with it. Only the writer continues for at most LAST_MESSAGES, so that the agent gets what is queued.
+        """
+        failure: Exception | None = None
+        async with asyncio.TaskGroup() as self._writers:
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    self._tasks = tasks
+                    await self._run(ReportQueue(tasks, self.end))
+            except ExceptionGroup as errors:
+                failure = errors.exceptions[0]  # the first one, which cancels the other tasks
+            finally:
+                self._write_soon()
+                last = {task for task in (self._writer, self._reports.leaving) if task is not None}
+                await asyncio.wait(last, timeout=LAST_MESSAGES.total_seconds())
+                self._is_over = True
+                if self._writer is not None:
+                    self._writer.cancel()
+        if failure is not None:
+            raise failure
+
+    async def _run(self, queue: ReportQueue) -> None:
+        """Admits the session, sends Welcome and the desired state, and reads until the agent leaves."""
         parts, hello, received = self._parts, self.hello, self._parts.clock.now()
-        self._handler = asyncio.current_task()
         expiry = self._loop.call_later((self._record.not_after - received).total_seconds(), self.end, expired())
         aging = Aging(parts.age, self)
         try:
@@ -101,42 +122,24 @@ class Session(BeatSink, TrustBundleReceiver):
                 if (entry := self._call.opened()) is not None:
                     parts.sessions.write_with(entry)
                 if hello.HasField("hubs"):
-                    await self._take_report("hubs", hello.hubs, hello.ByteSize())
+                    await self._queue_report(queue, "hubs", hello.hubs, hello.ByteSize())
                 self._compare_clocks(hello, received)
                 self._note_trust(hello.trusted_authorities)
-                await self._read()
-        except asyncio.CancelledError:
-            if self._ending is None or self._handler is None:
-                raise
-            self._handler.uncancel()
-            raise self._ending from None
+                await self._read(queue)
         finally:
-            self._handler = None
+            self._tasks = None  # a group of tasks that ends accepts no further one
             expiry.cancel()
             aging.cancel()
             parts.trust_push.leave(self)
             parts.sessions.remove(self)
-            await self._close()
-
-    async def _close(self) -> None:
-        """Waits briefly until unsent messages are written, and ends the tasks of this session."""
-        if self._refresher is not None:
-            self._refresher.cancel()
-        self._queue.end()
-        self._write_soon()
-        last = {task for task in (self._writer, self._reports.leaving) if task is not None}
-        await asyncio.wait(last, timeout=LAST_MESSAGES.total_seconds())
-        if self._writer is not None:
-            self._writer.cancel()
 
     def end(self, error: Exception) -> None:
-        """Ends the session with an error. Errors other than MusterError are reported as internal errors."""
-        if self._ending is None:
-            self._ending = error
-            if self._handler is not None:
-                self._handler.cancel()
+        """Ends the session with its first error. Errors other than MusterError are reported as internal errors."""
+        if self._tasks is not None:
+            tasks, self._tasks = self._tasks, None
+            tasks.create_task(_fail(error))
 
-    async def _read(self) -> None:
+    async def _read(self, queue: ReportQueue) -> None:
         read, end = self._context.read, aio.EOF
         while (raw := await read()) is not end:
             try:
@@ -158,7 +161,7 @@ class Session(BeatSink, TrustBundleReceiver):
                     if self._audit.beats:
                         self._audit.unstored_beat()
                 case "farewell":
-                    await self._queue.done()
+                    await queue.done()
                     await self._reports.farewell(message.farewell, self)
                     return
                 case "trust_installed":
@@ -166,19 +169,20 @@ class Session(BeatSink, TrustBundleReceiver):
                 case "status" | "addon" | "hubs" | "event":  # a kind of a newer agent is ignored
                     if kind == "status":
                         self._compare_clocks(message.status, self._parts.clock.now())
-                    await self._take_report(kind, getattr(message, kind), len(raw))
-        await self._queue.done()
+                    await self._queue_report(queue, kind, getattr(message, kind), len(raw))
+        await queue.done()
 
-    async def _take_report(self, kind: str, message: Any, size: int) -> None:
-        """Queues a report of `size` bytes; waits while the queue is full."""
+    async def _queue_report(self, queue: ReportQueue, kind: str, message: Any, size: int) -> None:
+        """Queues a report of `size` bytes; waits while the queue is full. Its acknowledgement is sent once it is stored."""
         if kind == "hubs":
             self._ready_hubs = frozenset(hub.hub_id for hub in message.hubs if hub.state == wire.Hub.STATE_READY and hub.hub_id)
             self._order_move()
-        await self._queue.put(partial(self._store_report, kind, message), size)
 
-    async def _store_report(self, kind: str, message: Any) -> None:
-        if (ack := await self._reports.store(kind, message)) is not None:
-            self._send_message(wire.HubMessage(report_ack=ack))
+        async def store() -> None:
+            if (ack := await self._reports.store(kind, message)) is not None:
+                self._send(wire.HubMessage(report_ack=ack).SerializeToString())
+
+        await queue.put(store, size)
 
     def _compare_clocks(self, message: wire.Hello | wire.StatusReport, received: datetime) -> None:
         if message.HasField("agent_time"):
@@ -249,8 +253,9 @@ class Session(BeatSink, TrustBundleReceiver):
     def reconsider(self) -> None:
         """Schedules a refresh; during admission it is postponed, because the admission's view may be older than the change."""
         self._stale = True
-        if self._refresher is None and self._view is not None:
-            self._refresher = asyncio.create_task(self._refresh(), name=f"session {self.cluster} refresh")
+        if self._tasks is not None and self._view is not None and not self._is_refreshing:
+            self._is_refreshing = True
+            self._tasks.create_task(self._refresh())
 
     async def _refresh(self) -> None:
         pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=5))
@@ -267,7 +272,7 @@ class Session(BeatSink, TrustBundleReceiver):
         except Exception as error:  # noqa: BLE001 - it becomes the stream's status
             self.end(error)
         finally:
-            self._refresher = None
+            self._is_refreshing = False
 
     def _send_message(self, message: wire.HubMessage) -> None:
         self._send(message.SerializeToString())
@@ -280,8 +285,8 @@ class Session(BeatSink, TrustBundleReceiver):
         self._write_soon()
 
     def _write_soon(self) -> None:
-        if self._writer is None:
-            self._writer = asyncio.create_task(self._write())
+        if self._writer is None and not self._is_over:
+            self._writer = self._writers.create_task(self._write())
 
     async def _write(self) -> None:
         """Writes until nothing is left. It stops when the stream is over; the handler notices that itself."""
@@ -294,3 +299,8 @@ class Session(BeatSink, TrustBundleReceiver):
             self.end(error)
         finally:
             self._writer = None
+
+
+async def _fail(error: Exception) -> NoReturn:
+    """Ends the group of tasks in which it runs."""
+    raise error

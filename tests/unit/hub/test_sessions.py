@@ -398,11 +398,11 @@ def test_sessions_that_began_together_leave_apart_and_before_their_connections_e
 class Stage:
     """A backlog whose work waits until it is let."""
 
-    def __init__(self) -> None:
+    def __init__(self, tasks: asyncio.TaskGroup) -> None:
         self.failed: list[Exception] = []
         self.done: list[int] = []
         self.allowed = asyncio.Semaphore(0)
-        self.backlog = ReportQueue("test", self.failed.append)
+        self.backlog = ReportQueue(tasks, self.failed.append)
 
     async def put(self, number: int, size: int = 1, failure: Exception | None = None) -> None:
         async def work() -> None:
@@ -425,34 +425,29 @@ async def turns() -> None:
 
 async def test_full_backlog_makes_work_wait_in_order() -> None:
     for count, size in ((MAX_QUEUED, 1), (2, MAX_QUEUED_BYTES // 2), (1, 3 * MAX_QUEUED_BYTES)):
-        stage = Stage()
-        for number in range(count):
-            await stage.put(number, size)
-        more = asyncio.create_task(stage.put(count, size))
-        await turns()
-        assert not more.done(), (count, size)
-        assert len(stage.backlog) == count
-        stage.let(1)
-        await more
-        stage.let(count)
+        async with asyncio.TaskGroup() as tasks:
+            stage = Stage(tasks)
+            for number in range(count):
+                await stage.put(number, size)
+            more = tasks.create_task(stage.put(count, size))
+            await turns()
+            assert not more.done(), (count, size)
+            assert len(stage.backlog) == count
+            stage.let(1)
+            await more
+            stage.let(count)
+            await stage.backlog.done()
+            assert stage.done == list(range(count + 1)), (count, size)
+
+
+async def test_failure_of_a_backlog_drops_the_work_behind_it() -> None:
+    async with asyncio.TaskGroup() as tasks:
+        stage, error = Stage(tasks), ValueError("a defect")
+        await stage.put(1, failure=error)
+        await stage.put(2)
+        stage.let(2)
         await stage.backlog.done()
-        assert stage.done == list(range(count + 1)), (count, size)
-
-
-async def test_failure_or_end_of_a_backlog_drops_the_work_behind_it() -> None:
-    stage, error = Stage(), ValueError("a defect")
-    await stage.put(1, failure=error)
-    await stage.put(2)
-    stage.let(2)
-    await stage.backlog.done()
     assert (stage.failed, stage.done, len(stage.backlog)) == ([error], [], 0)
-    stage = Stage()
-    await stage.put(1)
-    await turns()
-    stage.backlog.end()
-    stage.let(1)
-    await stage.backlog.done()
-    assert (stage.failed, stage.done) == ([], [])
 
 
 def test_pause_of_the_process_does_not_count_as_a_quiet_moment() -> None:
