@@ -19,12 +19,11 @@ from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import OffsetClock
 from machinery.runtime.tasks import cancel_and_wait
 from spoke.agent.observation import Observation, Observer
-from spoke.bootstraps import BootstrapWatch
+from spoke.bootstraps import BootstrapListing, BootstrapWatch
 from spoke.controllers.status import AvailabilityWatch
 from spoke.credentials.directory import MIRROR_RETRY, PatientDirectory
 from spoke.credentials.owner import OwnerConflictError
 from spoke.credentials.slot import RestoringSecrets
-from spoke.domain.credential import CredentialFinding
 from spoke.domain.hubs import ChoiceReason, HubState
 from spoke.domain.next_step import OBSERVE, Action, NextStep, decide
 from spoke.failover.candidates import HubList
@@ -97,7 +96,8 @@ class SpokeAgent:
         self._observer = Observer(self._agent, self._registration)
         self._waits_for_first = True
         self._looked_once = False
-        self._seen: Observation | None = None
+        self._seen = Observation(BootstrapListing())
+        """What the present round has observed; empty before."""
         self._supervisor: SessionSupervisor | None = None
         pauses = options.pauses
         self._retry, self._denied, self._overtaken = (
@@ -137,54 +137,80 @@ class SpokeAgent:
         self._bootstrap.wake_up()
 
     async def _act(self, action: Action) -> NextStep:
-        """Do one thing; return the next. Raises InvalidError for unusable bootstrap kubeconfigs in the very first round."""
+        """Perform an action and return the next step; after a failure everything is observed again.
+
+        Raises InvalidError for unusable bootstrap kubeconfigs in the very first round.
+        """
         try:
-            step = await self._done(action)
-            if step.finding is None:
-                return step
-            return self._rejected(step.finding)
+            step = await self._perform(action)
         except OwnerConflictError as error:
-            return self._observe_after(
-                self.progress.log_failure(error, self._overtaken.next(), "looking again at who is the owner")
-            )
+            delay = self.progress.log_failure(error, self._overtaken.next(), "looking again at who is the owner")
+            return NextStep(Action.OBSERVE, delay)
         except RequestDeniedError as error:
-            return self._failed(error, self._denied.next(), HubState.DENIED, "submitting a new request")
+            return self._record_failure(error, self._denied.next(), HubState.DENIED, "submitting a new request")
         except MusterError as error:
             if isinstance(error, InvalidError) and not self._looked_once:
                 raise
             delay = self._retry.next()
-            return self._failed(error, max(delay, error.retry_after or delay), HubState.REGISTERING, "trying again")
+            return self._record_failure(error, max(delay, error.retry_after or delay), HubState.REGISTERING, "trying again")
         except Exception:
             # A defect of ours must not disconnect the agent from its hub for good.
             delay = self._retry.next()
             log.exception("agent.failed", step=self.progress.step, in_seconds=round(delay.total_seconds(), 1))
-            return self._observe_after(delay)
+            return NextStep(Action.OBSERVE, delay)
+        if step.finding is None:
+            return step
+        # The hub's credential is not used again: the next round registers.
+        if (hub := self._hub) is not None:
+            self._observer.judges[hub].reject(step.finding)
+        rejection = UnauthorizedError(step.finding.message)
+        return self._record_failure(rejection, self._retry.next(), HubState.REGISTERING, "registering again")
 
-    async def _done(self, action: Action) -> NextStep:
-        if action is Action.OBSERVE:
-            return await self._observe()
-        if action is Action.CONNECT and self._supervisor is not None:
-            return await self._supervisor.connect()
-        if action is Action.SERVE and self._supervisor is not None:
-            self._retry.reset()
-            return await self._supervisor.serve()
-        seen = self._seen
-        if seen is None:
-            raise AssertionError
-        if action is Action.GIVE_UP:
-            if seen.listing.error is not None or seen.finding is None:
+    async def _perform(self, action: Action) -> NextStep:
+        seen, supervisor = self._seen, self._supervisor
+        match action:
+            case Action.OBSERVE:
+                return await self._observe()
+            case Action.GIVE_UP if seen.listing.error is not None or seen.finding is None:
                 raise seen.listing.error or AssertionError
-            return NextStep(Action.OBSERVE, finding=seen.finding)
-        if action is Action.REST:
-            return self._observe_after(seen.rest)
-        return await (self._register(seen) if action is Action.REGISTER else self._own(seen, action))
+            case Action.GIVE_UP | Action.REST:
+                return NextStep(Action.OBSERVE, seen.rest, seen.finding)
+            case Action.REGISTER:
+                return await self._register(seen)
+            case Action.CONNECT if supervisor is not None:
+                return await supervisor.connect()
+            case Action.SERVE if supervisor is not None:
+                self._retry.reset()
+                return await supervisor.serve()
+        return await self._own(seen, action)
+
+    def _record_failure(self, error: MusterError, delay: timedelta, state: HubState, following: str) -> NextStep:
+        """Record the failure of the hub, and return the next step.
+
+        With several hubs the failed one rests and the next round chooses at once; a single one is tried again after `delay`.
+        """
+        hub = self._hub
+        is_revoked = hub is not None and self._observer.judges[hub].is_revoked
+        if hub is not None and (is_revoked or self._hubs.several):
+            self._hubs.record_state(hub, HubState.REVOKED if is_revoked else state)
+        if hub is not None and self._hubs.several:
+            self._hubs.fail(hub, error.message)
+            delay, following = timedelta(), "choosing a hub"
+        return NextStep(Action.OBSERVE, self.progress.log_failure(error, delay, following))
+
+    @property
+    def _hub(self) -> HubId | None:
+        """The hub that the agent deals with; None while it observes."""
+        if self._supervisor is not None:
+            return self._supervisor.hub
+        return self._seen.hub
 
     async def _observe(self) -> NextStep:
         """Read everything again. The round that begins here ends when its session has ended."""
         if self._supervisor is not None:
             self._observer.timed_by, supervisor, self._supervisor = self._supervisor.hub, self._supervisor, None
             await supervisor.close()
-        self._seen = None
+        self._seen = Observation(BootstrapListing())
         self._seen = await self._observer.observe()
         return NextStep(decide(self._observer.state_of(self._seen)))
 
@@ -215,7 +241,7 @@ class SpokeAgent:
         owner = self.progress.hubs_status.owner
         self._bootstrap.acknowledge()
         decision = self._hubs.decide() if self._hubs.several else None
-        if decision is None or self._seen is None or decision.hub_id == self._seen.hub:
+        if decision is None or decision.hub_id == self._seen.hub:
             return False
         return owner is not None or not self._waits_for_first
 
@@ -239,32 +265,3 @@ class SpokeAgent:
         self._hubs.attend(seen.listing, owner, hub, identity)
         self._supervisor = SessionSupervisor(self._agent, identity, owner, seen.kept)
         return NextStep(Action.CONNECT)
-
-    def _rejected(self, finding: CredentialFinding) -> NextStep:
-        """The credential is not used again: the next round registers."""
-        if (hub := self._hub) is not None:
-            self._observer.judges[hub].reject(finding)
-        return self._failed(UnauthorizedError(finding.message), self._retry.next(), HubState.REGISTERING, "registering again")
-
-    def _failed(self, error: MusterError, delay: timedelta, state: HubState, following: str) -> NextStep:
-        """With several hubs, the failed hub rests and the next round chooses; with one hub, that is tried after a pause."""
-        hub = self._hub
-        if hub is not None and self._observer.judges[hub].is_revoked:
-            state = HubState.REVOKED
-            self._hubs.record_state(hub, state)
-        if hub is None or not self._hubs.several:
-            return self._observe_after(self.progress.log_failure(error, delay, following))
-        self._hubs.record_state(hub, state)
-        self._hubs.fail(hub, error.message)
-        return self._observe_after(self.progress.log_failure(error, timedelta(), "choosing a hub"))
-
-    @property
-    def _hub(self) -> HubId | None:
-        """The hub that the agent deals with; None while it observes."""
-        if self._supervisor is not None:
-            return self._supervisor.hub
-        return self._seen.hub if self._seen is not None else None
-
-    @staticmethod
-    def _observe_after(delay: timedelta) -> NextStep:
-        return NextStep(Action.OBSERVE, delay)

@@ -147,7 +147,7 @@ class SessionRun:
         """Run until the session is over; return the link that took over. Raises HubLostError."""
         stop_listening = self._agent.watch.listen(self._verdict_changed)
         wakes = self._schedule()
-        handover = asyncio.create_task(self._change_over(), name="session/handover")
+        handover = asyncio.create_task(self._run_handovers(), name="session/handover")
         tasks = [asyncio.create_task(self._guarded(work), name=f"session/{name}") for name, work in self._work()]
         try:
             try:
@@ -252,43 +252,45 @@ class SessionRun:
             await self._link.session.report_hub_list(self._agent.hubs.listed())
             await asyncio.sleep(HUB_LIST_PERIOD.total_seconds())
 
-    async def _change_over(self) -> ActiveSession:
-        """Open the successor and send a beat over it. The old session continues until then, and after a failure."""
+    async def _run_handovers(self) -> ActiveSession:
+        """Open the successor that `hand_over` asks for; return it once it has carried a beat."""
+        backoff = Backoff(timedelta(milliseconds=500), timedelta(seconds=30), jitter=1.0, random=self._agent.ports.random)
         while True:
             await self._handover_wanted.wait()
-            while (handover := self._handover) is not None:
-                backoff = Backoff(
-                    timedelta(milliseconds=500), timedelta(seconds=30), jitter=1.0, random=self._agent.ports.random
-                )
-                while True:
-                    self._no_handover.clear()
-                    try:
-                        return await self._first_beat(await handover.begin())
-                    except HubLostError as error:
-                        self._no_handover.set()
-                        log.warning("handover.failed", error=error.message, loss=error.loss.name)
-                        if handover.undo is not None:
-                            await handover.undo(error)
-                    finally:
-                        self._no_handover.set()  # on every outcome, cancellation included: other tasks wait for it
-                    if handover.once:
-                        break
-                    await asyncio.sleep(backoff.next().total_seconds())
-                self._handover, self._next_handover = self._next_handover, None
-            self._handover_wanted.clear()
+            handover = self._handover
+            if handover is None:
+                raise AssertionError
+            try:
+                return await self._open_successor(handover)
+            except HubLostError as error:
+                log.warning("handover.failed", error=error.message, loss=error.loss.name)
+                if handover.undo is not None:
+                    await handover.undo(error)
+            if not handover.once:
+                await asyncio.sleep(backoff.next().total_seconds())
+                continue
+            self._handover, self._next_handover = self._next_handover, None
+            if self._handover is None:
+                self._handover_wanted.clear()
 
-    async def _first_beat(self, link: ActiveSession) -> ActiveSession:
-        """The link after it has carried a beat, if the cluster is accepted. Closes it, and raises HubLostError, otherwise."""
+    async def _open_successor(self, handover: Handover) -> ActiveSession:
+        """Open the successor and send a beat over it, if the cluster is accepted. Raises HubLostError; it is closed then."""
+        self._no_handover.clear()
         try:
-            if self._desired is not None and self._desired.accepted:
-                async with asyncio.timeout(SILENCE.total_seconds()):
-                    await link.session.beat(available=self._agent.watch.verdict)
-        except BaseException as error:
-            await link.close()
-            if isinstance(error, HubLostError | TimeoutError):
+            link = await handover.begin()
+            try:
+                if self._desired is not None and self._desired.accepted:
+                    async with asyncio.timeout(SILENCE.total_seconds()):
+                        await link.session.beat(available=self._agent.watch.verdict)
+            except (HubLostError, TimeoutError) as error:
+                await link.close()
                 raise HubLostError(f"the successor carried no beat: {error}", SessionEnd.SILENT) from error
-            raise
-        return link
+            except BaseException:
+                await link.close()
+                raise
+            return link
+        finally:
+            self._no_handover.set()  # on every outcome, cancellation included: other tasks wait for it
 
     def _renewed(self, contents: Contents) -> None:
         self._agent.progress.counts.renewals += 1

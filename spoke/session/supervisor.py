@@ -51,9 +51,11 @@ class SessionSupervisor(HubEvents):
         self._run: SessionRun | None = None
         random, pauses = agent.ports.random, agent.options.pauses
         self._budget = ReconnectBudget(agent.options.hubs, lambda: agent.hubs.is_lost, agent.ports.clock, random)
-        self._reconnect, self._superseded, self._unwelcome = (
-            pause.backoff(random) for pause in (pauses.retry, pauses.refused, pauses.unwelcome)
-        )
+        self._reconnect = pauses.retry.backoff(random)
+        self._pauses = {
+            SessionEnd.REFUSED: pauses.unwelcome.backoff(random),
+            SessionEnd.SUPERSEDED: pauses.refused.backoff(random),
+        }
 
     @property
     def hub(self) -> HubId:
@@ -69,7 +71,7 @@ class SessionSupervisor(HubEvents):
         try:
             self._link = await agent.bootstrap.unless_changed(self._dial(), leave=self._leaves)
         except HubLostError as lost:
-            return await self._lost(lost)
+            return await self._react(lost)
         return NextStep(Action.SERVE) if self._link is not None else OBSERVE
 
     async def serve(self) -> NextStep:
@@ -85,7 +87,7 @@ class SessionSupervisor(HubEvents):
         try:
             self._link = await self._agent.bootstrap.unless_changed(self._session(link), leave=self._reconsider)
         except HubLostError as lost:
-            return await self._lost(lost)
+            return await self._react(lost)
         return NextStep(Action.SERVE) if self._link is not None else OBSERVE
 
     async def close(self) -> None:
@@ -242,42 +244,45 @@ class SessionSupervisor(HubEvents):
         await self._owner_secret.raise_epoch_for_standby(self.hub)
         return await self.open(self._connection)
 
-    async def _lost(self, lost: HubLostError) -> NextStep:
-        """React to the loss. Raises OwnerConflictError, and errors of reading and writing the owner's secret."""
-        agent, hubs, previous = self._agent, self._agent.hubs, self._previous
-        if isinstance(lost, SessionEpochError) and not is_credible(lost.epoch, agent.ports.clock.now()):
-            said = f"the hub {hubs.name_of(self.hub)} takes no session: {epoch_too_high(lost.epoch)}"
-            lost = HubLostError(said, SessionEnd.REFUSED)
-        finding = rejection(lost.loss, lost.message, self._connection.chain, agent.hub_clock.now())
-        if lost.loss is SessionEnd.UNAUTHENTICATED and previous is not None:
+    async def _react(self, lost: HubLostError) -> NextStep:
+        """The next step after the session was lost or could not be opened.
+
+        Raises OwnerConflictError, and errors of reading and writing the owner's secret.
+        """
+        hubs, now = self._agent.hubs, self._agent.ports.clock.now()
+        if isinstance(lost, SessionEpochError) and not is_credible(lost.epoch, now):
+            message = f"the hub {hubs.name_of(self.hub)} takes no session: {epoch_too_high(lost.epoch)}"
+            lost = HubLostError(message, SessionEnd.REFUSED)
+        if lost.loss is SessionEnd.UNAUTHENTICATED and self._previous is not None:
             log.warning("certificate.fallback", why=lost.message, next="the certificate before")
-            self._connection, self._previous = previous, None
+            self._connection, self._previous = self._previous, None
             return NextStep(Action.CONNECT)
         if self._budget.lost():
             hubs.reset_failures(self.hub)
             self._owner_secret.reset_failures()
-        if lost.loss is SessionEnd.SUPERSEDED:
-            await self._owner_secret.confirm()
         if isinstance(lost, SessionEpochError):
             await self._owner_secret.raise_epoch_above(lost, self.hub)
             return NextStep(Action.CONNECT)
+        if lost.loss is SessionEnd.SUPERSEDED:
+            await self._owner_secret.confirm()
+        finding = rejection(lost.loss, lost.message, self._connection.chain, self._agent.hub_clock.now())
         if finding is not None:
             return NextStep(Action.OBSERVE, finding=finding)  # the agent registers again
-        return self._retry(lost)
+        return self._redial(lost)
 
-    def _retry(self, lost: HubLostError) -> NextStep:
-        """Dial the same hub after a pause, unless its budget is spent and another hub is the choice."""
+    def _redial(self, lost: HubLostError) -> NextStep:
+        """Try the same hub after a pause, unless its budget is spent and another hub is the choice."""
         hubs = self._agent.hubs
-        pauses = {SessionEnd.REFUSED: self._unwelcome, SessionEnd.SUPERSEDED: self._superseded}
-        delay = pauses.get(lost.loss, self._reconnect).next()
+        delay = self._pauses.get(lost.loss, self._reconnect).next()
         delay = max(delay, lost.retry_after or delay)
         if lost.loss is SessionEnd.REFUSED:
             hubs.record_state(self.hub, HubState.DENIED)
-        left = self._budget.left if lost.loss in BRIEF else 0.0
-        if hubs.several and not left:
-            hubs.fail(self.hub, lost.message)
-            if self._elsewhere() is not None:
-                return OBSERVE
-        elif hubs.several and left and hubs.is_better():
-            delay = min(delay, timedelta(seconds=left))
+        if hubs.several:
+            left = self._budget.left if lost.loss in BRIEF else 0.0
+            if not left:
+                hubs.fail(self.hub, lost.message)
+                if self._elsewhere() is not None:
+                    return OBSERVE
+            elif hubs.is_better():
+                delay = min(delay, timedelta(seconds=left))
         return NextStep(Action.CONNECT, self._agent.progress.log_failure(lost, delay, "reconnecting"))

@@ -52,23 +52,19 @@ class OpenSession(Protocol):
         """Asks the agent to leave soon."""
 
 
-Place = tuple[ClusterName, AgentId]
-
-
-_Records = dict[Place, Opened | str]
+_Records = dict[tuple[ClusterName, AgentId], Opened | str]
 """What is to be written: an opened session, or the id of one that has ended."""
 
 
 class Sessions:
-    """All sessions of this process: at most one per cluster and agent; the newer one supersedes. `replica`: its name."""
+    """All sessions of this process: at most one per cluster. A newer one of the same agent supersedes. `replica`: its name."""
 
     def __init__(self, store: Store, replica: str = "") -> None:
         self._store = store
         self._replica = replica
-        self._open: dict[Place, OpenSession] = {}
-        self._agents: dict[ClusterName, AgentId] = {}
-        """The agent of each cluster whose session is open."""
-        self._recorded: dict[Place, AgentSession] = {}
+        self._open: dict[ClusterName, OpenSession] = {}
+        self._recorded: dict[ClusterName, AgentSession] = {}
+        """The records of the open sessions, once they are written."""
         self._unwritten: _Records = {}
         self._entries: Sequence[AuditEntry] = ()
         """Audit records of opened sessions, to be written in the transaction that writes the sessions."""
@@ -96,21 +92,19 @@ class Sessions:
 
         Raises StaleEpochError if the agent's open session has a higher epoch; AlreadyExistsError if another agent has one.
         """
-        place = (session.cluster, session.agent)
-        older = self._open.get(place)
+        older = self._open.get(session.cluster)
+        if older is not None and older.agent != session.agent:
+            raise second_agent_error(session.cluster, older.agent, session.agent)
         if older is not None and 0 < session.epoch < older.epoch:
             raise stale_epoch_error(older.epoch)
-        holder = self._agents.setdefault(session.cluster, session.agent)
-        if holder != session.agent:
-            raise second_agent_error(session.cluster, holder, session.agent)
         self._empty.clear()
-        self._open[place] = session
-        self._recorded.pop(place, None)
+        self._open[session.cluster] = session
+        self._recorded.pop(session.cluster, None)
         self.opened += 1
         if older is not None:
             self.superseded += 1
             older.end(_superseded())
-        self._queue(place, self._opened(session))
+        self._queue(session, self._opened(session))
 
     def write_with(self, entry: AuditEntry) -> None:
         """Queues the audit record of an opened session for the transaction that writes the session."""
@@ -119,21 +113,19 @@ class Sessions:
 
     def remove(self, session: OpenSession) -> None:
         """Removes a session. Does nothing if it was superseded or never added."""
-        place = (session.cluster, session.agent)
-        if self._open.get(place) is not session:
+        if self._open.get(session.cluster) is not session:
             return
-        del self._open[place]
-        del self._agents[session.cluster]
-        self._recorded.pop(place, None)
+        del self._open[session.cluster]
+        self._recorded.pop(session.cluster, None)
         if not self._open:
             self._empty.set()
-        self._queue(place, session.id)
+        self._queue(session, session.id)
 
     def rewrite_all(self) -> None:
         """Writes all open sessions again, after other replicas took this replica for dead and removed them."""
-        for place, session in self._open.items():
-            recorded = self._recorded.get(place)
-            self._queue(place, self._opened(session, recorded.at if recorded else None))
+        for cluster, session in self._open.items():
+            recorded = self._recorded.get(cluster)
+            self._queue(session, self._opened(session, recorded.at if recorded else None))
 
     async def run(self) -> None:
         """Writes opened and ended sessions until cancelled; all that are waiting in one transaction."""
@@ -154,7 +146,9 @@ class Sessions:
             records, entries = batches.pop(0)
             try:
                 for recorded in await self._store.run(_write, records, entries):
-                    self._note(recorded)
+                    session = self._open.get(recorded.cluster)
+                    if session is not None and session.id == recorded.session:
+                        self._recorded[recorded.cluster] = recorded
             except MusterError as error:
                 if isinstance(error, PASSING) or not records:
                     batches.insert(0, (records, entries))
@@ -190,7 +184,7 @@ class Sessions:
                 await asyncio.sleep(until_tick(POLL))
 
     async def poll(self) -> None:
-        """Reads the sessions that other replicas have opened since the last read."""
+        """Reads the sessions that other replicas have opened since the last read, and ends those here that must give way."""
         try:
             now, opened = await self._store.look(replicas.opened_since, self._since, but=self._replica)
         except MusterError as error:
@@ -200,28 +194,22 @@ class Sessions:
             log.info("sessions of other replicas are read again")
         self._since = now - OVERLAP  # earlier than before where the database's clock was set back
         for other in opened:
-            place = (other.cluster, other.agent)
-            ours, recorded = self._open.get(place), self._recorded.get(place)
-            if ours is not None and recorded is not None and other.is_newer_than(ours.id, recorded.at):
+            session, recorded = self._open.get(other.cluster), self._recorded.get(other.cluster)
+            if session is None or recorded is None:  # until a session is written, the database has no time of it to compare
+                continue
+            if other.agent != session.agent:  # both opened at once: the first agent keeps the cluster
+                if recorded.is_newer_than(other.session, other.at):
+                    session.end(second_agent_error(other.cluster, other.agent, session.agent))
+            elif other.is_newer_than(session.id, recorded.at):  # of one agent the newest session counts
                 self.superseded += 1
-                ours.end(_superseded())
-            agent = self._agents.get(other.cluster, other.agent)
-            mine = self._recorded.get((other.cluster, agent))
-            if agent != other.agent and mine is not None and mine.is_newer_than(other.session, other.at):  # both opened at once
-                self._open[other.cluster, agent].end(second_agent_error(other.cluster, other.agent, agent))
-
-    def _note(self, recorded: AgentSession) -> None:
-        place = (recorded.cluster, recorded.agent)
-        session = self._open.get(place)
-        if session is not None and session.id == recorded.session:
-            self._recorded[place] = recorded
+                session.end(_superseded())
 
     def _opened(self, session: OpenSession, at: datetime | None = None) -> Opened:
         version = session.agent_version
         return Opened(session.cluster, session.agent, session.id, version, self._replica, at, session.epoch)
 
-    def _queue(self, place: Place, record: Opened | str) -> None:
-        self._unwritten[place] = record
+    def _queue(self, session: OpenSession, record: Opened | str) -> None:
+        self._unwritten[session.cluster, session.agent] = record
         self._waiting.set()
 
 
@@ -242,7 +230,7 @@ def _write(tx: Transaction, records: _Records, entries: Sequence[AuditEntry]) ->
     return recorded
 
 
-def _in_order(records: _Records) -> Sequence[tuple[Place, Opened | str]]:
+def _in_order(records: _Records) -> Sequence[tuple[tuple[ClusterName, AgentId], Opened | str]]:
     """Sorts by names, so that two replicas never wait for each other's locks.
 
     For each cluster ended sessions come first, so that an agent with a new id does not count twice.
