@@ -1,7 +1,4 @@
-"""Translates errors into gRPC statuses: the code follows from the reason; reason and retry delay are in trailing metadata.
-
-Messages of the Registration service that cannot be decoded are refused with BadRequest; gRPC itself would report UNKNOWN.
-"""
+"""Translates errors into gRPC statuses: the code follows from the reason; reason and retry delay are in trailing metadata."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -64,22 +61,14 @@ async def abort(context: Context, error: Exception) -> NoReturn:
     await context.abort(CODES.get(error.reason, grpc.StatusCode.INTERNAL), error.message, tuple(trailing))
 
 
-@asynccontextmanager
-async def aborting(context: Context) -> AsyncIterator[None]:
-    """Ends the call with the status of each error of the block."""
-    try:
-        yield
-    except aio.AbortError:
-        raise
-    except Exception as error:  # noqa: BLE001 - every failure becomes the call's status
-        await abort(context, error)
-
-
 PREFIX = "/muster.registration."
 
 
-class Decoding(aio.ServerInterceptor):
-    """Decodes requests of the Registration service. gRPC reports a decoding error as UNKNOWN, with a Python class name."""
+class RegistrationInterceptor(aio.ServerInterceptor):
+    """Decodes requests of the Registration service and ends failed calls with the error's status.
+
+    gRPC itself would report an undecodable request as UNKNOWN, with a Python class name.
+    """
 
     async def intercept_service(
         self,
@@ -89,33 +78,30 @@ class Decoding(aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None or not str(handler_call_details.method).startswith(PREFIX):
             return handler
+        decode, encode = handler.request_deserializer, handler.response_serializer
+
+        async def answer(raw: bytes, context: Context) -> Any:
+            async with _aborting(context):
+                return await handler.unary_unary(decode(raw), context)
+
+        async def stream(raw: bytes, context: Context) -> AsyncIterator[Any]:
+            async with _aborting(context), aclosing(handler.unary_stream(decode(raw), context)) as answers:
+                async for each in answers:
+                    yield each
+
         if handler.response_streaming:
-            return grpc.unary_stream_rpc_method_handler(
-                _stream(handler.unary_stream, handler.request_deserializer), None, handler.response_serializer
-            )
-        return grpc.unary_unary_rpc_method_handler(
-            _unary(handler.unary_unary, handler.request_deserializer), None, handler.response_serializer
-        )
+            return grpc.unary_stream_rpc_method_handler(stream, None, encode)
+        return grpc.unary_unary_rpc_method_handler(answer, None, encode)
 
 
-def _unary(method: Any, decode: Callable[[bytes], Any]) -> Any:
-    async def answered(raw: bytes, context: Context) -> Any:
-        return await method(await _decoded(raw, decode, context), context)
-
-    return answered
-
-
-def _stream(method: Any, decode: Callable[[bytes], Any]) -> Any:
-    async def answered(raw: bytes, context: Context) -> AsyncIterator[Any]:
-        async with aclosing(method(await _decoded(raw, decode, context), context)) as answers:
-            async for answer in answers:
-                yield answer
-
-    return answered
-
-
-async def _decoded(raw: bytes, decode: Callable[[bytes], Any], context: Context) -> Any:
+@asynccontextmanager
+async def _aborting(context: Context) -> AsyncIterator[None]:
+    """Ends the call with the status of each error of the block."""
     try:
-        return decode(raw)
+        yield
+    except aio.AbortError:
+        raise
     except DecodeError:
         await abort(context, BadRequestError("the message cannot be decoded"))
+    except Exception as error:  # noqa: BLE001 - every failure becomes the call's status
+        await abort(context, error)

@@ -10,7 +10,7 @@ import structlog
 from grpc import aio
 from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 
-from hub.grpc_door.errors import Decoding
+from hub.grpc_door.errors import RegistrationInterceptor
 from hub.grpc_door.health import HealthService
 from hub.grpc_door.registration.servicer import RegistrationService
 from hub.grpc_door.session.context import DoorContext
@@ -74,7 +74,9 @@ class RpcDoor(Door):
         return self._port
 
     async def start(self) -> None:
-        server = aio.server(interceptors=(Decoding(),), options=(*OPTIONS, *_connection_bounds(), *self._parts.age.options))
+        server = aio.server(
+            interceptors=(RegistrationInterceptor(),), options=(*OPTIONS, *_connection_bounds(), *self._parts.age.options)
+        )
         add_RegistrationServicer_to_server(self._registration, server)
         server.add_generic_rpc_handlers((self._connecting.service(),))
         add_HealthServicer_to_server(self._health, server)  # type: ignore[no-untyped-call]

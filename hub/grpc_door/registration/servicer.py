@@ -1,30 +1,41 @@
-"""The Registration service: registers clusters and issues their certificates."""
+"""The Registration service: registers clusters, issues their certificates, and serves the calls of registered agents."""
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
-from functools import partial
+from datetime import UTC, timedelta
 from typing import Any
 
-from hub.access.rules import check_hub_reader, check_recovery_view, check_registration, check_request_view, recovering_agent
+from hub.access.rules import (
+    check_hub_reader,
+    check_recovery_view,
+    check_registration,
+    check_request_view,
+    recovering_agent,
+    session_holder,
+)
+from hub.api.certificateauthorities.authority import checked_fingerprints
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import AddOnRequest, Submission
 from hub.api.managedclusters import admission as joinlabels
+from hub.api.managedclusters.availability import Departure
 from hub.api.managedclusters.cluster import Acceptance, ClientConfig, JoinRequest
-from hub.grpc_door.errors import aborting
 from hub.grpc_door.messages import decoded_duration
-from hub.grpc_door.registration.agent_calls import check_gone, issue_addon_token, leave, returning_holder, stand_by
 from hub.grpc_door.registration.csr_follower import CSRFollower
-from hub.grpc_door.session.calls import open_call, unary
+from hub.grpc_door.session.calls import RpcCall, open_call, unary
 from hub.grpc_door.session.context import DoorContext
-from hub.registry import recovery
+from hub.registry import deletion, owners, recovery
 from hub.registry.certificatesigningrequests.submission import submit
-from hub.registry.managedclusters import service as clusters
-from machinery.errors import AlreadyExistsError, UnauthorizedError
-from machinery.identity import AddOnName, agent_id, cluster_name
+from hub.registry.managedclusteraddons import service as addons
+from hub.registry.managedclusters import actions, service as clusters
+from machinery.errors import AlreadyExistsError, DenialCause, ForbiddenError, InvalidError, UnauthorizedError
+from machinery.identity import AddOnName, AgentId, ClusterName, HubId, agent_id, cluster_name
 from machinery.product import version
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationServicer
 
+DEFAULT_LIFETIME = timedelta(hours=1)
+SHORTEST_LIFETIME = timedelta(minutes=10)
+LONGEST_LIFETIME = timedelta(days=366)
+"""Limits of the lifetime of add-on tokens: the shortest is Kubernetes', for the longest an old signing key is kept."""
 _ACCEPTANCES = {
     Acceptance.ABSENT: wire.GetHubResponse.ACCEPTANCE_UNSPECIFIED,
     Acceptance.WAITING: wire.GetHubResponse.ACCEPTANCE_WAITING,
@@ -34,137 +45,195 @@ _ACCEPTANCES = {
 
 
 class RegistrationService(RegistrationServicer):
-    """Each method authenticates, authorizes, decodes, calls one use case, and encodes the answer."""
+    """Each method authenticates, authorizes, decodes, calls one use case, and encodes the answer.
+
+    Method names are those of the protocol. RegistrationInterceptor turns errors into statuses.
+    """
 
     def __init__(self, parts: DoorContext) -> None:
         self._parts = parts
         self._attributes = parts.attributes
         self.follower = CSRFollower(parts)
 
-    async def GetHub(self, request: wire.GetHubRequest, context: Any) -> wire.GetHubResponse:  # noqa: N802 - the method's name
-        async with aborting(context):
-            work = partial(self._get_hub, request)
-            return await unary(self._parts, context, self._attributes.hub(), work, flow=context.peer())
+    async def GetHub(self, request: wire.GetHubRequest, context: Any) -> wire.GetHubResponse:  # noqa: N802 - see the class
+        parts = self._parts
+        async with unary(parts, context, self._attributes.hub(), flow=context.peer()) as (_, record):
+            check_hub_reader(record)
+            answer = wire.GetHubResponse(hub_id=parts.hub_id, version=version(), trust_bundle=parts.issuer.trust_bundle)
+            answer.hub_time.FromDatetime(parts.clock.now())
+            answer.attestation_audience = await parts.attestor.audience(record)
+            if request.with_acceptance and record.purpose is Purpose.AGENT and record.cluster is not None:
+                answer.acceptance = _ACCEPTANCES[await parts.store.read(clusters.acceptance, record.cluster)]
+            return answer
 
-    async def EnsureCluster(  # noqa: N802 - the method's name
+    async def EnsureCluster(  # noqa: N802 - see the class
         self, request: wire.EnsureClusterRequest, context: Any
     ) -> wire.EnsureClusterResponse:
-        name, work = request.cluster_name, partial(self._ensure_cluster, request)
-        async with aborting(context):
-            return await unary(self._parts, context, self._attributes.cluster("create", "EnsureCluster", name), work, flow=name)
+        parts = self._parts
+        asked = self._attributes.cluster("create", "EnsureCluster", request.cluster_name)
+        async with unary(parts, context, asked, flow=request.cluster_name) as (call, record):
+            name = cluster_name(request.cluster_name)
+            check_registration(record, name)
+            joining = JoinRequest(
+                name=name,
+                cluster_uid=request.cluster_uid,
+                agent=agent_id(request.agent_id) if request.agent_id else None,
+                client_configs=tuple(ClientConfig(config.url, config.ca_bundle) for config in request.client_configs),
+                annotations=dict(request.annotations),
+                labels=joinlabels.permitted_join_labels(request.labels, parts.join_labels),
+                credential=record.credential if record.purpose is Purpose.BOOTSTRAP else None,
+                attested=await parts.attestor.attested(record, name, request.attestation),
+            )
+            try:
+                joined = await parts.store.run(
+                    clusters.ensure, joining, record.user, lease_duration=parts.default_lease_duration
+                )
+            except AlreadyExistsError:
+                await parts.store.run(clusters.note_duplicate, joining, record.user)
+                raise
+            call.created = joined.created
+            return wire.EnsureClusterResponse(created=joined.created, accepted=joined.accepted, uid=joined.uid)
 
-    async def SubmitRequest(  # noqa: N802 - the method's name
+    async def SubmitRequest(  # noqa: N802 - see the class
         self, request: wire.SubmitRequestRequest, context: Any
     ) -> wire.SubmitRequestResponse:
-        work = partial(self._submit_request, request)
-        async with aborting(context):
-            return await unary(
-                self._parts, context, self._attributes.request("create", "SubmitRequest"), work, flow=request.cluster_name
+        parts, asked = self._parts, self._attributes.request("create", "SubmitRequest")
+        async with unary(parts, context, asked, flow=request.cluster_name) as (call, record):
+            name = cluster_name(request.cluster_name)
+            check_registration(record, name)
+            addon = request.addon
+            submission = Submission(
+                cluster=name,
+                agent=agent_id(request.agent_id),
+                request=request.request,
+                requester=record,
+                cluster_uid=request.cluster_uid,
+                requested_duration=_requested_duration(request),
+                addon=AddOnRequest(AddOnName(addon.addon_name), addon.signer_name) if request.HasField("addon") else None,
+                attested=await parts.attestor.attested(record, name, request.attestation),
             )
+            call.made, call.created = await parts.store.run(submit, submission), True
+            return wire.SubmitRequestResponse(name=call.made)
 
-    async def FollowRequest(  # noqa: N802 - the method's name
+    async def FollowRequest(  # noqa: N802 - see the class
         self, request: wire.FollowRequestRequest, context: Any
     ) -> AsyncIterator[wire.FollowRequestResponse]:
         asked = self._attributes.request("watch", "FollowRequest", request.name)
-        async with aborting(context), open_call(self._parts, context, asked) as call:
+        async with open_call(self._parts, context, asked) as call:
             async for answer in self.follower.follow(request.name, call, check_request_view):
                 yield answer
 
-    async def Recover(  # noqa: N802 - the method's name
+    async def Recover(  # noqa: N802 - see the class
         self, request: wire.RecoverRequest, context: Any
     ) -> AsyncIterator[wire.FollowRequestResponse]:
-        async with aborting(context), open_call(self._parts, context, self._attributes.request("create", "Recover")) as call:
-            recovering_agent(await returning_holder(self._parts, request, call))
+        parts = self._parts
+        async with open_call(parts, context, self._attributes.request("create", "Recover")) as call:
+            recovering_agent(await _returning_holder(parts, request, call))
             async with call.seat(request.cluster_name):
-                call.made = await self._recover(request, await call.identify())
+                submission = Submission(
+                    cluster=cluster_name(request.cluster_name),
+                    agent=agent_id(request.agent_id),
+                    request=request.request,
+                    requester=await call.identify(),
+                    cluster_uid=request.cluster_uid,
+                    requested_duration=_requested_duration(request),
+                )
+                call.made = await parts.store.run(recovery.recover, submission, unattended=parts.unattended_recovery)
             async for answer in self.follower.follow(call.made, call, check_recovery_view):
                 yield answer
 
-    async def StandBy(self, request: wire.StandByRequest, context: Any) -> wire.StandByResponse:  # noqa: N802 - as above
-        name, work = request.cluster_name, partial(stand_by, self._parts, request)
-        async with aborting(context):
-            asked = self._attributes.cluster("patch", "StandBy", name, "status")
-            return await unary(self._parts, context, asked, work, flow=name)
+    async def StandBy(self, request: wire.StandByRequest, context: Any) -> wire.StandByResponse:  # noqa: N802 - see the class
+        parts = self._parts
+        asked = self._attributes.cluster("patch", "StandBy", request.cluster_name, "status")
+        async with unary(parts, context, asked, flow=request.cluster_name) as (_, record):
+            cluster = _own_cluster(record, request.cluster_name, request.agent_id)
+            trusted = checked_fingerprints(request.trusted_authorities)
+            departure = Departure(cluster, HubId(request.owner_hub_id), request.epoch, record.agent)
+            state = await parts.store.run(owners.stand_by, departure, request.cluster_uid, parts.hub_id, record.user)
+            parts.trust_push.note(record, trusted)
+            answer = wire.StandByResponse(accepted=state.accepted, epoch=state.epoch, trust_bundle=parts.issuer.trust_bundle)
+            answer.hub_time.FromDatetime(parts.clock.now())
+            answer.again_after.FromTimedelta(parts.standby_interval)
+            order, now = await parts.store.read(actions.wanted_renewal, cluster)
+            if (within := parts.renew_within(record, order, now)) is not None:
+                answer.renew_within.FromTimedelta(within)
+            return answer
 
-    async def Leave(self, request: wire.LeaveRequest, context: Any) -> wire.LeaveResponse:  # noqa: N802 - as above
-        name, work = request.cluster_name, partial(leave, self._parts, request)
-        async with aborting(context):
-            try:
-                asked = self._attributes.cluster("delete", "Leave", name)
-                return await unary(self._parts, context, asked, work, flow=name)
-            except UnauthorizedError as error:
-                return await check_gone(self._parts, context, request, error)
+    async def Leave(self, request: wire.LeaveRequest, context: Any) -> wire.LeaveResponse:  # noqa: N802 - see the class
+        parts, asked = self._parts, self._attributes.cluster("delete", "Leave", request.cluster_name)
+        try:
+            async with unary(parts, context, asked, flow=request.cluster_name) as (_, record):
+                if record.purpose is Purpose.BOOTSTRAP:
+                    name, agent = cluster_name(request.cluster_name), agent_id(request.agent_id)
+                    check_registration(record, name)
+                    withdrawn = await parts.store.run(deletion.withdraw, name, agent, request.cluster_uid, record)
+                    return wire.LeaveResponse(left=withdrawn.known, cluster_stays=withdrawn.cluster_stays)
+                cluster = _own_cluster(record, request.cluster_name, request.agent_id)
+                return wire.LeaveResponse(left=await parts.store.run(deletion.leave, cluster, request.cluster_uid, record.user))
+        except UnauthorizedError:
+            former = await parts.peers.former(parts.shown(context))
+            if not deletion.has_left(former, request.cluster_name):
+                raise
+            return wire.LeaveResponse(left=False)  # an earlier Leave revoked the certificate, and its answer was lost
 
-    async def IssueAddOnToken(  # noqa: N802 - the method's name
+    async def IssueAddOnToken(  # noqa: N802 - see the class
         self, request: wire.IssueAddOnTokenRequest, context: Any
     ) -> wire.IssueAddOnTokenResponse:
-        name, work = request.cluster_name, partial(issue_addon_token, self._parts, request)
-        async with aborting(context):
-            asked = self._attributes.addon_token(name, f"{request.addon_name}-agent")
-            return await unary(self._parts, context, asked, work, flow=name)
+        asked = self._attributes.addon_token(request.cluster_name, f"{request.addon_name}-agent")
+        async with unary(self._parts, context, asked, flow=request.cluster_name) as (_, record):
+            return await issue_addon_token(self._parts, request, record)
 
-    async def _get_hub(self, request: wire.GetHubRequest, record: CertificateRecord) -> wire.GetHubResponse:
-        check_hub_reader(record)
-        parts = self._parts
-        answer = wire.GetHubResponse(hub_id=parts.hub_id, version=version(), trust_bundle=parts.issuer.trust_bundle)
-        answer.hub_time.FromDatetime(parts.clock.now())
-        answer.attestation_audience = await parts.attestor.audience(record)
-        if request.with_acceptance and record.purpose is Purpose.AGENT and record.cluster is not None:
-            answer.acceptance = _ACCEPTANCES[await parts.store.read(clusters.acceptance, record.cluster)]
-        return answer
 
-    async def _ensure_cluster(
-        self, request: wire.EnsureClusterRequest, record: CertificateRecord
-    ) -> wire.EnsureClusterResponse:
-        name = cluster_name(request.cluster_name)
-        check_registration(record, name)
-        joining = JoinRequest(
-            name=name,
-            cluster_uid=request.cluster_uid,
-            agent=agent_id(request.agent_id) if request.agent_id else None,
-            client_configs=tuple(ClientConfig(config.url, config.ca_bundle) for config in request.client_configs),
-            annotations=dict(request.annotations),
-            labels=joinlabels.permitted_join_labels(request.labels, self._parts.join_labels),
-            credential=record.credential if record.purpose is Purpose.BOOTSTRAP else None,
-            attested=await self._parts.attestor.attested(record, name, request.attestation),
+async def issue_addon_token(
+    parts: DoorContext, request: wire.IssueAddOnTokenRequest, record: CertificateRecord
+) -> wire.IssueAddOnTokenResponse:
+    """Issues a ServiceAccount token of an add-on, as TokenRequest of the HTTPS door does, for agents that use only gRPC.
+
+    Raises ForbiddenError for another cluster's agent, InvalidError, the errors of `addons.token_account`.
+    """
+    cluster, addon = cluster_name(request.cluster_name), AddOnName(request.addon_name)
+    holder, _ = session_holder(record)
+    if holder != cluster:
+        raise ForbiddenError(f'this certificate is for cluster "{holder}" and cannot act for cluster "{cluster}"')
+    asked = decoded_duration(request.requested_duration) if request.HasField("requested_duration") else DEFAULT_LIFETIME
+    if asked < SHORTEST_LIFETIME:
+        shortest, short = SHORTEST_LIFETIME.total_seconds(), asked.total_seconds()
+        raise InvalidError(f"a token lives {shortest:.0f} s at least, and {short:.0f} s were asked for")
+    account = await parts.store.read(addons.token_account, cluster, addon)
+    begin = parts.clock.now().replace(microsecond=0)
+    end = begin + min(asked, LONGEST_LIFETIME)
+    token = parts.tokens(account.key.namespace, account.key.name, account.uid, begin=begin, end=end)
+    answer = wire.IssueAddOnTokenResponse(token=token)
+    answer.expires_at.FromDatetime(end.astimezone(UTC))
+    return answer
+
+
+def _own_cluster(record: CertificateRecord, cluster: str, agent: str) -> ClusterName:
+    """Returns the cluster if the certificate is its agent's. Raises ForbiddenError."""
+    own: tuple[ClusterName, AgentId] = session_holder(record)
+    if own != (cluster, agent):
+        raise ForbiddenError(
+            f'this certificate is of agent "{own[1]}" of cluster "{own[0]}" and cannot speak for agent "{agent}" of "{cluster}"'
         )
-        try:
-            joined = await self._parts.store.run(
-                clusters.ensure, joining, record.user, lease_duration=self._parts.default_lease_duration
-            )
-        except AlreadyExistsError:
-            await self._parts.store.run(clusters.note_duplicate, joining, record.user)
+    return own[0]
+
+
+async def _returning_holder(parts: DoorContext, request: wire.RecoverRequest, call: RpcCall) -> CertificateRecord:
+    """Returns the record of a recovering agent; readopts a certificate lost by a restore first. Raises UnauthorizedError."""
+    try:
+        return await call.identify()
+    except UnauthorizedError as error:
+        if error.verdict is not DenialCause.CERTIFICATE_LOST:
             raise
-        return wire.EnsureClusterResponse(created=joined.created, accepted=joined.accepted, uid=joined.uid)
-
-    async def _submit_request(
-        self, request: wire.SubmitRequestRequest, record: CertificateRecord
-    ) -> wire.SubmitRequestResponse:
-        name = cluster_name(request.cluster_name)
-        check_registration(record, name)
-        addon = request.addon
-        submission = Submission(
-            cluster=name,
-            agent=agent_id(request.agent_id),
-            request=request.request,
-            requester=record,
-            cluster_uid=request.cluster_uid,
-            requested_duration=_requested_duration(request),
-            addon=AddOnRequest(AddOnName(addon.addon_name), addon.signer_name) if request.HasField("addon") else None,
-            attested=await self._parts.attestor.attested(record, name, request.attestation),
-        )
-        return wire.SubmitRequestResponse(name=await self._parts.store.run(submit, submission))
-
-    async def _recover(self, request: wire.RecoverRequest, record: CertificateRecord) -> str:
-        asked = Submission(
-            cluster=cluster_name(request.cluster_name),
-            agent=agent_id(request.agent_id),
-            request=request.request,
-            requester=record,
-            cluster_uid=request.cluster_uid,
-            requested_duration=_requested_duration(request),
-        )
-        return await self._parts.store.run(recovery.recover, asked, unattended=self._parts.unattended_recovery)
+    returning = recovery.Returning(
+        parts.shown(call.context),
+        cluster_name(request.cluster_name),
+        agent_id(request.agent_id),
+        request.cluster_uid,
+        parts.default_lease_duration,
+    )
+    await parts.store.run(recovery.readopt, returning)
+    return await call.identify()
 
 
 def _requested_duration(request: wire.SubmitRequestRequest | wire.RecoverRequest) -> timedelta | None:

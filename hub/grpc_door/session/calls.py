@@ -4,11 +4,10 @@ Calls that the gate refuses are not audited. A unary call leaves one audit recor
 one when it has opened and one when it has ended, if the policy requires them.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TypeVar
 from urllib.parse import unquote
 from uuid import uuid4
 
@@ -34,7 +33,6 @@ from machinery.observability.tracing import Traced, serving
 from machinery.product import NAME
 from machinery.runtime.event_loop import skip_pauses
 
-T = TypeVar("T")
 DECISION, REASON = "authorization.k8s.io/decision", "authorization.k8s.io/reason"
 SERIAL = f"{NAME}/certificate-serial"
 OK, CREATED = 200, 201
@@ -251,19 +249,18 @@ class SessionAudit:
         return replace(self._call, asked=asked, received=self._call.parts.auditor.clock.now())
 
 
+@asynccontextmanager
 async def unary(
-    parts: DoorContext, context: Context, asked: Attributes, work: Callable[[CertificateRecord], Awaitable[T]], *, flow: str
-) -> T:
-    """Runs `work` within the limits. Raises its errors, and those of `open_call`."""
+    parts: DoorContext, context: Context, asked: Attributes, *, flow: str
+) -> AsyncIterator[tuple[RpcCall, CertificateRecord]]:
+    """Runs the block within the limits, and audits it. Yields the call and the caller. Raises as `open_call` and `identify`."""
     async with open_call(parts, context, asked) as call:
         record = await call.identify()
         with recording(parts.auditor, call.changed) as written:
             async with call.seat(flow):
-                answer = await work(record)
-        call.made, call.stored = getattr(answer, "name", ""), written.stored
-        call.created = getattr(answer, "created", bool(call.made))
+                yield call, record
+        call.stored = written.stored
     parts.calls.observe(call.method, parts.auditor.clock.now() - call.received)
-    return answer
 
 
 @asynccontextmanager

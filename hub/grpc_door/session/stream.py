@@ -94,10 +94,12 @@ class Session(BeatSink, TrustBundleReceiver):
             finally:
                 self._write_soon()
                 last = {task for task in (self._writer, self._reports.leaving) if task is not None}
-                await asyncio.wait(last, timeout=LAST_MESSAGES.total_seconds())
-                self._is_over = True
-                if self._writer is not None:
-                    self._writer.cancel()
+                try:
+                    await asyncio.wait(last, timeout=LAST_MESSAGES.total_seconds())
+                finally:
+                    self._is_over = True  # no beat that is stored later starts a writer
+                    if self._writer is not None:
+                        self._writer.cancel()
         if failure is not None:
             raise failure
 

@@ -14,7 +14,7 @@ from hub.api.managedclusters.cluster import ClientConfig, StatusReport
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, EVENTS
 from hub.grpc_door.messages import read_view, report_of
-from hub.grpc_door.registration.agent_calls import issue_addon_token
+from hub.grpc_door.registration.servicer import issue_addon_token
 from hub.grpc_door.session.report_writer import SAME, Clocks
 from hub.grpc_door.session.reports import AT_ONCE, AgentEvents
 from hub.registry import events, namespaces
