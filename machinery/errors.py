@@ -95,9 +95,9 @@ class MusterError(Exception):
         self.retry_after = retry_after
 
     @property
-    def verdict(self) -> DenialCause | None:
+    def denial_cause(self) -> DenialCause | None:
         """The DenialCause that the first cause names; None: the first cause is something else or missing."""
-        return _VERDICTS.get(self.causes[0].reason) if self.causes else None
+        return _DENIAL_CAUSES.get(self.causes[0].reason) if self.causes else None
 
 
 class BadRequestError(MusterError):
@@ -178,7 +178,7 @@ class UnsupportedMediaTypeError(MusterError):
     reason = "UnsupportedMediaType"
 
 
-_VERDICTS = {verdict.value: verdict for verdict in DenialCause}
+_DENIAL_CAUSES = {cause.value: cause for cause in DenialCause}
 
 BY_REASON: dict[str, type[MusterError]] = {
     error.reason: error for error in MusterError.__subclasses__() if error is not StaleEpochError

@@ -52,8 +52,8 @@ async def abort(context: Context, error: Exception) -> NoReturn:
         log.error("call failed", exc_info=error)
         await context.abort(grpc.StatusCode.INTERNAL, "internal error", ((REASON, INTERNAL_REASON), *identified))
     trailing = [(REASON, error.reason), *identified]
-    if error.verdict is not None:
-        trailing.append((CAUSE, error.verdict.value))
+    if error.denial_cause is not None:
+        trailing.append((CAUSE, error.denial_cause.value))
     if isinstance(error, StaleEpochError):
         trailing.append((EPOCH, str(error.epoch)))
     if error.retry_after is not None:

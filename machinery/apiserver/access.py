@@ -38,7 +38,7 @@ class Decision:
 
     allowed: bool
     reason: str = ""
-    verdict: DenialCause | None = None
+    denial_cause: DenialCause | None = None
     """Machine-readable reason, if it concerns the caller itself."""
 
 

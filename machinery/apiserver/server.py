@@ -174,7 +174,7 @@ class ApiServer:
     async def _authorized(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
         decision = incoming.decision = await self._authorizer.authorize(incoming.actor, incoming.attributes)
         if not decision.allowed:
-            raise forbidden_request(incoming.actor, incoming.attributes, decision.reason, decision.verdict)
+            raise forbidden_request(incoming.actor, incoming.attributes, decision.reason, decision.denial_cause)
         return await inner(incoming)
 
     async def _answered(self, incoming: Incoming) -> web.StreamResponse:

@@ -48,7 +48,7 @@ def met_hub(info: HubInfo, connection: HubConnection, now: datetime) -> DoctorSt
 
 def forbidden(error: ForbiddenError, connection: HubConnection) -> DoctorStep:
     """A hub answers a valid recovery certificate with Forbidden here. Any other credential that gets it is the wrong one."""
-    if error.verdict is DenialCause.CLUSTER_DENIED:
+    if error.denial_cause is DenialCause.CLUSTER_DENIED:
         return failed("hub", error.message, DENIED.format("NAME"))
     if connection.chain and connection.certificate.subject.common_name.startswith(RECOVERY_USER_PREFIX):
         return passed("hub", f"it knows this credential: {error.message}")

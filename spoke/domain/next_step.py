@@ -33,7 +33,7 @@ class SessionEnd(Enum):
 BRIEF = (SessionEnd.UNREACHABLE, SessionEnd.SILENT, SessionEnd.DRAINED)
 """Losses that may be over in a moment: restarts and drains of replicas end soon."""
 
-_BY_VERDICT = {
+_BY_CAUSE = {
     DenialCause.CLUSTER_DENIED: SessionEnd.REFUSED,
     DenialCause.CLUSTER_REVOKED: SessionEnd.REVOKED,
     DenialCause.CERTIFICATE_REVOKED: SessionEnd.REVOKED,
@@ -44,9 +44,9 @@ _BY_VERDICT = {
 }
 
 
-def loss_of(verdict: DenialCause | None, otherwise: SessionEnd) -> SessionEnd:
+def loss_of(cause: DenialCause | None, otherwise: SessionEnd) -> SessionEnd:
     """The reason for the hub's denial cause if there is one; else `otherwise`, from the status."""
-    return _BY_VERDICT.get(verdict, otherwise) if verdict is not None else otherwise
+    return _BY_CAUSE.get(cause, otherwise) if cause is not None else otherwise
 
 
 class Action(Enum):

@@ -276,7 +276,7 @@ class StandbyRegistration:
             return await self._ask(client, fingerprints(connection.address.ca))
         except (UnauthorizedError, NotFoundError) as error:
             status = SessionEnd.UNAUTHENTICATED if isinstance(error, UnauthorizedError) else SessionEnd.FORGOTTEN
-            end = loss_of(error.verdict, status)
+            end = loss_of(error.denial_cause, status)
             flaw = rejection(end, error.message, connection.chain, self._clock.now())
             await self._give_up(connection, flaw or CredentialFinding(Flaw.REJECTED, error.message))
             raise

@@ -209,9 +209,9 @@ def _respond(progress: AgentProgress, registry: Registry, method: str, path: str
     if method not in ("GET", "HEAD"):
         return "405 Method Not Allowed", "only GET\n", TEXT
     if path in ("/livez", "/healthz"):
-        return _verdict(progress.live())
+        return _probe_answer(progress.live())
     if path == "/readyz":
-        return _verdict(progress.ready())
+        return _probe_answer(progress.ready())
     if path == "/metrics":
         return "200 OK", registry.text(), CONTENT_TYPE
     if path == "/statusz" and near:
@@ -219,5 +219,5 @@ def _respond(progress: AgentProgress, registry: Registry, method: str, path: str
     return "404 Not Found", "there are /livez, /healthz, /readyz and /metrics\n", TEXT
 
 
-def _verdict(answer: ProbeResult) -> tuple[str, str, str]:
+def _probe_answer(answer: ProbeResult) -> tuple[str, str, str]:
     return ("200 OK" if answer.ok else "503 Service Unavailable"), f"{answer.text}\n", TEXT

@@ -245,7 +245,7 @@ async def _ensure_cluster(client: HubClient, wanted: WantedCertificate) -> None:
             agent, endpoints=wanted.endpoints, annotations=wanted.annotations, labels=wanted.labels
         )
     except ForbiddenError as error:
-        if error.verdict is not None:
+        if error.denial_cause is not None:
             raise
         message = f'{error.message}; this agent joins as "{agent.cluster}": --cluster-name NAME gives another name'
         raise ForbiddenError(message, causes=error.causes, retry_after=error.retry_after) from error

@@ -184,7 +184,7 @@ class Registration:
                 return error
             return UnauthorizedError(f"the recovery certificate does not bring this agent back: {error.message}")
         finding = validity(route.chain, self._hub_clock.now())
-        refused = isinstance(error, UnauthorizedError) or error.verdict is DenialCause.CLUSTER_REVOKED
+        refused = isinstance(error, UnauthorizedError) or error.denial_cause is DenialCause.CLUSTER_REVOKED
         if not refused and not (isinstance(error, UnavailableError) and finding):
             return error
         why = f"{error.message}; {finding.message}" if finding and finding.message not in error.message else error.message

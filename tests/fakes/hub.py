@@ -401,7 +401,7 @@ class MemoryHubClient(HubClient):
         try:
             user = self._enter("session")
         except errors.UnauthorizedError as error:
-            raise HubLostError(error.message, loss_of(error.verdict, SessionEnd.UNAUTHENTICATED)) from error
+            raise HubLostError(error.message, loss_of(error.denial_cause, SessionEnd.UNAUTHENTICATED)) from error
         except errors.UnavailableError as error:
             raise HubLostError(error.message) from error
         cluster = ClusterName(user.split(":")[2])

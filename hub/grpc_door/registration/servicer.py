@@ -223,7 +223,7 @@ async def _returning_holder(parts: DoorContext, request: wire.RecoverRequest, ca
     try:
         return await call.identify()
     except UnauthorizedError as error:
-        if error.verdict is not DenialCause.CERTIFICATE_LOST:
+        if error.denial_cause is not DenialCause.CERTIFICATE_LOST:
             raise
     returning = recovery.Returning(
         parts.shown(call.context),

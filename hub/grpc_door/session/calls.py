@@ -98,7 +98,7 @@ class RpcCall:
         try:
             self.record = await self.parts.peers.identify(self.shown)
         except UnauthorizedError as error:
-            if error.verdict not in COME_BACK:
+            if error.denial_cause not in COME_BACK:
                 self.parts.limits.refuse(self.address)
             raise
         self.actor = actor_of(self.record)

@@ -74,7 +74,7 @@ class HubAuthorizer(Authorizer):
         """Adds to the refusal of an agent or add-on that its cluster is denied."""
         if standing.cluster is None or not await self._is_denied(standing.cluster):
             return decision
-        return replace(decision, reason=str(denied_error(standing.cluster)), verdict=DenialCause.CLUSTER_DENIED)
+        return replace(decision, reason=str(denied_error(standing.cluster)), denial_cause=DenialCause.CLUSTER_DENIED)
 
     async def rules(self, actor: Actor, namespace: str) -> HeldRules:
         """Returns all rules of the actor in a namespace."""
@@ -91,7 +91,7 @@ class HubAuthorizer(Authorizer):
         if (cluster := _home(actor)) is not None:
             if await self._is_denied(cluster):
                 reason = f'cluster "{cluster}" is denied, and with it its ServiceAccounts'
-                return Decision(allowed=False, reason=reason, verdict=DenialCause.CLUSTER_DENIED)
+                return Decision(allowed=False, reason=reason, denial_cause=DenialCause.CLUSTER_DENIED)
             self._standings.granted(cluster, _mark(actor))
         return self._rbac.decide(actor, attributes)
 

@@ -68,10 +68,10 @@ class PageExpiredError(ExpiredError):
         self.token = token
 
 
-def forbidden_request(actor: Actor, asked: Attributes, reason: str, verdict: DenialCause | None = None) -> ForbiddenError:
+def forbidden_request(actor: Actor, asked: Attributes, reason: str, cause: DenialCause | None = None) -> ForbiddenError:
     """The error for a request that authorization refused."""
     why = f": {reason}" if reason else ""
-    causes = verdict.because(reason) if verdict is not None else ()
+    causes = cause.because(reason) if cause is not None else ()
     if not asked.resource:
         text = f'forbidden: User "{actor.user}" cannot {asked.verb} path "{asked.path}"{why}'
         return ForbiddenError(text, subject=ErrorSubject(), causes=causes)

@@ -60,7 +60,7 @@ def to_error(error: aio.AioRpcError) -> MusterError:
     trailing = error.trailing_metadata()
     reason = str(trailing.get(REASON, "")) if trailing is not None else ""
     kind = BY_REASON.get(reason) or _BY_CODE.get(error.code(), UnavailableError)
-    message, cause = error.details() or error.code().name, _verdict(trailing)
+    message, cause = error.details() or error.code().name, _denial_cause(trailing)
     return kind(message, retry_after=_pushback(trailing), causes=cause.because(message) if cause is not None else ())
 
 
@@ -75,13 +75,13 @@ def to_loss(error: aio.AioRpcError) -> HubLostError:
     trailing = error.trailing_metadata() or aio.Metadata()
     if str(trailing.get(REASON, "")) == STALE and (epoch := str(trailing.get(EPOCH, ""))).isdigit():
         return SessionEpochError(error.details() or error.code().name, int(epoch))
-    loss, pushback = loss_of(_verdict(trailing), _LOSSES.get(error.code(), SessionEnd.UNREACHABLE)), _pushback(trailing)
+    loss, pushback = loss_of(_denial_cause(trailing), _LOSSES.get(error.code(), SessionEnd.UNREACHABLE)), _pushback(trailing)
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and pushback is not None:
         loss = SessionEnd.UNREACHABLE  # the hub is busy and names the delay
     return HubLostError(error.details() or error.code().name, loss, retry_after=pushback)
 
 
-def _verdict(trailing: aio.Metadata | None) -> DenialCause | None:
+def _denial_cause(trailing: aio.Metadata | None) -> DenialCause | None:
     """The cause of a denial that the hub reports in addition to the reason; None: missing or unknown to this version."""
     said = str(trailing.get(CAUSE, "")) if trailing is not None else ""
     return next((each for each in DenialCause if each.value == said), None)

@@ -212,7 +212,7 @@ class ApiHubClient(HubClient):
         try:
             seen = await (await self._door.kube()).get(self._door.clusters.path(cluster))
         except ForbiddenError as error:
-            return HubAcceptance.DENIED if error.verdict is DenialCause.CLUSTER_DENIED else HubAcceptance.WAITING
+            return HubAcceptance.DENIED if error.denial_cause is DenialCause.CLUSTER_DENIED else HubAcceptance.WAITING
         except NotFoundError:
             return HubAcceptance.UNKNOWN
         if section(seen, "spec").get("hubAcceptsClient") is True:

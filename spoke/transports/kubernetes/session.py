@@ -68,7 +68,7 @@ def to_loss(error: MusterError) -> HubLostError:
     if isinstance(error, HubLostError):
         return error
     if isinstance(error, UnauthorizedError):
-        return HubLostError(error.message, loss_of(error.verdict, SessionEnd.UNAUTHENTICATED))
+        return HubLostError(error.message, loss_of(error.denial_cause, SessionEnd.UNAUTHENTICATED))
     end = SessionEnd.FORGOTTEN if isinstance(error, NotFoundError) else SessionEnd.UNREACHABLE
     return HubLostError(error.message, end, retry_after=error.retry_after)
 

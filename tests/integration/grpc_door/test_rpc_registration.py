@@ -348,7 +348,7 @@ async def test_agent_that_a_restored_hub_has_forgotten_recovers(stage: RpcStage)
     assert await loss_of_session(client) is SessionEnd.UNRECORDED
     with pytest.raises(UnauthorizedError) as refused:
         await client.info()
-    assert refused.value.verdict is DenialCause.CERTIFICATE_LOST
+    assert refused.value.denial_cause is DenialCause.CERTIFICATE_LOST
     await client.close()
     assert await stage.records("edge1", Purpose.RECOVERY) == []
 

@@ -194,7 +194,7 @@ def test_only_a_new_credential_brings_back_a_revoked_cluster(
     for attempt in (newcomer.join, newcomer.submit):
         with pytest.raises(ForbiddenError, match="create a new one") as refused:
             attempt(older)
-        assert refused.value.verdict is DenialCause.CLUSTER_REVOKED
+        assert refused.value.denial_cause is DenialCause.CLUSTER_REVOKED
     assert newcomer.state(name).phase is RequestPhase.DENIED
     elsewhere = Newcomer(store, newcomer.issuer, cluster=OTHER, uid="uid-2")
     elsewhere.join(older)  # other names may still use it
@@ -504,7 +504,7 @@ def test_only_recovery_certificates_that_a_restored_hub_lost_return(loss: Loss, 
     refused(loss, loss.signed(recovery_subject(WEST, AGENT)))
     own = loss.signed(identity.agent_subject(EDGE, AGENT))
     refusal = present(loss.store.transact(recovery.refusal_of, pki.parse_certificate(own)))
-    assert refusal.verdict is DenialCause.CERTIFICATE_LOST, "the agent is told to use its recovery certificate"
+    assert refusal.denial_cause is DenialCause.CERTIFICATE_LOST, "the agent is told to use its recovery certificate"
     refused(loss, own)
     assert loss.back(loss.signed())
     loss.clock.advance(timedelta(minutes=1))

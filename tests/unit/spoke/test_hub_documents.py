@@ -183,8 +183,8 @@ def test_cause_tells_losses_apart_and_one_of_a_later_release_is_ignored() -> Non
         (Code.UNAVAILABLE, "", SessionEnd.UNREACHABLE),
     ]
     assert [(code, cause, to_loss(status(code, cause=cause)).loss) for code, cause, _ in rows] == rows
-    verdicts = {cause: to_error(status(code, cause=cause)).verdict for code, cause, _ in rows}
-    assert verdicts == {cause: DenialCause(cause) if cause in set(DenialCause) else None for cause in verdicts}
+    causes = {cause: to_error(status(code, cause=cause)).denial_cause for code, cause, _ in rows}
+    assert causes == {cause: DenialCause(cause) if cause in set(DenialCause) else None for cause in causes}
 
 
 def test_pause_that_the_hub_asks_for_is_kept_also_when_it_is_busy() -> None:

@@ -108,7 +108,7 @@ async def test_certificates_of_a_retiring_or_retired_ca_are_refused(stage: Stage
         peers = Peers(stage.store, stage.clock, signers=partial(tuple, (others, replace(AUTHORITY, phase=phase))))
         refused = await refusal_of(UnauthorizedError, peers.identify(stage.certificate))
         assert (refused is None) == accepted, (phase, purpose)
-        assert refused is None or (phase.value in str(refused) and refused.verdict is DenialCause.AUTHORITY_RETIRED)
+        assert refused is None or (phase.value in str(refused) and refused.denial_cause is DenialCause.AUTHORITY_RETIRED)
     recorded = replace(state.certificates[stage.serial], purpose=Purpose.AGENT, signed_by=None)
     stage.store.transact(put_certificate, recorded)
     later = replace(AUTHORITY, id=AuthorityId("b" * 16), created_at=AUTHORITY.created_at + timedelta(days=1))
