@@ -73,8 +73,7 @@ def cluster_group(cluster: ClusterName) -> str:
 
 def agent_subject(cluster: ClusterName, agent: AgentId) -> CertificateSubject:
     return CertificateSubject(
-        common_name=f"{SUBJECT_PREFIX}{cluster}:{agent}",
-        organizations=frozenset((cluster_group(cluster), ALL_CLUSTERS_GROUP)),
+        common_name=f"{SUBJECT_PREFIX}{cluster}:{agent}", organizations=frozenset((cluster_group(cluster), ALL_CLUSTERS_GROUP))
     )
 
 

@@ -71,9 +71,7 @@ class RegistrationInterceptor(aio.ServerInterceptor):
     """
 
     async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
-        handler_call_details: grpc.HandlerCallDetails,
+        self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], handler_call_details: grpc.HandlerCallDetails
     ) -> Any:
         handler = await continuation(handler_call_details)
         if handler is None or not str(handler_call_details.method).startswith(PREFIX):

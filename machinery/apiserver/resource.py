@@ -335,7 +335,5 @@ def age_of(moment: str | None, now: datetime) -> str:
 
 
 AGE = Column(
-    "Age",
-    lambda row: age_of(row.document["metadata"].get("creationTimestamp"), row.now),
-    description=CREATED_DESCRIPTION,
+    "Age", lambda row: age_of(row.document["metadata"].get("creationTimestamp"), row.now), description=CREATED_DESCRIPTION
 )

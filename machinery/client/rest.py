@@ -246,13 +246,7 @@ class KubeClient:
         await self.close()
 
     async def _json(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Query | None = None,
-        body: object = None,
-        content_type: str = _JSON,
+        self, method: str, path: str, *, query: Query | None = None, body: object = None, content_type: str = _JSON
     ) -> Object:
         answer = await self.raw(method, path, query, body=body, content_type=content_type)
         if answer.status not in _OK:

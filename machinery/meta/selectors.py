@@ -167,12 +167,7 @@ class _LabelParser:
         return token
 
 
-_EXPRESSIONS = {
-    "In": Operator.IN,
-    "NotIn": Operator.NOT_IN,
-    "Exists": Operator.EXISTS,
-    "DoesNotExist": Operator.NOT_EXISTS,
-}
+_EXPRESSIONS = {"In": Operator.IN, "NotIn": Operator.NOT_IN, "Exists": Operator.EXISTS, "DoesNotExist": Operator.NOT_EXISTS}
 
 
 def selector_of(document: Mapping[str, Any]) -> LabelSelector:

@@ -62,14 +62,7 @@ class HealthChecks:
         """Failing checks at the last call of `failing`."""
         self._checks.append(PING)
 
-    def add(
-        self,
-        name: str,
-        check: Check,
-        *,
-        endpoints: frozenset[Endpoint] = ALL,
-        boots: bool = False,
-    ) -> None:
+    def add(self, name: str, check: Check, *, endpoints: frozenset[Endpoint] = ALL, boots: bool = False) -> None:
         """`boots`: the check is part of the boot sequence. Raises ValueError for a duplicate name."""
         if any(each.name == name for each in self._checks):
             raise ValueError(f'a health check named "{name}" is registered already')
@@ -126,13 +119,7 @@ class SharedCheck:
     dependency that hangs.
     """
 
-    def __init__(
-        self,
-        check: Check,
-        clock: Clock,
-        *,
-        every: timedelta = timedelta(seconds=1),
-    ) -> None:
+    def __init__(self, check: Check, clock: Clock, *, every: timedelta = timedelta(seconds=1)) -> None:
         self._check = check
         self._clock = clock
         self._every = every.total_seconds()

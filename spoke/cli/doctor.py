@@ -17,17 +17,7 @@ from machinery.identity import parse_agent_user
 from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import Clock
 from spoke.bootstraps import Bootstraps
-from spoke.cli.findings import (
-    NEW_BOOTSTRAP,
-    DoctorStep,
-    accepted,
-    advice_on,
-    failed,
-    forbidden,
-    met_hub,
-    passed,
-    words_of,
-)
+from spoke.cli.findings import NEW_BOOTSTRAP, DoctorStep, accepted, advice_on, failed, forbidden, met_hub, passed, words_of
 from spoke.cli.network import PATIENCE, Network, reachable
 from spoke.credentials.kubeconfigs import (
     HOWEVER,

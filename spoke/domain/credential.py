@@ -214,7 +214,6 @@ def validity(chain: Sequence[CertificateView], now: datetime) -> CredentialFindi
             )
         if now < certificate.not_before:
             return CredentialFinding(
-                Flaw.NOT_YET_VALID,
-                f"the certificate begins at {format_time(certificate.not_before)}; it is {format_time(now)}",
+                Flaw.NOT_YET_VALID, f"the certificate begins at {format_time(certificate.not_before)}; it is {format_time(now)}"
             )
     return None

@@ -159,11 +159,7 @@ class AgentProgress:
         self.fail(error.message)
         self.counts.troubles[error.loss.name.lower() if isinstance(error, HubLostError) else error.reason,] += 1
         log.warning(
-            "agent.trouble",
-            step=self.step,
-            error=error.message,
-            next=following,
-            in_seconds=round(delay.total_seconds(), 1),
+            "agent.trouble", step=self.step, error=error.message, next=following, in_seconds=round(delay.total_seconds(), 1)
         )
         return delay
 

@@ -36,11 +36,7 @@ async def admit(parts: DoorContext, cluster: ClusterName, agent: AgentId, hello:
 def welcome(parts: DoorContext, session: str, interval: timedelta) -> bytes:
     """Returns the encoded message Welcome, the first one from the hub."""
     message = wire.Welcome(
-        hub_id=parts.hub_id,
-        hub_version=version(),
-        protocol_version=PROTOCOL,
-        capabilities=CAPABILITIES,
-        session_id=session,
+        hub_id=parts.hub_id, hub_version=version(), protocol_version=PROTOCOL, capabilities=CAPABILITIES, session_id=session
     )
     message.hub_time.FromDatetime(parts.clock.now())
     message.beat_interval.FromTimedelta(interval)

@@ -21,12 +21,7 @@ from machinery.apiserver.http.filters import Incoming, Inner
 from machinery.apiserver.http.status_errors import forbidden_request
 from machinery.apiserver.storage import Actor
 from machinery.errors import BadRequestError, ErrorSubject, ForbiddenError
-from machinery.identity import (
-    AUTHENTICATED_GROUP,
-    SERVICE_ACCOUNT_PREFIX,
-    UNAUTHENTICATED_GROUP,
-    service_account_groups,
-)
+from machinery.identity import AUTHENTICATED_GROUP, SERVICE_ACCOUNT_PREFIX, UNAUTHENTICATED_GROUP, service_account_groups
 from machinery.sanitize import is_plain
 
 PREFIX = "impersonate-"

@@ -60,8 +60,7 @@ _SCHEMA = record(
         certificate={**BYTES, "description": "certificate is populated with an issued certificate by the signer."},
         conditions={
             **listing(
-                record(lastTransitionTime=TIME, lastUpdateTime=TIME, message=TEXT, reason=TEXT, status=TEXT, type=TEXT),
-                "type",
+                record(lastTransitionTime=TIME, lastUpdateTime=TIME, message=TEXT, reason=TEXT, status=TEXT, type=TEXT), "type"
             ),
             "description": "conditions applied to the request: Approved, Denied, Failed.",
         },

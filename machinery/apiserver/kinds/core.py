@@ -213,9 +213,6 @@ LEASE = Resource(
         ),
     ),
     validate=_lease_violations,
-    columns=(
-        Column("Holder", lambda row: row.document.get("spec", {}).get("holderIdentity", ""), description=_HOLDER),
-        AGE,
-    ),
+    columns=(Column("Holder", lambda row: row.document.get("spec", {}).get("holderIdentity", ""), description=_HOLDER), AGE),
 )
 COORDINATION = ApiGroup("coordination.k8s.io", (LEASE,))

@@ -165,9 +165,6 @@ CONVERSION = Conversion(
     stored_as=EVENT.key,
     shown=_renamed(dict(_RENAMED), EVENTS_V1.api_version()),
     stored=_renamed({new: old for old, new in _RENAMED}, EVENT.api_version()),
-    fields={
-        "reportingController": "reportingComponent",
-        **{f"regarding.{name}": f"involvedObject.{name}" for name in _ABOUT},
-    },
+    fields={"reportingController": "reportingComponent", **{f"regarding.{name}": f"involvedObject.{name}" for name in _ABOUT}},
 )
 """events.k8s.io/v1 over stored core/v1 Events, without loss in either direction."""

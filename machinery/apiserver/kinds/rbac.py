@@ -50,10 +50,7 @@ _CLUSTER_ROLE = record(
 )
 _ATOMIC_MAP: Schema = {"x-kubernetes-map-type": "atomic"}
 _BINDING = record(
-    roleRef={
-        **record("The role that is granted. It cannot be changed.", apiGroup=TEXT, kind=TEXT, name=TEXT),
-        **_ATOMIC_MAP,
-    },
+    roleRef={**record("The role that is granted. It cannot be changed.", apiGroup=TEXT, kind=TEXT, name=TEXT), **_ATOMIC_MAP},
     subjects={
         "description": "Subjects holds references to the objects the role applies to.",
         **listing({**record(apiGroup=TEXT, kind=TEXT, name=TEXT, namespace=TEXT), **_ATOMIC_MAP}, kind="atomic"),
@@ -171,10 +168,7 @@ def _subjects(kind: str) -> Column:
 
 
 CREATED_AT = Column(
-    "Created At",
-    lambda row: row.document["metadata"].get("creationTimestamp"),
-    type="date",
-    description=CREATED_DESCRIPTION,
+    "Created At", lambda row: row.document["metadata"].get("creationTimestamp"), type="date", description=CREATED_DESCRIPTION
 )
 _BINDING_COLUMNS = (
     Column("Role", _role_cell, description="RoleRef can reference a role; if it cannot be resolved, nothing is granted."),

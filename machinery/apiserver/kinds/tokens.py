@@ -55,10 +55,7 @@ class ServiceAccountTokenIssuer:
             "iat": int(begin.timestamp()),
             "iss": self.name,
             "jti": str(uuid4()),
-            "kubernetes.io": {
-                "namespace": account.namespace,
-                "serviceaccount": {"name": account.name, "uid": account.uid},
-            },
+            "kubernetes.io": {"namespace": account.namespace, "serviceaccount": {"name": account.name, "uid": account.uid}},
             "nbf": int(begin.timestamp()),
             "sub": service_account_user(account.namespace, account.name),
         }
@@ -165,12 +162,7 @@ def token_review(tokens: TokenAuthenticator, audiences: Sequence[str]) -> Resour
         return {**question.document, "status": status}
 
     return builtin(
-        group=GROUP,
-        name="tokenreviews",
-        kind="TokenReview",
-        verbs=("create",),
-        schema=_REVIEW_SCHEMA,
-        answers=answers,
+        group=GROUP, name="tokenreviews", kind="TokenReview", verbs=("create",), schema=_REVIEW_SCHEMA, answers=answers
     )
 
 

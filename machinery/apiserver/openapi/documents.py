@@ -18,13 +18,7 @@ from aiohttp import web
 from machinery.apiserver.http.responses import JSON, clauses, etag_matches, takes_gzip
 from machinery.apiserver.openapi.discovery import served
 from machinery.apiserver.openapi.operations import ALWAYS, content, paths_of, refusals
-from machinery.apiserver.openapi.schemas import (
-    VERSION_INFO,
-    kind_schemas,
-    meta,
-    reference,
-    shared,
-)
+from machinery.apiserver.openapi.schemas import VERSION_INFO, kind_schemas, meta, reference, shared
 from machinery.apiserver.openapi.version2 import encode, swagger
 from machinery.apiserver.resource import ApiGroup
 

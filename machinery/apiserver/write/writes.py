@@ -279,10 +279,7 @@ def other_name(given: str, expected: str) -> BadRequestError:
     return BadRequestError(f"the name of the object ({given}) does not match the name on the URL ({expected})")
 
 
-_PRECONDITIONS = (
-    ("uid", "UID", "deleted and then recreated"),
-    ("resourceVersion", "ResourceVersion", "modified"),
-)
+_PRECONDITIONS = (("uid", "UID", "deleted and then recreated"), ("resourceVersion", "ResourceVersion", "modified"))
 
 
 def check_preconditions(write: Write, preconditions: Mapping[str, Any], old: Document) -> None:

@@ -192,9 +192,7 @@ class GrpcHubClient(HubClient):
     def _channel(self) -> aio.Channel:
         if self._opened is None:
             credentials = grpc.ssl_channel_credentials(
-                root_certificates=self._address.ca,
-                private_key=self._identity.key,
-                certificate_chain=self._identity.certificate,
+                root_certificates=self._address.ca, private_key=self._identity.key, certificate_chain=self._identity.certificate
             )
             millisecond = timedelta(milliseconds=1)
             keepalive = (
