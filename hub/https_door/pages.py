@@ -148,14 +148,14 @@ class LogLevel:
                 self._verbosity.order(None)
                 order = None
             case _:
-                raise MethodNotAllowedError("GET tells the level, PUT orders one, DELETE takes that back")
-        return await value_answer(request, self._told(order), ResponseForm())
+                raise MethodNotAllowedError("GET returns the level, PUT orders one, DELETE cancels the order")
+        return await value_answer(request, self._document(order), ResponseForm())
 
-    def _told(self, order: LogLevelOrder | None) -> dict[str, str]:
-        told = {"level": self._verbosity.level, "started": self._verbosity.started, "replica": self._replica}
+    def _document(self, order: LogLevelOrder | None) -> dict[str, str]:
+        document = {"level": self._verbosity.level, "started": self._verbosity.started, "replica": self._replica}
         if order is not None:
-            told |= {"ordered": order.level, "until": format_time(order.until), "by": order.by}
-        return told
+            document |= {"ordered": order.level, "until": format_time(order.until), "by": order.by}
+        return document
 
 
 def _parse_order(body: bytes) -> tuple[str, timedelta]:

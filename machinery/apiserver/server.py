@@ -130,8 +130,8 @@ class ApiServer:
         self.watches.stop()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        told = request.headers.get("Audit-Id", "")[:LONGEST_AUDIT_ID]
-        audit_id = told if told.isascii() and told.isprintable() and told else str(uuid.uuid4())
+        given = request.headers.get("Audit-Id", "")[:LONGEST_AUDIT_ID]
+        audit_id = given if given.isascii() and given.isprintable() and given else str(uuid.uuid4())
         asked = attributes(request.method, request.path, request.query)
         incoming = request[INCOMING] = Incoming(request, audit_id, asked, self._clock.monotonic())
         return await traced(incoming, self._answer, self._resources)
@@ -232,5 +232,5 @@ async def _common_headers(request: web.Request, response: web.StreamResponse) ->
         response.headers["Audit-Id"] = str(uuid.uuid4())
         return
     response.headers["Audit-Id"] = incoming.audit_id
-    for told in incoming.on_headers:
-        told(response)
+    for listener in incoming.on_headers:
+        listener(response)

@@ -110,12 +110,12 @@ class LeaseLock(Lock):
         return True
 
     @asynccontextmanager
-    async def released(self, tell: Callable[[], object]) -> AsyncIterator[None]:
-        """Call `tell` when the Lease is released or deleted, for the length of the block. Reconnects by itself."""
+    async def released(self, notify: Callable[[], object]) -> AsyncIterator[None]:
+        """Call `notify` when the Lease is released or deleted, for the length of the block. Reconnects by itself."""
 
         def changed(_key: ObjectKey, holder: str | None) -> None:
             if not holder:
-                tell()
+                notify()
 
         query = {"fieldSelector": f"metadata.name={self._metadata['name']}"}
         async with mirrored(Reflector(self._client, self._collection, _holder, query=query, on_change=changed)):

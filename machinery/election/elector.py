@@ -225,7 +225,7 @@ class Elector:
                     await self._lock.release(found)
         except Exception as error:
             log.warning(
-                "the leader's lock may be held by nobody: it runs out", error=error_text(error), exc_info=stack_of(error)
+                "the leader's lock may have no live holder: it expires", error=error_text(error), exc_info=stack_of(error)
             )
 
     async def _pause(self, seconds: float) -> None:

@@ -196,7 +196,7 @@ class LeaderTerm:
                         return TermEnd.NOT_RENEWED
                     if not is_overdue:
                         log.warning(
-                            "the work goes on without the lock: nobody is seen to hold it, and nothing is written",
+                            "the work continues without the lock: no holder is known, and nothing is written",
                             term=held.term,
                         )
                     is_overdue = True

@@ -54,8 +54,8 @@ class Inspection:
             yield f"\n== {name}"
             try:
                 yield from (f"{key}: {value}" for key, value in section().items())
-            except Exception as error:  # noqa: BLE001 - the rest is worth telling
-                yield f"cannot be told: {type(error).__name__}"
+            except Exception as error:  # noqa: BLE001 - the rest is still useful
+                yield f"cannot be read: {type(error).__name__}"
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         for ident, frame in sys._current_frames().items():  # noqa: SLF001 - documented for this purpose
             yield f"\n== thread {names.get(ident, 'of a library')}"

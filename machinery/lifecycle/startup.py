@@ -70,7 +70,7 @@ class StartupRetry:
             if not bound.expired():
                 raise
             raise StartError(_too_long(what, self.limit, self.then, last)) from None
-        raise StartError(f"told to stop while it waited for {what}" + (f": {last}" if last else ""))
+        raise StartError(f"stopped while it waited for {what}" + (f": {last}" if last else ""))
 
 
 def _too_long(what: str, limit: timedelta, then: str, why: str = "") -> str:
@@ -146,4 +146,4 @@ def notify_ready(environment: MutableMapping[str, str] | None = None) -> None:
             notifying.connect(path)
             notifying.send(b"READY=1")
     except OSError as error:
-        log.warning("systemd could not be told that the service is up", error=error.strerror or str(error))
+        log.warning("systemd could not be notified that the service is up", error=error.strerror or str(error))

@@ -43,7 +43,7 @@ def met_hub(info: HubInfo, connection: HubConnection, now: datetime) -> DoctorSt
         ahead = "ahead of" if apart > timedelta() else "behind"
         said = f"it answers, but its clock is {abs(apart).total_seconds():.0f} s {ahead} this machine's"
         return failed("hub", said, "set the clocks: certificates and leases are judged by time")
-    return passed("hub", f"it answers, version {info.version or 'not told'}, and takes this credential")
+    return passed("hub", f"it answers, version {info.version or 'unknown'}, and takes this credential")
 
 
 def forbidden(error: ForbiddenError, connection: HubConnection) -> DoctorStep:

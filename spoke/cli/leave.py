@@ -148,7 +148,7 @@ class Leave:
             said = f"the cluster and its request stay, as the hub does not let the agent withdraw them: {error.message}"
             return failed(name, said, f"{self._at_that_hub}{csr}")
         except MusterError as error:
-            return failed(name, self._kept(f"not told: {error.message}"), f"{self._at_that_hub}{csr}")
+            return failed(name, self._kept(f"not reached: {error.message}"), f"{self._at_that_hub}{csr}")
         finally:
             await client.close()
         registration.owed = False
@@ -175,7 +175,7 @@ class Leave:
         if self.rejoin:
             return passed("agent", f'to stay away until its credentials are deleted, by secret "{OWNER_SECRET}"')
         again = "it was before" if before is not None else "it stays away until there is a new bootstrap kubeconfig"
-        return passed("agent", f'told to stay away, in secret "{OWNER_SECRET}": {again}')
+        return passed("agent", f'marked to stay away, in secret "{OWNER_SECRET}": {again}')
 
     async def _stopped(self, lock: Lock) -> DoctorStep:
         """Take the Lease as soon as it has no holder: the session has ended by then, and no other can begin."""
@@ -210,14 +210,14 @@ class Leave:
             known = False
         except MethodNotAllowedError as error:
             hub.owed = False
-            return failed(name, f"it cannot be told: {error.message}", operator)
+            return failed(name, f"it cannot be notified: {error.message}", operator)
         except MusterError as error:
             retry = "" if self.force else "; its credential is kept, so that `spoke leave` can be called again"
-            return failed(name, f"not told: {error.message}{retry}", operator)
+            return failed(name, f"not notified: {error.message}{retry}", operator)
         finally:
             await client.close()
         hub.owed = False
-        return passed(name, "it was told, and has let go of this cluster" if known else "it does not know this cluster")
+        return passed(name, "it was notified, and has released this cluster" if known else "it does not know this cluster")
 
     async def _addons(self) -> DoctorStep:
         if not self.cluster_name:
@@ -245,7 +245,7 @@ class Leave:
         owner = Slot(self.secrets, OWNER_SECRET)
         await owner.change(lambda present: {key: present[key] for key in stays if key in present})
         await self.remains.forget_lease()
-        kept = f", but {', '.join((*keeps, *owing))} for what is still to be told" if keeps or owing else ""
+        kept = f", but {', '.join((*keeps, *owing))} for hubs that are not notified yet" if keeps or owing else ""
         return passed("credentials", f"deleted{kept}")
 
 

@@ -102,8 +102,8 @@ def recovery_obstacle(contents: Mapping[str, bytes], reach: Reach = HOWEVER) -> 
     with suppress(InvalidError):
         if stored_connection(contents, reach).address.driver is Driver.CSR:
             return (
-                "over the Kubernetes API (driver csr) a hub brings nobody back: it takes a bootstrap credential that is good, "
-                "and the approval of its request"
+                "over the Kubernetes API (driver csr) a hub recovers no agent: it needs a valid bootstrap credential and "
+                "the approval of its request"
             )
     return "" if contents.get(RECOVERY) else "it came without a recovery certificate, so it takes a good bootstrap credential"
 

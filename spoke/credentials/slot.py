@@ -214,7 +214,7 @@ class RestoringSecrets(Secrets):
                 self._log.warning("secret.not_restored", error.message, secret=name)
                 return None
         self._log.reset()
-        log.warning("secret.restored", secret=name, because="somebody has deleted it")
+        log.warning("secret.restored", secret=name, because="it was deleted")
         self._record_event(
             "SecretRestored", f'secret "{name}" was deleted, and is there again: `spoke rejoin` has the agent register anew'
         )

@@ -54,11 +54,11 @@ NONE: Mapping[str, str] = MappingProxyType({})
 class Capability(Enum):
     """Features that only some transports have. The client declares them; they are never derived from the driver's name."""
 
-    HUB_ID = "the hub tells its id"
+    HUB_ID = "the hub reports its id"
     ACKNOWLEDGED_BEATS = "a beat is acknowledged by itself, so that silence is noticed within seconds"
     ONE_SESSION = "the hub knows of the session, and a newer one of the cluster supersedes it"
     DRAIN = "the hub asks its agents to leave before it goes"
-    TRUST = "the hub tells of its CAs in the session, before they change"
+    TRUST = "the hub sends its CAs in the session, before they change"
     SEVERAL_HUBS = "the hub keeps the epochs of its agents, and knows which of them only stand by"
 
 

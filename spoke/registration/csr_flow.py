@@ -279,7 +279,7 @@ async def _decision(states: AsyncGenerator[CSRState, None], name: str) -> CSRSta
                 waiting = state.state
                 how = {"next": f"hubctl certificate approve {name}"} if waiting == "pending" else {}
                 log.info("request.waiting", request=name, state=waiting, **how)
-    raise UnavailableError(f'the hub stopped telling about the certificate signing request "{name}"')
+    raise UnavailableError(f'the hub stopped reporting on the certificate signing request "{name}"')
 
 
 def rotated(leaf: CertificateFacts) -> Condition:

@@ -85,7 +85,7 @@ class SessionServicer:
 
 def revocations_unreadable() -> UnavailableError:
     """Returns the error for all sessions of a replica that cannot read revocations; it says nothing against certificates."""
-    return UnavailableError("the hub cannot tell any more which certificates are revoked: try again, or elsewhere")
+    return UnavailableError("the hub cannot read at present which certificates are revoked: try again, or another replica")
 
 
 async def _read_hello(context: Context) -> None:

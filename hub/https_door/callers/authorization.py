@@ -1,6 +1,6 @@
 """Authorization on the HTTPS door: by the hub's records, and by RBAC roles.
 
-`system:masters` may do everything, and everybody may read version and health, even if roles cannot be read. The rights of
+`system:masters` may do everything, and every caller may read version and health, even if roles cannot be read. The rights of
 agents and bootstrap credentials follow from their records (`hub.access.rights`). Roles of an agent's groups count only for the
 own agent of an accepted cluster, those of an add-on until its cluster is denied or deleted. ServiceAccounts in the namespace of
 a denied cluster, whose tokens its add-ons hold, may do nothing.
@@ -139,7 +139,7 @@ class OwnRoles(RbacAuthorizer):
 
     def held(self, actor: Actor, namespace: str) -> HeldRules:
         if actor.holder is Origin.DELEGATED and OPERATOR_GROUP not in actor.groups:
-            return HeldRules((), ("the rights of this user are the management cluster's to tell",))
+            return HeldRules((), ("the management cluster knows the rights of this user",))
         return super().held(actor, namespace)
 
 

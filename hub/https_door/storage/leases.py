@@ -121,7 +121,7 @@ class LeaseStorage(Storage):
         for missed in first:
             yield missed
         seen: Mapping[Key, View] | None = None
-        told, looked = position, self._clock.monotonic() - LOOK.total_seconds()
+        bookmark, looked = position, self._clock.monotonic() - LOOK.total_seconds()
         while True:
             if self._clock.monotonic() - looked >= LOOK.total_seconds():
                 looked = self._clock.monotonic()
@@ -132,9 +132,9 @@ class LeaseStorage(Storage):
             event_now = await anext(events)
             if not isinstance(event_now, int):
                 yield event_now
-            elif event_now > told:
-                told = event_now
-                yield told
+            elif event_now > bookmark:
+                bookmark = event_now
+                yield bookmark
 
 
 def _differences(seen: Mapping[Key, View] | None, look: HeartbeatSnapshot, query: Query) -> Iterator[WatchEvent]:
@@ -208,10 +208,10 @@ def _beat(
 
 def _skew(tx: Transaction, old: Document, new: Document) -> timedelta | None:
     """Returns how far the client's clock is ahead; None: it wrote no new time, or an invalid one."""
-    told = (new.get("spec") or {}).get("renewTime")
-    if not isinstance(told, str) or told == old["spec"]["renewTime"]:
+    written = (new.get("spec") or {}).get("renewTime")
+    if not isinstance(written, str) or written == old["spec"]["renewTime"]:
         return None
     try:
-        return parse_time(told) - tx.now
+        return parse_time(written) - tx.now
     except ValueError:
         return None

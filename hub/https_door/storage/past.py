@@ -94,11 +94,11 @@ CHANGE_SCHEMA: Schema = record(
         record("One field.", ("path",), path=TEXT, before=described(OPEN, "As it was."), after=OPEN),
         description="What is different now.",
     ),
-    more={"type": "integer", "description": "Fields that are not told."},
+    more={"type": "integer", "description": "Number of fields that are not listed."},
 )
 HISTORY_SCHEMA: Schema = record(
-    "ObjectHistory tells what became of one object.",
-    began=described(MOMENT, "What was before is forgotten."),
+    "ObjectHistory lists the changes of one object.",
+    began=described(MOMENT, "Earlier changes are not kept."),
     changes=listing(CHANGE_SCHEMA, description="Newest first."),
 )
 for _field in ("before", "after"):
@@ -134,7 +134,7 @@ def object_history(store: Store, clock: Clock, group_suffix: str, kind: Kind) ->
         asked = HistoryQuery.of(query, clock.now())
         return await store.read(_history, kind, Key(key.namespace, key.name), asked)
 
-    told = Resource(
+    question = Resource(
         group=f"hub.{group_suffix}",
         version="v1alpha1",
         name="objecthistories",
@@ -142,22 +142,22 @@ def object_history(store: Store, clock: Clock, group_suffix: str, kind: Kind) ->
         verbs=("get",),
         schema=HISTORY_SCHEMA,
     )
-    return Subresource("history", verbs=("get",), question=told, shows=shows)
+    return Subresource("history", verbs=("get",), question=question, shows=shows)
 
 
 def _history(tx: Transaction, kind: Kind, key: Key, asked: HistoryQuery) -> Document:
     floor, began = tx.changes.ledger().floor, tx.changes.began()
     # one more than is returned, so that the last returned change has an older one to differ from
     found = _found(tx, kind, key, asked)
-    told = [change for change in found if change.revision > floor][: asked.limit]
+    shown = [change for change in found if change.revision > floor][: asked.limit]
     before = {newer.revision: older for newer, older in pairwise(found)}
     metadata: dict[str, Any] = {"name": key.name, "resourceVersion": str(tx.changes.newest())}
     if key.namespace:
         metadata["namespace"] = key.namespace
     rest = found[asked.limit :]
     if rest and rest[0].revision > floor and not asked.ends_at(rest[0]):
-        metadata["continue"] = str(told[-1].revision)
-    changes = [_told(change, before.get(change.revision)) for change in told if not asked.ends_at(change)]
+        metadata["continue"] = str(shown[-1].revision)
+    changes = [_entry(change, before.get(change.revision)) for change in shown if not asked.ends_at(change)]
     return {"metadata": metadata, **({"began": format_time(began)} if began and floor else {}), "changes": changes}
 
 
@@ -174,7 +174,7 @@ def _found(tx: Transaction, kind: Kind, key: Key, asked: HistoryQuery) -> Sequen
     return found
 
 
-def _told(change: Change, before: Change | None) -> dict[str, Any]:
+def _entry(change: Change, before: Change | None) -> dict[str, Any]:
     was = None if before is None or before.type is ChangeType.DELETED else before.document
     known = was is not None or change.type is ChangeType.ADDED
     every = differences(was, change.document) if known and change.type is not ChangeType.DELETED else iter(())
@@ -185,8 +185,8 @@ def _told(change: Change, before: Change | None) -> dict[str, Any]:
         for each in islice(every, FIELDS)
     ]
     more = sum(1 for _ in every)
-    told = {"revision": str(change.revision), "time": format_micro_time(change.at), "actor": change.actor}
-    return told | {"type": change.type.value, "fields": fields} | ({"more": more} if more else {})
+    entry = {"revision": str(change.revision), "time": format_micro_time(change.at), "actor": change.actor}
+    return entry | {"type": change.type.value, "fields": fields} | ({"more": more} if more else {})
 
 
 def _number(query: Mapping[str, str], name: str) -> int | None:

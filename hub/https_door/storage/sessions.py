@@ -1,6 +1,6 @@
 """ClusterSessions: get, list and watch over the table of sessions, which every replica writes for itself.
 
-Nothing is written for it. While somebody watches, each replica compares a fingerprint of the table every POLL and reads the
+Nothing is written for it. While there are watches, each replica compares a fingerprint of the table every POLL and reads the
 table when it changes; one watch does that for all. A resourceVersion is valid in this process only; any other answers
 ExpiredError, so that the client lists.
 """

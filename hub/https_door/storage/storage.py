@@ -87,13 +87,13 @@ class ServiceStorage(StoreRevision):
 
 async def _moving(first: WatchEvent | int, events: AsyncGenerator[WatchEvent | int]) -> AsyncGenerator[WatchEvent | int]:
     """Yields the events, without bookmarks that do not advance."""
-    told = 0
+    last = 0
     yield first
     async for event in events:
         if not isinstance(event, int):
             yield event
-        elif event > told:
-            told = event
+        elif event > last:
+            last = event
             yield event
 
 

@@ -127,8 +127,8 @@ class FrontProxy(RequestAuthenticator):
         groups = tuple(value for name in trust.groups for value in headers.getall(name, ()) if value)
         uid = next((headers[name] for name in trust.uids if headers.get(name)), "")
         extra = extra_headers(headers, trust.extras)
-        told = (user, uid, *groups, *extra, *(value for values in extra.values() for value in values))
-        if not all(is_plain(text) for text in told):
+        texts = (user, uid, *groups, *extra, *(value for values in extra.values() for value in values))
+        if not all(is_plain(text) for text in texts):
             raise UnauthorizedError("the proxy's headers hold what is no text")
         return Actor(user, groups, uid, extra, holder=Origin.DELEGATED)
 

@@ -175,7 +175,7 @@ def list_options(resource: Resource, namespace: str, query: Parameters, now: dat
 def watch_options(resource: Resource, namespace: str, name: str, query: Parameters, now: datetime) -> WatchOptions:
     """Parse the options of a watch. Raises BadRequestError and InvalidError."""
     if query.get("sortBy"):
-        raise BadRequestError("sortBy is for lists: a watch tells changes in the order in which they come to be")
+        raise BadRequestError("sortBy is for lists: a watch returns changes in the order of their revisions")
     chosen = replace(selection(resource, namespace, query, name), where=_asked(resource, query, now, watched=True))
     asked = query.get("sendInitialEvents", "")
     _check_match(query, watched=True)
@@ -203,20 +203,20 @@ class Started:
 
 def write_continue(after: Key, at: int, sort_by: str = "", place: SortPosition = ()) -> str:
     """Continue token for the page after `after`, as of revision `at`; in the order `sort_by`, after `place`."""
-    told: dict[str, Any] = {"v": "meta.k8s.io/v1", "rv": at, "start": f"{after.namespace}/{after.name}"}
+    content: dict[str, Any] = {"v": "meta.k8s.io/v1", "rv": at, "start": f"{after.namespace}/{after.name}"}
     if sort_by:
-        told |= {"sortBy": sort_by, "place": place}
-    return base64.urlsafe_b64encode(json.dumps(told, separators=(",", ":")).encode()).rstrip(b"=").decode()
+        content |= {"sortBy": sort_by, "place": place}
+    return base64.urlsafe_b64encode(json.dumps(content, separators=(",", ":")).encode()).rstrip(b"=").decode()
 
 
 def read_continue(token: str, sort_by: str = "") -> Started:
     """Decode a token of `write_continue` for the same order. Raises BadRequestError."""
     try:
-        told = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-        namespace, _, name = told["start"].rpartition("/")
-        place = tuple(told.get("place", ()))
-        at = None if told["rv"] == LATEST else revision(str(told["rv"])) or 0
-        is_sound = told.get("sortBy", "") == sort_by and all(value is None or type(value) in (str, int) for value in place)
+        content = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        namespace, _, name = content["start"].rpartition("/")
+        place = tuple(content.get("place", ()))
+        at = None if content["rv"] == LATEST else revision(str(content["rv"])) or 0
+        is_sound = content.get("sortBy", "") == sort_by and all(value is None or type(value) in (str, int) for value in place)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, BadRequestError):
         is_sound = False
     if not is_sound:

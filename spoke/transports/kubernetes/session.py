@@ -287,7 +287,7 @@ class ApiSession(OpenSession):
 
     async def _expire(self) -> None:
         """End the session with its certificate, because open connections outlive it."""
-        while (left := self._door.left) > timedelta():  # noqa: ASYNC110 - a clock tells nobody
+        while (left := self._door.left) > timedelta():  # noqa: ASYNC110 - a clock notifies of nothing
             await asyncio.sleep(min(left, LONGEST_SLEEP).total_seconds())
         self.finish(HubLostError("our certificate has expired", SessionEnd.UNAUTHENTICATED))
 

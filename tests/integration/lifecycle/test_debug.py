@@ -68,7 +68,7 @@ async def test_report_shows_threads_tasks_and_sections_but_no_values(tmp_path: P
         subject.add("broken", broken)
     with debug_socket(tmp_path / "debug", subject):
         told = await asyncio.to_thread(asked, tmp_path / "debug")
-    assert "== broken\ncannot be told: RuntimeError" in told
+    assert "== broken\ncannot be read: RuntimeError" in told
     assert "the-password" not in told
     assert "acceptance: 3" in told
 

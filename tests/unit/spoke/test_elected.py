@@ -543,7 +543,7 @@ async def test_hub_is_not_waited_for_by_force_or_where_it_does_not_know_the_call
     steps = await scene.leave()
     (told,) = [step for name, step in steps.items() if name.startswith("hub ")]
     assert not told.ok
-    assert "it cannot be told" in told.said
+    assert "it cannot be notified" in told.said
     assert scene.secrets.names == {OWNER}, "another call would not do better"
 
 

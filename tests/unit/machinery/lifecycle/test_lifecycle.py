@@ -460,5 +460,5 @@ async def test_start_is_retried_until_its_limit_and_a_step_that_hangs_is_named()
 
     stop = asyncio.Event()
     asyncio.get_running_loop().call_later(0.05, stop.set)
-    with pytest.raises(StartError, match="told to stop while it waited for opening it: the database does not answer"):
+    with pytest.raises(StartError, match="stopped while it waited for opening it: the database does not answer"):
         await persevering(60, stop)("opening it", Away(until=10_000))
