@@ -9,7 +9,7 @@ from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
 from machinery.runtime.scheduler import Scheduler
 from spoke.bootstraps import Bootstraps
-from spoke.credentials.kubeconfigs import HOWEVER
+from spoke.credentials.kubeconfigs import ANY_REACH
 from spoke.domain.addon import AddOn
 from spoke.domain.hubs import HubSelectionPolicy
 from spoke.domain.report import ExternalEndpoint
@@ -82,7 +82,7 @@ class AgentOptions:
     resync: timedelta = timedelta(minutes=1)
     addons: AddOnOptions = field(default_factory=AddOnOptions)
     pauses: Pauses = Pauses()
-    reach: Reach = HOWEVER
+    reach: Reach = ANY_REACH
     hubs: Hubs = field(default_factory=Hubs)
     detection: Detection = field(default_factory=Detection)
     standby_registration: bool = True

@@ -21,7 +21,7 @@ from datetime import timedelta
 from typing import Any
 
 from machinery.apiserver.access import OPEN_PATHS, Attributes
-from machinery.apiserver.http.limits import PATIENCE, REQUEST_LIMIT, Openings, Pool, PriorityLevel, Rates, origin
+from machinery.apiserver.http.limits import REQUEST_LIMIT, WAIT_DIVISOR, Openings, Pool, PriorityLevel, Rates, origin
 from machinery.apiserver.storage import Actor
 from machinery.identity import ALL_CLUSTERS_GROUP, BOOTSTRAP_USER_PREFIX, OPERATOR_GROUP, RECOVERY_USER_PREFIX, ClusterName
 from machinery.runtime.clock import Clock
@@ -102,7 +102,7 @@ class AccessLimits:
         identity = f"{user} {flow[:LONGEST_FLOW]}" if flow else user
         if user:
             self.rates.check(identity)
-        async with pool.seat(identity, min(has or REQUEST_LIMIT, REQUEST_LIMIT) / PATIENCE):
+        async with pool.seat(identity, min(has or REQUEST_LIMIT, REQUEST_LIMIT) / WAIT_DIVISOR):
             yield
 
     def refuse(self, address: str) -> None:

@@ -34,7 +34,7 @@ _STATES: Mapping[int, AgentHubState] = {
     wire.Hub.STATE_UNREACHABLE: AgentHubState.UNREACHABLE,
     wire.Hub.STATE_LOST: AgentHubState.LOST,
 }
-MOST, NANOS = 10**13, 10**9
+MAX_SECONDS, NANOS_PER_SECOND = 10**13, 10**9
 """Bounds of seconds and nanoseconds of a Duration. Python's own bound is not much higher."""
 AVAILABLE: Mapping[int, bool] = {wire.VERDICT_AVAILABLE: True, wire.VERDICT_UNAVAILABLE: False}
 """By the agent's verdict; a verdict that is not given, or unknown to this version, is not in it."""
@@ -42,7 +42,7 @@ AVAILABLE: Mapping[int, bool] = {wire.VERDICT_AVAILABLE: True, wire.VERDICT_UNAV
 
 def decoded_duration(duration: Duration) -> timedelta:
     """Converts a requested duration. Raises InvalidError if it is out of bounds."""
-    if abs(duration.seconds) > MOST or abs(duration.nanos) >= NANOS:
+    if abs(duration.seconds) > MAX_SECONDS or abs(duration.nanos) >= NANOS_PER_SECOND:
         raise InvalidError("the requested duration is out of bounds")
     return duration.ToTimedelta()
 

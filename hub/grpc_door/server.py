@@ -28,7 +28,7 @@ TO_LEAVE = timedelta(seconds=1)
 """How long an agent may continue its session after Drain, while it opens another one elsewhere."""
 PACED_SHARE = 0.8
 """Share of the drain's time in which sessions are ended evenly; the rest is a margin for a busy hub."""
-STILL_WITHIN = timedelta(seconds=1.5)
+QUIET_TIMEOUT = timedelta(seconds=1.5)
 LONGEST_CALL = timedelta(seconds=60)
 HANDSHAKE = timedelta(seconds=10)
 """From the connection to the end of the TLS handshake and the client's HTTP/2 settings."""
@@ -103,7 +103,7 @@ class RpcDoor(Door):
         """Stops the listener. Calls already received are answered first, because the server would end them with CANCELLED."""
         await self.refuse()
         if self._server is not None and self._stopping is None:
-            await self._parts.gate.still(STILL_WITHIN)
+            await self._parts.gate.still(QUIET_TIMEOUT)
             self._stopping = asyncio.create_task(self._server.stop(LONGEST_CALL.total_seconds()), name="grpc stop")
             await asyncio.sleep(0)
 

@@ -32,11 +32,11 @@ from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import Clock
 
 ROOT = "/crl"
-FRESH = 1.0
+REFRESH_PERIOD = 1.0
 """Seconds for which an answer is served without a read."""
-PATIENCE = 5.0
+READ_TIMEOUT = 5.0
 """Seconds that the database may take."""
-KEPT = 60.0
+MAX_AGE = 60.0
 """Seconds for which an answer is served while the database does not answer."""
 _MEDIA = {"crl": "application/pkix-crl", "pem": "application/x-pem-file"}
 
@@ -91,22 +91,22 @@ class RevocationLists:
         return web.Response(body=body, content_type=_MEDIA[form], headers={"ETag": tag, "Cache-Control": "no-cache"})
 
     async def _published(self, authority: str) -> PublishedList:
-        """Returns the list; while the database does not answer, the last one for `KEPT`. Raises UnavailableError."""
+        """Returns the list; while the database does not answer, the last one for `MAX_AGE`. Raises UnavailableError."""
         async with self._asking:
             began = self._clock.monotonic()
-            _, read_at = self._known.get(authority, (None, began - KEPT))
-            if began - read_at >= FRESH and began >= self._away_until:
+            _, read_at = self._known.get(authority, (None, began - MAX_AGE))
+            if began - read_at >= REFRESH_PERIOD and began >= self._away_until:
                 try:
-                    async with asyncio.timeout(PATIENCE):
+                    async with asyncio.timeout(READ_TIMEOUT):
                         found = await self._store.read(certificates.current_list, self._signer, authority)
                         if found is None:
                             found = await self._store.run(certificates.sign_list, self._signer, authority)
                         self._known[authority] = found, began
                 except (UnavailableError, TimeoutError) as error:
                     log.warning("revocation lists cannot be read now", error=str(error) or "no answer in time")
-                    self._away_until = self._clock.monotonic() + FRESH
+                    self._away_until = self._clock.monotonic() + REFRESH_PERIOD
             known = self._known.get(authority)
-            if known is None or self._clock.monotonic() - known[1] >= KEPT:
+            if known is None or self._clock.monotonic() - known[1] >= MAX_AGE:
                 raise UnavailableError("the revocation list cannot be read now", retry_after=timedelta(seconds=1))
             return known[0]
 

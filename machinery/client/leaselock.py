@@ -21,7 +21,7 @@ STATUS = f"hub.{GROUP_SUFFIX}/status"
 LONGEST_STATUS = 1024
 """Longest status in characters; the rest is cut off."""
 DIGITS = 19
-TRIES = 3
+ATTEMPTS = 3
 """Attempts of a write: others may change the object without taking the lock, for example its labels."""
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -123,7 +123,7 @@ class LeaseLock(Lock):
 
     async def _change(self, held: LockRecord, spec: Mapping[str, Any], status: str = "") -> LockRecord:
         known, self._written = self._written, None
-        for left in reversed(range(TRIES)):
+        for left in reversed(range(ATTEMPTS)):
             document, known = known or await self._document(), None
             found = None if document is None else _record(document)
             same = found is not None and (found.incarnation, found.term) == (held.incarnation, held.term)

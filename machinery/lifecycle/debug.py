@@ -25,7 +25,7 @@ from machinery.lifecycle.startup import StartError
 Section = Callable[[], Mapping[str, Any]]
 """Counters of a part, such as queues and sessions. Called on another thread, so it must only read; never returns a secret."""
 
-PATIENCE = 5.0
+READ_TIMEOUT = 5.0
 """Seconds that a client of the socket may take to read."""
 
 log = structlog.get_logger(__name__)
@@ -133,7 +133,7 @@ def _serve_reports(listener: socket.socket, inspection: Inspection) -> None:
         except OSError:
             return  # closed
         with connection, suppress(OSError):  # the client has disconnected
-            connection.settimeout(PATIENCE)
+            connection.settimeout(READ_TIMEOUT)
             connection.sendall(inspection.report().encode())
 
 

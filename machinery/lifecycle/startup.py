@@ -23,7 +23,7 @@ class StartError(Exception):
 
 
 T = TypeVar("T")
-FIRST, LONGEST = timedelta(milliseconds=100), timedelta(seconds=2)
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(milliseconds=100), timedelta(seconds=2)
 
 
 async def in_time(what: str, work: Awaitable[T], limit: timedelta, *, then: str = "") -> T:
@@ -53,7 +53,7 @@ class StartupRetry:
 
     async def __call__(self, what: str, step: Callable[[], Awaitable[T]]) -> T:
         """Return the result of `step`. Raises StartError with `what` and the last failure, after the limit or on a stop."""
-        pauses, last = Backoff(FIRST, LONGEST), ""
+        pauses, last = Backoff(FIRST_PAUSE, LONGEST_PAUSE), ""
         try:
             async with asyncio.timeout(self.limit.total_seconds()) as bound:
                 while not self.stop.is_set():

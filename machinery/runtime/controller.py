@@ -23,7 +23,7 @@ from machinery.runtime.work_queue import WorkQueue
 K = TypeVar("K", bound=Hashable)
 KeyT_contra = TypeVar("KeyT_contra", bound=Hashable, contravariant=True)
 
-FIRST, LONGEST = timedelta(milliseconds=20), timedelta(seconds=30)
+FIRST_BACKOFF, MAX_BACKOFF = timedelta(milliseconds=20), timedelta(seconds=30)
 """Bounds of the retry delay of a failing key."""
 LONGEST_PAUSE = timedelta(seconds=1)
 """Upper bound of the pause of a controller while the store of its batches is unavailable."""
@@ -129,7 +129,7 @@ class Controller(Generic[K]):
         self._logged: dict[K, str] = {}
         """Logged failures by key. A failure is logged as a warning again only when it changes."""
         self._store_failure = ""
-        self._pauses = Backoff(FIRST, LONGEST_PAUSE)
+        self._pauses = Backoff(FIRST_BACKOFF, LONGEST_PAUSE)
         self._observe = observe or (lambda _name, _outcome: None)
         self._random = Random()  # noqa: S311 - spreads retries
         self.outcomes: Counter[str] = Counter(success=0, error=0)
@@ -201,7 +201,7 @@ class Controller(Generic[K]):
     def _retry(self, batch: Batch[K]) -> None:
         """Requeue failed keys with growing delays. Log a warning if the failure of one of them has changed."""
         for key in batch.failed:
-            backoff = self._failures.setdefault(key, Backoff(FIRST, LONGEST, random=self._random))
+            backoff = self._failures.setdefault(key, Backoff(FIRST_BACKOFF, MAX_BACKOFF, random=self._random))
             self.queue.add_after(key, backoff.next())
         key, error = next(reversed(batch.failed.items()))
         failures = {each: _text(cause) for each, cause in batch.failed.items()}

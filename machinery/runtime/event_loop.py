@@ -34,12 +34,12 @@ PAUSES_SKIPPED = 0.25
 BUSY, CALM = 6, 3
 """Operations that gRPC finishes per window: pauses begin at BUSY and end below CALM. A beat is two operations."""
 GRPC_READER = "_handle_events"
-MANY = 4096
-BEHIND = 0.06
+PEEK_SIZE = 4096
+TICK_OFFSET = 0.06
 """Seconds by which ticks follow even seconds of the wall clock, so that beats in step have arrived by then."""
-OUT_OF_SIGHT = 0
+NO_EVENTS = 0
 """No event: the file stays registered and causes no wake-up."""
-IN_SIGHT = getattr(select, "EPOLLIN", 1)
+READ_EVENTS = getattr(select, "EPOLLIN", 1)
 
 
 class PausingSelector(selectors.DefaultSelector):
@@ -100,7 +100,7 @@ class PausingSelector(selectors.DefaultSelector):
         if polled is not self._is_polled:
             self._is_polled = polled
             # the epoll object directly: `modify` takes twice as long, to record what only this class reads
-            self._selector.modify(paced, IN_SIGHT if polled else OUT_OF_SIGHT)  # type: ignore[attr-defined]
+            self._selector.modify(paced, READ_EVENTS if polled else NO_EVENTS)  # type: ignore[attr-defined]
 
     def announced(self, count: int) -> None:
         """Count `count` finished operations."""
@@ -124,7 +124,7 @@ class PausingLoop(asyncio.SelectorEventLoop):
 
     def tick_time(self) -> float:
         """Time in seconds at whose multiples periodic work is done, just after the beats in step have woken the processor."""
-        return time.time() - BEHIND
+        return time.time() - TICK_OFFSET
 
     def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
         reader = callback.func if isinstance(callback, functools.partial) else callback
@@ -138,7 +138,7 @@ class PausingLoop(asyncio.SelectorEventLoop):
 
 def _read_but_one(selector: PausingSelector, file: socket.socket, callback: Callable[..., Any], *args: Any) -> None:
     """Consume all bytes but one, then call the reader, which takes the last byte and all announced operations."""
-    count = len(file.recv(MANY, socket.MSG_PEEK))
+    count = len(file.recv(PEEK_SIZE, socket.MSG_PEEK))
     if count > 1:
         file.recv(count - 1)
     selector.announced(count)

@@ -36,8 +36,8 @@ from spoke.registration.register import Registration
 from spoke.session.context import AgentContext
 from spoke.session.supervisor import SessionSupervisor
 
-BOOTSTRAP_LOOK = timedelta(seconds=2)
-FIRST = "hub-first"
+BOOTSTRAP_POLL = timedelta(seconds=2)
+FIRST_HUB_TIMER = "hub-first"
 
 log = structlog.get_logger(__name__)
 
@@ -107,10 +107,10 @@ class SpokeAgent:
     async def run(self) -> None:
         """Run until cancelled. Raises InvalidError at the start when neither bootstrap kubeconfig nor credential is usable."""
         scheduler, clock = self._ports.scheduler, self._ports.clock
-        scheduler.every(BOOTSTRAP_LOOK, self._bootstrap.check, name="bootstrap-kubeconfig")
+        scheduler.every(BOOTSTRAP_POLL, self._bootstrap.check, name="bootstrap-kubeconfig")
         if self._mirror is not None:
             scheduler.every(MIRROR_RETRY, self._mirror.again, name="mirror")
-        scheduler.at(clock.now() + self._options.hubs.first, self._wait_no_more, name=FIRST)
+        scheduler.at(clock.now() + self._options.hubs.first, self._wait_no_more, name=FIRST_HUB_TIMER)
         stop_listening = self._standby.listen(self._bootstrap.wake_up)
         step = OBSERVE
         try:
@@ -129,7 +129,7 @@ class SpokeAgent:
             if self._supervisor is not None:
                 await self._supervisor.close()
             stop_listening()
-            for name in ("bootstrap-kubeconfig", "mirror", FIRST):
+            for name in ("bootstrap-kubeconfig", "mirror", FIRST_HUB_TIMER):
                 scheduler.drop(name)
 
     def _wait_no_more(self) -> None:

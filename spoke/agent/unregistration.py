@@ -25,9 +25,9 @@ from spoke.domain.credential import LEFT
 from spoke.observability.progress import AgentProgress, ProbeResult, Role
 from spoke.ports.cluster import Secrets, SecretSnapshot
 
-LOOK = timedelta(seconds=2)
+POLL = timedelta(seconds=2)
 """Poll interval of files; secrets are watched."""
-AGAIN = timedelta(seconds=30)
+RETRY = timedelta(seconds=30)
 
 log = structlog.get_logger(__name__)
 
@@ -145,11 +145,11 @@ class ResidentAgent:
                     return
                 self._news.clear()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK.total_seconds()):
+                    async with asyncio.timeout(POLL.total_seconds()):
                         await self._news.wait()
         except MusterError as error:
             log.warning("departure.not_cancelled", error=error.message)
-            await asyncio.sleep(AGAIN.total_seconds())
+            await asyncio.sleep(RETRY.total_seconds())
         finally:
             self.progress.waits(lambda: None)
             self.progress.role = Role
@@ -163,8 +163,8 @@ class ResidentAgent:
                     async for snapshot in snapshots:
                         self._take(snapshot)
             except Exception:
-                log.exception("departure.not_watched", in_seconds=AGAIN.total_seconds())
-            await asyncio.sleep(AGAIN.total_seconds())
+                log.exception("departure.not_watched", in_seconds=RETRY.total_seconds())
+            await asyncio.sleep(RETRY.total_seconds())
 
     def _take(self, snapshot: SecretSnapshot) -> None:
         self._mark = mark_in(snapshot.contents)

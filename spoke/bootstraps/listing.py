@@ -13,7 +13,7 @@ from machinery.client.kubeconfig import parse_kubeconfig
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import HubId
 from machinery.observability.log_once import LogOnce
-from spoke.credentials.kubeconfigs import HOWEVER, HubConnection, connection_of
+from spoke.credentials.kubeconfigs import ANY_REACH, HubConnection, connection_of
 from spoke.domain.credential import KUBECONFIG
 from spoke.domain.route import Reach
 from spoke.ports.cluster import Secrets, SecretSnapshot
@@ -69,7 +69,7 @@ class BootstrapSource(Protocol):
 class BootstrapFile(BootstrapSource):
     """A file, read at each call."""
 
-    def __init__(self, path: Path, reach: Reach = HOWEVER) -> None:
+    def __init__(self, path: Path, reach: Reach = ANY_REACH) -> None:
         self.path = path
         self._reach = reach
 
@@ -109,7 +109,7 @@ class BootstrapFile(BootstrapSource):
 class BootstrapSecret(BootstrapSource):
     """The key `kubeconfig` of a secret. Files that it names are other keys of the secret, as in OCM."""
 
-    def __init__(self, secrets: Secrets, name: str, reach: Reach = HOWEVER) -> None:
+    def __init__(self, secrets: Secrets, name: str, reach: Reach = ANY_REACH) -> None:
         self._secrets = secrets
         self._name = name
         self._reach = reach

@@ -14,7 +14,7 @@ from spoke.bootstraps.listing import BootstrapListing, Bootstraps, BootstrapSour
 
 T = TypeVar("T")
 
-AGAIN = timedelta(seconds=30)
+RETRY = timedelta(seconds=30)
 """Pause after a failed watch of a secret."""
 
 log = structlog.get_logger(__name__)
@@ -83,7 +83,7 @@ class BootstrapWatch:
             except Exception:
                 # A defect of ours in a watch must not end the agent; the source is followed again.
                 log.exception("bootstrap.not_watched", source=source.source)
-            await asyncio.sleep(AGAIN.total_seconds())
+            await asyncio.sleep(RETRY.total_seconds())
             changes = source.changes()
 
     async def rest(self, delay: timedelta) -> None:

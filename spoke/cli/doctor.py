@@ -18,9 +18,9 @@ from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import Clock
 from spoke.bootstraps import Bootstraps
 from spoke.cli.findings import NEW_BOOTSTRAP, DoctorStep, accepted, advice_on, failed, forbidden, met_hub, passed, words_of
-from spoke.cli.network import PATIENCE, Network, reachable
+from spoke.cli.network import TIMEOUT, Network, reachable
 from spoke.credentials.kubeconfigs import (
-    HOWEVER,
+    ANY_REACH,
     HubConnection,
     recovery_connection,
     recovery_obstacle,
@@ -60,7 +60,7 @@ class Doctor:
     network: Network
     names: tuple[str, str] = ("", "")
     """Cluster name and agent id from the settings."""
-    reach: Reach = HOWEVER
+    reach: Reach = ANY_REACH
     probes: str = ""
     """Address of the agent's probes; empty or with port 0 when no agent with these settings was found on this machine."""
     lock: Lock | None = None
@@ -197,7 +197,7 @@ class Doctor:
         acceptance = HubAcceptance.UNKNOWN
         client = self.dial(connection.address, connection.identity)
         try:
-            async with asyncio.timeout(4 * PATIENCE.total_seconds()):
+            async with asyncio.timeout(4 * TIMEOUT.total_seconds()):
                 info = await client.info()
                 if agent is not None:
                     acceptance = await client.acceptance(agent[0])
@@ -258,7 +258,7 @@ class Doctor:
 
 async def _tried(name: str, work: Awaitable[object], well: str, advice: str) -> DoctorStep:
     try:
-        async with asyncio.timeout(PATIENCE.total_seconds()):
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
             answer = await work
     except (OSError, TimeoutError) as error:
         return failed(name, words_of(error), advice)

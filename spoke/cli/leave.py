@@ -29,7 +29,7 @@ from machinery.runtime.clock import Clock
 from spoke.agent.unregistration import LeftMark, fingerprints, forget_departure, mark_in
 from spoke.bootstraps import Bootstraps
 from spoke.cli.findings import DoctorStep, failed, passed
-from spoke.credentials.kubeconfigs import HOWEVER, HubConnection, stored_connection, stored_texts
+from spoke.credentials.kubeconfigs import ANY_REACH, HubConnection, stored_connection, stored_texts
 from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, credential_of, hub_slot
 from spoke.domain.credential import AGENT_NAME, CLUSTER_NAME, LEFT, PENDING_REQUEST, REQUEST_NAME
 from spoke.domain.names import AgentIdentity, AgentNames
@@ -37,8 +37,8 @@ from spoke.domain.route import Reach
 from spoke.ports.cluster import Cluster, CredentialDirectory, Remains, Secrets
 from spoke.ports.hub import Dial
 
-LOOK = timedelta(milliseconds=250)
-HELD = timedelta(seconds=15)
+POLL = timedelta(milliseconds=250)
+LEASE_DURATION = timedelta(seconds=15)
 """The Lease is not renewed: the mark keeps every process of the agent away, and the Lease is deleted at the end."""
 
 
@@ -77,7 +77,7 @@ class Leave:
     """The agent's Lease; None when the agent runs without leader election."""
     candidate: Candidate
     directory: CredentialDirectory | None = None
-    reach: Reach = HOWEVER
+    reach: Reach = ANY_REACH
     cluster_name: str = ""
     force: bool = False
     rejoin: bool = False
@@ -186,12 +186,12 @@ class Leave:
                     record = await lock.read()
                     if record is None or not record.holder or record.holder == self.candidate.identity:
                         try:
-                            await lock.take(record, self.candidate, HELD)
+                            await lock.take(record, self.candidate, LEASE_DURATION)
                         except ConflictError:
                             continue
                         return passed("session", "ended: no process of the agent works any more")
                     holder = record.holder
-                    await asyncio.sleep(LOOK.total_seconds())
+                    await asyncio.sleep(POLL.total_seconds())
         except TimeoutError:
             said = f"{holder} still holds the agent's Lease after {self.within.total_seconds():g} s"
             advice = "look at its log; where it is an older version, stop it; then call `spoke leave` again"

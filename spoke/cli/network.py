@@ -17,7 +17,7 @@ from spoke.settings import SpokeSettings
 log = structlog.get_logger(__name__)
 
 
-PATIENCE = timedelta(seconds=5)
+TIMEOUT = timedelta(seconds=5)
 LONGEST_ANSWER = 64 << 10
 
 
@@ -49,7 +49,7 @@ class SystemNetwork(Network):
     async def ask(self, address: str, path: str) -> tuple[int, str]:
         """Raises ValueError when the answer is not HTTP."""
         host, _, port = address.rpartition(":")
-        async with asyncio.timeout(PATIENCE.total_seconds()):
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
             reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
             try:
                 writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())

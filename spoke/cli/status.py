@@ -16,7 +16,7 @@ from machinery.runtime.clock import Clock
 from spoke.agent.unregistration import mark_in
 from spoke.bootstraps import Bootstraps
 from spoke.cli.network import Network, reachable
-from spoke.credentials.kubeconfigs import HOWEVER, stored_connection, stored_texts
+from spoke.credentials.kubeconfigs import ANY_REACH, stored_connection, stored_texts
 from spoke.credentials.slot import OWNER_SECRET, Contents, credential_of
 from spoke.domain.credential import EPOCH, HUB_ID
 from spoke.domain.route import Reach
@@ -43,7 +43,7 @@ class StatusSource:
     network: Network
     clock: Clock
     probes: str
-    reach: Reach = HOWEVER
+    reach: Reach = ANY_REACH
 
 
 async def status(source: StatusSource) -> tuple[Document, StatusExitCode]:

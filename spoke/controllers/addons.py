@@ -69,7 +69,7 @@ class AddOnLeaseController(Reconciler[AddOnName]):
         return None
 
 
-REFUSED_AGAIN = timedelta(minutes=1)
+REFUSED_RETRY = timedelta(minutes=1)
 """Time until the agent retries a secret that it may not change."""
 
 Place = tuple[str, bool]
@@ -158,7 +158,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
                 await self._session.report_addon(
                     addon.name, (Condition(CERTIFICATE_ROTATED, FALSE, "SecretRefused", error.message),)
                 )
-            return REFUSED_AGAIN
+            return REFUSED_RETRY
         self._refused.pop(key, None)
         return nap
 

@@ -22,9 +22,9 @@ from spoke.ports.hub import HubClient
 from spoke.registration.csr_flow import CSRFlow, not_rotated, rotated
 
 KEY = "certificate"
-PATIENCE = timedelta(minutes=2)
+DECISION_TIMEOUT = timedelta(minutes=2)
 """How long one step waits for the decision. The request stays; the next step resumes it."""
-LONGEST_NAP = timedelta(hours=1)
+MAX_REQUEUE = timedelta(hours=1)
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +41,7 @@ class CertificateRotation(Reconciler[str]):
         hub_clock: Clock,
         renewed: Callable[[Contents], None],
         report: Callable[[Condition], None],
-        patience: timedelta = PATIENCE,
+        patience: timedelta = DECISION_TIMEOUT,
     ) -> None:
         self._client = client
         self._time = RenewalTime(certificate.serial, certificate.not_before, certificate.not_after)
@@ -69,7 +69,7 @@ class CertificateRotation(Reconciler[str]):
         remaining = self.due - self._clock.now()
         if not self._flow.is_under_way:
             if remaining > timedelta():
-                return min(remaining, LONGEST_NAP)
+                return min(remaining, MAX_REQUEUE)
             log.info("CertificateRotationStarted", due=format_time(self.due))
         try:
             async with asyncio.timeout(self._patience.total_seconds()):

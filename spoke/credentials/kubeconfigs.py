@@ -31,7 +31,7 @@ from spoke.domain.names import AgentNames
 from spoke.domain.route import Driver, Reach, over_grpc
 from spoke.ports.hub import ClientIdentity, HubAddress
 
-HOWEVER = Reach()
+ANY_REACH = Reach()
 """As the kubeconfig states."""
 
 
@@ -66,7 +66,7 @@ class HubConnection:
         return self.chain[0]
 
 
-def stored_connection(contents: Mapping[str, bytes], reach: Reach = HOWEVER) -> HubConnection:
+def stored_connection(contents: Mapping[str, bytes], reach: Reach = ANY_REACH) -> HubConnection:
     """The connection of a stored credential without flaws. Raises InvalidError."""
     return replace(connection_of(_stored_kubeconfig(contents), reach), hub=_stored_entry(contents))
 
@@ -77,7 +77,7 @@ def stored_hub(contents: Mapping[str, bytes]) -> HubId:
 
 
 def recovery_connection(
-    contents: Mapping[str, bytes], names: AgentNames, now: datetime, reach: Reach = HOWEVER
+    contents: Mapping[str, bytes], names: AgentNames, now: datetime, reach: Reach = ANY_REACH
 ) -> HubConnection | None:
     """A stored credential's hub with the identity of its recovery certificate; None when no recovery certificate is usable now.
 
@@ -94,7 +94,7 @@ def recovery_connection(
     return None
 
 
-def recovery_obstacle(contents: Mapping[str, bytes], reach: Reach = HOWEVER) -> str:
+def recovery_obstacle(contents: Mapping[str, bytes], reach: Reach = ANY_REACH) -> str:
     """Why an expired credential cannot be replaced without a bootstrap credential; empty when no reason is known.
 
     The recovery certificate itself is checked by `recovery_connection`.
@@ -143,7 +143,7 @@ def _stored_entry(contents: Mapping[str, bytes]) -> HubEntry:
     return replace(entry, grpc_ca=origin) if entry.grpc_ca else replace(entry, ca=origin)
 
 
-def connection_of(kubeconfig: Kubeconfig, reach: Reach = HOWEVER) -> HubConnection:
+def connection_of(kubeconfig: Kubeconfig, reach: Reach = ANY_REACH) -> HubConnection:
     """The hub and the identity in a kubeconfig. Raises InvalidError, with what is missing and what to do."""
     cluster, endpoint = kubeconfig.cluster, kubeconfig.cluster.endpoint
     driver = reach.driver_for(

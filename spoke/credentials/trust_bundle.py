@@ -21,7 +21,7 @@ from spoke.credentials.slot import Contents, Slot
 from spoke.domain.credential import KUBECONFIG, ORIGIN, validity
 from spoke.ports.hub import Dial
 
-MOST = 16
+MAX_CERTIFICATES = 16
 """Largest number of CAs in a bundle."""
 TRIALS = 3
 """Failed connections with a bundle before it is refused."""
@@ -42,8 +42,8 @@ def checked(bundle: bytes, now: datetime) -> tuple[CertificateFacts, ...]:
         authorities = parse_chain(bundle)
     except InvalidError:
         raise InvalidError("the bundle holds no certificate that can be read") from None
-    if len(authorities) > MOST:
-        raise InvalidError(f"the bundle holds {len(authorities)} certificates, and at most {MOST} are taken")
+    if len(authorities) > MAX_CERTIFICATES:
+        raise InvalidError(f"the bundle holds {len(authorities)} certificates, and at most {MAX_CERTIFICATES} are taken")
     for each in authorities:
         if not each.is_ca:
             raise InvalidError(f'the bundle holds "{each.subject.common_name}", which is no certificate authority')

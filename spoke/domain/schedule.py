@@ -19,7 +19,7 @@ from machinery.identity import SerialNumber
 
 SILENCE = timedelta(seconds=5)
 """A beat without acknowledgement for this long ends the session."""
-PATIENCE = timedelta(seconds=10)
+MAX_ACK_TIMEOUT = timedelta(seconds=10)
 """The same when beats are more frequent than SILENCE; Hello reports it, because the hub then acknowledges many at once.
 In both cases the agent leaves a hub that stores no beats within fifteen seconds, or within SILENCE plus a longer interval that
 the hub asks for. Keepalive finds a hub that is gone or frozen earlier.
@@ -36,12 +36,12 @@ class Detection:
     """Period of keepalive pings on an idle connection."""
     keepalive_timeout: timedelta = timedelta(seconds=5)
     silence: timedelta = SILENCE
-    """Replaces SILENCE; PATIENCE scales with it."""
+    """Replaces SILENCE; MAX_ACK_TIMEOUT scales with it."""
 
 
 def patience(beat_interval: timedelta, silence: timedelta = SILENCE) -> timedelta:
     """The timeout in a session that begins with this interval. A shorter lease later makes the hub answer faster, too."""
-    return (PATIENCE if beat_interval < SILENCE else SILENCE) * (silence / SILENCE)
+    return (MAX_ACK_TIMEOUT if beat_interval < SILENCE else SILENCE) * (silence / SILENCE)
 
 
 SHORTEST_INTERVAL = 0.75

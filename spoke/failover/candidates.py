@@ -85,12 +85,12 @@ class ReconnectBudget:
         return steady
 
 
-REST, BACK = "hub-rest", "hub-fail-back"
+REST_TIMER, FAIL_BACK_TIMER = "hub-rest", "hub-fail-back"
 ANSWERED_REST = timedelta(seconds=10)
 """Longest rest of a hub that has answered StandBy since its failure. Hubs that only refuse sessions answer it, too."""
-WORKED = 2.0
+WORKED_SECONDS = 2.0
 """Seconds; a hub whose session lasted this long rests only for the first, short rest once it has answered StandBy."""
-BEHIND = timedelta(milliseconds=1)
+ROUNDING_MARGIN = timedelta(milliseconds=1)
 """Added to the end of a rest, so that rounding cannot place the wake-up before it."""
 
 
@@ -184,15 +184,15 @@ class HubList:
         memory = self._memories.setdefault(hub, _Memory(self._options.rest.backoff(self._random)))
         rest = memory.backoff.next()
         now, opened_at = self._clock.monotonic(), self._opened_at
-        worked = hub == self._owner.hub_id and opened_at is not None and now - opened_at >= WORKED
+        worked = hub == self._owner.hub_id and opened_at is not None and now - opened_at >= WORKED_SECONDS
         answered_rest = min(rest, self._options.rest.first if worked else ANSWERED_REST)
         self._opened_at = None
         memory.failed_at, memory.until, memory.trouble = now, now + rest.total_seconds(), why
         memory.answered_until = now + answered_rest.total_seconds()
-        begin = self._clock.now() + BEHIND
-        self._scheduler.at(begin + rest, self._wake_up, name=REST)
+        begin = self._clock.now() + ROUNDING_MARGIN
+        self._scheduler.at(begin + rest, self._wake_up, name=REST_TIMER)
         if answered_rest < rest:
-            self._scheduler.at(begin + answered_rest, partial(self._wake_if_rested, hub), name=f"{REST}-{hub}")
+            self._scheduler.at(begin + answered_rest, partial(self._wake_if_rested, hub), name=f"{REST_TIMER}-{hub}")
         if hub == self._owner.hub_id and self._lost_since is None:
             self._lost_since = self._clock.monotonic()
         self._show()
@@ -286,7 +286,7 @@ class HubList:
         ready = [max(each.ready_since + after, each.rests_until or now) for each in preferred if each.ready_since is not None]
         due = min((instant for instant in ready if instant > now), default=None)
         if due is not None:
-            self._scheduler.at(due + BEHIND, self._wake_up, name=BACK)
+            self._scheduler.at(due + ROUNDING_MARGIN, self._wake_up, name=FAIL_BACK_TIMER)
 
     def _show(self) -> None:
         found = self.candidates()

@@ -24,7 +24,7 @@ from spoke.domain.names import AgentIdentity
 from spoke.failover.standby_registration import StandbyIdentity, StandbyRecord, StandbyRegistration
 from spoke.options import AgentOptions, AgentPorts
 
-LEFT_AFTER = timedelta(minutes=1)
+SWEEP_DELAY = timedelta(minutes=1)
 """How long a hub must have been off the list before its slot is deleted: a file may be replaced in two steps."""
 
 log = structlog.get_logger(__name__)
@@ -148,7 +148,7 @@ class Standby:
 
     async def _sweep(self) -> None:
         """Delete the slots of hubs that have left the list."""
-        await asyncio.sleep(LEFT_AFTER.total_seconds())
+        await asyncio.sleep(SWEEP_DELAY.total_seconds())
         post = self._post
         if post is None or not post.listing.hubs or not post.listing.whole:
             return

@@ -48,17 +48,17 @@ from spoke.ports.hub import HubClient, StandbyAnswer
 from spoke.registration.csr_flow import RequestDeniedError, pends_for, read_pending
 from spoke.registration.register import RECOVERABLE, Registration, renewal
 
-AGAIN = timedelta(minutes=5)
+DEFAULT_PERIOD = timedelta(minutes=5)
 """Time between two StandBy calls when the hub asks for none."""
-SOONEST, LATEST = timedelta(seconds=1), timedelta(hours=12)
-LEAST = timedelta(seconds=5)
+RECHECK_DELAY, MAX_PERIOD = timedelta(seconds=1), timedelta(hours=12)
+MIN_PERIOD = timedelta(seconds=5)
 """Shortest time between two StandBy calls, whatever the hub asks for."""
-PATIENCE = timedelta(minutes=2)
+DECISION_TIMEOUT = timedelta(minutes=2)
 """How long one round waits for the decision on a renewal. The request stays; the next round resumes it."""
-LOST = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
+LOST_PAUSE = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
 """Between attempts that can succeed only if our clock is wrong or the hub changes its decision."""
-OVERTAKES_AGAIN = timedelta(hours=1)
-SOON = 0.1
+CLAIM_PERIOD = timedelta(hours=1)
+UNRENEWED_SHARE = 0.1
 """A credential that is not renewed with this share of its lifetime left is reported to operators."""
 
 log = structlog.get_logger(__name__)
@@ -125,7 +125,7 @@ class StandbyRegistration:
         self._updated = asyncio.Event()
         pauses = options.pauses
         self._retry, self._denied, self._unaccepted, self._lost, self._renewals = (
-            pause.backoff(ports.random) for pause in (pauses.retry, pauses.denied, pauses.refused, LOST, LOST)
+            pause.backoff(ports.random) for pause in (pauses.retry, pauses.denied, pauses.refused, LOST_PAUSE, LOST_PAUSE)
         )
 
     def update(self, identity: StandbyIdentity) -> None:
@@ -225,7 +225,7 @@ class StandbyRegistration:
         self._clock.set_time(answer.time)
         self._accept(connection, answer)
         if await self._trust.update(connection, answer.trust_bundle, self._clock.now()):
-            return SOONEST  # the next round calls StandBy with the new trust and does whatever else is due
+            return RECHECK_DELAY  # the next round calls StandBy with the new trust and does whatever else is due
         leaf = connection.certificate
         now = self._clock.now()
         if self._renewal is None or self._renewal.serial != leaf.serial:
@@ -237,10 +237,10 @@ class StandbyRegistration:
             await self._slot.forget()  # the previous run ended after storing the certificate and before deleting its request
         elif pends or (due <= timedelta() and self._ports.clock.monotonic() >= self._renews_at):
             return await self._renew(client, connection, contents)
-        again = (answer.again_after or AGAIN) * (1 - 0.25 * self._ports.random.random())
+        again = (answer.again_after or DEFAULT_PERIOD) * (1 - 0.25 * self._ports.random.random())
         if not answer.accepted:
             again = min(again, self._unaccepted.next())
-        return max(min(again, due, LATEST), LEAST)
+        return max(min(again, due, MAX_PERIOD), MIN_PERIOD)
 
     def _accept(self, connection: HubConnection, answer: StandbyAnswer) -> None:
         """Record that the hub accepts the credential, and whether it would accept a session."""
@@ -250,7 +250,7 @@ class StandbyRegistration:
         if answer.accepted:
             self._unaccepted.reset()
         leaf = connection.certificate
-        soon = leaf.not_after - self._clock.now() < (leaf.not_after - leaf.not_before) * SOON
+        soon = leaf.not_after - self._clock.now() < (leaf.not_after - leaf.not_before) * UNRENEWED_SHARE
         state, trouble = HubState.READY if answer.accepted else HubState.NOT_ACCEPTED, ""
         if not is_credible(answer.epoch, self._ports.clock.now()):
             state, trouble = HubState.DENIED, epoch_too_high(answer.epoch)
@@ -262,11 +262,11 @@ class StandbyRegistration:
         self._publish(StandbyRecord(replace(self.record.hub, state=state), trouble, ends_soon=soon, epoch=epoch))
 
     def _claimed(self, epoch: int) -> int:
-        """Limit the epoch that the hub claims: a higher one counts once per `OVERTAKES_AGAIN`, as each costs a session."""
+        """Limit the epoch that the hub claims: a higher one counts once per `CLAIM_PERIOD`, as each costs a session."""
         now = self._ports.clock.monotonic()
         if epoch <= max(self.identity.epoch, self.record.epoch):
             return epoch
-        if self._overtaken_at is not None and now - self._overtaken_at < OVERTAKES_AGAIN.total_seconds():
+        if self._overtaken_at is not None and now - self._overtaken_at < CLAIM_PERIOD.total_seconds():
             return self.record.epoch
         self._overtaken_at = now
         return epoch
@@ -308,17 +308,17 @@ class StandbyRegistration:
         await self._slot.change(lambda _: without_request(previous))
 
     async def _renew(self, client: HubClient, connection: HubConnection, contents: Contents) -> timedelta:
-        """Submit a request for a new key under the present identity. The next round (`SOONEST`) uses the new certificate."""
+        """Submit a request for a new key under the present identity. The next round uses the new certificate."""
         identity = self.identity
         flow = renewal(connection, identity.agent, self._options.duration, self._slot)
         flow.resume(contents)
         log.info("CertificateRotationStarted", pending=flow.is_under_way)
         with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE.total_seconds()):
+            async with asyncio.timeout(DECISION_TIMEOUT.total_seconds()):
                 await flow.run(client)
         if flow.is_done:
             self._previous = contents
-        return SOONEST
+        return RECHECK_DELAY
 
     @property
     def _holds(self) -> bool:

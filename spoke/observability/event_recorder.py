@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 EVENTS = RestResource("", "v1", "events")
 ABOUT = "hub-kubeconfig-secret"
-LONGEST = 1024
+MAX_MESSAGE = 1024
 """Longest message of an Event in Kubernetes, in characters."""
 
 
@@ -38,7 +38,7 @@ class KubeEvents(Announcer):
             "metadata": {"name": f"{ABOUT}.{uuid4().hex[:16]}", "namespace": self._namespace},
             "involvedObject": {"apiVersion": "v1", "kind": "Secret", "namespace": self._namespace, "name": ABOUT},
             "reason": reason,
-            "message": message[:LONGEST],
+            "message": message[:MAX_MESSAGE],
             "type": "Warning" if warning else "Normal",
             "source": {"component": f"{product.NAME}-agent"},
             "firstTimestamp": now,

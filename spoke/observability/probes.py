@@ -149,7 +149,7 @@ def _time(moment: datetime | None) -> str:
     return format_time(moment) if moment is not None else ""
 
 
-PATIENCE = timedelta(seconds=5)
+REQUEST_TIMEOUT = timedelta(seconds=5)
 LONGEST_REQUEST = 8 << 10
 TEXT = "text/plain; charset=utf-8"
 _MOST_HEADERS = 100
@@ -173,7 +173,7 @@ async def _answer(
     progress: AgentProgress, registry: Registry, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     with closing(writer), suppress(OSError, TimeoutError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        async with asyncio.timeout(PATIENCE.total_seconds()):
+        async with asyncio.timeout(REQUEST_TIMEOUT.total_seconds()):
             method, path = await _request(reader)
             peer = str(writer.get_extra_info("peername", ("",))[0])
             code, body, kind = _respond(progress, registry, method, path, near=is_loopback_address(peer))

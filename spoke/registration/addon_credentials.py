@@ -25,7 +25,7 @@ from spoke.ports.cluster import Secrets
 from spoke.ports.hub import AddOnToken, HubClient
 from spoke.registration.csr_flow import CSRFlow, WantedCertificate, not_rotated, rotated
 
-PATIENCE = timedelta(seconds=30)
+DECISION_TIMEOUT = timedelta(seconds=30)
 """How long one call of `reconcile` waits for a decision. The request stays; the next call resumes it."""
 RETRY = timedelta(seconds=5)
 
@@ -131,7 +131,7 @@ class CertificateCredential(AddOnCredential):
             self._flow.resume(await self._pending.read())
             self._resumed = True
         try:
-            async with asyncio.timeout(PATIENCE.total_seconds()):
+            async with asyncio.timeout(DECISION_TIMEOUT.total_seconds()):
                 leaf = await self._flow.run(client)
         except TimeoutError:
             return AddOnCheckResult(RETRY, is_stored=False)

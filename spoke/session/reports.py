@@ -70,7 +70,7 @@ class SessionEvents:
 
 K = TypeVar("K")
 
-TEAR_AFTER = timedelta(seconds=1)
+STEP_GRACE = timedelta(seconds=1)
 """How long a controller's step may continue after the session has ended."""
 
 
@@ -149,4 +149,4 @@ def watched(name: str, reconciler: Reconciler[K], progress: AgentProgress, *, wo
     def observe(controller: str, outcome: str) -> None:
         progress.counts.steps[controller, outcome] += 1
 
-    return Controller(name, Watched(), workers=workers, observe=observe, grace=TEAR_AFTER)
+    return Controller(name, Watched(), workers=workers, observe=observe, grace=STEP_GRACE)

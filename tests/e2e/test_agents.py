@@ -63,7 +63,7 @@ async def test_doctor_names_the_next_step_and_leave_takes_the_cluster_out_of_its
 
     status = json.loads(await says("status", 0, flags=("-o", "json")))
     assert (status["cluster"], status["process"]["state"], status["hubs"][0]["state"]) == ("c1", "works", "ready")
-    await says("leave", 0, "has let go of this cluster")
+    await says("leave", 0, "has released this cluster")
 
     await until(lambda: is_gone(bench.cluster("c1")), what="the hub has forgotten the cluster")
     async with bench.kubernetes("c1") as client:

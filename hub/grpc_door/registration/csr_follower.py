@@ -24,9 +24,9 @@ from machinery.wire.registration.v1 import registration_pb2 as wire
 
 RECHECK = timedelta(seconds=30)
 """A waiting stream checks at least this often that its certificate is still valid."""
-MOST_OF_ONE = 16
+MAX_STREAMS = 16
 """Streams of one certificate for one request. An agent has one, plus lost ones that the hub has not noticed yet."""
-SOON = timedelta(milliseconds=1)
+EXPIRY_MARGIN = timedelta(milliseconds=1)
 """A stream checks its certificate this long after its end."""
 
 _STATES = {
@@ -95,16 +95,18 @@ class CSRFollower:
                     sent = state
                     if state.is_final:
                         return
-                    await followed.wait(min(RECHECK, max(record.not_after - self._parts.clock.now(), timedelta()) + SOON))
+                    await followed.wait(
+                        min(RECHECK, max(record.not_after - self._parts.clock.now(), timedelta()) + EXPIRY_MARGIN)
+                    )
             finally:
                 self._following.discard(followed)
 
     @contextmanager
     def _place(self, name: str, certificate: bytes) -> Iterator[None]:
-        """Counts a stream of one certificate for one request. Raises TooManyRequestsError above `MOST_OF_ONE`."""
-        if self._places[name, certificate] >= MOST_OF_ONE:
+        """Counts a stream of one certificate for one request. Raises TooManyRequestsError above `MAX_STREAMS`."""
+        if self._places[name, certificate] >= MAX_STREAMS:
             raise TooManyRequestsError(
-                f"this certificate follows the request in {MOST_OF_ONE} streams already", retry_after=RECHECK
+                f"this certificate follows the request in {MAX_STREAMS} streams already", retry_after=RECHECK
             )
         self._places[name, certificate] += 1
         try:

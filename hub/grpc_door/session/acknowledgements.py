@@ -47,10 +47,10 @@ def _interval(interval: timedelta, lease_duration: timedelta, needed: float) -> 
     return max(shortest, min(steps * INTERVAL_STEP, lease_duration / INTERVALS_PER_LEASE))
 
 
-PATIENCE, MOST_PATIENT = timedelta(seconds=5), timedelta(seconds=10)
+ACK_TIMEOUT, MAX_ACK_TIMEOUT = timedelta(seconds=5), timedelta(seconds=10)
 """After how long without an acknowledgement an agent considers its hub silent: the shortest time, and the longest that is used
-if an agent says that it waits longer, which counts only if it beats more often than every PATIENCE."""
-SLACK = timedelta(seconds=0.5)
+if an agent says that it waits longer, which counts only if it beats more often than every ACK_TIMEOUT."""
+ACK_MARGIN = timedelta(seconds=0.5)
 PER_LEASE = 4
 """An agent is ready while a beat was acknowledged within its lease, so it gets several acknowledgements per lease."""
 TICK = 0.25
@@ -65,13 +65,13 @@ def encoded_ack(sequence: int, next_interval: timedelta | None = None) -> bytes:
     return wire.HubMessage(beat_ack=ack).SerializeToString()
 
 
-def spacing(lease_duration: timedelta, interval: timedelta, ack_timeout: timedelta = PATIENCE) -> float:
+def spacing(lease_duration: timedelta, interval: timedelta, ack_timeout: timedelta = ACK_TIMEOUT) -> float:
     """Returns the seconds between acknowledgements; with the flush window well below the time that the agent waits.
 
     `interval`: the beat interval; `ack_timeout`: how long the agent says that it waits.
     """
-    patience = min(max(ack_timeout, PATIENCE), MOST_PATIENT) if interval < PATIENCE else PATIENCE
-    return min(patience / 2 - SLACK, lease_duration / PER_LEASE).total_seconds()
+    patience = min(max(ack_timeout, ACK_TIMEOUT), MAX_ACK_TIMEOUT) if interval < ACK_TIMEOUT else ACK_TIMEOUT
+    return min(patience / 2 - ACK_MARGIN, lease_duration / PER_LEASE).total_seconds()
 
 
 class Deferred:
@@ -139,6 +139,6 @@ class Acknowledgements:
 
     def _set_interval(self, interval: timedelta) -> None:
         self.interval = interval
-        if interval >= PATIENCE:
-            self._patience = PATIENCE  # permanently: the agent may have chosen how long it waits by this interval
+        if interval >= ACK_TIMEOUT:
+            self._patience = ACK_TIMEOUT  # permanently: the agent may have chosen how long it waits by this interval
         self._spacing = spacing(self._lease, interval, self._patience)

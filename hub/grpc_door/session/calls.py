@@ -39,8 +39,8 @@ OK, CREATED = 200, 201
 CUT_OFF = ResponseStatus(503, "ServiceUnavailable")
 FAILED = ResponseStatus(500, "InternalError")
 INTERNAL = 500
-COME_BACK = (DenialCause.AUTHORITY_RETIRED, DenialCause.CERTIFICATE_LOST)
-ENDLESS = 24 * 3600
+RECOVERABLE_CAUSES = (DenialCause.AUTHORITY_RETIRED, DenialCause.CERTIFICATE_LOST)
+NO_DEADLINE = 24 * 3600
 """Seconds. Calls without a deadline report a longer remaining time than this."""
 
 log = structlog.get_logger(__name__)
@@ -98,7 +98,7 @@ class RpcCall:
         try:
             self.record = await self.parts.peers.identify(self.shown)
         except UnauthorizedError as error:
-            if error.denial_cause not in COME_BACK:
+            if error.denial_cause not in RECOVERABLE_CAUSES:
                 self.parts.limits.refuse(self.address)
             raise
         self.actor = actor_of(self.record)
@@ -115,7 +115,7 @@ class RpcCall:
     def seat(self, flow: str = "") -> AbstractAsyncContextManager[None]:
         """Holds a seat of the limits, after `identify`. Raises TooManyRequestsError."""
         left = self.context.time_remaining()
-        has = timedelta(seconds=max(left, 0)) if left is not None and left < ENDLESS else None
+        has = timedelta(seconds=max(left, 0)) if left is not None and left < NO_DEADLINE else None
         return self.parts.limits.seat(self.actor, self.asked, flow=flow, has=has)
 
     @property

@@ -19,7 +19,7 @@ from machinery.identity import ClusterName
 from machinery.meta.objects import ChangeType
 from machinery.runtime.informer import Informer
 
-REMEMBERED = 500
+MAX_RECENT = 500
 """Requests whose newest change is kept, because agents usually follow a request right after they have submitted it."""
 Wake = Callable[[], None]
 T = TypeVar("T")
@@ -119,7 +119,7 @@ class ChangeSubscriptions:
             self._recent.pop(name, None)
             if change.type is not ChangeType.DELETED:
                 self._recent[name] = change
-                if len(self._recent) > REMEMBERED:
+                if len(self._recent) > MAX_RECENT:
                     del self._recent[next(iter(self._recent))]
             for followed in self._followers.get(name, ()):
                 followed.changed(change)

@@ -26,7 +26,7 @@ from machinery.runtime.event_loop import LEAST_RATE, drain_rate, paced
 log = structlog.get_logger(__name__)
 
 RETRY = timedelta(seconds=1)
-HINT = timedelta(seconds=2)
+RECONNECT_WITHIN = timedelta(seconds=2)
 """Agents leave at a random moment within this time."""
 SPREAD = 0.5
 """Share of the grace within which even a large number of sessions is asked to leave."""
@@ -77,7 +77,7 @@ class Cordon:
         async for session in paced(sessions, rate):
             if not self._closed:
                 return
-            session.drain(HINT, "this replica of the hub is drained: open the next session elsewhere")
+            session.drain(RECONNECT_WITHIN, "this replica of the hub is drained: open the next session elsewhere")
         with suppress(TimeoutError):
             async with asyncio.timeout(self._grace.total_seconds()):
                 await self._changed.wait()
@@ -92,7 +92,7 @@ class Cordon:
 
 JITTER = 0.2
 """Sessions may end earlier than the maximum age by up to this share of it."""
-LONGEST_HINT = timedelta(seconds=10)
+MAX_RECONNECT_WITHIN = timedelta(seconds=10)
 BACKSTOP = 1.25
 """gRPC ends a connection after this multiple of the maximum age (and the grace), varied by a tenth."""
 
@@ -138,7 +138,7 @@ class Aging:
         self._timer = asyncio.get_running_loop().call_later(delay.total_seconds(), call)
 
     def _ask(self) -> None:
-        self._session.drain(min(self._age.grace / 2, LONGEST_HINT), "this session is old: open the next one")
+        self._session.drain(min(self._age.grace / 2, MAX_RECONNECT_WITHIN), "this session is old: open the next one")
         self._call_after(self._age.grace, self._end)
 
     def _end(self) -> None:

@@ -17,13 +17,13 @@ from machinery.runtime.backoff import Backoff
 K = TypeVar("K")
 V = TypeVar("V")
 ACTOR = "system:hub:clock-sync"
-GATHER = timedelta(milliseconds=200)
+BATCH_DELAY = timedelta(milliseconds=200)
 """Reports within this time are written together."""
-MOST = 500
+MAX_BATCH = 500
 """Reports in one transaction."""
-SAME = timedelta(seconds=1)
+SKEW_TOLERANCE = timedelta(seconds=1)
 """Smaller differences from the previous skew are ignored, because a report may be delayed on its way."""
-MAX_KEPT = 50_000
+MAX_SKEWS = 50_000
 """Clusters whose last skew is kept."""
 
 log = structlog.get_logger(__name__)
@@ -45,10 +45,10 @@ class ReportWriter(Generic[K, V]):
 
     async def run(self) -> None:
         """Writes until cancelled. Failures are retried after a pause."""
-        pauses, failure = Backoff(GATHER, timedelta(seconds=5)), LogOnce(log)
+        pauses, failure = Backoff(BATCH_DELAY, timedelta(seconds=5)), LogOnce(log)
         while True:
             await self._filled.wait()
-            await asyncio.sleep(GATHER.total_seconds())
+            await asyncio.sleep(BATCH_DELAY.total_seconds())
             self._filled.clear()
             try:
                 await self.write()
@@ -62,7 +62,7 @@ class ReportWriter(Generic[K, V]):
     async def write(self) -> None:
         """Writes the waiting reports. Raises MusterError; the reports then still wait."""
         while self._waiting:
-            reports = {key: self._waiting.pop(key) for key in list(self._waiting)[:MOST]}
+            reports = {key: self._waiting.pop(key) for key in list(self._waiting)[:MAX_BATCH]}
             try:
                 await self._write(reports)
             except BaseException:
@@ -86,9 +86,9 @@ class Clocks(ReportWriter[ClusterName, timedelta]):
         `again`: it is not the first one of its session, so that only a change counts.
         """
         before = self._before.get(cluster)
-        if again and before is not None and abs(skew - before) < SAME:
+        if again and before is not None and abs(skew - before) < SKEW_TOLERANCE:
             return
-        if len(self._before) >= MAX_KEPT:
+        if len(self._before) >= MAX_SKEWS:
             self._before.clear()
         self._before[cluster] = skew
         self.put(cluster, skew)

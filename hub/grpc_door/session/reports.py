@@ -32,11 +32,11 @@ from machinery.runtime.clock import Clock
 from machinery.wire.session.v1 import session_pb2 as wire
 
 RETRIES = 5
-REPORT_HAS = timedelta(seconds=4)
+REPORT_TIMEOUT = timedelta(seconds=4)
 """Each attempt waits for its seat for at most a quarter of this."""
 TRANSIENT = (UnavailableError, ConflictError, DeadlineError)
-AT_ONCE = 10
-EVERY = 6.0
+EVENT_BURST = 10
+EVENT_PERIOD = 6.0
 """Seconds until one more is permitted."""
 MAX_MESSAGE = 1024
 _REASON = re.compile(r"[A-Za-z][A-Za-z0-9]{0,127}")
@@ -100,7 +100,7 @@ class AgentEvents:
         self._store = store
         self._cluster = cluster
         self._actor = actor
-        self._rate = Rates(1 / EVERY, AT_ONCE, clock)
+        self._rate = Rates(1 / EVENT_PERIOD, EVENT_BURST, clock)
         self._dropped = 0
 
     async def take(self, message: wire.Event) -> None:
@@ -204,7 +204,7 @@ class SessionReports:
         pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
         while True:
             try:
-                async with self._parts.limits.seat(self._caller, self._attributes, has=REPORT_HAS):
+                async with self._parts.limits.seat(self._caller, self._attributes, has=REPORT_TIMEOUT):
                     return await self._parts.store.run(use_case, *args)
             except (*TRANSIENT, TooManyRequestsError):
                 if pauses.failures >= RETRIES:

@@ -27,7 +27,7 @@ from machinery.runtime.backoff import Backoff
 from machinery.runtime.event_loop import until_tick
 
 POLL = timedelta(milliseconds=500)
-RARELY = timedelta(seconds=5)
+NOTIFIED_POLL = timedelta(seconds=5)
 """Longest interval between reads while notifications work."""
 OVERLAP = timedelta(seconds=15)
 """Transactions that began before the last read may commit after it, so this much is read again."""
@@ -179,7 +179,7 @@ class Sessions:
                 await self.poll()
                 if is_connected() and not self._read_failure.text:
                     with suppress(TimeoutError):
-                        async with asyncio.timeout(RARELY.total_seconds()):
+                        async with asyncio.timeout(NOTIFIED_POLL.total_seconds()):
                             await notified.wait()
                 await asyncio.sleep(until_tick(POLL))
 

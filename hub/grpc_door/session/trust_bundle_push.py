@@ -2,7 +2,7 @@
 
 A changed bundle is not pushed to thousands of sessions at once, because each agent tests it with a handshake, writes it into
 its cluster and answers. Sessions wait in a queue that is served at a bounded rate. Agents that do not report what they trust
-(earlier releases) get no bundle. An agent that did not take the bundle gets it again after `AGAIN`, and in its next session.
+(earlier releases) get no bundle. An agent that did not take it gets it again after `RESEND_AFTER`, and in its next session.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ from machinery.identity import AgentId, ClusterName
 from machinery.pki import parse_chain
 from machinery.runtime.event_loop import paced, until_tick
 
-PER_SECOND = 50.0
+BUNDLES_PER_SECOND = 50.0
 """Bundles per second of one replica: ten thousand agents take 200 seconds."""
-LOOK = timedelta(seconds=1)
+POLL = timedelta(seconds=1)
 """How often the hub's bundle is compared with the pushed one."""
-AGAIN = timedelta(minutes=10)
+RESEND_AFTER = timedelta(minutes=10)
 """After this time an agent that did not take the bundle gets it again, within `CHECK_PERIOD`."""
 CHECK_PERIOD = timedelta(minutes=1)
 """How often all sessions are checked while the bundle stays the same."""
-RECONSIDERED = 500.0
+REFRESHES_PER_SECOND = 500.0
 """Sessions per second that are refreshed after a change of one of the hub's CAs."""
 _Agent = tuple[ClusterName | None, AgentId | None]
 
@@ -59,7 +59,7 @@ class TrustBundlePush:
         store: Store,
         bundle: Callable[[], bytes],
         *,
-        rate: float = PER_SECOND,
+        rate: float = BUNDLES_PER_SECOND,
         authorities: Callable[[], object] = lambda: None,
     ) -> None:
         """`authorities`: returns another object after any change of the hub's CAs."""
@@ -124,10 +124,10 @@ class TrustBundlePush:
         loop = asyncio.get_running_loop()
         seen, at, authorities = self._bundle(), loop.time(), self._authorities()
         while True:
-            await asyncio.sleep(until_tick(LOOK))
+            await asyncio.sleep(until_tick(POLL))
             if self._authorities() != authorities:
                 authorities = self._authorities()
-                async for session in paced(tuple(self._open), RECONSIDERED):
+                async for session in paced(tuple(self._open), REFRESHES_PER_SECOND):
                     session.reconsider()
             bundle = self._bundle()
             if bundle != seen or loop.time() - at > CHECK_PERIOD.total_seconds():
@@ -140,5 +140,5 @@ class TrustBundlePush:
             return False
         at, bundle = self._open[session]
         present = self._bundle()
-        is_fresh = bundle == present and asyncio.get_running_loop().time() - at < AGAIN.total_seconds()
+        is_fresh = bundle == present and asyncio.get_running_loop().time() - at < RESEND_AFTER.total_seconds()
         return not is_fresh and session.trusted != fingerprints(present)

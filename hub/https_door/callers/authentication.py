@@ -124,7 +124,7 @@ def mark_of_credential(credential: CredentialId) -> str:
 
 AUDIENCE = "https://kubernetes.default.svc"
 """Default audience of tokens, as tools for Kubernetes expect it."""
-PATIENCE = timedelta(seconds=10)
+BOOKMARK_PERIOD = timedelta(seconds=10)
 
 log = structlog.get_logger(__name__)
 
@@ -224,7 +224,7 @@ class AuthenticatorChain:
         while True:
             try:
                 after = await self._objects.revision() if after is None else after
-                events = self._feed.watch(SERVICE_ACCOUNTS, Query(), after=after, patience=PATIENCE)
+                events = self._feed.watch(SERVICE_ACCOUNTS, Query(), after=after, patience=BOOKMARK_PERIOD)
                 async with aclosing(events):
                     async for event in events:
                         after = self._seen(event)

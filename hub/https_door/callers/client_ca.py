@@ -19,7 +19,7 @@ from machinery.observability.log_once import LogOnce
 from machinery.runtime.clock import Clock
 from machinery.runtime.tls import Serving
 
-LOOK_EVERY = timedelta(seconds=2)
+RELOAD_PERIOD = timedelta(seconds=2)
 SOURCE = "client-ca-file"
 
 log = structlog.get_logger(__name__)
@@ -50,7 +50,7 @@ class ClientAuthorityFile(ExternalAuthenticator):
     async def run(self) -> None:
         """Reads the file periodically until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_EVERY.total_seconds())
+            await asyncio.sleep(RELOAD_PERIOD.total_seconds())
             await self.look()
 
     async def look(self) -> None:

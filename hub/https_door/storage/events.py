@@ -18,7 +18,7 @@ from machinery.runtime.clock import Clock
 
 PER_NAMESPACE = (10, 100)
 """Events per second on average, and as a burst."""
-TOGETHER = (100, 1000)
+TOTAL = (100, 1000)
 
 
 class EventStorage(ServiceStorage):
@@ -32,7 +32,7 @@ class EventStorage(ServiceStorage):
         clock: Clock,
         *,
         per_namespace: tuple[float, int] = PER_NAMESPACE,
-        together: tuple[float, int] = TOGETHER,
+        together: tuple[float, int] = TOTAL,
     ) -> None:
         super().__init__(store, feed, group_suffix)
         self._rates, self._total = Rates(*per_namespace, clock), Rates(*together, clock)

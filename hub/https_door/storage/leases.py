@@ -3,7 +3,7 @@
 The view is computed on read and exists as long as its ManagedCluster. Its resourceVersion is the beat's instant in
 microseconds, so that optimistic concurrency works as usual. A PUT is a beat, timed at receipt. It cannot be deleted.
 
-A watch reports at most one change per cluster and LOOK. It resumes from any resourceVersion that it has reported: from a
+A watch reports at most one change per cluster and POLL. It resumes from any resourceVersion that it has reported: from a
 revision of the store as usual, from a beat's instant at the position that the change log had then. Changes that the client may
 have missed are sent again in their current state: all heartbeats, and other leases that changed within SLACK before the beat.
 """
@@ -32,7 +32,7 @@ from machinery.meta.objects import ChangeType, Document, Key, Page, Query, Store
 from machinery.meta.timestamps import parse_time
 from machinery.runtime.clock import Clock
 
-LOOK = timedelta(seconds=1)
+POLL = timedelta(seconds=1)
 SLACK = timedelta(seconds=10)
 """Upper bound for the duration of a transaction: earlier writes were visible when the beat was reported."""
 ACTOR = "system:hub:clock-sync"
@@ -101,7 +101,7 @@ class LeaseStorage(Storage):
     ) -> AsyncGenerator[AsyncIterator[WatchEvent | int]]:
         del resource
         position, missed = await self._store.read(_start, query, after)
-        events = self._feed.watch(LEASES, query, after=position, patience=LOOK)
+        events = self._feed.watch(LEASES, query, after=position, patience=POLL)
         async with aclosing(events):
             first = await anext(events)
             merged = self._merged(position, [*missed, first], events, query)
@@ -117,13 +117,13 @@ class LeaseStorage(Storage):
     async def _merged(
         self, position: int, first: Sequence[WatchEvent | int], events: AsyncGenerator[WatchEvent | int], query: Query
     ) -> AsyncGenerator[WatchEvent | int]:
-        """Merges changes of objects with the changes of heartbeats every LOOK. The feed yields at least that often."""
+        """Merges changes of objects with the changes of heartbeats every POLL. The feed yields at least that often."""
         for missed in first:
             yield missed
         seen: Mapping[Key, View] | None = None
-        bookmark, looked = position, self._clock.monotonic() - LOOK.total_seconds()
+        bookmark, looked = position, self._clock.monotonic() - POLL.total_seconds()
         while True:
-            if self._clock.monotonic() - looked >= LOOK.total_seconds():
+            if self._clock.monotonic() - looked >= POLL.total_seconds():
                 looked = self._clock.monotonic()
                 look = await self._views.look(query)
                 for event in _differences(seen, look, query):

@@ -80,8 +80,8 @@ def _get(tx: Transaction, kind: Kind, resource: GroupResource, key: Key, at: int
     return tx.changes.one_at(kind, key, at) or not_found(resource, key)
 
 
-MOST, USUAL = 500, 100
-FIELDS = 200
+MAX_LIMIT, DEFAULT_LIMIT = 500, 100
+MAX_FIELDS = 200
 """Fields that one change lists; more are only counted."""
 CHANGE_SCHEMA: Schema = record(
     "One change.",
@@ -109,7 +109,7 @@ for _field in ("before", "after"):
 class HistoryQuery:
     """The parameters of a request."""
 
-    limit: int = USUAL
+    limit: int = DEFAULT_LIMIT
     before: int | None = None
     after: int = 0
     since: datetime | None = None
@@ -118,9 +118,9 @@ class HistoryQuery:
     @classmethod
     def of(cls, query: Mapping[str, str], now: datetime) -> "HistoryQuery":
         """Parses query parameters. Raises BadRequestError."""
-        limit = _number(query, "limit") or USUAL
+        limit = _number(query, "limit") or DEFAULT_LIMIT
         moments = {name: _moment(query, name, now) for name in ("since", "until")}
-        return cls(min(limit, MOST), _number(query, "before"), _number(query, "after") or 0, **moments)
+        return cls(min(limit, MAX_LIMIT), _number(query, "before"), _number(query, "after") or 0, **moments)
 
     def ends_at(self, change: Change) -> bool:
         """Whether this change and all older ones are out of range."""
@@ -182,7 +182,7 @@ def _entry(change: Change, before: Change | None) -> dict[str, Any]:
         {"path": each.path}
         | ({} if each.before is None else {"before": each.before})
         | ({} if each.after is None else {"after": each.after})
-        for each in islice(every, FIELDS)
+        for each in islice(every, MAX_FIELDS)
     ]
     more = sum(1 for _ in every)
     entry = {"revision": str(change.revision), "time": format_micro_time(change.at), "actor": change.actor}

@@ -27,9 +27,9 @@ from machinery.observability.log_once import LogOnce
 from machinery.runtime.event_loop import until_tick
 
 POLL = timedelta(milliseconds=500)
-KEPT = 10_000
+MAX_EVENTS = 10_000
 """Events kept in memory. A watch that is further behind ends with ExpiredError."""
-FEW = 8
+MAX_SINGLE_READS = 8
 """Up to this many beats are read one by one."""
 
 log = structlog.get_logger(__name__)
@@ -139,7 +139,7 @@ class SessionStorage(ComputedStorage):
             self._fingerprint = fingerprint
             self._oldest = self._now.revision if first else self._oldest
             self._log += events
-            if (excess := len(self._log) - KEPT) > 0:
+            if (excess := len(self._log) - MAX_EVENTS) > 0:
                 self._log, self._oldest = self._log[excess:], self._oldest + excess
 
     def _next(self, tx: Transaction) -> tuple[_Snapshot, Sequence[_Logged]]:
@@ -148,7 +148,7 @@ class SessionStorage(ComputedStorage):
         # of several agents of one cluster the newest session
         found = {each.cluster: each for each in sorted(tx.agent_sessions.all(), key=lambda each: (each.at, each.session))}
         opened = sorted(cluster for cluster, session in found.items() if before.sessions.get(cluster) != session)
-        beats = map(tx.heartbeats.of, opened) if len(opened) <= FEW else tx.heartbeats.all()
+        beats = map(tx.heartbeats.of, opened) if len(opened) <= MAX_SINGLE_READS else tx.heartbeats.all()
         versions = {beat.cluster: beat.agent_version for beat in beats if beat is not None}
         if not before.revision:
             revision = round(tx.now.timestamp() * 1_000_000)

@@ -133,8 +133,8 @@ class FrontProxy(RequestAuthenticator):
         return Actor(user, groups, uid, extra, holder=Origin.DELEGATED)
 
 
-KEPT = timedelta(seconds=10)
-MAX_KEPT = 10_000
+CACHE_TTL = timedelta(seconds=10)
+MAX_CACHED = 10_000
 
 Review = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 """Creates a review (kind, spec) and returns its status. Raises MusterError."""
@@ -145,7 +145,7 @@ log = structlog.get_logger(__name__)
 
 
 class _Kept(Generic[V]):
-    """A cache whose entries expire after `KEPT`."""
+    """A cache whose entries expire after `CACHE_TTL`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -156,9 +156,9 @@ class _Kept(Generic[V]):
         return value if self._clock.monotonic() < until else None
 
     def keep(self, key: Hashable, value: V) -> V:
-        if len(self._entries) >= MAX_KEPT:
+        if len(self._entries) >= MAX_CACHED:
             self._entries.clear()
-        self._entries[key] = value, self._clock.monotonic() + KEPT.total_seconds()
+        self._entries[key] = value, self._clock.monotonic() + CACHE_TTL.total_seconds()
         return value
 
 

@@ -3,7 +3,7 @@
 Each request has a time limit; the size of a response is limited and it is not decompressed. Redirects are not followed and the
 environment (proxies, netrc) is ignored. Each request opens a new connection, so a replaced CA or address takes effect at once.
 
-Keys are fetched when they are `FRESH` old, and when a token names an unknown key, because issuers rotate. Fetches begin at
+Keys are fetched when they are `CACHE_TTL` old, and when a token names an unknown key, because issuers rotate. Fetches begin at
 least `APART` from one another for any reason, so that invented tokens cannot make a hub overload its issuer; concurrent callers
 share one fetch. If a refresh fails, the cached keys are used until `STALE` after the last successful fetch: a short outage of
 the issuer locks nobody out, and a withdrawn key does not stay valid during a long one.
@@ -30,7 +30,7 @@ from machinery.product import NAME
 from machinery.runtime.clock import Clock
 from machinery.runtime.tls import client_context
 
-PATIENCE = timedelta(seconds=10)
+REQUEST_TIMEOUT = timedelta(seconds=10)
 MAX_ANSWER = 512 * 1024
 _CHUNK = 64 * 1024
 
@@ -53,10 +53,10 @@ class HttpsDocuments(JsonDocuments):
     """`authorities`: PEM of the CAs that verify servers; b"": the CAs that this machine trusts."""
 
     context: ssl.SSLContext
-    patience: timedelta = PATIENCE
+    patience: timedelta = REQUEST_TIMEOUT
 
     @classmethod
-    def with_authorities(cls, authorities: bytes, patience: timedelta = PATIENCE) -> "HttpsDocuments":
+    def with_authorities(cls, authorities: bytes, patience: timedelta = REQUEST_TIMEOUT) -> "HttpsDocuments":
         """Raises InvalidError for unreadable CAs."""
         return cls(client_context(authorities) if authorities else ssl.create_default_context(), patience)
 
@@ -127,7 +127,7 @@ def check_https(what: str, url: object) -> str:
 
 
 WELL_KNOWN = "/.well-known/openid-configuration"
-FRESH = timedelta(minutes=5)
+CACHE_TTL = timedelta(minutes=5)
 STALE = timedelta(hours=1)
 APART = timedelta(seconds=10)
 
@@ -185,7 +185,7 @@ class IssuerKeys:
 
     async def _current(self) -> KeySet:
         """The fresh or still usable keys. Raises UnavailableError."""
-        if self._keys is None or self._age() >= FRESH.total_seconds():
+        if self._keys is None or self._age() >= CACHE_TTL.total_seconds():
             await self._fetch()
         if self._keys is None or self._age() >= STALE.total_seconds():
             raise UnavailableError(f"the keys of the issuer cannot be had: {self._failure}")

@@ -34,7 +34,7 @@ RESOURCES = {kind: resource for resource, kind in ROLES.items()}
 MOST_PARTS = 10_000
 """Most permissions (a verb on a resource) in the rules of one write; few rules can stand for billions."""
 MOST_LISTED = 100
-LET_GO = ("finalizers", "ownerReferences", "resourceVersion", "managedFields")
+RELEASED_FIELDS = ("finalizers", "ownerReferences", "resourceVersion", "managedFields")
 """Metadata fields that a garbage collector may change without holding the permissions."""
 
 
@@ -106,10 +106,10 @@ class EscalationCheck:
 
 
 def _lets_go(write: Admission) -> bool:
-    """Whether only the fields of LET_GO change."""
+    """Whether only the fields in RELEASED_FIELDS change."""
     return write.old is not None and _kept(write.new) == _kept(write.old)
 
 
 def _kept(document: Document) -> dict[str, Any]:
-    metadata = {name: value for name, value in document.get("metadata", {}).items() if name not in LET_GO}
+    metadata = {name: value for name, value in document.get("metadata", {}).items() if name not in RELEASED_FIELDS}
     return {**document, "metadata": metadata}

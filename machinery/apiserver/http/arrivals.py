@@ -17,10 +17,10 @@ from machinery.apiserver.http.connections import Connections, Guard
 from machinery.apiserver.http.limits import Slot
 
 LINE = b"PROXY "
-LONGEST_LINE = 107
+MAX_LINE = 107
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
-FIXED = len(SIGNATURE) + 4
-LONGEST = 2048
+FIXED_SIZE = len(SIGNATURE) + 4
+MAX_HEADER = 2048
 """Longest accepted header of version 2 in bytes; the protocol allows 64 KiB."""
 LOCAL, PROXIED = 0x20, 0x21
 ADDRESSES: dict[int, tuple[type[IPv4Address | IPv6Address], int]] = {0x11: (IPv4Address, 4), 0x21: (IPv6Address, 16)}
@@ -50,9 +50,9 @@ def read_header(data: bytes) -> tuple[str, int] | None:
 
 
 def _line(data: bytes) -> tuple[str, int] | None:
-    end = data.find(b"\r\n", 0, LONGEST_LINE)
+    end = data.find(b"\r\n", 0, MAX_LINE)
     if end < 0:
-        if len(data) >= LONGEST_LINE:
+        if len(data) >= MAX_LINE:
             raise ValueError("the line does not end")
         return None
     words = data[len(LINE) : end].decode("ascii").split(" ")
@@ -67,20 +67,20 @@ def _line(data: bytes) -> tuple[str, int] | None:
 
 
 def _binary(data: bytes) -> tuple[str, int] | None:
-    if len(data) < FIXED:
+    if len(data) < FIXED_SIZE:
         return None
     command, family = data[len(SIGNATURE)], data[len(SIGNATURE) + 1]
-    length = FIXED + int.from_bytes(data[FIXED - 2 : FIXED])
-    if command not in {LOCAL, PROXIED} or length > LONGEST:
+    length = FIXED_SIZE + int.from_bytes(data[FIXED_SIZE - 2 : FIXED_SIZE])
+    if command not in {LOCAL, PROXIED} or length > MAX_HEADER:
         raise ValueError("the header is of another version or too long")
     if len(data) < length:
         return None
     if command == LOCAL or family not in ADDRESSES:
         return "", length
     kind, size = ADDRESSES[family]
-    if length < FIXED + 2 * size + 4:
+    if length < FIXED_SIZE + 2 * size + 4:
         raise ValueError("the header holds no addresses")
-    return str(kind(data[FIXED : FIXED + size])), length
+    return str(kind(data[FIXED_SIZE : FIXED_SIZE + size])), length
 
 
 log = structlog.get_logger(__name__)

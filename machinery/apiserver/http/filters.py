@@ -17,7 +17,7 @@ from functools import partial
 from aiohttp import web
 
 from machinery.apiserver.access import ANONYMOUS, Attributes, Decision, peer_certificate
-from machinery.apiserver.http.limits import PATIENCE, Openings, Pool, Rates, RefusalQueue, Slot, origin
+from machinery.apiserver.http.limits import WAIT_DIVISOR, Openings, Pool, Rates, RefusalQueue, Slot, origin
 from machinery.apiserver.http.options import request_timeout
 from machinery.apiserver.storage import Actor
 from machinery.errors import DeadlineError, MusterError, TooManyRequestsError, UnavailableError
@@ -182,7 +182,7 @@ class Limiting:
     def _patience(self, incoming: Incoming) -> timedelta:
         allowed = self._longest if incoming.long_running else request_timeout(incoming.request.query, self._longest)
         spent = timedelta(seconds=self._clock.monotonic() - incoming.received)
-        return max(allowed / PATIENCE - spent, timedelta())
+        return max(allowed / WAIT_DIVISOR - spent, timedelta())
 
 
 class RefusalLimit:

@@ -29,8 +29,8 @@ OBJECT_CEILING = OBJECT_LIMIT + 256 * 1024
 """An object above OBJECT_LIMIT may grow to this, a few bytes per write."""
 REQUEST_LIMIT = timedelta(seconds=60)
 """Longest time of a request."""
-PATIENCE = 4
-"""A request waits for a seat for at most 1/PATIENCE of its time."""
+WAIT_DIVISOR = 4
+"""A request waits for a seat for at most 1/WAIT_DIVISOR of its time."""
 SHARE = 2
 """An identity holds at most 1/SHARE of a level's seats."""
 MAX_RETRY_AFTER = 32
@@ -215,7 +215,7 @@ class RefusalQueue:
     @asynccontextmanager
     async def one(self, host: str) -> AsyncIterator[None]:
         """Wait for a turn for the block. Raises TooManyRequestsError when it does not come in time."""
-        await self._pool.take(host, REQUEST_LIMIT / PATIENCE)
+        await self._pool.take(host, REQUEST_LIMIT / WAIT_DIVISOR)
         try:
             yield
         finally:

@@ -111,7 +111,7 @@ GROUP = "authentication.k8s.io"
 DEFAULT_SECONDS = 3600
 MIN_SECONDS = 600
 MAX_SECONDS = 2**32
-LONGEST = timedelta(days=366)
+MAX_LIFETIME = timedelta(days=366)
 """Longest lifetime of a token; longer requests are reduced to it, as in Kubernetes."""
 
 USER_INFO = record(username=TEXT, uid=TEXT, groups=TEXTS, extra=EXTRA)
@@ -204,7 +204,7 @@ def service_account(issuer: ServiceAccountTokenIssuer, storage: Storage) -> Reso
             raise BadRequestError(f"cannot bind token to object of type {kind}: tokens here end with their account alone")
         audiences = spec.get("audiences") or list(issuer.audiences)
         begin = question.now.replace(microsecond=0)
-        end = begin + min(timedelta(seconds=spec["expirationSeconds"]), LONGEST)
+        end = begin + min(timedelta(seconds=spec["expirationSeconds"]), MAX_LIFETIME)
         token = "" if question.dry_run else issuer.token(account, audiences, begin, end)
         return {
             "metadata": {"name": account.name, "namespace": account.namespace, "creationTimestamp": format_time(begin)},

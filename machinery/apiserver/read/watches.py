@@ -30,7 +30,7 @@ INITIAL_END = "k8s.io/initial-events-end"
 PACED_SHARE = 0.8
 """Share of a drain's time in which watches are ended; the rest is for their last writes."""
 RETRY = timedelta(seconds=1)
-LAST_WORDS = timedelta(seconds=2)
+CLOSE_TIMEOUT = timedelta(seconds=2)
 """How long a client may take to read the rest of an ended watch."""
 
 log = structlog.get_logger(__name__)
@@ -114,7 +114,7 @@ class Watches:
 async def _close(request: web.Request, response: web.StreamResponse) -> None:
     """Write the end of the response; abort the connection of a client that does not read it."""
     try:
-        async with asyncio.timeout(LAST_WORDS.total_seconds()):
+        async with asyncio.timeout(CLOSE_TIMEOUT.total_seconds()):
             if not response.prepared:
                 await response.prepare(request)
             await response.write_eof()

@@ -14,7 +14,7 @@ from typing import ParamSpec, TypeVar
 
 import msgspec
 
-from machinery.apiserver.http.limits import PATIENCE, REQUEST_LIMIT, Pool, PriorityLevel
+from machinery.apiserver.http.limits import REQUEST_LIMIT, WAIT_DIVISOR, Pool, PriorityLevel
 from machinery.apiserver.storage import Actor, GroupResource, Storage, UpdateFunc
 from machinery.errors import BadRequestError, ConflictError, TooManyRequestsError
 from machinery.meta.objects import Document, Key, StoredObject
@@ -26,8 +26,8 @@ SMALL = 32 * 1024
 """Largest size of body and object together, in bytes, whose change is computed within a transaction."""
 PLACES = PriorityLevel("large-changes", seats=4, queue=200, each=20)
 THREADS = 2
-TRIES = 8
-AGAIN = timedelta(seconds=1)
+ATTEMPTS = 8
+RETRY_AFTER = timedelta(seconds=1)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -74,27 +74,27 @@ class Changing:
     ) -> StoredObject:
         """Run `storage.update`. `size`: bytes of the input beside the object.
 
-        Also raises TooManyRequestsError when no seat is free in time, or the object changed during each of the TRIES attempts.
+        Also raises TooManyRequestsError when no seat is free in time, or the object changed during all ATTEMPTS.
         """
         made = _WorkedOut(_shallow(change), size)
         try:
             return await storage.update(resource, key, made, actor, dry_run=dry_run)
         except _LargeError as large:
             old = large.old
-        async with self._places.seat(actor.user, REQUEST_LIMIT / PATIENCE):
-            for _ in range(TRIES):
+        async with self._places.seat(actor.user, REQUEST_LIMIT / WAIT_DIVISOR):
+            for _ in range(ATTEMPTS):
                 await self._beside(partial(made.work_out, old))
                 try:
                     return await storage.update(resource, key, made, actor, dry_run=dry_run)
                 except _LargeError as moved:
                     old = moved.old
-        raise TooManyRequestsError("the object changes too often for a change of this size", retry_after=AGAIN)
+        raise TooManyRequestsError("the object changes too often for a change of this size", retry_after=RETRY_AFTER)
 
     async def made(self, make: Callable[[], T], actor: Actor, *, size: int) -> T:
         """Return the result of `make`, computed on a thread when `size` bytes are many. Raises what `make` raises."""
         if size <= SMALL:
             return _shallow(make)()
-        async with self._places.seat(actor.user, REQUEST_LIMIT / PATIENCE):
+        async with self._places.seat(actor.user, REQUEST_LIMIT / WAIT_DIVISOR):
             return await self._beside(_shallow(make))
 
     async def _beside(self, work: Callable[[], T]) -> T:

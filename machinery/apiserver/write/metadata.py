@@ -52,7 +52,7 @@ LABEL_VALUE_RULE = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end "
     "with an alphanumeric character"
 )
-KEPT = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "generateName")
+SERVER_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "generateName")
 SETTABLE = ("name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences")
 
 
@@ -78,7 +78,7 @@ def of_new(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def of_changed(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata of an update: fields that a writer may change come from the new object, the others from the old one."""
-    kept = {name: old[name] for name in KEPT if name in old}
+    kept = {name: old[name] for name in SERVER_FIELDS if name in old}
     changed = {name: new[name] for name in SETTABLE if name != "generateName" and new.get(name) not in (None, "", {}, [])}
     return {**changed, **kept, "resourceVersion": old["resourceVersion"]}
 

@@ -52,7 +52,7 @@ from machinery.meta.managedfields.ownership import Holdings
 from machinery.meta.objects import Document, Key, StoredObject
 from machinery.runtime.clock import Clock
 
-TRIES = 8
+ATTEMPTS = 8
 """Attempts to find a free generated name, and attempts of an apply that races with creates and deletes."""
 Allowed = Callable[[Actor, Attributes], Awaitable[None]]
 
@@ -123,7 +123,7 @@ class Mutations:
             raise BadRequestError(f"error strict decoding patch: {', '.join(twice)}")
         write.noted = twice if write.validation == "Warn" else []
         config = check_configuration(write, config, call.key)
-        for attempt in range(TRIES):
+        for attempt in range(ATTEMPTS):
             try:
                 stored = await self._change(call, write, lambda old: write.applied(config, old, force=force))
                 return await write_answer(call, write, stored)
@@ -137,7 +137,7 @@ class Mutations:
             try:
                 return await write_answer(call, write, await self._create(call, write, document, holdings), 201)
             except AlreadyExistsError:  # another request created the object first
-                if attempt == TRIES - 1:
+                if attempt == ATTEMPTS - 1:
                     raise
         raise AssertionError
 
@@ -221,7 +221,7 @@ class Mutations:
     ) -> StoredObject:
         metadata, size = document["metadata"], await _size(call)
         drawn = not metadata.get("name") and isinstance(metadata.get("generateName"), str) and metadata["generateName"]
-        for attempt in range(TRIES):
+        for attempt in range(ATTEMPTS):
             named = {**metadata, "name": generated(drawn)} if drawn else metadata
             make = partial(write.created, {**document, "metadata": named}, holdings)
             new = await self._changing.made(make, write.actor, size=size)
@@ -230,7 +230,7 @@ class Mutations:
                 with errors_about(call.resource, key.name):
                     stored = await call.storage.create(call.resource.key, key, new, write.actor, dry_run=write.dry_run)
             except AlreadyExistsError:
-                if not drawn or attempt == TRIES - 1:
+                if not drawn or attempt == ATTEMPTS - 1:
                     raise
             else:
                 return await _written(call, write, stored)

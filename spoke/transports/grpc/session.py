@@ -18,7 +18,7 @@ from machinery.wire.session.v1 import session_pb2 as wire
 from spoke.domain.hubs import ListedHub
 from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import AgentEvent, ClusterReport
-from spoke.domain.schedule import PATIENCE
+from spoke.domain.schedule import MAX_ACK_TIMEOUT
 from spoke.ports.hub import Desired, Drain, HubLostError, SessionHello
 from spoke.transports import OpenSession
 from spoke.transports.grpc.errors import to_loss
@@ -30,14 +30,14 @@ Stream = aio.StreamStreamCall[wire.AgentMessage, wire.HubMessage]
 PROTOCOL = "v1"
 CAPABILITIES = ("drain", "several-hubs", "trust")
 DEFAULT_INTERVAL = timedelta(seconds=10)
-LAST_WORDS = timedelta(seconds=1)
+FAREWELL_TIMEOUT = timedelta(seconds=1)
 """How long the agent waits for a hub that it leaves to read the farewell."""
 
 
 class GrpcSession(OpenSession):
     """One open stream. `start` sends Hello and waits for Welcome; `stop` ends it."""
 
-    def __init__(self, stream: Stream, clock: Clock, patience: timedelta = PATIENCE) -> None:
+    def __init__(self, stream: Stream, clock: Clock, patience: timedelta = MAX_ACK_TIMEOUT) -> None:
         """`patience` bounds how long a beat may stay unacknowledged when beats are frequent."""
         super().__init__()
         self._interval = DEFAULT_INTERVAL
@@ -74,7 +74,7 @@ class GrpcSession(OpenSession):
             cluster_uid=greeting.cluster_uid,
             epoch=greeting.epoch,
             hubs=hubs_of(greeting.hubs) if greeting.hubs else None,
-            patience_seconds=int(min(self._patience, PATIENCE).total_seconds()),
+            patience_seconds=int(min(self._patience, MAX_ACK_TIMEOUT).total_seconds()),
             trusted_authorities=greeting.trusted,
         )
         hello.agent_time.FromDatetime(self._clock.now())
@@ -156,7 +156,7 @@ class GrpcSession(OpenSession):
         with suppress(HubLostError, TimeoutError):
             self._write(wire.AgentMessage(farewell=wire.Farewell(hub_id=hub_id, epoch=epoch)))
             self._outbox.put_nowait(None)
-            async with asyncio.timeout(LAST_WORDS.total_seconds()):
+            async with asyncio.timeout(FAREWELL_TIMEOUT.total_seconds()):
                 await self.ended()
         await self.stop()
 

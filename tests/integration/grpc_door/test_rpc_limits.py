@@ -13,7 +13,7 @@ import pytest
 from grpc import aio
 
 from hub.access.limits import REGISTRATIONS, REPORTS, SESSIONS
-from hub.grpc_door.registration.csr_follower import MOST_OF_ONE
+from hub.grpc_door.registration.csr_follower import MAX_STREAMS
 from machinery.runtime.tls import client_context
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as wire
@@ -113,7 +113,7 @@ async def test_request_is_followed_in_a_bounded_number_of_streams(stage: RpcStag
     stub = stage.stub(await stage.bootstrap("new"))
     await stage.join(stub, "new")
     followed = following((await stub.SubmitRequest(submission("new"))).name)
-    streams: list[Any] = [stub.FollowRequest(followed) for _ in range(MOST_OF_ONE)]
+    streams: list[Any] = [stub.FollowRequest(followed) for _ in range(MAX_STREAMS)]
     for stream in streams:
         assert (await stream.read()).state == PENDING
     assert (await refusal(stub.FollowRequest(followed).read())).reason == (EXHAUSTED, "TooManyRequests")

@@ -100,7 +100,7 @@ async def only_revision(admin: Visitor) -> dict[str, Any]:
 
 
 async def test_watch_that_is_far_behind_ends_and_must_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hub.https_door.storage.sessions.KEPT", 1)
+    monkeypatch.setattr("hub.https_door.storage.sessions.MAX_EVENTS", 1)
     async with running(tmp_path, [{"replica_name": "one"}]) as (hub,):
         agent, admin = await hub.enrol("edge1"), await admin_of(hub)
         start = (await only_revision(admin))["resourceVersion"]

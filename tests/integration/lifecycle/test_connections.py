@@ -21,7 +21,7 @@ from machinery.apiserver.http.filters import Filters
 from machinery.apiserver.http.listener import Listening, serve
 from machinery.apiserver.http.loopback import LIFETIME, SERVER_NAME, USER_AGENT, Loopback, LoopbackAuthenticator, LoopbackClient
 from machinery.apiserver.kinds.core import CONFIG_MAP
-from machinery.apiserver.read.watches import LAST_WORDS
+from machinery.apiserver.read.watches import CLOSE_TIMEOUT
 from machinery.apiserver.resource import ApiGroup, selectable_fields
 from machinery.apiserver.server import ApiServer, RequestBounds
 from machinery.apiserver.storage import Actor
@@ -350,7 +350,7 @@ async def test_client_that_does_not_read_delays_nobody_beyond_the_grace_period()
             assert response.status == 200
             before = now()
             await subject.server.watches.drain(GRACE)
-            assert now() - before <= GRACE.total_seconds() + LAST_WORDS.total_seconds()
+            assert now() - before <= GRACE.total_seconds() + CLOSE_TIMEOUT.total_seconds()
 
 
 @virtual

@@ -117,7 +117,7 @@ async def test_socket_is_private_removed_and_never_taken_from_others(tmp_path: P
 
 
 async def test_a_reader_that_does_not_read_holds_up_nobody_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("machinery.lifecycle.debug.PATIENCE", 0.2)
+    monkeypatch.setattr("machinery.lifecycle.debug.READ_TIMEOUT", 0.2)
     subject = inspection()
     subject.add("large", lambda: {"text": "x" * 5_000_000})
     with debug_socket(tmp_path / "debug", subject), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as idle:

@@ -15,8 +15,8 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, EVENTS
 from hub.grpc_door.messages import read_view, report_of
 from hub.grpc_door.registration.servicer import issue_addon_token
-from hub.grpc_door.session.report_writer import SAME, Clocks
-from hub.grpc_door.session.reports import AT_ONCE, AgentEvents
+from hub.grpc_door.session.report_writer import SKEW_TOLERANCE, Clocks
+from hub.grpc_door.session.reports import EVENT_BURST, AgentEvents
 from hub.registry import events, namespaces
 from hub.registry.generic import objects
 from hub.registry.managedclusteraddons import service as addons
@@ -183,9 +183,9 @@ async def test_events_of_an_agent_are_counted_bounded_and_marked_as_its_own(stor
     await telling.take(event("Failed", addon_name=LOGS))
     assert {each["involvedObject"]["kind"] for each in told(store)} == {"ManagedCluster", "ManagedClusterAddOn"}
     telling, before = AgentEvents(store, ManualClock(), edge, AGENT), len(told(store))
-    for number in range(3 * AT_ONCE):
+    for number in range(3 * EVENT_BURST):
         await telling.take(event(f"Reason{number}"))
-    assert len(told(store)) == before + AT_ONCE
+    assert len(told(store)) == before + EVENT_BURST
     about = document_of(store, edge)
     assert EventRecord(edge, about, "X", "y").name != EventRecord(edge, about, "X", "y", component="registration-agent").name
 
@@ -307,7 +307,7 @@ async def test_a_clock_that_goes_as_before_is_told_once_in_a_session_and_anew_in
     clocks.note(EDGE, 2 * GRACE)
     await clocks.write()
     accepted.transact(service.set_condition, EDGE, clocksync.SYNCED, "test")
-    clocks.note(EDGE, 2 * GRACE + SAME - MICRO, again=True)
+    clocks.note(EDGE, 2 * GRACE + SKEW_TOLERANCE - MICRO, again=True)
     await clocks.write()
     assert shown(accepted) == SYNCED, "nothing was written"
     clocks.note(EDGE, 2 * GRACE)

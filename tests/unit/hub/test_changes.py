@@ -18,8 +18,8 @@ from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import SERIAL_EXTRA, USAGES, requester_serial
 from hub.api.managedclusteraddons.versions import add_on_stored
 from hub.api.meta.change import MANAGED_CLUSTERS, Change, Kind
-from hub.grpc_door.session.changes import REMEMBERED, ChangeSubscriptions, Followed
-from hub.https_door.pages import FRESH, KEPT, PATIENCE as LISTS_PATIENCE, RevocationLists
+from hub.grpc_door.session.changes import MAX_RECENT, ChangeSubscriptions, Followed
+from hub.https_door.pages import MAX_AGE, READ_TIMEOUT as LISTS_PATIENCE, REFRESH_PERIOD, RevocationLists
 from hub.https_door.storage.feed import BATCH, ChangeFeed
 from hub.https_door.storage.storage import requester
 from hub.ports import Transaction
@@ -209,7 +209,7 @@ async def test_change_that_is_old_deleted_or_in_doubt_is_not_recent(store: Inlin
     await feed._sync()
     with feed.followed(name) as in_doubt:
         assert in_doubt.take() is None
-    for number in range(REMEMBERED + 1):
+    for number in range(MAX_RECENT + 1):
         await feed._take([replace(seen, revision=seen.revision + 3 + number, key=Key("", f"request-{number}"))])
     with feed.followed("request-0") as oldest, feed.followed("request-1") as next_one:
         assert oldest.take() is None
@@ -464,7 +464,7 @@ class HangingStore(InlineStore):
     async def read(self, query: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self.asked += 1
         if self.hangs:
-            await asyncio.sleep(10 * KEPT)
+            await asyncio.sleep(10 * MAX_AGE)
         return await super().read(query, *args, **kwargs)
 
 
@@ -489,20 +489,20 @@ async def test_while_the_database_hangs_the_last_lists_are_served_for_a_while_an
     store = HangingStore(clock)
     store.hangs = True
     lists = RevocationLists(store, TwoSigners(), clock)
-    async with asyncio.timeout(LISTS_PATIENCE + FRESH):
+    async with asyncio.timeout(LISTS_PATIENCE + REFRESH_PERIOD):
         said = await asyncio.gather(*(asked(lists) for _ in range(20)))
     assert (set(said), store.asked) == ({"ServiceUnavailable"}, 1)
     store.hangs = False
-    await asyncio.sleep(2 * FRESH)
+    await asyncio.sleep(2 * REFRESH_PERIOD)
     first = await asked(lists)
     assert len(json.loads(first)["lists"]) == 2
     store.hangs = True
-    await asyncio.sleep(2 * FRESH)
+    await asyncio.sleep(2 * REFRESH_PERIOD)
     assert await asked(lists) == first
-    await asyncio.sleep(KEPT)
+    await asyncio.sleep(MAX_AGE)
     assert await asked(lists) == "ServiceUnavailable"
     store.hangs = False
-    await asyncio.sleep(2 * FRESH)
+    await asyncio.sleep(2 * REFRESH_PERIOD)
     assert await asked(lists) == first
 
 

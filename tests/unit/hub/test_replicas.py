@@ -14,7 +14,7 @@ from hub.api.managedclusters.cluster import DUPLICATED, JoinRequest, StatusRepor
 from hub.api.meta import document as doc
 from hub.api.meta.change import EVENTS
 from hub.controllers.hub.replicas import LostReplicas
-from hub.grpc_door.session.drain import HINT, Cordon
+from hub.grpc_door.session.drain import RECONNECT_WITHIN, Cordon
 from hub.registry import namespaces, owners
 from hub.registry.hubreplicas import service as draining
 from hub.registry.hubreplicas.service import Opened
@@ -331,7 +331,7 @@ async def test_sessions_are_told_at_a_rate_and_those_that_stay_are_ended_after_t
     await asyncio.sleep(GRACE.total_seconds())
     [(at, hint, why)] = stays.told
     assert at == pytest.approx(0, abs=0.1)
-    assert (hint, "drained" in why) == (HINT, True)
+    assert (hint, "drained" in why) == (RECONNECT_WITHIN, True)
     [error] = stays.ended
     assert isinstance(error, UnavailableError)
     assert stays.ended_at - at >= GRACE.total_seconds()

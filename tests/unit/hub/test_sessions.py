@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from hub.grpc_door.calls import QUIET, Gate
 from hub.grpc_door.health import MOST_WATCHES, WATCHED_FOR, HealthService
 from hub.grpc_door.session.acknowledgements import TICK as ACK_TICK, Acknowledgements, BeatRate, Deferred, spacing
-from hub.grpc_door.session.drain import BACKSTOP, JITTER, LONGEST_HINT, Age, Aging
+from hub.grpc_door.session.drain import BACKSTOP, JITTER, MAX_RECONNECT_WITHIN, Age, Aging
 from hub.grpc_door.session.reports import MAX_QUEUED, MAX_QUEUED_BYTES, ReportQueue
 from hub.grpc_door.session.sessions import OVERLAP, POLL, OpenSession, Sessions
 from hub.ports import Transaction
@@ -26,7 +26,7 @@ from hub.registry.hubreplicas.service import Opened
 from machinery.errors import AlreadyExistsError, ConflictError, InvalidError, MusterError, StaleEpochError, UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.runtime.clock import ManualClock
-from spoke.domain.schedule import PATIENCE, SILENCE, patience
+from spoke.domain.schedule import MAX_ACK_TIMEOUT, SILENCE, patience
 from tests.checks import check_refusal, check_refusal_of, check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import fresh_store
@@ -310,17 +310,17 @@ def test_acknowledgements_come_in_time_for_every_lease_and_patience() -> None:
     check_results(lambda interval: spacing(seconds(300), seconds(interval), seconds(10)), [(5, 2.0), (10, 2.0), (60, 2.0)])
     for interval in (0.1, 1, 4.9, 5, 10, 60):
         between = seconds(interval)
-        longest = FLUSH_WINDOW + spacing(seconds(300), between, PATIENCE) + ACK_TICK
+        longest = FLUSH_WINDOW + spacing(seconds(300), between, MAX_ACK_TIMEOUT) + ACK_TICK
         assert longest + 1 < patience(between).total_seconds(), interval
         if interval <= 10:
             assert between + patience(between) <= seconds(15), interval
-            assert SILENCE <= patience(between) <= PATIENCE, interval
+            assert SILENCE <= patience(between) <= MAX_ACK_TIMEOUT, interval
 
 
 def acknowledged(intervals: list[float]) -> float:
     """Seconds between two acknowledgements in a session whose interval took these values."""
     sessions = [0.0]
-    subject = Acknowledgements(BeatRate(seconds(2), 1, lambda: int(sessions[0])), PATIENCE)
+    subject = Acknowledgements(BeatRate(seconds(2), 1, lambda: int(sessions[0])), MAX_ACK_TIMEOUT)
     for interval in intervals:
         sessions[0] = interval
         subject.set_lease(seconds(60))
@@ -392,7 +392,7 @@ def test_sessions_that_began_together_leave_apart_and_before_their_connections_e
         assert options["grpc.max_connection_age_grace_ms"] / 1000 == age.grace.total_seconds()
     assert BACKSTOP > 1
     assert Age(timedelta()).options == ()
-    assert timedelta() < LONGEST_HINT < Age().grace
+    assert timedelta() < MAX_RECONNECT_WITHIN < Age().grace
 
 
 class Stage:

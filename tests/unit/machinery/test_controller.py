@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from machinery.errors import ConflictError, UnavailableError
 from machinery.runtime.clock import ManualClock
-from machinery.runtime.controller import FIRST, LONGEST, Batch, BatchReconciler, Controller
+from machinery.runtime.controller import FIRST_BACKOFF, MAX_BACKOFF, Batch, BatchReconciler, Controller
 from machinery.runtime.tasks import GuardedTasks, TaskEndedError
 from machinery.runtime.work_queue import WorkQueue
 from tests.checks import present
@@ -104,8 +104,8 @@ async def test_keys_of_a_batch_that_fails_are_tried_alone_and_the_failing_one_la
         pauses.append(pause := present(controller.queue.pause()))
         clock.advance(pause)
         await controller.step()
-    assert pauses[0] <= FIRST
-    assert LONGEST / 2 <= pauses[-1] <= LONGEST
+    assert pauses[0] <= FIRST_BACKOFF
+    assert MAX_BACKOFF / 2 <= pauses[-1] <= MAX_BACKOFF
 
 
 class Periodic(Failing):
@@ -125,7 +125,7 @@ async def test_back_off_and_log_of_a_key_begin_again_after_a_success_that_its_ba
         with capture_logs() as lines:
             await controller.step()
     assert [line["log_level"] for line in lines] == ["warning"]
-    assert present(controller.queue.pause()) <= FIRST
+    assert present(controller.queue.pause()) <= FIRST_BACKOFF
 
 
 def test_delayed_key_is_taken_although_other_keys_are_added_again_and_again() -> None:

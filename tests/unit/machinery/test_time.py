@@ -113,7 +113,7 @@ def test_on_a_servers_loop_ticks_come_just_behind_even_seconds_of_the_wall_clock
         return until_tick(TWO)
 
     with asyncio.Runner(loop_factory=PausingLoop) as runner:
-        assert runner.run(scenario()) == pytest.approx(0.5 + event_loop.BEHIND)
+        assert runner.run(scenario()) == pytest.approx(0.5 + event_loop.TICK_OFFSET)
 
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -20,7 +20,7 @@ from spoke.cli.doctor import READY, Doctor
 from spoke.cli.findings import DoctorStep
 from spoke.cli.network import Network, SystemNetwork
 from spoke.cli.status import StatusExitCode, StatusSource, render, status
-from spoke.credentials.kubeconfigs import HOWEVER
+from spoke.credentials.kubeconfigs import ANY_REACH
 from spoke.domain.hubs import ChoiceReason, HubCandidate, HubDecision, HubsStatus, HubState, ListedHub
 from spoke.domain.next_step import SessionEnd
 from spoke.observability import progress as steps
@@ -262,7 +262,7 @@ async def test_what_the_hub_says_of_itself_its_clock_and_credentials_is_compared
 
 
 async def test_behind_a_proxy_the_proxy_is_looked_at(joined: Stage, network: WordyNetwork) -> None:
-    reach = replace(HOWEVER, proxy_url="http://user:canary@proxy.example:3128")
+    reach = replace(ANY_REACH, proxy_url="http://user:canary@proxy.example:3128")
     looked_at = replace(patient(joined, network), reach=reach, bootstrap=Bootstraps([BootstrapFile(joined.file, reach)]))
     steps = await found(looked_at)
     assert network.asked[0] == "proxy.example:3128"

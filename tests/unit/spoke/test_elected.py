@@ -376,7 +376,7 @@ class Scene:
 
 @pytest.fixture
 def scene(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    monkeypatch.setattr("spoke.agent.unregistration.LOOK", timedelta(milliseconds=20))
+    monkeypatch.setattr("spoke.agent.unregistration.POLL", timedelta(milliseconds=20))
     return Scene(stage)
 
 

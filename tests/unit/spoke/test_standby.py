@@ -16,7 +16,7 @@ from spoke.credentials.kubeconfigs import stored_connection
 from spoke.credentials.trust_bundle import fingerprints
 from spoke.domain.hubs import HubState
 from spoke.domain.schedule import rotate_at
-from spoke.failover.standby import LEFT_AFTER
+from spoke.failover.standby import SWEEP_DELAY
 from tests.fakes.hub import MemoryHub
 from tests.fakes.several import NAMES, UID, A, B, C, ReserveStage, come, ready, sessions
 
@@ -303,13 +303,13 @@ async def test_slot_of_a_hub_off_the_list_is_deleted_once_the_whole_list_is_know
     async with stage.running():
         await come(ready(stage))
         stage.attend(replace(stage.post, listing=BootstrapListing(stage.listing.hubs[:2], whole=whole)))
-        await asyncio.sleep(LEFT_AFTER.total_seconds() - 1)
+        await asyncio.sleep(SWEEP_DELAY.total_seconds() - 1)
         assert await stage.contents(C), "it may come back in a moment"
         await asyncio.sleep(2)
         assert bool(await stage.contents(C)) is not whole
         assert await stage.contents(B)
         assert C not in stage.standby.hubs
-        await pass_time(LEFT_AFTER)
+        await pass_time(SWEEP_DELAY)
     assert bool((await stage.secrets.read("hub-kubeconfig-secret-dddddddd")).contents) is not whole
     assert (await stage.secrets.read("hub-kubeconfig-secret-of-somebody")).contents, "others' secrets stay"
 

@@ -20,7 +20,7 @@ from spoke.agent.unregistration import LeftMark
 from spoke.credentials.kubeconfigs import connection_of, recovery_obstacle, stored_connection, view_stored
 from spoke.credentials.owner import OwnerConflictError, OwnerRecord, owner_of
 from spoke.credentials.slot import ATTEMPTS, Contents, OwnedSlot, RestoringSecrets, Slot
-from spoke.credentials.trust_bundle import MOST, TRIALS, checked, fingerprints, tried, with_trust_bundle
+from spoke.credentials.trust_bundle import MAX_CERTIFICATES, TRIALS, checked, fingerprints, tried, with_trust_bundle
 from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.credential import HUB_ID, KUBECONFIG, LEFT, ORIGIN
 from spoke.domain.names import AgentIdentity, choose_names
@@ -60,7 +60,11 @@ def test_invalid_bundle_of_authorities_is_refused() -> None:
     rows = [(bundle, "no certificate that can be read") for bundle in (b"", b"what is this?")]
     rows += [(bundle, '"leaf", which is no certificate authority') for bundle in (leaf(), NEW + leaf())]
     rows += [(authority("old", NOW - 2 * DAY, NOW - DAY).certificate, "has ended, or has not begun")]
-    check_refusals(InvalidError, lambda bundle: checked(bundle, NOW), [*rows, (NEW * (MOST + 1), f"at most {MOST}")])
+    check_refusals(
+        InvalidError,
+        lambda bundle: checked(bundle, NOW),
+        [*rows, (NEW * (MAX_CERTIFICATES + 1), f"at most {MAX_CERTIFICATES}")],
+    )
 
 
 @pytest.mark.parametrize(

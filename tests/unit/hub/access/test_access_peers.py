@@ -220,7 +220,7 @@ async def test_a_replica_that_cannot_read_revocations_for_a_minute_says_that_nob
     stage.clock.advance(BLIND / 4)
     await look(stage)
     assert stage.told == [None, stage.serial], "what was revoked meanwhile is reported at the first look after"
-    assert stage.peers.refusal(stage.serial).verdict is DenialCause.CERTIFICATE_REVOKED
+    assert stage.peers.refusal(stage.serial).denial_cause is DenialCause.CERTIFICATE_REVOKED
 
 
 def test_whatever_is_open_at_the_https_door_ends_when_nobody_is_known() -> None:

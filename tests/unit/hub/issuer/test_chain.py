@@ -17,10 +17,10 @@ from hub.api.certificateauthorities.authority import Phase
 from hub.api.certificates import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose, claims_anothers, refusals
 from hub.extensions.kube_cert_agent.issuer import KubernetesIssuer
 from hub.grpc_door.session.trust_bundle_push import (
-    AGAIN,
+    BUNDLES_PER_SECOND,
     CHECK_PERIOD,
-    LOOK,
-    PER_SECOND,
+    POLL,
+    RESEND_AFTER,
     TrustBundlePush,
     TrustBundleReceiver,
     fingerprints,
@@ -409,16 +409,16 @@ def test_bundle_that_changes_goes_to_all_that_lack_it_and_of_another_ca_every_se
         taking, silent, gone = Session(fingerprints(OLD)), Session(None), Session(fingerprints(OLD))
         for session in (taking, silent, gone):
             trusting.check(session)
-        await asyncio.sleep(2 * LOOK.total_seconds())
+        await asyncio.sleep(2 * POLL.total_seconds())
         assert not taking.sent
         trusting.leave(gone)
         standing[0] = 2
         for pem in (OLD + NEW, NEW):
             bundle[0] = pem
-            await asyncio.sleep(2 * LOOK.total_seconds())
+            await asyncio.sleep(2 * POLL.total_seconds())
             taking.trusted = fingerprints(pem)
             trusting.check(taking)
-        await asyncio.sleep(3 * AGAIN.total_seconds())
+        await asyncio.sleep(3 * RESEND_AFTER.total_seconds())
         running.cancel()
         return taking, silent, gone
 
@@ -435,7 +435,7 @@ def test_ten_thousand_that_come_at_once_are_served_evenly() -> None:
         running = asyncio.create_task(trusting.run())
         for session in sessions:
             trusting.check(session)
-        await asyncio.sleep(10_000 / PER_SECOND + 1)
+        await asyncio.sleep(10_000 / BUNDLES_PER_SECOND + 1)
         running.cancel()
         return sessions
 
@@ -444,7 +444,7 @@ def test_ten_thousand_that_come_at_once_are_served_evenly() -> None:
     busiest = max(
         sum(at <= other < at + 1 for other in times[index : index + 200]) for index, at in enumerate(times[:-200:100])
     )
-    assert busiest <= PER_SECOND + 1
+    assert busiest <= BUNDLES_PER_SECOND + 1
 
 
 def test_an_agent_that_does_not_take_it_is_sent_it_again_after_a_while_and_not_before() -> None:
@@ -454,16 +454,16 @@ def test_an_agent_that_does_not_take_it_is_sent_it_again_after_a_while_and_not_b
         sessions = Session(fingerprints(OLD)), Session(fingerprints(OLD))
         for session in sessions:
             trusting.check(session)
-            await asyncio.sleep(AGAIN.total_seconds() / 3)
-        await asyncio.sleep(3 * AGAIN.total_seconds())
+            await asyncio.sleep(RESEND_AFTER.total_seconds() / 3)
+        await asyncio.sleep(3 * RESEND_AFTER.total_seconds())
         running.cancel()
         return sessions
 
     for session in in_virtual_time(work()):
         pauses = [later[0] - earlier[0] for earlier, later in pairwise(session.sent)]
         assert len(pauses) == 3
-        longest = (AGAIN + CHECK_PERIOD + 2 * LOOK).total_seconds()
-        assert all(AGAIN.total_seconds() <= pause <= longest for pause in pauses), pauses
+        longest = (RESEND_AFTER + CHECK_PERIOD + 2 * POLL).total_seconds()
+        assert all(RESEND_AFTER.total_seconds() <= pause <= longest for pause in pauses), pauses
 
 
 class Following:

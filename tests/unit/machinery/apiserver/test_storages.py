@@ -11,7 +11,7 @@ from machinery.apiserver.kinds.events import CONVERSION, EVENT, EVENTS_V1
 from machinery.apiserver.storage import Actor, GroupResource
 from machinery.apiserver.storages.conversion import ConvertedStorage
 from machinery.apiserver.storages.memory import MemoryStorage
-from machinery.apiserver.write.changes import PLACES, SMALL, TRIES, Changing
+from machinery.apiserver.write.changes import ATTEMPTS, PLACES, SMALL, Changing
 from machinery.errors import AlreadyExistsError, BadRequestError, NotFoundError, TooManyRequestsError
 from machinery.meta.objects import Document, Key, Query, WatchEvent
 from machinery.meta.selectors import parse_field_selector
@@ -71,7 +71,7 @@ async def test_change_is_retried_given_up_in_the_end_and_refused_when_nested_too
 
     with pytest.raises(TooManyRequestsError, match="changes too often"):
         await large.change(never_at_rest)
-    assert await large.count() == 10 * TRIES
+    assert await large.count() == 10 * ATTEMPTS
 
     before = await large.storage.revision()
     await large.change(lambda old: old)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from machinery import pki
-from machinery.apiserver.authn.issuer_keys import APART, FRESH, STALE, IssuerKeys, JsonDocuments
+from machinery.apiserver.authn.issuer_keys import APART, CACHE_TTL, STALE, IssuerKeys, JsonDocuments
 from machinery.apiserver.kinds.core import SERVICE_ACCOUNT
 from machinery.apiserver.kinds.tokens import Account, ServiceAccountTokenIssuer, ServiceAccountTokens, find_account
 from machinery.apiserver.storage import Actor
@@ -141,7 +141,7 @@ async def test_withdrawn_key_expires_and_an_outage_is_bridged_for_a_while() -> N
     keys = elsewhere.issuer_keys(clock, old)
     await keys.verified(old.sign({}))
     elsewhere.keys = [new]
-    clock.advance(FRESH - timedelta(seconds=1))
+    clock.advance(CACHE_TTL - timedelta(seconds=1))
     await keys.verified(old.sign({}))
     clock.advance(timedelta(seconds=1))
     with pytest.raises(UnauthorizedError):
