@@ -66,7 +66,7 @@ async def build(
             return AgentPorts(
                 bootstrap=bootstraps_of(settings, fenced),
                 dial=fence.dial(dial) if fence else dial,
-                spoke=KubeCluster(spoke, gates=gates_of(settings.feature_gates)),
+                managed_cluster=KubeCluster(spoke, gates=gates_of(settings.feature_gates)),
                 management=KubeCluster(management),
                 secrets=fenced,
                 addon_secrets=addon_secrets_of(settings, spoke, management, fence),

@@ -95,7 +95,7 @@ class AgentPorts:
 
     bootstrap: Bootstraps
     dial: Dial
-    spoke: Cluster
+    managed_cluster: Cluster
     management: Cluster
     secrets: Secrets
     addon_secrets: Callable[[AddOn], Secrets]

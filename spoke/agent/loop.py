@@ -87,7 +87,7 @@ class SpokeAgent:
             wake_up=self._bootstrap.wake_up,
         )
         self._hub_clock = OffsetClock(ports.clock)
-        watch = AvailabilityWatch(ports.spoke, ports.clock)
+        watch = AvailabilityWatch(ports.managed_cluster, ports.clock)
         self.progress.verdict = lambda: watch.verdict
         self._agent = AgentContext(
             options, ports, self._bootstrap, self._hubs, self._hub_clock, self.progress, watch, announcements

@@ -64,7 +64,7 @@ class Observer:
         return seen
 
     async def _uid(self) -> str:
-        self._cluster_uid = self._cluster_uid or await self._agent.ports.spoke.uid()
+        self._cluster_uid = self._cluster_uid or await self._agent.ports.managed_cluster.uid()
         return self._cluster_uid
 
     async def _choose(self, seen: Observation) -> None:

@@ -75,17 +75,17 @@ STEP_GRACE = timedelta(seconds=1)
 
 
 class ClusterReports:
-    """The reports over one link. Nothing is sent before the hub accepts the cluster."""
+    """The reports over one session. Nothing is sent before the hub accepts the cluster."""
 
-    def __init__(self, link: ActiveSession, agent: AgentContext) -> None:
+    def __init__(self, active: ActiveSession, agent: AgentContext) -> None:
         ports, options = agent.ports, agent.options
         self._conditions = agent.conditions
-        self._events = SessionEvents(link.session)
-        label = hub_label(link.connection.hub.hub_id, link.connection.hub.server)
-        self._namespaces = ManagedNamespaceController(ports.spoke, label, self._namespaces_changed)
+        self._events = SessionEvents(active.session)
+        label = hub_label(active.connection.hub.hub_id, active.connection.hub.server)
+        self._namespaces = ManagedNamespaceController(ports.managed_cluster, label, self._namespaces_changed)
         self._status = StatusReconciler(
-            link.session,
-            ports.spoke,
+            active.session,
+            ports.managed_cluster,
             agent.watch,
             options.claims,
             endpoints=options.endpoints,
@@ -93,9 +93,9 @@ class ClusterReports:
             namespaces=lambda: self._namespaces.reports,
             record_event=self._events.add,
         )
-        user = parse_agent_user(link.connection.certificate.subject.common_name)
+        user = parse_agent_user(active.connection.certificate.subject.common_name)
         names = AgentNames(*user) if user is not None else None
-        upkeep = ClusterReconciler(link.client, ports.spoke, names, options.annotations, options.endpoints)
+        upkeep = ClusterReconciler(active.client, ports.managed_cluster, names, options.annotations, options.endpoints)
         self._status_controller = watched("status", self._status, agent.progress)
         self._namespaces_controller = watched("managed-namespaces", self._namespaces, agent.progress)
         self._upkeep_controller = watched("cluster-upkeep", upkeep, agent.progress)

@@ -46,13 +46,13 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """How the successor's link is opened."""
+    """How the successor's session is opened."""
 
     begin: Callable[[], Awaitable[ActiveSession]]
     once: bool = False
     """Not retried."""
     undo: Callable[[HubLostError], Awaitable[None]] | None = None
-    """Reverts `begin` when the link does not take over, whether it was opened or not."""
+    """Reverts `begin` when the session does not take over, whether it was opened or not."""
 
 
 class HubEvents(Protocol):
@@ -72,44 +72,44 @@ class HubEvents(Protocol):
 
 
 class SessionRun:
-    """Runs the controllers and streams of one link."""
+    """Runs the controllers and streams of one session."""
 
     def __init__(
-        self, link: ActiveSession, agent: AgentContext, identity: AgentIdentity, *, events: HubEvents, rotation: CSRFlow
+        self, active: ActiveSession, agent: AgentContext, identity: AgentIdentity, *, events: HubEvents, rotation: CSRFlow
     ) -> None:
-        self._link = link
+        self._active = active
         self._agent = agent
         self._events = events
-        ports, options, hub = agent.ports, agent.options, link.connection.hub_id
-        agent.progress.hub, agent.progress.cluster = link.connection.address.target, identity.cluster
+        ports, options, hub = agent.ports, agent.options, active.connection.hub_id
+        agent.progress.hub, agent.progress.cluster = active.connection.address.target, identity.cluster
         # Only a hub that takes the beats of many agents at once acknowledges them; only then are beats in step.
-        acknowledges = Capability.ACKNOWLEDGED_BEATS in link.client.capabilities
+        acknowledges = Capability.ACKNOWLEDGED_BEATS in active.client.capabilities
         self._lease = HeartbeatSender(
-            link.session,
+            active.session,
             verdict=lambda: agent.watch.verdict,
             acknowledged=agent.progress.beat,
-            silence=patience(link.session.beat_interval, options.detection.silence) if acknowledges else UNANSWERED,
+            silence=patience(active.session.beat_interval, options.detection.silence) if acknowledges else UNANSWERED,
             random=ports.random,
             latency=agent.progress.counts.acknowledgement,
             hub_clock=agent.hub_clock if acknowledges else None,
         )
-        self._reporting = ClusterReports(link, agent)
+        self._reporting = ClusterReports(active, agent)
         self._addon_lease = AddOnLeaseController(
-            link.session, ports.spoke, ports.management, ports.clock, grace=options.addons.lease_grace
+            active.session, ports.managed_cluster, ports.management, ports.clock, grace=options.addons.lease_grace
         )
         registered = AddOnContext(
             agent=identity,
-            kubeconfig=link.connection.kubeconfig,
+            kubeconfig=active.connection.kubeconfig,
             secrets=ports.addon_secrets,
             pending=lambda secret: slot_at(ports.secrets, secret, hub),
             duration=options.duration,
             hub_id=hub,
             care=options.addons,
         )
-        self._registration = AddOnCertificates(link.client, link.session, registered, agent.addon_credentials, agent.hub_clock)
+        self._registration = AddOnCertificates(active.client, active.session, registered, agent.addon_credentials, agent.hub_clock)
         self._rotation = CertificateRotation(
-            link.client,
-            link.connection.certificate,
+            active.client,
+            active.connection.certificate,
             rotation,
             hub_clock=agent.hub_clock,
             renewed=self._renewed,
@@ -133,7 +133,7 @@ class SessionRun:
         self._hubs_changed.set()
 
     def hand_over(self, handover: Handover) -> None:
-        """Hand over to the link that `handover` opens, after its first beat.
+        """Hand over to the session that `handover` opens, after its first beat.
 
         One handover is queued: a renewed certificate or a drain is kept while a move is in progress that may fail.
         """
@@ -144,7 +144,7 @@ class SessionRun:
             self._next_handover = handover
 
     async def run(self) -> ActiveSession:
-        """Run until the session is over; return the link that took over. Raises HubLostError."""
+        """Run until the session is over; return its successor, if one took over. Raises HubLostError."""
         stop_listening = self._agent.watch.listen(self._verdict_changed)
         wakes = self._schedule()
         handover = asyncio.create_task(self._run_handovers(), name="session/handover")
@@ -158,17 +158,17 @@ class SessionRun:
                     self._agent.ports.scheduler.drop(name)
                 await cancel_and_wait(handover, *tasks)
         except asyncio.CancelledError:
-            if (link := _result(handover)) is not None:
-                await link.close()
+            if (successor := _result(handover)) is not None:
+                await successor.close()
             raise
-        if (link := _result(handover)) is not None:
-            return link
+        if (successor := _result(handover)) is not None:
+            return successor
         failed = [error for each in (*done, handover, *tasks) if not each.cancelled() and (error := each.exception())]
         raise next((leaf for error in failed for leaf in _leaves(error) if isinstance(leaf, MusterError)), failed[0])
 
     def _work(self) -> Iterable[tuple[str, Coroutine[Any, Any, None]]]:
         """Name and coroutine of each task of the session. None of them ends by itself, except with an error."""
-        capabilities = self._link.client.capabilities
+        capabilities = self._active.client.capabilities
         yield "end", self._end()
         yield "desired", self._follow_hub()
         yield "cluster", self._follow_cluster()
@@ -178,7 +178,7 @@ class SessionRun:
             yield "drain", self._leave_when_asked()
         if Capability.TRUST in capabilities:
             update_addons, send_event = self._registration.trust_hub_by, self._reporting.send_event
-            yield "trust", TrustBundleSync(self._agent, self._link, self._events.trust_hub_by, update_addons, send_event).run()
+            yield "trust", TrustBundleSync(self._agent, self._active, self._events.trust_hub_by, update_addons, send_event).run()
         if Capability.SEVERAL_HUBS in capabilities:
             yield "hubs", self._send_hub_list()
         for controller in (*self._reporting.controllers, self.addon_lease, self.addon_registration, self.rotation):
@@ -193,10 +193,10 @@ class SessionRun:
             raise
 
     async def _end(self) -> None:
-        raise await self._link.session.ended()
+        raise await self._active.session.ended()
 
     async def _follow_hub(self) -> None:
-        async with aclosing(self._link.session.desired()) as following:
+        async with aclosing(self._active.session.desired()) as following:
             async for desired in following:
                 self._take(desired)
 
@@ -227,7 +227,7 @@ class SessionRun:
                     self.addon_registration.enqueue(name)
 
     async def _follow_cluster(self) -> None:
-        changes = self._agent.ports.spoke.changes()
+        changes = self._agent.ports.managed_cluster.changes()
         try:
             async for _ in changes:
                 self._reporting.changed()
@@ -236,20 +236,20 @@ class SessionRun:
 
     async def _leave_when_asked(self) -> None:
         while True:
-            drain = await self._link.session.drained()
+            drain = await self._active.session.drained()
             if drain.target is not None:
                 self._events.move_requested(drain.target, drain.reason)
                 continue
             log.info("hub.drains", why=drain.reason, within_seconds=drain.reconnect_after.total_seconds())
             wait = max(drain.reconnect_after * self._agent.ports.random.random(), SOONEST_LEAVE)
             await asyncio.sleep(wait.total_seconds())
-            self.hand_over(Handover(lambda: self._events.open(self._link.connection)))
+            self.hand_over(Handover(lambda: self._events.open(self._active.connection)))
 
     async def _send_hub_list(self) -> None:
         while True:
             await self._hubs_changed.wait()
             self._hubs_changed.clear()
-            await self._link.session.report_hub_list(self._agent.hubs.listed())
+            await self._active.session.report_hub_list(self._agent.hubs.listed())
             await asyncio.sleep(HUB_LIST_PERIOD.total_seconds())
 
     async def _run_handovers(self) -> ActiveSession:
@@ -277,18 +277,18 @@ class SessionRun:
         """Open the successor and send a beat over it, if the cluster is accepted. Raises HubLostError; it is closed then."""
         self._no_handover.clear()
         try:
-            link = await handover.begin()
+            successor = await handover.begin()
             try:
                 if self._desired is not None and self._desired.accepted:
                     async with asyncio.timeout(SILENCE.total_seconds()):
-                        await link.session.beat(available=self._agent.watch.verdict)
+                        await successor.session.beat(available=self._agent.watch.verdict)
             except (HubLostError, TimeoutError) as error:
-                await link.close()
+                await successor.close()
                 raise HubLostError(f"the successor carried no beat: {error}", SessionEnd.SILENT) from error
             except BaseException:
-                await link.close()
+                await successor.close()
                 raise
-            return link
+            return successor
         finally:
             self._no_handover.set()  # on every outcome, cancellation included: other tasks wait for it
 
@@ -328,7 +328,7 @@ class SessionRun:
 
 
 def _result(handover: "asyncio.Task[ActiveSession]") -> ActiveSession | None:
-    """The link that has taken over; None when there is none."""
+    """The session that has taken over; None when there is none."""
     return None if handover.cancelled() or handover.exception() else handover.result()
 
 

@@ -47,7 +47,7 @@ class SessionSupervisor(HubEvents):
         self._previous: HubConnection | None = None
         self._kept = kept
         self._rotation: CSRFlow | None = None
-        self._link: ActiveSession | None = None
+        self._active: ActiveSession | None = None
         self._run: SessionRun | None = None
         random, pauses = agent.ports.random, agent.options.pauses
         self._budget = ReconnectBudget(agent.options.hubs, lambda: agent.hubs.is_lost, agent.ports.clock, random)
@@ -69,35 +69,35 @@ class SessionSupervisor(HubEvents):
         elif agent.bootstrap.changed and self._leaves():
             return OBSERVE
         try:
-            self._link = await agent.bootstrap.unless_changed(self._dial(), leave=self._leaves)
+            self._active = await agent.bootstrap.unless_changed(self._dial(), leave=self._leaves)
         except HubLostError as lost:
             return await self._react(lost)
-        return NextStep(Action.SERVE) if self._link is not None else OBSERVE
+        return NextStep(Action.SERVE) if self._active is not None else OBSERVE
 
     async def serve(self) -> NextStep:
         """Run the open session until it is lost, another takes over, or this hub is off the list."""
-        link, self._link = self._link, None
-        if link is None:
+        active, self._active = self._active, None
+        if active is None:
             raise AssertionError
         self._reconnect.reset()
         self._budget.opened()
         self._agent.hubs.be_open()
-        if link.connection.certificate.serial != self._connection.certificate.serial:
-            await self._adopt(link)
+        if active.connection.certificate.serial != self._connection.certificate.serial:
+            await self._adopt(active)
         try:
-            self._link = await self._agent.bootstrap.unless_changed(self._session(link), leave=self._reconsider)
+            self._active = await self._agent.bootstrap.unless_changed(self._session(active), leave=self._reconsider)
         except HubLostError as lost:
             return await self._react(lost)
-        return NextStep(Action.SERVE) if self._link is not None else OBSERVE
+        return NextStep(Action.SERVE) if self._active is not None else OBSERVE
 
     async def close(self) -> None:
-        """Close a link that is open and not served."""
-        link, self._link = self._link, None
-        if link is not None:
-            await link.close()
+        """Close a session that is open and not served."""
+        active, self._active = self._active, None
+        if active is not None:
+            await active.close()
 
     async def _dial(self) -> ActiveSession:
-        """Open a link to the owner. While another hub is usable, it takes no longer than the rest of the budget."""
+        """Open a session to the owner. While another hub is usable, it takes no longer than the rest of the budget."""
         await self._owner_secret.take_back(self.hub)
         left = self._budget.left
         try:
@@ -106,31 +106,31 @@ class SessionSupervisor(HubEvents):
         except TimeoutError as error:
             raise HubLostError("the hub did not answer in time", SessionEnd.UNREACHABLE) from error
 
-    async def _session(self, link: ActiveSession) -> ActiveSession:
+    async def _session(self, active: ActiveSession) -> ActiveSession:
         if self._rotation is None:
             raise AssertionError
         try:
-            self._run = SessionRun(link, self._agent, self._identity, events=self, rotation=self._rotation)
+            self._run = SessionRun(active, self._agent, self._identity, events=self, rotation=self._rotation)
             after = await self._run.run()
             try:
-                if after.connection.hub_id != link.connection.hub_id:
-                    await link.session.farewell(after.connection.hub_id, after.owner.epoch)
+                if after.connection.hub_id != active.connection.hub_id:
+                    await active.session.farewell(after.connection.hub_id, after.owner.epoch)
             except BaseException:
                 await after.close()
                 raise
             return after
         finally:
             self._run = None
-            await link.close()
+            await active.close()
 
-    async def _adopt(self, link: ActiveSession) -> None:
-        """Make the link that took over current; it has a new certificate or another hub."""
-        moved = link.connection.hub_id != self.hub
+    async def _adopt(self, active: ActiveSession) -> None:
+        """Make the session that took over current; it has a new certificate or another hub."""
+        moved = active.connection.hub_id != self.hub
         self._previous = None if moved else self._connection
-        self._connection = link.connection
+        self._connection = active.connection
         if moved:
             self._budget.moved()
-            self._owner_secret.owner = link.owner
+            self._owner_secret.owner = active.owner
             self._owner_secret.attend(self.hub)
         self._rotation = await self._renewal({})
 
@@ -146,7 +146,7 @@ class SessionSupervisor(HubEvents):
         return flow
 
     async def open(self, connection: HubConnection, owner: Owner | None = None) -> ActiveSession:
-        """Open a link with the content of the owner's secret. Raises HubLostError."""
+        """Open a session with the content of the owner's secret. Raises HubLostError."""
         return await open_session(self._agent, connection, owner or self._owner_secret.owner, self._identity.cluster_uid)
 
     def accepted(self, *, accepted: bool) -> None:
@@ -216,14 +216,14 @@ class SessionSupervisor(HubEvents):
             self._run.hand_over(Handover(partial(self._go_over, decision), once=True, undo=partial(self._put_back, decision)))
 
     async def _go_over(self, decision: HubDecision) -> ActiveSession:
-        """Make another hub the owner and open the link."""
+        """Make another hub the owner and open the session."""
         agent, secret = self._agent, self._owner_secret
         secret.owner = owner = await secret.give(secret.owner, decision.hub_id)
-        link = await self.open(stored_connection(owner.contents, agent.options.reach), owner)
+        active = await self.open(stored_connection(owner.contents, agent.options.reach), owner)
         agent.hubs.update(agent.bootstrap.listing, owner)
         if agent.hubs.take(decision):
             agent.announcements.record(decision.why.value, decision.message)
-        return link
+        return active
 
     async def _put_back(self, decision: HubDecision, error: HubLostError) -> None:
         """After a failed handover, make this hub the owner again; retry until that is written."""

@@ -30,10 +30,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TrustBundleSync:
-    """The handling over one link."""
+    """The handling over one session."""
 
     agent: AgentContext
-    link: ActiveSession
+    active: ActiveSession
     trust_hub_by: Callable[[bytes], None]
     """Called with the CAs that verify the hub from now on."""
     update_addons: Callable[[bytes], Awaitable[None]]
@@ -46,7 +46,7 @@ class TrustBundleSync:
         async with asyncio.TaskGroup() as group:
             working: asyncio.Task[None] | None = None
             while True:
-                bundle = await self.link.session.trust_bundle()
+                bundle = await self.active.session.trust_bundle()
                 if working is not None:
                     await cancel_and_wait(working)
                 working = group.create_task(self._retry(bundle), name="session/trust bundle")
@@ -71,17 +71,17 @@ class TrustBundleSync:
 
     async def _adopt(self, bundle: bytes) -> None:
         """Raises InvalidError when the bundle is refused; another MusterError when it cannot be stored now."""
-        link, ports, hub = self.link, self.agent.ports, self.link.connection.hub_id
+        active, ports, hub = self.active, self.agent.ports, self.active.connection.hub_id
         authorities = checked(bundle, self.agent.hub_clock.now())
-        before = fingerprints(link.connection.address.ca)
-        await tried(link.connection, bundle, ports.dial)
-        await self.update_addons(known_by(link.connection, bundle).kubeconfig)
+        before = fingerprints(active.connection.address.ca)
+        await tried(active.connection, bundle, ports.dial)
+        await self.update_addons(known_by(active.connection, bundle).kubeconfig)
         await store_trust_bundle(hub_slot(ports.secrets, hub), bundle, hub)
         held = await store_trust_bundle(Slot(ports.secrets, OWNER_SECRET), bundle, hub)
         if ports.directory is not None and owner_of(held) == hub:
             ports.directory.replace(held)
-        link.connection = known_by(link.connection, bundle)
+        active.connection = known_by(active.connection, bundle)
         self.trust_hub_by(bundle)
         now = tuple(sorted({each.fingerprint for each in authorities}))
         log.info("trust.installed", before=[each[:16] for each in before], now=[each[:16] for each in now])
-        await link.session.trust_installed(now)
+        await active.session.trust_installed(now)

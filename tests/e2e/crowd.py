@@ -214,7 +214,7 @@ class Crowd:
                 if identity.recovers
                 else CountedClient(address, identity, tally)
             ),
-            spoke=MemoryCluster(uid=f"uid-of-{name}"),
+            managed_cluster=MemoryCluster(uid=f"uid-of-{name}"),
             random=Random(number),
         )
         return SpokeAgent(AgentOptions(cluster_name=name, pauses=self.pauses), world)

@@ -87,7 +87,7 @@ class Several:
             self.secrets if gate is None else cast("Secrets", Lagging(self.secrets, gate, "read", "write", "delete")),
             bootstrap=Bootstraps([BootstrapFile(self.file(name)) for name in self.hubs]),
             dial=partial(self.dial, gate=gate),
-            spoke=self.cluster,
+            managed_cluster=self.cluster,
             management=MemoryCluster(),
             addon_secrets=lambda _: MemorySecrets(),
             directory=self.directory,
@@ -239,7 +239,9 @@ class ReserveStage:
 
     def make(self) -> Standby:
         """The standby registrations of a new process."""
-        world = world_of(self.clock, self.secrets, dial=self.dial, spoke=MemoryCluster(uid=UID), scheduler=ManualScheduler())
+        world = world_of(
+            self.clock, self.secrets, dial=self.dial, managed_cluster=MemoryCluster(uid=UID), scheduler=ManualScheduler()
+        )
         return Standby(AgentOptions(), world, lambda reason, message: self.told.append((reason, message)))
 
     def bootstrap(self, hub: HubId, *, life: timedelta | None = None) -> Bootstrap:

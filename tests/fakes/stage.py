@@ -56,7 +56,7 @@ class Stage:
             self.secrets,
             bootstrap=Bootstraps([BootstrapFile(self.file, self.options.reach)]),
             dial=lambda address, identity: self.hub.dial(address, identity),  # noqa: PLW0108 - the hub may be exchanged
-            spoke=self.cluster,
+            managed_cluster=self.cluster,
             addon_secrets=lambda _: self.addon_secrets,
             directory=self.directory,
             scheduler=self.scheduler,

@@ -389,7 +389,7 @@ async def test_hosted_agent_keeps_its_secrets_at_the_management_cluster(hollow_c
         def of_addon(addon: AddOn) -> Secrets:
             return KubeSecrets(management if addon.hosted else managed, addon.namespace)
 
-        world = replace(stage.world(), spoke=KubeCluster(managed), management=KubeCluster(management), directory=None)
+        world = replace(stage.world(), managed_cluster=KubeCluster(managed), management=KubeCluster(management), directory=None)
         world = replace(world, secrets=KubeSecrets(management, AGENT), addon_secrets=of_addon)
         async with running(SpokeAgent(stage.options, world)):
             await until(lambda: told(stage) >= {(NEAR, "Updated"), (FAR, "Updated"), (NEAR, "Rotated"), (FAR, "Rotated")}, 30)
