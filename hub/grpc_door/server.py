@@ -126,14 +126,14 @@ class RpcDoor(Door):
         loop = asyncio.get_running_loop()
         async for session in paced(sessions, rate):
             session.drain(TO_LEAVE / 2)
-            loop.call_later(TO_LEAVE.total_seconds(), session.end, _leaving())
+            loop.call_later(TO_LEAVE.total_seconds(), session.end, _shutdown_error())
         async for followed in paced(following, rate):
             followed.wake()
         await self._parts.sessions.none()
 
     def _end_all(self) -> None:
         for session in self._parts.sessions.all():
-            session.end(_leaving())
+            session.end(_shutdown_error())
         for followed in self._registration.follower.following():
             followed.wake()
 
@@ -176,7 +176,7 @@ def _connection_bounds() -> tuple[tuple[str, int], ...]:
     )
 
 
-def _leaving() -> UnavailableError:
+def _shutdown_error() -> UnavailableError:
     return UnavailableError("this hub is shutting down", retry_after=timedelta(seconds=1))
 
 

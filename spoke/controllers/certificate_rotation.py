@@ -19,7 +19,7 @@ from spoke.credentials.slot import Contents
 from spoke.domain.credential import CertificateView
 from spoke.domain.schedule import RenewalTime, RequestedRenewal
 from spoke.ports.hub import HubClient
-from spoke.registration.csr_flow import CSRFlow, not_rotated, rotated
+from spoke.registration.csr_flow import CSRFlow, rotated_condition, rotation_failed_condition
 
 KEY = "certificate"
 DECISION_TIMEOUT = timedelta(minutes=2)
@@ -77,8 +77,8 @@ class CertificateRotation(Reconciler[str]):
         except TimeoutError:
             return timedelta(seconds=1)
         except MusterError as error:
-            self._report(not_rotated(error.message))
+            self._report(rotation_failed_condition(error.message))
             raise
-        self._report(rotated(leaf))
+        self._report(rotated_condition(leaf))
         self._renewed(self._flow.credential)
         return None

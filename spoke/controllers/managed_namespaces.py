@@ -13,8 +13,8 @@ from spoke.domain.report import (
     WANTED,
     ManagedNamespace,
     NamespaceReport,
-    namespace_applied,
-    namespace_failed,
+    namespace_applied_condition,
+    namespace_failed_condition,
     unwanted_namespaces,
 )
 from spoke.ports.cluster import Cluster
@@ -71,5 +71,5 @@ class ManagedNamespaceController(Reconciler[str]):
                 log.info("namespace.applied", namespace=name)
         except MusterError as error:
             log.warning("namespace.failed", namespace=name, error=error.message)
-            return namespace_failed(name, error.message)
-        return namespace_applied(name)
+            return namespace_failed_condition(name, error.message)
+        return namespace_applied_condition(name)

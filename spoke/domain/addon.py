@@ -107,9 +107,9 @@ def token_due(claims: Mapping[str, Any] | None, account_uid: str) -> datetime | 
         return None
 
 
-def token_refreshed(end: datetime) -> Condition:
+def token_refreshed_condition(end: datetime) -> Condition:
     return Condition(TOKEN_REFRESHED, TRUE, "AddonTokenRefreshed", f"Addon token refreshed, expires at {format_time(end)}")
 
 
-def token_not_refreshed(why: str) -> Condition:
+def token_failed_condition(why: str) -> Condition:
     return Condition(TOKEN_REFRESHED, FALSE, "TokenCreationFailed", f"Failed to create addon token: {why}"[:1024])

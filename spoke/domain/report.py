@@ -47,11 +47,11 @@ def unwanted_namespaces(labelled: Iterable[str], wanted: Iterable[ManagedNamespa
     return tuple(sorted(set(labelled) - kept))
 
 
-def namespace_applied(name: str) -> Condition:
+def namespace_applied_condition(name: str) -> Condition:
     return Condition(NAMESPACE_AVAILABLE, TRUE, "NamespaceApplied", f"Namespace {name} is there")
 
 
-def namespace_failed(name: str, why: str) -> Condition:
+def namespace_failed_condition(name: str, why: str) -> Condition:
     return Condition(NAMESPACE_AVAILABLE, FALSE, "NamespaceApplyFailed", f"Namespace {name} could not be applied: {why}"[:1024])
 
 

@@ -99,10 +99,10 @@ class Availability:
         since = began if self.failing_since is None else self.failing_since
         if ended - since < FAILURE_THRESHOLD.total_seconds():
             return replace(self, failing_since=since)
-        return Availability(verdict=False, failing_since=since, condition=unavailable(status_code, detail))
+        return Availability(verdict=False, failing_since=since, condition=unavailable_condition(status_code, detail))
 
 
-def unavailable(status_code: int | None, detail: str) -> Condition:
+def unavailable_condition(status_code: int | None, detail: str) -> Condition:
     """Available=False with OCM's reason and message."""
     code = "" if status_code is None else f"status code: {status_code}, "
     message = f"The kube-apiserver is not ok, {code}{detail}"[:MAX_MESSAGE]

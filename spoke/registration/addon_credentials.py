@@ -16,14 +16,14 @@ from machinery.meta.conditions import Condition
 from machinery.pki import CertificateFacts, parse_chain, public_key_of, unverified_claims
 from machinery.runtime.clock import Clock
 from spoke.credentials.slot import Contents, Slot
-from spoke.domain.addon import TOKEN, AddOn, AddOnRegistration, token_due, token_not_refreshed, token_refreshed
+from spoke.domain.addon import TOKEN, AddOn, AddOnRegistration, token_due, token_failed_condition, token_refreshed_condition
 from spoke.domain.credential import CERTIFICATE, CLUSTER_NAME, HUB_ID, KEY, KUBECONFIG, RECOVERY, TOKEN_FILE, validity
 from spoke.domain.names import AgentIdentity
 from spoke.domain.schedule import RequestedRenewal, rotate_at
 from spoke.options import AddOnOptions
 from spoke.ports.cluster import Secrets
 from spoke.ports.hub import AddOnToken, HubClient
-from spoke.registration.csr_flow import CSRFlow, WantedCertificate, not_rotated, rotated
+from spoke.registration.csr_flow import CSRFlow, WantedCertificate, rotated_condition, rotation_failed_condition
 
 DECISION_TIMEOUT = timedelta(seconds=30)
 """How long one call of `reconcile` waits for a decision. The request stays; the next call resumes it."""
@@ -136,9 +136,9 @@ class CertificateCredential(AddOnCredential):
         except TimeoutError:
             return AddOnCheckResult(RETRY, is_stored=False)
         except MusterError as error:
-            raise RefusedError(error, not_rotated(error.message)) from error
+            raise RefusedError(error, rotation_failed_condition(error.message)) from error
         self._flow = self._new_flow()
-        return AddOnCheckResult(_until_due(leaf, clock, asked), rotated(leaf))
+        return AddOnCheckResult(_until_due(leaf, clock, asked), rotated_condition(leaf))
 
     async def trust_hub_by(self, kubeconfig: bytes) -> None:
         if KUBECONFIG in self._extra:
@@ -200,10 +200,10 @@ class TokenCredential(AddOnCredential):
             token = self._unsaved
             await self._complete(contents, token.token.encode())
         except MusterError as error:
-            raise RefusedError(error, token_not_refreshed(error.message)) from error
+            raise RefusedError(error, token_failed_condition(error.message)) from error
         self._unsaved = None
         due = token_due(unverified_claims(token.token), addon.account_uid) or token.expires_at
-        return AddOnCheckResult(max(due - clock.now(), RETRY), token_refreshed(token.expires_at))
+        return AddOnCheckResult(max(due - clock.now(), RETRY), token_refreshed_condition(token.expires_at))
 
     async def trust_hub_by(self, kubeconfig: bytes) -> None:
         self._extra[KUBECONFIG] = by_token_file(kubeconfig)

@@ -282,11 +282,11 @@ async def _decision(states: AsyncGenerator[CSRState, None], name: str) -> CSRSta
     raise UnavailableError(f'the hub stopped reporting on the certificate signing request "{name}"')
 
 
-def rotated(leaf: CertificateFacts) -> Condition:
+def rotated_condition(leaf: CertificateFacts) -> Condition:
     """The condition of a stored certificate."""
     said = f"client certificate rotated starting from {format_time(leaf.not_before)} to {format_time(leaf.not_after)}"
     return Condition(CERTIFICATE_ROTATED, TRUE, "ClientCertificateUpdated", said)
 
 
-def not_rotated(why: str) -> Condition:
+def rotation_failed_condition(why: str) -> Condition:
     return Condition(CERTIFICATE_ROTATED, FALSE, "ClientCertificateUpdateFailed", f"Failed to rotated client certificate {why}")

@@ -106,7 +106,9 @@ class SessionRun:
             hub_id=hub,
             care=options.addons,
         )
-        self._registration = AddOnCertificates(active.client, active.session, registered, agent.addon_credentials, agent.hub_clock)
+        self._registration = AddOnCertificates(
+            active.client, active.session, registered, agent.addon_credentials, agent.hub_clock
+        )
         self._rotation = CertificateRotation(
             active.client,
             active.connection.certificate,
@@ -178,7 +180,10 @@ class SessionRun:
             yield "drain", self._leave_when_asked()
         if Capability.TRUST in capabilities:
             update_addons, send_event = self._registration.trust_hub_by, self._reporting.send_event
-            yield "trust", TrustBundleSync(self._agent, self._active, self._events.trust_hub_by, update_addons, send_event).run()
+            yield (
+                "trust",
+                TrustBundleSync(self._agent, self._active, self._events.trust_hub_by, update_addons, send_event).run(),
+            )
         if Capability.SEVERAL_HUBS in capabilities:
             yield "hubs", self._send_hub_list()
         for controller in (*self._reporting.controllers, self.addon_lease, self.addon_registration, self.rotation):

@@ -19,7 +19,7 @@ from spoke.domain.addon import AddOn, AddOnRegistration, token_due
 from spoke.domain.hubs import HubState, ListedHub
 from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.next_step import SessionEnd
-from spoke.domain.report import ClusterReport, ManagedNamespace, NamespaceReport, ReportedClaim, namespace_applied
+from spoke.domain.report import ClusterReport, ManagedNamespace, NamespaceReport, ReportedClaim, namespace_applied_condition
 from spoke.ports import hub as port
 from spoke.ports.hub import Capability, Desired, HubClient, HubLostError, HubSession, SessionHello
 from tests.checks import check_refusal_of, present
@@ -161,7 +161,7 @@ async def test_session_reports_what_the_hub_wants_and_stores_what_the_agent_says
         wanted = ManagedNamespace("blue", "team")
         await rig.want_namespace("blue", "team")
         assert (await desired_when(session, lambda one: one.namespaces)).namespaces == (wanted,)
-        applied_there = (NamespaceReport(wanted, namespace_applied("blue")),)
+        applied_there = (NamespaceReport(wanted, namespace_applied_condition("blue")),)
         assert await session.report(ClusterReport(conditions=(), complete=False, namespaces=applied_there)) >= 1
         await rig.refuse_addon_reports()
         await check_refusal_of(NotFoundError, session.report_addon(AddOnName("nothing"), good))

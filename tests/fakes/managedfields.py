@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from machinery.meta.managedfields import ownership
-from machinery.meta.managedfields.applying import Applied, apply, conflict_error
+from machinery.meta.managedfields.applying import Applied, apply, field_conflict_error
 from machinery.meta.managedfields.fieldset import in_order, minus
 from machinery.meta.managedfields.ownership import (
     NOBODYS,
@@ -94,7 +94,7 @@ class World:
         live = self.versions.converted(self.live, api_version) if self.live else {}
         result = apply(self.versions, live, document, self.holdings, applier(manager), time=self._time)
         if result.conflicts and not force:
-            raise conflict_error(result.conflicts)
+            raise field_conflict_error(result.conflicts)
         self.live, self.holdings = dict(result.document), result.holdings
         return result
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from hub.api import events as rules
+from hub.api.events import NORMAL, WARNING
 from hub.api.managedclusters.availability import Departure
 from hub.grpc_door.messages import conditions_of, hubs_of, report_of
 from hub.grpc_door.session.calls import RpcCall, SessionAudit
@@ -40,7 +40,7 @@ EVENT_PERIOD = 6.0
 """Seconds until one more is permitted."""
 MAX_MESSAGE = 1024
 _REASON = re.compile(r"[A-Za-z][A-Za-z0-9]{0,127}")
-_TYPES = (rules.NORMAL, rules.WARNING)
+_TYPES = (NORMAL, WARNING)
 MAX_QUEUED = 16
 MAX_QUEUED_BYTES = 1024 * 1024
 """Bounds of the queue; a single larger message is accepted when the queue is empty."""

@@ -78,12 +78,12 @@ class SessionServicer:
     def _revoked(self, serial: SerialNumber | None) -> None:
         for session in self._parts.sessions.all():
             if serial is None:
-                session.end(revocations_unreadable())
+                session.end(revocations_error())
             elif session.serial == serial:
                 session.end(self._parts.peers.refusal(serial))
 
 
-def revocations_unreadable() -> UnavailableError:
+def revocations_error() -> UnavailableError:
     """Returns the error for all sessions of a replica that cannot read revocations; it says nothing against certificates."""
     return UnavailableError("the hub cannot read at present which certificates are revoked: try again, or another replica")
 

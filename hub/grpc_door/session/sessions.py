@@ -103,7 +103,7 @@ class Sessions:
         self.opened += 1
         if older is not None:
             self.superseded += 1
-            older.end(_superseded())
+            older.end(_superseded_error())
         self._queue(session, self._opened(session))
 
     def write_with(self, entry: AuditEntry) -> None:
@@ -202,7 +202,7 @@ class Sessions:
                     session.end(second_agent_error(other.cluster, other.agent, session.agent))
             elif other.is_newer_than(session.id, recorded.at):  # of one agent the newest session counts
                 self.superseded += 1
-                session.end(_superseded())
+                session.end(_superseded_error())
 
     def _opened(self, session: OpenSession, at: datetime | None = None) -> Opened:
         version = session.agent_version
@@ -213,7 +213,7 @@ class Sessions:
         self._waiting.set()
 
 
-def _superseded() -> ConflictError:
+def _superseded_error() -> ConflictError:
     return ConflictError("superseded: the same agent has opened a newer session")
 
 

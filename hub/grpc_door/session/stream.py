@@ -38,7 +38,7 @@ LAST_MESSAGES = timedelta(seconds=1)
 MOVE_REASON = "an operator moves this cluster to another hub"
 
 
-def expired() -> UnauthorizedError:
+def expired_error() -> UnauthorizedError:
     """Returns the error that ends a stream whose certificate has expired."""
     message = "the certificate of this stream has expired"
     return UnauthorizedError(message, causes=DenialCause.CERTIFICATE_EXPIRED.because(message))
@@ -106,7 +106,7 @@ class Session(BeatSink, TrustBundleReceiver):
     async def _run(self, queue: ReportQueue) -> None:
         """Admits the session, sends Welcome and the desired state, and reads until the agent leaves."""
         parts, hello, received = self._parts, self.hello, self._parts.clock.now()
-        expiry = self._loop.call_later((self._record.not_after - received).total_seconds(), self.end, expired())
+        expiry = self._loop.call_later((self._record.not_after - received).total_seconds(), self.end, expired_error())
         aging = Aging(parts.age, self)
         try:
             with parts.feed.subscribe_to_cluster(self.cluster, self.reconsider):

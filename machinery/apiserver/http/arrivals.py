@@ -14,7 +14,7 @@ import structlog
 from aiohttp.web import RequestHandler
 
 from machinery.apiserver.http.connections import Connections, Guard
-from machinery.apiserver.http.limits import Slot
+from machinery.apiserver.http.limits import Seat
 
 LINE = b"PROXY "
 MAX_LINE = 107
@@ -108,7 +108,7 @@ class Arrival(asyncio.Protocol):
         self._factory = factory
         self._context = context
         self._transport: asyncio.Transport | None = None
-        self._place: Slot | None = None
+        self._place: Seat | None = None
         self._address = ""
         self._forwarded = False
         self._early = b""

@@ -16,7 +16,7 @@ from typing import cast
 import structlog
 from aiohttp.web import RequestHandler
 
-from machinery.apiserver.http.limits import Slot, origin
+from machinery.apiserver.http.limits import Seat, origin
 
 TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
@@ -26,7 +26,7 @@ TOO_LARGE = (
 Networks = tuple[IPv4Network | IPv6Network, ...]
 
 LINGER = 0.5
-TOLD_EVERY = 10.0
+LOG_PERIOD = 10.0
 """Seconds between two log lines about the same shortage."""
 
 log = structlog.get_logger(__name__)
@@ -69,25 +69,25 @@ class Connections:
         self._changed = asyncio.Event()
         self._left = False
         self._most = bounds.connections or most_connections()
-        self._turned_away = 0
-        self._told = -TOLD_EVERY
+        self._refused = 0
+        self._logged_at = -LOG_PERIOD
 
-    def admit(self, address: str) -> Slot | None:
-        """Reserve a slot for a connection from `address`; None: the connection must be closed.
+    def admit(self, address: str) -> Seat | None:
+        """Count a connection from `address`; None: the connection must be closed.
 
-        Refusals are logged with their number, at most every TOLD_EVERY seconds.
+        Refusals are logged with their number, at most every LOG_PERIOD seconds.
         """
         host, each = origin(address), self.bounds.each
         is_full = bool(each and host and self._addresses[host] >= each)
         if not is_full and self._addresses.total() < self._most:
             self._addresses[host] += 1
-            return Slot(partial(self._left_by, host))
-        self._turned_away += 1
+            return Seat(partial(self._left_by, host))
+        self._refused += 1
         now = asyncio.get_running_loop().time()
-        if now >= self._told + TOLD_EVERY:
+        if now >= self._logged_at + LOG_PERIOD:
             why = {"address": host, "most": each} if is_full else {"most": self._most}
-            log.warning("connections are closed: there are as many as may be", closed=self._turned_away, **why)
-            self._turned_away, self._told = 0, now
+            log.warning("connections are closed: there are as many as may be", closed=self._refused, **why)
+            self._refused, self._logged_at = 0, now
         return None
 
     def _left_by(self, host: str) -> None:
@@ -137,7 +137,7 @@ class Guard(asyncio.Protocol):
     `shown`: the transport that aiohttp gets.
     """
 
-    def __init__(self, inner: RequestHandler, connections: Connections, place: Slot, shown: object) -> None:
+    def __init__(self, inner: RequestHandler, connections: Connections, place: Seat, shown: object) -> None:
         self._inner = inner
         self._connections = connections
         self._place = place

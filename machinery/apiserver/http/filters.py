@@ -17,7 +17,7 @@ from functools import partial
 from aiohttp import web
 
 from machinery.apiserver.access import ANONYMOUS, Attributes, Decision, peer_certificate
-from machinery.apiserver.http.limits import WAIT_DIVISOR, Openings, Pool, Rates, RefusalQueue, Slot, origin
+from machinery.apiserver.http.limits import WAIT_DIVISOR, Openings, Pool, Rates, RefusalQueue, Seat, origin
 from machinery.apiserver.http.options import request_timeout
 from machinery.apiserver.storage import Actor
 from machinery.errors import DeadlineError, MusterError, TooManyRequestsError, UnavailableError
@@ -171,7 +171,7 @@ class Limiting:
             self._rates.check(identity)
         with self._watches.one(identity if incoming.long_running else ""):
             await pool.take(identity, self._patience(incoming))
-            seat = Slot(partial(pool.give, identity))
+            seat = Seat(partial(pool.give, identity))
             if incoming.long_running:
                 incoming.on_headers.append(lambda _response: seat.leave())
             try:

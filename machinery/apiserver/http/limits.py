@@ -188,8 +188,8 @@ class Pool:
         }
 
 
-class Slot:
-    """Something that was taken and is given back once: `leave` is idempotent."""
+class Seat:
+    """A seat or connection that counts until `leave`, which is idempotent."""
 
     def __init__(self, give: Callable[[], None]) -> None:
         self._give: Callable[[], None] | None = give

@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError
 
 from machinery.apiserver.http.arrivals import Arrival
-from machinery.apiserver.http.connections import TOLD_EVERY, ConnectionBounds, Connections
+from machinery.apiserver.http.connections import LOG_PERIOD, ConnectionBounds, Connections
 from machinery.apiserver.http.status_errors import status_document
 from machinery.errors import MethodNotAllowedError
 from machinery.runtime.clock import SystemClock
@@ -46,7 +46,7 @@ class Unreadable(logging.Filter):
 
 
 class OutOfDescriptors(logging.Filter):
-    """Passes the message that no connection can be accepted at most once per TOLD_EVERY seconds.
+    """Passes the message that no connection can be accepted at most once per LOG_PERIOD seconds.
 
     asyncio logs one with a stack for each connection that may wait in the backlog, and retries every second.
     """
@@ -54,15 +54,15 @@ class OutOfDescriptors(logging.Filter):
     def __init__(self) -> None:
         super().__init__()
         self._clock = SystemClock()
-        self._told = -TOLD_EVERY
+        self._logged_at = -LOG_PERIOD
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not str(record.msg).startswith(NO_DESCRIPTOR):
             return True
         now = self._clock.monotonic()
-        if now < self._told + TOLD_EVERY:
+        if now < self._logged_at + LOG_PERIOD:
             return False
-        self._told = now
+        self._logged_at = now
         record.msg, record.exc_info = (
             "no file descriptor is free for a connection: raise the limit (ulimit -n, LimitNOFILE=)",
             None,

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from machinery.apiserver.access import is_true
-from machinery.apiserver.http.status_errors import invalid_options
+from machinery.apiserver.http.status_errors import invalid_options_error
 from machinery.apiserver.resource import Resource
 from machinery.errors import BadRequestError, forbidden, invalid_value, not_supported, required, too_long
 from machinery.meta.objects import Key, Query, SortPosition
@@ -133,7 +133,7 @@ def _check_match(query: Parameters, *, watched: bool = False) -> None:
     match, initial = query.get("resourceVersionMatch", ""), query.get("sendInitialEvents", "")
     field, known = "resourceVersionMatch", query.get("resourceVersion")
     if match and match not in (EXACT, NOT_OLDER):
-        raise invalid_options("ListOptions", not_supported(field, match, (EXACT, NOT_OLDER)))
+        raise invalid_options_error("ListOptions", not_supported(field, match, (EXACT, NOT_OLDER)))
     broken: Mapping[str, object]
     if watched:
         broken = {
@@ -148,7 +148,7 @@ def _check_match(query: Parameters, *, watched: bool = False) -> None:
         }
     for why, is_broken in broken.items():
         if is_broken:
-            raise invalid_options("ListOptions", forbidden(field, why))
+            raise invalid_options_error("ListOptions", forbidden(field, why))
 
 
 def list_options(resource: Resource, namespace: str, query: Parameters, now: datetime) -> ListOptions:
@@ -157,7 +157,7 @@ def list_options(resource: Resource, namespace: str, query: Parameters, now: dat
     limit = _number(query["limit"]) if query.get("limit") else 0
     limited = limit if limit > 0 else None
     if is_true(query.get("sendInitialEvents", "")):
-        raise invalid_options("ListOptions", forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+        raise invalid_options_error("ListOptions", forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
     _check_match(query)
     known = revision(query.get("resourceVersion", ""))
     chosen = replace(chosen, limit=limited)
@@ -240,17 +240,17 @@ def write_options(kind: str, query: Mapping[str, str], dry_runs: list[str]) -> W
     """Parse the options of a write; `kind` is CreateOptions, UpdateOptions or PatchOptions. Raises InvalidError."""
     dry_run = [value for value in dry_runs if value]
     if dry_run and dry_run != ["All"]:
-        raise invalid_options(kind, not_supported("dryRun", dry_run, ("All",)))
+        raise invalid_options_error(kind, not_supported("dryRun", dry_run, ("All",)))
     validation = query.get("fieldValidation", "") or "Warn"
     if validation not in ("Ignore", "Warn", "Strict"):
-        raise invalid_options(kind, not_supported("fieldValidation", validation, ("", "Ignore", "Strict", "Warn")))
+        raise invalid_options_error(kind, not_supported("fieldValidation", validation, ("", "Ignore", "Strict", "Warn")))
     manager = query.get("fieldManager", "")
     if len(manager.encode()) > LONGEST_MANAGER:
-        raise invalid_options(kind, too_long("fieldManager", LONGEST_MANAGER))
+        raise invalid_options_error(kind, too_long("fieldManager", LONGEST_MANAGER))
     at = next((index for index, letter in enumerate(manager) if not letter.isprintable()), None)
     if at is not None:
         why = f"should only contain printable characters (at position {at})"
-        raise invalid_options(kind, invalid_value("fieldManager", manager, why))
+        raise invalid_options_error(kind, invalid_value("fieldManager", manager, why))
     force = query.get("force", "")
     return WriteOptions(bool(dry_run), validation, manager, is_true(force) if force else None)
 
@@ -258,9 +258,9 @@ def write_options(kind: str, query: Mapping[str, str], dry_runs: list[str]) -> W
 def check_patch_options(options: WriteOptions, *, applies: bool) -> None:
     """An apply patch needs a field manager; only an apply patch may be forced. Raises InvalidError."""
     if applies and not options.manager:
-        raise invalid_options("PatchOptions", required("fieldManager", "is required for apply patch"))
+        raise invalid_options_error("PatchOptions", required("fieldManager", "is required for apply patch"))
     if not applies and options.force is not None:
-        raise invalid_options("PatchOptions", forbidden("force", "may not be specified for non-apply patch"))
+        raise invalid_options_error("PatchOptions", forbidden("force", "may not be specified for non-apply patch"))
 
 
 def agent_manager(user_agent: str) -> str:

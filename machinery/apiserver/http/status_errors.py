@@ -96,11 +96,11 @@ def _subject(resource: Resource, name: str) -> ErrorSubject:
     return ErrorSubject(name=name, group=resource.group, kind=resource.name)
 
 
-def conflict(resource: Resource, name: str, why: str = MODIFIED) -> ConflictError:
+def conflict_error(resource: Resource, name: str, why: str = MODIFIED) -> ConflictError:
     return ConflictError(f'Operation cannot be fulfilled on {resource.key} "{name}": {why}', subject=_subject(resource, name))
 
 
-def invalid(resource: Resource, name: str, causes: Sequence[Cause], *, kind: str = "") -> InvalidError:
+def invalid_error(resource: Resource, name: str, causes: Sequence[Cause], *, kind: str = "") -> InvalidError:
     """The object `name` violates rules; `kind`: set if the object itself names another kind."""
     shown = kind or resource.kind
     qualified = f"{shown}.{resource.group}" if resource.group else shown
@@ -111,7 +111,7 @@ def invalid(resource: Resource, name: str, causes: Sequence[Cause], *, kind: str
     )
 
 
-def invalid_options(kind: str, cause: Cause) -> InvalidError:
+def invalid_options_error(kind: str, cause: Cause) -> InvalidError:
     """Query parameters violate a rule; `kind` is ListOptions, CreateOptions, ..."""
     return InvalidError(
         f'{kind}.meta.k8s.io "" is invalid: {cause.field}: {cause.message}',
@@ -120,12 +120,12 @@ def invalid_options(kind: str, cause: Cause) -> InvalidError:
     )
 
 
-def undecodable(resource: Resource, why: str) -> BadRequestError:
+def undecodable_error(resource: Resource, why: str) -> BadRequestError:
     shown = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
     return BadRequestError(f"{shown}: {why}")
 
 
-def too_new(revision: int, current: int) -> DeadlineError:
+def too_new_error(revision: int, current: int) -> DeadlineError:
     return DeadlineError(
         f"Timeout: Too large resource version: {revision}, current: {current}",
         causes=(Cause("ResourceVersionTooLarge", "Too large resource version", ""),),
@@ -147,11 +147,11 @@ def errors_about(resource: Resource, name: str) -> Iterator[None]:
             )
             raise made(f'{resource.key} "{name}" {what}', subject=_subject(resource, name)) from error
         if isinstance(error, ConflictError):
-            raise conflict(resource, name, error.message or MODIFIED) from error
+            raise conflict_error(resource, name, error.message or MODIFIED) from error
         if not isinstance(error, InvalidError):
             raise
         if error.causes:
-            raise invalid(resource, name, error.causes) from error
+            raise invalid_error(resource, name, error.causes) from error
         text = f'{resource.qualified_kind} "{name}" is invalid: {error.message}'
         raise InvalidError(text, subject=ErrorSubject(name=name, group=resource.group, kind=resource.kind)) from error
 

@@ -23,7 +23,7 @@ from machinery.apiserver.http.responses import (
     portions_answer,
     value_answer,
 )
-from machinery.apiserver.http.status_errors import PageExpiredError, errors_about, too_new
+from machinery.apiserver.http.status_errors import PageExpiredError, errors_about, too_new_error
 from machinery.apiserver.resource import AGE, COUNT, Column, Resource, ServedVersion, Subresource, TableRow
 from machinery.apiserver.storage import Actor, Storage
 from machinery.errors import BadRequestError, ExpiredError
@@ -155,7 +155,7 @@ async def fresh(call: ResourceCall, wanted: int | None) -> None:
         async with asyncio.timeout(call.patience.total_seconds()):
             await call.storage.wait_for(wanted)
     except TimeoutError:
-        raise too_new(wanted, await call.storage.revision()) from None
+        raise too_new_error(wanted, await call.storage.revision()) from None
 
 
 async def get(call: ResourceCall) -> web.Response:

@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from machinery.apiserver.http.status_errors import conflict
+from machinery.apiserver.http.status_errors import conflict_error
 from machinery.apiserver.resource import Resource, ServedVersion
 from machinery.errors import BadRequestError, Cause, forbidden, invalid_type, invalid_value, required
 from machinery.meta.managedfields import configurations, ownership as held
-from machinery.meta.managedfields.applying import apply, conflict_error
+from machinery.meta.managedfields.applying import apply, field_conflict_error
 from machinery.meta.managedfields.comparing import compare
 from machinery.meta.managedfields.fieldset import Fields, common, field, minus, of_paths
 from machinery.meta.managedfields.ownership import (
@@ -197,7 +197,7 @@ class FieldOwnership:
         live, before = ({}, {}) if old is None else (versions.converted(old, self.api_version), held.of_object(old))
         if old is None and (uid := config["metadata"].get("uid")):
             why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-            raise conflict(self.resource, str(config["metadata"].get("name", "")), why)
+            raise conflict_error(self.resource, str(config["metadata"].get("name", "")), why)
         if old is not None and not before:
             first, changed = updater(BEFORE_FIRST_APPLY, self.api_version, self.subresource), comparisons(versions, {}, old)
             before = held.updated(changed, {}, {first: _written(changed, first)}, self.time)
@@ -208,7 +208,7 @@ class FieldOwnership:
         if found and is_kubectl:
             found = configurations.real_conflicts(structure, live, found)
         if found:
-            raise conflict_error(found)
+            raise field_conflict_error(found)
         document = configurations.with_note(result.document, config, MAX_ANNOTATIONS) if is_kubectl else result.document
         return document, result.holdings
 

@@ -23,7 +23,7 @@ from machinery.apiserver.http.options import (
     write_options,
 )
 from machinery.apiserver.http.responses import add_warnings, encode_list, item_bytes, json_answer, value_answer
-from machinery.apiserver.http.status_errors import errors_about, invalid, success_document
+from machinery.apiserver.http.status_errors import errors_about, invalid_error, success_document
 from machinery.apiserver.read.reads import ResourceCall, list_page, object_answer
 from machinery.apiserver.resource import Question, Resource
 from machinery.apiserver.storage import Actor, UpdateFunc
@@ -38,7 +38,7 @@ from machinery.apiserver.write.writes import (
     check_envelope,
     check_preconditions,
     check_types,
-    other_name,
+    other_name_error,
 )
 from machinery.errors import (
     AlreadyExistsError,
@@ -78,7 +78,7 @@ class Mutations:
         if metadata.get("resourceVersion"):
             raise BadRequestError("resourceVersion should not be set on objects to be created")
         if call.attributes.name and metadata.get("name", "") != call.attributes.name:
-            raise other_name(metadata.get("name", ""), call.attributes.name)
+            raise other_name_error(metadata.get("name", ""), call.attributes.name)
         await self._check_namespace(call)
         return await write_answer(call, write, await self._create(call, write, document), 201)
 
@@ -87,7 +87,7 @@ class Mutations:
         document = await self._document(call, write)
         name = document["metadata"].get("name") or call.attributes.name
         if name != call.attributes.name:
-            raise other_name(name, call.attributes.name)
+            raise other_name_error(name, call.attributes.name)
         return await write_answer(call, write, await self._change(call, write, lambda old: write.changed(document, old)))
 
     async def patch(self, call: ResourceCall) -> web.Response:
@@ -111,7 +111,7 @@ class Mutations:
                 patched = apply_strategic_patch(shown, patch, call.resource.merge_keys)
             document = check_envelope(write, patched, call.namespace)
             if document["metadata"].get("name") != call.attributes.name:
-                raise other_name(document["metadata"].get("name", ""), call.attributes.name)
+                raise other_name_error(document["metadata"].get("name", ""), call.attributes.name)
             return write.changed(document, old)
 
         return await write_answer(call, write, await self._change(call, write, change))
@@ -201,7 +201,7 @@ class Mutations:
         causes.extend(kind.validate(document, None) if kind.validate is not None else ())
         name = str(document["metadata"].get("name", ""))
         if causes:
-            raise invalid(kind, name, causes)
+            raise invalid_error(kind, name, causes)
         question = Question(
             document,
             call.actor,

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from machinery.apiserver.http.limits import OBJECT_CEILING, OBJECT_LIMIT
-from machinery.apiserver.http.status_errors import conflict, invalid, undecodable
+from machinery.apiserver.http.status_errors import conflict_error, invalid_error, undecodable_error
 from machinery.apiserver.resource import Resource, Schema, ServedVersion, Subresource
 from machinery.apiserver.storage import Actor, Admission
-from machinery.apiserver.write import metadata as rules
+from machinery.apiserver.write import metadata as object_metadata
 from machinery.apiserver.write.metadata import FieldOwnership, with_managed_fields
 from machinery.apiserver.write.schema import WRONG_TYPE, added, defaulted, pruned, violations
 from machinery.errors import BadRequestError, Cause, ConflictError, ErrorSubject, InvalidError, TooLargeError, invalid_value
@@ -64,12 +64,12 @@ class Write:
         self.warnings = [f'unknown field "{path}"' for path in unknown] if self.validation == "Warn" else []
         if unknown and self.validation == "Strict":
             listed = ", ".join(f'unknown field "{path}"' for path in unknown)
-            raise undecodable(self.resource, f"strict decoding error: {listed}")
+            raise undecodable_error(self.resource, f"strict decoding error: {listed}")
         if self.version is None:
             return kept
         broken = partial(violations, self.schema)
         if causes := added(broken(kept), kept, lambda: self.shown(old) if old else None, broken):
-            raise invalid(self.resource, str(kept.get("metadata", {}).get("name", "")), causes)
+            raise invalid_error(self.resource, str(kept.get("metadata", {}).get("name", "")), causes)
         return {**self.version.to_stored(kept), "apiVersion": self.resource.api_version()}
 
     def shown(self, stored: Document) -> Document:
@@ -87,7 +87,7 @@ class Write:
     def created(self, document: Mapping[str, Any], holdings: Holdings | None = None) -> Document:
         """The new object to store; `holdings`: owners from an apply. Raises InvalidError, BadRequestError, and by admission."""
         new = self.known(document)
-        new["metadata"] = rules.of_new(new.get("metadata") or {})
+        new["metadata"] = object_metadata.of_new(new.get("metadata") or {})
         if self.resource.has_status and self.resource.custom:
             new.pop("status", None)
         new = self._completed(new)
@@ -109,7 +109,7 @@ class Write:
         """
         self._check_locks(document.get("metadata") or {}, old["metadata"])
         new = self.known(document, old)
-        new["metadata"] = rules.of_changed(new.get("metadata") or {}, old["metadata"])
+        new["metadata"] = object_metadata.of_changed(new.get("metadata") or {}, old["metadata"])
         if self.part is None and self.resource.has_status:
             new.pop("status", None)
             new.update({"status": old["status"]} if "status" in old else {})
@@ -170,10 +170,10 @@ class Write:
         name = old["name"]
         if new.get("uid") and new["uid"] != old["uid"]:
             why = f"Precondition failed: UID in precondition: {new['uid']}, UID in object meta: {old['uid']}"
-            raise conflict(self.resource, name, why)
+            raise conflict_error(self.resource, name, why)
         revision = new.get("resourceVersion")
         if revision and revision != old["resourceVersion"]:
-            raise conflict(self.resource, name)
+            raise conflict_error(self.resource, name)
         if not revision and not self.resource.unconditional_update:
             cause = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
             text = f'{self.resource.key} "{name}" is invalid: {cause.field}: {cause.message}'
@@ -188,16 +188,16 @@ class Write:
         """
         causes = added(self._broken(new, old), new, lambda: old, lambda before: self._broken(before, before))
         if check_types(self.resource, causes):
-            raise invalid(self.resource, str(new["metadata"].get("name", "")), causes)
+            raise invalid_error(self.resource, str(new["metadata"].get("name", "")), causes)
         return causes
 
     def _broken(self, document: Document, old: Document | None) -> list[Cause]:
-        return [*rules.violations(self.resource, document, old), *violations(self.resource.schema, document)]
+        return [*object_metadata.violations(self.resource, document, old), *violations(self.resource.schema, document)]
 
     def _validate(self, new: Document, old: Document | None, causes: list[Cause]) -> None:
         rule = (self.part.validate if self.part is not None else None) or self.resource.validate
         if every := [*causes, *(rule(new, old) if rule is not None else ())]:
-            raise invalid(self.resource, str(new["metadata"].get("name", "")), every)
+            raise invalid_error(self.resource, str(new["metadata"].get("name", "")), every)
 
 
 def check_size(document: Mapping[str, Any], old: Document | None = None) -> None:
@@ -225,7 +225,7 @@ def check_types(resource: Resource, causes: Sequence[Cause]) -> bool:
     types = [cause for cause in causes if cause.reason == WRONG_TYPE]
     if types and not resource.custom:
         cause = types[0]
-        raise undecodable(resource, f"{cause.field}: {cause.message.partition(': ')[2].partition(': ')[2]}")
+        raise undecodable_error(resource, f"{cause.field}: {cause.message.partition(': ')[2].partition(': ')[2]}")
     return bool(types)
 
 
@@ -235,7 +235,7 @@ def check_envelope(write: Write, document: Mapping[str, Any], namespace: str) ->
     kind, version = document.get("kind"), document.get("apiVersion")
     metadata = document.get("metadata") or {}
     if not isinstance(metadata, dict):
-        raise undecodable(resource, "metadata: must be an object")
+        raise undecodable_error(resource, "metadata: must be an object")
     name = str(metadata.get("name", ""))
     if resource.custom and not (kind and version):
         raise BadRequestError(
@@ -247,7 +247,7 @@ def check_envelope(write: Write, document: Mapping[str, Any], namespace: str) ->
         if not resource.custom:
             raise BadRequestError(f"the object provided is unrecognized (must be of type {resource.kind}): its kind is {kind}")
         cause = invalid_value("kind", kind, f"must be {resource.kind}")
-        raise invalid(resource, name, (cause,), kind=str(kind))
+        raise invalid_error(resource, name, (cause,), kind=str(kind))
     given = metadata.get("namespace") or ""
     if given and given != namespace:
         raise BadRequestError("the namespace of the provided object does not match the namespace sent on the request")
@@ -268,14 +268,14 @@ def check_configuration(write: Write, config: Mapping[str, Any], key: Key) -> di
     if not metadata.get("name"):
         raise BadRequestError(f"the name of the object ({key.name} based on URL) was undeterminable: name must be provided")
     if metadata["name"] != key.name:
-        raise other_name(str(metadata["name"]), key.name)
+        raise other_name_error(str(metadata["name"]), key.name)
     if (metadata.get("namespace") or key.namespace) != key.namespace:
         raise BadRequestError("the namespace of the provided object does not match the namespace sent on the request")
     place = {"namespace": key.namespace} if key.namespace else {}
     return {**config, "metadata": {**metadata, **place}}
 
 
-def other_name(given: str, expected: str) -> BadRequestError:
+def other_name_error(given: str, expected: str) -> BadRequestError:
     return BadRequestError(f"the name of the object ({given}) does not match the name on the URL ({expected})")
 
 

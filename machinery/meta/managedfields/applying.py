@@ -181,7 +181,7 @@ def conflicts(changed: InVersion, holdings: Holdings, applier: FieldWriter) -> l
     return found
 
 
-def conflict_error(found: list[Conflict]) -> ConflictError:
+def field_conflict_error(found: list[Conflict]) -> ConflictError:
     """The error with Kubernetes' messages: one cause per field with its owner."""
     causes = [Cause(CONFLICT, f"conflict with {_named(*each[:2])}", fieldset.shown(each[2])) for each in found]
     if len(found) == 1:
