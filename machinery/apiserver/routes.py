@@ -130,7 +130,7 @@ class ObjectRoutes:
         form = negotiate(request.headers.get("Accept", ""), pretty=pretty)
         storage, version = resource.storage or self._storage, resource.served_versions[asked.version]
         call = ResourceCall(request, asked, actor, resource, storage, self._clock, form, version, self._patience)
-        if past.is_requested(request.query):
+        if request.query.get(past.PARAMETER):
             call = await past.resolve_call(call)
         if asked.subresource:
             return await self._answer_part(call)

@@ -26,7 +26,7 @@ from machinery.apiserver.access import ANONYMOUS, Attributes
 from machinery.apiserver.http.status_errors import CODES
 from machinery.apiserver.storage import Actor
 from machinery.errors import DenialCause, ForbiddenError, MusterError, UnauthorizedError
-from machinery.identity import ClusterName
+from machinery.identity import AUTHENTICATED_GROUP, ClusterName
 from machinery.meta.objects import ChangeType
 from machinery.observability import logs
 from machinery.observability.tracing import Traced, serving
@@ -44,11 +44,6 @@ NO_DEADLINE = 24 * 3600
 """Seconds. Calls without a deadline report a longer remaining time than this."""
 
 log = structlog.get_logger(__name__)
-
-
-def actor_of(record: CertificateRecord) -> Actor:
-    """Returns the holder of a certificate as an actor, the same for both doors."""
-    return Actor(record.user, (*record.groups, "system:authenticated"), extra={SERIAL: (f"{record.serial:x}",)})
 
 
 @dataclass(slots=True)
@@ -101,7 +96,9 @@ class RpcCall:
             if error.denial_cause not in RECOVERABLE_CAUSES:
                 self.parts.limits.refuse(self.address)
             raise
-        self.actor = actor_of(self.record)
+        record = self.record
+        extra = {SERIAL: (f"{record.serial:x}",)}
+        self.actor = Actor(record.user, (*record.groups, AUTHENTICATED_GROUP), extra=extra)  # as at the HTTPS door
         check_agents_door(self.record)
         if self.record.cluster:
             logs.also(cluster=self.record.cluster)

@@ -145,7 +145,7 @@ class ChangeFeed:
 
     async def _sync(self) -> int:
         self._following.clear()
-        self._position = await self._store.read(_newest)
+        self._position = await self._store.read(lambda tx: tx.changes.newest())
         for watcher in chain.from_iterable(chain.from_iterable(by.values() for by in self._watchers.values())):
             watcher.behind = True
             watcher.wake()
@@ -210,18 +210,10 @@ class ChangeFeed:
             del self._watchers[kind][query]
 
 
-def _newest(tx: Transaction) -> int:
-    return tx.changes.newest()
-
-
 def _since(tx: Transaction, kind: Kind, query: Query, after: int) -> tuple[Sequence[Change], int]:
     """Returns changes that a selection may see and the newest revision; for one object only its own changes are read."""
     if after < (oldest := tx.changes.oldest()):
         raise ExpiredError(f"too old resource version: {after} ({oldest})")
-    place = {"namespace": query.namespace, "name": _only_name(query)}
-    return tx.changes.since(after, kinds=(kind,), limit=BATCH, **place), tx.changes.newest()
-
-
-def _only_name(query: Query) -> str | None:
-    named = (each for each in query.fields if each.name == "metadata.name")
-    return next((each.values[0] for each in named if each.operator is Operator.EQUALS), None)
+    exact = (each.values[0] for each in query.fields if each.name == "metadata.name" and each.operator is Operator.EQUALS)
+    changes = tx.changes.since(after, kinds=(kind,), limit=BATCH, namespace=query.namespace, name=next(exact, None))
+    return changes, tx.changes.newest()

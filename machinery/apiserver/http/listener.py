@@ -40,7 +40,8 @@ class Unreadable(logging.Filter):
         if not isinstance(error, HttpProcessingError):
             return True
         record.levelno, record.levelname = logging.DEBUG, logging.getLevelName(logging.DEBUG)
-        record.msg, record.args = f"{record.msg}: %s", (*_tuple(record.args), type(error).__name__)
+        args = record.args if isinstance(record.args, tuple) else ()
+        record.msg, record.args = f"{record.msg}: %s", (*args, type(error).__name__)
         record.exc_info = None
         return log.isEnabledFor(logging.DEBUG)
 
@@ -63,15 +64,9 @@ class OutOfDescriptors(logging.Filter):
         if now < self._logged_at + LOG_PERIOD:
             return False
         self._logged_at = now
-        record.msg, record.exc_info = (
-            "no file descriptor is free for a connection: raise the limit (ulimit -n, LimitNOFILE=)",
-            None,
-        )
+        record.msg = "no file descriptor is free for a connection: raise the limit (ulimit -n, LimitNOFILE=)"
+        record.exc_info = None
         return True
-
-
-def _tuple(args: object) -> tuple[object, ...]:
-    return args if isinstance(args, tuple) else ()
 
 
 log = logging.getLogger(__name__)

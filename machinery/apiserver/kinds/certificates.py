@@ -83,10 +83,6 @@ def _new_request(new: Document, actor: Actor, _now: datetime) -> Document:
     return {**new, "spec": {**spec, **given}, "status": {}}
 
 
-def _changed_request(new: Document, old: Document, _actor: Actor, _now: datetime) -> Document:
-    return {**new, "spec": old["spec"]}
-
-
 def _decided(new: Document, old: Document, _actor: Actor, now: datetime) -> Document:
     """The old object with the conditions and times of the new one."""
     known = {condition.get("type"): condition for condition in _conditions(old)}
@@ -215,7 +211,7 @@ CERTIFICATE_SIGNING_REQUEST = builtin(
     schema=_SCHEMA,
     fixed=("spec",),
     prepare_create=_new_request,
-    prepare_update=_changed_request,
+    prepare_update=lambda new, old, _actor, _now: {**new, "spec": old["spec"]},
     validate=_violations,
     subresources=(
         Subresource("approval", _decided, _decision_violations),

@@ -28,11 +28,6 @@ _BY_VERB: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def parameters_of_verb(verb: str) -> list[dict[str, Any]]:
-    """Query parameters of an operation, without references, because kubectl looks for their names and resolves none."""
-    return [shared()["parameters"][name] for name in _BY_VERB.get(verb, ())]
-
-
 def parameters_of_path(kind: str, *, named: bool, namespaced: bool) -> list[dict[str, Any]]:
     """Parameters of all operations of a path."""
     found = []
@@ -137,7 +132,8 @@ def _operation(
         "tags": [_tag(place.group, placed)],
         "description": f"{_WORDS.get(verb, verb)} {_counted(resource, verb)}",
         "operationId": operation_id(place, placed, verb) + suffix,
-        "parameters": parameters_of_verb(verb),
+        # without references, because kubectl looks for the names of parameters and resolves none
+        "parameters": [shared()["parameters"][name] for name in _BY_VERB.get(verb, ())],
     }
     if body := _body(resource, version, verb):
         operation["requestBody"] = body

@@ -4,7 +4,6 @@ Such a request uses the same code as other reads, over a read-only storage fixed
 versions and tables are those of that time, and ages are relative to it.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -19,11 +18,6 @@ MAX_DIGITS = 18
 AHEAD = timedelta(minutes=1)
 """Tolerated lead of a client's clock."""
 FORMS = "a time such as 2026-11-01T12:00Z, a time ago such as -2h, or a revision"
-
-
-def is_requested(query: Mapping[str, str]) -> bool:
-    """Whether a request has `at`."""
-    return bool(query.get(PARAMETER))
 
 
 def parse_at(text: str, now: datetime) -> datetime | int:

@@ -180,7 +180,7 @@ class FieldOwnership:
         """
         asked = sent["metadata"].get("managedFields")
         given: Holdings = {}
-        if not self.subresource and held.is_reset(asked):
+        if not self.subresource and asked in ([], [{}]):  # a reset; clients that omit empty lists send `[{}]`
             return {}
         with suppress(held.UnreadableError):
             given = held.read(asked) if asked and not self.subresource else given

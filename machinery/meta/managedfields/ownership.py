@@ -134,11 +134,6 @@ def _entry(writer: FieldWriter, holding: FieldHolding) -> Document:
     return {name: part for name, part in entry.items() if part not in (None, "")}
 
 
-def is_reset(entries: Any) -> bool:
-    """Whether a client resets the ownership: `[]`, or `[{}]` for clients that omit empty lists."""
-    return entries in ([], [{}])
-
-
 def is_same(new: Document, old: Document) -> bool:
     """Whether two objects differ only in revision and times of managedFields, so that nothing must be written."""
     if any(new.get(part) != old.get(part) for part in (*new, *old) if part != "metadata"):

@@ -29,13 +29,9 @@ _HUB_STATES = {
     HubState.REVOKED: session.Hub.STATE_LOST,
     HubState.LOST: session.Hub.STATE_LOST,
 }
+VERDICTS = {None: session.VERDICT_UNSPECIFIED, True: session.VERDICT_AVAILABLE, False: session.VERDICT_UNAVAILABLE}
+"""By whether the API server answers; None: unknown."""
 DEFAULT_LEASE = timedelta(seconds=60)
-
-
-def verdict_of(available: bool | None) -> session.Verdict.ValueType:  # noqa: FBT001 - it is the verdict
-    if available is None:
-        return session.VERDICT_UNSPECIFIED
-    return session.VERDICT_AVAILABLE if available else session.VERDICT_UNAVAILABLE
 
 
 def request_state(answer: registration.FollowRequestResponse) -> CSRState | None:

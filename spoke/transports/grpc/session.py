@@ -22,7 +22,7 @@ from spoke.domain.schedule import MAX_ACK_TIMEOUT
 from spoke.ports.hub import Desired, Drain, HubLostError, SessionHello
 from spoke.transports import OpenSession
 from spoke.transports.grpc.errors import to_loss
-from spoke.transports.grpc.messages import conditions_of, desired_of, drain_of, event_of, hubs_of, report_of, verdict_of
+from spoke.transports.grpc.messages import VERDICTS, conditions_of, desired_of, drain_of, event_of, hubs_of, report_of
 
 T = TypeVar("T")
 Stream = aio.StreamStreamCall[wire.AgentMessage, wire.HubMessage]
@@ -108,7 +108,7 @@ class GrpcSession(OpenSession):
 
     async def beat(self, *, available: bool | None) -> None:
         self._beats += 1
-        self._write(wire.AgentMessage(beat=wire.Beat(sequence=self._beats, verdict=verdict_of(available))))
+        self._write(wire.AgentMessage(beat=wire.Beat(sequence=self._beats, verdict=VERDICTS[available])))
         await _answered(self._unacknowledged, self._beats)
 
     @tracing.client_span("report status")
@@ -190,7 +190,7 @@ class GrpcSession(OpenSession):
                             if sequence <= message.beat_ack.sequence and not waiting.done():
                                 waiting.set_result(None)
                     case "report_ack":
-                        self._report_answered(message.report_ack)
+                        self._resolve_report(message.report_ack)
                     case "desired":
                         self._desired = desired_of(message.desired)
                         self._news.set()
@@ -224,7 +224,7 @@ class GrpcSession(OpenSession):
                 waiting.set_exception(self._end.result().fresh_copy())
                 waiting.exception()  # marks the error as retrieved, for a caller that is cancelled meanwhile
 
-    def _report_answered(self, ack: wire.ReportAck) -> None:
+    def _resolve_report(self, ack: wire.ReportAck) -> None:
         waiting = self._unanswered.get(ack.sequence)
         if waiting is None or waiting.done():
             return
