@@ -100,13 +100,13 @@ class ObjectRoutes:
         *,
         mutations: Mutations,
         watches: Watches,
-        patience: timedelta,
+        fresh_timeout: timedelta,
     ) -> None:
         self._groups = {group.name: group for group in groups}
         self._resources = {(group.name, resource.name): resource for group in groups for resource in group.resources}
         self._storage = storage
         self._clock = clock
-        self._patience = patience
+        self._fresh_timeout = fresh_timeout
         self._mutations = mutations
         self._handlers: Mapping[str, Callable[[ResourceCall], Awaitable[web.StreamResponse]]] = {
             "get": reads.get,
@@ -129,7 +129,7 @@ class ObjectRoutes:
         pretty = is_pretty(request.query.get("pretty"), request.headers.get("User-Agent", ""))
         form = negotiate(request.headers.get("Accept", ""), pretty=pretty)
         storage, version = resource.storage or self._storage, resource.served_versions[asked.version]
-        call = ResourceCall(request, asked, actor, resource, storage, self._clock, form, version, self._patience)
+        call = ResourceCall(request, asked, actor, resource, storage, self._clock, form, version, self._fresh_timeout)
         if request.query.get(past.PARAMETER):
             call = await past.resolve_call(call)
         if asked.subresource:

@@ -95,7 +95,7 @@ class ApiServer:
         known = namespaces or _namespace_objects(groups, storage)
         mutations = Mutations(clock, body_limit=self._limits.body, namespaces=known, allowed=self._check_allowed)
         self._objects = ObjectRoutes(
-            groups, storage, clock, mutations=mutations, watches=self.watches, patience=self._limits.fresh
+            groups, storage, clock, mutations=mutations, watches=self.watches, fresh_timeout=self._limits.fresh
         )
         self._site = Site(groups, version=version, checks=checks, clock=clock, metrics=metrics)
         self.counts = RequestCounts(clock, (resource.name for group in groups for resource in group.resources))

@@ -132,7 +132,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
         addon = self._addons.get(key)
         if addon is not None and not addon.deleting and await self._note_driver(addon):
             return None  # the hub answers with the changed add-on
-        driver = self._registered.care.driver
+        driver = self._registered.options.driver
         entries = (
             [replace(e, driver=driver or e.driver or CSR) if e.for_hub else e for e in addon.registrations] if addon else []
         )
@@ -143,14 +143,14 @@ class AddOnCertificates(Reconciler[AddOnName]):
                     await self._drop(known, running)
         if addon is None:
             return None
-        naps = [await self._permitted(addon, secret, entry) for secret, entry in wanted.items()]
-        return min(naps, default=None)
+        delays = [await self._permitted(addon, secret, entry) for secret, entry in wanted.items()]
+        return min(delays, default=None)
 
     async def _permitted(self, addon: AddOn, secret: str, entry: AddOnRegistration) -> timedelta:
         """Reconcile one credential. A secret that the agent may not change is reported on the add-on, once per message."""
         key = (addon.name, secret)
         try:
-            nap = await self._keep(addon, await self._run(addon, secret, entry))
+            delay = await self._keep(addon, await self._run(addon, secret, entry))
         except RefusedSecretError as error:
             if self._refused.get(key) != error.message:
                 self._refused[key] = error.message
@@ -160,11 +160,11 @@ class AddOnCertificates(Reconciler[AddOnName]):
                 )
             return REFUSED_RETRY
         self._refused.pop(key, None)
-        return nap
+        return delay
 
     async def _note_driver(self, addon: AddOn) -> bool:
         """Report to the hub the driver of the add-on's credential, once per add-on in a session; return whether it was sent."""
-        wanted = self._registered.care.driver
+        wanted = self._registered.options.driver
         if not wanted or addon.name in self._noted or all(e.driver == wanted for e in addon.registrations if e.for_hub):
             return False
         self._noted.add(addon.name)

@@ -41,7 +41,7 @@ class CertificateRotation(Reconciler[str]):
         hub_clock: Clock,
         renewed: Callable[[Contents], None],
         report: Callable[[Condition], None],
-        patience: timedelta = DECISION_TIMEOUT,
+        decision_timeout: timedelta = DECISION_TIMEOUT,
     ) -> None:
         self._client = client
         self._time = RenewalTime(certificate.serial, certificate.not_before, certificate.not_after)
@@ -49,7 +49,7 @@ class CertificateRotation(Reconciler[str]):
         self._clock = hub_clock
         self._renewed = renewed
         self._report = report
-        self._patience = patience
+        self._decision_timeout = decision_timeout
 
     @property
     def due(self) -> datetime:
@@ -72,7 +72,7 @@ class CertificateRotation(Reconciler[str]):
                 return min(remaining, MAX_REQUEUE)
             log.info("CertificateRotationStarted", due=format_time(self.due))
         try:
-            async with asyncio.timeout(self._patience.total_seconds()):
+            async with asyncio.timeout(self._decision_timeout.total_seconds()):
                 leaf = await self._flow.run(self._client)
         except TimeoutError:
             return timedelta(seconds=1)

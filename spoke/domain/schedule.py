@@ -39,7 +39,7 @@ class Detection:
     """Replaces SILENCE; MAX_ACK_TIMEOUT scales with it."""
 
 
-def patience(beat_interval: timedelta, silence: timedelta = SILENCE) -> timedelta:
+def ack_timeout(beat_interval: timedelta, silence: timedelta = SILENCE) -> timedelta:
     """The timeout in a session that begins with this interval. A shorter lease later makes the hub answer faster, too."""
     return (MAX_ACK_TIMEOUT if beat_interval < SILENCE else SILENCE) * (silence / SILENCE)
 

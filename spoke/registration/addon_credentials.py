@@ -42,7 +42,7 @@ class AddOnContext:
     """Returns the slot of the pending request for a secret."""
     duration: timedelta | None = None
     hub_id: HubId | None = None
-    care: AddOnOptions = field(default_factory=AddOnOptions)
+    options: AddOnOptions = field(default_factory=AddOnOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +124,9 @@ class CertificateCredential(AddOnCredential):
         del addon
         asked = asked if self._entry.for_hub else None
         if not self._flow.is_under_way:
-            nap = self._good_for(await self._known(), clock, asked)
-            if nap > timedelta():
-                return AddOnCheckResult(nap)
+            good_for = self._good_for(await self._known(), clock, asked)
+            if good_for > timedelta():
+                return AddOnCheckResult(good_for)
         if not self._resumed:
             self._flow.resume(await self._pending.read())
             self._resumed = True
@@ -180,7 +180,7 @@ class TokenCredential(AddOnCredential):
         self._addon = addon.name
         self._extra = dict(extra)
         self._cluster = shared.agent.cluster
-        self._lifetime = shared.care.token_lifetime
+        self._lifetime = shared.options.token_lifetime
         self._unsaved: AddOnToken | None = None
 
     async def reconcile(

@@ -25,7 +25,7 @@ from spoke.credentials.kubeconfigs import HubConnection, stored_connection
 from spoke.credentials.slot import Contents, slot_at
 from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import SessionEnd
-from spoke.domain.schedule import SILENCE, UNANSWERED, patience
+from spoke.domain.schedule import SILENCE, UNANSWERED, ack_timeout
 from spoke.observability.progress import REPORTING, WAITING_FOR_ACCEPTANCE
 from spoke.ports.hub import Capability, Desired, HubLostError
 from spoke.registration.addon_credentials import AddOnContext
@@ -88,7 +88,7 @@ class SessionRun:
             active.session,
             verdict=lambda: agent.watch.verdict,
             acknowledged=agent.progress.beat,
-            silence=patience(active.session.beat_interval, options.detection.silence) if acknowledges else UNANSWERED,
+            silence=ack_timeout(active.session.beat_interval, options.detection.silence) if acknowledges else UNANSWERED,
             random=ports.random,
             latency=agent.progress.counts.acknowledgement,
             hub_clock=agent.hub_clock if acknowledges else None,
@@ -104,7 +104,7 @@ class SessionRun:
             pending=lambda secret: slot_at(ports.secrets, secret, hub),
             duration=options.duration,
             hub_id=hub,
-            care=options.addons,
+            options=options.addons,
         )
         self._registration = AddOnCertificates(
             active.client, active.session, registered, agent.addon_credentials, agent.hub_clock

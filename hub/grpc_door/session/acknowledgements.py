@@ -70,8 +70,8 @@ def spacing(lease_duration: timedelta, interval: timedelta, ack_timeout: timedel
 
     `interval`: the beat interval; `ack_timeout`: how long the agent says that it waits.
     """
-    patience = min(max(ack_timeout, ACK_TIMEOUT), MAX_ACK_TIMEOUT) if interval < ACK_TIMEOUT else ACK_TIMEOUT
-    return min(patience / 2 - ACK_MARGIN, lease_duration / PER_LEASE).total_seconds()
+    timeout = min(max(ack_timeout, ACK_TIMEOUT), MAX_ACK_TIMEOUT) if interval < ACK_TIMEOUT else ACK_TIMEOUT
+    return min(timeout / 2 - ACK_MARGIN, lease_duration / PER_LEASE).total_seconds()
 
 
 class Deferred:
@@ -94,13 +94,13 @@ class Deferred:
 
 
 class Acknowledgements:
-    """Acknowledgements of one session. `patience`: how long the agent says that it waits for one, if it beats often."""
+    """Acknowledgements of one session. `ack_timeout`: how long the agent says that it waits for one, if it beats often."""
 
-    def __init__(self, rate: BeatRate, patience: timedelta) -> None:
+    def __init__(self, rate: BeatRate, ack_timeout: timedelta) -> None:
         self.interval = timedelta()
         """The agent's beat interval."""
         self._rate = rate
-        self._patience = patience
+        self._ack_timeout = ack_timeout
         self._lease = timedelta()
         self._spacing = 0.0
         self._stored = self._sent = 0
@@ -140,5 +140,5 @@ class Acknowledgements:
     def _set_interval(self, interval: timedelta) -> None:
         self.interval = interval
         if interval >= ACK_TIMEOUT:
-            self._patience = ACK_TIMEOUT  # permanently: the agent may have chosen how long it waits by this interval
-        self._spacing = spacing(self._lease, interval, self._patience)
+            self._ack_timeout = ACK_TIMEOUT  # permanently: the agent may have chosen how long it waits by this interval
+        self._spacing = spacing(self._lease, interval, self._ack_timeout)

@@ -224,7 +224,7 @@ class AuthenticatorChain:
         while True:
             try:
                 after = await self._objects.revision() if after is None else after
-                events = self._feed.watch(SERVICE_ACCOUNTS, Query(), after=after, patience=BOOKMARK_PERIOD)
+                events = self._feed.watch(SERVICE_ACCOUNTS, Query(), after=after, bookmark_after=BOOKMARK_PERIOD)
                 async with aclosing(events):
                     async for event in events:
                         after = self._seen(event)

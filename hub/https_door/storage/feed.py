@@ -75,10 +75,10 @@ class SeenChange:
 class _Watcher:
     """The queue of one watcher; `behind` after it has overflowed."""
 
-    def __init__(self, bound: int, patience: timedelta) -> None:
+    def __init__(self, bound: int, bookmark_after: timedelta) -> None:
         self.behind = False
         self._bound = bound
-        self._patience = patience.total_seconds()
+        self._bookmark_after = bookmark_after.total_seconds()
         self._loop = asyncio.get_running_loop()
         self._events: deque[WatchEvent] = deque()
         self._waiting: asyncio.Future[None] | None = None
@@ -107,7 +107,7 @@ class _Watcher:
         """Returns the next event; None: none came in time, or the queue has overflowed."""
         if not self._events and not self.behind:
             self._waiting = self._loop.create_future()
-            self._quiet_from = self._loop.time() + self._patience
+            self._quiet_from = self._loop.time() + self._bookmark_after
             if self._timer is None:
                 self._timer = self._loop.call_at(self._quiet_from, self._perhaps_quiet)
             await self._waiting
@@ -161,7 +161,9 @@ class ChangeFeed:
                         watcher.offer(event)
             self._position = change.revision
 
-    async def watch(self, kind: Kind, query: Query, *, after: int, patience: timedelta) -> AsyncGenerator[WatchEvent | int]:
+    async def watch(
+        self, kind: Kind, query: Query, *, after: int, bookmark_after: timedelta
+    ) -> AsyncGenerator[WatchEvent | int]:
         """Yields events above `after` in order, and at the start and when quiet the revision up to which it is complete.
 
         Raises ExpiredError if `after` is compacted or not a revision of this database.
@@ -169,7 +171,7 @@ class ChangeFeed:
         await self._following.wait()
         if after > self._position:  # from another replica a moment ago, or lost with a restored database
             await self._store.read(_since, kind, query, after)
-        watcher = _Watcher(self._queue, patience)
+        watcher = _Watcher(self._queue, bookmark_after)
         watcher.behind = after < self._position
         self._watchers.setdefault(kind, {}).setdefault(query, set()).add(watcher)
         try:

@@ -101,7 +101,7 @@ class LeaseStorage(Storage):
     ) -> AsyncGenerator[AsyncIterator[WatchEvent | int]]:
         del resource
         position, missed = await self._store.read(_start, query, after)
-        events = self._feed.watch(LEASES, query, after=position, patience=POLL)
+        events = self._feed.watch(LEASES, query, after=position, bookmark_after=POLL)
         async with aclosing(events):
             first = await anext(events)
             merged = self._merged(position, [*missed, first], events, query)

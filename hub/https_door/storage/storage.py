@@ -80,7 +80,7 @@ class ServiceStorage(StoreRevision):
     async def watch(
         self, resource: GroupResource, query: Query, *, after: int
     ) -> AsyncGenerator[AsyncIterator[WatchEvent | int]]:
-        events = self._feed.watch(self._paths[resource].kind, query, after=after, patience=self._quiet)
+        events = self._feed.watch(self._paths[resource].kind, query, after=after, bookmark_after=self._quiet)
         async with aclosing(events):
             yield _moving(await anext(events), events)
 

@@ -53,12 +53,12 @@ class HttpsDocuments(JsonDocuments):
     """`authorities`: PEM of the CAs that verify servers; b"": the CAs that this machine trusts."""
 
     context: ssl.SSLContext
-    patience: timedelta = REQUEST_TIMEOUT
+    timeout: timedelta = REQUEST_TIMEOUT
 
     @classmethod
-    def with_authorities(cls, authorities: bytes, patience: timedelta = REQUEST_TIMEOUT) -> "HttpsDocuments":
+    def with_authorities(cls, authorities: bytes, timeout: timedelta = REQUEST_TIMEOUT) -> "HttpsDocuments":
         """Raises InvalidError for unreadable CAs."""
-        return cls(client_context(authorities) if authorities else ssl.create_default_context(), patience)
+        return cls(client_context(authorities) if authorities else ssl.create_default_context(), timeout)
 
     async def get(self, url: str) -> Mapping[str, Any]:
         return await self._exchange("GET", url, None)
@@ -77,10 +77,10 @@ class HttpsDocuments(JsonDocuments):
     async def _asking(self, host: str) -> AsyncIterator[None]:
         """A block with the time limit, which converts every failure to UnavailableError."""
         try:
-            async with asyncio.timeout(self.patience.total_seconds()):
+            async with asyncio.timeout(self.timeout.total_seconds()):
                 yield
         except TimeoutError:
-            raise UnavailableError(f"{host} does not answer within {self.patience.total_seconds():g} s") from None
+            raise UnavailableError(f"{host} does not answer within {self.timeout.total_seconds():g} s") from None
         except aiohttp.ClientConnectorCertificateError as error:
             why = getattr(error.certificate_error, "verify_message", "") or "it cannot be verified"
             raise UnavailableError(f"the certificate of {host} is not good: {why}") from None

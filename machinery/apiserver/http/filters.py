@@ -170,7 +170,7 @@ class Limiting:
         if identity:
             self._rates.check(identity)
         with self._watches.one(identity if incoming.long_running else ""):
-            await pool.take(identity, self._patience(incoming))
+            await pool.take(identity, self._wait_limit(incoming))
             seat = Seat(partial(pool.give, identity))
             if incoming.long_running:
                 incoming.on_headers.append(lambda _response: seat.leave())
@@ -179,7 +179,7 @@ class Limiting:
             finally:
                 seat.leave()
 
-    def _patience(self, incoming: Incoming) -> timedelta:
+    def _wait_limit(self, incoming: Incoming) -> timedelta:
         allowed = self._longest if incoming.long_running else request_timeout(incoming.request.query, self._longest)
         spent = timedelta(seconds=self._clock.monotonic() - incoming.received)
         return max(allowed / WAIT_DIVISOR - spent, timedelta())

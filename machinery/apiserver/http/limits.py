@@ -99,8 +99,8 @@ class Pool:
         self._held: Counter[str] = Counter()
         self._queues: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
-    async def take(self, identity: str, patience: timedelta) -> None:
-        """Take a seat. Raises TooManyRequestsError when none is free within `patience`, or the queue is full."""
+    async def take(self, identity: str, within: timedelta) -> None:
+        """Take a seat. Raises TooManyRequestsError when none is free in time (`within`), or the queue is full."""
         if not self.level.seats or (identity not in self._queues and self._has_room(identity)):
             self._seat(identity)
             return
@@ -111,7 +111,7 @@ class Pool:
         self._queues.setdefault(identity, deque()).append(turn)
         self._waiting += 1
         try:
-            async with asyncio.timeout(patience.total_seconds()):
+            async with asyncio.timeout(within.total_seconds()):
                 await turn
         except BaseException as error:
             self._leave(identity, turn)
@@ -128,9 +128,9 @@ class Pool:
         self._invite()
 
     @asynccontextmanager
-    async def seat(self, identity: str, patience: timedelta) -> AsyncIterator[None]:
+    async def seat(self, identity: str, within: timedelta) -> AsyncIterator[None]:
         """Hold a seat for the block. Raises as `take`."""
-        await self.take(identity, patience)
+        await self.take(identity, within)
         try:
             yield
         finally:

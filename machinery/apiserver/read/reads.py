@@ -115,7 +115,7 @@ class ResourceCall:
     form: ResponseForm
     version: ServedVersion | None
     """None: the stored version, which needs no conversion."""
-    patience: timedelta
+    fresh_timeout: timedelta
     """How long a read waits for a revision that is not visible yet."""
     part: Subresource | None = None
     """The subresource that is written."""
@@ -148,11 +148,11 @@ class ResourceCall:
 
 
 async def fresh(call: ResourceCall, wanted: int | None) -> None:
-    """Wait until `wanted` is visible. Raises DeadlineError after `call.patience`."""
+    """Wait until `wanted` is visible. Raises DeadlineError after `call.fresh_timeout`."""
     if not wanted:
         return
     try:
-        async with asyncio.timeout(call.patience.total_seconds()):
+        async with asyncio.timeout(call.fresh_timeout.total_seconds()):
             await call.storage.wait_for(wanted)
     except TimeoutError:
         raise too_new_error(wanted, await call.storage.revision()) from None

@@ -80,12 +80,12 @@ class _Watcher:
             if not self._overflown:
                 self._events.put_nowait(event)
 
-    async def next(self, patience: float) -> WatchEvent | None:
-        """The next event; None: none within `patience` seconds. Raises ExpiredError after an overflow."""
+    async def next(self, within: float) -> WatchEvent | None:
+        """The next event; None: none in that many seconds. Raises ExpiredError after an overflow."""
         if self._overflown and self._events.empty():
             raise ExpiredError("the watcher is too slow: events were dropped; list again and watch from there")
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(within):
                 return await self._events.get()
         except TimeoutError:
             return None
@@ -115,7 +115,7 @@ class MemoryStorage(Storage):
         self._objects: dict[GroupResource, dict[Key, _Entry]] = {}
         self._watchers: set[_Watcher] = set()
         self._queue = queue
-        self._patience = bookmark_every.total_seconds()
+        self._bookmark_seconds = bookmark_every.total_seconds()
         self._revision = 1
         self._compacted = 1
         self._moved = asyncio.Condition()
@@ -196,7 +196,7 @@ class MemoryStorage(Storage):
             yield event
         yield sent_revision
         while True:
-            news = await watcher.next(self._patience)
+            news = await watcher.next(self._bookmark_seconds)
             if news is not None:
                 sent_revision = news.stored.revision
                 yield news

@@ -20,7 +20,7 @@ from machinery.wire.session.v1.session_pb2_grpc import SessionStub
 from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import SessionEnd
 from spoke.domain.report import ExternalEndpoint
-from spoke.domain.schedule import Detection, patience
+from spoke.domain.schedule import Detection, ack_timeout
 from spoke.ports.hub import (
     NONE,
     AddOnToken,
@@ -214,7 +214,7 @@ class GrpcHubClient(HubClient):
         attempts = SESSION_ATTEMPTS
         while True:
             stream = SessionStub(self._channel).Connect(metadata=carried())
-            session = GrpcSession(stream, self._clock, patience(timedelta(), self._detection.silence))
+            session = GrpcSession(stream, self._clock, ack_timeout(timedelta(), self._detection.silence))
             try:
                 async with asyncio.timeout(WELCOME_TIMEOUT.total_seconds()):
                     await session.start(greeting)

@@ -37,13 +37,13 @@ FAREWELL_TIMEOUT = timedelta(seconds=1)
 class GrpcSession(OpenSession):
     """One open stream. `start` sends Hello and waits for Welcome; `stop` ends it."""
 
-    def __init__(self, stream: Stream, clock: Clock, patience: timedelta = MAX_ACK_TIMEOUT) -> None:
-        """`patience` bounds how long a beat may stay unacknowledged when beats are frequent."""
+    def __init__(self, stream: Stream, clock: Clock, ack_timeout: timedelta = MAX_ACK_TIMEOUT) -> None:
+        """`ack_timeout` bounds how long a beat may stay unacknowledged when beats are frequent."""
         super().__init__()
         self._interval = DEFAULT_INTERVAL
         self._offset = timedelta()
         self._stream = stream
-        self._patience = patience
+        self._ack_timeout = ack_timeout
         self._clock = clock
         self._outbox: asyncio.Queue[wire.AgentMessage | None] = asyncio.Queue()
         """Messages to send; None: no further ones."""
@@ -74,7 +74,7 @@ class GrpcSession(OpenSession):
             cluster_uid=greeting.cluster_uid,
             epoch=greeting.epoch,
             hubs=hubs_of(greeting.hubs) if greeting.hubs else None,
-            patience_seconds=int(min(self._patience, MAX_ACK_TIMEOUT).total_seconds()),
+            patience_seconds=int(min(self._ack_timeout, MAX_ACK_TIMEOUT).total_seconds()),
             trusted_authorities=greeting.trusted,
         )
         hello.agent_time.FromDatetime(self._clock.now())

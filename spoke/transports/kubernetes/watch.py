@@ -84,7 +84,7 @@ class HubMirror:
             query={"fieldSelector": f"metadata.name={self._cluster}"},
             on_change=self._take,
             on_failure=self._failed,
-            backoff=_patience(),
+            backoff=_watch_backoff(),
         )
         async with asyncio.TaskGroup() as group:
             group.create_task(clusters.run(), name="hub/cluster")
@@ -111,7 +111,7 @@ class HubMirror:
         off.clear()
 
     async def _mirror_add_ons(self) -> None:
-        pauses = _patience()
+        pauses = _watch_backoff()
         while True:
             await self._accepted.wait()
             try:
@@ -147,7 +147,7 @@ class HubMirror:
             add_on_of,
             on_change=lambda _key, _value: changed.set(),
             on_failure=self._add_ons_failed,
-            backoff=_patience(),
+            backoff=_watch_backoff(),
         )
 
         async def publish() -> None:
@@ -172,5 +172,5 @@ class HubMirror:
             self._failed(error)
 
 
-def _patience() -> Backoff:
+def _watch_backoff() -> Backoff:
     return Backoff(FIRST_PAUSE, LONGEST_PAUSE, random=Random())  # noqa: S311 - spreads load

@@ -49,7 +49,7 @@ from tests.unit.hub.test_revocation import TwoSigners
 
 LONG = timedelta(days=1)
 PATIENCE, LATER = timedelta(seconds=5), timedelta(hours=1)
-FEED_PATIENCE = timedelta(milliseconds=20)
+BOOKMARK_AFTER = timedelta(milliseconds=20)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SUBJECT = agent_subject(ClusterName("edge1"), AgentId("a"))
 GROUP = "addon.open-cluster-management.io"
@@ -366,7 +366,7 @@ async def following(store: InlineStore, *, queue: int = 10) -> AsyncIterator[Cha
 async def names(feed: ChangeFeed, after: int, count: int) -> list[str]:
     """The first `count` names, and whatever else comes before it is quiet again and again."""
     told: list[str] = []
-    quiet, watching = 0, feed.watch(MANAGED_CLUSTERS, Query(), after=after, patience=FEED_PATIENCE)
+    quiet, watching = 0, feed.watch(MANAGED_CLUSTERS, Query(), after=after, bookmark_after=BOOKMARK_AFTER)
     async with asyncio.timeout(5), aclosing(watching) as events:
         async for event in events:
             if isinstance(event, WatchEvent):
@@ -414,7 +414,7 @@ def test_watchers_with_the_same_selection_are_one_audience_and_share_what_they_s
     seen: list[WatchEvent] = []
 
     async def watch(feed: ChangeFeed, query: Query) -> None:
-        async with aclosing(feed.watch(MANAGED_CLUSTERS, query, after=0, patience=timedelta(seconds=5))) as events:
+        async with aclosing(feed.watch(MANAGED_CLUSTERS, query, after=0, bookmark_after=timedelta(seconds=5))) as events:
             async for event in events:
                 if isinstance(event, WatchEvent):
                     seen.append(event)
@@ -449,7 +449,7 @@ async def test_who_watches_one_object_reads_nobody_elses_changes_from_the_log() 
     one = Query(fields=parse_field_selector("metadata.name=c7"))
     async with asyncio.timeout(5), following(store) as feed:
         await store.second_follow.wait()
-        async with aclosing(feed.watch(MANAGED_CLUSTERS, one, after=0, patience=FEED_PATIENCE)) as events:
+        async with aclosing(feed.watch(MANAGED_CLUSTERS, one, after=0, bookmark_after=BOOKMARK_AFTER)) as events:
             first, quiet = await anext(events), await anext(events)
     assert isinstance(first, WatchEvent)
     assert (first.stored.key.name, quiet, looks) == ("c7", BATCH + 1, 1)

@@ -26,7 +26,7 @@ from hub.registry.hubreplicas.service import Opened
 from machinery.errors import AlreadyExistsError, ConflictError, InvalidError, MusterError, StaleEpochError, UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.runtime.clock import ManualClock
-from spoke.domain.schedule import MAX_ACK_TIMEOUT, SILENCE, patience
+from spoke.domain.schedule import MAX_ACK_TIMEOUT, SILENCE, ack_timeout
 from tests.checks import check_refusal, check_refusal_of, check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import fresh_store
@@ -306,15 +306,15 @@ def test_acknowledgements_come_in_time_for_every_lease_and_patience() -> None:
     check_results(lambda lease: spacing(seconds(lease), seconds(1)), [(60, 2.0), (8, 2.0), (4, 1.0), (2, 0.5)])
     waits = [(0, 2.0), (3, 2.0), (5, 2.0), (8, 3.5), (10, 4.5), (4_000_000_000, 4.5)]
     check_results(lambda wait: spacing(seconds(60), seconds(1), seconds(wait)), waits)
-    # A session that beats rarely is judged by the shorter patience.
+    # A session that beats rarely is judged by the shorter ack_timeout.
     check_results(lambda interval: spacing(seconds(300), seconds(interval), seconds(10)), [(5, 2.0), (10, 2.0), (60, 2.0)])
     for interval in (0.1, 1, 4.9, 5, 10, 60):
         between = seconds(interval)
         longest = FLUSH_WINDOW + spacing(seconds(300), between, MAX_ACK_TIMEOUT) + ACK_TICK
-        assert longest + 1 < patience(between).total_seconds(), interval
+        assert longest + 1 < ack_timeout(between).total_seconds(), interval
         if interval <= 10:
-            assert between + patience(between) <= seconds(15), interval
-            assert SILENCE <= patience(between) <= MAX_ACK_TIMEOUT, interval
+            assert between + ack_timeout(between) <= seconds(15), interval
+            assert SILENCE <= ack_timeout(between) <= MAX_ACK_TIMEOUT, interval
 
 
 def acknowledged(intervals: list[float]) -> float:
@@ -333,7 +333,7 @@ def acknowledged(intervals: list[float]) -> float:
 def test_acknowledgements_are_in_time_although_the_interval_changed_after_the_agent_chose_its_patience() -> None:
     """It chooses as its session begins, by the last interval that it received."""
     for intervals in ([2.0], [2.0, 5.0], [5.0, 2.0], [2.0, 30.0, 2.0], [30.0, 5.0, 2.0]):
-        least = min(patience(seconds(interval)) for interval in intervals)
+        least = min(ack_timeout(seconds(interval)) for interval in intervals)
         assert FLUSH_WINDOW + acknowledged(intervals) + ACK_TICK + 1 < least.total_seconds(), intervals
 
 

@@ -267,7 +267,7 @@ async def at(hub: MemoryHub, place: Place, care: AddOnOptions = CARE) -> AsyncIt
         secrets=place.of,
         pending=lambda secret: Slot(place.pending, f"{secret}-{hub.hub_id[:8]}"),
         hub_id=hub.hub_id,
-        care=care,
+        options=care,
     )
     async with client.session(SessionHello("uid")) as session:
         assert isinstance(session, MemorySession)
