@@ -7,6 +7,7 @@ keepalive report; the session is then lost.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from random import Random
 
@@ -68,7 +69,11 @@ class HeartbeatSender:
                     await self._accepted.wait()
                     self._soon.clear()
                     under_way.create_task(self._beat(), name="beat")
-                    await self._pause()
+                    hub_time = self._hub_clock.now() if self._hub_clock is not None else None
+                    until_next = pause(self._session.beat_interval, self._random.random(), hub_time)
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(until_next.total_seconds()):
+                            await self._soon.wait()
         except* HubLostError as lost:
             raise _first(lost) from None
 
@@ -85,15 +90,6 @@ class HeartbeatSender:
             raise HubLostError(f"the hub has not acknowledged a beat for {seconds:g} s", SessionEnd.SILENT) from None
         self._latency.observe(loop.time() - began)
         self._acknowledged()
-
-    async def _pause(self) -> None:
-        hub_time = self._hub_clock.now() if self._hub_clock is not None else None
-        until_next = pause(self._session.beat_interval, self._random.random(), hub_time)
-        try:
-            async with asyncio.timeout(until_next.total_seconds()):
-                await self._soon.wait()
-        except TimeoutError:
-            return
 
 
 def _first(group: BaseExceptionGroup[HubLostError]) -> HubLostError:
