@@ -110,12 +110,12 @@ class ApiServer:
                 *added.audit,
                 _readable,
                 self._within_deadline,
-                self._authenticated,
+                self._authenticate,
                 *(added.impersonation or (_refuse_impersonation,)),
                 *added.limits,
-                self._authorized,
+                self._authorize,
             ),
-            self._answered,
+            self._answer_authorized,
         )
 
     def application(self) -> web.Application:
@@ -161,7 +161,7 @@ class ApiServer:
                 raise
             raise DeadlineError("Timeout: request did not complete within the allotted timeout") from None
 
-    async def _authenticated(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
+    async def _authenticate(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
         incoming.actor = incoming.authenticated = await self._authenticator.authenticate(incoming.request)
         return await inner(incoming)
 
@@ -171,13 +171,13 @@ class ApiServer:
         if not decision.allowed:
             raise forbidden_request(actor, asked, decision.reason)
 
-    async def _authorized(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
+    async def _authorize(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
         decision = incoming.decision = await self._authorizer.authorize(incoming.actor, incoming.attributes)
         if not decision.allowed:
             raise forbidden_request(incoming.actor, incoming.attributes, decision.reason, decision.denial_cause)
         return await inner(incoming)
 
-    async def _answered(self, incoming: Incoming) -> web.StreamResponse:
+    async def _answer_authorized(self, incoming: Incoming) -> web.StreamResponse:
         if incoming.attributes.resource:
             return await self._objects.answer(incoming.request, incoming.attributes, incoming.actor)
         if page := self._pages.get(incoming.request.path):

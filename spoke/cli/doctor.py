@@ -187,9 +187,9 @@ class Doctor:
             place, through = shown_proxy(address.proxy), f", a proxy, through which the hub at {address.target} is reached"
         parts = urlsplit(place if "://" in place else f"//{place}")
         host, port = parts.hostname or "", parts.port or HTTPS
-        yield (step := await _tried("name", self.network.resolve(host), f"{host} is {{}}{through}", _DNS))
+        yield (step := await _try("name", self.network.resolve(host), f"{host} is {{}}{through}", _DNS))
         if step.ok:
-            yield await _tried("connection", self.network.connect(host, port), f"{host}:{port} answers", _TCP)
+            yield await _try("connection", self.network.connect(host, port), f"{host}:{port} answers", _TCP)
 
     async def _answer(self, connection: HubConnection) -> AsyncGenerator[DoctorStep, None]:
         """Check TLS, both certificates, the hub's id and clock; with an agent's certificate also the acceptance."""
@@ -256,7 +256,7 @@ class Doctor:
         return failed("agent", f"{record.holder} works, {record.status}", advice_on(record.status))
 
 
-async def _tried(name: str, work: Awaitable[object], well: str, advice: str) -> DoctorStep:
+async def _try(name: str, work: Awaitable[object], well: str, advice: str) -> DoctorStep:
     try:
         async with asyncio.timeout(TIMEOUT.total_seconds()):
             answer = await work

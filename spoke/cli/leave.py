@@ -91,10 +91,10 @@ class Leave:
 
     async def steps(self) -> AsyncGenerator[DoctorStep, None]:
         """Raises MusterError when this cluster's API server fails."""
-        await self._gather()
-        yield await self._marked()
+        await self._read_credentials()
+        yield await self._mark_left()
         if self.lock is not None:
-            yield (stopped := await self._stopped(self.lock))
+            yield (stopped := await self._stop_agent(self.lock))
             if not stopped.ok and not self.force:
                 return
         if self.rejoin:
@@ -109,11 +109,11 @@ class Leave:
         for hub in self._hubs.values():
             yield await self._notify(hub)
         for slot, registration in self._registrations.items():
-            yield await self._withdrawn(slot, registration)
+            yield await self._withdraw(slot, registration)
         yield await self._addons()
         yield await self._credentials()
 
-    async def _gather(self) -> None:
+    async def _read_credentials(self) -> None:
         """Collect all credentials with their hubs, the owner's first."""
         for name in (OWNER_SECRET, *await self.remains.slots()):
             contents = (await self.secrets.read(name)).contents
@@ -129,7 +129,7 @@ class Leave:
                 continue
             self._hubs.setdefault(connection.hub_id, _Hub(credential, connection))
 
-    async def _withdrawn(self, slot: str, registration: _Registration) -> DoctorStep:
+    async def _withdraw(self, slot: str, registration: _Registration) -> DoctorStep:
         """Withdraw cluster and request at a hub that has issued no credential, with the bootstrap credential for it."""
         listed = {hub_slot(self.secrets, each.hub_id).name: each for each in self.bootstraps.read().hubs}
         known = listed.get(slot)
@@ -164,7 +164,7 @@ class Leave:
     def _at_that_hub(self) -> str:
         return f"at that hub: hubctl delete cluster {self.cluster_name} (or kubectl delete managedcluster {self.cluster_name})"
 
-    async def _marked(self) -> DoctorStep:
+    async def _mark_left(self) -> DoctorStep:
         owner = Slot(self.secrets, OWNER_SECRET)
         await self.bootstraps.load()
         known, before = fingerprints(self.bootstraps), mark_in(await owner.read())
@@ -177,7 +177,7 @@ class Leave:
         again = "it was before" if before is not None else "it stays away until there is a new bootstrap kubeconfig"
         return passed("agent", f'marked to stay away, in secret "{OWNER_SECRET}": {again}')
 
-    async def _stopped(self, lock: Lock) -> DoctorStep:
+    async def _stop_agent(self, lock: Lock) -> DoctorStep:
         """Take the Lease as soon as it has no holder: the session has ended by then, and no other can begin."""
         holder = ""
         try:

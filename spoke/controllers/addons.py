@@ -143,10 +143,10 @@ class AddOnCertificates(Reconciler[AddOnName]):
                     await self._drop(known, running)
         if addon is None:
             return None
-        delays = [await self._permitted(addon, secret, entry) for secret, entry in wanted.items()]
+        delays = [await self._reconcile_secret(addon, secret, entry) for secret, entry in wanted.items()]
         return min(delays, default=None)
 
-    async def _permitted(self, addon: AddOn, secret: str, entry: AddOnRegistration) -> timedelta:
+    async def _reconcile_secret(self, addon: AddOn, secret: str, entry: AddOnRegistration) -> timedelta:
         """Reconcile one credential. A secret that the agent may not change is reported on the add-on, once per message."""
         key = (addon.name, secret)
         try:
@@ -201,19 +201,19 @@ class AddOnCertificates(Reconciler[AddOnName]):
             await self._session.report_addon(addon.name, (result.condition,))
         if result.is_stored:
             for each in running.left.values():
-                await _deleted(each)
+                await _delete(each)
             running.left = {}
         return result.next_in
 
     async def _drop(self, known: tuple[AddOnName, str], running: _Running) -> None:
         for each in (running.credential.target, *running.left.values()):
-            await _deleted(each)
+            await _delete(each)
         await running.credential.forget()
         del self._running[known]
         log.info("addon.secret_deleted", addon=known[0], secret=known[1])
 
 
-async def _deleted(slot: Slot) -> None:
+async def _delete(slot: Slot) -> None:
     try:
         await slot.delete()
     except RefusedSecretError as error:

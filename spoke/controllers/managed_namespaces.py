@@ -54,7 +54,7 @@ class ManagedNamespaceController(Reconciler[str]):
             return None
         wanted = () if self._deleting else self._wanted
         labelled = await self._cluster.labelled_namespaces(self._label)
-        reports = [NamespaceReport(one, await self._applied(one.name, there=one.name in labelled)) for one in wanted]
+        reports = [NamespaceReport(one, await self._apply(one.name, there=one.name in labelled)) for one in wanted]
         for name in unwanted_namespaces(labelled, wanted, deleting=self._deleting):
             await self._cluster.label_namespace(name, self._label, NOT_WANTED, create=False)
             log.info("namespace.released", namespace=name)
@@ -63,7 +63,7 @@ class ManagedNamespaceController(Reconciler[str]):
             self._changed()
         return RETRY if any(report.condition.status != TRUE for report in reports) else None
 
-    async def _applied(self, name: str, *, there: bool) -> Condition:
+    async def _apply(self, name: str, *, there: bool) -> Condition:
         """Create or label the namespace if necessary; return its condition."""
         try:
             if not there:

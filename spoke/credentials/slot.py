@@ -164,11 +164,11 @@ class RestoringSecrets(Secrets):
         """Read a secret; recreate it first if it is missing and known."""
         snapshot = await self._inner.read(name)
         if snapshot.version is None and name in self._known:
-            return await self._restored(name) or snapshot
-        return self._noted(name, snapshot)
+            return await self._restore(name) or snapshot
+        return self._remember(name, snapshot)
 
     async def write(self, name: str, contents: Mapping[str, bytes], version: str | None) -> SecretSnapshot:
-        return self._noted(name, await self._inner.write(name, contents, version))
+        return self._remember(name, await self._inner.write(name, contents, version))
 
     async def delete(self, name: str) -> None:
         async with self._one:
@@ -191,12 +191,12 @@ class RestoringSecrets(Secrets):
                 except MusterError as error:
                     log.debug("secret.not_looked_at", secret=name, error=error.message)
 
-    def _noted(self, name: str, snapshot: SecretSnapshot) -> SecretSnapshot:
+    def _remember(self, name: str, snapshot: SecretSnapshot) -> SecretSnapshot:
         if snapshot.version is not None and name.startswith(OWNER_SECRET):
             self._known[name] = snapshot.contents
         return snapshot
 
-    async def _restored(self, name: str) -> SecretSnapshot | None:
+    async def _restore(self, name: str) -> SecretSnapshot | None:
         """The recreated secret; None when it was not recreated."""
         async with self._one:
             if LEFT in (await self._inner.read(OWNER_SECRET)).contents:

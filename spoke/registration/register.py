@@ -121,7 +121,7 @@ class Registration:
                     return None
                 await flow.run(client, on_step=self._progress.enter)
             except MusterError as error:
-                explained = self._explained(route, error)
+                explained = self._explain(route, error)
                 if explained is error:
                     raise
                 raise explained from error
@@ -177,7 +177,7 @@ class Registration:
             client.bring(await self._ports.attest.token(info.attestation_audience))
         return by_our_clock
 
-    def _explained(self, route: HubConnection, error: MusterError) -> MusterError:
+    def _explain(self, route: HubConnection, error: MusterError) -> MusterError:
         """The error to raise, with advice if the credential is or may be the cause: TLS does not report that."""
         if route.identity.recovers:
             if not isinstance(error, UnauthorizedError | ForbiddenError | NotFoundError | AlreadyExistsError):

@@ -150,7 +150,7 @@ class SessionRun:
         stop_listening = self._agent.watch.listen(self._verdict_changed)
         wakes = self._schedule()
         handover = asyncio.create_task(self._run_handovers(), name="session/handover")
-        tasks = [asyncio.create_task(self._guarded(work), name=f"session/{name}") for name, work in self._work()]
+        tasks = [asyncio.create_task(self._run_guarded(work), name=f"session/{name}") for name, work in self._work()]
         try:
             try:
                 done, _ = await asyncio.wait((handover, *tasks), return_when=asyncio.FIRST_COMPLETED)
@@ -189,7 +189,7 @@ class SessionRun:
         for controller in (*self._reporting.controllers, self.addon_lease, self.addon_registration, self.rotation):
             yield controller.name, controller.run()
 
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _run_guarded(self, work: Coroutine[Any, Any, None]) -> None:
         """Delay a loss until a handover in progress has its outcome."""
         try:
             await work

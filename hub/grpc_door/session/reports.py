@@ -163,12 +163,12 @@ class SessionReports:
 
     async def _status(self, message: wire.StatusReport) -> int:
         with self._audit.status():
-            return await self._written(clusters.report_status, report_of(message, self._agent_version))
+            return await self._write(clusters.report_status, report_of(message, self._agent_version))
 
     async def _addon(self, message: wire.AddOnReport) -> int:
         report = partial(addons.report, driver=message.kube_client_driver)
         with self._audit.addon(message.addon_name):
-            return await self._written(report, AddOnName(message.addon_name), conditions_of(message.conditions))
+            return await self._write(report, AddOnName(message.addon_name), conditions_of(message.conditions))
 
     async def _hubs(self, message: wire.Hubs) -> None:
         """Stores the agent's hub list if it has changed. It is informational: a failure does not end the session."""
@@ -176,7 +176,7 @@ class SessionReports:
         if hubs == self.known_hubs:
             return
         try:
-            await self._retried(owners.report_hubs, self._cluster, self._epoch, hubs, self._actor)
+            await self._retry(owners.report_hubs, self._cluster, self._epoch, hubs, self._actor)
         except (*TRANSIENT, TooManyRequestsError) as error:
             log.info("an agent's list of hubs is not stored", cluster=self._cluster, error=error.message)
 
@@ -186,21 +186,21 @@ class SessionReports:
             return
         self._parts.beats.drop(self._cluster, session)
         departure = Departure(self._cluster, HubId(message.hub_id), message.epoch)
-        writing = self._retried(partial(owners.record_handover, actor=self._actor), departure, session.epoch)
+        writing = self._retry(partial(owners.record_handover, actor=self._actor), departure, session.epoch)
         self.leaving = asyncio.create_task(writing, name=f"farewell {self._cluster}")
         await asyncio.shield(self.leaving)
 
-    async def _written(self, report: Callable[..., Any], *content: Any) -> int:
+    async def _write(self, report: Callable[..., Any], *content: Any) -> int:
         """Writes a report within the epoch. Returns the revision."""
 
         def fenced(tx: Transaction) -> Any:
             owners.check(tx, self._cluster, self._epoch)
             return report(tx, self._cluster, *content, self._actor)
 
-        written = await self._retried(fenced)
+        written = await self._retry(fenced)
         return int(getattr(written, "stored", written).revision)
 
-    async def _retried(self, use_case: Callable[..., Any], *args: Any) -> Any:
+    async def _retry(self, use_case: Callable[..., Any], *args: Any) -> Any:
         pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
         while True:
             try:

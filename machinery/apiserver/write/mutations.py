@@ -186,7 +186,7 @@ class Mutations:
             return write.deleted(old)
 
         stored = await call.storage.update(call.resource.key, key, change, write.actor, dry_run=write.dry_run)
-        return await _written(call, write, stored)
+        return await _report_write(call, write, stored)
 
     async def answer_question(self, call: ResourceCall, kind: Resource) -> web.Response:
         """Respond to a create whose result is computed. Raises BadRequestError, InvalidError, and what `answers` raises."""
@@ -233,7 +233,7 @@ class Mutations:
                 if not drawn or attempt == ATTEMPTS - 1:
                     raise
             else:
-                return await _written(call, write, stored)
+                return await _report_write(call, write, stored)
         raise AssertionError
 
     async def _change(self, call: ResourceCall, write: Write, change: UpdateFunc) -> StoredObject:
@@ -242,7 +242,7 @@ class Mutations:
             stored = await self._changing.change(
                 call.storage, key, call.key, change, write.actor, size=size, dry_run=write.dry_run
             )
-        return await _written(call, write, stored)
+        return await _report_write(call, write, stored)
 
     async def _document(self, call: ResourceCall, write: Write) -> dict[str, Any]:
         """The object in the body. Raises BadRequestError, TooLargeError, UnsupportedMediaTypeError."""
@@ -289,7 +289,7 @@ async def _size(call: ResourceCall) -> int:
     return len(await call.request.read())
 
 
-async def _written(call: ResourceCall, write: Write, stored: StoredObject) -> StoredObject:
+async def _report_write(call: ResourceCall, write: Write, stored: StoredObject) -> StoredObject:
     if call.resource.written is not None and not write.dry_run:
         await call.resource.written(call.resource.key, stored.revision)
     return stored

@@ -156,7 +156,7 @@ class GrpcHubClient(HubClient):
 
     @asynccontextmanager
     async def session(self, greeting: SessionHello) -> AsyncIterator[HubSession]:
-        session = await self._opened_session(greeting)
+        session = await self._open_session(greeting)
         try:
             yield session
         finally:
@@ -208,7 +208,7 @@ class GrpcHubClient(HubClient):
         return RegistrationStub(self._channel)
 
     @tracing.client_span("open session")
-    async def _opened_session(self, greeting: SessionHello) -> GrpcSession:
+    async def _open_session(self, greeting: SessionHello) -> GrpcSession:
         """Open a session. A refusal that our own Hello interrupted is repeated, because its reason matters."""
         self._dialled = await self._turns.dialled(self._address)
         attempts = SESSION_ATTEMPTS
@@ -226,7 +226,7 @@ class GrpcHubClient(HubClient):
                     raise HubLostError("the hub did not welcome the session in time", SessionEnd.SILENT) from error
                 if not isinstance(error, StreamBrokenError):
                     if isinstance(error, HubLostError) and error.loss is SessionEnd.UNREACHABLE:
-                        raise HubLostError(await self._explained(error.message), SessionEnd.UNREACHABLE) from error
+                        raise HubLostError(await self._explain(error.message), SessionEnd.UNREACHABLE) from error
                     raise
                 if not attempts:
                     raise
@@ -237,17 +237,17 @@ class GrpcHubClient(HubClient):
         try:
             return await method(request, timeout=CALL_TIMEOUT.total_seconds(), metadata=carried())
         except aio.AioRpcError as error:
-            raise await self._translated(error) from error
+            raise await self._translate(error) from error
 
-    async def _translated(self, error: aio.AioRpcError) -> MusterError:
+    async def _translate(self, error: aio.AioRpcError) -> MusterError:
         translated = to_error(error)
         if error.code() is grpc.StatusCode.UNAVAILABLE:
-            return UnavailableError(await self._explained(translated.message), retry_after=translated.retry_after)
+            return UnavailableError(await self._explain(translated.message), retry_after=translated.retry_after)
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             return MethodNotAllowedError(f"the hub is of a release that does not know this call: {translated.message}")
         return translated
 
-    async def _explained(self, message: str) -> str:
+    async def _explain(self, message: str) -> str:
         """Return the message of gRPC, or the actual cause if `diagnose` finds one."""
         if self._address.proxy:
             return f"{message} (through the proxy {shown_proxy(self._address.proxy)})"
@@ -290,7 +290,7 @@ class RecoveringHubClient(GrpcHubClient):
             async for answer in call:
                 yield answer
         except aio.AioRpcError as error:
-            raise await self._translated(error) from error
+            raise await self._translate(error) from error
         finally:
             call.cancel()
 

@@ -84,9 +84,9 @@ class GrpcSession(OpenSession):
         except aio.AioRpcError as error:
             raise to_loss(error) from error
         except asyncio.InvalidStateError as error:  # the call ended while we wrote
-            raise await self._ending() from error
+            raise await self._end_reason() from error
         if not isinstance(first, wire.HubMessage):
-            raise await self._ending()
+            raise await self._end_reason()
         if first.WhichOneof("message") != "welcome":
             raise HubLostError("the hub did not begin with a welcome: is this a hub of this project?")
         if first.welcome.HasField("hub_time"):
@@ -109,7 +109,7 @@ class GrpcSession(OpenSession):
     async def beat(self, *, available: bool | None) -> None:
         self._beats += 1
         self._write(wire.AgentMessage(beat=wire.Beat(sequence=self._beats, verdict=VERDICTS[available])))
-        await _answered(self._unacknowledged, self._beats)
+        await _wait_for_answer(self._unacknowledged, self._beats)
 
     @tracing.client_span("report status")
     async def report(self, report: ClusterReport) -> int:
@@ -118,7 +118,7 @@ class GrpcSession(OpenSession):
         status.agent_time.FromDatetime(self._clock.now())
         status.traceparent = _traceparent()
         self._write(wire.AgentMessage(status=status))
-        return await _answered(self._unanswered, self._reports)
+        return await _wait_for_answer(self._unanswered, self._reports)
 
     @tracing.client_span("report addon")
     async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
@@ -131,7 +131,7 @@ class GrpcSession(OpenSession):
             traceparent=_traceparent(),
         )
         self._write(wire.AgentMessage(addon=report))
-        return await _answered(self._unanswered, self._reports)
+        return await _wait_for_answer(self._unanswered, self._reports)
 
     async def send_event(self, news: AgentEvent) -> None:
         self._write(wire.AgentMessage(event=event_of(news)))
@@ -176,7 +176,7 @@ class GrpcSession(OpenSession):
                 await self._stream.write(message)
             await self._stream.done_writing()
         except (aio.AioRpcError, asyncio.InvalidStateError):
-            self.finish(await self._ending())
+            self.finish(await self._end_reason())
 
     async def _read(self) -> None:
         """Handle the hub's messages until the end of the stream. Kinds that this version does not know are ignored."""
@@ -200,13 +200,13 @@ class GrpcSession(OpenSession):
                         self._drains.put_nowait(drain)
                     case "trust_bundle":
                         self._bundles.put_nowait(message.trust_bundle.certificates)
-            lost = await self._ending()
+            lost = await self._end_reason()
         except aio.AioRpcError as error:
             lost = to_loss(error)
         finally:
             self.finish(lost)
 
-    async def _ending(self) -> HubLostError:
+    async def _end_reason(self) -> HubLostError:
         """The reason for the end of the stream, from its gRPC status."""
         code, details = await self._stream.code(), await self._stream.details()
         trailing = await self._stream.trailing_metadata()
@@ -234,7 +234,7 @@ class GrpcSession(OpenSession):
             waiting.set_result(ack.revision)
 
 
-async def _answered(waiting: dict[int, asyncio.Future[T]], sequence: int) -> T:
+async def _wait_for_answer(waiting: dict[int, asyncio.Future[T]], sequence: int) -> T:
     """Wait for the acknowledgement of the message with this number."""
     answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     waiting[sequence] = answer

@@ -178,8 +178,8 @@ class ApiHubClient(HubClient):
 
     @asynccontextmanager
     async def session(self, greeting: SessionHello) -> AsyncIterator[HubSession]:
-        session = await self._opened(greeting.cluster_uid)
-        running = asyncio.create_task(_guarded(session), name="session over the Kubernetes API")
+        session = await self._open(greeting.cluster_uid)
+        running = asyncio.create_task(_run_guarded(session), name="session over the Kubernetes API")
         try:
             yield session
         finally:
@@ -229,7 +229,7 @@ class ApiHubClient(HubClient):
         await self._door.close()
 
     @tracing.client_span("open session")
-    async def _opened(self, cluster_uid: str) -> ApiSession:
+    async def _open(self, cluster_uid: str) -> ApiSession:
         try:
             names = self._door.agent()
             await self._door.ask_version()
@@ -244,7 +244,7 @@ class ApiHubClient(HubClient):
         return ApiSession(self._door, names, seen, own_annotations(self._annotations, cluster_uid))
 
 
-async def _guarded(session: ApiSession) -> None:
+async def _run_guarded(session: ApiSession) -> None:
     """End the session, and log, if a background task fails by a defect of ours."""
     try:
         await session.run()
