@@ -312,9 +312,14 @@ async def test_session_that_ends_is_sent_what_is_stored(stage: RpcStage) -> None
     await stream.beat(1)
     await stream.send(beat=wire.Beat(sequence=2, verdict=wire.VERDICT_UNAVAILABLE))
     await until(lambda: stage.parts.beats.counts.stored == 2)
-    for session in stage.parts.sessions.all():
-        session.end(ConflictError("superseded"))
+    session = cast("Session", stage.parts.sessions.all()[0])
+    session.end(ConflictError("superseded"))
     assert (await stream.expect("beat_ack")).sequence == 2
+    assert await stream.status() is grpc.StatusCode.ABORTED
+    # beats, changes and revocations may still reach it
+    session.acknowledge(3, ended_silence=True)
+    session.reconsider()
+    session.end(ConflictError("revoked"))
 
 
 @pytest.mark.parametrize("is_stored", [False, True], ids=["while it lies in the buffer", "when it was acknowledged"])
