@@ -1,4 +1,4 @@
-"""What surrounds each gRPC call: the gate, counters, and its request attributes.
+"""The gate and the counters of gRPC calls, and the request attributes of each.
 
 When the server stops, `grpc.aio` ends calls that it has received and not started with CANCELLED. So the gate is closed first,
 remaining calls get UNAVAILABLE, and the server stops when no call has arrived for `QUIET`.

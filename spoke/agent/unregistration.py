@@ -178,7 +178,7 @@ async def forget_departure(secrets: Secrets) -> None:
     mark = mark_in(contents)
     if mark is None:
         return
-    log.info("departure.forgotten", left_at=mark.at, next="registering anew")
+    log.info("departure.forgotten", left_at=mark.at, next="registering again")
     if set(contents) == {LEFT}:
         await slot.delete()
     else:

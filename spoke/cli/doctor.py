@@ -132,8 +132,8 @@ class Doctor:
             async for step in self._hub(hub.connection, "", kept):
                 yield replace(step, name=f"{hub.name}{' (owner)' if mine else ''}: {step.name}")
         if owner is not None and listing.get(owner) is None:
-            said = f"hub {owner}, which holds the session, is on it no more" if listing.hubs else "it is empty"
-            advice = "the agent goes to a hub of its list by itself"
+            said = f"hub {owner}, which holds the session, is not on it any more" if listing.hubs else "it is empty"
+            advice = "the agent changes to a hub of its list without further action"
             yield DoctorStep("list of hubs", ok=not listing.hubs, said=said, advice=advice)
 
     async def _hub(

@@ -10,9 +10,9 @@ from spoke.ports.hub import HubAcceptance, HubInfo
 
 CLOCKS_APART = timedelta(seconds=5)
 """Largest clock difference between agent and hub that counts as in sync (OCM's bound)."""
-NEW_BOOTSTRAP = "make one with `hubctl create bootstrap-kubeconfig` and put it in its place; the agent goes on by itself"
+NEW_BOOTSTRAP = "make one with `hubctl create bootstrap-kubeconfig` and put it in its place; the agent then continues"
 ACCEPT = "accept the cluster on the hub: hubctl accept {}"
-DENIED = "see on the hub why (hubctl describe cluster {0}); if it may join: hubctl accept {0}, and the agent returns by itself"
+DENIED = "see on the hub why (hubctl describe cluster {0}); if it may join: hubctl accept {0}, the agent then returns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def accepted(cluster: ClusterName, acceptance: HubAcceptance) -> DoctorStep:
 
 def advice_on(text: str) -> str:
     if "was denied" in text:
-        return "see on the hub why (hubctl get csr); if it may join: hubctl accept NAME, and the agent asks again by itself"
+        return "see on the hub why (hubctl get csr); if it may join: hubctl accept NAME, the agent then asks again"
     if "is denied" in text:
         return DENIED.format("NAME")
     if "accept" in text:

@@ -102,7 +102,9 @@ class Leave:
             await forget_departure(self.secrets)
             elected = self.lock is not None
             said = (
-                "a running agent registers anew now" if elected else "restart the agent, which has no Lease: it registers anew"
+                "a running agent registers again now"
+                if elected
+                else "restart the agent, which has no Lease: it registers again"
             )
             yield passed("agent", said)
             return

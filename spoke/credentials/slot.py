@@ -216,6 +216,6 @@ class RestoringSecrets(Secrets):
         self._log.reset()
         log.warning("secret.restored", secret=name, because="it was deleted")
         self._record_event(
-            "SecretRestored", f'secret "{name}" was deleted, and is there again: `spoke rejoin` has the agent register anew'
+            "SecretRestored", f'secret "{name}" was deleted and is restored: `spoke rejoin` makes the agent register again'
         )
         return written

@@ -214,7 +214,7 @@ def epoch_too_high(epoch: int) -> str:
     """Error text for an epoch that is not credible, with what to do."""
     return (
         f"it claims the epoch {epoch}, more than {CREDIBLE / timedelta(hours=1):g} h ahead of this machine's clock, and is "
-        "not believed: if this clock is right, have an administrator of that hub run `hubctl revoke cluster`, and register anew"
+        "not believed: if this clock is right, an administrator of that hub runs `hubctl revoke cluster`; then register again"
     )
 
 

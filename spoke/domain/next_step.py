@@ -1,4 +1,4 @@
-"""What the agent does next, and why sessions end: pure decisions, as tables.
+"""The next action of the agent, and the reasons for which sessions end: pure decisions, as tables.
 
 The agent repeats `observe -> decide -> act`. `decide` chooses the action after an observation.
 """

@@ -1,4 +1,4 @@
-"""What a running agent shows over plain HTTP: `/livez`, `/healthz`, `/readyz`, `/metrics` and `/statusz`.
+"""Serves the state of a running agent over plain HTTP: `/livez`, `/healthz`, `/readyz`, `/metrics` and `/statusz`.
 
 `/livez` and `/healthz` report whether this process makes progress, independent of the hub: a probe must not restart an agent
 because its hub is unreachable. `/readyz` reports whether a beat was acknowledged within the lease duration, else what fails.

@@ -177,7 +177,7 @@ class CSRFlow:
                     log.error("request.useless", request=pending.name, why=why, next="a new key and a new request")
                     if useless:
                         raise UnavailableError(
-                            f'what the hub issued for the certificate signing request "{pending.name}" is of no use: {why}'
+                            f'the certificate that the hub issued for the request "{pending.name}" is unusable: {why}'
                         )
                     useless, self._pending = True, None
                     continue

@@ -192,7 +192,7 @@ class Registration:
         source = route.source if route.source.startswith("in ") else f"in {route.source}"
         return UnauthorizedError(
             f"the bootstrap credential {source} does not work ({why}): make a new one with "
-            "hubctl create bootstrap-kubeconfig and put it in its place, the agent goes on by itself"
+            "hubctl create bootstrap-kubeconfig and put it in its place, the agent then continues"
         )
 
 

@@ -1,4 +1,4 @@
-"""What the sessions of an agent share: its parts, an open session, and the owner's secret during the stay with a hub."""
+"""Parts that the sessions of an agent share: its context, an open session, and the owner's secret while a hub is the owner."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack

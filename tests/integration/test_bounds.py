@@ -278,7 +278,7 @@ async def test_connections_beyond_the_bound_are_closed_and_the_others_served(cap
         assert b" 400 " in await _answer(listening.port)
     finally:
         await listening.close()
-    assert capsys.readouterr().out.count("connections are closed: there are as many as may be") == 1
+    assert capsys.readouterr().out.count("connections are closed: the limit is reached") == 1
 
 
 def binary(command: int, family: int, addresses: bytes) -> bytes:

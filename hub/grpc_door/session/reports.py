@@ -1,4 +1,4 @@
-"""What an agent sends beside beats: reports of its status and add-ons, its hub list, and events.
+"""Stores what an agent sends beside beats: reports of its status and add-ons, its hub list, and events.
 
 They are handled in their order by one task, so that beats do not wait for them, and only while the session's epoch is the
 newest. A report is acknowledged once it is durable, or with a permanent refusal. Events are created in the cluster's namespace

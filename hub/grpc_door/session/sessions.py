@@ -53,7 +53,7 @@ class OpenSession(Protocol):
 
 
 _Records = dict[tuple[ClusterName, AgentId], Opened | str]
-"""What is to be written: an opened session, or the id of one that has ended."""
+"""Records to write: an opened session, or the id of an ended one."""
 
 
 class Sessions:

@@ -86,7 +86,7 @@ class Connections:
         now = asyncio.get_running_loop().time()
         if now >= self._logged_at + LOG_PERIOD:
             why = {"address": host, "most": each} if is_full else {"most": self._most}
-            log.warning("connections are closed: there are as many as may be", closed=self._refused, **why)
+            log.warning("connections are closed: the limit is reached", closed=self._refused, **why)
             self._refused, self._logged_at = 0, now
         return None
 

@@ -95,7 +95,7 @@ def _cause(server: CertificateFacts, distrust: str, address: HubAddress, identit
         if now < certificate.not_before:
             return (
                 f"the clock of this machine is behind: it says {format_time(now)}, but the hub's certificate begins at "
-                f"{format_time(certificate.not_before)}; set the clock, the agent goes on by itself"
+                f"{format_time(certificate.not_before)}; set the clock; the agent then continues"
             )
         if now > certificate.not_after:
             return (

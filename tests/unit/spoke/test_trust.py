@@ -484,7 +484,7 @@ async def test_a_signer_that_issues_nothing_of_use_is_asked_for_two_certificates
     hub = MemoryHub(ManualClock())
     client, wanted = client_of(hub), csr_flow()
     for asked in (2, 3):
-        await check_refusal_of(UnavailableError, wanted.run(client), match="of no use")
+        await check_refusal_of(UnavailableError, wanted.run(client), match="is unusable")
         assert hub.calls.count("submit_request") == asked
 
 
