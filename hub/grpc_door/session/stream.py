@@ -38,12 +38,6 @@ LAST_MESSAGES = timedelta(seconds=1)
 MOVE_REASON = "an operator moves this cluster to another hub"
 
 
-def expired_error() -> UnauthorizedError:
-    """Returns the error that ends a stream whose certificate has expired."""
-    message = "the certificate of this stream has expired"
-    return UnauthorizedError(message, causes=DenialCause.CERTIFICATE_EXPIRED.because(message))
-
-
 class Session(BeatSink, TrustBundleReceiver):
     """The session of an agent that has sent `hello`. `serve` runs it until it ends."""
 
@@ -106,7 +100,9 @@ class Session(BeatSink, TrustBundleReceiver):
     async def _run(self, queue: ReportQueue) -> None:
         """Admits the session, sends Welcome and the desired state, and reads until the agent leaves."""
         parts, hello, received = self._parts, self.hello, self._parts.clock.now()
-        expiry = self._loop.call_later((self._record.not_after - received).total_seconds(), self.end, expired_error())
+        message = "the certificate of this stream has expired"
+        expired = UnauthorizedError(message, causes=DenialCause.CERTIFICATE_EXPIRED.because(message))
+        expiry = self._loop.call_later((self._record.not_after - received).total_seconds(), self.end, expired)
         aging = Aging(parts.age, self)
         try:
             with parts.feed.subscribe_to_cluster(self.cluster, self.reconsider):
@@ -182,7 +178,7 @@ class Session(BeatSink, TrustBundleReceiver):
 
         async def store() -> None:
             if (ack := await self._reports.store(kind, message)) is not None:
-                self._send(wire.HubMessage(report_ack=ack).SerializeToString())
+                self._send(wire.HubMessage(report_ack=ack))
 
         await queue.put(store, size)
 
@@ -216,10 +212,10 @@ class Session(BeatSink, TrustBundleReceiver):
         self._parts.sessions.drained += 1
         message = wire.Drain(reason=reason)
         message.reconnect_after.FromTimedelta(reconnect_after)
-        self._send_message(wire.HubMessage(drain=message))
+        self._send(wire.HubMessage(drain=message))
 
     def push(self, bundle: bytes) -> None:
-        self._send_message(wire.HubMessage(trust_bundle=wire.TrustBundle(certificates=bundle)))
+        self._send(wire.HubMessage(trust_bundle=wire.TrustBundle(certificates=bundle)))
 
     def _apply(self, view: SessionClusterView) -> None:
         """Applies a view of the cluster and sends the agent what has changed. Ends the session of a denied cluster."""
@@ -243,13 +239,13 @@ class Session(BeatSink, TrustBundleReceiver):
                 desired.renew_within.FromTimedelta(within)
             if view.renewal is not None:
                 desired.renew_addons_before.FromDatetime(view.renewal.before)
-            self._send_message(wire.HubMessage(desired=desired))
+            self._send(wire.HubMessage(desired=desired))
 
     def _order_move(self) -> None:
         """Orders a move once the agent lists the target hub as ready; before that it could not follow the order."""
         target = self._view.move_to if self._view is not None and self._view.move_to in self._ready_hubs else ""
         if target and target != self._moves_to:
-            self._send_message(wire.HubMessage(drain=wire.Drain(reason=MOVE_REASON, target_hub_id=target)))
+            self._send(wire.HubMessage(drain=wire.Drain(reason=MOVE_REASON, target_hub_id=target)))
         self._moves_to = target
 
     def reconsider(self) -> None:
@@ -276,14 +272,12 @@ class Session(BeatSink, TrustBundleReceiver):
         finally:
             self._is_refreshing = False
 
-    def _send_message(self, message: wire.HubMessage) -> None:
-        self._send(message.SerializeToString())
-
-    def _send(self, raw: bytes) -> None:
+    def _send(self, message: wire.HubMessage | bytes) -> None:
+        """Queues a message, encoded or not. Ends the session if the agent does not read."""
         if len(self._unsent) >= MAX_UNSENT:
             self.end(TooManyRequestsError("the agent does not read what the hub sends"))
             return
-        self._unsent.append(raw)
+        self._unsent.append(message if isinstance(message, bytes) else message.SerializeToString())
         self._write_soon()
 
     def _write_soon(self) -> None:
