@@ -29,8 +29,8 @@ NODE = NodeResources("a", {"cpu": "4"}, {"cpu": "3"}, schedulable=True)
 
 def world_of(clock: Clock, secrets: Secrets, **others: Any) -> AgentPorts:
     """Of an agent without a bootstrap kubeconfig, whose cluster in memory manages itself; `others` are fields of a world."""
-    cluster = others.pop("spoke", None) or MemoryCluster()
-    usual = {"bootstrap": Bootstraps([]), "spoke": cluster, "management": cluster, "addon_secrets": lambda _: secrets}
+    cluster = others.pop("managed_cluster", None) or MemoryCluster()
+    usual = {"bootstrap": Bootstraps([]), "managed_cluster": cluster, "management": cluster, "addon_secrets": lambda _: secrets}
     usual |= {"directory": None, "scheduler": LoopScheduler(clock), "random": Random(1)}
     return AgentPorts(clock=clock, secrets=secrets, **{**usual, **others})
 
