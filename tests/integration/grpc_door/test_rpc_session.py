@@ -307,19 +307,24 @@ async def test_fast_beats_share_an_acknowledgement_and_the_first_beat_of_a_sessi
     assert len(deferred.calls) == 1, "neither does the first beat of a session"
 
 
-async def test_session_that_ends_is_sent_what_is_stored(stage: RpcStage) -> None:
-    stream = await stage.welcomed(await stage.enrol("edge1"))
+async def test_session_that_ends_is_sent_what_is_stored_and_ignores_what_comes_later(stage: RpcStage) -> None:
+    credential = await stage.enrol("edge1")
+    stream = await stage.welcomed(credential)
     await stream.beat(1)
     await stream.send(beat=wire.Beat(sequence=2, verdict=wire.VERDICT_UNAVAILABLE))
     await until(lambda: stage.parts.beats.counts.stored == 2)
-    session = cast("Session", stage.parts.sessions.all()[0])
-    session.end(ConflictError("superseded"))
+    ended = cast("Session", stage.parts.sessions.all()[0])
+    ended.end(ConflictError("superseded"))
     assert (await stream.expect("beat_ack")).sequence == 2
     assert await stream.status() is grpc.StatusCode.ABORTED
-    # beats, changes and revocations may still reach it
-    session.acknowledge(3, ended_silence=True)
-    session.reconsider()
-    session.end(ConflictError("revoked"))
+    stream = await stage.welcomed(credential)
+    left = cast("Session", stage.parts.sessions.all()[0])
+    await stream.close()
+    await stage.session_recorded(is_open=False)
+    for session in (ended, left):  # stored beats, changes and revocations may still reach it
+        session.acknowledge(3, ended_silence=True)
+        session.reconsider()
+        session.end(ConflictError("revoked"))
 
 
 @pytest.mark.parametrize("is_stored", [False, True], ids=["while it lies in the buffer", "when it was acknowledged"])
