@@ -16,7 +16,7 @@ from machinery.runtime.tasks import GuardedTasks
 from spoke.agent.leader_election import ElectedAgent, OwnLock, TermFence, candidate_of
 from spoke.agent.loop import SpokeAgent
 from spoke.agent.unregistration import ResidentAgent, Working
-from spoke.bootstraps import BootstrapFile, Bootstraps, BootstrapSecret
+from spoke.bootstraps.listing import BootstrapFile, Bootstraps, BootstrapSecret
 from spoke.cluster import TOKEN, FollowedKubeconfig, KubeCluster, ServiceAccountAttest
 from spoke.credentials.directory import AtomicDirectory
 from spoke.credentials.kubernetes_secrets import KubeSecrets, OwnedSecrets

@@ -8,7 +8,7 @@ from random import Random
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
 from machinery.runtime.scheduler import Scheduler
-from spoke.bootstraps import Bootstraps
+from spoke.bootstraps.listing import Bootstraps
 from spoke.credentials.kubeconfigs import ANY_REACH
 from spoke.domain.addon import AddOn
 from spoke.domain.hubs import HubSelectionPolicy

@@ -19,7 +19,8 @@ from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import OffsetClock
 from machinery.runtime.tasks import cancel_and_wait
 from spoke.agent.observation import Observation, Observer
-from spoke.bootstraps import BootstrapListing, BootstrapWatch
+from spoke.bootstraps.listing import BootstrapListing
+from spoke.bootstraps.watch import BootstrapWatch
 from spoke.controllers.status import AvailabilityWatch
 from spoke.credentials.directory import MIRROR_RETRY, PatientDirectory
 from spoke.credentials.owner import OwnerConflictError

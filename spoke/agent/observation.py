@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from machinery.identity import HubId
-from spoke.bootstraps import BootstrapListing
+from spoke.bootstraps.listing import BootstrapListing
 from spoke.credentials.judgement import CredentialJudge
 from spoke.credentials.kubeconfigs import HubConnection, view_stored
 from spoke.credentials.owner import Owner, OwnerRecord, agreed

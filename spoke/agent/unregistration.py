@@ -18,7 +18,7 @@ import structlog
 
 from machinery.errors import MusterError
 from machinery.runtime.tasks import cancel_and_wait
-from spoke.bootstraps import Bootstraps
+from spoke.bootstraps.listing import Bootstraps
 from spoke.credentials.kubeconfigs import HubConnection
 from spoke.credentials.slot import OWNER_SECRET, Contents, Slot
 from spoke.domain.credential import LEFT

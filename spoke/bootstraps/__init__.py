@@ -3,23 +3,3 @@
 A hub is on the list while a source names it. An unreadable source is logged, and its last hub stays on the list, because a file
 may be read while it is being written. A source that is deleted, or names another hub, removes its hub from the list.
 """
-
-from spoke.bootstraps.listing import (
-    Bootstrap,
-    BootstrapFile,
-    BootstrapListing,
-    Bootstraps,
-    BootstrapSecret,
-    MissingBootstrapError,
-)
-from spoke.bootstraps.watch import BootstrapWatch
-
-__all__ = [
-    "Bootstrap",
-    "BootstrapFile",
-    "BootstrapListing",
-    "BootstrapSecret",
-    "BootstrapWatch",
-    "Bootstraps",
-    "MissingBootstrapError",
-]

@@ -16,7 +16,7 @@ from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFound
 from machinery.identity import parse_agent_user
 from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import Clock
-from spoke.bootstraps import Bootstraps
+from spoke.bootstraps.listing import Bootstraps
 from spoke.cli.findings import NEW_BOOTSTRAP, DoctorStep, accepted, advice_on, failed, forbidden, met_hub, passed, words_of
 from spoke.cli.network import TIMEOUT, Network, reachable
 from spoke.credentials.kubeconfigs import (

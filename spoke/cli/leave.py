@@ -27,7 +27,7 @@ from machinery.identity import AgentId, ClusterName, HubId
 from machinery.meta.timestamps import format_time
 from machinery.runtime.clock import Clock
 from spoke.agent.unregistration import LeftMark, fingerprints, forget_departure, mark_in
-from spoke.bootstraps import Bootstraps
+from spoke.bootstraps.listing import Bootstraps
 from spoke.cli.findings import DoctorStep, failed, passed
 from spoke.credentials.kubeconfigs import ANY_REACH, HubConnection, stored_connection, stored_texts
 from spoke.credentials.slot import OWNER_SECRET, Contents, Slot, credential_of, hub_slot

@@ -14,7 +14,7 @@ from machinery.errors import InvalidError
 from machinery.meta.timestamps import format_time, parse_time
 from machinery.runtime.clock import Clock
 from spoke.agent.unregistration import mark_in
-from spoke.bootstraps import Bootstraps
+from spoke.bootstraps.listing import Bootstraps
 from spoke.cli.network import Network, reachable
 from spoke.credentials.kubeconfigs import ANY_REACH, stored_connection, stored_texts
 from spoke.credentials.slot import OWNER_SECRET, Contents, credential_of

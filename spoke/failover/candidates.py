@@ -13,7 +13,7 @@ from machinery.identity import HubId
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
 from machinery.runtime.scheduler import Scheduler
-from spoke.bootstraps import Bootstrap, BootstrapListing
+from spoke.bootstraps.listing import Bootstrap, BootstrapListing
 from spoke.credentials.owner import Owner
 from spoke.domain.hubs import (
     ChoiceReason,

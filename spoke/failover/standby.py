@@ -17,7 +17,7 @@ from machinery.errors import MusterError
 from machinery.identity import HubId
 from machinery.meta.timestamps import format_time
 from machinery.runtime.tasks import cancel_and_wait
-from spoke.bootstraps import BootstrapListing
+from spoke.bootstraps.listing import BootstrapListing
 from spoke.credentials.slot import OWNER_SECRET, hub_slot
 from spoke.domain.hubs import HubState, ListedHub
 from spoke.domain.names import AgentIdentity

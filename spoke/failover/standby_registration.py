@@ -32,7 +32,7 @@ from machinery.errors import (
 from machinery.identity import HubId
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import OffsetClock
-from spoke.bootstraps import Bootstrap
+from spoke.bootstraps.listing import Bootstrap
 from spoke.credentials.judgement import CredentialJudge, rejection
 from spoke.credentials.kubeconfigs import HubConnection, recovery_connection, stored_connection
 from spoke.credentials.slot import Contents, hub_slot, without_request

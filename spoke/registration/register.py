@@ -21,7 +21,7 @@ from machinery.errors import (
 )
 from machinery.observability import tracing
 from machinery.runtime.clock import OffsetClock
-from spoke.bootstraps import BootstrapListing
+from spoke.bootstraps.listing import BootstrapListing
 from spoke.credentials.kubeconfigs import HubConnection, recovery_connection, recovery_obstacle, stored_texts, view_stored
 from spoke.credentials.slot import Contents, OwnedSlot, Slot, hub_slot
 from spoke.credentials.trust_bundle import trust_in

@@ -11,7 +11,7 @@ from machinery.errors import MusterError
 from machinery.identity import HubId
 from machinery.meta.conditions import Condition
 from machinery.runtime.clock import OffsetClock
-from spoke.bootstraps import BootstrapWatch
+from spoke.bootstraps.watch import BootstrapWatch
 from spoke.controllers.addons import AddOnCredentials
 from spoke.controllers.status import AvailabilityWatch
 from spoke.credentials.kubeconfigs import HubConnection, view_stored

@@ -16,7 +16,7 @@ from machinery.errors import MusterError, TooManyRequestsError, UnavailableError
 from machinery.identity import AgentId, CertificateSubject, ClusterName, agent_subject
 from machinery.runtime.clock import SystemClock
 from spoke.agent.loop import SpokeAgent
-from spoke.bootstraps import BootstrapFile, Bootstraps
+from spoke.bootstraps.listing import BootstrapFile, Bootstraps
 from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.next_step import SessionEnd
 from spoke.options import AgentOptions, Pauses

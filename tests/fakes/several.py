@@ -14,7 +14,7 @@ from machinery.client.kubeconfig import parse_kubeconfig
 from machinery.identity import AgentId, ClusterName, HubId
 from machinery.runtime.clock import Clock
 from spoke.agent.loop import SpokeAgent
-from spoke.bootstraps import Bootstrap, BootstrapFile, BootstrapListing, Bootstraps
+from spoke.bootstraps.listing import Bootstrap, BootstrapFile, BootstrapListing, Bootstraps
 from spoke.credentials.kubeconfigs import connection_of
 from spoke.credentials.slot import hub_slot
 from spoke.domain.hubs import HubState

@@ -12,7 +12,7 @@ from typing import Any
 from machinery.meta.conditions import AVAILABLE, TRUE
 from machinery.runtime.clock import Clock, ManualClock
 from spoke.agent.loop import SpokeAgent
-from spoke.bootstraps import BootstrapFile, Bootstraps
+from spoke.bootstraps.listing import BootstrapFile, Bootstraps
 from spoke.domain.credential import PENDING_KEY, PENDING_REQUEST, REQUEST_NAME
 from spoke.domain.report import NodeResources
 from spoke.options import AgentOptions, AgentPorts, Pause, Pauses

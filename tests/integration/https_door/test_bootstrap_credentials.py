@@ -23,7 +23,7 @@ from hubctl.errors import DONE, FAILED, NOT_FOUND
 from machinery.client import kubeconfig
 from machinery.identity import CertificateSubject, CredentialId
 from machinery.pki import TokenKeys, build_request, generate_key
-from spoke.bootstraps import BootstrapFile
+from spoke.bootstraps.listing import BootstrapFile
 from spoke.domain.route import Driver
 from tests.integration.https_door.conftest import (
     CLUSTERS,

@@ -28,7 +28,8 @@ from machinery.runtime.clock import ManualClock, SystemClock
 from spoke.agent.leader_election import OwnLock
 from spoke.agent.loop import SpokeAgent
 from spoke.app import addon_secrets_of
-from spoke.bootstraps import Bootstraps, BootstrapSecret, BootstrapWatch
+from spoke.bootstraps.listing import Bootstraps, BootstrapSecret
+from spoke.bootstraps.watch import BootstrapWatch
 from spoke.cli.commands import examine
 from spoke.cli.findings import DoctorStep
 from spoke.cluster import LEASES, NAMESPACES, FollowedKubeconfig, KubeCluster

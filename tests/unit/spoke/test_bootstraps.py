@@ -16,7 +16,8 @@ from machinery.client.proxy import shown_proxy
 from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import HubId
 from machinery.runtime.clock import ManualClock
-from spoke.bootstraps import BootstrapFile, Bootstraps, BootstrapSecret, BootstrapWatch, MissingBootstrapError
+from spoke.bootstraps.listing import BootstrapFile, Bootstraps, BootstrapSecret, MissingBootstrapError
+from spoke.bootstraps.watch import BootstrapWatch
 from spoke.credentials.kubeconfigs import connection_of
 from spoke.domain.route import Driver, Reach, over_grpc
 from spoke.ports.cluster import SecretSnapshot

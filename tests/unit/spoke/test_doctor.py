@@ -15,7 +15,7 @@ from machinery.errors import DenialCause, ForbiddenError, UnavailableError
 from machinery.identity import HubId
 from machinery.observability import logs
 from machinery.runtime.clock import ManualClock
-from spoke.bootstraps import BootstrapFile, Bootstraps
+from spoke.bootstraps.listing import BootstrapFile, Bootstraps
 from spoke.cli.doctor import READY, Doctor
 from spoke.cli.findings import DoctorStep
 from spoke.cli.network import Network, SystemNetwork

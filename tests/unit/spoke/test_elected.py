@@ -21,7 +21,7 @@ from machinery.runtime.clock import ManualClock
 from spoke.agent.leader_election import ElectedAgent, OwnLock, TermFence, candidate_of, is_gone
 from spoke.agent.loop import SpokeAgent
 from spoke.agent.unregistration import LeftMark, ResidentAgent, mark_in
-from spoke.bootstraps import BootstrapFile, Bootstraps
+from spoke.bootstraps.listing import BootstrapFile, Bootstraps
 from spoke.cli.findings import DoctorStep
 from spoke.cli.leave import Leave
 from spoke.domain.credential import LEFT

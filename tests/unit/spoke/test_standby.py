@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from machinery.errors import ForbiddenError
 from machinery.pki import key_matches, parse_certificate
 from machinery.runtime.clock import OffsetClock
-from spoke.bootstraps import BootstrapListing
+from spoke.bootstraps.listing import BootstrapListing
 from spoke.credentials.kubeconfigs import stored_connection
 from spoke.credentials.trust_bundle import fingerprints
 from spoke.domain.hubs import HubState
