@@ -20,8 +20,8 @@ from spoke.credentials.kubeconfigs import HubConnection
 from spoke.credentials.trust_bundle import fingerprints
 from spoke.domain.addon import CUSTOMIZED, lease_condition
 from spoke.domain.next_step import SessionEnd
-from spoke.domain.report import ClusterReport, NamespaceReport, ReportedClaim, namespace_applied
-from spoke.domain.schedule import SILENCE, RenewalTime, patience, pause
+from spoke.domain.report import ClusterReport, NamespaceReport, ReportedClaim, namespace_applied_condition
+from spoke.domain.schedule import SILENCE, RenewalTime, ack_timeout, pause
 from spoke.domain.status import AVAILABLE_CONDITION, JOINED_CONDITION
 from spoke.options import AgentOptions, Pauses
 from spoke.ports.cluster import Secrets
@@ -102,7 +102,7 @@ class LoadSession:
         self._renewal = renewal
         self._hub_clock = hub_clock
         self._owner = owner
-        self._silence = patience(link.session.beat_interval, SILENCE).total_seconds()
+        self._silence = ack_timeout(link.session.beat_interval, SILENCE).total_seconds()
         self._desired: Desired | None = None
         self._accepted = asyncio.Event()
         self._beat_now = asyncio.Event()
@@ -231,7 +231,7 @@ class LoadSession:
             kubernetes_version=KUBERNETES_VERSION,
             claims=CLAIMS,
             node_count=nodes,
-            namespaces=tuple(NamespaceReport(each, namespace_applied(each.name)) for each in wanted),
+            namespaces=tuple(NamespaceReport(each, namespace_applied_condition(each.name)) for each in wanted),
         )
         measures.counts["reports"] += 1
         try:
