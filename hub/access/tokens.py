@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from hub.access.revocation_poller import FAR, OVERLAP, RevocationPoller
-from hub.api import bootstrapcredentials as rules
+from hub.api import bootstrapcredentials as credential_rules
 from hub.api.bootstrapcredentials import CredentialRecord
 from hub.ports import Store, Transaction
 from machinery.errors import EndedCredentialError, UnauthorizedError
@@ -31,15 +31,15 @@ class BootstrapTokens:
 
     async def identify(self, token: str) -> CredentialRecord | None:
         """Returns the credential; None: not a bootstrap token. Raises UnauthorizedError (wrong or ended), UnavailableError."""
-        credential = rules.token_id(token)
+        credential = credential_rules.token_id(token)
         if credential is None:
             return None
         record, now = await self._store.read(_find, credential)
         known = record.token_hash if record is not None else None
-        fits = hmac.compare_digest(known or "", rules.token_hash(token))
+        fits = hmac.compare_digest(known or "", credential_rules.token_hash(token))
         if record is None or not fits:
             raise UnauthorizedError(WRONG)
-        if why := rules.end_reason(record, now):
+        if why := credential_rules.end_reason(record, now):
             raise EndedCredentialError(why)
         return record
 

@@ -6,7 +6,7 @@ A login is a short-lived certificate for a user whom an authenticator has identi
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from hub.api import credentialissuers as rules
+from hub.api import credentialissuers as issuer_rules
 from hub.api.certificates import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.api.credentialissuers import Strategy
 from hub.api.logins import (
@@ -84,7 +84,7 @@ def write_status(
         objects.put(tx, kind, new, stored, actor, generations=True, writer=HUB_WRITER)
 
 
-ISSUER_KEY = Key("", rules.NAME)
+ISSUER_KEY = Key("", issuer_rules.NAME)
 
 
 def find_credential_issuer(tx: Transaction) -> StoredObject | None:
@@ -94,9 +94,9 @@ def find_credential_issuer(tx: Transaction) -> StoredObject | None:
 def record_strategy(tx: Transaction, strategy: Strategy, api_version: str, actor: str) -> bool:
     """Store the state of a strategy, and create the issuer if it is missing. Returns whether anything was written."""
     stored = find_credential_issuer(tx)
-    created = {"apiVersion": api_version, "kind": "CredentialIssuer", "metadata": {"name": rules.NAME}}
+    created = {"apiVersion": api_version, "kind": "CredentialIssuer", "metadata": {"name": issuer_rules.NAME}}
     before = stored.document if stored else created
-    strategies = rules.merge(doc.sequence(before, "status", "strategies"), strategy.as_document(tx.now))
+    strategies = issuer_rules.merge(doc.sequence(before, "status", "strategies"), strategy.as_document(tx.now))
     after = doc.with_status(before, strategies=strategies)
     if stored is not None and after == before:
         return False

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from hub.api import clusterprofiles as rules, managedclustersets as sets
+from hub.api import clusterprofiles as profile_rules, managedclustersets as sets
 from hub.api.clusterprofiles import GROUP, KIND, VERSION
 from hub.api.managed_fields import HUB_WRITER
 from hub.api.meta import document as doc
@@ -31,11 +31,11 @@ class Exported:
 def reconcile(tx: Transaction, cluster: str, actor: str) -> Exported:
     """Update all profiles of a cluster to match its sets and their bindings. Profiles of other managers do not change."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
-    document = stored.document if stored and rules.is_exported(stored.document) else None
+    document = stored.document if stored and profile_rules.is_exported(stored.document) else None
     wanted = _namespaces(tx, document) if document is not None else frozenset()
     found = _profiles(tx, cluster, wanted)
     removed = tuple(
-        namespace for namespace in found if namespace not in wanted and rules.is_managed_here(found[namespace].document)
+        namespace for namespace in found if namespace not in wanted and profile_rules.is_managed_here(found[namespace].document)
     )
     for namespace in removed:
         objects.remove(tx, CLUSTER_PROFILES, found[namespace], actor, generations=True)
@@ -46,9 +46,9 @@ def reconcile(tx: Transaction, cluster: str, actor: str) -> Exported:
 
 
 def _put(tx: Transaction, cluster: Document, key: Key, found: StoredObject | None, actor: str) -> None:
-    if found is not None and (doc.is_deleting(found.document) or not rules.is_managed_here(found.document)):
+    if found is not None and (doc.is_deleting(found.document) or not profile_rules.is_managed_here(found.document)):
         return
-    new = rules.following(found.document if found else rules.profile(cluster, key.namespace), cluster)
+    new = profile_rules.following(found.document if found else profile_rules.profile(cluster, key.namespace), cluster)
     if found is None or doc.differs(new, found.document):
         objects.put(tx, CLUSTER_PROFILES, new, found, actor, generations=True, writer=HUB_WRITER)
 

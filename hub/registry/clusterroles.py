@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hub.api import clusterroles as rules
+from hub.api import clusterroles as role_rules
 from hub.api.managed_fields import HUB_WRITER
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Kind
@@ -22,7 +22,7 @@ def put_cluster_role(
     `writer`: see `hub.registry.generic.objects.write`. Raises AlreadyExistsError, ConflictError.
     """
     others = [each.document for each in tx.objects.find(CLUSTER_ROLES, Query()).items if each.key.name != doc.name(new)]
-    known = rules.with_aggregation({doc.name(each): each for each in (*others, new)})
+    known = role_rules.with_aggregation({doc.name(each): each for each in (*others, new)})
     written = objects.put(tx, CLUSTER_ROLES, dict(known[doc.name(new)]), old, actor, writer=writer)
     _aggregate(tx, actor)
     return written
@@ -37,23 +37,23 @@ def remove_cluster_role(tx: Transaction, old: StoredObject, actor: str) -> Writt
 
 def _aggregate(tx: Transaction, actor: str) -> None:
     stored = {each.key.name: each for each in tx.objects.find(CLUSTER_ROLES, Query()).items}
-    for name, role in rules.with_aggregation({name: each.document for name, each in stored.items()}).items():
+    for name, role in role_rules.with_aggregation({name: each.document for name, each in stored.items()}).items():
         if role.get("rules") != stored[name].document.get("rules"):
             objects.put(tx, CLUSTER_ROLES, dict(role), stored[name], actor, writer=HUB_WRITER)
 
 
-def reconcile(tx: Transaction, groups: rules.ApiGroups) -> int:
+def reconcile(tx: Transaction, groups: role_rules.ApiGroups) -> int:
     """Add missing parts of the default roles and bindings; return the number of writes. Nothing is removed.
 
     Objects with the annotation `rbac.authorization.kubernetes.io/autoupdate: "false"` are not changed.
     """
-    roles = sum(_reconcile(tx, CLUSTER_ROLES, default) for default in rules.cluster_roles(groups))
-    return roles + sum(_reconcile(tx, CLUSTER_ROLE_BINDINGS, default) for default in rules.CLUSTER_ROLE_BINDINGS)
+    roles = sum(_reconcile(tx, CLUSTER_ROLES, default) for default in role_rules.cluster_roles(groups))
+    return roles + sum(_reconcile(tx, CLUSTER_ROLE_BINDINGS, default) for default in role_rules.CLUSTER_ROLE_BINDINGS)
 
 
 def _reconcile(tx: Transaction, kind: Kind, default: Document) -> bool:
     stored = tx.objects.get(kind, Key("", doc.name(default)))
-    wanted = rules.reconciled(default, stored.document if stored is not None else None)
+    wanted = role_rules.reconciled(default, stored.document if stored is not None else None)
     if wanted is None:
         return False
     if stored is not None and wanted.get("roleRef") != stored.document.get("roleRef"):

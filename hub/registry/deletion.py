@@ -10,7 +10,7 @@ from hub.api import certificatesigningrequests as requests, namespaces as namesp
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import Requester, RequestPhase
 from hub.api.managed_fields import HUB_WRITER
-from hub.api.managedclusters import cluster as rules, removal
+from hub.api.managedclusters import cluster as cluster_rules, removal
 from hub.api.managedclusters.removal import Remaining
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, Kind
@@ -189,10 +189,10 @@ def withdraw(
         request_objects.remove(tx, stored, requester.user)
     stored_cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
     admitted = requester.credential is not None and tx.credentials.has_admitted(requester.credential, cluster)
-    if stored_cluster is None or not admitted or not rules.is_same_cluster(stored_cluster.document, cluster_uid):
+    if stored_cluster is None or not admitted or not cluster_rules.is_same_cluster(stored_cluster.document, cluster_uid):
         return Withdrawn(bool(own), cluster_stays=False)
     document = stored_cluster.document
-    if rules.is_accepted(document) or rules.was_ever_accepted(document) or certificates.has_agent(tx, cluster):
+    if cluster_rules.is_accepted(document) or cluster_rules.was_ever_accepted(document) or certificates.has_agent(tx, cluster):
         return Withdrawn(known=True, cluster_stays=True)
     clusters.remove(tx, stored_cluster, requester.user)
     return Withdrawn(known=True, cluster_stays=False)

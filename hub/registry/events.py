@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from hub.api import events as rules
+from hub.api import events as event_rules
 from hub.api.events import EventRecord
 from hub.api.managed_fields import HUB_WRITER
 from hub.api.meta import document as doc
@@ -24,7 +24,9 @@ def record(tx: Transaction, records: Sequence[EventRecord], actor: str) -> None:
         found = namespaces.get(tx, each.cluster) if each.cluster else None
         key = Key(HUB if found is None or doc.is_deleting(found.document) else each.cluster, each.name)
         known = tx.objects.get(EVENTS, key)
-        new = rules.event(each, key.namespace, tx.now) if known is None else rules.seen_again(known.document, tx.now)
+        new = (
+            event_rules.event(each, key.namespace, tx.now) if known is None else event_rules.seen_again(known.document, tx.now)
+        )
         objects.put(tx, EVENTS, new, known, actor, writer=HUB_WRITER)
 
 
@@ -35,7 +37,7 @@ def record_agent_event(tx: Transaction, cluster: ClusterName, addon: str, said: 
     """
     about = addons.find(tx, cluster, AddOnName(addon)) if addon else clusters.find(tx, cluster)
     kind, reason, message = said
-    record(tx, [EventRecord(cluster, about.document, reason, message, kind, component=rules.AGENT)], actor)
+    record(tx, [EventRecord(cluster, about.document, reason, message, kind, component=event_rules.AGENT)], actor)
 
 
 def due(tx: Transaction, lifetime: timedelta, *, limit: int) -> Mapping[Key, int]:

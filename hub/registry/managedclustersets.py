@@ -7,7 +7,7 @@ matches. A ManagedClusterSetBinding permits the use of a set in its namespace.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hub.api import managedclustersets as rules
+from hub.api import managedclustersets as set_rules
 from hub.api.managed_fields import HUB_WRITER
 from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.managedclustersets import BY_LABELS, EMPTY, EXCLUSIVE, ClusterSet
@@ -40,7 +40,7 @@ from machinery.meta.selectors import Operator, Requirement, valid_label_key, val
 def ensure_predefined(tx: Transaction, name: str, actor: str) -> str:
     """Create `default` or `global`, or restore its selector. Returns "created", "restored" or ""."""
     found = tx.objects.get(CLUSTER_SETS, Key("", name))
-    wanted = rules.desired_set(name, found.document if found else None)
+    wanted = set_rules.desired_set(name, found.document if found else None)
     if wanted is None:
         return ""
     objects.put(tx, CLUSTER_SETS, wanted, found, actor, generations=True, writer=HUB_WRITER)
@@ -49,14 +49,14 @@ def ensure_predefined(tx: Transaction, name: str, actor: str) -> str:
 
 def all_sets(tx: Transaction) -> list[ClusterSet]:
     """All sets that are not being deleted."""
-    found = (rules.cluster_set(stored.document) for stored in tx.objects.find(CLUSTER_SETS, Query()).items)
+    found = (set_rules.cluster_set(stored.document) for stored in tx.objects.find(CLUSTER_SETS, Query()).items)
     return [each for each in found if each is not None]
 
 
 def critical_clusters(tx: Transaction, at_most: int) -> Mapping[str, str]:
     """Status of the condition Available by cluster, for at most `at_most` clusters with the label CRITICAL or in such a set."""
-    labelled = (Requirement(rules.CRITICAL, Operator.EQUALS, ("true",)),)
-    sets = (rules.cluster_set(stored.document) for stored in tx.objects.find(CLUSTER_SETS, Query(labels=labelled)).items)
+    labelled = (Requirement(set_rules.CRITICAL, Operator.EQUALS, ("true",)),)
+    sets = (set_rules.cluster_set(stored.document) for stored in tx.objects.find(CLUSTER_SETS, Query(labels=labelled)).items)
     queries = [Query(labels=labelled), *(query for each in sets if each is not None and (query := each.query()) is not None)]
     found: dict[str, str] = {}
     for query in queries:
@@ -69,19 +69,19 @@ def critical_clusters(tx: Transaction, at_most: int) -> Mapping[str, str]:
 def update_empty_condition(tx: Transaction, name: str, actor: str) -> None:
     """Update the condition ClusterSetEmpty; no write if it is unchanged."""
     stored = tx.objects.get(CLUSTER_SETS, Key("", name))
-    found = rules.cluster_set(stored.document) if stored else None
+    found = set_rules.cluster_set(stored.document) if stored else None
     if stored is not None and found is not None:
         query = found.query()
         members = tx.objects.count(MANAGED_CLUSTERS, query) if query else 0
-        _set_condition(tx, CLUSTER_SETS, stored, rules.empty_condition(members), actor)
+        _set_condition(tx, CLUSTER_SETS, stored, set_rules.empty_condition(members), actor)
 
 
 def update_binding(tx: Transaction, key: Key, actor: str) -> None:
     """Update the condition Bound; no write if it is unchanged."""
     stored = tx.objects.get(CLUSTER_SET_BINDINGS, key)
     if stored is not None and not doc.is_deleting(stored.document):
-        exists = tx.objects.get(CLUSTER_SETS, Key("", rules.bound_set(stored.document))) is not None
-        _set_condition(tx, CLUSTER_SET_BINDINGS, stored, rules.bound_condition(exists=exists), actor)
+        exists = tx.objects.get(CLUSTER_SETS, Key("", set_rules.bound_set(stored.document))) is not None
+        _set_condition(tx, CLUSTER_SET_BINDINGS, stored, set_rules.bound_condition(exists=exists), actor)
 
 
 def bindings_of(tx: Transaction, name: str) -> list[Key]:
@@ -93,7 +93,7 @@ def bindings_of(tx: Transaction, name: str) -> list[Key]:
 def put_in_default(tx: Transaction, cluster: ClusterName, actor: str) -> None:
     """Put a cluster without an exclusive set into `default`. Raises NotFoundError."""
     stored = membership.find(tx, cluster)
-    ensure_predefined(tx, rules.DEFAULT, actor)
+    ensure_predefined(tx, set_rules.DEFAULT, actor)
     membership.put_changed(tx, membership.with_default_set(tx, stored.document), stored, actor)
 
 
@@ -101,7 +101,7 @@ def update_managed_namespaces(tx: Transaction, cluster: ClusterName, actor: str)
     """Write the namespaces of the cluster's sets to its `status.managedNamespaces`. Raises NotFoundError."""
     stored = membership.find(tx, cluster)
     if not doc.is_deleting(stored.document):
-        membership.put_changed(tx, rules.with_managed_namespaces(stored.document, all_sets(tx)), stored, actor)
+        membership.put_changed(tx, set_rules.with_managed_namespaces(stored.document, all_sets(tx)), stored, actor)
 
 
 def _set_condition(tx: Transaction, kind: Kind, stored: StoredObject, condition: Condition, actor: str) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hub.api import namespaces as rules
+from hub.api import namespaces as namespace_rules
 from hub.api.managed_fields import HUB_WRITER
 from hub.api.meta import document as doc
 from hub.api.meta.change import NAMESPACES, SERVICE_ACCOUNTS
@@ -22,7 +22,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
     """
     if old is not None and doc.is_deleting(new):
         _check_deletable(old.key.name)
-        if not rules.is_held(new):
+        if not namespace_rules.is_held(new):
             return tx.objects.delete(NAMESPACES, old, actor)
     return write(tx, NAMESPACES, new, old, actor, writer=writer)
 
@@ -31,8 +31,8 @@ def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
     """Delete, or mark as terminating while content or finalizers remain. Raises ForbiddenError for permanent namespaces."""
     document = old.document
     _check_deletable(old.key.name)
-    if rules.is_held(document) and not doc.is_deleting(document):
-        return put(tx, rules.terminating(doc.deleting(document, tx.now)), old, actor)
+    if namespace_rules.is_held(document) and not doc.is_deleting(document):
+        return put(tx, namespace_rules.terminating(doc.deleting(document, tx.now)), old, actor)
     return tx.objects.delete(NAMESPACES, old, actor)
 
 
@@ -42,9 +42,9 @@ def get(tx: Transaction, name: str) -> StoredObject | None:
 
 def ensure_predefined(tx: Transaction) -> None:
     """Create missing predefined namespaces."""
-    for name in rules.STANDING:
+    for name in namespace_rules.STANDING:
         if get(tx, name) is None:
-            put(tx, rules.namespace(name), None, STARTING, writer=HUB_WRITER)
+            put(tx, namespace_rules.namespace(name), None, STARTING, writer=HUB_WRITER)
 
 
 def check_free(tx: Transaction, cluster: str) -> None:
@@ -53,7 +53,7 @@ def check_free(tx: Transaction, cluster: str) -> None:
     Raises ForbiddenError if the namespace belongs to no cluster and has ServiceAccounts.
     """
     found = get(tx, cluster)
-    if found is None or rules.is_of_cluster(found.document):
+    if found is None or namespace_rules.is_of_cluster(found.document):
         return
     if tx.objects.find(SERVICE_ACCOUNTS, Query(namespace=cluster, limit=1)).items:
         text = (
@@ -67,13 +67,13 @@ def ensure_of_cluster(tx: Transaction, cluster: str, actor: str) -> None:
     """Create or label an accepted cluster's namespace. Raises ForbiddenError while an earlier one is terminating."""
     found = get(tx, cluster)
     if found is None:
-        put(tx, rules.of_cluster(cluster), None, actor, writer=HUB_WRITER)
+        put(tx, namespace_rules.of_cluster(cluster), None, actor, writer=HUB_WRITER)
     elif doc.is_deleting(found.document):
         text = f'cluster namespace "{cluster}" is terminating: accept the cluster when the namespace is deleted'
         raise ForbiddenError(text, subject=ErrorSubject(name=cluster, kind="namespaces"))
-    elif not rules.is_of_cluster(found.document):
+    elif not namespace_rules.is_of_cluster(found.document):
         check_free(tx, cluster)
-        put(tx, rules.labelled(found.document), found, actor, writer=HUB_WRITER)
+        put(tx, namespace_rules.labelled(found.document), found, actor, writer=HUB_WRITER)
 
 
 def check_open(tx: Transaction, resource: str, key: Key, *, group: str = "") -> None:
@@ -95,6 +95,6 @@ def not_found_error(name: str) -> NotFoundError:
 
 
 def _check_deletable(name: str) -> None:
-    if name in rules.PERMANENT:
+    if name in namespace_rules.PERMANENT:
         subject = ErrorSubject(name=name, kind="namespaces")
         raise ForbiddenError(f'namespaces "{name}" is forbidden: this namespace may not be deleted', subject=subject)

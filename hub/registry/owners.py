@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from hub.api.certificates import CertificateRecord, Purpose, own_agent as latest_agent
 from hub.api.liveness import LastBeat
 from hub.api.managed_fields import AGENT_WRITER
-from hub.api.managedclusters import agent_annotations as reported, cluster as rules, duplicates as duplicate
+from hub.api.managedclusters import agent_annotations as reported, cluster as cluster_rules, duplicates as duplicate
 from hub.api.managedclusters.availability import Departure, silence_condition
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
@@ -138,7 +138,7 @@ def stand_by(tx: Transaction, departure: Departure, cluster_uid: str, hub: HubId
     _check_departure(tx, departure)
     stored = clusters.find(tx, departure.cluster)
     check_same(stored, cluster_uid)
-    if rules.is_denied(stored.document):
+    if cluster_rules.is_denied(stored.document):
         raise denied_error(stored.key.name)
     last = tx.heartbeats.of(departure.cluster)
     if departure.agent is not None:
@@ -149,7 +149,7 @@ def stand_by(tx: Transaction, departure: Departure, cluster_uid: str, hub: HubId
         tx.heartbeats.claim(departure.cluster, departure.epoch)
     elif departure.epoch >= known and not is_here:
         _depart(tx, stored, departure, actor)
-    return StandbyStatus(rules.is_accepted(stored.document), max(known, departure.epoch))
+    return StandbyStatus(cluster_rules.is_accepted(stored.document), max(known, departure.epoch))
 
 
 def report_hubs(tx: Transaction, cluster: ClusterName, epoch: int, annotation: str, actor: str) -> None:
@@ -170,7 +170,7 @@ def lower_epochs(tx: Transaction, cluster: ClusterName | None = None) -> int:
 
 def check_same(stored: StoredObject, cluster_uid: str) -> None:
     """Raise AlreadyExistsError if the name belongs to a cluster with another uid."""
-    if not rules.is_same_cluster(stored.document, cluster_uid):
+    if not cluster_rules.is_same_cluster(stored.document, cluster_uid):
         raise AlreadyExistsError(f'the cluster name "{stored.key.name}" belongs to another cluster (its uid differs)')
 
 
@@ -185,7 +185,7 @@ def _depart(tx: Transaction, stored: StoredObject, departure: Departure, actor: 
     last = tx.heartbeats.of(departure.cluster)
     if last is None or last.owner != departure.owner or last.epoch < departure.epoch:
         tx.heartbeats.depart(departure.cluster, departure.owner, departure.epoch)
-    if rules.was_ever_accepted(stored.document) and not doc.is_deleting(stored.document):
+    if cluster_rules.was_ever_accepted(stored.document) and not doc.is_deleting(stored.document):
         condition = silence_condition(departure.owner, heard=last is not None and last.at is not None)
         new = doc.with_status_condition(stored.document, condition, tx.now)
         if departure.owner and reported.move_to(stored.document) == departure.owner:

@@ -18,7 +18,7 @@ from hub.api.certificateauthorities.authority import ADMITTED, AuthorityRecord
 from hub.api.certificates import BACKDATED, CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import RequestPhase, Submission
 from hub.api.events import EventRecord
-from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
@@ -65,13 +65,13 @@ def _check_returning(tx: Transaction, asked: Submission) -> None:
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", asked.cluster))
     if stored is None:
         raise NotFoundError(f'the ManagedCluster "{asked.cluster}" was deleted: register again with a bootstrap kubeconfig')
-    if asked.requester.is_readopted and rules.awaits_acceptance(stored.document):
+    if asked.requester.is_readopted and cluster_rules.awaits_acceptance(stored.document):
         return  # no certificate is issued before acceptance
-    if not rules.is_accepted(stored.document) or doc.is_deleting(stored.document):
+    if not cluster_rules.is_accepted(stored.document) or doc.is_deleting(stored.document):
         raise ForbiddenError(
             f'cluster "{asked.cluster}" is not accepted: an operator accepts it with `hubctl accept {asked.cluster}`'
         )
-    if not rules.is_same_cluster(stored.document, asked.cluster_uid):
+    if not cluster_rules.is_same_cluster(stored.document, asked.cluster_uid):
         raise AlreadyExistsError(
             f'the cluster name "{asked.cluster}" belongs to a cluster with another uid: a rebuilt cluster registers again with '
             "a bootstrap kubeconfig, after the ManagedCluster of the old one was deleted"

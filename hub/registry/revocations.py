@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import uuid4
 
-from hub.api import certificatesigningrequests as request, revocations as rules
+from hub.api import certificatesigningrequests as request, revocations as revocation_rules
 from hub.api.certificates import AGENTS_PURPOSES, CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import FAILED, RequestPhase
 from hub.api.managed_fields import HUB_WRITER
@@ -38,18 +38,18 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
     """Create a Revocation and execute it. Raises InvalidError; NotFoundError if the target does not exist."""
     if old is not None:
         raise InvalidError(f"a {KIND} cannot be changed: a revocation is permanent")
-    if causes := rules.violations(new):
+    if causes := revocation_rules.violations(new):
         raise InvalidError(causes[0].message, causes=causes)
-    target = rules.target_of(new)
+    target = revocation_rules.target_of(new)
     try:
-        ended = revoke(tx, target, rules.reason_of(new), actor)
+        ended = revoke(tx, target, revocation_rules.reason_of(new), actor)
     except NotFoundError as error:  # the missing object is the target, not the Revocation
-        raise NotFoundError(error.message, subject=ErrorSubject(name=rules.subject_of(new))) from None
+        raise NotFoundError(error.message, subject=ErrorSubject(name=revocation_rules.subject_of(new))) from None
     about = target.cluster or ended.cluster
     if about and any(each.purpose is Purpose.AGENT for each in ended.certificates):
         clusters.note_revoked(tx, about, actor)
     cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", about)) if about else None
-    status = rules.status_of(ended, actor, tx.now, cluster=about or "", uid=cluster.uid if cluster else "")
+    status = revocation_rules.status_of(ended, actor, tx.now, cluster=about or "", uid=cluster.uid if cluster else "")
     return objects.write(tx, REVOCATIONS, {**new, "status": status}, None, actor, generations=True)
 
 
@@ -73,7 +73,7 @@ def put_cluster(tx: Transaction, new: dict[str, Any], old: StoredObject | None, 
         raise InvalidError(f'agent "{chosen[:80]}" has no certificate for cluster "{cluster}"; agents that have one: {known}')
     for agent in sorted({each.agent for each in good if each.agent not in (None, chosen)}):
         why = f"an operator gave the cluster to agent {chosen}"
-        spec = {"cluster": cluster, "agent": agent, "reason": rules.Reason.SUPERSEDED.value, "message": why}
+        spec = {"cluster": cluster, "agent": agent, "reason": revocation_rules.Reason.SUPERSEDED.value, "message": why}
         create(tx, f"{cluster}-{uuid4().hex[:8]}", spec, actor)
     return clusters.put(tx, duplicate.with_one_agent(new, tx.now), old, actor)
 
@@ -98,7 +98,7 @@ def _end_credentials(tx: Transaction, cluster: StoredObject, actor: str) -> None
         return
     for credential in tx.credentials.valid_for(name, tx.now):
         if credential.cluster == name:
-            spec = {"reason": rules.Reason.CESSATION_OF_OPERATION.value, "message": f'cluster "{name}" was deleted'}
+            spec = {"reason": revocation_rules.Reason.CESSATION_OF_OPERATION.value, "message": f'cluster "{name}" was deleted'}
             create(tx, f"{name}-{uuid4().hex[:8]}", {**spec, "bootstrapCredential": credential.id}, actor)
 
 
@@ -207,7 +207,7 @@ _SPEC = record(
     ),
     bootstrapCredential=described({**TEXT, "maxLength": 63}, "Id of a bootstrap credential."),
     reason=described(
-        {**TEXT, "enum": [str(each) for each in rules.Reason], "default": str(rules.Reason.UNSPECIFIED)},
+        {**TEXT, "enum": [str(each) for each in revocation_rules.Reason], "default": str(revocation_rules.Reason.UNSPECIFIED)},
         "Reason of RFC 5280 for the revocation list.",
     ),
     message=described({**TEXT, "maxLength": 1024}, "Explanation for people."),
@@ -228,7 +228,7 @@ _STATUS = record(
     cluster=described(TEXT, "The cluster."),
     clusterUID=described(TEXT, "uid of the ManagedCluster."),
     certificatesRevoked=described(INT64, "Number of revoked certificates that had not expired."),
-    certificates=listing(_CERTIFICATE, description=f"The first {rules.MAX_SHOWN} revoked certificates."),
+    certificates=listing(_CERTIFICATE, description=f"The first {revocation_rules.MAX_SHOWN} revoked certificates."),
     bootstrapCredentials=listing(TEXT, description="Revoked bootstrap credentials."),
     requestsRefused=listing(TEXT, description="Certificate requests that are denied because of it."),
     serviceAccountsEnded=described(INT64, "Number of deleted ServiceAccounts of add-ons."),
@@ -245,7 +245,7 @@ def _ended_cell(row: TableRow) -> str:
 
 
 _COLUMNS = (
-    Column("Subject", lambda row: rules.subject_of(row.document), description="What was revoked."),
+    Column("Subject", lambda row: revocation_rules.subject_of(row.document), description="What was revoked."),
     Column("Reason", cell("spec", "reason"), description="Reason of RFC 5280."),
     Column("By", cell("status", "revokedBy"), description="User that created it."),
     Column("Ended", _ended_cell, description="Number of revoked certificates and credentials."),
@@ -261,9 +261,9 @@ REVOCATION = ResourceDefinition(
         SCHEMA,
         _COLUMNS,
         verbs=("create", "get", "list", "watch"),
-        validate=lambda new, _old: rules.violations(new),
+        validate=lambda new, _old: revocation_rules.violations(new),
         prepare_create=lambda new, _actor, _now: {name: part for name, part in new.items() if name != "status"},
-        selectable=rules.selectable,
+        selectable=revocation_rules.selectable,
         selectable_names=("spec.cluster", "spec.agent", "spec.serial", "spec.bootstrapCredential"),
     ),
     put=put,

@@ -15,7 +15,7 @@ from hub.api.clusterdiagnoses.facts import (
     LeaderLease,
     StepResult,
 )
-from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters import cluster as cluster_rules
 from machinery.meta import conditions
 
 __all__ = ["ClusterFacts", "CredentialState", "Diagnosis", "DiagnosisFinding", "FindingState", "LeaderLease", "diagnose"]
@@ -68,7 +68,7 @@ class Diagnosis:
 
 def diagnose(facts: ClusterFacts) -> Diagnosis:
     """Run all steps. If no step finds a cause and the condition Available is not True, which can last a moment, add that."""
-    available, found = rules.availability(facts.document), list[DiagnosisFinding]()
+    available, found = cluster_rules.availability(facts.document), list[DiagnosisFinding]()
     for step, run, ends in STEPS:
         result = run(facts)
         if result is not None:

@@ -7,7 +7,7 @@ from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.certificatesigningrequests import RequestPhase, state
 from hub.api.clusterdiagnoses.facts import ClusterFacts, FindingState, StepResult, duration_text
 from hub.api.liveness import GRACE_FACTOR, grace
-from hub.api.managedclusters import cluster as rules, duplicates as duplicate
+from hub.api.managedclusters import cluster as cluster_rules, duplicates as duplicate
 from hub.api.managedclusters.removal import DELETING
 from hub.api.meta import document as doc
 from hub.api.revocations import CLUSTER_REBUILT
@@ -65,7 +65,7 @@ def known(facts: ClusterFacts) -> StepResult:
 
 def duplicates(facts: ClusterFacts) -> StepResult | None:
     """Several agents or clusters with this name. A refused second cluster does not affect the first one."""
-    found = conditions.find(doc.conditions(facts.document), rules.DUPLICATED)
+    found = conditions.find(doc.conditions(facts.document), cluster_rules.DUPLICATED)
     if found is None or found.status != conditions.TRUE:
         return None
     advice = {
@@ -77,9 +77,9 @@ def duplicates(facts: ClusterFacts) -> StepResult | None:
 
 
 def accepted(facts: ClusterFacts) -> StepResult:
-    if rules.is_accepted(facts.document):
-        return OK, "Accepted", rules.accepted_condition(facts.document).message, ""
-    if rules.is_denied(facts.document):
+    if cluster_rules.is_accepted(facts.document):
+        return OK, "Accepted", cluster_rules.accepted_condition(facts.document).message, ""
+    if cluster_rules.is_denied(facts.document):
         return BROKEN, "Denied", "an operator denied it, so it may not report", f"hubctl accept {facts.name}"
     return WAITING, "NotAccepted", "it is not accepted yet", f"hubctl accept {facts.name}"
 
@@ -168,9 +168,9 @@ def session(facts: ClusterFacts) -> StepResult:
 
 def beats(facts: ClusterFacts) -> StepResult | None:
     """The age of the last beat; None for a cluster that may not report, whose beats do not count."""
-    if not rules.is_accepted(facts.document):
+    if not cluster_rules.is_accepted(facts.document):
         return None
-    lease = rules.lease_duration(facts.document)
+    lease = cluster_rules.lease_duration(facts.document)
     if facts.beat is None or facts.beat.at is None:
         advice = f"an agent sends beats as soon as it has a session and its cluster is accepted; {_DOCTOR}"
         return BROKEN, "NeverBeat", "the hub has never received a beat", advice
@@ -200,7 +200,7 @@ def clock(facts: ClusterFacts) -> StepResult | None:
 
 def api_server(facts: ClusterFacts) -> StepResult | None:
     """The agent's verdict on its API server; None without a verdict or without beats."""
-    available = rules.availability(facts.document)
+    available = cluster_rules.availability(facts.document)
     if available is not None and available.status == conditions.FALSE:
         advice = "check the API server of that cluster, with kubectl get --raw '/readyz?verbose'; the agent works"
         return BROKEN, available.reason, available.message, advice
@@ -267,7 +267,7 @@ def _valid_certificate(facts: ClusterFacts) -> CertificateRecord | None:
 
 def _is_fresh(facts: ClusterFacts) -> bool:
     at = facts.beat.at if facts.beat is not None else None
-    return at is not None and facts.now - at < grace(rules.lease_duration(facts.document))
+    return at is not None and facts.now - at < grace(cluster_rules.lease_duration(facts.document))
 
 
 def _lives(facts: ClusterFacts, name: str) -> bool:

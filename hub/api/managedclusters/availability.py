@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from hub.api.liveness import grace
-from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.managedclusters.cluster import NEVER_JOINED, SILENT
 from hub.api.meta import document as doc
 from machinery.identity import AgentId, ClusterName, HubId
@@ -150,7 +150,7 @@ def wanted_taint(available: Condition | None) -> str | None:
 
 def tainted(cluster: Document) -> dict[str, Any]:
     """A copy with the taints that its availability requires."""
-    key = wanted_taint(rules.availability(cluster))
+    key = wanted_taint(cluster_rules.availability(cluster))
 
     before = [taint for taint in doc.sequence(cluster, "spec", "taints") if isinstance(taint, dict)]
     kept = [
@@ -173,14 +173,14 @@ def has_right_taints(cluster: Document) -> bool:
 
 def availability_changed_at(cluster: Document) -> datetime:
     """Time of the last change of availability; creation time if there was none."""
-    available = rules.availability(cluster)
+    available = cluster_rules.availability(cluster)
     if available is not None and available.last_transition_time is not None:
         return available.last_transition_time
     return parse_time(str(doc.mapping(cluster, "metadata").get("creationTimestamp")))
 
 
 STALE = "ManagedClusterStale"
-STALE_REASONS = frozenset((rules.SILENT.reason, rules.NEVER_JOINED.reason, rules.REVOKED.reason))
+STALE_REASONS = frozenset((cluster_rules.SILENT.reason, cluster_rules.NEVER_JOINED.reason, cluster_rules.REVOKED.reason))
 """Reasons of availability with which a cluster can become stale; not those after an announced departure."""
 HEARD = Condition(STALE, conditions.FALSE, "HeardAgain", "The registration agent was heard again.")
 
@@ -228,7 +228,7 @@ def staleness_step(cluster: Document, policy: StalenessPolicy, now: datetime) ->
 
 def silent_since(cluster: Document) -> datetime | None:
     """Start of the silence; None: the cluster is not silent, or its agent announced its departure."""
-    available = rules.availability(cluster)
+    available = cluster_rules.availability(cluster)
     if available is None or available.status != conditions.UNKNOWN or available.reason not in STALE_REASONS:
         return None
     return available.last_transition_time
@@ -256,7 +256,7 @@ OUT_OF_SYNC = _clock(
 def clock_condition(cluster: Document, skew: timedelta, limit: timedelta) -> Condition:
     """The condition for this skew, ahead or behind. A `limit` of zero means five lease durations."""
     is_skipped = doc.annotations(cluster).get(SKIPPED) == "true"
-    return SYNCED if is_skipped or abs(skew) < (limit or grace(rules.lease_duration(cluster))) else OUT_OF_SYNC
+    return SYNCED if is_skipped or abs(skew) < (limit or grace(cluster_rules.lease_duration(cluster))) else OUT_OF_SYNC
 
 
 def is_clock_news(cluster: Document, condition: Condition) -> bool:

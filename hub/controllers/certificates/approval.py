@@ -14,7 +14,7 @@ from hub.api import certificatesigningrequests as requests
 from hub.api.approvalrules import FLAG, ApprovalRule, RuleAction, RuleDecision
 from hub.api.certificatesigningrequests import RequestPhase
 from hub.api.events import EventRecord
-from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, NAMESPACES, REQUESTS
 from hub.controllers import ACTOR
@@ -107,9 +107,9 @@ def _verdict(cluster: Document) -> Condition | None:
     """The condition HubAcceptedManagedCluster to write; None: the current one is right."""
     current = conditions.find(doc.conditions(cluster), conditions.HUB_ACCEPTED)
     is_true = current is not None and current.status == conditions.TRUE
-    if doc.is_deleting(cluster) or rules.is_accepted(cluster) == is_true:
+    if doc.is_deleting(cluster) or cluster_rules.is_accepted(cluster) == is_true:
         return None
-    return rules.accepted_condition(cluster) if rules.is_accepted(cluster) else rules.DENIED
+    return cluster_rules.accepted_condition(cluster) if cluster_rules.is_accepted(cluster) else cluster_rules.DENIED
 
 
 class ApprovalReconciler(RuleReconciler):

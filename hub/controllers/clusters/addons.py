@@ -12,7 +12,7 @@ Sources: OCM's add-on feature discovery and health check controllers, and its ad
 from functools import partial
 
 from hub.api.events import NORMAL, WARNING, EventRecord
-from hub.api.managedclusteraddons import addon as rules, health as health_rules
+from hub.api.managedclusteraddons import addon as addon_rules, health as health_rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, Kind
 from hub.controllers import ACTOR
@@ -38,10 +38,10 @@ def register(builder: ControllerBuilder) -> None:
 
     def needs_tokens(addon: Document) -> bool:
         """Whether a ManagedClusterAddOn has or needs token infrastructure."""
-        return rules.wants_token(addon) or rules.has_token_condition(addon)
+        return addon_rules.wants_token(addon) or addon_rules.has_token_condition(addon)
 
     def is_token_part(part: Document) -> bool:
-        return rules.token_owner(part) is not None
+        return addon_rules.token_owner(part) is not None
 
     def lacks_labels(cluster: Document) -> bool:
         """Whether the cluster's feature labels differ from the state of its add-ons."""
@@ -49,12 +49,12 @@ def register(builder: ControllerBuilder) -> None:
         return doc.labels(labelled) != doc.labels(cluster)
 
     def part_changed(kind: Kind, key: Key) -> None:
-        tokens.enqueue(rules.addon_of_token_part(kind, key))
+        tokens.enqueue(addon_rules.addon_of_token_part(kind, key))
 
     fleet.on_addons.append(discovery.enqueue)
     builder.watch(ADDONS, tokens.enqueue, needs_tokens, deleted=True)
     builder.watch(ADDONS, lambda key: health.enqueue(key.namespace), fleet.addon_needs_health)
-    for kind in rules.TOKEN_KINDS:
+    for kind in addon_rules.TOKEN_KINDS:
         builder.watch(kind, partial(part_changed, kind), is_token_part, deleted=True)
     builder.watch_names(MANAGED_CLUSTERS, discovery, lacks_labels)
     builder.watch_names(MANAGED_CLUSTERS, health, fleet.needs_health)

@@ -16,7 +16,7 @@ from datetime import timedelta
 
 import structlog
 
-from hub.api import clusterprofiles as profile_rules, managedclustersets as rules
+from hub.api import clusterprofiles as profile_rules, managedclustersets as set_rules
 from hub.api.events import NORMAL, WARNING, EventRecord
 from hub.api.meta import document as doc
 from hub.api.meta.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS
@@ -61,7 +61,7 @@ def _register_predefined(builder: ControllerBuilder) -> None:
 
     def enqueue_all() -> None:
         """Enqueue the predefined sets, whose absence causes no change."""
-        for name in rules.STANDING:
+        for name in set_rules.STANDING:
             predefined.enqueue(name)
 
     predefined = builder.add_step("standing-sets", ensure)
@@ -69,8 +69,8 @@ def _register_predefined(builder: ControllerBuilder) -> None:
     if not builder.settings.default_cluster_set:
         return
     builder.handlers.on_relist.append(enqueue_all)
-    builder.watch_names(CLUSTER_SETS, predefined, lambda cluster_set: doc.name(cluster_set) in rules.STANDING, deleted=True)
-    builder.watch_names(MANAGED_CLUSTERS, default, rules.lacks_set)
+    builder.watch_names(CLUSTER_SETS, predefined, lambda cluster_set: doc.name(cluster_set) in set_rules.STANDING, deleted=True)
+    builder.watch_names(MANAGED_CLUSTERS, default, set_rules.lacks_set)
 
 
 def _register_bindings(builder: ControllerBuilder) -> None:
@@ -94,7 +94,7 @@ def _register_namespaces(builder: ControllerBuilder) -> None:
 
     def lacks_namespaces(cluster: Document) -> bool:
         """Whether the cluster's managed namespaces differ from those that its sets require."""
-        return not doc.is_deleting(cluster) and rules.with_managed_namespaces(cluster, fleet.sets) != cluster
+        return not doc.is_deleting(cluster) and set_rules.with_managed_namespaces(cluster, fleet.sets) != cluster
 
     async def examine_all(_key: str) -> None:
         async for stored in all_of(builder.store, MANAGED_CLUSTERS):

@@ -12,7 +12,7 @@ import structlog
 
 from hub.api.events import WARNING, EventRecord
 from hub.api.liveness import Brake, BrakeLimits
-from hub.api.managedclusters import availability as rules
+from hub.api.managedclusters import availability as availability_rules
 from hub.api.managedclusters.availability import Damping, TaintDelays
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.controllers import ACTOR
@@ -53,7 +53,7 @@ class TaintReconciler(BatchReconciler[str]):
 
     def wanted(self, cluster: Document) -> bool:
         """Whether the cluster's taints are wrong."""
-        return not rules.has_right_taints(cluster)
+        return not availability_rules.has_right_taints(cluster)
 
     async def reconcile_all(self, keys: Sequence[str]) -> Batch[str]:
         batch, due = Batch[str](), list[str]()

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from hub.api import history as rules
+from hub.api import history as history_rules
 from hub.api.auditrecords import AuditSize
 from hub.api.certificatesigningrequests import RequestRetention
 from hub.api.events import EventRecord
@@ -186,9 +186,9 @@ class Compaction(Reconciler[str]):
         early, audit_early = self._gone["past before its time"], self._gone["audit records before their time"]
         self._gone.clear()
         taken, self._records = _bytes(self._records[1]) if self._records else 0, None
-        warnings = [*rules.audit_warnings(self._keeping, taken, early=bool(audit_early))]
+        warnings = [*history_rules.audit_warnings(self._keeping, taken, early=bool(audit_early))]
         if self.standing:
-            warnings += rules.warnings(self._keeping, self.standing.volume, early=bool(early))
+            warnings += history_rules.warnings(self._keeping, self.standing.volume, early=bool(early))
         for warning in warnings:
             log.warning("disk reserve of the database", reason=warning.reason, message=warning.message)
             self._tell(warning)

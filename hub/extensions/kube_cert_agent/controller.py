@@ -14,7 +14,7 @@ import structlog
 from hub.api.credentialissuers import ERROR, KUBE_CLUSTER_SIGNING, SUCCESS, Strategy
 from hub.api.meta import document as doc
 from hub.election.fence import FencedStore
-from hub.extensions.kube_cert_agent import cluster_client as pods, deployment as rules
+from hub.extensions.kube_cert_agent import cluster_client as pods, deployment
 from hub.extensions.kube_cert_agent.cluster_client import ClusterClient, is_outdated, parse_cluster_info, parse_printed
 from hub.extensions.kube_cert_agent.deployment import AgentDeploymentShape
 from hub.extensions.kube_cert_agent.issuer import KubernetesIssuer
@@ -175,9 +175,9 @@ class KubeCertAgent(Reconciler[str]):
 
     async def _write_deployment(self, manager: Document) -> None:
         """Write the Deployment if necessary. Raises MusterError."""
-        wanted = rules.deployment(self._shape, manager, await self._cluster.owner())
+        wanted = deployment.deployment(self._shape, manager, await self._cluster.owner())
         existing = await self._cluster.deployment()
-        if existing is not None and rules.is_as_wanted(existing, wanted):
+        if existing is not None and deployment.is_as_wanted(existing, wanted):
             return
         if not self._status.leads():
             raise NotLeaderError("the agent's Deployment is the leader's to write")
@@ -190,7 +190,7 @@ class KubeCertAgent(Reconciler[str]):
             await self._cluster.create(wanted)
             log.info("cert agent's Deployment made anew: it was of an older form", deployment=name)
         else:
-            await self._cluster.replace(rules.updated(existing, wanted))
+            await self._cluster.replace(deployment.updated(existing, wanted))
             log.info("cert agent's Deployment updated", deployment=name)
 
     async def _agent(self) -> Document:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from hub.api import approvalrules as by_rule, certificatesigningrequests as rules
+from hub.api import approvalrules as by_rule, certificatesigningrequests as csr_rules
 from hub.api.approvalrules import ApprovalRule, RequesterKind, RequesterRecord, RuleAction, RuleDecision, RuleInput, rule_of
 from hub.api.auditrecords import AuditRecord
 from hub.api.certificates import CertificateRecord, Purpose
@@ -75,10 +75,10 @@ def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
 def review(tx: Transaction, name: str, known: Sequence[ApprovalRule], actor: str) -> ApprovalOutcome | None:
     """Approve a request if a rule matches; None if nothing was written. Raises NotFoundError."""
     stored = request_objects.find(tx, name)
-    asked = _strict_request(tx, stored.document) if rules.phase(stored.document) is RequestPhase.PENDING else None
+    asked = _strict_request(tx, stored.document) if csr_rules.phase(stored.document) is RequestPhase.PENDING else None
     if asked is None:
         return None
-    message, by, decisions = rules.AUTO_APPROVED_MESSAGE, actor, tuple[RuleDecision, ...]()
+    message, by, decisions = csr_rules.AUTO_APPROVED_MESSAGE, actor, tuple[RuleDecision, ...]()
     if not asked.is_automatic:
         candidate = asked.candidate
         if asked.purpose is not Purpose.AGENT or _is_denied(candidate.document):
@@ -89,7 +89,7 @@ def review(tx: Transaction, name: str, known: Sequence[ApprovalRule], actor: str
             return _record_dry_run_approval(tx, stored, fitting, candidate.cluster) if fitting else None
         message, by = f'Approved by the rule "{deciding.name}".', RULE_ACTOR + deciding.name
         decisions = (_decision(deciding, RuleAction.APPROVE, candidate.cluster, stored),)
-    approved = rules.with_decision(stored.document, APPROVED, rules.AUTO_APPROVED_REASON, message, tx.now)
+    approved = csr_rules.with_decision(stored.document, APPROVED, csr_rules.AUTO_APPROVED_REASON, message, tx.now)
     write(tx, REQUESTS, approved, stored, by, writer=HUB_WRITER)
     return ApprovalOutcome(decisions)
 
@@ -104,7 +104,7 @@ def _record_dry_run_approval(
         return None
     others = [dict(entry) for entry in present if entry.get("type") != by_rule.DRY_RUN]
     undecided = doc.with_status(stored.document, conditions=others)
-    noted = rules.with_decision(undecided, by_rule.DRY_RUN, "WouldApprove", message, tx.now)
+    noted = csr_rules.with_decision(undecided, by_rule.DRY_RUN, "WouldApprove", message, tx.now)
     write(tx, REQUESTS, noted, stored, RULE_ACTOR + fitting[0].name, writer=HUB_WRITER)
     return ApprovalOutcome(tuple(_decision(rule, RuleAction.APPROVE, cluster, stored) for rule in fitting))
 
@@ -163,7 +163,7 @@ def _accepting(tx: Transaction, cluster: StoredObject, known: Sequence[ApprovalR
     if any(map(_needs_request, deciding)):
         refused = (RequestPhase.DENIED, RequestPhase.FAILED)
         requests = (stored.document for stored in request_objects.of_cluster(tx, cluster.key.name))
-        found = [_strict_request(tx, request) for request in requests if rules.phase(request) not in refused]
+        found = [_strict_request(tx, request) for request in requests if csr_rules.phase(request) not in refused]
         candidates += [asked.candidate for asked in found if asked is not None and asked.purpose is Purpose.AGENT]
     return [rule for rule in deciding if any(rule.fits(RuleAction.ACCEPT, candidate) for candidate in candidates)]
 
@@ -174,7 +174,7 @@ def _strict_request(tx: Transaction, request: Document) -> _StrictRequest | None
     A renewal by the subject itself, and a registered add-on's certificate, need no rule if the cluster's own agent requests
     them. Sources: OCM's CSR approver (the requester is the subject; exact parts, never a prefix), ADR 0012.
     """
-    if not rules.is_for_a_client(request):
+    if not csr_rules.is_for_a_client(request):
         return None
     try:
         grant = issuance.grant_of(tx, request)
@@ -191,7 +191,7 @@ def _strict_request(tx: Transaction, request: Document) -> _StrictRequest | None
     is_automatic = requester is not None and is_due and _is_own(tx, requester, name, cluster)
     user, groups = str(spec.get("username") or ""), tuple(map(str, spec.get("groups") or ()))
     asker = None
-    if (credential := rules.bootstrap_credential(request)) is not None:
+    if (credential := csr_rules.bootstrap_credential(request)) is not None:
         asker = RequesterRecord(RequesterKind.CREDENTIAL, str(credential), user, groups)
     elif requester is None:
         asker = RequesterRecord(RequesterKind.USER, user, user, groups)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
-from hub.api import bootstrapcredentials as rules
+from hub.api import bootstrapcredentials as credential_rules
 from hub.api.bootstrapcredentials import AttestationRequirement, CredentialBounds, CredentialRecord, CredentialUse, UseCount
 from hub.api.meta import document as doc
 from hub.registry.bootstrapcredentials.service import CredentialTerms
@@ -137,7 +137,7 @@ def shown(view: CredentialView, address: AdvertisedAddress, trust_bundle: bytes,
         "token": record.token_hash is not None,
     }
     status: dict[str, Any] = {
-        "phase": str(rules.phase(record, tally.issued, view.now)),
+        "phase": str(credential_rules.phase(record, tally.issued, view.now)),
         "createdBy": record.created_by,
         "expirationTimestamp": format_time(record.expires_at),
         "admittedClusters": list(view.admitted),

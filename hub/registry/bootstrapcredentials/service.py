@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import uuid4
 
-from hub.api import bootstrapcredentials as rules, certificatesigningrequests as requests
+from hub.api import bootstrapcredentials as credential_rules, certificatesigningrequests as requests
 from hub.api.bootstrapcredentials import UNBOUND, CredentialBounds, CredentialRecord
 from hub.api.certificates import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.api.certificatesigningrequests import RequestPhase
@@ -52,9 +52,9 @@ def create(
 def create_token(tx: Transaction, terms: CredentialTerms, actor: str) -> tuple[CredentialRecord, str]:
     """Record a credential and return its bearer token, which is not stored. Raises InvalidError."""
     record = _new(tx, terms, actor)
-    secret = "".join(secrets.choice(rules.TOKEN_ALPHABET) for _ in range(rules.TOKEN_SECRET_LENGTH))
-    token = rules.token_of(record.id, secret)
-    record = replace(record, token_hash=rules.token_hash(token))
+    secret = "".join(secrets.choice(credential_rules.TOKEN_ALPHABET) for _ in range(credential_rules.TOKEN_SECRET_LENGTH))
+    token = credential_rules.token_of(record.id, secret)
+    record = replace(record, token_hash=credential_rules.token_hash(token))
     tx.credentials.add(record)
     return record, token
 
@@ -82,7 +82,7 @@ def revoke(tx: Transaction, credential: CredentialId, actor: str = HUB, reason: 
     if record is None:
         raise NotFoundError(f'bootstrap credential "{credential}" not found')
     tx.credentials.revoke(credential, tx.now, by=actor, reason=reason)
-    if reason == rules.DELETED:
+    if reason == credential_rules.DELETED:
         tx.credentials.hide(credential)
     serials = [one.serial for one in tx.certificates.of_credential(credential) if one.revoked_at is None]
     for use in tx.credentials.uses(credential):

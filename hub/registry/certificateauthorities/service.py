@@ -23,7 +23,7 @@ from hub.api.certificateauthorities.authority import (
 from hub.api.certificateauthorities.rotation import Act, RotationAgent, RotationSnapshot, RotationStep, moved_until
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.hubreplicas import alive, could_report
-from hub.api.managedclusters import cluster as rules
+from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.api.query import selection as selectable
 from hub.ports import Transaction
@@ -212,7 +212,7 @@ def rotation_snapshot(tx: Transaction) -> RotationSnapshot:
 def _members(tx: Transaction, everyone: Sequence[AuthorityRecord]) -> tuple[RotationAgent, ...]:
     """One agent per accepted cluster: the one whose certificate was issued last."""
     accepted = {
-        stored.key.name: rules.lease_duration(stored.document)
+        stored.key.name: cluster_rules.lease_duration(stored.document)
         for stored in tx.objects.find(MANAGED_CLUSTERS, Query(fields=_ACCEPTED)).items
     }
     away = {stored.key.name for stored in tx.objects.find(MANAGED_CLUSTERS, Query(fields=_AWAY)).items}

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from hub.api import (
-    bootstrapcredentials as rules,
+    bootstrapcredentials as credential_rules,
     certificatesigningrequests as requests,
     managedclustersets as sets,
     revocations,
@@ -76,7 +76,7 @@ def check(tx: Transaction, credential: CredentialId, cluster: ClusterName, agent
     record = tx.credentials.by_id(credential)
     if record is None:
         raise ForbiddenError(UNKNOWN)
-    rules.check(record, cluster, tx.now)
+    credential_rules.check(record, cluster, tx.now)
     check_cluster_revocation(tx, cluster, record.created_at)
     _check_set(tx, record, cluster)
     _check_place(tx, record, cluster, agent)
@@ -149,7 +149,7 @@ def _check_place(tx: Transaction, record: CredentialRecord, cluster: ClusterName
         _give_back(tx, record)
     tally = tx.credentials.tally(record.id)
     if tally.taken - _held_by_name(tx, record, cluster) >= record.uses:
-        raise rules.no_use_error(record, tally)
+        raise credential_rules.no_use_error(record, tally)
 
 
 def _has_place(tx: Transaction, record: CredentialRecord, cluster: ClusterName, agent: AgentId | None) -> bool:

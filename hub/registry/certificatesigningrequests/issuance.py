@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from hub.api import certificates as profiles, certificatesigningrequests as rules
+from hub.api import certificates as profiles, certificatesigningrequests as csr_rules
 from hub.api.bootstrapcredentials import CredentialUse, check_name
 from hub.api.certificates import CertificateHolder, CertificateRecord, Lifetimes, Profile, Purpose
 from hub.api.certificatesigningrequests import FAILED, RequestPhase
@@ -49,7 +49,7 @@ def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, acto
     """
     stored = request_objects.find(tx, name)
     request = stored.document
-    if doc.mapping(request, "spec").get("signerName") != SIGNER or rules.phase(request) is not RequestPhase.APPROVED:
+    if doc.mapping(request, "spec").get("signerName") != SIGNER or csr_rules.phase(request) is not RequestPhase.APPROVED:
         return None
     try:
         grant = grant_of(tx, request)
@@ -58,11 +58,11 @@ def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, acto
         if first and holder.credential is not None and holder.cluster is not None and holder.agent is not None:
             use = credential_uses.use_for(tx, holder.credential, holder.cluster, holder.agent)
     except MusterError as error:
-        failed = rules.with_decision(request, FAILED, rules.REFUSED_REASON, error.message, tx.now)
+        failed = csr_rules.with_decision(request, FAILED, csr_rules.REFUSED_REASON, error.message, tx.now)
         return write(tx, REQUESTS, failed, stored, actor, writer=HUB_WRITER)
     holder = replace(holder, request_uid=stored.uid)
     start = tx.now - lifetimes.backdate
-    lifetime = min(rules.requested_duration(request) or lifetimes.agent, lifetimes.agent)
+    lifetime = min(csr_rules.requested_duration(request) or lifetimes.agent, lifetimes.agent)
     profile = Profile(grant.purpose, grant.subject, grant.public_key, start, tx.now + lifetime, grant.dns_names)
     issued, recovery = certificates.sign(tx, issuer, profile, holder), b""
     if grant.purpose is Purpose.AGENT and holder.cluster is not None and holder.agent is not None:
@@ -72,20 +72,20 @@ def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, acto
         recovery = certificates.sign(tx, issuer, recovering, holder).chain
     if use is not None:
         credential_uses.spend(tx, replace(use, request=name, issued_at=tx.now, serial=issued.serial))
-    return write(tx, REQUESTS, rules.with_certificate(request, issued.chain, recovery), stored, actor, writer=HUB_WRITER)
+    return write(tx, REQUESTS, csr_rules.with_certificate(request, issued.chain, recovery), stored, actor, writer=HUB_WRITER)
 
 
 def grant_of(tx: Transaction, request: Document) -> CertificateGrant:
     """What the request is entitled to, by the hub's records. Raises InvalidError, ForbiddenError."""
-    if not rules.is_for_a_client(request):
-        raise InvalidError(f"the signer {SIGNER} signs for client auth only: request the usages {', '.join(rules.USAGES)}")
+    if not csr_rules.is_for_a_client(request):
+        raise InvalidError(f"the signer {SIGNER} signs for client auth only: request the usages {', '.join(csr_rules.USAGES)}")
     requester = _requester(tx, request)
-    facts = certificates.checked_request(rules.pem(request))
+    facts = certificates.checked_request(csr_rules.pem(request))
     labels = doc.labels(request)
-    if addon := labels.get(rules.ADDON_LABEL):
+    if addon := labels.get(csr_rules.ADDON_LABEL):
         cluster = cluster_name(labels.get(CLUSTER_LABEL, ""))
         subject, dns_names = submission.registered(tx, cluster, AddOnName(addon), SIGNER)
-        rules.check_subject(facts, subject, dns_names)
+        csr_rules.check_subject(facts, subject, dns_names)
         if profiles.claims_anothers(subject, cluster):
             raise ForbiddenError(
                 f'add-on "{addon}" of cluster "{cluster}" is registered under a name that add-ons may not have: '
@@ -94,7 +94,7 @@ def grant_of(tx: Transaction, request: Document) -> CertificateGrant:
         holder = CertificateHolder(cluster=cluster, addon=AddOnName(addon))
         granted = CertificateGrant(Purpose.ADDON, subject, facts.public_key, facts.dns_names, holder, requester)
     else:
-        cluster, agent = rules.claimed_agent(facts)
+        cluster, agent = csr_rules.claimed_agent(facts)
         if labels.get(CLUSTER_LABEL, cluster) != cluster:
             raise InvalidError(f'the label {CLUSTER_LABEL} and the subject name different clusters ("{cluster}")')
         credential = _credential(tx, request, requester, cluster)
@@ -104,13 +104,13 @@ def grant_of(tx: Transaction, request: Document) -> CertificateGrant:
         raise ForbiddenError(
             f'the requester has a certificate of cluster "{requester.cluster}", and the request is for cluster "{cluster}"'
         )
-    rules.check_key_is_new(cluster, tx.certificates.of_key(certificates.key_hash(facts.public_key)))
+    csr_rules.check_key_is_new(cluster, tx.certificates.of_key(certificates.key_hash(facts.public_key)))
     return granted
 
 
 def _requester(tx: Transaction, request: Document) -> CertificateRecord | None:
     """Record of the requester's certificate; None without one. Raises ForbiddenError if it was revoked since."""
-    serial = rules.requester_serial(request)
+    serial = csr_rules.requester_serial(request)
     if serial is None:
         return None
     record = tx.certificates.by_serial(serial)
@@ -128,7 +128,7 @@ def _credential(
     """
     if requester is not None and requester.purpose is not Purpose.BOOTSTRAP:
         return requester.credential
-    credential = requester.credential if requester is not None else rules.bootstrap_credential(request)
+    credential = requester.credential if requester is not None else csr_rules.bootstrap_credential(request)
     if credential is None:
         return None
     record = tx.credentials.by_id(credential)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
-from hub.api import certificatesigningrequests as rules
+from hub.api import certificatesigningrequests as csr_rules
 from hub.api.certificatesigningrequests import (
     APPROVED,
     DENIED,
@@ -37,22 +37,22 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, requeste
     ForbiddenError, AlreadyExistsError, ConflictError, TooManyRequestsError.
     """
     if old is None:
-        new = rules.with_requester(new, requester)
-        pki.parse_request(rules.pem(new))
+        new = csr_rules.with_requester(new, requester)
+        pki.parse_request(csr_rules.pem(new))
         if (cluster := _cluster_of_requester(tx, new)) is not None:
-            new = rules.labelled(new, cluster)
+            new = csr_rules.labelled(new, cluster)
             check_room(new, of_cluster(tx, cluster))
     return write(tx, REQUESTS, new, old, requester.user)
 
 
 def _cluster_of_requester(tx: Transaction, document: dict[str, Any]) -> ClusterName | None:
     """Cluster of a requesting new agent, agent or add-on; None for other requesters. Raises ForbiddenError."""
-    if (credential := rules.bootstrap_credential(document)) is not None:
-        cluster, agent = rules.claimed_agent(pki.parse_request(rules.pem(document)))
+    if (credential := csr_rules.bootstrap_credential(document)) is not None:
+        cluster, agent = csr_rules.claimed_agent(pki.parse_request(csr_rules.pem(document)))
         credential_uses.admit(tx, credential, cluster, agent)
         credential_uses.hold(tx, credential, cluster, agent, doc.name(document))
         return cluster
-    serial = rules.requester_serial(document)
+    serial = csr_rules.requester_serial(document)
     record = tx.certificates.by_serial(serial) if serial is not None else None
     return record.cluster if record is not None else None
 
@@ -62,12 +62,12 @@ def check_room(document: Document, known: Iterable[StoredObject]) -> None:
 
     Requests for add-ons are counted separately, so that they cannot block an agent's renewal and recovery.
     """
-    cluster, asked = doc.labels(document)[CLUSTER_LABEL], rules.counted_with(document)
-    waiting = (stored.document for stored in known if rules.phase(stored.document) is RequestPhase.PENDING)
-    if sum(rules.counted_with(each) == asked for each in waiting) >= rules.MAX_PENDING:
+    cluster, asked = doc.labels(document)[CLUSTER_LABEL], csr_rules.counted_with(document)
+    waiting = (stored.document for stored in known if csr_rules.phase(stored.document) is RequestPhase.PENDING)
+    if sum(csr_rules.counted_with(each) == asked for each in waiting) >= csr_rules.MAX_PENDING:
         raise TooManyRequestsError(
-            f"{rules.MAX_PENDING} certificate requests of {asked[0]} for cluster {cluster} wait for a decision: approve, deny "
-            "or delete some of them",
+            f"{csr_rules.MAX_PENDING} certificate requests of {asked[0]} for cluster {cluster} wait for a decision: approve, "
+            "deny or delete some of them",
             retry_after=timedelta(minutes=1),
         )
 
@@ -94,7 +94,7 @@ def find(tx: Transaction, name: str) -> StoredObject:
 
 def state(tx: Transaction, name: str) -> RequestState:
     """State of the request. Raises NotFoundError."""
-    return rules.state(find(tx, name).document)
+    return csr_rules.state(find(tx, name).document)
 
 
 def decide(tx: Transaction, name: str, *, approve: bool, reason: str, message: str, actor: str) -> Written | StoredObject:
@@ -106,7 +106,7 @@ def decide(tx: Transaction, name: str, *, approve: bool, reason: str, message: s
         return stored
     if opposite in present:
         raise ConflictError(f'certificate request "{name}" is already {opposite.lower()}: a decision is final')
-    decided = rules.with_decision(stored.document, decision, reason, message, tx.now)
+    decided = csr_rules.with_decision(stored.document, decision, reason, message, tx.now)
     return write(tx, REQUESTS, decided, stored, actor, writer=HUB_WRITER)
 
 

@@ -2,7 +2,7 @@
 
 import secrets
 
-from hub.api import certificatesigningrequests as rules
+from hub.api import certificatesigningrequests as csr_rules
 from hub.api.certificates import Purpose
 from hub.api.certificatesigningrequests import Submission
 from hub.api.managed_fields import AGENT_WRITER
@@ -43,14 +43,14 @@ def submit(tx: Transaction, submission: Submission, *, is_checked: bool = False)
     if not is_checked:
         _check_requester(tx, submission)
     if addon is None:
-        rules.check_subject(facts, agent_subject(cluster, agent))
+        csr_rules.check_subject(facts, agent_subject(cluster, agent))
     else:
-        rules.check_subject(facts, *registered(tx, cluster, addon.name, addon.signer_name))
-    rules.check_key_is_new(cluster, tx.certificates.of_key(certificates.key_hash(facts.public_key)))
+        csr_rules.check_subject(facts, *registered(tx, cluster, addon.name, addon.signer_name))
+    csr_rules.check_key_is_new(cluster, tx.certificates.of_key(certificates.key_hash(facts.public_key)))
     suffix = "".join(secrets.choice(AGENT_ID_ALPHABET) for _ in range(SUFFIX_LENGTH))
-    document = rules.submitted_document(submission, rules.name_prefix(submission) + suffix)
-    asked, known = rules.fingerprint(document), request_objects.of_cluster(tx, cluster)
-    name = next((stored.key.name for stored in known if rules.fingerprint(stored.document) == asked), "")
+    document = csr_rules.submitted_document(submission, csr_rules.name_prefix(submission) + suffix)
+    asked, known = csr_rules.fingerprint(document), request_objects.of_cluster(tx, cluster)
+    name = next((stored.key.name for stored in known if csr_rules.fingerprint(stored.document) == asked), "")
     if not name:
         request_objects.check_room(document, known)
         write(tx, REQUESTS, document, None, requester.user, writer=AGENT_WRITER)

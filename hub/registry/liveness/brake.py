@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hub.api import liveness as rules
+from hub.api import liveness
 from hub.api.events import NORMAL, WARNING, EventRecord
 from hub.api.liveness import Brake, BrakeLimits
 from hub.api.managedclusters import cluster
@@ -19,7 +19,7 @@ FLEET: dict[str, Any] = {"apiVersion": f"hub.{GROUP_SUFFIX}/v1alpha1", "kind": "
 
 def now(tx: Transaction) -> Brake:
     """The brake as last stored."""
-    return rules.decode_brake(tx.facts.get(FACT))
+    return liveness.decode_brake(tx.facts.get(FACT))
 
 
 def evaluate(tx: Transaction, limits: BrakeLimits) -> Brake:
@@ -42,7 +42,7 @@ def keep(tx: Transaction, limits: BrakeLimits, actor: str) -> tuple[Brake, Event
     brake = evaluate(tx, limits)
     if brake == before:
         return brake, None
-    tx.facts.set(FACT, rules.encode_brake(brake))
+    tx.facts.set(FACT, liveness.encode_brake(brake))
     record = EventRecord("", FLEET, "BrakeReleased", "most of the silent clusters have sent heartbeats again", NORMAL)
     if brake.holds:
         record = EventRecord("", FLEET, "BrakeHolds", brake_message(brake), WARNING)
@@ -56,7 +56,7 @@ def release(tx: Transaction, actor: str) -> Brake:
     if not before.holds:
         return before
     brake = before.after_release(tx.now)
-    tx.facts.set(FACT, rules.encode_brake(brake))
+    tx.facts.set(FACT, liveness.encode_brake(brake))
     events.record(tx, [EventRecord("", FLEET, "BrakeReleased", f"released by {actor}")], actor)
     return brake
 

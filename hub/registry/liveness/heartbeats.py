@@ -7,7 +7,7 @@ from hub.api import liveness
 from hub.api.auditrecords import AuditEntry
 from hub.api.liveness import Beat, Checkpoint, Expiry, expires_at, grace
 from hub.api.managed_fields import AGENT_WRITER
-from hub.api.managedclusters import availability, cluster as rules
+from hub.api.managedclusters import availability, cluster as cluster_rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
@@ -46,7 +46,7 @@ def silence(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: 
     if stored is None or accepted is None:
         return Expiry(expired=False, look_again=None)
     last = tx.heartbeats.of(cluster)
-    duration = rules.lease_duration(stored.document)
+    duration = cluster_rules.lease_duration(stored.document)
     accepted_at = accepted.last_transition_time or since  # earlier time does not count as silence
     if last is not None and last.owner is not None:
         return Expiry(expired=True, look_again=None if _is_unknown(stored) else timedelta())
@@ -68,11 +68,11 @@ def expire(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: d
     heard = last is not None and last.at is not None
     condition = availability.silence_condition(last.owner if last is not None else None, heard=heard)
     clusters.set_condition(tx, cluster, condition, actor)
-    return Expiry(expired=True, look_again=grace(rules.lease_duration(clusters.find(tx, cluster).document)))
+    return Expiry(expired=True, look_again=grace(cluster_rules.lease_duration(clusters.find(tx, cluster).document)))
 
 
 def _is_unknown(stored: StoredObject) -> bool:
-    current = rules.availability(stored.document)
+    current = cluster_rules.availability(stored.document)
     return current is not None and current.status == conditions.UNKNOWN
 
 
@@ -80,7 +80,7 @@ def _lease_cut_at(tx: Transaction, stored: StoredObject, since: datetime) -> dat
     """When the cluster's lease duration was last shortened, if that was after `since`."""
     cut, before = None, None
     for change in tx.changes.of(MANAGED_CLUSTERS, stored.key, since=since):
-        duration = rules.lease_duration(change.document)
+        duration = cluster_rules.lease_duration(change.document)
         if before is not None and duration < before:
             cut = change.at
         before = duration
@@ -101,12 +101,12 @@ def revive(tx: Transaction, beat: Beat, actor: str, entries: Sequence[AuditEntry
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", beat.cluster))
     if stored is None or not _is_unknown(stored):
         return True
-    if rules.is_revoked(stored.document) and not certificates.has_agent(tx, beat.cluster):
+    if cluster_rules.is_revoked(stored.document) and not certificates.has_agent(tx, beat.cluster):
         return False
-    if beat.age >= grace(rules.lease_duration(stored.document)):
+    if beat.age >= grace(cluster_rules.lease_duration(stored.document)):
         return False
     available = beat.available if beat.available is not None else (before.available if before else None)
-    verdict = rules.availability_condition(available)
+    verdict = cluster_rules.availability_condition(available)
     if verdict is not None:
         new = doc.with_status_condition(stored.document, verdict, tx.now)
         clusters.put(tx, new, stored, actor, writer=AGENT_WRITER)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from hub.api.liveness import Brake
 from hub.api.managed_fields import HUB_WRITER
-from hub.api.managedclusters import availability as rules, cluster as cluster_rules
+from hub.api.managedclusters import availability, cluster as cluster_rules
 from hub.api.managedclusters.availability import StalenessPolicy, StalenessStep, TaintDelays
 from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
@@ -49,11 +49,13 @@ def read_context(tx: Transaction, among: Collection[ClusterName], patience: Tain
 def due_taints(tx: Transaction, name: ClusterName, patience: TaintDelays, known: BatchContext) -> TaintOutcome:
     """The due step, without writing. Nothing is due for a cluster that does not exist or is being deleted."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
-    if stored is None or rules.has_right_taints(stored.document):
+    if stored is None or availability.has_right_taints(stored.document):
         return TaintOutcome()
     available = cluster_rules.availability(stored.document)
     flaps_until = known.flapping.get(name)
-    left = rules.availability_changed_at(stored.document) + patience.wait(available, flaps=flaps_until is not None) - tx.now
+    left = (
+        availability.availability_changed_at(stored.document) + patience.wait(available, flaps=flaps_until is not None) - tx.now
+    )
     if left > timedelta():
         return TaintOutcome(look_again=left if flaps_until is None else min(left, flaps_until - tx.now))
     held = known.brake.holds and is_silent(stored.document)
@@ -66,7 +68,7 @@ def taint(tx: Transaction, name: ClusterName, patience: TaintDelays, known: Batc
     if not found.due:
         return found
     stored = clusters.find(tx, name)
-    clusters.put(tx, rules.tainted(stored.document), stored, actor, writer=HUB_WRITER)
+    clusters.put(tx, availability.tainted(stored.document), stored, actor, writer=HUB_WRITER)
     available = cluster_rules.availability(stored.document)
     if available is None or available.status == conditions.TRUE:
         return TaintOutcome(due=True)
@@ -82,12 +84,14 @@ def is_silent(cluster: Document) -> bool:
 def apply_staleness_policy(tx: Transaction, name: ClusterName, policy: StalenessPolicy, actor: str) -> StalenessStep | None:
     """Mark, clear or remove a cluster according to its silence; return the step taken."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
-    due = rules.staleness_step(stored.document, policy, tx.now) if stored is not None else None
+    due = availability.staleness_step(stored.document, policy, tx.now) if stored is not None else None
     if stored is None or due is None:
         return None
     if due is StalenessStep.REMOVE:
         clusters.remove(tx, stored, actor)
     else:
-        condition = rules.HEARD if due is StalenessStep.CLEAR else rules.stale_condition(stored.document, policy, tx.now)
+        condition = (
+            availability.HEARD if due is StalenessStep.CLEAR else availability.stale_condition(stored.document, policy, tx.now)
+        )
         clusters.set_condition(tx, name, condition, actor)
     return due

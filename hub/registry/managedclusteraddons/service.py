@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hub.api.managed_fields import AGENT_WRITER, HUB_WRITER
-from hub.api.managedclusteraddons import addon as rules, health as addon_discovery
+from hub.api.managedclusteraddons import addon as addon_rules, health as addon_discovery
 from hub.api.managedclusters.cluster import availability
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, SERVICE_ACCOUNTS
@@ -24,7 +24,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
 
     `writer`: see `hub.registry.generic.objects.write`.
     """
-    return objects.put(tx, ADDONS, rules.admitted(new), old, actor, generations=True, writer=writer)
+    return objects.put(tx, ADDONS, addon_rules.admitted(new), old, actor, generations=True, writer=writer)
 
 
 def find(tx: Transaction, cluster: ClusterName, addon: AddOnName) -> StoredObject:
@@ -40,9 +40,9 @@ def report(
     No write if nothing changes. Raises NotFoundError, InvalidError.
     """
     stored = find(tx, cluster, addon)
-    new = rules.with_report(stored.document, conditions, tx.now)
+    new = addon_rules.with_report(stored.document, conditions, tx.now)
     if driver:
-        new = rules.with_driver(new, driver)
+        new = addon_rules.with_driver(new, driver)
     return put(tx, new, stored, actor, writer=AGENT_WRITER) if doc.differs(new, stored.document) else stored
 
 
@@ -68,10 +68,10 @@ def _of_cluster(tx: Transaction, cluster: ClusterName) -> tuple[StoredObject, ..
 def update_token(tx: Transaction, key: Key, actor: str) -> Condition | None:
     """Update the infrastructure of one add-on to match its registrations. Returns the condition if it changed."""
     stored = tx.objects.get(ADDONS, key)
-    if stored is None or not rules.wants_token(stored.document):
+    if stored is None or not addon_rules.wants_token(stored.document):
         _remove_token(tx, key, actor)
         if stored is not None and not doc.is_deleting(stored.document):
-            _put_changed(tx, rules.without_token_condition(stored.document), stored, actor)
+            _put_changed(tx, addon_rules.without_token_condition(stored.document), stored, actor)
         return None
     condition = _ensure_token(tx, key, actor)
     new = doc.with_status_condition(stored.document, condition, tx.now)
@@ -86,10 +86,10 @@ def token_account(tx: Transaction, cluster: ClusterName, addon: AddOnName) -> St
     """
     clusters.require_accepted(clusters.find(tx, cluster))
     stored = find(tx, cluster, addon)
-    if not rules.wants_token(stored.document):
+    if not addon_rules.wants_token(stored.document):
         raise ConflictError(f'add-on "{addon}" has no registration with the driver token')
-    ready = conditions.find(doc.conditions(stored.document), rules.INFRASTRUCTURE_READY)
-    found = tx.objects.get(SERVICE_ACCOUNTS, rules.token_part_key(SERVICE_ACCOUNTS, stored.key))
+    ready = conditions.find(doc.conditions(stored.document), addon_rules.INFRASTRUCTURE_READY)
+    found = tx.objects.get(SERVICE_ACCOUNTS, addon_rules.token_part_key(SERVICE_ACCOUNTS, stored.key))
     if found is None or doc.is_deleting(found.document) or ready is None or ready.status != conditions.TRUE:
         why = f": {ready.message}" if ready is not None and ready.status != conditions.TRUE else ""
         raise ConflictError(f'the ServiceAccount of add-on "{addon}" is not ready yet{why}')
@@ -100,27 +100,27 @@ def _ensure_token(tx: Transaction, key: Key, actor: str) -> Condition:
     """Create missing parts and repair changed ones."""
     home = namespaces.get(tx, key.namespace)
     if home is None or doc.is_deleting(home.document):
-        return rules.token_failed(f'namespace "{key.namespace}" is missing or being deleted')
-    parts = [(kind, tx.objects.get(kind, rules.token_part_key(kind, key))) for kind in rules.TOKEN_KINDS]
+        return addon_rules.token_failed(f'namespace "{key.namespace}" is missing or being deleted')
+    parts = [(kind, tx.objects.get(kind, addon_rules.token_part_key(kind, key))) for kind in addon_rules.TOKEN_KINDS]
     for kind, found in parts:
-        if found is not None and rules.token_owner(found.document) != key:
+        if found is not None and addon_rules.token_owner(found.document) != key:
             what = f"{kind.partition('.')[0]} {found.key}"
-            return rules.token_failed(f"{what} exists and is not of this add-on: delete it, or label it as the add-on's")
+            return addon_rules.token_failed(f"{what} exists and is not of this add-on: delete it, or label it as the add-on's")
     for kind, found in parts:
-        new = rules.token_part(kind, key, found.document if found else None)
+        new = addon_rules.token_part(kind, key, found.document if found else None)
         if found is None or doc.differs(new, found.document):
             objects.put(tx, kind, new, found, actor, writer=HUB_WRITER)
-    account = tx.objects.get(SERVICE_ACCOUNTS, rules.token_part_key(SERVICE_ACCOUNTS, key))
+    account = tx.objects.get(SERVICE_ACCOUNTS, addon_rules.token_part_key(SERVICE_ACCOUNTS, key))
     if account is None or doc.is_deleting(account.document):
-        return rules.token_failed("the ServiceAccount is being deleted")
-    return rules.token_ready(account.key, account.uid)
+        return addon_rules.token_failed("the ServiceAccount is being deleted")
+    return addon_rules.token_ready(account.key, account.uid)
 
 
 def _remove_token(tx: Transaction, key: Key, actor: str) -> None:
     """Remove the infrastructure, the rights before the account."""
-    for kind in reversed(rules.TOKEN_KINDS):
-        found = tx.objects.get(kind, rules.token_part_key(kind, key))
-        if found is None or rules.token_owner(found.document) != key:
+    for kind in reversed(addon_rules.TOKEN_KINDS):
+        found = tx.objects.get(kind, addon_rules.token_part_key(kind, key))
+        if found is None or addon_rules.token_owner(found.document) != key:
             continue
         if kind == SERVICE_ACCOUNTS:
             accounts.remove_account(tx, found, actor)

@@ -6,7 +6,7 @@ from typing import Any
 
 from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.managed_fields import HUB_WRITER
-from hub.api.managedclusters import agent_annotations as reported, availability as parting, cluster as rules
+from hub.api.managedclusters import agent_annotations as reported, availability as parting, cluster as cluster_rules
 from hub.api.managedclusters.agent_annotations import LONGEST_RENEWAL, RenewalOrder
 from hub.api.meta import document as doc
 from hub.ports import HUB_ID, Store, Transaction
@@ -23,7 +23,7 @@ from machinery.meta.timestamps import format_time
 def order_move(tx: Transaction, cluster: ClusterName, word: str, actor: str, *, dry_run: bool = False) -> dict[str, Any]:
     """Order the agent to move to one of its reported hubs; return that hub. Raises NotFoundError, InvalidError."""
     stored = clusters.find(tx, cluster)
-    available = rules.availability(stored.document)
+    available = cluster_rules.availability(stored.document)
     if available is not None and parting.has_parted(available):
         raise InvalidError(f'the agent of cluster "{cluster}" uses another hub: {available.message} Order the move there')
     hub = reported.destination(stored.document, word, tx.facts.get(HUB_ID) or "")

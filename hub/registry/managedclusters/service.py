@@ -10,7 +10,7 @@ from hub.api import managedclustersets as sets
 from hub.api.certificatesigningrequests import RequestPhase, phase
 from hub.api.liveness import DEFAULT_LEASE_DURATION
 from hub.api.managed_fields import AGENT_WRITER, HUB_WRITER
-from hub.api.managedclusters import admission, availability, cluster as rules, duplicates as duplicate, removal
+from hub.api.managedclusters import admission, availability, cluster as cluster_rules, duplicates as duplicate, removal
 from hub.api.managedclusters.agent_annotations import with_agent_version
 from hub.api.managedclusters.availability import transition
 from hub.api.managedclusters.cluster import Joined, JoinRequest, StatusReport
@@ -61,20 +61,24 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
         if not has_content(tx, old.key.name):
             return remove(tx, old, actor)
         document = removal.with_finalizers(document)  # content was created while other finalizers kept the cluster
-    if rules.is_denial(before, document):
-        document = doc.with_status_condition(document, rules.DENIED, tx.now)
-    if rules.is_accepted(document) and not (before and rules.is_accepted(before)):
+    if cluster_rules.is_denial(before, document):
+        document = doc.with_status_condition(document, cluster_rules.DENIED, tx.now)
+    if cluster_rules.is_accepted(document) and not (before and cluster_rules.is_accepted(before)):
         namespaces.ensure_of_cluster(tx, doc.name(document), actor)
-    if before is not None and rules.is_revoked(before) and not certificates.has_agent(tx, ClusterName(doc.name(document))):
+    if (
+        before is not None
+        and cluster_rules.is_revoked(before)
+        and not certificates.has_agent(tx, ClusterName(doc.name(document)))
+    ):
         # a late beat or report of the former agent must not change this
-        document = doc.with_status_condition(document, rules.REVOKED, tx.now)
+        document = doc.with_status_condition(document, cluster_rules.REVOKED, tx.now)
     _record_transition(tx, uid, before, document, actor)
     return write(tx, MANAGED_CLUSTERS, document, old, actor, generations=True, writer=writer, uid=uid)
 
 
 def _record_transition(tx: Transaction, uid: str, before: Document | None, after: Document | None, actor: str) -> None:
     """Record a change of availability, if there was one."""
-    old, new = (rules.availability(each) if each else None for each in (before, after))
+    old, new = (cluster_rules.availability(each) if each else None for each in (before, after))
     if old is None and new is None:
         return
     cluster = before or doc.with_metadata(after or {}, uid=uid)
@@ -109,16 +113,16 @@ def find(tx: Transaction, name: ClusterName) -> StoredObject:
     return objects.find(tx, MANAGED_CLUSTERS, Key("", name))
 
 
-def acceptance(tx: Transaction, name: ClusterName) -> rules.Acceptance:
+def acceptance(tx: Transaction, name: ClusterName) -> cluster_rules.Acceptance:
     """Acceptance of the cluster; ABSENT if it does not exist."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
-    return rules.acceptance(stored.document) if stored is not None else rules.Acceptance.ABSENT
+    return cluster_rules.acceptance(stored.document) if stored is not None else cluster_rules.Acceptance.ABSENT
 
 
 def require_accepted(stored: StoredObject) -> None:
     """Raise ForbiddenError for a cluster that is denied or not accepted yet."""
     name = stored.key.name
-    if not rules.is_accepted(stored.document):
+    if not cluster_rules.is_accepted(stored.document):
         why = f'cluster "{name}" is not accepted: an operator accepts it with `hubctl accept {name}`'
         raise ForbiddenError(why, subject=_subject(name))
 
@@ -133,7 +137,7 @@ def ensure(tx: Transaction, joining: JoinRequest, actor: str, *, lease_duration:
     cluster_name(joining.name)
     duplicate.check_uid(joining.cluster_uid)
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", joining.name))
-    if stored is not None and not rules.is_same_cluster(stored.document, joining.cluster_uid):
+    if stored is not None and not cluster_rules.is_same_cluster(stored.document, joining.cluster_uid):
         if joining.credential is not None:  # without a right to the name the agent gets no information
             credential_uses.check(tx, joining.credential, joining.name, joining.agent)
         raise AlreadyExistsError(
@@ -147,16 +151,16 @@ def ensure(tx: Transaction, joining: JoinRequest, actor: str, *, lease_duration:
         labels = credential_uses.labels_of_credential(record) if is_new else {}
     if stored is None:
         if joining.credential is None:
-            why = f'{rules.RESOURCE} "{joining.name}" not found: it was deleted; register again with a bootstrap kubeconfig'
-            raise NotFoundError(why, subject=_subject(joining.name))
+            why = "not found: it was deleted; register again with a bootstrap kubeconfig"
+            raise NotFoundError(f'{cluster_rules.RESOURCE} "{joining.name}" {why}', subject=_subject(joining.name))
         return enter(tx, replace(joining, labels={**joining.labels, **labels}), actor, lease_duration)
-    new = _with_labels(rules.adopted(stored.document, joining), labels)
+    new = _with_labels(cluster_rules.adopted(stored.document, joining), labels)
     if joining.client_configs:
-        new = doc.with_spec(new, managedClusterClientConfigs=rules.merged_client_configs(new, joining.client_configs))
+        new = doc.with_spec(new, managedClusterClientConfigs=cluster_rules.merged_client_configs(new, joining.client_configs))
     if joining.attested is not None:
-        new = doc.with_status_condition(new, rules.attested_condition(joining.attested), tx.now)
+        new = doc.with_status_condition(new, cluster_rules.attested_condition(joining.attested), tx.now)
     put_changed(tx, new, stored, actor, writer=AGENT_WRITER)
-    return Joined(created=False, accepted=rules.is_accepted(stored.document), uid=stored.uid)
+    return Joined(created=False, accepted=cluster_rules.is_accepted(stored.document), uid=stored.uid)
 
 
 def _with_labels(cluster: dict[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
@@ -167,10 +171,10 @@ def enter(tx: Transaction, joining: JoinRequest, actor: str, lease_duration: tim
     """Create the ManagedCluster of a join, not accepted. The caller has checked that it is allowed and does not exist."""
     tx.heartbeats.forget(joining.name)
     tx.trusts.forget(joining.name)
-    document = admission.admitted(rules.joining_document(joining, lease_duration), None, tx.now)
+    document = admission.admitted(cluster_rules.joining_document(joining, lease_duration), None, tx.now)
     document = with_default_set(tx, document)
     if joining.attested is not None:
-        document = doc.with_status_condition(document, rules.attested_condition(joining.attested), tx.now)
+        document = doc.with_status_condition(document, cluster_rules.attested_condition(joining.attested), tx.now)
     uid = str(uuid4())
     write(tx, MANAGED_CLUSTERS, document, None, actor, generations=True, writer=AGENT_WRITER, uid=uid)
     return Joined(created=True, accepted=False, uid=uid)
@@ -194,7 +198,7 @@ def report_status(tx: Transaction, name: ClusterName, report: StatusReport, acto
     """Replace the agent's part of the status. No write if nothing changes. Raises ForbiddenError unless accepted."""
     stored = find(tx, name)
     require_accepted(stored)
-    new = with_agent_version(rules.with_report(stored.document, report, tx.now), report.agent_version)
+    new = with_agent_version(cluster_rules.with_report(stored.document, report, tx.now), report.agent_version)
     new = duplicate.without_refusal(new, tx.now)
     if report.namespaces:
         new = with_namespace_conditions(new, report.namespaces, tx.now)
@@ -210,8 +214,8 @@ def set_condition(tx: Transaction, name: ClusterName, condition: Condition, acto
 def note_revoked(tx: Transaction, name: ClusterName, actor: str) -> None:
     """Set availability to Unknown if the cluster exists and its agents have no valid certificate."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
-    if stored is not None and rules.availability(stored.document) is not None and not certificates.has_agent(tx, name):
-        set_condition(tx, name, rules.REVOKED, actor)
+    if stored is not None and cluster_rules.availability(stored.document) is not None and not certificates.has_agent(tx, name):
+        set_condition(tx, name, cluster_rules.REVOKED, actor)
 
 
 def put_changed(
@@ -222,7 +226,7 @@ def put_changed(
 
 
 def _subject(name: str) -> ErrorSubject:
-    return ErrorSubject(name=name, group=rules.GROUP, kind="managedclusters")
+    return ErrorSubject(name=name, group=cluster_rules.GROUP, kind="managedclusters")
 
 
 def with_default_set(tx: Transaction, cluster: Document) -> dict[str, Any]:
@@ -236,7 +240,7 @@ def with_default_set(tx: Transaction, cluster: Document) -> dict[str, Any]:
 def note_clock_skew(tx: Transaction, cluster: ClusterName, skew: timedelta, limit: timedelta, actor: str) -> None:
     """Set the condition of the clock if its status changes. Does nothing unless the cluster exists and is accepted."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
-    if stored is None or not rules.is_accepted(stored.document):
+    if stored is None or not cluster_rules.is_accepted(stored.document):
         return
     condition = availability.clock_condition(stored.document, skew, limit)
     if availability.is_clock_news(stored.document, condition):
