@@ -1,6 +1,6 @@
 """Cache of the acceptance and the own agent of each cluster, for authorization of agents.
 
-An entry is dropped when the cluster or one of its certificate requests changes, and after `BOUND` in any case.
+An entry is dropped when the cluster or one of its certificate requests changes, and after `MAX_AGE` in any case.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from machinery.identity import CLUSTER_LABEL, ClusterName
 from machinery.meta.objects import ChangeType, Key
 from machinery.runtime.clock import Clock
 
-BOUND = timedelta(seconds=10)
+MAX_AGE = timedelta(seconds=10)
 MAX_KEPT = 50_000
 
 
@@ -65,10 +65,10 @@ class ClusterAcceptanceCache:
         self._granted.setdefault(cluster, set()).add(mark)
 
     async def of(self, cluster: ClusterName) -> ClusterView:
-        """Returns the view of a cluster, at most `BOUND` old. Raises UnavailableError."""
+        """Returns the view of a cluster, at most `MAX_AGE` old. Raises UnavailableError."""
         known = self._known.get(cluster)
         began = self._clock.monotonic()
-        if known is not None and began - known.read_at < BOUND.total_seconds():
+        if known is not None and began - known.read_at < MAX_AGE.total_seconds():
             return known.view
         mark = self._reading[cluster] = object()
         try:

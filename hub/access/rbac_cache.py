@@ -1,7 +1,7 @@
 """Cache of the hub's RBAC roles and bindings, kept current from the change log.
 
-`run` follows the log and checks every `PROOF` against the newest revision of the database that no change was missed. If the
-last successful check is older than `BOUND`, `check` raises UnavailableError.
+`run` follows the log and checks at every `CHECK_INTERVAL` that no change was missed. If the last successful check is older than
+`MAX_AGE`, `check` raises UnavailableError.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from machinery.runtime.event_loop import until_tick
 from machinery.runtime.informer import Informer
 
 KINDS = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS)
-PROOF = timedelta(seconds=2)
-BOUND = timedelta(seconds=10)
+CHECK_INTERVAL = timedelta(seconds=2)
+MAX_AGE = timedelta(seconds=10)
 """Decisions are not based on roles that may have changed longer ago than this."""
 
 log = structlog.get_logger(__name__)
@@ -57,9 +57,9 @@ class RBACCache(Roles):
 
     def check(self) -> None:
         proven = self._proven_at
-        if proven is None or self._clock.monotonic() - proven > BOUND.total_seconds():
+        if proven is None or self._clock.monotonic() - proven > MAX_AGE.total_seconds():
             raise UnavailableError(
-                "the hub does not know at present who may do what: its database cannot be read", retry_after=PROOF
+                "the hub does not know at present who may do what: its database cannot be read", retry_after=CHECK_INTERVAL
             )
 
     async def seen(self, resource: GroupResource, revision: int) -> None:
@@ -98,12 +98,12 @@ class RBACCache(Roles):
     async def _prove_always(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(BOUND.total_seconds()):
+                async with asyncio.timeout(MAX_AGE.total_seconds()):
                     await self.prove()
                 self._failure.reset()
             except (TimeoutError, MusterError) as error:
                 self._failure.warning("the age of the roles cannot be proven", str(error) or "too slow")
-            await asyncio.sleep(until_tick(PROOF))
+            await asyncio.sleep(until_tick(CHECK_INTERVAL))
 
     async def prove(self) -> None:
         """Reads the newest revision and waits until it was processed. Raises UnavailableError."""

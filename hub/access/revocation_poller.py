@@ -25,7 +25,7 @@ OVERLAP = timedelta(seconds=15)
 """Transactions that began before the last read may commit after it, so this much is read again."""
 FAR = timedelta(days=7)
 """How much a far read covers, for commits that waited for a standby."""
-SOON = timedelta(milliseconds=500)
+NOTIFICATION_DELAY = timedelta(milliseconds=500)
 """Delay of the far read after a notification; several notifications share one read."""
 AFRESH = timedelta(minutes=1)
 """Interval of far reads without notifications."""
@@ -78,7 +78,7 @@ class RevocationPoller:
                     wait = min(until_tick(max(self._poll, RARELY) if self.is_notified else self._poll), far_due - loop.time())
                 await _heard(word, wait)
                 if word.is_set():
-                    far_due = min(far_due, loop.time() + SOON.total_seconds())
+                    far_due = min(far_due, loop.time() + NOTIFICATION_DELAY.total_seconds())
 
 
 async def _heard(word: asyncio.Event, seconds: float) -> None:

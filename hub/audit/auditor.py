@@ -11,7 +11,7 @@ import msgspec
 
 from hub.api.auditrecords import NO_BODY, AuditEntry, AuditRecord, Numbering, ObjectReference, User
 from hub.audit.floods import PERIOD, Floods
-from hub.audit.policy import AuditPolicy, AuditVerdict
+from hub.audit.policy import AuditPolicy, RequestAuditConfig
 from hub.audit.trail import Trail
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.storage import Actor
@@ -88,9 +88,9 @@ class Auditor:
             async with asyncio.timeout(FLUSHED_WITHIN.total_seconds()):
                 await asyncio.gather(*(trail.finish() for trail in self._trails))
 
-    def verdict(self, actor: Actor, asked: Attributes) -> AuditVerdict:
-        """Returns the policy's verdict by the authenticated actor, not an impersonated one."""
-        return self._policy.verdict(actor, asked)
+    def evaluate(self, actor: Actor, asked: Attributes) -> RequestAuditConfig:
+        """Returns the policy's configuration for a request of the authenticated, not the impersonated, actor."""
+        return self._policy.evaluate(actor, asked)
 
     def offer(self, record: AuditRecord, *, stored: bool = False) -> None:
         """Takes a record, or counts a repetition. `stored`: it was written to the database with the change."""

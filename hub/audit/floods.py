@@ -19,7 +19,7 @@ from machinery.product import NAME
 from machinery.runtime.clock import Clock
 
 PERIOD = timedelta(minutes=1)
-MOST = 50
+MAX_KINDS = 50
 """Kinds of each table in one period. All further ones count as one kind, "others"."""
 RATE, BURST = 1, 300
 """Rate per second and burst up to which records of one known caller are kept one by one."""
@@ -66,7 +66,7 @@ class Floods:
         return False, record
 
     def _first(self, counts: _Counts, key: tuple[str, ...], record: AuditRecord) -> AuditRecord | None:
-        if key not in counts and len(counts) >= MOST:
+        if key not in counts and len(counts) >= MAX_KINDS:
             key = OTHERS
         if (known := counts.get(key)) is not None:
             known.repeated, known.last = known.repeated + 1, record.at

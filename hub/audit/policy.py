@@ -146,13 +146,13 @@ class AuditRule(_PolicyPart):
 
 
 @dataclass(frozen=True, slots=True)
-class AuditVerdict:
+class RequestAuditConfig:
     """The level and stages at which a request is recorded."""
 
     level: AuditLevel
     omit_stages: frozenset[Stage] = frozenset()
 
-    def remembers(self, stage: Stage) -> bool:
+    def records(self, stage: Stage) -> bool:
         return self.level is not AuditLevel.NONE and stage not in self.omit_stages
 
     @property
@@ -164,7 +164,7 @@ class AuditVerdict:
         return self.level is AuditLevel.REQUEST_RESPONSE
 
 
-NOTHING = AuditVerdict(AuditLevel.NONE)
+NOTHING = RequestAuditConfig(AuditLevel.NONE)
 
 
 class AuditPolicy(_PolicyPart):
@@ -177,14 +177,14 @@ class AuditPolicy(_PolicyPart):
     omit_stages: Stages = Field(default=frozenset(), alias="omitStages")
     omit_managed_fields: Any = Field(default=None, alias="omitManagedFields")
 
-    def verdict(self, actor: Actor, asked: Attributes) -> AuditVerdict:
-        """Returns the verdict by the authenticated actor, not an impersonated one. Without a matching rule: NOTHING."""
+    def evaluate(self, actor: Actor, asked: Attributes) -> RequestAuditConfig:
+        """Returns the configuration for a request of the authenticated, not the impersonated, actor; NOTHING without a rule."""
         for rule in self.rules:
             if rule.match(actor, asked):
                 level = rule.level
                 if level in (AuditLevel.REQUEST, AuditLevel.REQUEST_RESPONSE) and _combined(asked) in NEVER_BODIES:
                     level = AuditLevel.METADATA
-                return AuditVerdict(level, self.omit_stages | rule.omit_stages)
+                return RequestAuditConfig(level, self.omit_stages | rule.omit_stages)
         return NOTHING
 
 

@@ -19,7 +19,7 @@ from hub.api.auditrecords import DRY_RUN, NO_BODY, AuditRecord, ResponseStatus, 
 from hub.api.bootstrapcredentials import AttestationError
 from hub.api.meta import document as doc
 from hub.api.meta.change import REVOCATIONS, Change
-from hub.audit import Auditor, AuditVerdict
+from hub.audit import Auditor, RequestAuditConfig
 from hub.audit.auditor import body_of, reference_of, short, token_hash, user_of
 from hub.audit.recording import change_of, recording, status_of
 from machinery.apiserver.http.filters import Incoming, Inner
@@ -101,8 +101,8 @@ class _RequestAudit:
 
     def changed(self, changes: Sequence[Change]) -> AuditRecord | None:
         """Returns the record of a request that changes something, before its answer: the response object is what is stored."""
-        verdict, asked = self._verdict(), self._incoming.attributes
-        if not verdict.remembers(Stage.RESPONSE_COMPLETE) or (not changes and not asked.name):
+        config, asked = self._config(), self._incoming.attributes
+        if not config.records(Stage.RESPONSE_COMPLETE) or (not changes and not asked.name):
             return None  # without changes only the answer contains the name of the created object
         change = change_of(changes, asked.resource)
         revoked = [
@@ -112,12 +112,12 @@ class _RequestAudit:
             self._incoming.annotations[REVOKED] = short(", ".join(str(each) for each in revoked if each))
         body = self._incoming.request._read_bytes or b""  # noqa: SLF001 - what the handler has read; a test fails when it is elsewhere
         answer = None if change is None else change.encoded
-        return self._record(verdict, Stage.RESPONSE_COMPLETE, status_of(change, asked.verb), answer, body)
+        return self._record(config, Stage.RESPONSE_COMPLETE, status_of(change, asked.verb), answer, body)
 
     def started(self, response: web.StreamResponse) -> None:
-        verdict = self._verdict()
-        if response.status < web.HTTPBadRequest.status_code and verdict.remembers(Stage.RESPONSE_STARTED):
-            self._auditor.offer(self._record(verdict, Stage.RESPONSE_STARTED, ResponseStatus(response.status), None, b""))
+        config = self._config()
+        if response.status < web.HTTPBadRequest.status_code and config.records(Stage.RESPONSE_STARTED):
+            self._auditor.offer(self._record(config, Stage.RESPONSE_STARTED, ResponseStatus(response.status), None, b""))
 
     async def ended(
         self,
@@ -128,26 +128,26 @@ class _RequestAudit:
         stored: bool = False,
     ) -> None:
         """`answer`: the body that was sent, if it is known."""
-        verdict, request, body = self._verdict(), self._incoming.request, b""
-        if not verdict.remembers(stage):
+        config, request, body = self._config(), self._incoming.request, b""
+        if not config.records(stage):
             return
-        if verdict.request_body and request.content.at_eof():
+        if config.request_body and request.content.at_eof():
             try:
                 body = await request.read()
             except Exception as error:  # noqa: BLE001 - too large, or not what its headers say: the answer is about that
                 log.info("the body of a request cannot be audited", error=type(error).__name__)
-        self._auditor.offer(self._record(verdict, stage, status, answer, body), stored=stored)
+        self._auditor.offer(self._record(config, stage, status, answer, body), stored=stored)
 
-    def _verdict(self) -> AuditVerdict:
-        return self._auditor.verdict(self._incoming.authenticated, self._incoming.attributes)
+    def _config(self) -> RequestAuditConfig:
+        return self._auditor.evaluate(self._incoming.authenticated, self._incoming.attributes)
 
     def _record(
-        self, verdict: AuditVerdict, stage: Stage, status: ResponseStatus, answer: bytes | None, body: bytes
+        self, config: RequestAuditConfig, stage: Stage, status: ResponseStatus, answer: bytes | None, body: bytes
     ) -> AuditRecord:
         """Builds a record; if that fails, one of user, verb, object and outcome, without other input of the client."""
         incoming, request, asked = self._incoming, self._incoming.request, self._incoming.attributes
         least: dict[str, Any] = {
-            "level": verdict.level,
+            "level": config.level,
             "audit_id": incoming.audit_id,
             "stage": stage,
             "verb": asked.verb,
@@ -168,8 +168,8 @@ class _RequestAudit:
                 "request_uri": short(_uri(request)),
                 "user_agent": short(request.headers.get(hdrs.USER_AGENT, "")),
                 "object_ref": reference_of(asked, name=made.name, uid=made.uid),
-                "request_object": body_of(body, notes) if verdict.request_body else NO_BODY,
-                "response_object": body_of(answer, notes) if verdict.response_body else NO_BODY,
+                "request_object": body_of(body, notes) if config.request_body else NO_BODY,
+                "response_object": body_of(answer, notes) if config.response_body else NO_BODY,
             }
             return AuditRecord(**{**least, **more, "annotations": notes})
         except Exception:

@@ -13,7 +13,7 @@ from machinery.observability.metrics import Registry, counter, gauge, histogram
 
 MOST_VERSIONS = 30
 """Bounds the number of series, because agents may report any version; all others count as `OTHER`."""
-LONGEST = 40
+MAX_LABEL_LENGTH = 40
 OTHER = "other"
 
 SESSIONS = gauge("hub_sessions", "Sessions of agents that are open on this replica, by the agents' version.", "version")
@@ -61,7 +61,7 @@ def add_agents(registry: Registry, agents: DoorContext) -> None:
 
 def by_version(sessions: Sessions) -> Mapping[str, int]:
     """Returns the number of sessions by agent version; rare versions are counted together."""
-    return bounded(Counter(each.agent_version[:LONGEST] for each in sessions.all()))
+    return bounded(Counter(each.agent_version[:MAX_LABEL_LENGTH] for each in sessions.all()))
 
 
 def bounded(counted: Mapping[str, int], most: int = MOST_VERSIONS) -> Mapping[str, int]:

@@ -26,7 +26,7 @@ from machinery.observability.metrics import Metric, Registry, Values, gauge
 from machinery.runtime.clock import Clock
 
 EVERY = timedelta(seconds=5)
-PATIENCE = timedelta(seconds=5)
+READ_TIMEOUT = timedelta(seconds=5)
 """Less than the default timeout of a scrape."""
 AVAILABLE = CONDITIONS + conditions.AVAILABLE
 STATES = {conditions.TRUE: "available", conditions.FALSE: "unavailable", conditions.UNKNOWN: "unknown", "": "never_heard_of"}
@@ -107,7 +107,7 @@ class FleetSnapshots:
                 return
             self._read_at = now
             try:
-                async with asyncio.timeout(PATIENCE.total_seconds()):
+                async with asyncio.timeout(READ_TIMEOUT.total_seconds()):
                     self.seen = await self._store.read(counted, detailed=self._detailed)
             except (MusterError, TimeoutError):  # other metrics and the log report that the database is unavailable
                 self.seen = {}

@@ -41,7 +41,7 @@ WORKED_OUT: Mapping[tuple[str, str], frozenset[str] | set[str]] = {
     ("hub/controllers/observers/transition_recorder.py", "reason"): MOVES
     | {"RenewalRequested", "AddOnAvailable", "AddOnUnavailable"},
     ("hub/controllers/observers/transition_recorder.py", "verdict.capitalize()"): {"Accepted", "Denied"},
-    ("hub/controllers/certificates/rotation.py", "authority.phase.value"): {phase.value for phase in rotation.SAID},
+    ("hub/controllers/certificates/rotation.py", "authority.phase.value"): {phase.value for phase in rotation.PHASE_MESSAGES},
     ("hub/controllers/clusters/cluster_sets.py", "reason"): {reason for _, reason, _ in cluster_sets.CHANGES.values()},
     ("hub/api/history.py", "reason"): {
         *(history.SHORTENED, history.FILLS_UP, history.FULL),

@@ -22,7 +22,7 @@ from machinery.client.kubeconfig import Kubeconfig, read_kubeconfig
 from machinery.runtime.clock import Clock
 from machinery.runtime.tls import client_context
 
-PATIENCE = timedelta(seconds=10)
+REQUEST_TIMEOUT = timedelta(seconds=10)
 APART = timedelta(seconds=5)
 REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 CREATED, OK = 201, 200
@@ -157,7 +157,7 @@ def _request(kubeconfig: Kubeconfig, method: str, target: str, body: bytes | Non
     server, credential = urlsplit(kubeconfig.cluster.server), kubeconfig.require_credential()
     context = client_context(kubeconfig.cluster.certificate_authority, credential.chain, credential.key)
     connection = http.client.HTTPSConnection(
-        server.hostname or "", server.port or 443, timeout=PATIENCE.total_seconds(), context=context
+        server.hostname or "", server.port or 443, timeout=REQUEST_TIMEOUT.total_seconds(), context=context
     )
     with closing(connection):
         connection.request(method, target, body, {"Content-Type": "application/json", "User-Agent": "hub-doctor"})

@@ -18,7 +18,7 @@ from machinery import pki
 from machinery.errors import InvalidError
 from machinery.runtime.tls import client_context, shown_certificate
 
-PATIENCE = timedelta(seconds=5)
+PROBE_TIMEOUT = timedelta(seconds=5)
 LISTENS = timedelta(seconds=2)
 """Time for a server to answer or refuse the preface."""
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
@@ -57,7 +57,7 @@ async def dial(address: Address, trust: bytes, *, grpc: bool) -> Dialled:
     context = client_context(trust)
     context.set_alpn_protocols(["h2"] if grpc else ["http/1.1"])
     try:
-        async with asyncio.timeout(PATIENCE.total_seconds()):
+        async with asyncio.timeout(PROBE_TIMEOUT.total_seconds()):
             reader, writer = await asyncio.open_connection(
                 address.host, address.port, ssl=context, server_hostname=address.host
             )
@@ -96,7 +96,7 @@ async def _distrusted(address: Address, error: ssl.SSLCertVerificationError) -> 
 async def _shown(address: Address) -> str:
     """Description of the served certificate; "" if a second connection fails."""
     with suppress(OSError, TimeoutError, InvalidError):
-        async with asyncio.timeout(PATIENCE.total_seconds()):
+        async with asyncio.timeout(PROBE_TIMEOUT.total_seconds()):
             der = await shown_certificate(address.host, address.port)
         facts = pki.parse_certificate(ssl.DER_cert_to_PEM_cert(der).encode())
         names = ", ".join((*facts.dns_names, *facts.ip_addresses)) or "no name"

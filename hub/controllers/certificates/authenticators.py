@@ -22,7 +22,7 @@ from machinery.meta.objects import Document, Key
 from machinery.runtime.controller import Reconciler
 
 NAME = "authenticators"
-AGAIN, SOON = timedelta(minutes=3), timedelta(seconds=20)
+READY_CHECK_INTERVAL, UNREADY_CHECK_INTERVAL = timedelta(minutes=3), timedelta(seconds=20)
 """Intervals between checks of a ready and of an unready authenticator."""
 GRACE = timedelta(seconds=1)
 """Time for a running check to end when the controllers stop, because it waits for a remote server."""
@@ -54,7 +54,7 @@ class AuthenticatorStatus(Reconciler[tuple[Kind, str]]):
         phase = "Ready" if all(each.status == TRUE for each in found) else "Error"
         seen: dict[str, Any] = {"phase": phase, "observedGeneration": doc.mapping(document, "metadata").get("generation", 1)}
         await self._store.run(logins.write_status, kind, name, found, seen=seen, actor=f"{ACTOR}:{NAME}")
-        return AGAIN if phase == "Ready" else SOON
+        return READY_CHECK_INTERVAL if phase == "Ready" else UNREADY_CHECK_INTERVAL
 
 
 async def examine(kind: str, document: Document, connect: Connect) -> list[Condition]:

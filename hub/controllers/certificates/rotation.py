@@ -30,7 +30,7 @@ from machinery.runtime.controller import Reconciler
 NAME = "ca-rotation"
 PERIOD = timedelta(seconds=2)
 KIND = "CertificateAuthority"
-SAID = {
+PHASE_MESSAGES = {
     Phase.DISTRIBUTING: "is handed out: every agent is told to trust it beside the one that issues",
     Phase.ISSUING: "issues from now on",
     Phase.OUTGOING: "issues no more; what it signed is good until its agents have moved",
@@ -142,5 +142,5 @@ class Rotation(Reconciler[str]):
         about = {"apiVersion": self._api_version, "kind": KIND, "metadata": {"name": authority.id}}
         kind = WARNING if authority.compromised or authority.wish is AuthorityOrder.COMPROMISED else NORMAL
         self._record_event(
-            EventRecord("", about, authority.phase.value, f"The CA {authority.id} {SAID[authority.phase]}", kind)
+            EventRecord("", about, authority.phase.value, f"The CA {authority.id} {PHASE_MESSAGES[authority.phase]}", kind)
         )

@@ -29,7 +29,7 @@ FETCHED_KEY = "FetchedKey"
 COULD_NOT_FETCH_KEY = "CouldNotFetchKey"
 COULD_NOT_GET_CLUSTER_INFO = "CouldNotGetClusterInfo"
 KEY = "agent"
-KEPT = timedelta(minutes=15)
+REFETCH_INTERVAL = timedelta(minutes=15)
 """A key is not fetched again from the same pod within this time."""
 RESYNC = timedelta(minutes=3)
 LOOK_AGAIN = timedelta(seconds=5)
@@ -207,7 +207,7 @@ class KubeCertAgent(Reconciler[str]):
             return
         with step(f"could not load the key from agent pod {self._shape.namespace}/{name}"):
             self._issuer.set_authority(*parse_printed(await self._cluster.printed(name), name))
-        self._loaded, self._fetch_at = source, now + KEPT.total_seconds()
+        self._loaded, self._fetch_at = source, now + REFETCH_INTERVAL.total_seconds()
         self._fetched += 1
         log.info("CA of the Kubernetes cluster loaded", pod=name, signer=self._issuer.signer)
 

@@ -151,9 +151,9 @@ class RpcCall:
         """Makes the audit record, if the policy requires it: queues it if `offered`, else returns it."""
         try:
             auditor = self.parts.auditor
-            verdict = auditor.verdict(self.actor, self.asked)
-            if verdict.remembers(stage):
-                record = self._record(stage, status, verdict.level, error)
+            config = auditor.evaluate(self.actor, self.asked)
+            if config.records(stage):
+                record = self._record(stage, status, config.level, error)
                 if not offered:
                     return auditor.entry(record)
                 auditor.offer(record, stored=self.stored)
@@ -163,13 +163,13 @@ class RpcCall:
 
     def changed(self, changes: Sequence[Change]) -> AuditRecord | None:
         """Returns the audit record of a call, inside the transaction of its changes."""
-        verdict = self.parts.auditor.verdict(self.actor, self.asked)
-        if not verdict.remembers(Stage.RESPONSE_COMPLETE):
+        config = self.parts.auditor.evaluate(self.actor, self.asked)
+        if not config.records(Stage.RESPONSE_COMPLETE):
             return None
         change = change_of(changes, self.asked.resource)
         status = ResponseStatus(CREATED if change is not None and change.type is ChangeType.ADDED else OK)
         self.made = self.made or (change.key.name if change is not None else "")
-        return self._record(Stage.RESPONSE_COMPLETE, status, verdict.level, None)
+        return self._record(Stage.RESPONSE_COMPLETE, status, config.level, None)
 
     def _record(self, stage: Stage, status: ResponseStatus, level: AuditLevel, error: BaseException | None) -> AuditRecord:
         notes = {}
@@ -210,8 +210,8 @@ class SessionAudit:
         self._statuses = self._is_required(self._status)
 
     def _is_required(self, asked: Attributes) -> bool:
-        verdict = self._call.parts.auditor.verdict(self._call.actor, asked)
-        return verdict.level is not AuditLevel.NONE and verdict.remembers(Stage.RESPONSE_COMPLETE)
+        config = self._call.parts.auditor.evaluate(self._call.actor, asked)
+        return config.level is not AuditLevel.NONE and config.records(Stage.RESPONSE_COMPLETE)
 
     def beat(self) -> AuditEntry | None:
         """Returns the record of a beat, for the batch that stores the beat."""

@@ -30,7 +30,12 @@ from hub.api.logins import (
 )
 from hub.api.meta import document as doc
 from hub.api.meta.change import CREDENTIAL_ISSUERS, JWT_AUTHENTICATORS, SERVICE_ACCOUNTS, WEBHOOK_AUTHENTICATORS
-from hub.controllers.certificates.authenticators import AGAIN, SOON, AuthenticatorStatus, examine
+from hub.controllers.certificates.authenticators import (
+    READY_CHECK_INTERVAL,
+    UNREADY_CHECK_INTERVAL,
+    AuthenticatorStatus,
+    examine,
+)
 from hub.extensions.token_login.authenticators import Authenticators
 from hub.extensions.token_login.exchange import PAUSE, Exchange, LoginTerms
 from hub.issuer import IssuerChain, LocalIssuer
@@ -366,13 +371,13 @@ async def test_the_status_follows_what_is_found_and_is_written_when_it_is_news(e
     document = {"metadata": {"name": "corp"}, "spec": SPECS[JWT]}
     store.transact(objects.put, JWT_AUTHENTICATORS, document, None, "test", generations=True)
     key = (KINDS[JWT], "corp")
-    assert await controller.reconcile(key) == AGAIN
+    assert await controller.reconcile(key) == READY_CHECK_INTERVAL
     assert (status(store)["phase"], status(store)["observedGeneration"]) == ("Ready", 1)
     revision = store.transact(lambda tx: tx.changes.newest())
     await controller.reconcile(key)
     assert store.transact(lambda tx: tx.changes.newest()) == revision
     elsewhere.away = True
-    assert (await controller.reconcile(key), status(store)["phase"]) == (SOON, "Error")
+    assert (await controller.reconcile(key), status(store)["phase"]) == (UNREADY_CHECK_INTERVAL, "Error")
     assert await controller.reconcile((KINDS[JWT], "gone")) is None
 
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from hub.access.attestations import AttestationPolicy, Attestor, KnownIssuer, flaws
 from hub.access.limits import AccessLimits, LimitConfig, level_of
 from hub.access.peers import BLIND, KEPT_FOR, TIDY, Peers
-from hub.access.revocation_poller import AFRESH, POLL, RARELY, SOON, RevocationPoller
+from hub.access.revocation_poller import AFRESH, NOTIFICATION_DELAY, POLL, RARELY, RevocationPoller
 from hub.access.tokens import BootstrapTokens
 from hub.api import bootstrapcredentials as rules
 from hub.api.bootstrapcredentials import (
@@ -291,7 +291,7 @@ def test_looks_are_regular_or_follow_announcements_and_some_are_far_back() -> No
         assert looks.far == [0.0], "the first look is one far back, the others are not"
     looks = looks_of(Bell(), CoalescedReads(), rings=(7.0,), until=9)
     assert next((at, far) for at, far in looks.at if at >= 7.0) == (7.0, False)
-    assert 7.0 < looks.far[1] <= 7.0 + SOON.total_seconds()
+    assert 7.0 < looks.far[1] <= 7.0 + NOTIFICATION_DELAY.total_seconds()
     many = looks_of(Bell(), CoalescedReads(), rings=tuple(6 + number / 100 for number in range(300)), until=10)
     assert 5 <= len([at for at in many.far if at >= 6]) <= 8, "many have one look far back each half second"
     looks = looks_of(Bell(told=False), CoalescedReads(), until=5 * AFRESH.total_seconds() + 1)

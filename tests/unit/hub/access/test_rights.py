@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hub.access import rbac_cache as rolebook, rights as access_rights
-from hub.access.cluster_acceptance import BOUND, ClusterAcceptanceCache
+from hub.access.cluster_acceptance import MAX_AGE, ClusterAcceptanceCache
 from hub.access.rbac_cache import RBACCache
 from hub.access.rights import CallerRecord, ClusterView, Rights, caller_record_by_name, caller_record_of, rights_of
 from hub.access.rules import counted_names
@@ -231,7 +231,7 @@ async def test_what_nobody_tells_counts_after_the_bound(store: InlineStore, cloc
     certify(store, "b", 2, clock)
     store.transact(lambda tx: clusters.set_accepted(tx, EDGE1, accepted=False, actor="admin"))
     assert await standings.of(EDGE1) == ClusterView(accepted=True, agent=AgentId("a"))
-    clock.advance(BOUND)
+    clock.advance(MAX_AGE)
     assert await standings.of(EDGE1) == ClusterView(accepted=False, agent=AgentId("b"), denied=True)
 
 
@@ -310,13 +310,13 @@ async def test_roles_decide_only_while_they_are_proven_to_be_current(store: Inli
     check_refusal(UnavailableError, rbac.decide, BOB, LIST)
     assert rbac.decide(ROOT, LIST).allowed
     await book.load()
-    clock.advance(rolebook.BOUND)
+    clock.advance(rolebook.MAX_AGE)
     assert not rbac.decide(BOB, LIST).allowed
     clock.advance(timedelta(milliseconds=1))
     check_refusal(UnavailableError, rbac.decide, BOB, LIST, match="does not know at present")
     await book.prove()
     assert not rbac.decide(BOB, LIST).allowed
-    clock.advance(rolebook.BOUND + timedelta(seconds=1))
+    clock.advance(rolebook.MAX_AGE + timedelta(seconds=1))
     store.failure = UnavailableError("away")
     await check_refusal_of(UnavailableError, book.prove())
     check_refusal(UnavailableError, book.check)

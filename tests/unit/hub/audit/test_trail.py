@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from hub.api.auditrecords import LOGIN_FAILURE, AuditLevel, AuditRecord, ResponseStatus, Stage, User, read_record
 from hub.audit import Auditor, default_policy
-from hub.audit.floods import BURST, LONGEST_TEXT, MOST, REPEATED
+from hub.audit.floods import BURST, LONGEST_TEXT, MAX_KINDS, REPEATED
 from hub.audit.policy import parse_policy, read_policy
 from hub.audit.trail import LEFT_OUT, Trail
 from machinery.apiserver.access import ANONYMOUS, Attributes
@@ -170,8 +170,8 @@ async def test_refusals_of_strangers_are_counted_per_address_and_reason_and_kept
 
 async def test_any_number_of_strange_addresses_makes_a_bounded_number_of_records() -> None:
     _, strangers = await kept_of(*(refused(number, f"10.0.{number // 250}.{number % 250}") for number in range(5_000)))
-    assert len(strangers) == MOST + 1 <= 2 * MOST + 1
-    assert repeated(strangers) == [5_000 - MOST]
+    assert len(strangers) == MAX_KINDS + 1 <= 2 * MAX_KINDS + 1
+    assert repeated(strangers) == [5_000 - MAX_KINDS]
 
 
 async def test_one_caller_above_its_rate_is_counted_and_no_other_caller() -> None:
@@ -189,7 +189,7 @@ def of(verb: str, group: str, resource: str, name: str = "x", namespace: str = "
 
 def level(rules: str, asked: Attributes, actor: Actor = ADMIN) -> str:
     head = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy"}
-    return parse_policy({**head, "rules": yaml.safe_load(rules)}, "the policy").verdict(actor, asked).level.value
+    return parse_policy({**head, "rules": yaml.safe_load(rules)}, "the policy").evaluate(actor, asked).level.value
 
 
 SECRETS = of("get", "", "secrets", namespace="ns")
@@ -237,8 +237,8 @@ def test_rules_match_as_in_kubernetes_and_secret_bodies_are_never_recorded() -> 
         "omitStages": ["RequestReceived", "Panic"],
         "rules": [{"level": "Metadata", "omitStages": ["ResponseStarted"]}],
     }
-    verdict = parse_policy(content, "p").verdict(ADMIN, SECRETS)
-    assert [stage for stage in Stage if verdict.remembers(stage)] == [Stage.RESPONSE_COMPLETE, Stage.DROPPED]
+    verdict = parse_policy(content, "p").evaluate(ADMIN, SECRETS)
+    assert [stage for stage in Stage if verdict.records(stage)] == [Stage.RESPONSE_COMPLETE, Stage.DROPPED]
 
 
 def test_everything_wrong_with_a_file_is_told_at_once(tmp_path: Path) -> None:
@@ -314,4 +314,4 @@ REMEMBERED = [
 
 
 def test_default_policy_records_changes_and_reads_of_secrets() -> None:
-    assert [(asked, actor, DEFAULT.verdict(actor, asked).level) for asked, actor, _ in REMEMBERED] == REMEMBERED
+    assert [(asked, actor, DEFAULT.evaluate(actor, asked).level) for asked, actor, _ in REMEMBERED] == REMEMBERED

@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from hub.access.revocation_poller import SOON
+from hub.access.revocation_poller import NOTIFICATION_DELAY
 from hub.api.certificateauthorities.authority import Phase
 from hub.api.certificates import CertificateHolder, IssuedCertificate, Lifetimes, Profile, Purpose, claims_anothers, refusals
 from hub.extensions.kube_cert_agent.issuer import KubernetesIssuer
@@ -507,7 +507,7 @@ class Following:
 
 
 def test_a_change_that_shows_a_moment_after_its_word_is_followed_soon() -> None:
-    assert Following().acted((7.0, "ring"), (7.2, "commit")) <= 7.0 + SOON.total_seconds() * JITTER
+    assert Following().acted((7.0, "ring"), (7.2, "commit")) <= 7.0 + NOTIFICATION_DELAY.total_seconds() * JITTER
 
 
 def test_a_replica_that_could_not_look_looks_again_soon_though_word_comes_by_itself() -> None:
