@@ -15,7 +15,7 @@ from hollow.objects import KUBERNETES_VERSION
 from machinery.errors import MusterError
 from machinery.identity import AddOnName
 from machinery.runtime.clock import Clock
-from machinery.runtime.tasks import cancel_and_wait
+from machinery.runtime.tasks import cancel_and_wait, first_error
 from spoke.credentials.kubeconfigs import HubConnection
 from spoke.credentials.trust_bundle import fingerprints
 from spoke.domain.addon import CUSTOMIZED, lease_condition
@@ -181,7 +181,7 @@ class LoadSession:
                     beats.due = now + until_next.total_seconds()
                     await _wait(self._beat_now, until_next.total_seconds())
         except BaseExceptionGroup as group:
-            raise _first(group) from None
+            raise first_error(group) from None
 
     async def _beat(self, due: float) -> None:
         loop, measures = asyncio.get_running_loop(), self._parts.measures
@@ -327,8 +327,3 @@ async def _wait(event: asyncio.Event, seconds: float) -> bool:
     except TimeoutError:
         return False
     return True
-
-
-def _first(error: BaseException) -> BaseException:
-    """The first error of a group; that of the oldest beat."""
-    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error

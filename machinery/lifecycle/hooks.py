@@ -7,6 +7,7 @@ from datetime import timedelta
 import structlog
 
 from machinery.runtime.health import HealthChecks
+from machinery.runtime.tasks import first_error
 
 log = structlog.get_logger(__name__)
 
@@ -45,8 +46,8 @@ class PostStartHooks:
             async with asyncio.TaskGroup() as group:
                 for name, hook in self._hooks.items():
                     group.create_task(self._run(name, hook), name=f"poststarthook/{name}")
-        except* HookError as failures:
-            raise failures.exceptions[0] from failures.exceptions[0].__cause__
+        except BaseExceptionGroup as group:
+            raise first_error(group) from first_error(group).__cause__
 
     async def _run(self, name: str, hook: Hook) -> None:
         try:

@@ -22,6 +22,11 @@ class TaskEndedError(Exception):
         self.task = name
 
 
+def first_error(error: BaseException) -> BaseException:
+    """The first error of an exception group; an error that is none is returned."""
+    return first_error(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+
+
 async def cancel_and_wait(*tasks: asyncio.Task[Any]) -> None:
     """Cancel the tasks and wait for their end, even when the caller is cancelled meanwhile. Their errors are not raised."""
     running = [task for task in tasks if not task.done()]

@@ -15,6 +15,7 @@ import structlog
 
 from machinery.observability.metrics import Distribution
 from machinery.runtime.clock import Clock
+from machinery.runtime.tasks import first_error
 from spoke.domain.next_step import SessionEnd
 from spoke.domain.schedule import SILENCE, pause
 from spoke.ports.hub import HubLostError, HubSession
@@ -74,8 +75,8 @@ class HeartbeatSender:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(until_next.total_seconds()):
                             await self._soon.wait()
-        except* HubLostError as lost:
-            raise _first(lost) from None
+        except BaseExceptionGroup as group:
+            raise first_error(group) from None  # the oldest beat's; at the end of a session all open beats fail alike
 
     async def _beat(self) -> None:
         loop = asyncio.get_running_loop()
@@ -90,9 +91,3 @@ class HeartbeatSender:
             raise HubLostError(f"the hub has not acknowledged a beat for {seconds:g} s", SessionEnd.SILENT) from None
         self._latency.observe(loop.time() - began)
         self._acknowledged()
-
-
-def _first(group: BaseExceptionGroup[HubLostError]) -> HubLostError:
-    """The oldest beat's loss; at the end of a session all open beats fail alike."""
-    error = group.exceptions[0]
-    return error if isinstance(error, HubLostError) else _first(error)

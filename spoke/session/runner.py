@@ -25,7 +25,7 @@ from spoke.credentials.kubeconfigs import HubConnection, stored_connection
 from spoke.credentials.slot import Contents, slot_at
 from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import SessionEnd
-from spoke.domain.schedule import SILENCE, UNANSWERED, ack_timeout
+from spoke.domain.schedule import UNANSWERED, ack_timeout
 from spoke.observability.progress import REPORTING, WAITING_FOR_ACCEPTANCE
 from spoke.ports.hub import Capability, Desired, HubLostError
 from spoke.registration.addon_credentials import AddOnContext
@@ -285,7 +285,7 @@ class SessionRun:
             successor = await handover.begin()
             try:
                 if self._desired is not None and self._desired.accepted:
-                    async with asyncio.timeout(SILENCE.total_seconds()):
+                    async with asyncio.timeout(self._agent.options.detection.silence.total_seconds()):
                         await successor.session.beat(available=self._agent.watch.verdict)
             except (HubLostError, TimeoutError) as error:
                 await successor.close()

@@ -82,8 +82,9 @@ class SpokeSettings(BaseModel):
     """interval of keepalive pings on an idle gRPC connection, at least 5s (10s)"""
     hub_keepalive_timeout: Positive = timedelta(seconds=5)
     """time without an answer to a keepalive ping after which the connection is lost (5s)"""
-    hub_silence: Annotated[Duration, AfterValidator(at_least(timedelta(seconds=1)))] = timedelta(seconds=5)
-    """time without an acknowledgement of a beat after which the agent ends the session (5s)"""
+    hub_silence: Annotated[Duration, AfterValidator(at_least(timedelta(seconds=2)))] = timedelta(seconds=5)
+    """time without an acknowledgement of a beat after which the agent ends the session, at least 2s (5s); twice this time in a
+    session that begins with a beat interval below 5s"""
     registration_driver: DriverName = Field(default="auto", title="DRIVER")
     """grpc; csr (only the Kubernetes API; also works with an Open Cluster Management hub); or auto (default): as the bootstrap
     kubeconfig specifies"""

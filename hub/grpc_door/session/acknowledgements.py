@@ -48,8 +48,8 @@ def _interval(interval: timedelta, lease_duration: timedelta, needed: float) -> 
 
 
 ACK_TIMEOUT, MAX_ACK_TIMEOUT = timedelta(seconds=5), timedelta(seconds=10)
-"""After how long without an acknowledgement an agent considers its hub silent: the shortest time, and the longest that is used
-if an agent says that it waits longer, which counts only if it beats more often than every ACK_TIMEOUT."""
+"""After how long without an acknowledgement an agent considers its hub silent by default: if it beats every ACK_TIMEOUT or
+less often, and if it beats more often."""
 ACK_MARGIN = timedelta(seconds=0.5)
 PER_LEASE = 4
 """An agent is ready while a beat was acknowledged within its lease, so it gets several acknowledgements per lease."""
@@ -65,13 +65,15 @@ def encoded_ack(sequence: int, next_interval: timedelta | None = None) -> bytes:
     return wire.HubMessage(beat_ack=ack).SerializeToString()
 
 
-def spacing(lease_duration: timedelta, interval: timedelta, ack_timeout: timedelta = ACK_TIMEOUT) -> float:
+def spacing(lease_duration: timedelta, interval: timedelta, ack_timeout: timedelta = timedelta()) -> float:
     """Returns the seconds between acknowledgements; with the flush window well below the time that the agent waits.
 
-    `interval`: the beat interval; `ack_timeout`: how long the agent says that it waits.
+    `interval`: the beat interval. `ack_timeout`: how long the agent says that it waits if it beats more often than every
+    ACK_TIMEOUT; otherwise it waits half of that. Zero: it does not say.
     """
-    timeout = min(max(ack_timeout, ACK_TIMEOUT), MAX_ACK_TIMEOUT) if interval < ACK_TIMEOUT else ACK_TIMEOUT
-    return min(timeout / 2 - ACK_MARGIN, lease_duration / PER_LEASE).total_seconds()
+    often, rarely = (ack_timeout, ack_timeout / 2) if ack_timeout else (ACK_TIMEOUT, ACK_TIMEOUT)
+    timeout = min(often, MAX_ACK_TIMEOUT) if interval < ACK_TIMEOUT else min(rarely, ACK_TIMEOUT)
+    return max(min(timeout / 2 - ACK_MARGIN, lease_duration / PER_LEASE).total_seconds(), 0.0)
 
 
 class Deferred:
@@ -101,6 +103,8 @@ class Acknowledgements:
         """The agent's beat interval."""
         self._rate = rate
         self._ack_timeout = ack_timeout
+        self._longest_interval = timedelta()
+        """The agent may have chosen by an earlier interval how long it waits."""
         self._lease = timedelta()
         self._spacing = 0.0
         self._stored = self._sent = 0
@@ -139,6 +143,5 @@ class Acknowledgements:
 
     def _set_interval(self, interval: timedelta) -> None:
         self.interval = interval
-        if interval >= ACK_TIMEOUT:
-            self._ack_timeout = ACK_TIMEOUT  # permanently: the agent may have chosen how long it waits by this interval
-        self._spacing = spacing(self._lease, interval, self._ack_timeout)
+        self._longest_interval = max(self._longest_interval, interval)
+        self._spacing = spacing(self._lease, self._longest_interval, self._ack_timeout)

@@ -7,6 +7,7 @@ aiohttp closes a connection that is idle after a response; it has no deadline fo
 import asyncio
 import resource
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -199,7 +200,8 @@ class Guard(asyncio.Protocol):
 
     def abort(self) -> None:
         if self._transport is not None:
-            self._transport.abort()
+            with suppress(AttributeError):  # Python 3.11.2 fails for a TLS transport that is closed
+                self._transport.abort()
 
     def _in_headers(self, *, first: bool) -> bool:
         """Whether a request has begun and its headers are not complete."""
