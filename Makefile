@@ -55,7 +55,7 @@ check: $(VENV)/.dev ## format, lint, types, import contracts, generated code and
 	$(BIN)/lint-imports --no-cache
 	@$(MAKE) --no-print-directory drift
 	@$(BIN)/python -m hubctl.reference --check
-	@$(BIN)/python -m tests.reference_pages --check
+	@$(BIN)/python -m docs.reference_pages --check
 	@$(BIN)/python -m tests.walks
 	@$(BIN)/python -m tests.vocabulary
 
@@ -82,7 +82,7 @@ charts: $(VENV)/.dev ## write what is generated of the charts: the tables of val
 .PHONY: reference
 reference: $(VENV)/.dev ## generate docs/reference/hubctl and api, the pages of settings, and the tables of metrics and query fields
 	$(BIN)/python -m hubctl.reference
-	$(BIN)/python -m tests.reference_pages
+	$(BIN)/python -m docs.reference_pages
 
 .PHONY: drift
 drift: $(VENV)/.dev ## fail when machinery/wire is not what proto/ generates

@@ -12,11 +12,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import hub.metrics as of_hub
 import spoke.observability.probes as of_spoke
+from docs.reference_pages import rules
 from machinery.observability.metrics import Metric
 from tests.e2e.processes import Bench, free_port, until
 from tests.fakes.prometheus import Prometheus
 from tests.fakes.tracing import Collector, collecting
-from tests.reference_pages import rules
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 

@@ -11,11 +11,11 @@ import yaml
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from docs import api_pages
 from hub.registry.generic.schemas import CONDITION
 from machinery.apiserver.openapi.documents import OLD_PROTO, PROTO
 from machinery.apiserver.openapi.schemas import schema_name
 from machinery.apiserver.write.schema import pruned, violations
-from tests import api_pages
 from tests.fakes.golden_hub import HubWorld
 from tests.fakes.open_access import EveryoneIsAdmin
 

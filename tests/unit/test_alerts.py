@@ -8,10 +8,10 @@ from typing import Any
 import promql_parser
 import yaml
 
+from docs.reference_pages import METRICS, ROOT, MonitoringQuery, monitoring_queries, rules
 from hub.metrics.fleet import CRITICAL
 from machinery.observability.metrics import Metric, MetricKind
 from tests.fakes.prometheus import Prometheus, labels_in, names_in
-from tests.reference_pages import METRICS, ROOT, MonitoringQuery, monitoring_queries, rules
 
 RUNBOOKS = ROOT / "docs" / "how-to" / "runbooks"
 MINUTES, MINUTE = 200, 60.0

@@ -15,6 +15,7 @@ import click
 import yaml
 from click.testing import CliRunner
 
+from docs.reference_pages import drift
 from hollow.__main__ import main as hollow
 from hub.__main__ import main as hub
 from hub.api.certificates import CertificateRecord, Purpose
@@ -33,7 +34,6 @@ from spoke.cli.flags import parser as spoke_parser
 from tests.checks import present
 from tests.fakes.authority import WordIssuer
 from tests.fakes.inline_store import InlineStore
-from tests.reference_pages import drift
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

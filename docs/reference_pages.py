@@ -1,4 +1,4 @@
-"""Generated pages of docs/reference, besides hubctl's: `python -m tests.reference_pages` writes them, --check compares them."""
+"""Generated pages of docs/reference, besides hubctl's: `python -m docs.reference_pages` writes them, --check compares them."""
 
 import argparse
 import inspect
@@ -14,6 +14,7 @@ import yaml
 
 import hub.metrics as of_hub
 import spoke.observability.probes as of_spoke
+from docs import api_pages
 from hub.__main__ import NO_FLAGS
 from hub.api.query.expressions import MOVING
 from hub.api.query.parsing import CLUSTER
@@ -23,7 +24,6 @@ from hub.settings.fields import SettingsGroup
 from machinery.durations import format_duration
 from machinery.observability.metrics import Metric
 from spoke.cli.flags import parser
-from tests import api_pages
 from tests.fakes.prometheus import names_in
 
 ROOT = Path(__file__).parents[1]
