@@ -64,7 +64,7 @@ _LOAD_HELP = """Loads a hub with simulated agents and reports how it keeps up.
 
 An agent of a load has no cluster. The rest is real: its key, its certificate request, its connection with a client certificate
 of its own, its heartbeats at the interval that the hub asks for, its status reports, the health of its add-ons, its renewals,
-and its back-off after a lost session. 1,000 agents need about 200 MiB and 5 % of a core; opening a session costs 4 ms.
+and its back-off after a lost session. 1,000 agents need 200 to 350 MiB and 5 % of a core; opening a session costs 4 ms.
 
 \b
 PROFILE  once all agents are connected, for --duration:
