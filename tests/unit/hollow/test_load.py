@@ -184,10 +184,10 @@ async def test_storms_and_silences_are_no_errors_and_a_stalled_generator_is_noti
         assert len(set.union(*silent)) == AGENTS, "other agents each time"
         scene.fleet.execute("measure")
         assert isinstance(scene.loop, VirtualLoop)
-        scene.loop.stand_still(20.0)
+        scene.loop.stand_still(9.0)
         await asyncio.sleep(1)
         found = scene.found()
-        assert found.get("beat").longest > 5, "beats count from when they were due"
+        assert found.get("beat").longest > 1, "beats count from when they were due"
         assert "its lag" in generator_findings(found, SETTINGS)[0]
 
 
