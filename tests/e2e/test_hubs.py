@@ -83,7 +83,7 @@ async def test_frozen_replica_behind_a_balancer_is_left_by_a_new_connection(hubs
 
     The agent is silent for 5 s until its beat counts as lost, 5 s for each such connection, and a pause: below 20 s with one.
     """
-    agent, path = await hubs.spoke("balanced", "--hub-silence=1s", count=1), hubs[0].path
+    agent, path = await hubs.spoke("balanced", "--hub-silence=2s", count=1), hubs[0].path
     await hubs[0].shows("balanced", HERE)
     opened, real = agent.output.count("session.opened"), hubs[0].grpc_port
     with socket.create_server(("127.0.0.1", 0)) as frozen:

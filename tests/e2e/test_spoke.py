@@ -263,7 +263,7 @@ async def test_an_expired_bootstrap_credential_is_told_and_replaced_and_a_namesa
 
 async def test_a_hub_that_is_away_hangs_or_drains_fails_readiness_only_and_is_found_again(bench: Bench) -> None:
     hub = await bench.hub("--auto-approve=*", "--shutdown-delay=1s", *SHORT_LEASE)
-    spoke = await bench.spoke("c1", None, "--hub-silence=1s")
+    spoke = await bench.spoke("c1", None, "--hub-silence=2s")
     await bench.available("c1")
     await until(lambda: is_ready(spoke), what="the agent is ready")
     await hub.kill()
@@ -274,7 +274,7 @@ async def test_a_hub_that_is_away_hangs_or_drains_fails_readiness_only_and_is_fo
     await spoke.says("session.opened", 2)
 
     hub.send(signal.SIGSTOP)
-    await spoke.says("has not acknowledged a beat for 2 s")
+    await spoke.says("has not acknowledged a beat for 4 s")
     hub.send(signal.SIGCONT)
     await spoke.says("session.opened", 3)
     await bench.available("c1")
