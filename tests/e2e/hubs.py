@@ -92,7 +92,7 @@ class Hub(Bench):
         return {cluster: Row(beat or 0, epoch or 0) for cluster, beat, epoch in rows}
 
     def stands_by(self) -> int:
-        """How many clusters have told that they are with another hub, and this one is their standby hub."""
+        """How many clusters have reported a session with another hub, so that this one is their standby hub."""
         return len(self.stored("SELECT cluster FROM heartbeats WHERE owner IS NOT NULL"))
 
     async def shows(self, cluster: str, *reasons: str) -> Any:

@@ -103,8 +103,8 @@ class KnownCluster:
     accepted: bool
     endpoints: tuple[ExternalEndpoint, ...] = ()
     epoch: int = 0  # the highest that was heard
-    owner: HubId | None = None  # the hub that holds the session; None: not told
-    hubs: tuple[ListedHub, ...] = ()  # the agent's list, as it was told last
+    owner: HubId | None = None  # the hub that holds the session; None: not reported
+    hubs: tuple[ListedHub, ...] = ()  # the agent's list, as last reported
     deleting: bool = False
     denied: bool = False  # it was accepted before, and is not now
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class KnownCluster:
 class MemoryHub:
     """Set what it shall do; read what it was told."""
 
-    verdict: errors.DenialCause | None = None  # what a revoked one is told for machines; None: nothing
+    verdict: errors.DenialCause | None = None  # the machine-readable cause that a revoked one receives; None: nothing
     renew_within: timedelta | None = None
     """It asks for a renewal ahead of time, of the certificates that it had issued by then (`ask_to_renew`)."""
     renew_addons_before: datetime | None = None

@@ -39,7 +39,7 @@ FAST: Mapping[str, Any] = {
     "flush_window": timedelta(milliseconds=50),
     "shutdown_grace": timedelta(milliseconds=10),
 }
-NOT_COPIED = ("hub.lock", "hub.db.hub", "replica")  # locks, and the name by which a data directory is told from others
+NOT_COPIED = ("hub.lock", "hub.db.hub", "replica")  # locks, and the name that identifies a data directory
 
 
 class InProcessHub:

@@ -56,7 +56,7 @@ WORKED_OUT: Mapping[tuple[str, str], frozenset[str] | set[str]] = {
     ("spoke/domain/report.py", "condition.reason"): CONDITIONS,
     ("spoke/transports/kubernetes/documents.py", "'Available' if good else 'Unavailable'"): {"Available", "Unavailable"},
     ("spoke/failover/standby.py", "reason"): STANDBY,
-}  # what is not written where it is told: by file and expression, all that it can be
+}  # values that are not written where they are reported: by file and expression, all possible ones
 
 
 def told() -> Iterator[tuple[str, ast.expr]]:

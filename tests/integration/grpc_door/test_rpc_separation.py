@@ -48,7 +48,7 @@ class Expectation:
 
     ask: Callable[[], Message]
     open_to: frozenset[str] = frozenset()
-    hidden: bool = False  # whoever may ask at all is answered as if it were not there
+    hidden: bool = False  # authorized callers get an answer as if it did not exist
 
 
 LOGINS = frozenset(("login", "operator's login"))

@@ -81,7 +81,7 @@ async def test_entering_and_leaving_a_condition_is_added_and_deleted(storage: Se
 LEASES = GroupResource("coordination.k8s.io", "leases")
 HOUR = timedelta(hours=1)
 EDGE1 = Key("edge1", "managed-cluster-lease")
-WINDOW = 1.0  # seconds: a watch tells one beat of a cluster in so long
+WINDOW = 1.0  # seconds: a watch reports at most one beat of a cluster in this time
 
 
 @pytest.fixture

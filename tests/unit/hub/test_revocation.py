@@ -504,7 +504,7 @@ def test_only_recovery_certificates_that_a_restored_hub_lost_return(loss: Loss, 
     refused(loss, loss.signed(recovery_subject(WEST, AGENT)))
     own = loss.signed(identity.agent_subject(EDGE, AGENT))
     refusal = present(loss.store.transact(recovery.refusal_of, pki.parse_certificate(own)))
-    assert refusal.denial_cause is DenialCause.CERTIFICATE_LOST, "the agent is told to use its recovery certificate"
+    assert refusal.denial_cause is DenialCause.CERTIFICATE_LOST, "the agent is asked to use its recovery certificate"
     refused(loss, own)
     assert loss.back(loss.signed())
     loss.clock.advance(timedelta(minutes=1))
