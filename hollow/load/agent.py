@@ -103,7 +103,6 @@ class LoadAgent:
         if self._identity is None:
             await self._join()
         session = await self.open_session()
-        self._retry.reset()
         if self._lost_at is not None:
             self._parts.measures.observe("reconnect", self._now() - self._lost_at)
             self._lost_at = None
@@ -194,6 +193,8 @@ class LoadAgent:
     async def _lost(self, lost: HubLostError) -> timedelta:
         """The pause after the loss of a session, by the rules of `spoke.session.supervisor`."""
         broken = self._session is not None and self._session.is_dropped
+        if self._session is not None and self._session.has_beaten:
+            self._retry.reset()
         if not broken:
             self._parts.measures.fail(f"session: {lost.loss.name.lower()}", lost.message)
         if self._lost_at is None:

@@ -82,7 +82,10 @@ class SessionOwner(Protocol):
 
 
 class LoadSession:
-    """`serve` runs it until its end; `is_dropped`: the load itself has broken it."""
+    """`serve` runs it until its end.
+
+    `is_dropped`: the load itself has broken it; `has_beaten`: a beat was acknowledged.
+    """
 
     def __init__(
         self,
@@ -94,7 +97,7 @@ class LoadSession:
         hub_clock: Clock,
         owner: SessionOwner,
     ) -> None:
-        self.is_dropped = False
+        self.is_dropped = self.has_beaten = False
         self._link = link
         self._session = link.session
         self._parts = parts
@@ -197,6 +200,7 @@ class LoadSession:
         except HubLostError:
             measures.counts["beats_lost"] += not (self.is_dropped or self._succession.locked())
             raise
+        self.has_beaten = True
         measures.counts["beats_acknowledged"] += 1
         measures.observe("beat", loop.time() - due)
         if not self._beats.is_ready:

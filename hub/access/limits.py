@@ -11,7 +11,7 @@ logins           exchange of tokens for certificates                            
 mutating         other writes                                                        the user
 
 A client without a credential counts by its host. So a registration storm fills only its own level, and heartbeats and renewals
-continue.
+continue. Registrations, session starts and status reports begin only while the event loop keeps up with the heartbeats.
 """
 
 from collections.abc import AsyncIterator
@@ -25,6 +25,7 @@ from machinery.apiserver.http.limits import REQUEST_LIMIT, WAIT_DIVISOR, Opening
 from machinery.apiserver.storage import Actor
 from machinery.identity import ALL_CLUSTERS_GROUP, BOOTSTRAP_USER_PREFIX, OPERATOR_GROUP, RECOVERY_USER_PREFIX, ClusterName
 from machinery.runtime.clock import Clock
+from machinery.runtime.congestion import Congestion
 
 EXEMPT, LIFELINES, REPORTS, SESSIONS = "exempt", "lifelines", "status-reports", "sessions"
 REGISTRATIONS, READ_ONLY, MUTATING, LOGINS = "registrations", "read-only", "mutating", "logins"
@@ -38,6 +39,8 @@ LONGEST_FLOW = 253
 """Characters of a flow that count. Flows are kept by the thousand and are not validated yet; no valid name is longer."""
 REFUSALS, REFUSALS_AT_ONCE = 5, 100
 """Refusals of one address without a valid credential: per second, and as a burst."""
+YIELDING = frozenset((REPORTS, SESSIONS, REGISTRATIONS))
+"""Levels whose requests come by the thousand when a fleet joins or returns, and can wait longer than a heartbeat."""
 QUEUES = {LIFELINES: (10_000, 50), REPORTS: (10_000, 50), SESSIONS: (10_000, 50), REGISTRATIONS: (2_000, 2_000)}
 """Queue length of a level, and of one identity in it, for whole fleets that come at once. Clusters may share a credential."""
 
@@ -69,7 +72,9 @@ class LimitConfig:
             READ_ONLY: self.read_only,
             MUTATING: self.mutating,
         }
-        others = (PriorityLevel(name, count, *QUEUES.get(name, ())) for name, count in seats.items())
+        others = (
+            PriorityLevel(name, count, *QUEUES.get(name, ()), yields=name in YIELDING) for name, count in seats.items()
+        )
         return (PriorityLevel(EXEMPT), *others)
 
 
@@ -78,7 +83,8 @@ class AccessLimits:
 
     def __init__(self, clock: Clock, capacity: LimitConfig | None = None) -> None:
         capacity = capacity or LimitConfig()
-        self.pools = {level.name: Pool(level, clock) for level in capacity.levels()}
+        congestion = Congestion()
+        self.pools = {level.name: Pool(level, clock, congestion) for level in capacity.levels()}
         most = capacity.sessions_per_cluster
         self._sessions = Openings(most, 0, f"this cluster has {most} sessions open")
         self.rates = Rates(capacity.rate, capacity.burst, clock)

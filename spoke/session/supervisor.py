@@ -79,7 +79,7 @@ class SessionSupervisor(HubEvents):
         active, self._active = self._active, None
         if active is None:
             raise AssertionError
-        self._reconnect.reset()
+        beats = self._agent.progress.counts.beats
         self._budget.opened()
         self._agent.hubs.be_open()
         if active.connection.certificate.serial != self._connection.certificate.serial:
@@ -87,6 +87,8 @@ class SessionSupervisor(HubEvents):
         try:
             self._active = await self._agent.bootstrap.unless_changed(self._session(active), leave=self._reconsider)
         except HubLostError as lost:
+            if self._agent.progress.counts.beats > beats:  # a hub that only opens sessions is overloaded
+                self._reconnect.reset()
             return await self._react(lost)
         return NextStep(Action.SERVE) if self._active is not None else OBSERVE
 
@@ -260,6 +262,7 @@ class SessionSupervisor(HubEvents):
         if self._budget.lost():
             hubs.reset_failures(self.hub)
             self._owner_secret.reset_failures()
+            self._reconnect.reset()
         if isinstance(lost, SessionEpochError):
             await self._owner_secret.raise_epoch_above(lost, self.hub)
             return NextStep(Action.CONNECT)

@@ -109,10 +109,10 @@ class RpcCall:
         """Authenticates the peer again, after an await. Raises as `identify`."""
         await self.parts.peers.identify(self.shown)
 
-    def seat(self, flow: str = "") -> AbstractAsyncContextManager[None]:
-        """Holds a seat of the limits, after `identify`. Raises TooManyRequestsError."""
+    def seat(self, flow: str = "", *, has: timedelta | None = None) -> AbstractAsyncContextManager[None]:
+        """Holds a seat of the limits, after `identify`. `has`: the time of a call without a deadline. Raises TooManyRequestsError."""
         left = self.context.time_remaining()
-        has = timedelta(seconds=max(left, 0)) if left is not None and left < NO_DEADLINE else None
+        has = timedelta(seconds=max(left, 0)) if left is not None and left < NO_DEADLINE else has
         return self.parts.limits.seat(self.actor, self.asked, flow=flow, has=has)
 
     @property

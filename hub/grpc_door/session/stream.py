@@ -35,6 +35,8 @@ from machinery.wire.session.v1 import session_pb2 as wire
 MAX_UNSENT = 1_000
 LAST_MESSAGES = timedelta(seconds=1)
 """How long an ended session waits for its unsent messages."""
+START_TIME = timedelta(seconds=16)
+"""Time of a session's start, of which it waits at most a quarter for its turn: agents wait for Welcome for 5 seconds."""
 MOVE_REASON = "an operator moves this cluster to another hub"
 
 
@@ -106,7 +108,7 @@ class Session(BeatSink, TrustBundleReceiver):
         aging = Aging(parts.age, self)
         try:
             with parts.feed.subscribe_to_cluster(self.cluster, self.reconsider):
-                async with self._call.seat():
+                async with self._call.seat(has=START_TIME):
                     view = await admit(parts, self.cluster, self.agent, hello)
                 await self._call.confirm()  # revocations end only sessions that were added; no await between this and `add`
                 self._acks.set_lease(view.lease_duration)

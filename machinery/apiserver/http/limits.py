@@ -20,6 +20,7 @@ from uuid import NAMESPACE_OID, uuid5
 
 from machinery.errors import TooManyRequestsError
 from machinery.runtime.clock import Clock
+from machinery.runtime.congestion import Congestion
 
 BODY_LIMIT = 3 * 1024 * 1024
 """Largest body of a request in bytes, and most bytes that a patch may copy, at every door."""
@@ -47,6 +48,8 @@ class PriorityLevel:
     seats: int = 0
     queue: int = 1_000
     each: int = 50
+    yields: bool = False
+    """No seat is given while the event loop is late."""
 
     @property
     def uid(self) -> str:
@@ -88,10 +91,13 @@ class Pushback:
 
 
 class Pool:
-    """The seats of one level. Each `take` needs one `give`."""
+    """The seats of one level. Each `take` needs one `give`. The levels of a process that yield share its `congestion`."""
 
-    def __init__(self, level: PriorityLevel, clock: Clock) -> None:
+    def __init__(self, level: PriorityLevel, clock: Clock, congestion: Congestion | None = None) -> None:
         self.level = level
+        self._congestion = congestion if level.yields and level.seats else None
+        if self._congestion is not None:
+            self._congestion.callbacks.append(self._invite)
         self.uid = level.uid
         self._share = ceil(level.seats / SHARE)
         self._pushback = Pushback(clock)
@@ -101,7 +107,7 @@ class Pool:
 
     async def take(self, identity: str, within: timedelta) -> None:
         """Take a seat. Raises TooManyRequestsError when none is free in time (`within`), or the queue is full."""
-        if not self.level.seats or (identity not in self._queues and self._has_room(identity)):
+        if not self.level.seats or (identity not in self._queues and self._has_room(identity) and self._may_begin()):
             self._seat(identity)
             return
         mine = self._queues.get(identity)
@@ -139,6 +145,9 @@ class Pool:
     def _has_room(self, identity: str) -> bool:
         return self._taken < self.level.seats and self._held[identity] < self._share
 
+    def _may_begin(self) -> bool:
+        return self._congestion is None or self._congestion.admit()
+
     def _seat(self, identity: str) -> None:
         self._taken += 1
         self._held[identity] += 1
@@ -149,6 +158,8 @@ class Pool:
             if self._taken >= self.level.seats:
                 return
             identity, turns = next(iter(self._queues.items()))
+            if self._has_room(identity) and not self._may_begin():
+                return
             self._queues.move_to_end(identity)
             while turns and self._has_room(identity):
                 turn = turns.popleft()

@@ -392,6 +392,15 @@ async def test_twenty_minutes_without_any_hub_restart_no_agent(world: Several, *
         await world.until(lambda: agent.progress.ready().ok, 120)
 
 
+@pytest.mark.parametrize("world", [{"count": 1}], indirect=True)
+async def test_overloaded_hub_that_opens_sessions_but_acknowledges_nothing_is_dialled_ever_more_rarely(world: Several) -> None:
+    async with world.running():
+        await world.arrived("a")
+        world["a"].silent, before = True, len(world["a"].sessions)
+        await asyncio.sleep(600)
+        assert 10 < len(world["a"].sessions) - before < 60, "each session lasts 5 s, and pauses grow to 30 s"
+
+
 @pytest.mark.parametrize("world", [{"count": 3}], indirect=True)
 async def test_hub_that_claims_an_incredible_epoch_locks_the_agent_out_of_no_other(world: Several) -> None:
     """Whether it is a standby hub of the agent or has its session; one that repeats a credible claim overtakes once an hour."""

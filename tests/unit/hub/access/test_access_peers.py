@@ -335,6 +335,8 @@ LEVELS = {
 
 def test_each_request_has_its_level() -> None:
     assert {(actor, what): level_of(actor, asked(*what.split())) for actor, what in LEVELS} == LEVELS
+    crowds = {name for name, pool in AccessLimits(ManualClock()).pools.items() if pool.level.yields}
+    assert crowds == {"registrations", "sessions", "status-reports"}, "and no level of heartbeats or operators waits for these"
 
 
 async def test_rates_are_limited_per_flow_and_never_for_operators() -> None:

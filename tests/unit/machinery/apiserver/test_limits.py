@@ -18,8 +18,9 @@ from machinery.apiserver.write.schema import violations
 from machinery.apiserver.write.writes import FEW, check_size
 from machinery.errors import TooLargeError, TooManyRequestsError
 from machinery.runtime.clock import ManualClock
+from machinery.runtime.congestion import EACH_TURN, LONG_TURN, Congestion
 from tests.checks import within_steps
-from tests.fakes.virtual_time import in_virtual_time
+from tests.fakes.virtual_time import VirtualLoop, in_virtual_time
 
 LONG, SHORT = timedelta(seconds=5), timedelta(milliseconds=20)
 
@@ -90,6 +91,47 @@ async def full_pool() -> None:
 
     one, two = (limits.Pool(limits.PriorityLevel(name, 1), ManualClock()) for name in ("one", "two"))
     assert one.uid != two.uid
+
+
+def test_level_that_yields_begins_little_per_turn_and_nothing_after_a_long_turn() -> None:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, VirtualLoop)
+        runner.run(turns(loop))
+
+
+async def turns(loop: VirtualLoop) -> None:
+    congestion = Congestion()
+    starts, reports = (limits.Pool(limits.PriorityLevel(name, 40, yields=True), ManualClock(), congestion) for name in "ab")
+    beats = limits.Pool(limits.PriorityLevel("c", 40), ManualClock(), congestion)
+    taken = [0]
+    async with asyncio.TaskGroup() as group:
+        for identity in range(25):
+            group.create_task(starts.take(str(identity), LONG))
+        while starts.snapshot()["taken"] < 25:
+            await asyncio.sleep(0)
+            taken.append(starts.snapshot()["taken"])
+            assert taken[-1] - taken[-2] <= EACH_TURN, "all that begins in one turn delays what comes after it"
+
+        await starts.take("before", LONG)
+        loop.stand_still(2 * LONG_TURN)
+        waits = [group.create_task(pool.take("late", LONG)) for pool in (starts, reports)]
+        await asyncio.sleep(0)
+        assert [pool.snapshot()["waiting"] for pool in (starts, reports)] == [0, 0], "nobody knows yet how long the turn was"
+        loop.stand_still(2 * LONG_TURN)
+        await asyncio.sleep(0)
+        waits = [group.create_task(pool.take("later", LONG)) for pool in (starts, reports)]
+        await beats.take("beat", SHORT)
+        await asyncio.sleep(0)
+        assert [pool.snapshot()["waiting"] for pool in (starts, reports)] == [1, 1], "nothing begins after a long turn"
+        assert not any(wait.done() for wait in waits)
+        began = loop.time()
+    assert loop.time() == began, "what waits begins after the next short turn"
+
+    full = limits.Pool(limits.PriorityLevel("full", 1, yields=True), ManualClock(), Congestion())
+    await full.take("a", LONG)
+    with pytest.raises(TooManyRequestsError):  # the virtual loop ends with an error if a level without seats keeps it busy
+        await full.take("b", LONG)
 
 
 async def test_identity_holds_at_most_half_and_free_seats_go_round() -> None:
