@@ -72,9 +72,7 @@ class LimitConfig:
             READ_ONLY: self.read_only,
             MUTATING: self.mutating,
         }
-        others = (
-            PriorityLevel(name, count, *QUEUES.get(name, ()), yields=name in YIELDING) for name, count in seats.items()
-        )
+        others = (PriorityLevel(name, count, *QUEUES.get(name, ()), yields=name in YIELDING) for name, count in seats.items())
         return (PriorityLevel(EXEMPT), *others)
 
 

@@ -13,7 +13,10 @@ import pytest
 from sqlalchemy import Connection, Pool, event, text
 
 from bench.queries import QUESTIONS, fill
+from hub.api.managedclusters.cluster import StatusReport
+from hub.ports import Transaction
 from hub.registry.certificatesigningrequests import service as requests
+from hub.registry.managedclusters import service as clusters
 from hub.store.engine.engine import parse_url, writing_engine
 from hub.store.tables import certificates
 from machinery.client.kubeconfig import Credential
@@ -184,10 +187,24 @@ async def test_a_status_report_costs_one_transaction_and_writes_only_changes(sta
             await session.report(report("8"))
         async with measured(meter, stage, line) as same:
             await session.report(report("8"))
+        async with measured(meter, stage, line) as again:
+            await session.report(report("8"))
+
+        def cpu(tx: Transaction) -> str:
+            return str(clusters.find(tx, CLUSTER).document["status"]["capacity"]["cpu"])
+
+        undoing = StatusReport(conditions=(), complete=True, capacity={"cpu": "1"})
+        await stage.parts.store.run(clusters.report_status, CLUSTER, undoing, ADMIN)
+        assert await stage.parts.store.read(cpu) == "1"
+        async with asyncio.timeout(10):
+            while await stage.parts.store.read(cpu) == "1":
+                await session.report(report("8"))
     assert changed.statements <= 15  # 13
     assert same.statements <= 3  # 2: nothing is written
+    assert (again.statements, again.commits) == (0, 0), "the session knows that nothing has changed"
     for costs in (changed, same):
         assert costs.commits == 1
+    for costs in (changed, same, again):
         assert costs.messages == 2, "the report, and its acknowledgement"
         assert costs.bytes <= 300  # 216
 

@@ -110,7 +110,7 @@ class RpcCall:
         await self.parts.peers.identify(self.shown)
 
     def seat(self, flow: str = "", *, has: timedelta | None = None) -> AbstractAsyncContextManager[None]:
-        """Holds a seat of the limits, after `identify`. `has`: the time of a call without a deadline. Raises TooManyRequestsError."""
+        """Holds a seat of the limits, after `identify`. Raises TooManyRequestsError. `has`: time of a call without a deadline."""
         left = self.context.time_remaining()
         has = timedelta(seconds=max(left, 0)) if left is not None and left < NO_DEADLINE else has
         return self.parts.limits.seat(self.actor, self.asked, flow=flow, has=has)
@@ -199,7 +199,7 @@ class SessionAudit:
     """Audit of one session's beats and reports, only if the policy requires it, which is decided once per session.
 
     The record of a report that changes something is written with the report, and that of a beat with the batch that stores it.
-    `beats`: whether `beat` must be called, so that a beat costs nothing otherwise.
+    `beats`: whether `beat` must be called, so that a beat costs nothing otherwise. `statuses`: whether reports are recorded.
     """
 
     def __init__(self, call: RpcCall, cluster: ClusterName) -> None:
@@ -207,7 +207,7 @@ class SessionAudit:
         self._cluster = cluster
         self._beat, self._status = call.parts.attributes.beat(cluster), call.parts.attributes.status(cluster)
         self.beats = self._is_required(self._beat)
-        self._statuses = self._is_required(self._status)
+        self.statuses = self._is_required(self._status)
 
     def _is_required(self, asked: Attributes) -> bool:
         config = self._call.parts.auditor.evaluate(self._call.actor, asked)
@@ -223,7 +223,7 @@ class SessionAudit:
 
     def status(self) -> AbstractContextManager[None]:
         """Audits the status report that the block stores."""
-        return self._recorded(self._status) if self._statuses else nullcontext()
+        return self._recorded(self._status) if self.statuses else nullcontext()
 
     def addon(self, name: str) -> AbstractContextManager[None]:
         """Audits an add-on's report that the block stores."""

@@ -2,17 +2,19 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
 import structlog
 
+from hub.grpc_door.messages import instant_of
 from hub.ports import Store, Transaction
 from hub.registry.managedclusters import service as clusters
 from machinery.errors import MusterError
 from machinery.identity import ClusterName
 from machinery.observability.log_once import LogOnce
 from machinery.runtime.backoff import Backoff
+from machinery.wire.session.v1 import session_pb2 as wire
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -79,6 +81,12 @@ class Clocks(ReportWriter[ClusterName, timedelta]):
     def __init__(self, store: Store, limit: timedelta) -> None:
         super().__init__(lambda skews: store.run(_note, skews, limit), "clock skews of agents cannot be stored")
         self._before: dict[ClusterName, timedelta] = {}
+
+    def compare(self, cluster: ClusterName, message: wire.Hello | wire.StatusReport, received: datetime) -> None:
+        """Notes the skew of the agent's time in a message, if it has one. Raises BadRequestError."""
+        if message.HasField("agent_time"):
+            again = isinstance(message, wire.StatusReport)
+            self.note(cluster, instant_of(message.agent_time, "agent_time") - received, again=again)
 
     def note(self, cluster: ClusterName, skew: timedelta, *, again: bool = False) -> None:
         """Queues the skew: how far the agent's clock was ahead of the hub's at receipt.

@@ -1,8 +1,9 @@
 """Stores what an agent sends beside beats: reports of its status and add-ons, its hub list, and events.
 
 They are handled in their order by one task, so that beats do not wait for them, and only while the session's epoch is the
-newest. A report is acknowledged once it is durable, or with a permanent refusal. Events are created in the cluster's namespace
-at a limited rate and without an answer; the ones above the rate are dropped, with one log line.
+newest. A report is acknowledged once it is durable, or with a permanent refusal. Every agent repeats its status each minute; a
+repeated status is acknowledged without the database while the cluster is unchanged. Events are created in the cluster's
+namespace at a limited rate and without an answer; the ones above the rate are dropped, with one log line.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import re
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from functools import partial
+from hashlib import blake2b
 from typing import Any
 
 import structlog
@@ -135,6 +137,9 @@ class SessionReports:
         self._events: AgentEvents | None = None
         self.known_hubs = ""
         """The agent's hub list as the store has it."""
+        self._stored_status: tuple[bytes, int] | None = None
+        """Digest and revision of the stored status; None: the cluster has changed since."""
+        self._changes = 0
         self.leaving: asyncio.Task[None] | None = None
         """Records where the agent goes; None: it has not said that it leaves."""
 
@@ -161,9 +166,19 @@ class SessionReports:
             ack.reason, ack.message = error.reason, error.message
         return ack
 
+    def cluster_changed(self) -> None:
+        """Notes a change of the cluster, which may have undone the stored status, so that the next report is stored again."""
+        self._stored_status = None
+        self._changes += 1
+
     async def _status(self, message: wire.StatusReport) -> int:
+        digest, changes = _digest(message), self._changes
+        if self._stored_status is not None and self._stored_status[0] == digest and not self._audit.statuses:
+            return self._stored_status[1]
         with self._audit.status():
-            return await self._write(clusters.report_status, report_of(message, self._agent_version))
+            revision = await self._write(clusters.report_status, report_of(message, self._agent_version))
+        self._stored_status = (digest, revision) if changes == self._changes else None
+        return revision
 
     async def _addon(self, message: wire.AddOnReport) -> int:
         report = partial(addons.report, driver=message.kube_client_driver)
@@ -210,3 +225,12 @@ class SessionReports:
                 if pauses.failures >= RETRIES:
                     raise
                 await asyncio.sleep(pauses.next().total_seconds())
+
+
+def _digest(message: wire.StatusReport) -> bytes:
+    """Returns a digest of what a report says of the cluster."""
+    content = wire.StatusReport()
+    content.CopyFrom(message)
+    for field in ("sequence", "agent_time", "traceparent"):
+        content.ClearField(field)
+    return blake2b(content.SerializeToString(deterministic=True), digest_size=16).digest()

@@ -8,7 +8,7 @@ does not read. A third task stores reports, so that beats do not wait for them. 
 import asyncio
 from collections import deque
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, NoReturn
 from uuid import uuid4
 
@@ -19,7 +19,7 @@ from hub.access.rules import session_holder
 from hub.api.certificateauthorities.authority import checked_fingerprints
 from hub.api.certificates import CertificateRecord
 from hub.api.managedclusters.agent_annotations import RenewalOrder, sound_version
-from hub.grpc_door.messages import AVAILABLE, SessionClusterView, instant_of, read_view
+from hub.grpc_door.messages import AVAILABLE, SessionClusterView, read_view
 from hub.grpc_door.session.acknowledgements import Acknowledgements
 from hub.grpc_door.session.admission import admit, welcome
 from hub.grpc_door.session.calls import RpcCall, SessionAudit
@@ -123,7 +123,7 @@ class Session(BeatSink, TrustBundleReceiver):
                     parts.sessions.write_with(entry)
                 if hello.HasField("hubs"):
                     await self._queue_report(queue, "hubs", hello.hubs, hello.ByteSize())
-                self._compare_clocks(hello, received)
+                parts.clocks.compare(self.cluster, hello, received)
                 self._note_trust(hello.trusted_authorities)
                 await self._read(queue)
         finally:
@@ -168,7 +168,7 @@ class Session(BeatSink, TrustBundleReceiver):
                     self._note_trust(message.trust_installed.trusted_authorities)
                 case "status" | "addon" | "hubs" | "event":  # a kind of a newer agent is ignored
                     if kind == "status":
-                        self._compare_clocks(message.status, self._parts.clock.now())
+                        self._parts.clocks.compare(self.cluster, message.status, self._parts.clock.now())
                     await self._queue_report(queue, kind, getattr(message, kind), len(raw))
         await queue.done()
 
@@ -183,11 +183,6 @@ class Session(BeatSink, TrustBundleReceiver):
                 self._send(wire.HubMessage(report_ack=ack))
 
         await queue.put(store, size)
-
-    def _compare_clocks(self, message: wire.Hello | wire.StatusReport, received: datetime) -> None:
-        if message.HasField("agent_time"):
-            again = isinstance(message, wire.StatusReport)
-            self._parts.clocks.note(self.cluster, instant_of(message.agent_time, "agent_time") - received, again=again)
 
     def _note_trust(self, fingerprints: Iterable[str]) -> None:
         """Records the CAs that the agent reports in Hello and TrustInstalled. Raises BadRequestError."""
@@ -253,6 +248,7 @@ class Session(BeatSink, TrustBundleReceiver):
     def reconsider(self) -> None:
         """Schedules a refresh; during admission it is postponed, because the admission's view may be older than the change."""
         self._stale = True
+        self._reports.cluster_changed()
         if self._tasks is not None and self._view is not None and not self._is_refreshing:
             self._is_refreshing = True
             self._tasks.create_task(self._refresh())

@@ -95,15 +95,15 @@ class Pool:
 
     def __init__(self, level: PriorityLevel, clock: Clock, congestion: Congestion | None = None) -> None:
         self.level = level
-        self._congestion = congestion if level.yields and level.seats else None
-        if self._congestion is not None:
-            self._congestion.callbacks.append(self._invite)
         self.uid = level.uid
         self._share = ceil(level.seats / SHARE)
         self._pushback = Pushback(clock)
         self._taken = self._waiting = self._refused = 0
         self._held: Counter[str] = Counter()
         self._queues: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        self._congestion = congestion if level.yields and level.seats else None
+        if self._congestion is not None:
+            self._congestion.callbacks.append(self._invite)
 
     async def take(self, identity: str, within: timedelta) -> None:
         """Take a seat. Raises TooManyRequestsError when none is free in time (`within`), or the queue is full."""
