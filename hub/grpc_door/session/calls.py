@@ -110,7 +110,7 @@ class RpcCall:
         await self.parts.peers.identify(self.shown)
 
     def seat(self, flow: str = "", *, has: timedelta | None = None) -> AbstractAsyncContextManager[None]:
-        """Holds a seat of the limits, after `identify`. Raises TooManyRequestsError. `has`: time of a call without a deadline."""
+        """Holds a seat, after `identify`. `has`: the time of a call without a deadline. Raises TooManyRequestsError."""
         left = self.context.time_remaining()
         has = timedelta(seconds=max(left, 0)) if left is not None and left < NO_DEADLINE else has
         return self.parts.limits.seat(self.actor, self.asked, flow=flow, has=has)
