@@ -123,10 +123,10 @@ async def turns(loop: VirtualLoop) -> None:
         began = loop.time()
     assert loop.time() == began, "what waits begins after the next short turn"
 
-    full = limits.Pool(limits.PriorityLevel("full", 1, yields=True), ManualClock(), Congestion())
-    await full.take("a", LONG)
-    with pytest.raises(TooManyRequestsError):  # the virtual loop ends with an error if a level without seats keeps it busy
-        await full.take("b", LONG)
+    shared = limits.Pool(limits.PriorityLevel("shared", 2, yields=True), ManualClock(), Congestion())
+    await shared.take("a", LONG)
+    with pytest.raises(TooManyRequestsError):  # the virtual loop ends with an error if an identity without room keeps it busy
+        await shared.take("a", LONG)
 
 
 async def test_identity_holds_at_most_half_and_free_seats_go_round() -> None:
