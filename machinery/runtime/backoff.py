@@ -3,6 +3,9 @@
 from datetime import timedelta
 from random import Random
 
+RANDOM = Random()  # noqa: S311 - spreads load, guards nothing
+"""Shared, because a new one is seeded by the system, and most back-offs are made for a call that succeeds at once."""
+
 
 class Backoff:
     """Delays that double from `first` to `cap`, each drawn from [delay * (1 - jitter), delay]. Call `reset` after a success."""
@@ -18,7 +21,7 @@ class Backoff:
         self._first = first
         self._cap = cap
         self._jitter = jitter
-        self._random = random or Random()  # noqa: S311 - spreads load, guards nothing
+        self._random = random or RANDOM
         self.failures = 0
 
     def next(self) -> timedelta:
