@@ -43,6 +43,7 @@ YIELDING = frozenset((REPORTS, SESSIONS, REGISTRATIONS))
 """Levels whose requests come by the thousand when a fleet joins or returns, and can wait longer than a heartbeat."""
 QUEUES = {LIFELINES: (10_000, 50), REPORTS: (10_000, 50), SESSIONS: (10_000, 50), REGISTRATIONS: (2_000, 2_000)}
 """Queue length of a level, and of one identity in it, for whole fleets that come at once. Clusters may share a credential."""
+OTHER_QUEUE = (1_000, 50)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,9 @@ class LimitConfig:
             READ_ONLY: self.read_only,
             MUTATING: self.mutating,
         }
-        others = (PriorityLevel(name, count, *QUEUES.get(name, ()), yields=name in YIELDING) for name, count in seats.items())
+        others = (
+            PriorityLevel(name, count, *QUEUES.get(name, OTHER_QUEUE), yields=name in YIELDING) for name, count in seats.items()
+        )
         return (PriorityLevel(EXEMPT), *others)
 
 
