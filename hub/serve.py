@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from ipaddress import ip_address
 
 import structlog
 
@@ -91,7 +90,7 @@ def main(settings: HubSettings, extensions: Sequence[Extension] = EXTENSIONS) ->
 def show_ready(hub: Hub) -> None:
     """Show a person at a console where the hub is and how the first cluster joins."""
     addresses, admin = hub.core.context.addresses, hub.core.certificates.admin_path.absolute()
-    local = any(_is_loopback(address.host) for address in (addresses.grpc, addresses.https))
+    local = any(address.is_loopback for address in (addresses.grpc, addresses.https))
     rows = {
         "agents": f"{addresses.grpc} (gRPC)",
         "operators": f"{hub.core.certificates.cluster.server} (Kubernetes API)",
@@ -102,10 +101,3 @@ def show_ready(hub: Hub) -> None:
         f"hubctl create bootstrap-kubeconfig --cluster cluster1 {'--allow-loopback ' if local else ''}-o cluster1.bootstrap"
     )
     logs.show("The hub is ready.", rows, f"export HUBCTL_KUBECONFIG={shlex.quote(str(admin))}", create)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -10,7 +10,7 @@ from bench.csrs.drafts import Keys
 from hub.api import certificatesigningrequests as rules
 from hub.api.certificates import CertificateRecord, Lifetimes, Purpose
 from hub.api.certificatesigningrequests import AddOnRequest, Requester, RequestPhase, Submission
-from hub.issuer import LocalIssuer
+from hub.issuer.local import LocalIssuer
 from hub.ports import Transaction
 from hub.registry import certificates
 from hub.registry.approvalrules import approval

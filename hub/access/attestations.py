@@ -83,14 +83,14 @@ class Attestor:
         if not is_required:
             return None
         if not token:
-            raise AttestationError("a token of the cluster's issuer is demanded, and none was brought")
+            raise AttestationError("a token of the cluster's issuer is required, and the request has none")
         if demand is None:
             demand = await self._known(cluster, token)
         elif not demand.keys and not self._policy.allowed.allow(demand.issuer):
             raise AttestationError(f"issuer {demand.issuer}: {NOT_ALLOWED}")
         header = read_header(token)
         if header is None or not header.algorithm.startswith(FAMILIES):
-            raise AttestationError("it is no signed JSON web token of an algorithm that is accepted (RS256, ES256 and longer)")
+            raise AttestationError("it is not a signed JSON web token with an accepted algorithm (RS256, ES256 and longer)")
         claims = await self._verified(demand, token)
         check_claims(claims, demand, demand.audience or self._audience, self._clock.now())
         listed = json.loads(demand.keys).get("keys") or () if demand.keys else ()
@@ -125,7 +125,7 @@ class Attestor:
         if demand.keys:
             found = KeySet.parse(json.loads(demand.keys)).verified(token)
             if found is None:
-                raise AttestationError(f"its signature is of none of the keys that are given for issuer {demand.issuer}")
+                raise AttestationError(f"its signature matches none of the keys of issuer {demand.issuer}")
             return found
         try:
             return await self._keys(demand).verified(token)
@@ -151,11 +151,11 @@ def _remember(kept: dict[K, V], key: K, value: V) -> None:
 def flaws(demand: AttestationRequirement, allowed: AllowedUrls | None = None) -> Iterator[tuple[str, str]]:
     """Yields field name and message for each problem of a demand. `allowed`: URLs that may be an issuer; None: any."""
     if not demand.issuer or (not demand.keys and https_url_error(demand.issuer) is not None):
-        yield "issuer", "it is an https:// address, unless the keys are given"
+        yield "issuer", "it must be an https:// address, unless the keys are given"
     elif allowed is not None and not demand.keys and not allowed.allow(demand.issuer):
         yield "issuer", NOT_ALLOWED
     if not demand.subject.startswith(PREFIX):
-        yield "subject", f"it begins with {PREFIX}"
+        yield "subject", f"it must begin with {PREFIX}"
     if demand.keys:
         try:
             KeySet.parse(json.loads(demand.keys))
@@ -174,13 +174,15 @@ def check_claims(claims: Mapping[str, Any], demand: AttestationRequirement, audi
     """Raises AttestationError unless issuer, audience, times and ServiceAccount of the token match the demand."""
     if claims.get("iss") != demand.issuer:
         raise AttestationError(f"the token is of issuer {str(claims.get('iss'))[:200]!r} and not of {demand.issuer!r}")
-    told = claims.get("aud")
-    audiences = [told] if isinstance(told, str) else told if isinstance(told, list) else []
+    audience_claim = claims.get("aud")
+    audiences = (
+        [audience_claim] if isinstance(audience_claim, str) else audience_claim if isinstance(audience_claim, list) else []
+    )
     if audience not in audiences:
         raise AttestationError(f"the token is for {str(audiences)[:200]} and not for {audience!r}")
     ends, begins, made = (_moment(claims, name) for name in ("exp", "nbf", "iat"))
     if ends is None or now >= ends:
-        raise AttestationError("the token has expired" if ends is not None else "the token has no end")
+        raise AttestationError("the token has expired" if ends is not None else "the token has no expiry")
     if any(moment is not None and now + SKEW < moment for moment in (begins, made)):
         raise AttestationError("the token is not valid yet")
     subject = claims.get("sub")
@@ -193,8 +195,8 @@ def _moment(claims: Mapping[str, Any], name: str) -> datetime | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise AttestationError(f'"{name}" of the token is no time')
+        raise AttestationError(f'"{name}" of the token is not a time')
     try:
         return datetime.fromtimestamp(value, UTC)
     except (OverflowError, ValueError, OSError):
-        raise AttestationError(f'"{name}" of the token is no time') from None
+        raise AttestationError(f'"{name}" of the token is not a time') from None

@@ -106,7 +106,7 @@ class Peers:
 
     def _end_if_blind(self) -> None:
         if self._clock.monotonic() - self._read_at > BLIND.total_seconds():
-            self._tell(None)
+            self._notify(None)
 
     async def poll(self, *, far: bool = False) -> None:
         """Reads revocations since the last read; `far`: of the last `FAR`. Raises UnavailableError."""
@@ -120,10 +120,10 @@ class Peers:
             self._seen = {**self._seen, **revoked}
         self._polled_at, self._read_at = began, self._clock.monotonic()
         if new:
-            gone = frozenset(new)
-            self._known = {key: known for key, known in self._known.items() if known.record.serial not in gone}
+            revoked_now = frozenset(new)
+            self._known = {key: known for key, known in self._known.items() if known.record.serial not in revoked_now}
             for serial in new:
-                self._tell(serial)
+                self._notify(serial)
         if began >= self._tidied_at + TIDY.total_seconds():
             self._tidied_at, oldest = began, began - KEPT_FOR.total_seconds()
             self._known = {key: known for key, known in self._known.items() if known.asked_at >= oldest}
@@ -167,20 +167,18 @@ class Peers:
         if signer is None or signer.phase in BUNDLED or (signer.phase in RECOVERING and record.purpose is Purpose.RECOVERY):
             return
         phase = signer.phase.value
-        message = (
-            f"the CA that signed this certificate, {signer.id}, is {phase}: the recovery certificate beside it may still do"
-        )
+        message = f"the CA that signed this certificate, {signer.id}, is {phase}: use the agent's recovery certificate"
         raise UnauthorizedError(message, causes=DenialCause.AUTHORITY_RETIRED.because(message))
 
-    def _tell(self, serial: SerialNumber | None) -> None:
+    def _notify(self, serial: SerialNumber | None) -> None:
         for listener in tuple(self._listeners):
             listener(serial)
 
 
 def refusal_of(reason: str | None) -> UnauthorizedError:
     """Returns the error for the holder of a certificate that was revoked for this reason."""
-    verdict, message = denial_of(reason)
-    return UnauthorizedError(message, causes=verdict.because(message))
+    cause, message = denial_of(reason)
+    return UnauthorizedError(message, causes=cause.because(message))
 
 
 def _record_of(tx: Transaction, facts: CertificateFacts) -> tuple[CertificateRecord | None, UnauthorizedError | None]:

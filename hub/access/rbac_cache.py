@@ -59,7 +59,7 @@ class RBACCache(Roles):
         proven = self._proven_at
         if proven is None or self._clock.monotonic() - proven > MAX_AGE.total_seconds():
             raise UnavailableError(
-                "the hub does not know at present who may do what: its database cannot be read", retry_after=CHECK_INTERVAL
+                "roles cannot be evaluated now: the hub's database cannot be read", retry_after=CHECK_INTERVAL
             )
 
     async def seen(self, resource: GroupResource, revision: int) -> None:
@@ -102,7 +102,7 @@ class RBACCache(Roles):
                     await self.prove()
                 self._failure.reset()
             except (TimeoutError, MusterError) as error:
-                self._failure.warning("the age of the roles cannot be proven", str(error) or "too slow")
+                self._failure.warning("the RBAC cache cannot be compared with the database", str(error) or "too slow")
             await asyncio.sleep(until_tick(CHECK_INTERVAL))
 
     async def prove(self) -> None:

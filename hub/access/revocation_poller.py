@@ -7,7 +7,6 @@ and some read far back: the first one, one soon after each notification, and one
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 from typing import Protocol
 
@@ -16,7 +15,7 @@ import structlog
 from hub.ports import Store
 from machinery.errors import MusterError
 from machinery.observability.log_once import LogOnce
-from machinery.runtime.event_loop import until_tick
+from machinery.runtime.event_loop import until_tick, wait_at_most
 
 POLL = timedelta(milliseconds=500)
 RARELY = timedelta(seconds=5)
@@ -29,7 +28,6 @@ NOTIFICATION_DELAY = timedelta(milliseconds=500)
 """Delay of the far read after a notification; several notifications share one read."""
 AFRESH = timedelta(minutes=1)
 """Interval of far reads without notifications."""
-
 
 log = structlog.get_logger(__name__)
 
@@ -49,20 +47,20 @@ class RevocationPoller:
         self._recovery = recovery
         self._poll = poll
         self._once = LogOnce(log)
-        self._is_told: Callable[[], bool] = lambda: False
+        self._notifications_work: Callable[[], bool] = lambda: False
 
     @property
     def is_notified(self) -> bool:
         """Whether notifications work and the last read succeeded, so that reads are rare."""
-        return self._is_told() and not self._once.text
+        return self._notifications_work() and not self._once.text
 
     async def run(self, look: PollFunction, on_failure: Callable[[], None] = lambda: None) -> None:
         """Calls `look` until cancelled: at once, soon after every revocation on any replica, and periodically."""
-        loop, word = asyncio.get_running_loop(), asyncio.Event()
+        loop, notified = asyncio.get_running_loop(), asyncio.Event()
         far_due = loop.time()
-        with self._store.subscribe_to_revocations(word.set) as self._is_told:
+        with self._store.subscribe_to_revocations(notified.set) as self._notifications_work:
             while True:
-                word.clear()
+                notified.clear()
                 far = loop.time() >= far_due
                 try:
                     await look(far=far)
@@ -76,13 +74,5 @@ class RevocationPoller:
                     if far:
                         far_due = loop.time() + AFRESH.total_seconds()
                     wait = min(until_tick(max(self._poll, RARELY) if self.is_notified else self._poll), far_due - loop.time())
-                await _heard(word, wait)
-                if word.is_set():
+                if await wait_at_most(notified, wait):
                     far_due = min(far_due, loop.time() + NOTIFICATION_DELAY.total_seconds())
-
-
-async def _heard(word: asyncio.Event, seconds: float) -> None:
-    """Waits for the notification, at most for this time."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(max(seconds, 0)):
-            await word.wait()

@@ -29,13 +29,13 @@ def check_registration(record: CertificateRecord, cluster: ClusterName) -> None:
 def check_agents_door(record: CertificateRecord) -> None:
     """Raises ForbiddenError if the holder may use no method of the gRPC door."""
     if record.purpose is Purpose.LOGIN:
-        raise _wrong_purpose(record, "ask anything at the agents' door")
+        raise _wrong_purpose(record, "use the gRPC door")
 
 
 def check_hub_reader(record: CertificateRecord) -> None:
     """Raises ForbiddenError unless the holder may ask for the identity of this hub."""
     if record.purpose is Purpose.RECOVERY:
-        raise _wrong_purpose(record, "do anything but recover")
+        raise _wrong_purpose(record, "do anything except recover")
 
 
 def recovering_agent(record: CertificateRecord) -> tuple[ClusterName, AgentId]:
@@ -79,7 +79,7 @@ def counted_names(record: CertificateRecord) -> tuple[str, tuple[str, ...]]:
         return user, tuple(group for group in record.groups if group == own or group.startswith(f"{own}:"))
     if record.purpose in (Purpose.AGENT, Purpose.BOOTSTRAP):
         return record.user, tuple(group for group in record.groups if group != OPERATOR_GROUP)
-    raise UnauthorizedError(f'a certificate of purpose "{record.purpose}" opens nothing here')
+    raise UnauthorizedError(f'a certificate of purpose "{record.purpose}" cannot authenticate here')
 
 
 def _wrong_purpose(record: CertificateRecord, what: str) -> ForbiddenError:

@@ -120,8 +120,8 @@ class CertificateRecord:
     request_uid: str | None = None
     revoked_at: datetime | None = None
     revoked_reason: str | None = None
-    signed_by: str | None = None
-    """Issuer and CA. None: signed by the hub's first CA before signers were recorded."""
+    signed_by: str = ""
+    """Issuer and CA."""
 
     @property
     def is_readopted(self) -> bool:

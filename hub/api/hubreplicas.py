@@ -53,8 +53,7 @@ class Replica:
     """The process is shutting down."""
     drained: bool = False
     """An operator has drained it; valid until the process ends."""
-    load: Load | None = None
-    """None: its release does not report it."""
+    load: Load = Load(0, 0.0, 0, timedelta())
 
     def is_lost(self, now: datetime) -> bool:
         """Whether its last update is too old, or too far in the future: it was written while a clock was ahead."""

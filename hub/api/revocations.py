@@ -47,7 +47,7 @@ _LISTED = {
     Reason.CESSATION_OF_OPERATION: "cessationOfOperation",
     Reason.PRIVILEGE_WITHDRAWN: "privilegeWithdrawn",
 }
-_VERDICTS = {
+_CAUSES = {
     CLUSTER_DELETED: DenialCause.CLUSTER_DELETED,
     CLUSTER_LEFT: DenialCause.CLUSTER_DELETED,
     CLUSTER_REBUILT: DenialCause.CLUSTER_REBUILT,
@@ -72,10 +72,10 @@ def recorded_reason(listed: str) -> str:
 
 def denial_of(reason: str | None) -> tuple[DenialCause, str]:
     """Denial cause and message for the holder of a certificate that was revoked for this reason."""
-    verdict = _VERDICTS.get(reason or "", DenialCause.CERTIFICATE_REVOKED)
+    cause = _CAUSES.get(reason or "", DenialCause.CERTIFICATE_REVOKED)
     why = f" ({reason})" if reason and reason != Reason.UNSPECIFIED else ""
     revoked = f"this certificate is revoked{why}: register again with a new bootstrap kubeconfig"
-    return verdict, _MESSAGES.get(verdict, revoked)
+    return cause, _MESSAGES.get(cause, revoked)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Applies the audit policy to requests of both doors, and passes records to every trail."""
+"""Applies the audit policy to requests of both doors, and passes records to all trails."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

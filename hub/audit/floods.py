@@ -83,7 +83,6 @@ class Floods:
 
 
 def _summary(key: tuple[str, ...], counted: _Count) -> AuditRecord:
-    """Returns the first record with the number of its repetitions."""
     first = counted.first
     notes = {REPEATED: str(counted.repeated), SINCE: format_time(first.at)}
     if key == OTHERS:

@@ -79,7 +79,7 @@ class GroupResources(_PolicyPart):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.names and not self.resources:
-            raise ValueError("resourceNames need resources to be names of")
+            raise ValueError("resourceNames need resources")
         return self
 
     def match(self, asked: Attributes) -> bool:
@@ -120,7 +120,7 @@ class AuditRule(_PolicyPart):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.paths and (self.resources or self.namespaces):
-            raise ValueError("nonResourceURLs cannot stand beside resources or namespaces")
+            raise ValueError("nonResourceURLs cannot be combined with resources or namespaces")
         return self
 
     def match(self, actor: Actor, asked: Attributes) -> bool:
@@ -168,8 +168,6 @@ NOTHING = RequestAuditConfig(AuditLevel.NONE)
 
 
 class AuditPolicy(_PolicyPart):
-    """Rules in order."""
-
     api_version: Literal["audit.k8s.io/v1"] = Field(alias="apiVersion")
     kind: Literal["Policy"]
     metadata: Any = None

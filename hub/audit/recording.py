@@ -39,7 +39,7 @@ class RequestRecording(Recording):
             record = self._make(changes)
             return None if record is None else self._numbering.entry(record)
         except Exception:
-            log.exception("the record of a change is written after it")
+            log.exception("the audit record of a change cannot be made in its transaction")
             return None
 
     def committed(self, entry: AuditEntry) -> None:
@@ -69,7 +69,6 @@ def change_of(changes: Sequence[Change], resource: str) -> Change | None:
 
 
 def status_of(change: Change | None, verb: str) -> ResponseStatus:
-    """Returns the status that the answer will have."""
     created = change.type is ChangeType.ADDED if change is not None else verb == "create"
     return ResponseStatus(CREATED if created else OK)
 

@@ -44,7 +44,9 @@ class FileSink(AuditSink):
                 "name a file in a directory that the hub's user may write, or - for standard output"
             ) from None
         if last and read_record(last) is None:
-            raise InvalidError(f"{self._path} does not end with an audit record of a hub: name another file for the audit log")
+            raise InvalidError(
+                f"{self._path} does not end with an audit record of a hub: choose another file for the audit log"
+            )
 
     async def write(self, entries: Sequence[AuditEntry]) -> None:
         """Appends a batch. Raises UnavailableError; then no part of the batch remains in the file."""
@@ -116,9 +118,20 @@ async def auditing(
 ) -> AsyncGenerator[Auditor]:
     """Runs the audit while the block runs; at its end all offered records are stored.
 
-    Raises InvalidError for an invalid policy, and MusterError if records cannot be stored.
+    Records go to the database, and to a file if the settings name one. Raises InvalidError for an invalid policy, and
+    MusterError if records cannot be stored.
     """
-    auditor = auditor_of(settings, store, replica, clock)
+    file = settings.audit_policy_file
+    policy = default_policy(settings.api_group_suffix) if file is None else read_policy(file)
+    database, strangers = StoreSink(store, replica), StoreSink(store, replica, STRANGERS)
+    lines = [] if settings.audit_log_path is None else [Trail(FileSink(settings.audit_log_path), clock)]
+    auditor = Auditor(
+        policy,
+        [Trail(database, clock), *lines],
+        clock,
+        strangers=[Trail(strangers, clock), *lines],
+        numbering=database.numbering,
+    )
     await auditor.open()
     async with GuardedTasks("audit", on_end=on_end) as tasks:
         tasks.start("delivery", auditor.run())
@@ -126,18 +139,3 @@ async def auditing(
             yield auditor
         finally:
             await auditor.finish()
-
-
-def auditor_of(settings: HubSettings, store: Store, replica: str, clock: Clock) -> Auditor:
-    """Builds the auditor: records go to the database, and to a file if the settings name one. Raises InvalidError."""
-    file = settings.audit_policy_file
-    policy = default_policy(settings.api_group_suffix) if file is None else read_policy(file)
-    database, strangers = StoreSink(store, replica), StoreSink(store, replica, STRANGERS)
-    lines = [] if settings.audit_log_path is None else [Trail(FileSink(settings.audit_log_path), clock)]
-    return Auditor(
-        policy,
-        [Trail(database, clock), *lines],
-        clock,
-        strangers=[Trail(strangers, clock), *lines],
-        numbering=database.numbering,
-    )

@@ -20,6 +20,7 @@ from machinery.observability.log_once import LogOnce
 from machinery.product import NAME
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.clock import Clock
+from machinery.runtime.event_loop import wait_at_most
 
 CAPACITY = 10_000
 BATCH = 400
@@ -68,6 +69,7 @@ class Trail:
         self._queue: deque[AuditRecord | _Gap] = deque()
         self._some = asyncio.Event()
         self._many = asyncio.Event()
+        """Set when a batch is full or `flush` is called."""
         self._empty = asyncio.Event()
         self._empty.set()
         self._finishing = False
@@ -97,7 +99,7 @@ class Trail:
         if isinstance(last, _Gap):
             last.count, last.last = last.count + 1, now
             return
-        log.error("audit records find no room and are dropped", sink=self.sink.name, capacity=self._capacity)
+        log.error("audit queue is full: records are dropped", sink=self.sink.name, capacity=self._capacity)
         self._queue.append(_Gap(1, now, now))
 
     async def run(self) -> None:
@@ -105,21 +107,13 @@ class Trail:
         while True:
             await self._some.wait()
             if len(self._queue) < self._batch and not self._hurried:
-                await self._gathered()
+                self._many.clear()
+                await wait_at_most(self._many, self._window)
             await self._deliver(self._take())
             self._in_hand = 0
             if not self._queue:
                 self._some.clear()
                 self._empty.set()
-
-    async def _gathered(self) -> None:
-        """Returns after the window, or when a batch is full or `flush` is called."""
-        self._many.clear()
-        try:
-            async with asyncio.timeout(self._window):
-                await self._many.wait()
-        except TimeoutError:
-            return
 
     def _take(self) -> list[AuditEntry]:
         taken = [self._queue.popleft() for _ in range(min(len(self._queue), self._batch))]
@@ -131,7 +125,7 @@ class Trail:
         try:
             return self.sink.numbering.entry(record)
         except Exception:
-            log.exception("an audit record cannot be written down", sink=self.sink.name, verb=record.verb)
+            log.exception("an audit record cannot be encoded", sink=self.sink.name, verb=record.verb)
             return self.sink.numbering.entry(left_out(record.stage, record.at))
 
     async def _deliver(self, entries: Sequence[AuditEntry]) -> None:
@@ -160,7 +154,7 @@ class Trail:
                 if not await self._is_taken(entries[0]):
                     if not await self._is_taken(self._entry(left_out(Stage.RESPONSE_COMPLETE, entries[0].at))):
                         return entries  # the record is not the cause
-                    log.error("an audit record is left out: it cannot be kept", sink=self.sink.name, at=entries[0].at)
+                    log.error("an audit record is left out: the sink rejects it", sink=self.sink.name, at=entries[0].at)
             except MusterError:  # not caused by the record: `_deliver` handles it
                 return entries
             entries = entries[1:]
@@ -173,8 +167,8 @@ class Trail:
             await self.sink.write((entry,))
         except MusterError:
             raise
-        except Exception as error:  # noqa: BLE001 - the one that was told of the batch
-            log.info("audit sink refused a record", sink=self.sink.name, error=type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - as for the batch
+            log.info("audit sink rejected a record", sink=self.sink.name, error=type(error).__name__)
             return False
         self._kept((entry,))
         return True
@@ -227,7 +221,7 @@ class Trail:
 
 def left_out(stage: Stage, at: datetime) -> AuditRecord:
     """Returns the replacement of a record that no sink accepts."""
-    return AuditRecord(level=AuditLevel.METADATA, stage=stage, at=at, annotations={LEFT_OUT: "it could not be kept"})
+    return AuditRecord(level=AuditLevel.METADATA, stage=stage, at=at, annotations={LEFT_OUT: "it could not be stored"})
 
 
 def _record_of(gap: _Gap) -> AuditRecord:

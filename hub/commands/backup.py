@@ -17,8 +17,8 @@ from machinery.product import version
 from machinery.runtime.directory import DataDirectory
 
 CHOICE = (
-    "say what becomes of the hub's keys: --passphrase-file FILE seals them into the backup, --without-keys leaves them out "
-    "(then keep a copy of them elsewhere: without its keys a hub is lost)"
+    "choose what happens to the hub's keys: --passphrase-file FILE encrypts them into the backup, --without-keys leaves them "
+    "out (then keep a copy elsewhere: a hub cannot be restored without its keys)"
 )
 
 log = structlog.get_logger(__name__)
@@ -52,7 +52,7 @@ def run(settings: HubSettings, file: Path, passphrase: Path | None, *, without_k
             key_place=settings.ca_key_place,
         )
         if not manifest.hub_id:
-            raise InvalidError("the database has no hub yet: nothing can be backed up")
+            raise InvalidError("the database has no hub yet: there is nothing to back up")
         manifest = writer.finish(manifest, seal, place=place)
     if records:
         try:
@@ -63,13 +63,15 @@ def run(settings: HubSettings, file: Path, passphrase: Path | None, *, without_k
     click.echo(f"{file} is a backup of hub {manifest.hub_id} as it was at {manifest.made}")
     click.echo(f"  {rows} rows of {len(manifest.tables)} tables, schema {manifest.schema}, revision {manifest.revision}")
     if found:
-        click.echo(f"  keys, sealed with the passphrase: {', '.join(sorted(found))}")
+        click.echo(f"  keys, encrypted with the passphrase: {', '.join(sorted(found))}")
     else:
         click.echo(f"  without keys: keep a copy of ca*.crt, ca*.key, secrets.key and token-*.key of {folder.path} elsewhere")
     if seal is None:
-        click.echo("  secrets.key is not here: a change of the backup would not be noticed, and its restore needs --unverified")
+        click.echo("  secrets.key is not here: changes of the backup cannot be detected, and its restore needs --unverified")
     if manifest.key_place == "secret":
-        click.echo(f"  the CA's key lies in the Secret {settings.ca_key_secret}, which is not in it: keep a copy of that, too")
+        click.echo(
+            f"  the CA's key is in the Secret {settings.ca_key_secret}, which the backup does not contain: keep a copy of it"
+        )
 
 
 def record(settings: HubSettings, file: Path) -> None:
@@ -77,4 +79,4 @@ def record(settings: HubSettings, file: Path) -> None:
     with Archive(file) as archive:
         archive.verify()
         note_backup(settings.store_url, archive.manifest.made)
-    click.echo(f"{file} is recorded as the newest backup: it was made at {archive.manifest.made}")
+    click.echo(f"{file} is recorded as the newest backup: it was created at {archive.manifest.made}")

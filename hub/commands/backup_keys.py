@@ -13,9 +13,8 @@ from pathlib import Path
 import msgspec
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from hub.issuer import read_token_keys
 from hub.issuer.local import CA_CERTIFICATE, CA_KEY
-from hub.replica.keys import SEAL_FILE, KeyFolder, find_seal
+from hub.replica.keys import SEAL_FILE, KeyFolder, find_seal, read_token_keys
 from machinery.errors import InvalidError, UnavailableError
 from machinery.pki.encryption import KEY_LENGTH, Seal
 from machinery.runtime.directory import DataDirectory
@@ -28,8 +27,6 @@ SHORTEST = 12
 
 
 class _Sealed(msgspec.Struct, frozen=True):
-    """The entry in the backup."""
-
     n: int
     salt: bytes
     sealed: bytes
@@ -89,11 +86,11 @@ def opened(content: bytes, passphrase: bytes, digest: bytes) -> dict[str, bytes]
         raise InvalidError("the keys in the backup cannot be read: it is damaged")
     seal = _seal(passphrase, found.salt, found.n)
     if not seal.has_key_for(found.sealed[: len(seal.header)]):
-        raise InvalidError("the keys in the backup do not open with this passphrase")
+        raise InvalidError("this passphrase does not decrypt the keys in the backup")
     try:
         plain = seal.opened(found.sealed, digest.hex())
     except UnavailableError:
-        raise InvalidError("the backup was changed after it was made: its keys were sealed for another manifest") from None
+        raise InvalidError("the backup was changed after it was created: its keys belong to another manifest") from None
     return {name: b64decode(text) for name, text in msgspec.json.decode(plain, type=dict[str, str]).items()}
 
 
@@ -110,9 +107,9 @@ def proof(seal: Seal, digest: bytes) -> bytes:
 
 def check_proof(found: bytes | None, seal: Seal | None, digest: bytes, folder: DataDirectory) -> None:
     """Raises InvalidError unless the backup is as a holder of the hub's key for Secrets made it."""
-    unverified = "--unverified restores it nevertheless, if you know that nobody has changed it"
+    unverified = "--unverified restores it anyway, if you are sure that it is unchanged"
     if found is None:
-        raise InvalidError(f"nothing shows who made the backup, and that nobody has changed it: {unverified}")
+        raise InvalidError(f"the backup has no proof of its origin: {unverified}")
     if seal is None:
         raise InvalidError(
             f"the backup is checked with the hub's {SEAL_FILE}, which is not in {folder.path}: put it there first, or "
@@ -123,18 +120,18 @@ def check_proof(found: bytes | None, seal: Seal | None, digest: bytes, folder: D
     try:
         seal.opened(found, f"backup/{digest.hex()}")
     except UnavailableError:
-        raise InvalidError("the backup was changed after it was made: take another one") from None
+        raise InvalidError("the backup was changed after it was created: use another one") from None
 
 
 def check_place(keys: Mapping[str, bytes], folder: DataDirectory) -> None:
     """Raises InvalidError if the folder has other keys, which are never replaced."""
     for name, content in keys.items():
         if Path(name).name != name:
-            raise InvalidError(f'the backup has a key for "{name}", which is no place in a folder: it is damaged')
+            raise InvalidError(f'the backup has a key for "{name}", which is not a file name: it is damaged')
         if folder.read(name) not in (None, content):
             raise InvalidError(
-                f"{folder.path / name} is another key than the backup's, and keys are never replaced: "
-                "restore into an empty data directory, or move that hub's keys away"
+                f"{folder.path / name} differs from the key in the backup, and keys are never replaced: "
+                "restore into an empty data directory, or move the other keys away"
             )
 
 

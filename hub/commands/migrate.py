@@ -32,7 +32,7 @@ def run(settings: HubSettings, *, check: bool) -> int:
     if before.is_current or before.is_newer:
         click.echo(_current(before))
         return DONE
-    click.echo(f"the database {was}; to run, in this order:")
+    click.echo(f"the database {was}; pending migrations, in this order:")
     for version, about in pending(before.version):
         click.echo(f"  {version}  {about}")
     return TO_DO

@@ -29,8 +29,6 @@ SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class RestoreOptions:
-    """Options of the command line."""
-
     file: Path
     passphrase: Path | None = None
     lists: tuple[Path, ...] = ()
@@ -70,20 +68,19 @@ def run(options: RestoreOptions, settings: HubSettings) -> None:
         for line in (*_restored(manifest, done, outcome), *_lost(manifest, order, outcome)):
             click.echo(line)
         if folder.read(CA_KEY) is None:
-            click.echo(
-                f"the hub's keys are not in {folder.path}: put them there before it starts, unless its CA's key lies elsewhere"
-            )
-        click.echo("start it with `hub serve`; take a backup of it soon")
+            where = "put them there before the start, unless the CA's key is stored elsewhere"
+            click.echo(f"the hub's keys are not in {folder.path}: {where}")
+        click.echo("start it with `hub serve`, and make a backup of it soon")
 
 
 def _keys(archive: Archive, options: RestoreOptions) -> dict[str, bytes]:
     content = archive.sealed
     if content is None:
         if options.passphrase is not None:
-            raise InvalidError("the backup has no keys in it: restore it without --passphrase-file, and put the keys in place")
+            raise InvalidError("the backup has no keys: restore it without --passphrase-file, and copy the keys yourself")
         return {}
     if options.passphrase is None:
-        raise InvalidError("the backup has the hub's keys in it: give the passphrase that sealed them (--passphrase-file)")
+        raise InvalidError("the backup has the hub's keys: give the passphrase that encrypts them (--passphrase-file)")
     return keys.opened(content, keys.read_passphrase(options.passphrase), archive.digest)
 
 
@@ -97,36 +94,36 @@ def _read(file: Path) -> bytes:
 def _restored(manifest: Manifest, done: Restored, outcome: RestoreOutcome) -> Iterator[str]:
     yield f"hub {manifest.hub_id} is restored as it was at {manifest.made}"
     if done.former is not None:
-        yield f"  the database that was there is kept as {done.former}"
-    yield f"  {outcome.agents} agents with a certificate that stands, {outcome.credentials} bootstrap credentials that are good"
-    yield f"  the log continues at revision {done.revision}: watches and paged lists have to start again"
+        yield f"  the previous database is kept as {done.former}"
+    yield f"  {outcome.agents} agents with a valid certificate, {outcome.credentials} valid bootstrap credentials"
+    yield f"  the change log continues at revision {done.revision}: watches and paged lists must start again"
     for each in outcome.lists:
         yield (
             f"  list {each.number} of {each.authority}, of {format_time(each.at)}: {each.revoked} revoked, "
-            f"{each.unknown} of after the backup will not come back"
+            f"{each.unknown} issued after the backup will not be readopted"
         )
 
 
 def _lost(manifest: Manifest, order: RestoreOrder, outcome: RestoreOutcome) -> Iterator[str]:
     """Decisions after the backup that may be lost."""
-    yield f"what was decided after {manifest.made} is lost; check it:"
+    yield f"decisions made after {manifest.made} are lost; check them:"
     until = max((each.at for each in outcome.lists), default=order.made)
     yield (
         f"  revocations of certificates after {format_time(until)} may be lost"
-        + ("" if outcome.lists else ": give the newest list of each CA with --crl, if anybody has kept one")
+        + ("" if outcome.lists else ": give the newest list of each CA with --crl, if there is a copy")
         + "; revoke again what was revoked (hubctl revoke)"
     )
     if outcome.credentials:
-        yield "  bootstrap credentials and tokens that were revoked are good again: hubctl get bootstrapcredentials"
-    yield "  clusters that were denied or deleted, and roles that were withdrawn, are as they were: hubctl get clusters"
+        yield "  bootstrap credentials and tokens that were revoked are valid again: hubctl get bootstrapcredentials"
+    yield "  clusters that were denied or deleted, and roles that were withdrawn, are restored: hubctl get clusters"
     if outcome.spent:
         shown = ", ".join(outcome.spent[:SHOWN]) + (" ..." if len(outcome.spent) > SHOWN else "")
-        yield f"  of these clusters the lists name every certificate: they are revoked, and were perhaps deleted: {shown}"
+        yield f"  the lists revoke all certificates of these clusters, which may have been deleted: {shown}"
     yield f"  {_AGENTS[order.readopts]}"
 
 
 _AGENTS = {
-    Readopts.AUTOMATIC: "agents of newer certificates come back by themselves; clusters that joined since wait to be accepted",
-    Readopts.APPROVAL: "agents with a newer certificate ask to come back: hubctl get csr, hubctl certificate approve NAME",
+    Readopts.AUTOMATIC: "agents with newer certificates reconnect by themselves; clusters that joined since await acceptance",
+    Readopts.APPROVAL: "agents with a newer certificate request a new one: hubctl get csr, hubctl certificate approve NAME",
     Readopts.NEVER: "agents with a newer certificate need a new bootstrap kubeconfig",
 }

@@ -13,7 +13,8 @@ from hub.composition.resources import Resources, open_resources
 from hub.election.fence import FencedStore
 from hub.https_door.callers.authentication import ExternalAuthenticator
 from hub.https_door.server import MakeResource
-from hub.issuer import IssuerChain, ServingNames
+from hub.issuer.chain import IssuerChain
+from hub.issuer.local import ServingNames
 from hub.metrics.doors import add_limits
 from hub.metrics.replica import add_audit, add_certificates
 from hub.replica.admin_kubeconfig import AdminKubeconfig, AdminSecret

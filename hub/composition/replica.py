@@ -4,11 +4,13 @@ from hub.audit import DecisionAudit
 from hub.composition.agents import AgentsDoor
 from hub.composition.core import HubCore
 from hub.composition.operators import OperatorsDoor
+from hub.controllers.builder import ControllerBuilder
+from hub.controllers.certificates import rotation
 from hub.controllers.hub.replicas import start_serving_certificate
 from hub.controllers.manager import ControllerManager
 from hub.election.fence import FencedStore
 from hub.metrics.replica import add_leader
-from hub.replica.authorities import rotation_of
+from hub.replica.authorities import authority_provider
 from hub.replica.heartbeat import ReplicaHeartbeat
 from hub.replica.leader_election import Leading, leadership
 from machinery.runtime.scheduler import SystemScheduler
@@ -27,7 +29,7 @@ async def start_controllers(core: HubCore, agents: AgentsDoor, *, leads: bool) -
     def controllers_of_term(fenced: FencedStore) -> ControllerManager:
         for lead in core.on_lead:
             lead(fenced)
-        return ControllerManager(
+        builder = ControllerBuilder(
             fenced,
             core.certificates.signing,
             settings,
@@ -35,8 +37,10 @@ async def start_controllers(core: HubCore, agents: AgentsDoor, *, leads: bool) -
             clock=clock,
             since=agents.coverage.since,
             decisions=DecisionAudit(core.access.auditor),
-            make_rotation=rotation_of(resources.issuer, resources.ring, settings, context.lifetimes, clock),
         )
+        make = authority_provider(resources.issuer, resources.ring, context.lifetimes, clock)
+        rotation.register(builder, make, resources.ring)
+        return ControllerManager(builder)
 
     replica, store = resources.replica, resources.store
     election = leadership(settings, replica, store, controllers_of_term, clock=clock, scheduler=scheduler, on_end=failed)
@@ -60,7 +64,7 @@ def register_heartbeat(core: HubCore, agents: AgentsDoor, operators: OperatorsDo
         context.clock,
         sessions=lambda: len(sessions),
         watches=lambda: len(watches),
-        given_up=sessions.rewrite_all,
+        declared_lost=sessions.rewrite_all,
         drained=agents.parts.cordon.order,
     )
     context.add_task("presence", heartbeat.run)

@@ -12,14 +12,14 @@ import structlog
 
 from hub.api.hubreplicas import Replica
 from hub.composition.context import BuildContext
-from hub.issuer import RotatingIssuer
+from hub.issuer.rotating import RotatingIssuer
 from hub.metrics.fleet import add_fleet
 from hub.metrics.replica import add_database
 from hub.ports import Store
 from hub.registry import namespaces, owners
 from hub.registry.hubreplicas.service import current_log_level
 from hub.replica.authorities import KeyRing, open_authorities, ring_of
-from hub.replica.heartbeat import replica_name, take_place, this_replica
+from hub.replica.heartbeat import register_replica, replica_name, this_replica
 from hub.replica.installation import check_first_start, settle
 from hub.replica.keys import KeyFolder, find_seal, keep_seal, keep_token_keys
 from hub.store import SqlStore
@@ -107,7 +107,7 @@ async def open_resources(context: BuildContext) -> Resources:
         log.warning("epochs of agents were too far ahead and are lowered to the present", clusters=lowered)
     # registration, before any session
     me = this_replica(replica, settings, directory)
-    await step("taking its place among the replicas", partial(take_place, made, me, alone=settings.is_alone))
+    await step("registering this replica", partial(register_replica, made, me, alone=settings.is_alone))
     context.server.health.add("database", SharedCheck(made.check, clock, every=DATABASE_EVERY), endpoints=READINESS)
     context.add_task("certificate authorities", follower.run)
     context.add_task("log level", partial(follow_log_level, made, context.process.verbosity))

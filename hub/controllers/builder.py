@@ -1,7 +1,8 @@
-"""What the `register` function of a controller uses: its dependencies, the change log and the scheduler."""
+"""What the `register` function of a controller uses: dependencies, event handlers, periodic work, reconcilers of batches."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -14,17 +15,17 @@ from hub.api.events import EventRecord
 from hub.api.liveness import BrakeLimits
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, APPROVAL_RULES, CLUSTER_SETS, NAMESPACES, Change, Kind
+from hub.audit.recording import DecisionAudit
 from hub.controllers import ACTOR, event_recorder
-from hub.controllers.batch import TransactionReconciler
 from hub.controllers.event_recorder import Recorder
 from hub.controllers.observers.fleet_index import FleetIndex
 from hub.ports import Store, Transaction
 from hub.ports.identities import Issuer
-from hub.registry.approvalrules.approval import ApprovalOutcome
 from hub.settings import HubSettings
+from machinery.errors import NotFoundError
 from machinery.meta.objects import ChangeType, Document, Key, Query, StoredObject
 from machinery.runtime.clock import Clock
-from machinery.runtime.controller import BatchReconciler, Controller, Reconciler
+from machinery.runtime.controller import Batch, BatchReconciler, Controller, Reconciler
 from machinery.runtime.informer import Informer
 from machinery.runtime.scheduler import Scheduler
 
@@ -36,15 +37,6 @@ PERIODIC = "*"
 PAGE = 500
 LISTED_FIRST = (NAMESPACES, APPROVAL_RULES, CLUSTER_SETS, ADDONS)
 """Kinds that are listed before clusters and requests, whose handlers depend on them."""
-
-
-class DecisionRecorder(Protocol):
-    """Writes audit records of the decisions of rules in the deciding transaction."""
-
-    def write(self, tx: Transaction, outcome: ApprovalOutcome) -> ApprovalOutcome:
-        """Write the records; returns the outcome including them."""
-
-    def committed(self, outcome: ApprovalOutcome) -> None: ...
 
 
 class Observer(Protocol):
@@ -123,6 +115,45 @@ class EventHandlers:
                 handler.enqueue(key)
 
 
+class TransactionReconciler(BatchReconciler[str]):
+    """Makes `step` for each name; it is idempotent, and a NotFoundError ends it, because the object is gone.
+
+    `read_ahead`: reads what the steps of these names share, as far as it is known in advance; each step gets its result.
+    `committed`: called after the commit with each step's result that is not None.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        step: Callable[[Transaction, str, Any], object],
+        read_ahead: Callable[[Transaction, Sequence[str]], object] = lambda _tx, _names: None,
+        committed: Callable[[Any], None] = lambda _result: None,
+    ) -> None:
+        self._store = store
+        self._step = step
+        self._read_ahead = read_ahead
+        self._committed = committed
+
+    async def reconcile_all(self, keys: Sequence[str]) -> Batch[str]:
+        batch = Batch[str]()
+
+        async def commit(names: Sequence[str]) -> Mapping[str, timedelta | None]:
+            for result in await self._store.run(self._steps, names):
+                if result is not None:
+                    self._committed(result)
+            return dict.fromkeys(names)
+
+        await batch.run(keys, commit)
+        return batch
+
+    def _steps(self, tx: Transaction, names: Sequence[str]) -> Sequence[object]:
+        shared, results = self._read_ahead(tx, names), []
+        for name in names:
+            with suppress(NotFoundError):
+                results.append(self._step(tx, name, shared))
+        return results
+
+
 @dataclass(frozen=True, slots=True)
 class Step(Generic[K]):
     """A reconciler that is one function."""
@@ -142,7 +173,7 @@ class ControllerBuilder:
         *,
         clock: Clock,
         since: Since,
-        decisions: DecisionRecorder | None = None,
+        decisions: DecisionAudit | None = None,
     ) -> None:
         self.store = store
         self.issuer = issuer
@@ -172,7 +203,6 @@ class ControllerBuilder:
     def add(
         self, name: str, reconciler: Reconciler[K] | BatchReconciler[K], *, workers: int = 1, grace: timedelta | None = None
     ) -> Controller[K]:
-        """Add a controller; see Controller."""
         controller = self.controllers[name] = Controller(name, reconciler, workers=workers, grace=grace)
         return controller
 
@@ -218,13 +248,11 @@ class ControllerBuilder:
         self._periodic.append((controller, period, jitter, at_once))
 
     def start_periodic(self, scheduler: Scheduler) -> None:
-        """Add the periodic work to the scheduler."""
         for controller, period, jitter, at_once in self._periodic:
             work = partial(controller.enqueue, PERIODIC)
             scheduler.every(period, work, name=controller.name, jitter=jitter, at_once=at_once)
 
     def stop_periodic(self, scheduler: Scheduler) -> None:
-        """Remove it from the scheduler."""
         for controller, *_ in self._periodic:
             scheduler.drop(controller.name)
 
@@ -241,7 +269,6 @@ class ControllerBuilder:
 
 
 async def all_of(store: Store, kind: Kind) -> AsyncIterator[StoredObject]:
-    """Yields all objects of a kind, in pages."""
     query: Query | None = Query(limit=PAGE)
     while query is not None:
         page = await store.read(lambda tx, query: tx.objects.find(kind, query), query)

@@ -59,7 +59,7 @@ class ClockGuard:
             self._since = ours
         elif abs(began - self._began) > APART:
             minutes = round((began - self._began) / timedelta(minutes=1), 1)
-            log.warning("nothing goes by its age for a while: the database's clock has jumped", minutes=minutes)
+            log.warning("deletion by age is paused: the database's clock has jumped", minutes=minutes)
             self._since = ours
         self._began = began
         return not self.wait

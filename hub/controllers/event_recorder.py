@@ -51,10 +51,10 @@ class Recorder(Reconciler[str]):
         except PASSING:
             self._put_back(portion)
             raise
-        except Exception as error:  # noqa: BLE001 - one bad piece of news must not hold up all that come after it
+        except Exception as error:  # noqa: BLE001 - one bad Event must not block all later ones
             self._set_apart(portion, error)
         if self._lost:
-            log.warning("there were more events than could be recorded", count=self._lost)
+            log.warning("Events were dropped: too many waited to be recorded", count=self._lost)
             self._lost = 0
         if self._alone:
             return timedelta()
@@ -67,7 +67,7 @@ class Recorder(Reconciler[str]):
             self._alone = min(len(portion), len(self.waiting))
             return
         for record in portion:
-            log.error("an event cannot be recorded", cluster=record.cluster, reason=record.reason, error=str(error))
+            log.error("an Event cannot be recorded", cluster=record.cluster, reason=record.reason, error=str(error))
 
     def _put_back(self, portion: Sequence[EventRecord]) -> None:
         room = self._kept - len(self.waiting)

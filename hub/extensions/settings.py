@@ -51,7 +51,7 @@ class KubeCertAgentSettings(SettingsGroup):
     @classmethod
     def _names_a_deployment(cls, name: str) -> str:
         if len(name) > MAX_LABEL or not _LABEL.fullmatch(name):
-            raise ValueError(f'"{name[:80]}" names no Deployment: use 1 to 63 lower-case letters, digits and "-"')
+            raise ValueError(f'"{name[:80]}" is not the name of a Deployment: use 1 to 63 lower-case letters, digits and "-"')
         return name
 
     @field_validator("kube_cert_agent_labels")
@@ -59,7 +59,7 @@ class KubeCertAgentSettings(SettingsGroup):
     def _are_labels(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
         wrong = [label for label in labels if not _PAIR.fullmatch(label)]
         if wrong:
-            raise ValueError(f'"{wrong[0][:80]}" is no label: write KEY=VALUE')
+            raise ValueError(f'"{wrong[0][:80]}" is not a label: write KEY=VALUE')
         return labels
 
     @field_validator("kubernetes_ca_groups")
@@ -67,7 +67,7 @@ class KubeCertAgentSettings(SettingsGroup):
     def _are_nobody_elses(cls, groups: tuple[str, ...]) -> tuple[str, ...]:
         reserved = [group for group in groups if group.startswith(RESERVED)]
         if reserved:
-            raise ValueError(f'"{reserved[0][:80]}" cannot count: groups that begin with {RESERVED} are Kubernetes\' own')
+            raise ValueError(f'"{reserved[0][:80]}" is not allowed: groups that begin with {RESERVED} are Kubernetes\' own')
         return groups
 
     @model_validator(mode="after")
@@ -90,9 +90,9 @@ class AggregationSettings(SettingsGroup):
     @classmethod
     def _names_a_service(cls, service: str | None, seen: ValidationInfo) -> str | None:
         if service is not None and not _SERVICE.fullmatch(service):
-            raise ValueError(f'"{service}" names no Service: write NAMESPACE/NAME')
+            raise ValueError(f'"{service}" is not the name of a Service: write NAMESPACE/NAME')
         if service is not None and seen.data.get("management_cluster") is None:
-            raise ValueError("needs management_cluster too: the cluster whose APIServices are kept right")
+            raise ValueError("needs management_cluster too: the cluster whose APIServices are updated")
         return service
 
 

@@ -27,7 +27,7 @@ from machinery.identity import ClusterName
 from machinery.observability.log_once import LogOnce
 from machinery.observability.metrics import COUNTS, Distribution
 from machinery.runtime.clock import Clock
-from machinery.runtime.event_loop import until_tick
+from machinery.runtime.event_loop import until_tick, wait_at_most
 
 ACTOR = "system:hub:heartbeat"
 GATHERING = 0.1
@@ -66,7 +66,6 @@ class PendingBeat:
     """Audit records to be stored with it: its own, and those of beats that it replaced."""
 
     def stored_at(self, now: float) -> Beat:
-        """Returns the beat as it is stored at `now`."""
         return Beat(self.cluster, timedelta(seconds=now - self.received), self.available, self.sink.epoch)
 
 
@@ -169,13 +168,9 @@ class BeatBuffer:
                 await self._revive()
 
     async def _is_urgent_before(self, end: float) -> bool:
-        if asyncio.get_running_loop().time() >= end:
-            return False  # when many clusters return together there is always one more, and other beats have waited long enough
-        try:
-            async with asyncio.timeout_at(end):
-                return await self._urgent.wait()
-        except TimeoutError:
-            return False
+        # when many clusters return together there is always one more, and other beats have waited long enough
+        left = end - asyncio.get_running_loop().time()
+        return left > 0 and await wait_at_most(self._urgent, left)
 
     async def flush(self) -> None:
         """Stores and acknowledges the waiting beats. If the database is unavailable, they stay in the buffer."""
@@ -238,7 +233,7 @@ class BeatBuffer:
             self.counts.refused += 1
             beat.sink.refuse(error)
             return True
-        except Exception as error:  # noqa: BLE001 - one cluster's trouble must not end the beats of all
+        except Exception as error:  # noqa: BLE001 - one cluster's failure must not end the loop for all
             self._put_back([beat])
             self._log_permanent(error, cluster)
             return False

@@ -79,12 +79,7 @@ class IssuerChain(Issuer):
         logins = self._logins if purpose is Purpose.LOGIN else ()
         return [*((issuer.name, issuer.issue_login) for issuer in logins), (OWN, self._own.issue)]
 
-    def names(self, purpose: Purpose) -> str:
-        """The names of a purpose's issuers in order, separated by commas."""
-        return ",".join(name for name, _ in self._issuers(purpose))
-
     def snapshot(self) -> Mapping[str, object]:
-        """Counters for the debug report."""
         with self._lock:
             counts = (("signed", dict(self.signed)), ("failed", dict(self.failed)))
         return {f"{what} {purpose} by {name}": number for what, each in counts for (purpose, name), number in each.items()}

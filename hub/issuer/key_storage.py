@@ -14,6 +14,7 @@ import structlog
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord
 from hub.ports import Store, Transaction
 from hub.ports.identities import KeyPair, KeyPlace, KeySecret
+from hub.registry.certificateauthorities.service import authority_id
 from machinery import pki
 from machinery.errors import InvalidError, UnavailableError
 from machinery.pki.encryption import Seal
@@ -30,16 +31,16 @@ class KeyPairs(KeyPlace):
         """The CAs by the names of their keys. Raises UnavailableError."""
 
     async def find(self, authority: AuthorityId) -> KeyPair | None:
-        return next((pair for pair in (await self._pairs()).values() if id_of(pair) == authority), None)
+        return next((pair for pair in (await self._pairs()).values() if authority_id(pair.certificate) == authority), None)
 
     async def offered(self, known: Collection[AuthorityId]) -> KeyPair | None:
         """The newest of the unknown CAs, by the start of its validity."""
-        unknown = [pair for pair in (await self._pairs()).values() if id_of(pair) not in known]
+        unknown = [pair for pair in (await self._pairs()).values() if authority_id(pair.certificate) not in known]
         return max(unknown, key=lambda pair: pki.parse_certificate(pair.certificate).not_before, default=None)
 
     async def _files_of(self, authority: AuthorityId) -> list[str]:
         """The names of the CA's key and certificate."""
-        keys = [name for name, pair in (await self._pairs()).items() if id_of(pair) == authority]
+        keys = [name for name, pair in (await self._pairs()).items() if authority_id(pair.certificate) == authority]
         return [name for key in keys for name in (key, _beside(key))]
 
 
@@ -57,8 +58,8 @@ class KeyFiles(KeyPairs):
             return None
         return (
             f"this hub only reads the keys in {self._folder}: make the next CA with `hub keys next FOLDER`, put its two files "
-            "beside the other keys of every replica, and ask again; or keep the keys where all replicas can write them "
-            "(--ca-key-place database or secret)"
+            "beside the other keys of every replica, and repeat the command; or store the keys where all replicas can write "
+            "them (--ca-key-place database or secret)"
         )
 
     async def keep(self, authority: AuthorityId, pair: KeyPair) -> None:
@@ -91,20 +92,12 @@ def certificate_file(authority: AuthorityId) -> str:
     return f"ca-{authority}.crt"
 
 
-def id_of(pair: KeyPair) -> AuthorityId:
-    return AuthorityId(pki.parse_certificate(pair.certificate).key_hash[:16])
-
-
 class SealedKeys(KeyPlace):
     """In the database, sealed with the key for Secrets, which the database does not contain."""
 
     def __init__(self, store: Store, seal: Seal) -> None:
         self._store = store
         self._seal = seal
-
-    @property
-    def refusal(self) -> str | None:
-        return None
 
     def sealed(self, authority: AuthorityId, key: bytes) -> bytes:
         """The key as stored in the database."""
@@ -136,10 +129,6 @@ class SecretKeys(KeyPairs):
 
     def __init__(self, secret: KeySecret) -> None:
         self._secret = secret
-
-    @property
-    def refusal(self) -> str | None:
-        return None
 
     async def _pairs(self) -> Mapping[str, KeyPair]:
         return _pairs(await self._secret.read())
@@ -180,7 +169,7 @@ def _pairs(content: Mapping[str, bytes], folder: Path | None = None) -> Mapping[
             pki.CertificateAuthority(certificate, key)
         except InvalidError as error:
             if folder is not None:
-                log.warning("a file is not the key of a CA", file=str(folder / name), error=error.message)
+                log.warning("a file in the keys directory is not the key of a CA", file=str(folder / name), error=error.message)
         else:
             found[name] = KeyPair(certificate, key)
     return found

@@ -37,8 +37,6 @@ AT_ONCE = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class ServingNames:
-    """Names and addresses of the serving certificate."""
-
     dns_names: tuple[str, ...] = ()
     ip_addresses: tuple[str, ...] = ()
 
@@ -81,7 +79,7 @@ class LocalIssuer(Issuer, ListSigner):
         A certificate that would outlive the CA ends with it.
         """
         if now > self._authority.facts.not_after:
-            raise InvalidError("the hub's CA has expired: nothing can be issued")
+            raise InvalidError("the hub's CA has expired: it cannot sign")
         ends = min(profile.not_after, self._authority.facts.not_after)
         plan = pki.Plan(
             subject=profile.subject,
@@ -94,7 +92,7 @@ class LocalIssuer(Issuer, ListSigner):
             ip_addresses=profile.ip_addresses,
         )
         if ends < profile.not_after:
-            log.warning("certificate cut short: the hub's CA ends before it would", ca=self.name, ends=ends.isoformat())
+            log.warning("certificate shortened: the hub's CA expires first", ca=self.name, ends=ends.isoformat())
         return IssuedCertificate(serial, self._authority.sign(plan), self.name, ends)
 
     @property
@@ -104,7 +102,6 @@ class LocalIssuer(Issuer, ListSigner):
 
     @property
     def facts(self) -> pki.CertificateFacts:
-        """The facts of the CA's certificate."""
         return self._authority.facts
 
     def cross_sign(self, other: bytes) -> bytes:

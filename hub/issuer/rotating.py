@@ -28,14 +28,6 @@ class AuthoritySnapshot:
     def issuing(self) -> AuthorityRecord | None:
         return issuing(self.authorities)
 
-    @property
-    def trust_bundle(self) -> bytes:
-        return b"".join(each.certificate for each in bundled(self.authorities))
-
-    @property
-    def admitted(self) -> bytes:
-        return b"".join(each.certificate for each in admitted(self.authorities))
-
     def chain_above(self, signer: AuthorityId) -> bytes:
         """The chain above a serving certificate of this CA: the CA itself, cross-signed by each of its predecessors.
 
@@ -61,9 +53,6 @@ class RotatingIssuer(Issuer, ListSigner):
         self._snapshot = AuthoritySnapshot()
         self._others = b""
         self._listeners: tuple[Callable[[], None], ...] = ()
-
-    def __repr__(self) -> str:
-        return "RotatingIssuer(...)"
 
     @property
     def snapshot(self) -> AuthoritySnapshot:
@@ -93,12 +82,12 @@ class RotatingIssuer(Issuer, ListSigner):
 
     @property
     def trust_bundle(self) -> bytes:
-        return self._snapshot.trust_bundle + self._others
+        return b"".join(each.certificate for each in bundled(self._snapshot.authorities)) + self._others
 
     @property
     def client_trust(self) -> bytes:
         """PEM of the CAs accepted for client certificates by TLS; more than the trust bundle."""
-        return self._snapshot.admitted
+        return b"".join(each.certificate for each in admitted(self._snapshot.authorities))
 
     def issue(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
         """Raises the errors of `LocalIssuer.issue`, and UnavailableError while this replica lacks the key."""

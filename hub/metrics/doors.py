@@ -68,8 +68,8 @@ def bounded(counted: Mapping[str, int], most: int = MOST_VERSIONS) -> Mapping[st
     """Returns the `most` frequent values, and the sum of all others as `OTHER`."""
     frequent = Counter(counted).most_common()
     rest = sum(count for _, count in frequent[most:])
-    told = dict(frequent[:most])
-    return told | ({OTHER: told.get(OTHER, 0) + rest} if rest else {})
+    shown = dict(frequent[:most])
+    return shown | ({OTHER: shown.get(OTHER, 0) + rest} if rest else {})
 
 
 ANSWERED = counter(

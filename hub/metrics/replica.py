@@ -11,7 +11,8 @@ import structlog
 from aiohttp import web
 
 from hub.audit import Auditor
-from hub.issuer import IssuerChain, RotatingIssuer
+from hub.issuer.chain import IssuerChain
+from hub.issuer.rotating import RotatingIssuer
 from hub.replica.leader_election import Leading
 from hub.replica.serving_certificate import DoorsCertificate
 from hub.settings import HubSettings
@@ -115,7 +116,7 @@ QUEUES = gauge("hub_controller_queue", "Keys that wait in a controller's queue."
 STEPS = counter("hub_controller_reconciles_total", "Reconciliations of a controller.", "controller", "result")
 STEP_SECONDS = histogram("hub_controller_reconcile_seconds", "Duration of a controller's reconciliations.", "controller")
 PHASES = counter("hub_csr_total", "Certificate requests that entered a phase; reported by the leader.", "phase")
-STANDING = gauge("hub_csr_standing", "Certificate requests in each phase; reported by the leader.", "phase")
+REQUESTS_BY_PHASE = gauge("hub_csrs", "Certificate requests in each phase; reported by the leader.", "phase")
 BECAME = counter("hub_cluster_transitions_total", "Clusters whose condition Available became True, False or Unknown.", "status")
 
 
@@ -134,7 +135,7 @@ def add_leader(registry: Registry, leading: Leading) -> None:
     )
     registry.bind(STEP_SECONDS, lambda: {each.name: each.seconds for each in leading.controllers})
     registry.bind(PHASES, lambda: leading.transitions.phases if leading.transitions else None)
-    registry.bind(STANDING, lambda: leading.transitions.standing() if leading.transitions else None)
+    registry.bind(REQUESTS_BY_PHASE, lambda: leading.transitions.by_phase() if leading.transitions else None)
     registry.bind(BECAME, lambda: leading.transitions.availability if leading.transitions else None)
 
 
@@ -148,7 +149,6 @@ LAG = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
 def add_process(registry: Registry) -> None:
-    """Binds the metrics that exist from the start."""
     registry.bind(BUILD, lambda: {version(): 1})
     usage.bind_usage(registry)
 

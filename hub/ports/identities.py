@@ -135,7 +135,7 @@ class ListSigner(Protocol):
 
     @property
     def authorities(self) -> Sequence[str]:
-        """Names of the CAs as in `signed_by` of records, oldest first. Records without a name belong to the first."""
+        """Names of the CAs as in `signed_by` of records, oldest first."""
 
     def sign_list(self, authority: str, content: RevocationList) -> bytes:
         """The DER revocation list of one of `authorities`. Raises NotFoundError for any other name."""
@@ -172,22 +172,17 @@ class AuthorityRecords(Protocol):
     def follow(self, replica: str, known: Sequence[Follower]) -> None:
         """Replace the CA states that a replica uses."""
 
-    def signed(self, now: datetime) -> Mapping[tuple[str | None, Purpose], int]:
+    def signed(self, now: datetime) -> Mapping[tuple[str, Purpose], int]:
         """Number of certificates per signer and purpose that have neither expired nor been revoked."""
 
     def held(self, purpose: Purpose, now: datetime) -> Sequence[HeldCertificate]:
         """The newest certificate of this purpose of each agent, without expired and revoked certificates."""
 
-    def clusters_without_certificate(
-        self, signed_by: Sequence[str | None], reason: str, now: datetime
-    ) -> Sequence[ClusterName]:
-        """Clusters whose agent certificates of these signers were revoked for `reason`, and that have no valid one."""
+    def clusters_without_certificate(self, signed_by: str, reason: str, now: datetime) -> Sequence[ClusterName]:
+        """Clusters whose agent certificates of this signer were revoked for `reason`, and that have no valid one."""
 
-    def name_signer(self, signer: str) -> None:
-        """Set the signer of the certificate records that have none: records of releases that did not store it."""
-
-    def revoke_signed(self, signed_by: Sequence[str | None], at: datetime, reason: str) -> int:
-        """Revoke all unexpired certificates of these signers; return their number. Earlier revocations keep their reason."""
+    def revoke_signed(self, signed_by: str, at: datetime, reason: str) -> int:
+        """Revoke all unexpired certificates of this signer; return their number. Earlier revocations keep their reason."""
 
 
 class Trusts(Protocol):
@@ -242,6 +237,7 @@ class KeyPlace(Protocol):
     @property
     def refusal(self) -> str | None:
         """The reason why this storage accepts no key and what an operator must do; None if it accepts keys."""
+        return None
 
 
 class KeySecret(Protocol):

@@ -56,7 +56,7 @@ def sign(tx: Transaction, issuer: Issuer, profile: Profile, holder: CertificateH
         addon=holder.addon,
         credential=holder.credential,
         request_uid=holder.request_uid,
-        signed_by=issued.signed_by or None,
+        signed_by=issued.signed_by,
     )
     tx.certificates.add(record)
     return issued
@@ -149,13 +149,12 @@ def _stored_list(tx: Transaction, authority: str) -> PublishedList | None:
 
 def _list_entries(tx: Transaction, signer: ListSigner, authority: str) -> tuple[tuple[RevokedSerial, ...], str]:
     """The entries that the list must have, and their digest. Raises NotFoundError."""
-    known = tuple(signer.authorities)
-    if authority not in known:
+    if authority not in signer.authorities:
         raise NotFoundError(f'the hub has no CA "{authority}" that signs lists')
     entries = tuple(
         RevokedSerial(record.serial, record.revoked_at.replace(microsecond=0), listed_reason(record.revoked_reason))
         for record in tx.certificates.revoked(tx.now - LIST_LIFETIME)
-        if record.revoked_at is not None and (record.signed_by or known[0]) == authority
+        if record.revoked_at is not None and record.signed_by == authority
     )
     lines = "\n".join(f"{each.serial:x} {each.at.isoformat()} {each.reason}" for each in sorted(entries))
     return entries, sha256(lines.encode()).hexdigest()

@@ -6,7 +6,6 @@ hub id has changed, when its certificate is not on record, or when that is about
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -24,6 +23,7 @@ from machinery.errors import InvalidError, MusterError
 from machinery.observability.log_once import LogOnce
 from machinery.runtime.clock import Clock
 from machinery.runtime.directory import DataDirectory
+from machinery.runtime.event_loop import wait_at_most
 
 ADMIN_FILE = "admin.kubeconfig"
 BUNDLE = "trust.crt"
@@ -73,7 +73,7 @@ class AdminKubeconfig:
         if credential is not None:
             serial = pki.parse_certificate(credential.chain).serial
             if await self._store.read(lambda tx: tx.certificates.by_serial(serial)) is None:
-                log.info("admin kubeconfig is not on record and is written again: the hub was restored, or is another")
+                log.info("admin certificate is not in the database and is issued again: the hub was restored or replaced")
                 credential = None
         if credential is not None and written == cluster:
             return path
@@ -92,7 +92,6 @@ class AdminKubeconfig:
 
     @property
     def trust(self) -> bytes:
-        """The trust bundle in PEM."""
         return self._issuer.trust_bundle
 
     def is_right(self, content: bytes | None) -> bool:
@@ -102,7 +101,7 @@ class AdminKubeconfig:
 
     async def run(self) -> None:
         """Check after `look` and periodically, for ever."""
-        await _repeat(self.keep, self._changed, LOOK_EVERY, "admin kubeconfig cannot be kept right now")
+        await _repeat(self.keep, self._changed, LOOK_EVERY, "admin kubeconfig cannot be updated now")
 
 
 class AdminSecret:
@@ -130,12 +129,12 @@ class AdminSecret:
         path = await self._admin.keep()
         content = await asyncio.to_thread(path.read_bytes)
         await self._secret.write({KUBECONFIG: content, TRUST: self._admin.trust})
-        log.info("admin kubeconfig put into its Secret")
+        log.info("admin kubeconfig written to its Secret")
         return True
 
     async def run(self) -> None:
         """Check at the start, after `wake` and periodically, for ever."""
-        failure = "the Secret with the admin kubeconfig cannot be kept: has the hub the right?"
+        failure = "the Secret with the admin kubeconfig cannot be updated: check the hub's permissions"
         await _repeat(self.look, self._changed, SECRET_EVERY, failure)
 
 
@@ -143,9 +142,7 @@ async def _repeat(check: Callable[[], Awaitable[object]], changed: asyncio.Event
     """Run a check whenever `changed` is set, and periodically. `event`: of the log if it fails; it is then repeated soon."""
     failure, pause = LogOnce(log), every
     while True:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(pause.total_seconds()):
-                await changed.wait()
+        await wait_at_most(changed, pause.total_seconds())
         changed.clear()
         pause = every
         try:

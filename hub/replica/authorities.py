@@ -5,7 +5,7 @@ records there which state it applies and which keys it has, and no CA change mak
 applied the last one.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 
@@ -15,9 +15,7 @@ from hub.access.revocation_poller import RevocationPoller
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Follower, Phase, issuing
 from hub.api.certificateauthorities.rotation import RotationSnapshot
 from hub.api.certificates import Lifetimes
-from hub.api.events import EventRecord
-from hub.controllers.certificates.rotation import Rotation
-from hub.controllers.clock_guard import SETTLED, ClockGuard
+from hub.controllers.certificates.rotation import Make
 from hub.issuer.key_storage import KeyFiles, SealedKeys, SecretKeys
 from hub.issuer.local import CA_CERTIFICATE, LocalIssuer, make_authority
 from hub.issuer.rotating import AuthoritySnapshot, RotatingIssuer
@@ -49,15 +47,12 @@ class KeyRing(KeyPlace):
         return self._chosen.refusal
 
     async def find(self, authority: AuthorityId) -> KeyPair | None:
-        pair = await self._chosen.find(authority)
-        if pair is not None:
-            return pair
-        for other in self._others:
-            pair = await other.find(authority)
+        for place in (self._chosen, *self._others):
+            pair = await place.find(authority)
             if pair is not None:
-                if self.refusal is None:
+                if place is not self._chosen and self.refusal is None:
                     await self._chosen.keep(authority, pair)
-                    log.warning("the key of a CA was copied to where keys are kept now: remove the old one", ca=authority)
+                    log.warning("the key of a CA was copied to the configured key storage: remove the old copy", ca=authority)
                 return pair
         return None
 
@@ -85,26 +80,23 @@ class KeyRing(KeyPlace):
 
         Raises ConflictError when keys can be neither stored nor are offered.
         """
-        pair = await self._chosen.offered(known)
-        if pair is not None:
-            return NewAuthority(pair.certificate, _crossed(old, pair.certificate))
-        if self.refusal is not None:
-            raise ConflictError(self.refusal)
-        authority, key = make_authority(lifetimes, now)
-        one = authority_id(authority.certificate)
-        crossed = _crossed(old, authority.certificate)
-        if isinstance(self._chosen, SealedKeys):
-            return NewAuthority(authority.certificate, crossed, self._chosen.sealed(one, key))
-        await self._chosen.keep(one, KeyPair(authority.certificate, key))
-        return NewAuthority(authority.certificate, crossed)
-
-
-def _crossed(old: LocalIssuer | None, certificate: bytes) -> bytes | None:
-    try:
-        return None if old is None else old.cross_sign(certificate)
-    except InvalidError as error:
-        log.warning("the next CA is not signed by the one before", error=error.message)
-        return None
+        pair, sealed = await self._chosen.offered(known), None
+        if pair is None:
+            if self.refusal is not None:
+                raise ConflictError(self.refusal)
+            authority, key = make_authority(lifetimes, now)
+            pair, one = KeyPair(authority.certificate, key), authority_id(authority.certificate)
+            if isinstance(self._chosen, SealedKeys):
+                sealed = self._chosen.sealed(one, key)
+            else:
+                await self._chosen.keep(one, pair)
+        cross_signed = None
+        if old is not None:
+            try:
+                cross_signed = old.cross_sign(pair.certificate)
+            except InvalidError as error:
+                log.warning("the next CA cannot be cross-signed by the current one", error=error.message)
+        return NewAuthority(pair.certificate, cross_signed, sealed)
 
 
 class AuthorityFollower:
@@ -137,32 +129,23 @@ class AuthorityFollower:
         if self._issuer.take(AuthoritySnapshot(everyone, keys)) and phases:
             for each in everyone:
                 if phases.get(each.id) is not each.phase:
-                    log.info("a CA of the hub is in another phase", ca=each.id, phase=each.phase.value, key=each.id in keys)
+                    log.info(
+                        "this replica applies a new phase of a CA", ca=each.id, phase=each.phase.value, key=each.id in keys
+                    )
         known = [Follower(self._replica, each.id, each.phase, each.id in keys) for each in everyone]
         if known != self._recorded:
             await self._store.run(lambda tx: tx.authorities.follow(self._replica, known))
             self._recorded = known
 
 
-def rotation_of(
-    issuer: RotatingIssuer, ring: KeyRing, settings: HubSettings, lifetimes: Lifetimes, clock: Clock
-) -> Callable[[Store, Callable[[EventRecord], None]], Rotation]:
-    """Returns a factory of the controller for CA changes, called once per leader term."""
+def authority_provider(issuer: RotatingIssuer, ring: KeyRing, lifetimes: Lifetimes, clock: Clock) -> Make:
+    """Returns the function that creates the CA after another one, cross-signed by that one unless its key may be known."""
 
     async def make(seen: RotationSnapshot, old: AuthorityRecord) -> NewAuthority:
         signs = None if old.is_given_up else issuer.snapshot.keys.get(old.id)
         return await ring.made([each.id for each in seen.authorities], signs, lifetimes, clock.now())
 
-    return lambda store, record_event: Rotation(
-        store,
-        make,
-        ring,
-        patience=settings.ca_rotation_patience,
-        recovery=lifetimes.recovery,
-        api_version=f"hub.{settings.api_group_suffix}/v1alpha1",
-        record_event=record_event,
-        steady=ClockGuard(clock, min(SETTLED, settings.ca_rotation_patience)),
-    )
+    return make
 
 
 async def ring_of(settings: HubSettings, keys: KeyFolder, store: Store, seal: Seal, stack: AsyncExitStack) -> KeyRing:

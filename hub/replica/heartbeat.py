@@ -9,7 +9,6 @@ import os
 import re
 import socket
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
@@ -27,7 +26,7 @@ from machinery.observability.log_once import LogOnce
 from machinery.product import version
 from machinery.runtime.clock import Clock
 from machinery.runtime.directory import DataDirectory
-from machinery.runtime.event_loop import until_tick
+from machinery.runtime.event_loop import until_tick, wait_at_most
 
 FILE = "replica"
 POD_NAME = "POD_NAME"
@@ -56,9 +55,7 @@ def replica_name(settings: HubSettings, directory: DataDirectory, environment: M
 
 def _checked(name: str, origin: str) -> str:
     if len(name) > LONGEST or not _NAME.fullmatch(name):
-        raise InvalidError(
-            f'{origin}: "{name}" can name no replica: use lower-case letters, digits, "-" and ".", as in --replica-name hub-0'
-        )
+        raise InvalidError(f'{origin}: "{name}" is not a name for a replica: use lower-case letters, digits, "-" and "."')
     return name
 
 
@@ -86,7 +83,7 @@ def this_replica(name: str, settings: HubSettings, directory: DataDirectory) -> 
     )
 
 
-async def take_place(store: Store, me: Replica, *, alone: bool) -> None:
+async def register_replica(store: Store, me: Replica, *, alone: bool) -> None:
     """Register the name, after waiting until an earlier holder is lost.
 
     Raises AlreadyExistsError when another process serves under it, UnavailableError.
@@ -101,7 +98,7 @@ async def take_place(store: Store, me: Replica, *, alone: bool) -> None:
         except AlreadyExistsError:
             if rest <= timedelta() or await store.read(_seen, me.name) != seen:
                 raise
-            log.info("a replica of this name was there a moment ago: waiting until it is known to be dead", replica=me.name)
+            log.info("another replica used this name a moment ago: waiting until it counts as lost", replica=me.name)
         else:
             return
         await asyncio.sleep(BEAT.total_seconds())
@@ -116,7 +113,7 @@ def _seen(tx: Transaction, name: str) -> datetime | None:
 class ReplicaHeartbeat:
     """Keeps the row of this replica up to date.
 
-    `sessions` and `watches` return their numbers. `given_up`: called when other replicas have declared this one lost.
+    `sessions` and `watches` return their numbers. `declared_lost`: called when other replicas have declared this one lost.
     `drained`: called with every heartbeat; whether an operator has ordered this replica to drain.
     """
 
@@ -129,7 +126,7 @@ class ReplicaHeartbeat:
         *,
         sessions: Callable[[], int] = lambda: 0,
         watches: Callable[[], int] = lambda: 0,
-        given_up: Callable[[], None] = lambda: None,
+        declared_lost: Callable[[], None] = lambda: None,
         drained: Callable[[bool], None] = lambda _drained: None,
     ) -> None:
         self._store = store
@@ -138,10 +135,10 @@ class ReplicaHeartbeat:
         self._clock = clock
         self._sessions = sessions
         self._watches = watches
-        self._given_up = given_up
+        self._declared_lost = declared_lost
         self._drained = drained
         self._usage = ProcessUsage()
-        self._news = asyncio.Event()
+        self._woken = asyncio.Event()
         self._left = False
         self._failure = LogOnce(log)
 
@@ -149,18 +146,16 @@ class ReplicaHeartbeat:
         """Beat for ever, and at once when ready or stopping. Raises AlreadyExistsError if another process took the name."""
         async with asyncio.TaskGroup() as tasks:
             for signal in (self._signals.has_been_ready, self._signals.shutdown_initiated):
-                tasks.create_task(self._tell_of(signal), name=f"presence {signal.name}")
+                tasks.create_task(self._wake_on(signal), name=f"presence {signal.name}")
             while True:
-                self._news.clear()
+                self._woken.clear()
                 if not self._left:
                     await self.beat()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(until_tick(BEAT)):
-                        await self._news.wait()
+                await wait_at_most(self._woken, until_tick(BEAT))
 
-    async def _tell_of(self, signal: LifecycleSignal) -> None:
+    async def _wake_on(self, signal: LifecycleSignal) -> None:
         await signal.wait()
-        self._news.set()
+        self._woken.set()
 
     async def beat(self) -> None:
         ending = self._signals.shutdown_initiated.is_set()
@@ -168,18 +163,18 @@ class ReplicaHeartbeat:
         load = Load(self._watches(), self._usage.processor(), resident(), timedelta())
         me = replace(self._me, sessions=self._sessions(), ready=ready, draining=ending, load=load, seen=self._clock.now())
         try:
-            standing = await self._store.run(replicas.beat, me)
+            update = await self._store.run(replicas.beat, me)
         except AlreadyExistsError:
             raise
         except MusterError as error:
-            self._failure.warning("this replica cannot say that it is there", error)
+            self._failure.warning("this replica cannot update its row", error)
             return
         self._failure.reset()
-        self._me = replace(self._me, drained=standing.drained)
-        self._drained(standing.drained)
-        if not standing.known:
-            log.warning("this replica was taken for dead, and its sessions with it")
-            self._given_up()
+        self._me = replace(self._me, drained=update.drained)
+        self._drained(update.drained)
+        if not update.known:
+            log.warning("this replica counted as lost, and its sessions as ended")
+            self._declared_lost()
 
     async def leave(self) -> None:
         """Remove the row, so that no process has to wait until it is stale. A failure is only logged."""
@@ -187,4 +182,4 @@ class ReplicaHeartbeat:
         try:
             await self._store.run(replicas.leave, self._me)
         except MusterError as error:
-            log.warning("this replica cannot say that it leaves", error=error.message)
+            log.warning("this replica cannot remove its row", error=error.message)

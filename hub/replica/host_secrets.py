@@ -10,7 +10,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from hub.ports.identities import KeySecret
 from hub.settings import HubSettings
@@ -24,7 +24,7 @@ TRIES = 5
 
 
 class ClusterKeySecret(KeySecret):
-    """Async context manager. `pod`: this hub's pod, whose owner the Secret gets; None: no owner."""
+    """`pod`: this hub's pod, whose owner the Secret gets; None: no owner."""
 
     def __init__(self, client: KubeClient, namespace: str, name: str, *, pod: str | None = None) -> None:
         self._client = client
@@ -32,21 +32,18 @@ class ClusterKeySecret(KeySecret):
         self._name = name
         self._pod = pod
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._client.close()
-
     @property
     def _path(self) -> str:
         return SECRETS.path(self._name, namespace=self._namespace)
 
     async def read(self) -> Mapping[str, bytes]:
         try:
-            return _decoded(await self._client.get(self._path))
+            secret = await self._client.get(self._path)
+            return {name: b64decode(value, validate=True) for name, value in (secret.get("data") or {}).items()}
         except NotFoundError:
             return {}
+        except (binascii.Error, ValueError):
+            raise InvalidError(f"the Secret {self._namespace}/{self._name} is not base64") from None
 
     async def write(self, changes: Mapping[str, bytes | None]) -> None:
         """Update guarded by resourceVersion, with retries on conflicts. Raises ConflictError after TRIES attempts."""
@@ -78,13 +75,6 @@ class ClusterKeySecret(KeySecret):
         return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": dict(data)}
 
 
-def _decoded(secret: Mapping[str, Any]) -> Mapping[str, bytes]:
-    try:
-        return {name: b64decode(value, validate=True) for name, value in (secret.get("data") or {}).items()}
-    except (binascii.Error, ValueError):
-        raise InvalidError("the Secret with the keys of the hub's CAs is not base64") from None
-
-
 async def open_secret(place: str, settings: HubSettings, stack: AsyncExitStack) -> KeySecret:
     """The Secret NAMESPACE/NAME in the cluster `management_cluster`, or else in the one of this pod.
 
@@ -94,4 +84,5 @@ async def open_secret(place: str, settings: HubSettings, stack: AsyncExitStack) 
     elsewhere = settings.management_cluster not in (None, IN_CLUSTER)
     client = await KubeClient.from_file(Path(settings.management_cluster or "")) if elsewhere else KubeClient.in_cluster()
     pod = None if elsewhere else os.environ.get("POD_NAME")
-    return await stack.enter_async_context(ClusterKeySecret(client, namespace, name, pod=pod))
+    await stack.enter_async_context(client)
+    return ClusterKeySecret(client, namespace, name, pod=pod)

@@ -6,14 +6,13 @@ keys.
 
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
-from ipaddress import ip_address
 from uuid import uuid4
 
 from hub.api.certificates import Lifetimes
 from hub.ports import HUB_ID, Store, Transaction
 from hub.replica.admin_kubeconfig import ADMIN_FILE, KUBECONFIG
 from hub.settings import HubSettings
-from hub.settings.fields import Address
+from hub.settings.fields import Address, parse_ip
 from machinery.client.kubeconfig import ClusterEntry, HubEndpoint, parse_kubeconfig
 from machinery.errors import InvalidError
 from machinery.identity import HubId
@@ -38,29 +37,13 @@ class Addresses:
         grpc = _seen(settings.grpc_listen, settings.grpc_advertised)
         https = _seen(settings.https_listen, settings.https_advertised)
         hosts = {"localhost", "127.0.0.1", "::1", grpc.host, https.host, *settings.serving_names}
-        hosts |= {host for host in (settings.grpc_listen.host, settings.https_listen.host) if not _is_everywhere(host)}
-        addresses = {host for host in hosts if _is_ip(host)}
+        hosts |= {each.host for each in (settings.grpc_listen, settings.https_listen) if not each.is_wildcard}
+        addresses = {host for host in hosts if parse_ip(host) is not None}
         return cls(grpc, https, tuple(sorted(hosts - addresses)), tuple(sorted(addresses)))
 
 
 def _seen(listening: Address, advertised: Address | None) -> Address:
-    if advertised is not None:
-        return Address(advertised.host, advertised.port or listening.port)
-    if _is_everywhere(listening.host):
-        return Address("::1" if ":" in listening.host else "127.0.0.1", listening.port)
-    return listening
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_everywhere(host: str) -> bool:
-    return _is_ip(host) and ip_address(host).is_unspecified
+    return listening.local if advertised is None else Address(advertised.host, advertised.port or listening.port)
 
 
 def lifetimes_of(settings: HubSettings) -> Lifetimes:

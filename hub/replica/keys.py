@@ -8,20 +8,18 @@ is refused and removes its keys.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import structlog
 
-from hub.api.certificateauthorities.authority import AuthorityId
 from hub.api.certificates import Lifetimes
-from hub.issuer import LocalIssuer, TokenKey, exchange_token_keys, make_token_key, read_token_keys
 from hub.issuer.key_storage import certificate_file, key_file
-from hub.issuer.local import CA_CERTIFICATE, CA_KEY, make_authority
-from hub.issuer.tokens import SIGNS_FOR
+from hub.issuer.local import CA_CERTIFICATE, CA_KEY, LocalIssuer, make_authority
 from hub.ports import Store, Transaction
+from hub.registry.certificateauthorities.service import authority_id
 from machinery import pki
 from machinery.errors import AlreadyExistsError, InvalidError
 from machinery.pki import TokenKeys
@@ -31,6 +29,11 @@ from machinery.runtime.directory import DataDirectory
 AUTHORITY, SEAL_KEY, TOKEN_KEY = "ca-sha256", "secrets-key", "token-key"
 SEAL_FILE = "secrets.key"
 SHARED = f"{CA_CERTIFICATE}, {CA_KEY}, {SEAL_FILE} and token-*.key"
+CREATED = "%Y%m%dT%H%M%SZ"
+TOKEN_FILE = f"token-{CREATED}.key"
+"""Name of the file of a token key, by its creation time."""
+SIGNS_FOR = timedelta(days=90)
+LONGEST_TOKEN = timedelta(days=366)
 
 log = structlog.get_logger(__name__)
 
@@ -60,11 +63,70 @@ class KeyFolder:
     def remedy(self) -> str:
         """Advice for missing keys of the database's hub."""
         if self.given:
-            return f"all replicas of a hub are given the same keys: {SHARED}"
+            return f"all replicas of a hub need the same keys: {SHARED}"
         return (
-            f"start it with that hub's data directory, or restore them from a backup; one more replica of that hub is given a "
-            f"copy of its {SHARED}, there or in a folder that --keys-dir names"
+            "start it with that hub's data directory, or restore them from a backup; for another replica of that hub provide a "
+            f"copy of its {SHARED}, there or in the folder of --keys-dir"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class TokenKey:
+    """A private key (PEM) and its creation time."""
+
+    made: datetime
+    key: bytes
+
+    def __repr__(self) -> str:
+        return f"TokenKey({self.name})"
+
+    @property
+    def name(self) -> str:
+        return _token_file(self.made)
+
+    @property
+    def mark(self) -> str:
+        """The form stored in the database: creation time and fingerprint of the public key."""
+        return f"{self.made.strftime(CREATED)} {pki.key_hash(pki.public_key_of(self.key))}"
+
+
+def read_token_keys(directory: DataDirectory) -> list[TokenKey]:
+    """The keys, newest first. Raises InvalidError for a file without a key, UnavailableError."""
+    found = [
+        TokenKey(made, directory.read(_token_file(made)) or b"") for made in sorted(_creation_times(directory), reverse=True)
+    ]
+    pki.TokenKeys([each.key for each in found] or [pki.generate_key()])
+    return found
+
+
+def make_token_key(directory: DataDirectory, now: datetime) -> str:
+    """Make a key. Returns its file name. Raises UnavailableError."""
+    directory.write(_token_file(now), pki.generate_key())
+    log.info("key for ServiceAccount tokens created", key=_token_file(now))
+    return _token_file(now)
+
+
+def exchange_token_keys(directory: DataDirectory, now: datetime) -> str | None:
+    """Make a key if none is young enough to sign, and remove expired ones. Returns the new file's name, if any."""
+    made, new = _creation_times(directory), None
+    if not made or now - max(made) > SIGNS_FOR:
+        new = make_token_key(directory, now)
+    for each in sorted(made):
+        if now - each > SIGNS_FOR + LONGEST_TOKEN:
+            directory.remove(_token_file(each))
+    return new
+
+
+def _creation_times(directory: DataDirectory) -> list[datetime]:
+    found = []
+    for path in directory.path.glob("token-*.key"):
+        with suppress(ValueError):  # another file
+            found.append(datetime.strptime(path.name, TOKEN_FILE).replace(tzinfo=UTC))
+    return found
+
+
+def _token_file(made: datetime) -> str:
+    return made.strftime(TOKEN_FILE)
 
 
 def create_keys(folder: Path, lifetimes: Lifetimes, now: datetime) -> None:
@@ -72,7 +134,7 @@ def create_keys(folder: Path, lifetimes: Lifetimes, now: datetime) -> None:
     with DataDirectory(folder, "hub") as directory, _unlocked(directory):
         there = [name for name in (CA_CERTIFICATE, CA_KEY, SEAL_FILE) if directory.read(name) is not None]
         if there or read_token_keys(directory):
-            raise AlreadyExistsError(f"{folder} has keys already, and a hub's keys are never replaced: name an empty folder")
+            raise AlreadyExistsError(f"{folder} has keys already, and keys are never replaced: choose an empty folder")
         LocalIssuer.open(folder, lifetimes, now)
         directory.write(SEAL_FILE, Seal.generate().written())
         make_token_key(directory, now)
@@ -82,7 +144,7 @@ def create_next_authority(folder: Path, lifetimes: Lifetimes, now: datetime) -> 
     """Create the next CA's certificate and key files, for a hub that only reads its keys. Raises UnavailableError."""
     with DataDirectory(folder, "hub") as directory, _unlocked(directory):
         authority, key = make_authority(lifetimes, now)
-        one = AuthorityId(authority.facts.key_hash[:16])
+        one = authority_id(authority.certificate)
         directory.write(key_file(one), key)
         return directory.write(certificate_file(one), authority.certificate), directory.path / key_file(one)
 
@@ -152,7 +214,7 @@ async def keep_authority(keys: KeyFolder, store: Store, lifetimes: Lifetimes, no
     if issuer.created:
         keys.directory.remove(CA_CERTIFICATE)
         keys.directory.remove(CA_KEY)
-        raise InvalidError(f"another replica began on this database at the same moment, with a CA of its own: {keys.remedy}")
+        raise InvalidError(f"another replica initialized this database at the same time, with another CA: {keys.remedy}")
     raise InvalidError(
         f"the CA in {keys} is not the one of the database's hub: start it with that hub's keys, or with another database"
     )
@@ -166,7 +228,7 @@ def _set_aside_half(directory: DataDirectory) -> None:
     """Rename a key without a certificate, which an interrupted first start can leave. It has signed nothing."""
     if directory.read(CA_KEY) is not None:
         directory.rename(CA_KEY, f"{CA_KEY}.unused")
-        log.warning("the first start was cut off: the CA is made again", kept=f"{CA_KEY}.unused")
+        log.warning("the first start was interrupted: a new CA is created", kept=f"{CA_KEY}.unused")
 
 
 async def keep_token_keys(keys: KeyFolder, store: Store, now: datetime) -> TokenKeys:
@@ -175,7 +237,7 @@ async def keep_token_keys(keys: KeyFolder, store: Store, now: datetime) -> Token
     A hub with a single replica replaces an old key. With several, the operator does: a key on one replica only would sign
     tokens that others cannot verify.
     """
-    made = await _made(keys, store, now)
+    made = await _ensure_token_key(keys, store, now)
     found = read_token_keys(keys.directory)
     if not found:
         raise InvalidError(f"there is no key for ServiceAccounts' tokens in {keys}: {_creation(keys)}")
@@ -186,13 +248,13 @@ async def keep_token_keys(keys: KeyFolder, store: Store, now: datetime) -> Token
             keys.directory.remove(made)
         raise
     if lost:
-        log.warning("tokens that an earlier key has signed are not known any more", key=lost)
+        log.warning("tokens signed with an earlier key are no longer accepted", key=lost)
     if now - found[0].made > SIGNS_FOR:
-        log.warning("the key for ServiceAccounts' tokens is old: give all replicas a newer one beside it", key=found[0].name)
+        log.warning("the key for ServiceAccounts' tokens is old: give all replicas a newer one in addition", key=found[0].name)
     return TokenKeys([each.key for each in found])
 
 
-async def _made(keys: KeyFolder, store: Store, now: datetime) -> str | None:
+async def _ensure_token_key(keys: KeyFolder, store: Store, now: datetime) -> str | None:
     """Make a key if there is none that may sign. Returns its file name; None: none was made."""
     if keys.given:
         return None

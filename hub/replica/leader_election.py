@@ -18,9 +18,10 @@ from hub.election.locks import RowLock, SingleReplicaLock
 from hub.ports import LeaderLockConnection, Store
 from hub.settings import HubSettings
 from hub.store.writer.leader_lock_connection import SqlLeaderLockConnection
-from machinery.election import Candidate, ElectionCounts, Elector, Leadership, Lock, Term, Timings
+from machinery.election import Candidate, ElectionCounts, Elector, Leadership, Lock, Term
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Controller
+from machinery.runtime.event_loop import wait_at_most
 from machinery.runtime.scheduler import Scheduler
 from machinery.runtime.tasks import GuardedTasks, TaskEndedError
 
@@ -34,7 +35,7 @@ log = structlog.get_logger(__name__)
 class Leading:
     """Takes part in the election. `controllers` makes the controllers of a term over a fenced store.
 
-    `replica`: this replica's name. `alone`: no other replica can use the database.
+    `replica`: this replica's name.
     """
 
     def __init__(
@@ -42,33 +43,31 @@ class Leading:
         store: Store,
         lock: Lock,
         controllers: Callable[[FencedStore], ControllerManager],
-        *,
+        settings: HubSettings,
         replica: str,
-        timings: Timings,
-        alone: bool = False,
+        *,
         clock: Clock,
         scheduler: Scheduler,
-        group_suffix: str,
         on_end: Callable[[TaskEndedError], object],
     ) -> None:
         self._store = store
         self._make = controllers
         self._scheduler = scheduler
-        self._api_version = f"hub.{group_suffix}/v1alpha1"
+        self._api_version = f"hub.{settings.api_group_suffix}/v1alpha1"
         self._on_end = on_end
         self.leadership = Leadership(clock)
         self._elector = Elector(
             lock,
             Candidate(replica, str(uuid4())),
             self._lead,
-            timings=timings,
+            timings=settings.election_timings,
             clock=clock,
             leadership=self.leadership,
-            alone=alone,
+            alone=settings.is_alone,
         )
         self._may_run = asyncio.Event()
-        self._working: ControllerManager | None = None
-        self._first_look: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._current: ControllerManager | None = None
+        self._first_pass: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
         """After `begin`, take part in the election until `stop`, then wait for cancellation."""
@@ -82,68 +81,61 @@ class Leading:
         If the lock is unreachable, the replica serves without leading and retries.
         """
         self._may_run.set()
-        try:
-            async with asyncio.timeout(KNOWN_WITHIN.total_seconds()):
-                await self._elector.tried.wait()
-        except TimeoutError:
-            log.warning("it is not known yet which replica leads")
+        if not await wait_at_most(self._elector.tried, KNOWN_WITHIN.total_seconds()):
+            log.warning("the leader is not known yet")
         if self.leadership.term is not None:
-            await asyncio.shield(self._first_look)
+            await asyncio.shield(self._first_pass)
 
     async def stop(self) -> None:
         """Stop the controllers, clear the leader flag and release the lock, in this order. Idempotent."""
         await self._elector.stop()
 
     async def _lead(self, term: Term) -> None:
-        """Run the controllers of one term until cancelled."""
         controllers = self._make(FencedStore(self._store, self.leadership, term.number))
         async with GuardedTasks("controllers", on_end=self._on_end) as tasks:
-            self._working = controllers
+            self._current = controllers
             try:
                 await self._begin(controllers, tasks, term)
                 await asyncio.Event().wait()
             finally:
-                self._working = None
-                controllers.rest(self._scheduler)
+                self._current = None
+                controllers.stop_periodic(self._scheduler)
 
     async def _begin(self, controllers: ControllerManager, tasks: GuardedTasks, term: Term) -> None:
         try:
-            controllers.wake(self._scheduler)
-            controllers.begin(term.number, self._news(term))
+            controllers.start_periodic(self._scheduler)
+            controllers.begin(term.number, self._event_of(term))
             await controllers.start(tasks)
         except Exception as error:
-            if not self._first_look.done():
-                self._first_look.set_exception(error)
+            if not self._first_pass.done():
+                self._first_pass.set_exception(error)
             raise
         finally:
-            if not self._first_look.done():
-                self._first_look.set_result(None)
+            if not self._first_pass.done():
+                self._first_pass.set_result(None)
 
-    def _news(self, term: Term) -> EventRecord:
+    def _event_of(self, term: Term) -> EventRecord:
         about = {"apiVersion": self._api_version, "kind": "HubLeader", "metadata": {"name": NAME}}
         return EventRecord("", about, REASON, f"{term.holder} became leader in term {term.number}: {term.because}")
 
     @property
     def controllers(self) -> Sequence[Controller[Any]]:
         """The controllers of the current term; none while another replica leads."""
-        return () if self._working is None else self._working.controllers
+        return () if self._current is None else self._current.controllers
 
     @property
     def transitions(self) -> TransitionRecorder | None:
-        """The TransitionRecorder of the current term."""
-        return None if self._working is None else self._working.transitions
+        return None if self._current is None else self._current.transitions
 
     @property
     def tally(self) -> ElectionCounts:
-        """Election counters since the start."""
         return self._elector.tally
 
     def waiting(self) -> Mapping[str, int]:
         """Keys in each controller's queue; empty while another replica leads."""
-        return {} if self._working is None else self._working.waiting()
+        return {} if self._current is None else self._current.waiting()
 
     def snapshot(self) -> Mapping[str, object]:
-        """Leader and counters for the debug report."""
         flag = self.leadership
         leads = {"leads": flag.term is not None, "term": flag.term or 0, "leader": self._elector.leader}
         return {**leads, "writes refused": flag.refused, "writes fenced": flag.fenced, **asdict(self._elector.tally)}
@@ -161,23 +153,11 @@ async def leadership(
     on_end: Callable[[TaskEndedError], object],
 ) -> AsyncGenerator[Leading]:
     """Take part in the election during the block. `replica`: this replica's name."""
-    timings = settings.election_timings
-    lifeline = SqlLeaderLockConnection(settings.store_url, lease=timings.lease)
+    lifeline = SqlLeaderLockConnection(settings.store_url, lease=settings.election_timings.lease)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(lifeline.close)
         lock = await _lock(settings, replica, lifeline, clock, stack)
-        leading = Leading(
-            store,
-            lock,
-            controllers,
-            replica=replica,
-            timings=timings,
-            alone=settings.is_alone,
-            clock=clock,
-            scheduler=scheduler,
-            group_suffix=settings.api_group_suffix,
-            on_end=on_end,
-        )
+        leading = Leading(store, lock, controllers, settings, replica, clock=clock, scheduler=scheduler, on_end=on_end)
         async with GuardedTasks("election", on_end=on_end) as tasks:
             tasks.start("elector", leading.run())
             try:

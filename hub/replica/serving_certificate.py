@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 
 from hub.api.certificates import Lifetimes
-from hub.issuer import ServingNames
+from hub.issuer.local import ServingNames
 from hub.issuer.rotating import RotatingIssuer
 from hub.settings import HubSettings
 from machinery import pki
@@ -57,7 +57,6 @@ class Files:
 
 
 def given_certificate(files: Files, names: ServingNames, issuer: RotatingIssuer, clock: Clock) -> Source:
-    """The certificate in these files."""
     chain, key = files.chain, files.key
 
     def current() -> Material:
@@ -134,9 +133,9 @@ class DoorsCertificate:
             if material != before:
                 self.serving.replace(material)
                 if material.chain != before.chain:
-                    log.info("serving certificate exchanged", until=_end(material).isoformat())
+                    log.info("serving certificate replaced", until=_end(material).isoformat())
         except (InvalidError, UnavailableError) as error:
-            self._failure.error("serving certificate stays as it was", error)
+            self._failure.error("serving certificate cannot be replaced", error)
             trust = self._issuer.client_trust
             if trust != before.trust:
                 self.serving.replace(Material(before.chain, before.key, trust))
@@ -168,7 +167,7 @@ class DoorsCertificate:
         if self._failure.text:
             raise UnavailableError(self._failure.text)
         if self._clock.now() > _end(self.serving.material):
-            raise UnavailableError("the serving certificate has ended")
+            raise UnavailableError("the serving certificate has expired")
 
     async def run(self) -> None:
         """Poll for ever."""

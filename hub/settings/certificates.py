@@ -34,14 +34,14 @@ class AuthoritySettings(SettingsGroup):
     @classmethod
     def _is_set_for_a_secret(cls, secret: str | None, seen: ValidationInfo) -> str | None:
         if secret is None and seen.data.get("ca_key_place") == "secret":
-            raise ValueError("--ca-key-place secret needs it: which Secret, as NAMESPACE/NAME")
+            raise ValueError("--ca-key-place secret needs it: the Secret, as NAMESPACE/NAME")
         return secret
 
     @field_validator("serving_key_file")
     @classmethod
     def _both_or_none(cls, key: Path | None, seen: ValidationInfo) -> Path | None:
         if (key is None) != (seen.data.get("serving_cert_file") is None):
-            raise ValueError("a serving certificate of your own is two files: serving_cert_file and serving_key_file")
+            raise ValueError("set both serving_cert_file and serving_key_file, or none of them")
         return key
 
 

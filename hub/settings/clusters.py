@@ -52,7 +52,7 @@ class Clusters(SettingsGroup):
             if not valid_label_key(key):
                 raise ValueError(f'"{pattern}" is neither the key of a label nor a prefix/*')
             if is_reserved(pattern):
-                raise ValueError(f'"{pattern}" is reserved: no agent chooses labels of {", ".join(RESERVED_DOMAINS)}')
+                raise ValueError(f'"{pattern}" is reserved: agents cannot set labels of {", ".join(RESERVED_DOMAINS)}')
         return patterns
 
     @field_validator("auto_approve")
@@ -67,7 +67,7 @@ class Clusters(SettingsGroup):
     @classmethod
     def _is_whole_seconds(cls, duration: timedelta) -> timedelta:
         if duration % timedelta(seconds=1):
-            raise ValueError("a lease lasts whole seconds, as leaseDurationSeconds has it")
+            raise ValueError("must be whole seconds, as leaseDurationSeconds")
         return duration
 
     @field_validator("flush_window")
@@ -119,5 +119,5 @@ class AvailabilitySettings(SettingsGroup):
     def _comes_after_a_mark(cls, duration: timedelta, seen: ValidationInfo) -> timedelta:
         mark = seen.data.get("stale_after")
         if duration and mark is not None and not timedelta() < mark < duration:
-            raise ValueError("must be longer than stale_after, which must be set too: what is removed was marked before")
+            raise ValueError("must be longer than stale_after, which must be set too: only marked clusters are removed")
         return duration

@@ -78,7 +78,9 @@ class ExternalTrustSettings(SettingsGroup):
     @classmethod
     def _is_a_domain(cls, suffix: str) -> str:
         if len(suffix) > MAX_SUFFIX or not _DOMAIN.fullmatch(suffix):
-            raise ValueError(f'"{suffix}" can end no API group: write a domain of two labels or more, such as hub.example.com')
+            raise ValueError(
+                f'"{suffix}" is not a suffix for API groups: write a domain of two labels or more, such as hub.example.com'
+            )
         return suffix
 
     @field_validator("https_proxies")
@@ -88,5 +90,5 @@ class ExternalTrustSettings(SettingsGroup):
             try:
                 ip_network(network)
             except ValueError:
-                raise ValueError(f'"{network[:80]}" is no network: write 10.0.0.0/8, fd00::/8 or one address') from None
+                raise ValueError(f'"{network[:80]}" is not a network: write 10.0.0.0/8, fd00::/8 or one address') from None
         return networks

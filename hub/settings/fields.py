@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -50,6 +51,30 @@ class Address:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}" if self.port else host
 
+    @property
+    def is_loopback(self) -> bool:
+        ip = parse_ip(self.host)
+        return self.host == "localhost" if ip is None else ip.is_loopback
+
+    @property
+    def is_wildcard(self) -> bool:
+        """Whether a server that listens here listens at all addresses of the machine."""
+        ip = parse_ip(self.host)
+        return ip is not None and ip.is_unspecified
+
+    @property
+    def local(self) -> "Address":
+        """Where this machine reaches a server that listens here."""
+        return Address("::1" if ":" in self.host else "127.0.0.1", self.port) if self.is_wildcard else self
+
+
+def parse_ip(host: str) -> IPv4Address | IPv6Address | None:
+    """None: it is a name."""
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
 
 def _duration(value: object) -> object:
     return value if isinstance(value, timedelta) else parse_duration(_text(value, "a duration, such as 60s"))
@@ -87,7 +112,7 @@ def _size(value: object) -> object:
 
 def _secret(name: str | None) -> str | None:
     if name is not None and not _SECRET.fullmatch(name):
-        raise ValueError(f'"{name[:80]}" names no Secret: write NAMESPACE/NAME')
+        raise ValueError(f'"{name[:80]}" is not the name of a Secret: write NAMESPACE/NAME')
     return name
 
 

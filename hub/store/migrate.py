@@ -185,7 +185,7 @@ def migration_lock(engine: Engine) -> Iterator[Connection]:
     """A transaction with the migration lock. Raises UnavailableError when another process holds it."""
     with _locked(engine) as connection:
         if connection is None:
-            raise UnavailableError("a replica of a hub is migrating the database: let it end, and stop the hub")
+            raise UnavailableError("a replica of a hub is migrating the database: wait for its end, and stop the hub")
         yield connection
 
 
@@ -248,7 +248,6 @@ def copy_before_migration(database: Path, version: str, now: datetime) -> Path:
 
 
 def copies(database: Path) -> list[Path]:
-    """The copies, oldest first."""
     found = database.parent.glob(f"{database.name}.schema-*")
     return sorted(found, key=lambda path: path.name.rpartition(".")[2])
 

@@ -70,8 +70,9 @@ revision = Table(
     "revision",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
-    *columns(Counter, "value", "compacted", nullable=False),
+    *columns(Counter, "value", "compacted", "floor", "measured", "bytes", nullable=False),
 )
+"""One row. `value`: the newest revision; the others: see `hub.api.history.Ledger`."""
 
 changes = Table(
     "changes",
@@ -86,18 +87,6 @@ changes = Table(
     Index(None, "kind", "namespace", "name", "revision"),
 )
 
-history = Table(
-    "history",
-    metadata,
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    *columns(Counter, "floor", "compacted", "measured", "bytes", nullable=False),
-)
-"""At most one row.
-
-It is valid while its `compacted` equals that of `revision`: an earlier release compacts without updating it and forgets more
-than this release.
-"""
-
 certificates = Table(
     "certificates",
     metadata,
@@ -111,7 +100,8 @@ certificates = Table(
     Column("credential", Text, index=True),
     Column("request_uid", Text),
     Column("revoked_at", Counter, index=True),
-    *columns(Text, "revoked_reason", "signed_by"),
+    Column("revoked_reason", Text),
+    Column("signed_by", Text, nullable=False),
     UniqueConstraint("request_uid", "purpose"),
     Index(None, "purpose", "not_after"),
 )
@@ -174,10 +164,9 @@ replicas = Table(
     *columns(Text, "home", "instance", "version", "grpc", "https", nullable=False),
     *columns(Counter, "started_at", "seen_at", nullable=False),
     Column("sessions", Integer, nullable=False),
-    *columns(Boolean, "ready", "draining", nullable=False),
-    Column("drained", Boolean),
-    *columns(Integer, "watches", "cpu_ms"),
-    *columns(Counter, "memory", "ahead_us"),
+    *columns(Boolean, "ready", "draining", "drained", nullable=False),
+    *columns(Integer, "watches", "cpu_ms", nullable=False),
+    *columns(Counter, "memory", "ahead_us", nullable=False),
 )
 
 sessions = Table(
@@ -196,7 +185,7 @@ trusts = Table(
     Column("trusted", Text),
     Column("serial", Text, nullable=False),
     *columns(Counter, "issued_at", "not_after", nullable=False),
-    Column("signed_by", Text),
+    Column("signed_by", Text, nullable=False),
     Column("since", Counter, nullable=False),
 )
 
@@ -247,7 +236,7 @@ authorities = Table(
     *columns(Counter, "created_at", "since", nullable=False),
     Column("cross_signed", LargeBinary),
     Column("ends_at", Counter),
-    *columns(Text, "wish", "wished_by"),
+    *columns(Text, "order", "ordered_by"),
     Column("compromised", Boolean, nullable=False),
     Column("sealed_key", LargeBinary),
     Column("within_us", Counter),

@@ -20,7 +20,7 @@ from hub.store.engine.engine import READERS, Engines, database_time, is_sqlite, 
 from hub.store.engine.notify import CHANGES, REVOCATIONS, SESSIONS, Topic, Wake, WakeCallbacks
 from hub.store.engine.timeouts import DEFAULT, SessionLimits
 from hub.store.migrate import migrate_database
-from hub.store.objects.reindex import reindex
+from hub.store.objects.rows import reindex
 from hub.store.writer.coalesced_reads import CoalescedReads
 from hub.store.writer.measures import StoreCounts, timed, traced
 from hub.store.writer.transaction import SqlTransaction

@@ -74,7 +74,7 @@ class LeaseLock(Lock):
         document = await self._document()
         found = None if document is None else _record(document)
         if (found and found.version) != (seen and seen.version):
-            raise ConflictError("another has taken the lock")
+            raise ConflictError("another candidate has taken the lock")
         now = self._clock.now()
         taken = LockRecord(
             holder=candidate.identity,
@@ -95,7 +95,7 @@ class LeaseLock(Lock):
             else:
                 self._written = await self._client.update(self._path, _written(document, taken))
         except AlreadyExistsError as error:
-            raise ConflictError("another has taken the lock") from error
+            raise ConflictError("another candidate has taken the lock") from error
         return _record(self._written)
 
     async def renew(self, held: LockRecord) -> LockRecord:
@@ -128,7 +128,7 @@ class LeaseLock(Lock):
             found = None if document is None else _record(document)
             same = found is not None and (found.incarnation, found.term) == (held.incarnation, held.term)
             if document is None or found is None or not same or not found.holder:
-                raise ConflictError("the lock is held by another, or in another term")
+                raise ConflictError("another candidate holds the lock, or the term is another one")
             changed = {key: value for key, value in {**document["spec"], **spec}.items() if value is not None}
             try:
                 body = {**document, "metadata": _annotated(document["metadata"], {STATUS: status}), "spec": changed}

@@ -22,6 +22,7 @@ import selectors
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -191,3 +192,11 @@ def until_tick(period: timedelta) -> float:
     loop = asyncio.get_running_loop()
     rest = seconds - (loop.tick_time() if isinstance(loop, PausingLoop) else loop.time()) % seconds
     return rest if rest >= seconds * LEAST_REST else rest + seconds
+
+
+async def wait_at_most(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event, at most for this time. Returns whether it is set."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(max(seconds, 0)):
+            await event.wait()
+    return event.is_set()

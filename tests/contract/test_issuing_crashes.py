@@ -16,6 +16,7 @@ from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS
 from hub.controllers import ACTOR
+from hub.controllers.builder import ControllerBuilder
 from hub.controllers.manager import ControllerManager
 from hub.extensions.settings import load
 from hub.ports import Store, Transaction
@@ -194,7 +195,8 @@ async def working(store: Store, clock: ManualClock, issuer: WordIssuer, count: i
     async with GuardedTasks("hubs") as tasks:
         for _ in range(count):
             settings = load(AT_ONCE, None, {})
-            await ControllerManager(store, issuer, settings, Lifetimes(), clock=clock, since=lambda _tx: began).start(tasks)
+            builder = ControllerBuilder(store, issuer, settings, Lifetimes(), clock=clock, since=lambda _tx: began)
+            await ControllerManager(builder).start(tasks)
         yield
         await tasks.stop()
 

@@ -120,7 +120,7 @@ async def test_a_file_that_is_no_audit_log_or_cannot_be_written_is_refused_at_th
     for name, content in (("a", b"dear diary"), ("b", b"dear diary\n")):
         path = tmp_path / name
         path.write_bytes(content)
-        await check_refusal_of(InvalidError, FileSink(str(path)).open(), match="name another file")
+        await check_refusal_of(InvalidError, FileSink(str(path)).open(), match="choose another file")
         assert path.read_bytes() == content
     await check_refusal_of(InvalidError, FileSink(str(tmp_path / "missing" / "audit.log")).open(), match="cannot be written")
 

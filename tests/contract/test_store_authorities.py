@@ -13,13 +13,12 @@ from hub.api.certificates import CertificateRecord, Purpose
 from hub.api.managedclusters.cluster import JoinRequest, joining_document
 from hub.ports import Store, Transaction
 from hub.registry.certificateauthorities import service as authorities
-from hub.registry.certificateauthorities.service import NewAuthority, TrustReport
+from hub.registry.certificateauthorities.service import TrustReport
 from hub.registry.managedclusters import service as clusters
 from machinery.errors import BadRequestError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.runtime.clock import ManualClock
 from tests.checks import check_refusals, present
-from tests.fakes.authority import OtherCA
 
 OLD, NEW = AuthorityId("a" * 16), AuthorityId("b" * 16)
 EDGE, FAR = ClusterName("edge"), ClusterName("far")
@@ -32,7 +31,7 @@ def old(clock: ManualClock) -> AuthorityRecord:
     return AuthorityRecord(OLD, b"pem", Phase.ISSUING, clock.now(), clock.now())
 
 
-def record(clock: ManualClock, serial: int, signed_by: str | None, **more: Any) -> CertificateRecord:
+def record(clock: ManualClock, serial: int, signed_by: str, **more: Any) -> CertificateRecord:
     now = clock.now()
     one = CertificateRecord(SerialNumber(serial), Purpose.AGENT, "u", (), now - DAY, now + DAY, "k", now, EDGE, AGENT)
     return replace(one, signed_by=signed_by, **more)
@@ -48,7 +47,7 @@ async def add(store: Store, *records: CertificateRecord) -> None:
 
 async def test_authorities_are_kept_in_order_with_sealed_keys(store: Store, old: AuthorityRecord, clock: ManualClock) -> None:
     new = replace(old, id=NEW, phase=Phase.RETIRING, created_at=old.created_at + MOMENT, cross_signed=b"cross")
-    new = replace(new, ends_at=clock.now() + DAY, wish=rules.AuthorityOrder.PROCEED, wished_by="somebody", compromised=True)
+    new = replace(new, ends_at=clock.now() + DAY, order=rules.AuthorityOrder.PROCEED, ordered_by="somebody", compromised=True)
     word = asyncio.Event()
 
     async def keys() -> list[bytes | None]:
@@ -87,19 +86,11 @@ async def test_certificates_are_counted_by_signer_and_purpose_until_they_end(sto
         record(clock, 2, "hub/a", purpose=Purpose.RECOVERY),
         record(clock, 3, "hub/a", not_after=clock.now() - MOMENT),
         record(clock, 4, "hub/a", revoked_at=clock.now()),
-        record(clock, 5, None),
+        record(clock, 5, "hub/b"),
         record(clock, 6, "hub/a", not_after=clock.now()),
     )
     found = await store.read(lambda tx: tx.authorities.signed(clock.now()))
-    assert found == {("hub/a", Purpose.AGENT): 2, ("hub/a", Purpose.RECOVERY): 1, (None, Purpose.AGENT): 1}
-
-
-async def test_the_second_ca_leaves_no_record_without_a_signer(store: Store, clock: ManualClock) -> None:
-    await add(store, record(clock, 1, None), record(clock, 2, "hub/other"))
-    one = await store.run(authorities.adopt, NewAuthority(OtherCA("first").certificate, None))
-    await store.run(authorities.propose, NewAuthority(OtherCA("second").certificate, None))
-    found = await store.read(lambda tx: tx.authorities.signed(clock.now()))
-    assert found == {(one.signer, Purpose.AGENT): 1, ("hub/other", Purpose.AGENT): 1}
+    assert found == {("hub/a", Purpose.AGENT): 2, ("hub/a", Purpose.RECOVERY): 1, ("hub/b", Purpose.AGENT): 1}
 
 
 async def test_an_agent_holds_its_newest_certificate(store: Store, clock: ManualClock) -> None:
@@ -108,12 +99,12 @@ async def test_an_agent_holds_its_newest_certificate(store: Store, clock: Manual
         store,
         record(clock, 1, "hub/b", issued_at=later),
         record(clock, 2, "hub/a"),
-        record(clock, 3, None, cluster=FAR),
+        record(clock, 3, "hub/a", cluster=FAR),
         record(clock, 4, "hub/b", cluster=FAR, issued_at=later, revoked_at=later),
         record(clock, 5, "hub/b", purpose=Purpose.RECOVERY, cluster=FAR),
         record(clock, 6, "hub/b", purpose=Purpose.SERVING, cluster=None, agent=None),
     )
-    expected = [rules.HeldCertificate(EDGE, AGENT, "hub/b", later), rules.HeldCertificate(FAR, AGENT, None, clock.now())]
+    expected = [rules.HeldCertificate(EDGE, AGENT, "hub/b", later), rules.HeldCertificate(FAR, AGENT, "hub/a", clock.now())]
     assert list(await store.read(lambda tx: tx.authorities.held(Purpose.AGENT, clock.now()))) == expected
 
 
@@ -125,21 +116,12 @@ async def test_what_a_signer_signed_is_revoked_and_nothing_else(store: Store, cl
         record(clock, 2, "hub/a", purpose=Purpose.OPERATOR),
         record(clock, 3, "hub/b"),
         record(clock, 4, "hub/a", revoked_at=before, revoked_reason="of its own"),
-        record(clock, 5, None),
-        record(clock, 6, "hub/c"),
-        record(clock, 7, None),
     )
-    table: list[tuple[list[str | None], set[int]]] = [
-        ([], set()),
-        (["hub/a"], {1, 2}),
-        ([None], {5, 7}),
-        (["hub/c", None], {6}),
-    ]
-    for signers, gone in table:
+    for signer, gone in (("hub/c", set()), ("hub/a", {1, 2}), ("hub/b", {3})):
         clock.advance(timedelta(seconds=1))
-        count = await store.run(lambda tx, given: tx.authorities.revoke_signed(given, clock.now(), "compromised"), signers)
+        count = await store.run(lambda tx, given: tx.authorities.revoke_signed(given, clock.now(), "compromised"), signer)
         found = set(await store.read(lambda tx: tx.certificates.revoked_since(clock.now())))
-        assert (count, found) == (len(gone), gone), signers
+        assert (count, found) == (len(gone), gone), signer
     assert present(await store.read(lambda tx: tx.certificates.by_serial(SerialNumber(4)))).revoked_reason == "of its own"
 
 
@@ -153,7 +135,7 @@ FIRST = AgentTrust(
 
 
 async def test_what_an_agent_trusts_is_kept_as_it_was_put_and_goes_with_its_cluster(store: Store) -> None:
-    silent, far = replace(FIRST, agent=OTHER, trusted=None, signed_by=None), replace(FIRST, cluster=FAR)
+    silent, far = replace(FIRST, agent=OTHER, trusted=None), replace(FIRST, cluster=FAR)
     for each in (FIRST, far, silent):
         await store.run(lambda tx, each: tx.trusts.put(each), each)
     assert await store.read(lambda tx: list(tx.trusts.all())) == [silent, FIRST, far]

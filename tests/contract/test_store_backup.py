@@ -246,11 +246,11 @@ async def test_backup_has_every_table_and_is_neither_overwritten_nor_left_half_m
     def unable(*_arguments: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    check_refusal(InvalidError, backed_up, url, file, match="no hub's database")
+    check_refusal(InvalidError, backed_up, url, file, match="no database of a hub")
     assert found(tmp_path, "*.zip*") + found(tmp_path, ".*.new") == []
     async with lived(databases["sqlite"]) as store:
         manifest = backed_up(url, file)
-        with untouched(file), pytest.raises(AlreadyExistsError, match="name another file"):
+        with untouched(file), pytest.raises(AlreadyExistsError, match="choose another file"):
             backed_up(url, file)
         assert file.stat().st_mode & 0o077 == 0
         for has_links in (True, False):
@@ -259,7 +259,7 @@ async def test_backup_has_every_table_and_is_neither_overwritten_nor_left_half_m
                     patched.setattr(os, "link", unable)
                 with ArchiveWriter(late_file) as late:
                     backed_up(url, late_file)
-                    with untouched(late_file), pytest.raises(AlreadyExistsError, match="there by now"):
+                    with untouched(late_file), pytest.raises(AlreadyExistsError, match="exists by now"):
                         late.finish(Manifest(FORMAT, "", "", HEAD, 1, "id", "x", ()))
             with Archive(late_file) as archive:
                 archive.verify()
@@ -305,9 +305,11 @@ async def test_a_damaged_backup_is_told_before_anything_is_touched(databases: di
     async with lived(databases["sqlite"]):
         backed_up(databases["sqlite"].url, whole)
     wrong.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
-    check_refusal(InvalidError, restore, wrong, f"sqlite:///{tmp_path / 'other.db'}", match="no backup of a hub, or is cut off")
+    check_refusal(
+        InvalidError, restore, wrong, f"sqlite:///{tmp_path / 'other.db'}", match="not a backup of a hub, or is incomplete"
+    )
     for entry, old, by, said in (
-        ("tables/objects.jsonl", b"edge", b"evil", "its table objects is not what was written"),
+        ("tables/objects.jsonl", b"edge", b"evil", "its table objects differs from its digest"),
         (MANIFEST, f'"schema": "{HEAD}"'.encode(), b'"schema": "9999"', "restore it with that release"),
     ):
         rewritten(whole, wrong, entry, old, by)

@@ -82,7 +82,7 @@ async def test_forgetting_keeps_what_watches_resume_from_and_the_past_stands_on(
     assert await store.read(sizes, 5) == {"kept": 0, "changed": 2}
     assert await store.read(lambda tx: tx.changes.began()) == clock.now() - 2 * HOUR
     for at in (0, 4):
-        await check_refusal_of(ExpiredError, store.read(sizes, at), match="remembered from")
+        await check_refusal_of(ExpiredError, store.read(sizes, at), match="history is kept from")
     await check_refusal_of(ExpiredError, store.read(lambda tx: tx.changes.one_at(MANAGED_CLUSTERS, Key("", "kept"), 4)))
     assert (await store.run(forget, DAY)).rows == 0
     for kind in KINDS:
@@ -173,28 +173,6 @@ async def _check(store: Store, was: Mapping[int, Mapping[tuple[Kind, str], int]]
     before = [one for change in measured for one in (change.labels_before, change.fields_before) if one]
     weight = sum(len(change.encoded) + 200 for change in measured)
     assert ledger.bytes == weight + sum(len(json.dumps(dict(one), separators=(",", ":"))) for one in before)
-
-
-async def test_a_release_that_knows_no_history_leaves_what_it_left(store: Store, clock: ManualClock) -> None:
-    """It compacts everything alike. Where it has done so the past begins anew, and nothing is made up."""
-    for size in range(4):
-        await store.run(put, "a", size=size)
-        clock.advance(HOUR)
-    await store.run(compact, 3.5 * HOUR)
-    assert (await store.read(lambda tx: tx.changes.ledger())).compacted == 1
-    await store.run(_compact_as_before, 3)
-    ledger = await store.read(lambda tx: tx.changes.ledger())
-    assert (ledger.compacted, ledger.floor, ledger.bytes) == (3, 3, 0)
-    await check_refusal_of(ExpiredError, store.read(sizes, 2))
-    assert await store.read(sizes, 3) == {"a": 2}
-
-
-def _compact_as_before(tx: Any, point: int) -> None:
-    from sqlalchemy import text  # noqa: PLC0415 - only here
-
-    connection = tx.changes._connection
-    connection.execute(text("UPDATE revision SET compacted = :point"), {"point": point})
-    connection.execute(text("DELETE FROM changes WHERE revision < :point"), {"point": point})
 
 
 async def test_a_change_of_a_clock_that_was_ahead_is_as_old_as_the_one_after_it(store: Store, clock: ManualClock) -> None:

@@ -20,7 +20,7 @@ from hub.api.certificates import Lifetimes
 from hub.commands.doctor.command import examined
 from hub.commands.doctor.findings import DoctorFinding, DoctorState
 from hub.extensions.settings import load
-from hub.issuer import LocalIssuer, ServingNames
+from hub.issuer.local import LocalIssuer, ServingNames
 from hub.settings import HubSettings
 from machinery.client.rest import KubeClient
 from machinery.runtime.clock import Clock, ManualClock, SystemClock
@@ -223,22 +223,25 @@ async def test_the_doctor_finds_what_stands_between_a_hub_and_those_who_come(ben
     async with behind_proxy(bench, bench.grpc_port) as port:  # with the hub's own key: only what it asks for gives it away
         found = await ill(settings_of(bench, grpc_advertised=f"127.0.0.1:{port}"))
         assert list(found) == ["gRPC door"]
-        assert "asks for no client certificate: TLS ends before the hub" in found["gRPC door"].message
+        assert "requests no client certificate: TLS ends before the hub" in found["gRPC door"].message
         assert f"the hub itself answers at 127.0.0.1:{bench.grpc_port}" in found["gRPC door"].message
     async with behind_proxy(bench, bench.grpc_port, alpn=("http/1.1",)) as port:
-        assert "speaks no HTTP/2" in (await ill(settings_of(bench, grpc_advertised=f"127.0.0.1:{port}")))["gRPC door"].message
+        assert (
+            "does not support HTTP/2"
+            in (await ill(settings_of(bench, grpc_advertised=f"127.0.0.1:{port}")))["gRPC door"].message
+        )
     strange = LocalIssuer.open(tmp_path, Lifetimes(), SystemClock().now())
     strange.serving(tmp_path, ServingNames(("proxy.example.org",), ()), Lifetimes(), SystemClock().now())
     async with behind_proxy(bench, bench.https_port, tmp_path) as port:
         for door in ("grpc", "https"):
             found = await ill(settings_of(bench, **{f"{door}_advertised": f"127.0.0.1:{port}"}))
             [finding] = found.values()
-            assert "a certificate that is not the hub's (it shows one for proxy.example.org" in finding.message
+            assert "a certificate that is not the hub's (it presents one for proxy.example.org" in finding.message
             assert "ssl-passthrough" in finding.advice
     await behind_a_proxy_with_the_hubs_certificate(bench)
 
     found = await ill(settings_of(bench, grpc_advertised="localhost:1", https_advertised="127.0.0.2"))
-    assert "nobody answers at localhost:1" in found["gRPC door"].message
+    assert "no server answers at localhost:1" in found["gRPC door"].message
     assert "check firewall, load balancer and Service" in found["gRPC door"].advice
     found = await ill(settings_of(bench, grpc_advertised="nowhere.invalid:8443"))
     assert "cannot be resolved" in found["gRPC door"].message
@@ -248,7 +251,7 @@ async def test_the_doctor_finds_what_stands_between_a_hub_and_those_who_come(ben
     assert await hub.stop() == 0
     found = await ill(settings_of(bench))
     assert {"replicas", "gRPC door", "HTTPS door", "operators"} <= found.keys()
-    assert "does `hub serve` run" in found["gRPC door"].advice
+    assert "check that `hub serve` runs" in found["gRPC door"].advice
     await with_other_files(bench)
 
 
@@ -264,7 +267,7 @@ async def behind_a_proxy_with_the_hubs_certificate(bench: Bench) -> None:
             found = await ill(settings_of(bench, https_advertised=f"127.0.0.1:{port}"))
         finally:
             admin.write_text(kept)
-    assert "does not arrive" in found["operators"].message
+    assert "is not accepted" in found["operators"].message
     assert "TLS must end at the hub" in found["operators"].advice
 
 
@@ -272,7 +275,7 @@ async def with_other_files(bench: Bench) -> None:
     """Keys that are another hub's, that are gone, that others can read; a database that is not there."""
     (bench.data / "ca.key").chmod(0o644)
     bench.data.chmod(0o755)
-    assert "others than its user can read ca.key" in (await ill(settings_of(bench)))["data directory"].message
+    assert "other users can read ca.key" in (await ill(settings_of(bench)))["data directory"].message
     other = bench.folder / "other"
     other.mkdir()
     LocalIssuer.open(other, Lifetimes(), SystemClock().now())
@@ -280,7 +283,7 @@ async def with_other_files(bench: Bench) -> None:
     assert "is not the database's hub's" in (await ill(settings_of(bench, keys_dir=other)))["identity"].message
     (bench.data / "ca.key").unlink()
     assert "the CA (ca.crt, ca.key) is not in" in (await ill(settings_of(bench)))["keys"].message
-    assert (await ill(settings_of(bench, disk_reserve="8Ei")))["disk"].message.endswith("history goes before its time")
+    assert (await ill(settings_of(bench, disk_reserve="8Ei")))["disk"].message.endswith("history is removed early")
     assert "database" in await ill(settings_of(bench, database_url=f"postgresql://nobody@127.0.0.1:{free_port()}/none"))
     assert (
         "no hub was ever started" in (await ill(settings_of(bench, data_dir=bench.folder / "none")))["data directory"].message

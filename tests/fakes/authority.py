@@ -11,9 +11,8 @@ from cryptography.x509.oid import NameOID
 
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Phase
 from hub.api.certificates import CertificateHolder, CertificateRecord, IssuedCertificate, Lifetimes, Profile
-from hub.issuer import RotatingIssuer
 from hub.issuer.local import LocalIssuer, make_authority
-from hub.issuer.rotating import AuthoritySnapshot
+from hub.issuer.rotating import AuthoritySnapshot, RotatingIssuer
 from hub.ports import Transaction
 from hub.ports.identities import Issuer
 from hub.registry.certificateauthorities.service import authority_id
@@ -150,7 +149,7 @@ def sign_anything(tx: Transaction, issuer: Issuer, profile: Profile, holder: Cer
             agent=holder.agent,
             addon=holder.addon,
             credential=holder.credential,
-            signed_by=issued.signed_by or None,
+            signed_by=issued.signed_by,
         )
     )
     return issued

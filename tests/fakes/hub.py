@@ -141,7 +141,7 @@ class MemoryHub:
         self.users: dict[SerialNumber, str] = {}
         self.revoked: set[SerialNumber] = set()
         self.outlived: set[SerialNumber] = set()
-        """Of a CA that is on its way out: the recovery certificate beside it may still do."""
+        """Of a CA that is on its way out: use the agent's recovery certificate."""
         self.issued: list[SerialNumber] = []
         self.sessions: list[MemorySession] = []
         self.addons: tuple[AddOn, ...] | None = ()  # none: they cannot be seen now

@@ -155,7 +155,7 @@ class InlineLifeline(LeaderLockConnection):
 
     async def ask(self, use_case: Callable[[Leaders], T]) -> T:
         if self._closed:
-            raise UnavailableError("the connection for the election is closed")
+            raise UnavailableError("the connection for the leader election is closed")
         return self._store.ask(lambda tx: use_case(tx.leaders))
 
     async def close(self) -> None:

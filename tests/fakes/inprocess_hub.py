@@ -13,7 +13,7 @@ from typing import Any
 from hub.composition.context import ProcessContext, ShutdownReason
 from hub.composition.core import Extension
 from hub.extensions.settings import Settings, load
-from hub.issuer import RotatingIssuer
+from hub.issuer.rotating import RotatingIssuer
 from hub.ports import HUB_ID
 from hub.registry.managedclusters import service as clusters
 from hub.replica.admin_kubeconfig import ADMIN_FILE

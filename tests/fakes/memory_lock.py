@@ -30,7 +30,7 @@ class MemoryLock(Lock):
     async def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
         found = self.record
         if (found and found.version) != (seen and seen.version):
-            raise ConflictError("another has taken the lock")
+            raise ConflictError("another candidate has taken the lock")
         self.terms += 1
         now, changed = self.clock.now(), found is not None and found.holder != candidate.identity
         transitions = found.transitions + changed if found else 0
@@ -53,7 +53,7 @@ class MemoryLock(Lock):
     def _change(self, held: LockRecord, **changes: Any) -> LockRecord:
         found = self.record
         if found is None or not found.holder or (found.incarnation, found.term) != (held.incarnation, held.term):
-            raise ConflictError("the lock is held by another, or in another term")
+            raise ConflictError("another candidate holds the lock, or the term is another one")
         self.record = replace(found, version=str(int(found.version) + 1), **changes)
         return self.record
 

@@ -76,7 +76,7 @@ def test_a_hub_and_its_keys_go_into_a_file_and_come_out_elsewhere(hub: Path, tmp
     file, sealed = tmp_path / "hub.zip", f"--passphrase-file={tmp_path / 'passphrase'}"
     answer = run(hub, "backup", file, sealed)
     assert answer.exit_code == 0, answer.output
-    assert "keys, sealed with the passphrase: ca.crt, ca.key, secrets.key, token-" in answer.output
+    assert "keys, encrypted with the passphrase: ca.crt, ca.key, secrets.key, token-" in answer.output
     for secret in keys(hub).values():
         assert secret.strip().splitlines()[1] not in file.read_bytes()
     elsewhere = tmp_path / "elsewhere"
@@ -103,11 +103,11 @@ def test_a_backup_is_recorded_when_it_is_made_or_once_it_is_safe(hub: Path, tmp_
 def test_what_becomes_of_the_keys_is_asked_and_without_them_the_restored_hub_waits(hub: Path, tmp_path: Path) -> None:
     file, sealed = tmp_path / "hub.zip", f"--passphrase-file={tmp_path / 'passphrase'}"
     for flags in ((), (sealed, "--without-keys")):
-        ends(run(hub, "backup", file, *flags), 1, "say what becomes of the hub's keys")
+        ends(run(hub, "backup", file, *flags), 1, "choose what happens to the hub's keys")
     assert not file.exists()
     ends(run(hub, "backup", file, "--without-keys"), 0, "keep a copy of")
-    ends(run(tmp_path / "elsewhere", "restore", file, "--unverified"), 0, "put them there before it starts")
-    ends(run(tmp_path / "third", "restore", file, sealed), 1, "has no keys in it")
+    ends(run(tmp_path / "elsewhere", "restore", file, "--unverified"), 0, "put them there before the start")
+    ends(run(tmp_path / "third", "restore", file, sealed), 1, "has no keys")
     grouped = CliRunner(env={"HUB_API_GROUP_SUFFIX": "example.org"})
     answer = grouped.invoke(main, ["restore", str(file), f"--data-dir={tmp_path / 'fourth'}"])
     ends(answer, 1, "--api-group-suffix open-cluster-management.io")
@@ -122,10 +122,10 @@ def test_keys_open_with_their_passphrase_and_with_their_backup_alone(hub: Path, 
     assert "give the passphrase" in run(elsewhere, "restore", file).output
     (tmp_path / "other").write_text("another passphrase\n")
     assert (
-        "do not open with this passphrase" in run(elsewhere, "restore", file, f"--passphrase-file={tmp_path / 'other'}").output
+        "this passphrase does not decrypt" in run(elsewhere, "restore", file, f"--passphrase-file={tmp_path / 'other'}").output
     )
     rewritten(file, tmp_path / "changed.zip", MANIFEST, b'"revision": 0', b'"revision": 1')
-    assert "was changed after it was made" in run(elsewhere, "restore", tmp_path / "changed.zip", sealed).output
+    assert "was changed after it was created" in run(elsewhere, "restore", tmp_path / "changed.zip", sealed).output
     assert not (elsewhere / "hub.db").exists()
 
 
@@ -142,8 +142,8 @@ def test_a_backup_without_keys_is_restored_as_it_was_made_or_unverified(hub: Pat
     (elsewhere / "secrets.key").write_bytes(Seal.generate().written())
     assert "made with another secrets.key" in run(elsewhere, "restore", file).output
     (elsewhere / "secrets.key").write_bytes((hub / "secrets.key").read_bytes())
-    assert "was changed after it was made" in run(elsewhere, "restore", changed).output
-    assert "nothing shows who made the backup" in run(elsewhere, "restore", unproven).output
+    assert "was changed after it was created" in run(elsewhere, "restore", changed).output
+    assert "no proof of its origin" in run(elsewhere, "restore", unproven).output
     assert not (elsewhere / "hub.db").exists()
     assert run(elsewhere, "restore", file).exit_code == 0
     assert run(tmp_path / "another", "restore", unproven, "--unverified").exit_code == 0
@@ -215,9 +215,9 @@ def test_findings_about_clocks_groups_replicas_and_leaders(tmp_path: Path) -> No
         (grouped, "identity", DoctorState.BROKEN, "--api-group-suffix example.org"),
         (replace(WELL, replicas=[], leader=None), "replicas", DoctorState.BROKEN, ""),
         (replace(WELL, replicas=[], leader=None), "leader", DoctorState.BROKEN, ""),
-        (gone, "replicas", DoctorState.BROKEN, "none has sent a heartbeat for ten seconds"),
+        (gone, "replicas", DoctorState.BROKEN, "no replica has updated its row for ten seconds"),
         (gone, "leader", DoctorState.BROKEN, "has not renewed its lease"),
-        (replace(WELL, leader=replace(LEADER, holder="")), "leader", DoctorState.BROKEN, "no replica leads"),
+        (replace(WELL, leader=replace(LEADER, holder="")), "leader", DoctorState.BROKEN, "no replica is the leader"),
         (versions, "replicas", DoctorState.WARNING, "hub-0 1.0, hub-1 1.1"),
         (replace(WELL, replicas=[ONE, lost]), "replicas", DoctorState.WARNING, "lost: hub-1"),
         (replace(WELL, replicas=[replace(ONE, drained=True)]), "replicas", DoctorState.BROKEN, "uncordon"),

@@ -7,8 +7,7 @@ import aiohttp
 import pytest
 import yaml
 
-from hub.api.certificates import Purpose
-from hub.extensions.kube_cert_agent.authenticator import KubernetesAuthority
+from hub.extensions.kube_cert_agent.authority import KubernetesAuthority
 from hub.serve import Hub
 from machinery.client.kubeconfig import read_kubeconfig
 from machinery.errors import InvalidError
@@ -78,13 +77,13 @@ async def test_without_extensions_a_cluster_joins_beats_and_is_listed(tmp_path: 
         async with aiohttp.ClientSession() as session, session.get(admin.cluster.server + CLUSTERS, ssl=context) as answer:
             listed = await answer.json()
         assert ([each["metadata"]["name"] for each in listed["items"]], stage.hub.operators.authenticators) == (["edge1"], ())
-        assert stage.hub.core.certificates.signing.names(Purpose.LOGIN) == "hub"
+        assert stage.hub.core.certificates.signing._logins == ()
 
 
 async def test_no_extension_adds_anything_unless_its_settings_enable_it(tmp_path: Path) -> None:
     async with hub_in_process(tmp_path) as hub:
         assert (hub.operators.authenticators, hub.core.on_lead) == ((), [])
-        assert hub.core.certificates.signing.names(Purpose.LOGIN) == "hub"
+        assert hub.core.certificates.signing._logins == ()
         assert not hub.core.attestation.required
 
 
@@ -96,7 +95,7 @@ async def test_the_kubernetes_ca_signs_logins_first_and_opens_the_hub_only_to_na
             folder = tmp_path / f"hub-{expected}"
             settings = {**CERT_AGENT, "management_cluster": str(file), "kubernetes_ca_groups": groups}
             async with hub_in_process(folder, **settings) as hub:
-                assert hub.core.certificates.signing.names(Purpose.LOGIN) == "kubernetes,hub"
+                assert [each.name for each in hub.core.certificates.signing._logins] == ["kubernetes"]
                 own = [each for each in hub.operators.authenticators if isinstance(each, KubernetesAuthority)]
                 assert len(own) == expected
                 running = {task.get_name() for task in asyncio.all_tasks()}

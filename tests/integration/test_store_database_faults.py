@@ -189,9 +189,9 @@ async def test_a_commit_that_the_standby_did_not_confirm_is_not_called_done(pair
             with administrator.connect() as connection:
                 connection.execute(CANCEL)
             await asyncio.sleep(0.01)
-        with pytest.raises(UnknownOutcomeError, match="standby has not confirmed it"):
+        with pytest.raises(UnknownOutcomeError, match="standby did not confirm it"):
             await one
-        with pytest.raises(UnknownOutcomeError, match="did not say whether"):  # and if nobody ends it, we do
+        with pytest.raises(UnknownOutcomeError, match="did not confirm whether"):  # and if nobody ends it, we do
             await store.run(put, "none")
         await unready(store)
         await asyncio.to_thread(standby.start)

@@ -145,7 +145,7 @@ def change(folder: Path, command: str, *values: str) -> None:
 def test_a_database_that_is_not_there_is_not_made_by_looking(tmp_path: Path) -> None:
     answer = migrate(tmp_path, "--check")
     assert answer.exit_code == 1
-    assert "the database was empty; to run, in this order:\n  0001  The first schema." in answer.output
+    assert "the database was empty; pending migrations, in this order:\n  0001  The first schema." in answer.output
     assert not (tmp_path / "hub.db").exists()
 
 
@@ -154,7 +154,7 @@ def test_what_is_to_be_migrated_is_listed_then_done_then_nothing_is_to_do(tmp_pa
     with next_release(tmp_path):
         answer = migrate(tmp_path, "--check")
         assert answer.exit_code == 1
-        assert f'had schema "{HEAD}"; to run, in this order:\n  {EXPANDED}  ' in answer.output
+        assert f'had schema "{HEAD}"; pending migrations, in this order:\n  {EXPANDED}  ' in answer.output
         assert copies(tmp_path / "hub.db") == []
         answer = migrate(tmp_path)
         assert (answer.exit_code, f'had schema "{HEAD}" and now has schema "{CONTRACTED}"' in answer.output) == (0, True)
@@ -232,7 +232,7 @@ AVAILABLE = "status.conditions.ManagedClusterConditionAvailable"
 
 
 async def test_objects_of_an_earlier_release_are_found_by_field(database: SqlDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hub.store.objects.reindex.BATCH", 3)
+    monkeypatch.setattr("hub.store.objects.rows.REINDEXED", 3)
     async with database.opened(None) as store:
         await store.run(make_clusters)
     stale = "UPDATE fields SET value = 'False' WHERE name LIKE 'status.conditions.%'"

@@ -148,7 +148,7 @@ async def test_commit_in_doubt_is_reported_as_unknown_and_never_done_twice(clean
 
     async with postgres_path(clean) as (way, there), replicas(there, 1, poll=OFTEN) as (store,):
         way.cut_next = "before"
-        with pytest.raises(UnknownOutcomeError, match="did not say whether"):
+        with pytest.raises(UnknownOutcomeError, match="did not confirm whether"):
             await store.run(put, "lost")
         await store.run(put, "a")
         assert way.cuts == 1
@@ -554,7 +554,7 @@ async def test_without_the_standby_no_lock_is_taken_and_every_replica_is_unready
     taking = asyncio.create_task(RowLock(line).take(None, Candidate("one", "one-1"), TIMINGS.lease))
     while not taking.done():
         await asyncio.to_thread(asked, place.primary, CANCEL)
-    with pytest.raises(UnavailableError, match="standby has not confirmed it"):
+    with pytest.raises(UnavailableError, match="standby did not confirm it"):
         await taking
     with pytest.raises(UnavailableError):  # the first waits for the standby, in vain
         await one.run(put, "one")

@@ -75,7 +75,7 @@ async def test_secrets_lie_sealed_in_the_database_and_are_read_as_they_were_writ
 
 async def test_hub_needs_the_key_of_its_secrets_and_after_a_rotation_the_new_one_alone(url: str) -> None:
     async with opened(url) as store:
-        with pytest.raises(UnavailableError, match="without a key for Secrets"):
+        with pytest.raises(UnavailableError, match="without the key for Secrets"):
             await store.run(put)
     assert rows(url) == []
     async with opened(url, OLD) as store:

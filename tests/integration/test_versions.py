@@ -12,7 +12,7 @@ import pytest
 from grpc import aio
 
 from hub.api.certificates import Lifetimes
-from hub.issuer import LocalIssuer, ServingNames
+from hub.issuer.local import LocalIssuer, ServingNames
 from machinery import pki
 from machinery.client.kubeconfig import Credential
 from machinery.identity import AgentId, ClusterName, agent_id, agent_subject

@@ -11,7 +11,7 @@ Operators only record an `AuthorityOrder`; the leader performs the steps, each i
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -71,8 +71,8 @@ class AuthorityRecord:
     """Retiring CA: when it is retired at the latest. Compromised CA: end of the wait for agents; None: no wait."""
     within: timedelta | None = None
     """Compromised CA: how long each of two phases waits for agents: trusting the next CA, and renewing."""
-    wish: AuthorityOrder | None = None
-    wished_by: str | None = None
+    order: AuthorityOrder | None = None
+    ordered_by: str | None = None
     compromised: bool = False
 
     @property
@@ -83,12 +83,13 @@ class AuthorityRecord:
     @property
     def is_given_up(self) -> bool:
         """Whether its key may be known to somebody else."""
-        return self.compromised or self.wish is AuthorityOrder.COMPROMISED
+        return self.compromised or self.order is AuthorityOrder.COMPROMISED
 
     def moved(self, phase: Phase, now: datetime, ends_at: datetime | None = None) -> "AuthorityRecord":
         """A copy in another phase, without its order. An order COMPROMISED stays until the CA is retired."""
-        wish = self.wish if self.wish is AuthorityOrder.COMPROMISED and phase is not Phase.RETIRED else None
-        return replace(self, phase=phase, since=now, ends_at=ends_at, wish=wish, wished_by=self.wished_by if wish else None)
+        keeps = self.order is AuthorityOrder.COMPROMISED and phase is not Phase.RETIRED
+        order, ordered_by = (self.order, self.ordered_by) if keeps else (None, None)
+        return replace(self, phase=phase, since=now, ends_at=ends_at, order=order, ordered_by=ordered_by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +108,12 @@ class HeldCertificate:
 
     cluster: ClusterName
     agent: AgentId
-    signed_by: str | None
+    signed_by: str
     issued_at: datetime
 
 
-def signer_of(signed_by: str | None, authorities: Sequence[AuthorityRecord]) -> AuthorityRecord | None:
-    """The CA of a record; None: not one of the hub's CAs. A record without a signer belongs to the first CA."""
-    if signed_by is None:
-        return min(authorities, key=lambda each: each.created_at, default=None)
+def signer_of(signed_by: str, authorities: Iterable[AuthorityRecord]) -> AuthorityRecord | None:
+    """The CA of a record; None: not one of the hub's CAs."""
     return next((each for each in authorities if each.signer == signed_by), None)
 
 
@@ -145,12 +144,11 @@ class AgentTrust:
     cluster: ClusterName
     agent: AgentId
     trusted: frozenset[str] | None
-    """Hex SHA-256 of the DER of each CA certificate; None if the agent, of an earlier release, does not report them."""
+    """Hex SHA-256 of the DER of each CA certificate; None if the agent does not report them."""
     serial: SerialNumber
     issued_at: datetime
     not_after: datetime
-    signed_by: str | None
-    """As in the certificate's record. None: signed by the hub's first CA before signers were recorded."""
+    signed_by: str
     since: datetime
 
     def trusts(self, fingerprint: str) -> bool:

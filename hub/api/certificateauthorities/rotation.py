@@ -123,7 +123,7 @@ class RotationSnapshot:
 def due_steps(seen: RotationSnapshot, patience: timedelta) -> tuple[RotationStep, ...]:
     """All steps that are due now; they are independent of each other."""
     old, coming = issuing(seen.authorities), seen.of(Phase.DISTRIBUTING)
-    is_followed = old is not None and not coming and old.wish in (AuthorityOrder.ROTATE, AuthorityOrder.COMPROMISED)
+    is_followed = old is not None and not coming and old.order in (AuthorityOrder.ROTATE, AuthorityOrder.COMPROMISED)
     made = (RotationStep(Act.MAKE, old.id),) if old is not None and is_followed else ()
     due = (RotationStep(act, each.id) for each in seen.authorities if (act := _due(seen, each, old, patience)) is not None)
     return (*made, *due)
@@ -135,7 +135,7 @@ def goes_by_time(seen: RotationSnapshot, step: RotationStep) -> bool:
     For a compromised CA: whether agents remain that had time to renew and still could.
     """
     one = next(each for each in seen.authorities if each.id == step.authority)
-    if step.act not in (Act.RETIRE, Act.END) or one.wish is AuthorityOrder.PROCEED:
+    if step.act not in (Act.RETIRE, Act.END) or one.order is AuthorityOrder.PROCEED:
         return False
     if not one.is_given_up:
         return True
@@ -145,7 +145,7 @@ def goes_by_time(seen: RotationSnapshot, step: RotationStep) -> bool:
 def _due(seen: RotationSnapshot, one: AuthorityRecord, old: AuthorityRecord | None, patience: timedelta) -> Act | None:
     """The act that is due for this CA. `old`: the issuing one."""
     is_late = one.ends_at is None or seen.now >= one.ends_at
-    is_ordered, is_over = one.wish is AuthorityOrder.PROCEED, seen.now - one.since > patience
+    is_ordered, is_over = one.order is AuthorityOrder.PROCEED, seen.now - one.since > patience
     match one.phase:
         case Phase.DISTRIBUTING if one.is_given_up:
             return Act.END

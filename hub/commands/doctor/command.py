@@ -28,7 +28,7 @@ GIBIBYTE = 2**30
 _RUN = "run this as the hub's user, with the hub's settings (--data-dir, --config, or its environment)"
 WIDTH = 15
 _RIGHTS = "run this on the hub's machine, as its user, with its settings (--data-dir, --config, or its environment)"
-_DATABASE = "is the database there, does HUB_DATABASE_URL lead to it, does its user have the rights?"
+_DATABASE = "check that the database runs, that HUB_DATABASE_URL is right, and that its user has the rights"
 
 
 def run(settings: HubSettings) -> int:
@@ -80,7 +80,7 @@ async def _database(settings: HubSettings, clock: Clock) -> AsyncIterator[Doctor
 async def _doors(settings: HubSettings) -> AsyncIterator[DoctorFinding]:
     trust = doors.trust_of(settings)
     if trust is None:
-        yield broken("doors", f"there is no CA in {settings.data_dir} to know the hub by", _RIGHTS)
+        yield broken("doors", f"there is no CA in {settings.data_dir} with which to verify the hub", _RIGHTS)
         return
     for door in doors.doors_of(settings):
         for finding in await doors.reached(door, trust):
@@ -88,19 +88,18 @@ async def _doors(settings: HubSettings) -> AsyncIterator[DoctorFinding]:
 
 
 async def _folder(settings: HubSettings) -> AsyncIterator[DoctorFinding]:
-    """Check the data directory and its permissions."""
     path, name = settings.data_dir, "data directory"
     if not path.is_dir():
-        yield broken(name, f"{path} is not there: no hub was ever started with it", _RUN)
+        yield broken(name, f"{path} does not exist: no hub was ever started with it", _RUN)
         return
     mode = stat.S_IMODE(path.stat().st_mode)
     open_files = [file.name for file in (path / CA_KEY, path / SEAL_FILE, path / ADMIN_FILE) if _is_open(file)]
     if mode & OTHERS and open_files:
-        yield broken(name, f"others than its user can read {', '.join(open_files)} in {path}", f"chmod -R go-rwx {path}")
+        yield broken(name, f"other users can read {', '.join(open_files)} in {path}", f"chmod -R go-rwx {path}")
     elif mode & OTHERS:
-        yield warning(name, f"{path} can be entered by others than its user", f"chmod go-rwx {path}")
+        yield warning(name, f"other users can enter {path}", f"chmod go-rwx {path}")
     else:
-        yield well(name, f"{path}, its user's alone")
+        yield well(name, f"{path} is private")
     yield _disk(path, settings.disk_reserve)
 
 
@@ -112,9 +111,9 @@ def _disk(path: Path, reserve: int) -> DoctorFinding:
     """Check the free space of the data directory, in which an SQLite database and an audit log grow."""
     usage = shutil.disk_usage(path)
     message = f"{usage.free / GIBIBYTE:.1f} GiB of {usage.total / GIBIBYTE:.1f} GiB are free"
-    advice = "make room, or shorten what is kept (--history-retention, --history-size); a database on a full disk takes no beat"
+    advice = "free space, or keep less (--history-retention, --history-size); a database on a full disk cannot store heartbeats"
     if usage.free < reserve:
-        return broken("disk", f"{message}, less than --disk-reserve: history goes before its time", advice)
+        return broken("disk", f"{message}, less than --disk-reserve: history is removed early", advice)
     return warning("disk", message, advice) if usage.free < 2 * reserve else well("disk", message)
 
 
@@ -122,7 +121,7 @@ async def _keys(settings: HubSettings, now: datetime) -> AsyncIterator[DoctorFin
     """Check the key files. If the CA's key is stored elsewhere, its certificate need not be here."""
     path = settings.keys_dir or settings.data_dir
     name, ca = "keys", path / CA_CERTIFICATE
-    advice = f"restore {path} from a backup (hub restore); without its keys a hub is lost"
+    advice = f"restore {path} from a backup (hub restore); a hub cannot run without its keys"
     if settings.ca_key_place == "file" and not (ca.exists() and (path / CA_KEY).exists()):
         yield broken(name, f"the CA ({CA_CERTIFICATE}, {CA_KEY}) is not in {path}", advice)
         return
@@ -139,6 +138,6 @@ async def _keys(settings: HubSettings, now: datetime) -> AsyncIterator[DoctorFin
         return
     ends = f"the CA ends at {facts.not_after:%Y-%m-%d}"
     if facts.not_after <= now:
-        yield broken(name, f"{ends}: it signs nothing any more", "hubctl ca rotate, on a hub whose clock is right")
+        yield broken(name, f"{ends}: it has expired", "hubctl ca rotate, on a hub whose clock is right")
     else:
         yield well(name, f"in {path}; {ends}")

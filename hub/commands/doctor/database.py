@@ -28,8 +28,6 @@ _CLOCKS = "set both clocks by NTP: leases are judged by the database's, certific
 
 @dataclass(frozen=True, slots=True)
 class DatabaseState:
-    """The state from one transaction."""
-
     now: datetime
     facts: Mapping[str, str | None]
     replicas: Sequence[Replica]
@@ -44,9 +42,11 @@ def schema(url: str) -> DoctorFinding:
         newer = ", newer than this release's, which can run on it" if found.is_newer else ""
         return well("schema", f'"{found.version}"{newer}')
     if found.version is None:
-        return broken("schema", "the database is empty: no hub was ever started on it", "hub serve makes it; is this its URL?")
+        return broken(
+            "schema", "the database is empty: no hub was ever started with it", "hub serve creates the schema; check the URL"
+        )
     message = f'"{found.version}", {len(list(pending(found.version)))} behind this release\'s "{HEAD}"'
-    return warning("schema", message, "the next start brings it up to date; before: hub backup, and hub migrate --check")
+    return warning("schema", message, "the next start migrates it; before that run hub backup and hub migrate --check")
 
 
 def read_state(tx: Transaction) -> DatabaseState:
@@ -72,7 +72,7 @@ def _identity(state: DatabaseState, settings: HubSettings) -> list[DoctorFinding
     if known is not None and here is not None and known != here:
         message = "the CA in the data directory (or --keys-dir) is not the database's hub's"
         found.append(
-            broken("identity", message, "give it that hub's keys, or this hub's database: it will not start like this")
+            broken("identity", message, "use that hub's keys, or this hub's database: the hub will not start like this")
         )
     return found
 
@@ -100,32 +100,34 @@ def _ahead(whose: str, ahead: timedelta) -> DoctorFinding:
 def _replicas(state: DatabaseState) -> list[DoctorFinding]:
     living = [replica for replica in state.replicas if not replica.is_lost(state.now)]
     if not living:
-        message = "none has sent a heartbeat for ten seconds" if state.replicas else "none has sent a heartbeat"
-        return [broken("replicas", message, "does `hub serve` run? its log says why not")]
+        message = "no replica has updated its row for ten seconds" if state.replicas else "no replica has a row"
+        return [broken("replicas", message, "check that `hub serve` runs, and its log")]
     found = [well("replicas", ", ".join(f"{each.name} {each.state(state.now)} ({each.sessions} sessions)" for each in living))]
-    found += [
-        _ahead(f"that of the replica {each.name} is", each.load.ahead)
-        for each in living
-        if each.load and abs(each.load.ahead) > APART
-    ]
+    found += [_ahead(f"that of the replica {each.name} is", each.load.ahead) for each in living if abs(each.load.ahead) > APART]
     lost = [replica.name for replica in state.replicas if replica.is_lost(state.now)]
     if lost:
         message = f"lost: {', '.join(lost)}"
-        found.append(warning("replicas", message, "look at its machine; a lost replica is forgotten after ten minutes"))
+        found.append(
+            warning("replicas", message, "check its machine; a lost replica is removed from the list after ten minutes")
+        )
     if not any(replica.takes_sessions(state.now) for replica in living):
         found.append(broken("replicas", "none takes sessions", "hubctl uncordon replica NAME, or wait until one is ready"))
     if len({replica.version for replica in living}) > 1:
         versions = ", ".join(f"{replica.name} {replica.version}" for replica in living)
-        found.append(warning("replicas", f"of several versions: {versions}", "finish the upgrade; one minor apart is the most"))
+        found.append(
+            warning("replicas", f"several versions: {versions}", "finish the upgrade; versions may differ by one minor")
+        )
     return found
 
 
 def _leader(state: DatabaseState) -> DoctorFinding:
     """Check the leader. A single hub does not renew its lock, so the heartbeat of the holder is checked instead."""
     record = state.leader
-    advice = "one of the replicas takes over by itself within the lease; if not, look at their logs for the election"
+    advice = "a replica takes over within the lease duration; if not, check their logs for the leader election"
     if record is None or not record.holder:
-        return broken("leader", "no replica leads: nothing is signed, and silence is not judged", advice)
+        return broken(
+            "leader", "no replica is the leader: no certificate is signed, and silent clusters are not detected", advice
+        )
     holder = next((replica for replica in state.replicas if replica.name == record.holder), None)
     if state.now - record.renewed_at > record.lease and (holder is None or holder.is_lost(state.now)):
         return broken("leader", f"{record.holder} has not renewed its lease since {record.renewed_at:%H:%M:%S}", advice)

@@ -1,27 +1,42 @@
-"""Checks both doors at their advertised addresses, and queries the HTTPS door as the administrator."""
+"""Checks both doors at their advertised addresses, and queries the HTTPS door as the administrator.
 
+The first check connects as a client without a certificate. TLS must end at the hub, which identifies agents and operators by
+their client certificates; a proxy that terminates TLS drops them. A server at the agents' address that requests no client
+certificate, has another certificate, or does not support HTTP/2, is not the hub.
+"""
+
+import asyncio
 import http.client
 import json
-from asyncio import to_thread
+import socket
+import ssl
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
-from ipaddress import ip_address
+from enum import Enum, auto
 from urllib.parse import urlsplit
 
 from hub.commands.doctor.findings import DoctorFinding, broken, warning, well
-from hub.commands.doctor.tls_probe import Dialled, HandshakeProblem, dial
 from hub.issuer.local import CA_CERTIFICATE
 from hub.replica.admin_kubeconfig import ADMIN_FILE, BUNDLE
 from hub.replica.installation import Addresses
 from hub.settings import HubSettings
 from hub.settings.fields import Address
+from machinery import pki
 from machinery.client.kubeconfig import Kubeconfig, read_kubeconfig
+from machinery.errors import InvalidError
 from machinery.runtime.clock import Clock
-from machinery.runtime.tls import client_context
+from machinery.runtime.tls import client_context, shown_certificate
 
+PROBE_TIMEOUT = timedelta(seconds=5)
+LISTENS = timedelta(seconds=2)
+"""Time for a server to answer or refuse the preface."""
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""HTTP/2 preface with empty settings."""
+WRONG_NAME = frozenset((62, 64))
+"""OpenSSL's verify codes for a certificate without the requested name or address."""
 REQUEST_TIMEOUT = timedelta(seconds=10)
 APART = timedelta(seconds=5)
 REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -32,10 +47,85 @@ _PROXY = (
 )
 
 
+class HandshakeProblem(Enum):
+    """Why the server is not the hub."""
+
+    NAME = auto()
+    """The host name cannot be resolved."""
+    CONNECTION = auto()
+    STRANGER = auto()
+    """The certificate is not the hub's."""
+    HOST = auto()
+    """The hub's certificate lacks this name."""
+    DATES = auto()
+    NO_TLS = auto()
+    NO_HTTP2 = auto()
+    TERMINATED = auto()
+    """It requests no client certificate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialled:
+    """The result. `message`: the error of the network, or a description of the certificate."""
+
+    problem: HandshakeProblem | None
+    message: str = ""
+
+
+async def dial(address: Address, trust: bytes, *, grpc: bool) -> Dialled:
+    """Connect once. `grpc`: the agents' door, which requires a client certificate and HTTP/2."""
+    context = client_context(trust)
+    context.set_alpn_protocols(["h2"] if grpc else ["http/1.1"])
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT.total_seconds()):
+            reader, writer = await asyncio.open_connection(
+                address.host, address.port, ssl=context, server_hostname=address.host
+            )
+    except ssl.SSLCertVerificationError as error:
+        return await _distrusted(address, error)
+    except ssl.SSLError as error:
+        return Dialled(HandshakeProblem.NO_TLS, error.reason or "no TLS")
+    except (OSError, TimeoutError) as error:
+        problem = HandshakeProblem.NAME if isinstance(error, socket.gaierror) else HandshakeProblem.CONNECTION
+        return Dialled(problem, (error.strerror or str(error) or "no answer in time").lower())
+    try:
+        if grpc and writer.get_extra_info("ssl_object").selected_alpn_protocol() != "h2":
+            return Dialled(HandshakeProblem.NO_HTTP2)
+        return Dialled(HandshakeProblem.TERMINATED if grpc and await _is_let_in(reader, writer) else None)
+    finally:
+        writer.transport.abort()
+
+
+async def _is_let_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """Whether HTTP/2 works without a client certificate. TLS 1.3 reports a refusal only after its handshake."""
+    with suppress(OSError, TimeoutError):
+        writer.write(PREFACE)
+        async with asyncio.timeout(LISTENS.total_seconds()):
+            return bool(await reader.read(1))
+    return False
+
+
+async def _distrusted(address: Address, error: ssl.SSLCertVerificationError) -> Dialled:
+    shown = await _shown(address)
+    if error.verify_code in WRONG_NAME:
+        return Dialled(HandshakeProblem.HOST, shown)
+    dates = "expired" in error.verify_message or "not yet valid" in error.verify_message
+    return Dialled(HandshakeProblem.DATES if dates else HandshakeProblem.STRANGER, shown)
+
+
+async def _shown(address: Address) -> str:
+    """Description of the served certificate; "" if a second connection fails."""
+    with suppress(OSError, TimeoutError, InvalidError):
+        async with asyncio.timeout(PROBE_TIMEOUT.total_seconds()):
+            der = await shown_certificate(address.host, address.port)
+        facts = pki.parse_certificate(ssl.DER_cert_to_PEM_cert(der).encode())
+        names = ", ".join((*facts.dns_names, *facts.ip_addresses)) or "no name"
+        return f"for {names}, until {facts.not_after:%Y-%m-%d}"
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class DoorAt:
-    """A door: its advertised address and its listening address."""
-
     name: str
     address: Address
     listening: Address
@@ -62,47 +152,31 @@ def trust_of(settings: HubSettings) -> bytes | None:
 
 async def reached(door: DoorAt, trust: bytes) -> list[DoctorFinding]:
     """Whether the hub itself answers at the advertised address."""
-    found = _only_here(door)
-    dialled = await dial(door.address, trust, grpc=door.grpc)
+    found = []
+    if door.address.is_loopback:
+        message = f"{door.address} is the address in kubeconfigs, and it cannot be reached from another machine"
+        advice = f"--{door.setting.replace('_', '-')} with an address that other machines can reach"
+        found = [warning(door.name, message, advice)]
+    dialled, local = await dial(door.address, trust, grpc=door.grpc), door.listening.local
     if dialled.problem is None:
-        return [well(door.name, f"is behind {door.address}, with the hub's own certificate"), *found]
-    within = await dial(_near(door.listening), trust, grpc=door.grpc) if door.address != _near(door.listening) else dialled
+        return [well(door.name, f"answers at {door.address} with the hub's certificate"), *found]
+    within = await dial(local, trust, grpc=door.grpc) if door.address != local else dialled
     return [_finding(door, dialled, within), *found]
-
-
-def _only_here(door: DoorAt) -> list[DoctorFinding]:
-    try:
-        is_local = ip_address(door.address.host).is_loopback
-    except ValueError:
-        is_local = door.address.host == "localhost"
-    if not is_local:
-        return []
-    message = f"{door.address} is the address in kubeconfigs, and it cannot be reached from another machine"
-    return [warning(door.name, message, f"--{door.setting.replace('_', '-')} with an address that other machines can reach")]
-
-
-def _near(listening: Address) -> Address:
-    """The address at which this machine reaches a door that listens everywhere."""
-    try:
-        is_everywhere = ip_address(listening.host).is_unspecified
-    except ValueError:
-        is_everywhere = False
-    return Address("::1" if ":" in listening.host else "127.0.0.1", listening.port) if is_everywhere else listening
 
 
 def _finding(door: DoorAt, dialled: Dialled, within: Dialled) -> DoctorFinding:
     """What is wrong at the advertised address. `within`: the result at the listening address."""
     host, server, setting = door.address.host, f"the server at {door.address}", door.setting
-    shown = f" (it shows one {dialled.message})" if dialled.message else ""
+    shown = f" (it presents one {dialled.message})" if dialled.message else ""
     between = f"check firewall, load balancer and Service between the two; or {setting} is wrong"
     if within.problem is not None:
-        between = f"does `hub serve` run, and does it listen on {door.listening}? its log says"
-    anew = "the hub makes its certificate anew at its next start"
+        between = f"check that `hub serve` runs and listens on {door.listening}, and its log"
+    anew = "the hub issues its certificate again at its next start"
     message, advice = {
         HandshakeProblem.NAME: (f"{host} cannot be resolved: {dialled.message}", f"check {setting} and the DNS"),
-        HandshakeProblem.CONNECTION: (f"nobody answers at {door.address}: {dialled.message}", between),
+        HandshakeProblem.CONNECTION: (f"no server answers at {door.address}: {dialled.message}", between),
         HandshakeProblem.STRANGER: (
-            f"{server} shows a certificate that is not the hub's{shown}",
+            f"{server} presents a certificate that is not the hub's{shown}",
             f"{_PROXY}. Or {setting} names another server",
         ),
         HandshakeProblem.HOST: (
@@ -113,11 +187,11 @@ def _finding(door: DoorAt, dialled: Dialled, within: Dialled) -> DoctorFinding:
             f"the hub's certificate is not valid now{shown}",
             "set the clock, or see /readyz for its renewal",
         ),
-        HandshakeProblem.NO_HTTP2: (f"{server} speaks no HTTP/2: it is not the gRPC door", _PROXY),
-        HandshakeProblem.TERMINATED: (f"{server} asks for no client certificate: TLS ends before the hub", _PROXY),
-        HandshakeProblem.NO_TLS: (f"{server} speaks no TLS: {dialled.message}", _PROXY),
+        HandshakeProblem.NO_HTTP2: (f"{server} does not support HTTP/2: it is not the gRPC door", _PROXY),
+        HandshakeProblem.TERMINATED: (f"{server} requests no client certificate: TLS ends before the hub", _PROXY),
+        HandshakeProblem.NO_TLS: (f"{server} does not use TLS: {dialled.message}", _PROXY),
     }[dialled.problem or HandshakeProblem.NO_TLS]
-    here = f"; the hub itself answers at {_near(door.listening)}" if within.problem is None else ""
+    here = f"; the hub itself answers at {door.listening.local}" if within.problem is None else ""
     return broken(door.name, message + here, advice)
 
 
@@ -128,29 +202,31 @@ async def query_door(settings: HubSettings, clock: Clock) -> AsyncIterator[Docto
     """
     path = settings.data_dir / ADMIN_FILE
     if not path.exists():
-        message = f"{path} is not there: the door cannot be asked as an operator"
-        yield warning("operators", message, "the next start makes it")
+        message = f"{path} does not exist: the door cannot be queried as an operator"
+        yield warning("operators", message, "the next start creates it")
         return
     kubeconfig = read_kubeconfig(path)
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    status, date, content = await to_thread(_request, kubeconfig, "POST", REVIEW, json.dumps(review).encode())
+    status, date, content = await asyncio.to_thread(_request, kubeconfig, "POST", REVIEW, json.dumps(review).encode())
     if status == CREATED:
         user = json.loads(content)["status"]["userInfo"]["username"]
-        yield well("operators", f"the certificate in {path} arrives: {user}")
+        yield well("operators", f"the certificate in {path} is accepted: {user}")
     else:
-        message = f"the certificate in {path} does not arrive, or is not known (HTTP status {status})"
-        yield broken("operators", message, f"{_PROXY}. If the door is well: the hub writes a fresh {path.name} when it starts")
+        message = f"the certificate in {path} is not accepted (HTTP status {status})"
+        yield broken(
+            "operators", message, f"{_PROXY}. If the door is reachable: the hub writes a new {path.name} when it starts"
+        )
     if date is not None and abs(ahead := date - clock.now()) > APART:
         side = "ahead of" if ahead > timedelta() else "behind"
         message = f"that of the replica that answered is {abs(ahead).total_seconds():.0f} s {side} this machine's"
         yield broken("clock", message, "set both clocks by NTP")
-    status, _, content = await to_thread(_request, kubeconfig, "GET", "/readyz?verbose")
+    status, _, content = await asyncio.to_thread(_request, kubeconfig, "GET", "/readyz?verbose")
     if status == OK:
         yield well("readiness", "all checks of /readyz pass")
         return
     failing = [line.removeprefix("[-]") for line in content.decode("utf-8", "replace").splitlines() if line.startswith("[-]")]
     for each in failing or [f"HTTP status {status}"]:
-        yield broken("readiness", each, "the hub's log says more")
+        yield broken("readiness", each, "see the hub's log")
 
 
 def _request(kubeconfig: Kubeconfig, method: str, target: str, body: bytes | None = None) -> tuple[int, datetime | None, bytes]:

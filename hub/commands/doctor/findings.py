@@ -49,7 +49,7 @@ async def findings_of(name: str, check: Check, advice: str) -> list[DoctorFindin
     except MusterError as error:
         message = error.message
     except HTTPException as error:
-        message = f"no answer of HTTP: {type(error).__name__}"
+        message = f"no HTTP answer: {type(error).__name__}"
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         message = f"{place}{error.strerror or error}"

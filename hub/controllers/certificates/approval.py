@@ -18,8 +18,7 @@ from hub.api.managedclusters import cluster as cluster_rules
 from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES, MANAGED_CLUSTERS, NAMESPACES, REQUESTS
 from hub.controllers import ACTOR
-from hub.controllers.batch import TransactionReconciler
-from hub.controllers.builder import ControllerBuilder, GenerationFilter
+from hub.controllers.builder import ControllerBuilder, GenerationFilter, TransactionReconciler
 from hub.ports import Store, Transaction
 from hub.registry.approvalrules import approval as approving, service as approval_rules
 from hub.registry.approvalrules.approval import ApprovalOutcome
@@ -81,7 +80,7 @@ class RuleReconciler(TransactionReconciler):
 class AcceptanceReconciler(RuleReconciler):
     def wanted(self, cluster: Document) -> bool:
         """Whether a step on this cluster may write."""
-        return _verdict(cluster) is not None or (self.has_rules and approving.is_open(cluster))
+        return _acceptance_condition(cluster) is not None or (self.has_rules and approving.is_open(cluster))
 
     def read_ahead(self, tx: Transaction, names: Sequence[str]) -> Sequence[ApprovalRule]:
         keys = [Key("", name) for name in names]
@@ -92,18 +91,18 @@ class AcceptanceReconciler(RuleReconciler):
     def decide(self, tx: Transaction, name: str, known: Sequence[ApprovalRule]) -> ApprovalOutcome | None:
         cluster = ClusterName(name)
         outcome = approving.accept(tx, cluster, known) if known else None
-        verdict = _verdict(clusters.find(tx, cluster).document)
-        if verdict is not None:
+        condition = _acceptance_condition(clusters.find(tx, cluster).document)
+        if condition is not None:
             decisions = outcome.decisions if outcome else ()
             decided = [each.rule for each in decisions if not each.dry_run]
             # the rule that decided is the actor of both writes of the transaction
             actor = approving.RULE_ACTOR + decided[0] if decided else f"{ACTOR}:{ACCEPTANCE}"
-            clusters.set_condition(tx, cluster, verdict, actor)
-            outcome = ApprovalOutcome(decisions, name if verdict.status == conditions.TRUE else "")
+            clusters.set_condition(tx, cluster, condition, actor)
+            outcome = ApprovalOutcome(decisions, name if condition.status == conditions.TRUE else "")
         return None if outcome is None else self._record(tx, outcome)
 
 
-def _verdict(cluster: Document) -> Condition | None:
+def _acceptance_condition(cluster: Document) -> Condition | None:
     """The condition HubAcceptedManagedCluster to write; None: the current one is right."""
     current = conditions.find(doc.conditions(cluster), conditions.HUB_ACCEPTED)
     is_true = current is not None and current.status == conditions.TRUE

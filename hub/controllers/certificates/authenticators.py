@@ -27,7 +27,7 @@ READY_CHECK_INTERVAL, UNREADY_CHECK_INTERVAL = timedelta(minutes=3), timedelta(s
 GRACE = timedelta(seconds=1)
 """Time for a running check to end when the controllers stop, because it waits for a remote server."""
 WORKERS = 4
-NOT_EXAMINED = "Not looked at: what stands before it is not good."
+NOT_EXAMINED = "Not checked: an earlier check failed."
 
 Connect = Callable[[bytes], JsonDocuments]
 """Returns a client for servers that these CA certificates verify (PEM; b"": the system's CAs). Raises InvalidError."""
@@ -64,7 +64,7 @@ async def examine(kind: str, document: Document, connect: Connect) -> list[Condi
     """
     spec, server = doc.mapping(document, "spec"), _Server(document, connect)
     named = doc.mapping(document, "spec", "tls").get("certificateAuthorityData")
-    trusted = "The CAs can be read." if named else "No CA is named: those that the hub's machine trusts count."
+    trusted = "The CAs can be read." if named else "No CA is set: the CAs of the hub's system are used."
     checks: list[tuple[str, str, str, Callable[[], Awaitable[None]]]] = [
         ("TLSConfigurationValid", "InvalidTLSConfig", trusted, server.load)
     ]

@@ -1,12 +1,12 @@
 """Performs CA changes, one due step at a time.
 
-A step that fails does not block other steps: a doubted clock or a key that cannot be stored is no reason to keep a
-compromised CA.
+A step that fails does not block other steps: an untrusted clock or a key that cannot be stored must not keep a compromised CA
+in use.
 
 It runs on the leader. After a crash it continues from the database and the key storage: a key stored for a CA that is not
 recorded is used for the next CA, and a key that was not removed with its CA is removed later.
 
-A CA is retired when everything it signed has ended or when a patience is over. A clock that is ahead for a moment would make
+A CA is retired when everything it signed has ended or when a patience has passed. A clock that is ahead for a moment would make
 all of that true at once, irreversibly. So while the database's clock is not trusted, no CA is retired because of time: only an
 operator's orders are executed, and that to give up a CA waits while agents remain that were given time to move and still can.
 """
@@ -19,7 +19,8 @@ import structlog
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityOrder, AuthorityRecord, Phase
 from hub.api.certificateauthorities.rotation import Act, RotationSnapshot, RotationStep, due_steps, goes_by_time
 from hub.api.events import NORMAL, WARNING, EventRecord
-from hub.controllers.clock_guard import ClockGuard
+from hub.controllers.builder import ControllerBuilder
+from hub.controllers.clock_guard import SETTLED, ClockGuard
 from hub.ports import Store, Transaction
 from hub.ports.identities import KeyPlace
 from hub.registry.certificateauthorities import service as authorities
@@ -31,14 +32,14 @@ NAME = "ca-rotation"
 PERIOD = timedelta(seconds=2)
 KIND = "CertificateAuthority"
 PHASE_MESSAGES = {
-    Phase.DISTRIBUTING: "is handed out: every agent is told to trust it beside the one that issues",
-    Phase.ISSUING: "issues from now on",
-    Phase.OUTGOING: "issues no more; what it signed is good until its agents have moved",
-    Phase.RETIRING: "is trusted no more, but for agents that come back with a recovery certificate of it",
-    Phase.RETIRED: "is retired: nothing that it signed is accepted",
+    Phase.DISTRIBUTING: "is distributed: agents add it to their trust bundle, and it signs nothing yet",
+    Phase.ISSUING: "issues certificates from now on",
+    Phase.OUTGOING: "issues no more certificates; those that it signed are valid until their agents have renewed",
+    Phase.RETIRING: "is no longer trusted, except for agents that reconnect with a recovery certificate of it",
+    Phase.RETIRED: "is retired: none of its certificates is accepted",
 }
 
-DOUBTED = "the database's clock has to go evenly for a while before a CA goes by it"
+CLOCK_NOT_TRUSTED = "it waits until the database's clock has run evenly for a while"
 
 log = structlog.get_logger(__name__)
 
@@ -59,7 +60,7 @@ class Rotation(Reconciler[str]):
         recovery: timedelta,
         api_version: str,
         record_event: Callable[[EventRecord], None],
-        steady: ClockGuard,
+        clock_guard: ClockGuard,
     ) -> None:
         self._store = store
         self._make = make
@@ -68,47 +69,47 @@ class Rotation(Reconciler[str]):
         self._recovery = recovery
         self._api_version = api_version
         self._record_event = record_event
-        self._steady = steady
-        self._hindered: Mapping[RotationStep, str] = {}
-        self._forgotten: set[AuthorityId] = set()
-        self._unforgotten = ""
+        self._clock_guard = clock_guard
+        self._blocked: Mapping[RotationStep, str] = {}
+        self._removed: set[AuthorityId] = set()
+        self._removal_failure = ""
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        """Make the first possible step, and run again at once if there was one."""
+        """Take the first possible step, and run again at once if there was one."""
         seen, is_believed, retired = await self._store.look(self._look)
-        if seen is not None and await self._make_one(seen, is_believed=is_believed):
+        if seen is not None and await self._take_first(seen, is_believed=is_believed):
             return timedelta()
-        await self._forget(retired)
+        await self._remove_keys(retired)
         return None
 
     def _look(self, tx: Transaction) -> tuple[RotationSnapshot | None, bool, Sequence[AuthorityId]]:
         """The change under way (None: none), whether the clock is trusted (each call counts), and the retired CAs."""
-        is_believed = self._steady.trusts_clock(tx.now)
-        everyone = tx.authorities.all()
-        is_under_way = any(each.wish is not None or each.phase not in (Phase.ISSUING, Phase.RETIRED) for each in everyone)
-        retired = [each.id for each in everyone if each.phase is Phase.RETIRED]
+        is_believed = self._clock_guard.trusts_clock(tx.now)
+        records = tx.authorities.all()
+        is_under_way = any(each.order is not None or each.phase not in (Phase.ISSUING, Phase.RETIRED) for each in records)
+        retired = [each.id for each in records if each.phase is Phase.RETIRED]
         return authorities.rotation_snapshot(tx) if is_under_way else None, is_believed, retired
 
-    async def _make_one(self, seen: RotationSnapshot, *, is_believed: bool) -> bool:
-        """Make the first due step that can be made now; warn about others once. Returns whether there was one."""
-        hindered: dict[RotationStep, str] = {}
+    async def _take_first(self, seen: RotationSnapshot, *, is_believed: bool) -> bool:
+        """Take the first due step that is possible now; warn about others once. Returns whether there was one."""
+        blocked: dict[RotationStep, str] = {}
         for step in due_steps(seen, self._patience):
             if not is_believed and goes_by_time(seen, step):
-                hindered[step] = DOUBTED
+                blocked[step] = CLOCK_NOT_TRUSTED
                 continue
             try:
                 changed = await self._take(step, seen)
             except MusterError as error:
-                hindered[step] = error.message
+                blocked[step] = error.message
                 continue
             for each in changed:
-                self._say(each)
-            self._hindered = {}
+                self._report(each)
+            self._blocked = {}
             return True
-        for step, why in hindered.items():
-            if self._hindered.get(step) != why:
-                log.warning("the change of CA cannot go on now", ca=step.authority, step=step.act.value, error=why)
-        self._hindered = hindered
+        for step, why in blocked.items():
+            if self._blocked.get(step) != why:
+                log.warning("CA rotation is blocked", ca=step.authority, step=step.act.value, error=why)
+        self._blocked = blocked
         return False
 
     async def _take(self, step: RotationStep, seen: RotationSnapshot) -> Sequence[AuthorityRecord]:
@@ -123,24 +124,39 @@ class Rotation(Reconciler[str]):
                 )
         return changed
 
-    async def _forget(self, retired: Collection[AuthorityId]) -> None:
+    async def _remove_keys(self, retired: Collection[AuthorityId]) -> None:
         """Remove the keys of retired CAs, each once, with retries."""
         try:
             for one in retired:
-                if one not in self._forgotten:
+                if one not in self._removed:
                     await self._place.forget(one)
-                    self._forgotten.add(one)
+                    self._removed.add(one)
         except MusterError as error:
-            if error.message != self._unforgotten:
-                log.warning("the key of a CA that is retired cannot be removed", ca=one, error=error.message)
-            self._unforgotten = error.message
+            if error.message != self._removal_failure:
+                log.warning("the key of a retired CA cannot be removed", ca=one, error=error.message)
+            self._removal_failure = error.message
         else:
-            self._unforgotten = ""
+            self._removal_failure = ""
 
-    def _say(self, authority: AuthorityRecord) -> None:
-        log.info("change of CA", ca=authority.id, phase=authority.phase.value)
+    def _report(self, authority: AuthorityRecord) -> None:
+        log.info("CA changed phase", ca=authority.id, phase=authority.phase.value)
         about = {"apiVersion": self._api_version, "kind": KIND, "metadata": {"name": authority.id}}
-        kind = WARNING if authority.compromised or authority.wish is AuthorityOrder.COMPROMISED else NORMAL
+        kind = WARNING if authority.compromised or authority.order is AuthorityOrder.COMPROMISED else NORMAL
         self._record_event(
             EventRecord("", about, authority.phase.value, f"The CA {authority.id} {PHASE_MESSAGES[authority.phase]}", kind)
         )
+
+
+def register(builder: ControllerBuilder, make: Make, place: KeyPlace) -> None:
+    settings = builder.settings
+    reconciler = Rotation(
+        builder.store,
+        make,
+        place,
+        patience=settings.ca_rotation_patience,
+        recovery=builder.lifetimes.recovery,
+        api_version=f"hub.{settings.api_group_suffix}/v1alpha1",
+        record_event=builder.record_event,
+        clock_guard=ClockGuard(builder.clock, min(SETTLED, settings.ca_rotation_patience)),
+    )
+    builder.every(PERIOD, builder.add(NAME, reconciler), jitter=0, at_once=True)

@@ -29,7 +29,7 @@ from machinery.runtime.controller import Controller
 GATHER = timedelta(seconds=1)
 """Delay before counting, so that clusters that come or go together are counted once."""
 CHANGES = {
-    "created": (NORMAL, "ClusterSetCreated", "the hub has made this set"),
+    "created": (NORMAL, "ClusterSetCreated", "the hub has created this set"),
     "restored": (WARNING, "ClusterSetRestored", "the hub has restored the selector of this set"),
 }
 

@@ -59,7 +59,7 @@ class Waiting:
         """Call it before the check, so that deletions during it cause another one."""
         self._progress.setdefault(name, timedelta())
 
-    def go_on(self, name: str, lasting: timedelta) -> None:
+    def note_progress(self, name: str, lasting: timedelta) -> None:
         """Note progress: the interval starts from `shortest` again."""
         self._progress[name] = lasting
 
@@ -105,15 +105,15 @@ class Namespaces(Reconciler[str]):
 
     async def reconcile(self, key: str) -> timedelta | None:
         self.waiting.begin(key)
-        progress, gone, lasting = await self._store.run(_namespace_step, key)
+        progress, is_gone, lasting = await self._store.run(_namespace_step, key)
         if progress.removed:
-            log.info("namespace is being emptied", namespace=key, removed=progress.removed)
-            self.waiting.go_on(key, lasting)
+            log.info("objects of a deleted namespace removed", namespace=key, removed=progress.removed)
+            self.waiting.note_progress(key, lasting)
         if progress.held:
             return self.waiting.pause(key, lasting)
         if not progress.removed:
             self.waiting.end(key)
-        return timedelta() if progress.removed or gone else None
+        return timedelta() if progress.removed or is_gone else None
 
 
 def _namespace_step(tx: Transaction, name: str) -> tuple[NamespaceDeletionProgress, bool, timedelta]:
@@ -153,22 +153,21 @@ class Removal(Reconciler[str]):
         self.waiting.begin(key)
         about, lasting, progress = await self._store.run(_cluster_step, key, self._deadline)
         if progress.moved:
-            log.info("deleted cluster is being emptied", cluster=key, removed=progress.moved)
+            log.info("objects of a deleted cluster removed", cluster=key, removed=progress.moved)
         if progress.orphaned:
-            log.warning("deleted cluster was given up", cluster=key, orphaned=list(progress.orphaned))
-            message = f"deleted by force, nobody will clean up: {'; '.join(progress.orphaned)}"
+            log.warning("cluster deleted by force", cluster=key, orphaned=list(progress.orphaned))
+            message = f"deleted by force, without cleaning up: {'; '.join(progress.orphaned)}"
             self._record_event(EventRecord(key, about, "DeletionForced", message[:1000], WARNING))
         if progress.overdue:
-            log.warning("deleted cluster does not go", cluster=key, next=f"hubctl delete cluster {key} --force")
-            message = (
-                f"what belongs to the cluster does not go: see its condition Deleting, or hubctl delete cluster {key} --force"
-            )
+            force = f"hubctl delete cluster {key} --force"
+            log.warning("deletion of a cluster is overdue", cluster=key, next=force)
+            message = f"objects of the cluster are not removed: see its condition Deleting, or run {force}"
             self._record_event(EventRecord(key, about, "DeletionOverdue", message, WARNING))
         if progress.gone or lasting is None:
             self.waiting.end(key)
             return None
         if progress.moved:
-            self.waiting.go_on(key, lasting)
+            self.waiting.note_progress(key, lasting)
             return timedelta()
         left, usual = self._deadline - lasting, self.waiting.pause(key, lasting)
         return min(left, usual) if left > timedelta() else usual  # not after the deadline
@@ -186,14 +185,14 @@ def _cluster_step(
 
 
 def register(builder: ControllerBuilder) -> None:
-    housing = Namespaces(builder.store)
-    namespaces_ = builder.add(NAMESPACES_NAME, housing, workers=WORKERS)
-    housing.waiting.wake = lambda name: namespaces_.queue.add_after(name, NAMESPACE_CHECKS)
-    removing = Removal(builder.store, builder.settings.deletion_deadline, builder.record_event)
-    removal = builder.add(REMOVAL_NAME, removing, workers=WORKERS)
-    removing.waiting.wake = lambda name: removal.queue.add_after(name, CLUSTER_CHECKS)
-    builder.handlers.observers += (housing.waiting, removing.waiting)
-    builder.handlers.on_relist.append(housing.relisting)
-    builder.watch_names(NAMESPACES, namespaces_, housing.wanted)
-    builder.watch_names(MANAGED_CLUSTERS, namespaces_, housing.wanted_of)
+    namespaces_reconciler = Namespaces(builder.store)
+    namespaces_ = builder.add(NAMESPACES_NAME, namespaces_reconciler, workers=WORKERS)
+    namespaces_reconciler.waiting.wake = lambda name: namespaces_.queue.add_after(name, NAMESPACE_CHECKS)
+    removal_reconciler = Removal(builder.store, builder.settings.deletion_deadline, builder.record_event)
+    removal = builder.add(REMOVAL_NAME, removal_reconciler, workers=WORKERS)
+    removal_reconciler.waiting.wake = lambda name: removal.queue.add_after(name, CLUSTER_CHECKS)
+    builder.handlers.observers += (namespaces_reconciler.waiting, removal_reconciler.waiting)
+    builder.handlers.on_relist.append(namespaces_reconciler.relisting)
+    builder.watch_names(NAMESPACES, namespaces_, namespaces_reconciler.wanted)
+    builder.watch_names(MANAGED_CLUSTERS, namespaces_, namespaces_reconciler.wanted_of)
     builder.watch_names(MANAGED_CLUSTERS, removal, doc.is_deleting)

@@ -1,7 +1,7 @@
 """Owns the condition ManagedClusterStale: marks clusters that stay silent, and removes them later if configured.
 
-It marks and removes nothing while the brake holds, before every cluster had a whole grace since beats could last be stored, or
-while the database's clock is not trusted: if it were a year ahead, every silent cluster would be stale.
+It marks and removes nothing while the brake is active, before every cluster had a whole grace period since beats could last be
+stored, or while the database's clock is not trusted: if it were a year ahead, every silent cluster would be stale.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,12 +38,14 @@ log = structlog.get_logger(__name__)
 class Staleness(BatchReconciler[str]):
     """The key PERIODIC examines all silent or marked clusters; others are clusters whose step failed."""
 
-    def __init__(self, store: Store, policy: StalenessPolicy, limits: BrakeLimits, *, since: Since, steady: ClockGuard) -> None:
+    def __init__(
+        self, store: Store, policy: StalenessPolicy, limits: BrakeLimits, *, since: Since, clock_guard: ClockGuard
+    ) -> None:
         self._store = store
         self._policy = policy
         self._limits = limits
         self._since = since
-        self._steady = steady
+        self._clock_guard = clock_guard
 
     async def reconcile_all(self, keys: Sequence[str]) -> Batch[str]:
         batch = Batch[str]()
@@ -75,7 +77,7 @@ class Staleness(BatchReconciler[str]):
 
     def _policy_at(self, tx: Transaction) -> StalenessPolicy:
         """The policy; off while the database's clock is not trusted, so that marks can only be removed."""
-        return self._policy if self._steady.trusts_clock(tx.now) else StalenessPolicy()
+        return self._policy if self._clock_guard.trusts_clock(tx.now) else StalenessPolicy()
 
     def _is_due(self, tx: Transaction, cluster: Document, policy: StalenessPolicy) -> bool:
         due = stale.staleness_step(cluster, policy, tx.now)
@@ -92,6 +94,6 @@ class Staleness(BatchReconciler[str]):
 def register(builder: ControllerBuilder) -> None:
     settings = builder.settings
     policy = StalenessPolicy(mark=settings.stale_after, remove=settings.stale_removal_after)
-    steady = ClockGuard(builder.clock, min(SETTLED, policy.mark))  # a policy of seconds needs no ten minutes of trust
-    reconciler = Staleness(builder.store, policy, builder.brake_limits, since=builder.since, steady=steady)
+    clock_guard = ClockGuard(builder.clock, min(SETTLED, policy.mark))  # a policy of seconds needs no ten minutes of trust
+    reconciler = Staleness(builder.store, policy, builder.brake_limits, since=builder.since, clock_guard=clock_guard)
     builder.every(PERIOD, builder.add(NAME, reconciler))

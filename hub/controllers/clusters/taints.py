@@ -1,8 +1,8 @@
 """Owns the taints for unavailable clusters, their alarms, and the brake that holds both.
 
 As in OCM: `unreachable` while availability is Unknown or missing, `unavailable` while it is False. A taint is set at once or
-after a delay (`availability.TaintDelays`), and never while the brake holds. The alarm is logged with the taint, so exactly once
-across leaders. The Event is recorded at once, with the change of availability (`TransitionRecorder`).
+after a delay (`availability.TaintDelays`), and never while the brake is active. The alarm is logged with the taint, so exactly
+once across leaders. The Event is recorded at once, with the change of availability (`TransitionRecorder`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -79,11 +79,11 @@ class TaintReconciler(BatchReconciler[str]):
         return batch
 
     async def _check_brake(self) -> Sequence[str]:
-        """While the brake holds, check it. Returns the clusters that it held, once it is released."""
+        """While the brake is active, check it. Returns the clusters that it held, once it is released."""
         if not self._holds:
             return ()
-        state, news = await self._store.run(brake.keep, self._limits, f"{ACTOR}:{NAME}")
-        self._alarm(news, {})
+        state, event = await self._store.run(brake.keep, self._limits, f"{ACTOR}:{NAME}")
+        self._alarm(event, {})
         self._holds = state.holds
         if state.holds:
             return ()
@@ -92,13 +92,13 @@ class TaintReconciler(BatchReconciler[str]):
 
     async def _write(self, names: Sequence[str]) -> _Found:
         try:
-            found, state, news = await self._store.run(self._taint, names)
+            found, state, event = await self._store.run(self._taint, names)
         except NotFoundError:
             if len(names) == 1:
                 return {ClusterName(names[0]): TaintOutcome()}
             raise
         self._holds = state.holds or bool(self._held)
-        self._alarm(news, found)
+        self._alarm(event, found)
         return found
 
     def _look(self, tx: Transaction, names: Sequence[str]) -> _Found:
@@ -108,20 +108,20 @@ class TaintReconciler(BatchReconciler[str]):
 
     def _taint(self, tx: Transaction, names: Sequence[str]) -> tuple[_Found, Brake, EventRecord | None]:
         clusters, actor = [ClusterName(name) for name in names], f"{ACTOR}:{NAME}"
-        state, news = brake.keep(tx, self._limits, actor)
+        state, event = brake.keep(tx, self._limits, actor)
         known = service.read_context(tx, clusters, self._patience, state)
         found = {cluster: service.taint(tx, cluster, self._patience, known, actor) for cluster in clusters}
-        return found, state, news
+        return found, state, event
 
     def _alarm(self, brake_event: EventRecord | None, found: _Found) -> None:
         """Log the fleet's alarm, whose Event is already stored, and the clusters' alarms, whose Events their changes caused."""
         if brake_event is not None and brake_event.type == WARNING:
-            log.error("the brake holds", detail=brake_event.message)
+            log.error("the brake is active", detail=brake_event.message)
         elif brake_event is not None:
             log.info("the brake is released", detail=brake_event.message)
         for cluster, outcome in found.items():
             if outcome.alarm:
-                log.warning("cluster cannot be relied on", cluster=cluster, detail=outcome.alarm)
+                log.warning("cluster is tainted", cluster=cluster, detail=outcome.alarm)
 
 
 def register(builder: ControllerBuilder) -> None:

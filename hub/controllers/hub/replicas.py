@@ -35,7 +35,7 @@ class LostReplicas(Reconciler[str]):
     async def reconcile(self, key: str) -> None:  # noqa: ARG002 - there is only one
         if await self._store.look(self._has_work):
             ended = await self._store.run(replicas.sweep)
-            log.info("sessions of lost replicas are over", count=ended)
+            log.info("sessions of lost replicas ended", count=ended)
 
     def _has_work(self, tx: Transaction) -> bool:
         return could_report(self._since(tx), tx.now) and not replicas.is_swept(tx)

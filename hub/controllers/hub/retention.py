@@ -63,27 +63,27 @@ def history_status(tx: Transaction) -> HistoryStatus:
 class Compaction(Reconciler[str]):
     """Each step runs one portion per table, and runs again at once while there is more.
 
-    `steady`: postpones deletion by age while the database's clock is not trusted.
-    `standing`: retention and sizes after the last complete run, for metrics; None: not yet known.
-    `tell`: records an Event.
+    `clock_guard`: postpones deletion by age while the database's clock is not trusted.
+    `status`: retention and sizes after the last complete run, for metrics; None: not yet known.
+    `record_event`: records an Event.
     """
 
     def __init__(
         self,
         store: Store,
-        keeping: RetentionPeriods,
-        steady: ClockGuard,
-        tell: Callable[[EventRecord], None] = lambda _told: None,
+        periods: RetentionPeriods,
+        clock_guard: ClockGuard,
+        record_event: Callable[[EventRecord], None] = lambda _event: None,
     ) -> None:
         self._store = store
-        self._keeping = keeping
-        self._steady = steady
-        self._tell = tell
-        self._gone: Counter[str] = Counter()
+        self._periods = periods
+        self._clock_guard = clock_guard
+        self._record_event = record_event
+        self._removed: Counter[str] = Counter()
         self._due: Sequence[Callable[[], Awaitable[bool]]] = ()
         self._records: tuple[int, Mapping[str, AuditSize]] | None = None
         """The number of refusals without an identity, and sizes of other audit records by user; None: to be measured."""
-        self.standing: HistoryStatus | None = None
+        self.status: HistoryStatus | None = None
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
         due = self._due or (self._events, self._changes, self._transitions, self._certificates, self._audit)
@@ -91,67 +91,69 @@ class Compaction(Reconciler[str]):
         self._due = [part for part in due if await part()]
         if self._due:
             return PAUSE
-        self.standing = await self._store.read(history_status)
-        self._say()
-        return self._steady.wait or None
+        self.status = await self._store.read(history_status)
+        self._report()
+        return self._clock_guard.wait or None
 
     async def _events(self) -> bool:
         """Query without blocking writers, then delete in portions."""
         most = PORTION * PORTIONS
-        due = await self._store.read(self._steady.guarded(events.due), self._keeping.events, limit=most) or {}
+        due = await self._store.read(self._clock_guard.guarded(events.due), self._periods.events, limit=most) or {}
         keys = list(due)
         for place in range(0, len(keys), PORTION):
             portion = {key: due[key] for key in keys[place : place + PORTION]}
-            self._gone["events"] += await self._store.run(events.expire, portion, f"{ACTOR}:{NAME}")
+            self._removed["events"] += await self._store.run(events.expire, portion, f"{ACTOR}:{NAME}")
         return len(due) == most
 
     async def _changes(self) -> bool:
         """Compact the log and measure the sizes of new rows, then delete the past by age, and then by size."""
         compacted = await self._store.run(
-            self._steady.guarded(lambda tx: tx.changes.compact(tx.now - self._keeping.window, limit=CHANGES_AT_ONCE))
+            self._clock_guard.guarded(lambda tx: tx.changes.compact(tx.now - self._periods.window, limit=CHANGES_AT_ONCE))
         )
         unmeasured = await self._store.run(lambda tx: tx.changes.measure(limit=MEASURED_AT_ONCE))
-        self._gone["changes"] += compacted.rows if compacted else 0
+        self._removed["changes"] += compacted.rows if compacted else 0
         more = unmeasured or (compacted is not None and compacted.more)
         trimmed = await self._store.run(
-            self._steady.guarded(lambda tx: tx.changes.forget(tx.now - self._keeping.history, limit=CHANGES_AT_ONCE))
+            self._clock_guard.guarded(lambda tx: tx.changes.forget(tx.now - self._periods.history, limit=CHANGES_AT_ONCE))
         )
-        self._gone["past"] += trimmed.rows if trimmed else 0
+        self._removed["past"] += trimmed.rows if trimmed else 0
         if trimmed is not None and trimmed.more:
             return True
         early = await self._store.run(self._free_space)
-        self._gone["past before its time"] += early.rows
+        self._removed["past before its time"] += early.rows
         return more or early.more
 
     def _free_space(self, tx: Transaction) -> Trimmed:
         """Remove the oldest past if the log or the disk is too full, but never what a watch may need."""
         left = tx.volume().left
-        if tx.changes.ledger().bytes <= self._keeping.history_bytes and (left is None or left >= self._keeping.reserve):
+        if tx.changes.ledger().bytes <= self._periods.history_bytes and (left is None or left >= self._periods.reserve):
             return Trimmed()
         return tx.changes.forget(None, limit=CHANGES_AT_ONCE)
 
     async def _transitions(self) -> bool:
         trimmed = await self._store.run(
-            self._steady.guarded(lambda tx: tx.transitions.trim(tx.now - self._keeping.transitions, FORGOTTEN_AT_ONCE))
+            self._clock_guard.guarded(lambda tx: tx.transitions.trim(tx.now - self._periods.transitions, FORGOTTEN_AT_ONCE))
         )
         return trimmed == FORGOTTEN_AT_ONCE
 
     async def _certificates(self) -> bool:
         """Query without blocking writers: it skips the records that are kept for ever."""
-        guarded = self._steady.guarded
+        guarded = self._clock_guard.guarded
         logins = await self._store.run(
             guarded(lambda tx: tx.certificates.forget_logins(tx.now - LOGINS_KEPT, FORGOTTEN_AT_ONCE))
         )
         ended = await self._store.read(guarded(lambda tx: tx.certificates.ended(tx.now - CERTIFICATES_KEPT, FORGOTTEN_AT_ONCE)))
         if ended:
-            self._gone["certificates"] += await self._store.run(lambda tx: tx.certificates.forget(ended))
+            self._removed["certificates"] += await self._store.run(lambda tx: tx.certificates.forget(ended))
         return FORGOTTEN_AT_ONCE in (logins, len(ended or ()))
 
     async def _audit(self) -> bool:
         removed = await self._store.run(
-            self._steady.guarded(lambda tx: tx.audit.remove(RECORDS_AT_ONCE, before=tx.now - self._keeping.records).records)
+            self._clock_guard.guarded(
+                lambda tx: tx.audit.remove(RECORDS_AT_ONCE, before=tx.now - self._periods.records).records
+            )
         )
-        self._gone["audit records"] += removed or 0
+        self._removed["audit records"] += removed or 0
         return removed == RECORDS_AT_ONCE or await self._audit_size()
 
     async def _audit_size(self) -> bool:
@@ -166,32 +168,32 @@ class Compaction(Reconciler[str]):
             limit = min(strangers - STRANGERS_KEPT, SHORTENED_AT_ONCE)
             gone = (await self._store.run(lambda tx: tx.audit.remove(limit, strangers=True))).records
             strangers -= gone
-        elif _bytes(known) > self._keeping.records_bytes:
+        elif _bytes(known) > self._periods.records_bytes:
             user, taken = max(known.items(), key=lambda item: item[1].bytes)
             portion = await self._store.run(
                 lambda tx: tx.audit.remove(SHORTENED_AT_ONCE, strangers=False, user=user, since=taken.floor)
             )
             known = {**known, user: taken.without(portion)}
             gone = portion.records
-            self._gone["audit records before their time"] += gone
+            self._removed["audit records before their time"] += gone
         else:
             return False
         self._records = strangers, known
         return gone > 0
 
-    def _say(self) -> None:
-        gone = {name.replace(" ", "_"): count for name, count in self._gone.items() if count}
+    def _report(self) -> None:
+        gone = {name.replace(" ", "_"): count for name, count in self._removed.items() if count}
         if gone:
             log.info("old records removed", **gone)
-        early, audit_early = self._gone["past before its time"], self._gone["audit records before their time"]
-        self._gone.clear()
+        early, audit_early = self._removed["past before its time"], self._removed["audit records before their time"]
+        self._removed.clear()
         taken, self._records = _bytes(self._records[1]) if self._records else 0, None
-        warnings = [*history_rules.audit_warnings(self._keeping, taken, early=bool(audit_early))]
-        if self.standing:
-            warnings += history_rules.warnings(self._keeping, self.standing.volume, early=bool(early))
+        warnings = [*history_rules.audit_warnings(self._periods, taken, early=bool(audit_early))]
+        if self.status:
+            warnings += history_rules.warnings(self._periods, self.status.volume, early=bool(early))
         for warning in warnings:
-            log.warning("disk reserve of the database", reason=warning.reason, message=warning.message)
-            self._tell(warning)
+            log.warning("database is filling up", reason=warning.reason, message=warning.message)
+            self._record_event(warning)
 
 
 def _bytes(sizes: Mapping[str, AuditSize]) -> int:
@@ -204,42 +206,42 @@ CLEANUP = "request-cleanup"
 class RequestCleanup(Reconciler[str]):
     """`ends`: retention of requests. `keep_credentials`: retention of expired or revoked credentials.
 
-    `steady`: postpones all deletions while the database's clock is not trusted.
+    `clock_guard`: postpones all deletions while the database's clock is not trusted.
     """
 
-    def __init__(self, store: Store, ends: RequestRetention, keep_credentials: timedelta, steady: ClockGuard) -> None:
+    def __init__(self, store: Store, ends: RequestRetention, keep_credentials: timedelta, clock_guard: ClockGuard) -> None:
         self._store = store
         self._ends = ends
         self._keep_credentials = keep_credentials
-        self._steady = steady
+        self._clock_guard = clock_guard
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        due, gone = await self._store.read(self._steady.guarded(request_ends.due_for_removal), self._ends) or (), 0
+        due, gone = await self._store.read(self._clock_guard.guarded(request_ends.due_for_removal), self._ends) or (), 0
         for place in range(0, len(due), REMOVED_AT_ONCE):
             names = due[place : place + REMOVED_AT_ONCE]
-            expire = self._steady.guarded(request_ends.expire)
+            expire = self._clock_guard.guarded(request_ends.expire)
             removed = await self._store.run(expire, names, self._ends, f"{ACTOR}:{CLEANUP}")
             gone += removed or 0
         if gone:
             log.info("finished requests removed", count=gone)
         forgotten = await self._store.run(
-            self._steady.guarded(lambda tx: tx.credentials.forget_ended(tx.now - self._keep_credentials))
+            self._clock_guard.guarded(lambda tx: tx.credentials.forget_ended(tx.now - self._keep_credentials))
         )
         if forgotten:
-            log.info("ended bootstrap credentials forgotten", count=forgotten)
-        return self._steady.wait or None
+            log.info("ended bootstrap credentials removed", count=forgotten)
+        return self._clock_guard.wait or None
 
 
 def register(builder: ControllerBuilder) -> None:
     settings, store = builder.settings, builder.store
     requests = RequestRetention(settings.finished_requests, settings.pending_requests)
     cleanup = RequestCleanup(store, requests, settings.ended_credentials, ClockGuard(builder.clock))
-    compaction = Compaction(store, _keeping(settings), ClockGuard(builder.clock), builder.record_event)
+    compaction = Compaction(store, _periods_of(settings), ClockGuard(builder.clock), builder.record_event)
     builder.every(PERIOD, builder.add(CLEANUP, cleanup), at_once=True)
     builder.every(PERIOD, builder.add(NAME, compaction), at_once=True)
 
 
-def _keeping(settings: HubSettings) -> RetentionPeriods:
+def _periods_of(settings: HubSettings) -> RetentionPeriods:
     return RetentionPeriods(
         window=settings.watch_window,
         history=settings.history_retention,

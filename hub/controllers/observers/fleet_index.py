@@ -69,7 +69,6 @@ class FleetIndex:
         return addon_health.silence_of(addon) != self._silent.get(doc.key(addon).namespace)
 
     def relisting(self) -> None:
-        """Clear the index."""
         self._sets.clear()
         self._selecting = ()
         self._clusters.clear()

@@ -45,13 +45,13 @@ class _Cluster:
 
 
 class TransitionRecorder:
-    """Remembers the recorded state of each object. `tell` records an Event without blocking."""
+    """Remembers the recorded state of each object. `record_event` records an Event without blocking."""
 
-    def __init__(self, tell: Callable[[EventRecord], None] = lambda _told: None) -> None:
-        self._tell = tell
+    def __init__(self, record_event: Callable[[EventRecord], None] = lambda _event: None) -> None:
+        self._record_event = record_event
         self._clusters: dict[Key, _Cluster] = {}
         self._requests: dict[Key, RequestPhase] = {}
-        self._ill_addons: set[Key] = set()
+        self._unavailable_addons: set[Key] = set()
         self._unlisted: set[tuple[Kind, Key]] = set()
         """Objects known before a relisting and not listed since: deleted when changes follow again."""
         self.phases: Counter[str] = Counter()
@@ -59,24 +59,24 @@ class TransitionRecorder:
         self.availability: Counter[str] = Counter()
         """Clusters that became True, False or Unknown since the start."""
 
-    def standing(self) -> Mapping[str, int]:
+    def by_phase(self) -> Mapping[str, int]:
         """The current number of requests per phase."""
         return Counter(phase.value for phase in tuple(self._requests.values()))
 
     def relisting(self) -> None:
         """Called before objects are listed again: known states stay, and objects that are not listed are forgotten."""
-        known = ((MANAGED_CLUSTERS, self._clusters), (REQUESTS, self._requests), (ADDONS, self._ill_addons))
+        known = ((MANAGED_CLUSTERS, self._clusters), (REQUESTS, self._requests), (ADDONS, self._unavailable_addons))
         self._unlisted = {(kind, key) for kind, keys in known for key in keys}
 
     def listed(self, kind: Kind, key: Key, document: Document) -> None:
         """Process an existing object; the actor of its last change is unknown."""
         self._unlisted.discard((kind, key))
         if kind == MANAGED_CLUSTERS:
-            self._cluster(key, document, told=key not in self._clusters)
+            self._cluster(key, document, is_initial=key not in self._clusters)
         elif kind == REQUESTS:
-            self._request(key, document, told=key not in self._requests)
+            self._request(key, document, is_initial=key not in self._requests)
         elif kind == ADDONS:
-            self._addon(key, document, told=True)
+            self._addon(key, document, is_initial=True)
 
     def changed(self, kind: Kind, key: Key, document: Document, change: ChangeType, actor: str) -> None:
         """Process a change by `actor`; `document` is the object after it, or the deleted object."""
@@ -87,7 +87,7 @@ class TransitionRecorder:
             self._forget(kind, key)
             if kind == MANAGED_CLUSTERS:
                 log.info("cluster deleted", cluster=key.name, by=actor)
-                self._tell(EventRecord(key.name, document, "Deleted", f"deleted by {actor}"))
+                self._record_event(EventRecord(key.name, document, "Deleted", f"deleted by {actor}"))
         elif kind == MANAGED_CLUSTERS:
             self._cluster(key, document, by=actor)
         elif kind == REQUESTS:
@@ -103,11 +103,11 @@ class TransitionRecorder:
         elif kind == REQUESTS:
             self._requests.pop(key, None)
         elif kind == ADDONS:
-            self._ill_addons.discard(key)
+            self._unavailable_addons.discard(key)
 
-    def _cluster(self, key: Key, document: Document, *, by: str = "", told: bool = False) -> None:
-        available, twice = cluster_rules.availability(document), _condition(document, cluster_rules.DUPLICATED)
-        duplicated = twice.message if twice and twice.status == TRUE else ""
+    def _cluster(self, key: Key, document: Document, *, by: str = "", is_initial: bool = False) -> None:
+        available, duplicate = cluster_rules.availability(document), _condition(document, cluster_rules.DUPLICATED)
+        duplicated = duplicate.message if duplicate and duplicate.status == TRUE else ""
         clock = _condition(document, conditions.CLOCK_SYNCED)
         now = _Cluster(
             accepted=cluster_rules.is_accepted(document),
@@ -121,66 +121,73 @@ class TransitionRecorder:
             kubernetes=intern(str(doc.mapping(document, "status", "version").get("kubernetes") or "")),
         )
         before, self._clusters[key] = self._clusters.get(key), now
-        if told or now == before:
+        if is_initial or now == before:
             return
-        tell = log.bind(cluster=key.name, **_by(by))
+        cluster_log = log.bind(cluster=key.name, **_by(by))
         if before is None:
             following = {} if now.accepted else {"next": f"hubctl accept {key.name}"}
-            tell.info("cluster registered", accepted=now.accepted, **following)
+            cluster_log.info("cluster registered", accepted=now.accepted, **following)
             wait = "" if now.accepted else f": it waits for `hubctl accept {key.name}`"
-            self._tell(EventRecord(key.name, document, "Registered", f"registered{_with(by)}{wait}"))
+            self._record_event(EventRecord(key.name, document, "Registered", f"registered{_with(by)}{wait}"))
             before = _Cluster(accepted=now.accepted)
         if now.accepted != before.accepted:
             verdict = "accepted" if now.accepted else "denied"
-            tell.info(f"cluster {verdict}")
-            self._tell(EventRecord(key.name, document, verdict.capitalize(), f"{verdict}{_with(by)}"))
+            cluster_log.info(f"cluster {verdict}")
+            self._record_event(EventRecord(key.name, document, verdict.capitalize(), f"{verdict}{_with(by)}"))
         if before.cluster_set not in ("", now.cluster_set):  # every cluster begins by getting a set
-            tell.info("cluster moved", cluster_set=now.cluster_set, before=before.cluster_set)
+            cluster_log.info("cluster moved", cluster_set=now.cluster_set, before=before.cluster_set)
             moved = f"moved from cluster set {before.cluster_set} to {now.cluster_set or 'none'}{_with(by)}"
-            self._tell(EventRecord(key.name, document, "ClusterSetChanged", moved))
+            self._record_event(EventRecord(key.name, document, "ClusterSetChanged", moved))
         if now.deleting and not before.deleting:
-            tell.info("cluster is being deleted", waits_for=list(doc.finalizers(document)))
+            cluster_log.info("cluster is being deleted", waits_for=list(doc.finalizers(document)))
             waits = ", ".join(doc.finalizers(document))
-            self._tell(EventRecord(key.name, document, "DeletionBegun", f"is being deleted{_with(by)}: it waits for {waits}"))
+            self._record_event(
+                EventRecord(key.name, document, "DeletionBegun", f"is being deleted{_with(by)}: it waits for {waits}")
+            )
         if available and now.available != before.available:
             self.availability[available.status] += 1
             fields = {"available": available.status, "reason": available.reason, "detail": available.message}
             log.info("cluster availability changed", cluster=key.name, **fields)
             is_normal = available.status == TRUE or has_parted(available)
-            self._tell(EventRecord(key.name, document, available.reason, available.message, _type(is_normal)))
+            self._record_event(EventRecord(key.name, document, available.reason, available.message, _type(is_normal)))
         for reason, message in _ordered(now, before, available):
-            tell.info("cluster order", reason=reason, detail=message)
-            self._tell(EventRecord(key.name, document, reason, f"{message}{_with(by)}"))
+            cluster_log.info("order for a cluster", reason=reason, detail=message)
+            self._record_event(EventRecord(key.name, document, reason, f"{message}{_with(by)}"))
         if duplicated and duplicated != before.duplicated:
-            tell.warning("cluster is there twice", detail=duplicated)
-            self._tell(EventRecord(key.name, document, "Duplicated", duplicated, WARNING))
+            cluster_log.warning("cluster is registered twice", detail=duplicated)
+            self._record_event(EventRecord(key.name, document, "Duplicated", duplicated, WARNING))
 
         self._of_the_agent(key, document, now, before)
 
     def _of_the_agent(self, key: Key, document: Document, now: _Cluster, before: _Cluster) -> None:
-        """Record changes that the agent reported."""
         if now.kubernetes and before.kubernetes not in ("", now.kubernetes):
-            log.info("cluster has another version", cluster=key.name, version=now.kubernetes, before=before.kubernetes)
-            said = f"Kubernetes {now.kubernetes}; it was {before.kubernetes}"
-            self._tell(EventRecord(key.name, document, "KubernetesVersionChanged", said))
+            log.info(
+                "Kubernetes version of a cluster changed", cluster=key.name, version=now.kubernetes, before=before.kubernetes
+            )
+            changed = f"Kubernetes {now.kubernetes}; it was {before.kubernetes}"
+            self._record_event(EventRecord(key.name, document, "KubernetesVersionChanged", changed))
         clock = _condition(document, conditions.CLOCK_SYNCED)
         if clock is not None and now.clock != before.clock and FALSE in (now.clock, before.clock):
-            log.info("clock of a cluster", cluster=key.name, synced=now.clock)
-            self._tell(EventRecord(key.name, document, clock.reason, clock.message, _type(now.clock == TRUE)))
+            log.info("clock synchronization of a cluster changed", cluster=key.name, synced=now.clock)
+            self._record_event(EventRecord(key.name, document, clock.reason, clock.message, _type(now.clock == TRUE)))
 
-    def _addon(self, key: Key, document: Document, *, told: bool = False) -> None:
+    def _addon(self, key: Key, document: Document, *, is_initial: bool = False) -> None:
         """Record a change of health, except to Unknown, which follows from a silent cluster with its own alarm."""
         available = _condition(document, ADDON_AVAILABLE)
         if available is None or available.status == UNKNOWN:
             return
-        ill = available.status == FALSE
-        if ill is (key in self._ill_addons):
+        is_unavailable = available.status == FALSE
+        if is_unavailable is (key in self._unavailable_addons):
             return
-        (self._ill_addons.add if ill else self._ill_addons.discard)(key)
-        if not told:
-            reason = "AddOnUnavailable" if ill else "AddOnAvailable"
+        (self._unavailable_addons.add if is_unavailable else self._unavailable_addons.discard)(key)
+        if not is_initial:
+            reason = "AddOnUnavailable" if is_unavailable else "AddOnAvailable"
             log.info("add-on availability changed", cluster=key.namespace, addon=key.name, available=available.status)
-            self._tell(EventRecord(key.namespace, document, reason, f"{available.reason}: {available.message}", _type(not ill)))
+            self._record_event(
+                EventRecord(
+                    key.namespace, document, reason, f"{available.reason}: {available.message}", _type(not is_unavailable)
+                )
+            )
 
     def _revocation(self, key: Key, document: Document) -> None:
         """Record a revocation on the cluster that it concerns, if there is one."""
@@ -190,27 +197,27 @@ class TransitionRecorder:
         about: Document = document
         if cluster and (uid := status.get("clusterUID")):
             about = doc.typed({"metadata": {"name": cluster, "uid": uid}}, cluster_rules.API_VERSION, "ManagedCluster")
-        self._tell(EventRecord(cluster, about, "Revoked", message, WARNING))
+        self._record_event(EventRecord(cluster, about, "Revoked", message, WARNING))
 
-    def _request(self, key: Key, document: Document, *, by: str = "", told: bool = False) -> None:
+    def _request(self, key: Key, document: Document, *, by: str = "", is_initial: bool = False) -> None:
         phase = request_rules.phase(document)
         before, self._requests[key] = self._requests.get(key), phase
-        if told or phase is before:
+        if is_initial or phase is before:
             return
         self.phases[phase.value] += 1
         cluster = doc.labels(document).get(CLUSTER_LABEL, "")
-        tell = log.bind(request=key.name, cluster=cluster, **_by(by))
+        cluster_log = log.bind(request=key.name, cluster=cluster, **_by(by))
         if before is None:
-            tell.info("certificate requested")
+            cluster_log.info("certificate requested")
         if phase is not RequestPhase.PENDING:
             state = request_rules.state(document)
-            said = {} if phase is RequestPhase.ISSUED else {"reason": state.reason, "detail": state.message}
+            fields: dict[str, Any] = {} if phase is RequestPhase.ISSUED else {"reason": state.reason, "detail": state.message}
             level = "warning" if phase is RequestPhase.FAILED else "info"
-            getattr(tell, level)(f"certificate request {phase.lower()}", **said)
+            getattr(cluster_log, level)(f"certificate request {phase.lower()}", **fields)
             if phase is not RequestPhase.APPROVED:  # only the end of a request is an Event, because thousands may join at once
-                why = f": {state.message}" if said and state.message else ""
+                why = f": {state.message}" if fields and state.message else ""
                 message = f"certificate request {phase.lower()}{_with(by)}{why}"
-                self._tell(
+                self._record_event(
                     EventRecord(cluster, document, f"Certificate{phase}", message, _type(phase is not RequestPhase.FAILED))
                 )
 

@@ -78,14 +78,14 @@ class Aggregation(ExternalAuthenticator):
             if trust != self.authenticator.trust:
                 self._serving.trust_clients(SOURCE, trust.authorities)
                 gone = self.authenticator.set_trust(trust)
-                log.info("front proxy believed", names=sorted(trust.names))
+                log.info("front proxy trusted", names=sorted(trust.names))
                 if self._presence is not None:
                     for fingerprint in gone:
                         self._presence.end_under(mark_of_authority(fingerprint))
             if self._service is not None:
                 await keep_bundle(self._client, self._service, self._serving.material.trust)
         except MusterError as error:
-            self._failure.warning("the management cluster cannot be followed: what was known stays", error)
+            self._failure.warning("the management cluster cannot be read: its last known configuration applies", error)
         else:
             self._failure.reset()
 

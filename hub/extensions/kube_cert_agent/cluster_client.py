@@ -57,7 +57,6 @@ class ClusterClient:
         self._path = DEPLOYMENTS.path(shape.name, namespace=shape.namespace)
 
     async def managers(self) -> Sequence[Document]:
-        """The controller-manager pods."""
         return await self._client.list(*self._watched["managers"])
 
     async def nodes(self) -> Sequence[Document]:
@@ -98,7 +97,6 @@ class ClusterClient:
         return await execute(self._client, container, (*PROGRAM, "print"), within=PRINT_WITHIN, limit=MAX_PRINTED)
 
     async def pod(self, name: str) -> Document | None:
-        """A pod in the Deployment's namespace."""
         return await self._found(PODS.path(name, namespace=self._namespace))
 
     async def remove_pod(self, pod: Document) -> None:
@@ -176,7 +174,6 @@ def instance(pod: Document) -> str:
 
 
 def candidates(pods: Collection[Any]) -> str:
-    """Their number in words."""
     return f"{len(pods)} candidate{'' if len(pods) == 1 else 's'}"
 
 

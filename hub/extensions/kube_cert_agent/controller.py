@@ -15,9 +15,9 @@ from hub.api.credentialissuers import ERROR, KUBE_CLUSTER_SIGNING, SUCCESS, Stra
 from hub.api.meta import document as doc
 from hub.election.fence import FencedStore
 from hub.extensions.kube_cert_agent import cluster_client as pods, deployment
+from hub.extensions.kube_cert_agent.authority import KubernetesIssuer
 from hub.extensions.kube_cert_agent.cluster_client import ClusterClient, is_outdated, parse_cluster_info, parse_printed
 from hub.extensions.kube_cert_agent.deployment import AgentDeploymentShape
-from hub.extensions.kube_cert_agent.issuer import KubernetesIssuer
 from hub.ports import Store
 from hub.registry import authenticators as logins
 from machinery.errors import MusterError, NotFoundError, NotLeaderError, UnavailableError
@@ -35,7 +35,7 @@ RESYNC = timedelta(minutes=3)
 LOOK_AGAIN = timedelta(seconds=5)
 """Retry interval of a follower that waits for the leader's Deployment."""
 FETCHED = "key was fetched successfully"
-MANAGED = "; on a cluster whose control plane is somebody else's to run, none is to be seen, and that is to be expected"
+MANAGED = "; this is expected on a managed cluster, whose control plane has no visible pods"
 
 log = structlog.get_logger(__name__)
 
@@ -53,7 +53,6 @@ class StatusWriter:
         self._fenced = fenced
 
     def leads(self) -> bool:
-        """Whether this replica may write now."""
         return self._fenced is not None and self._fenced.leads
 
     async def check(self) -> None:
@@ -63,7 +62,7 @@ class StatusWriter:
     async def write(self, strategy: Strategy) -> None:
         """Raises NotLeaderError too."""
         if self._fenced is None:
-            raise NotLeaderError("another replica tells it")
+            raise NotLeaderError("only the leader writes the status")
         await self._fenced.run(logins.record_strategy, strategy, self._api_version, "system:hub:kube-cert-agent")
 
 
@@ -133,8 +132,10 @@ class KubeCertAgent(Reconciler[str]):
             try:
                 await self._status.write(strategy)
             except MusterError as error:
-                untold = failed("could not tell it on the CredentialIssuer", error)
-                raise untold if failure is None else UnavailableError(f"[{failure.message}, {untold.message}]") from error
+                unreported = failed("could not update the CredentialIssuer", error)
+                raise (
+                    unreported if failure is None else UnavailableError(f"[{failure.message}, {unreported.message}]")
+                ) from error
         elif isinstance(failure, NotLeaderError):
             return LOOK_AGAIN
         if failure is not None:
@@ -180,15 +181,15 @@ class KubeCertAgent(Reconciler[str]):
         if existing is not None and deployment.is_as_wanted(existing, wanted):
             return
         if not self._status.leads():
-            raise NotLeaderError("the agent's Deployment is the leader's to write")
+            raise NotLeaderError("only the leader writes the agent's Deployment")
         name = f"{self._shape.namespace}/{self._shape.name}"
         if existing is None:
             await self._cluster.create(wanted)
-            log.info("cert agent's Deployment made", deployment=name)
+            log.info("cert agent's Deployment created", deployment=name)
         elif doc.mapping(existing, "spec", "selector") != doc.mapping(wanted, "spec", "selector"):
             await self._cluster.remove(existing)
             await self._cluster.create(wanted)
-            log.info("cert agent's Deployment made anew: it was of an older form", deployment=name)
+            log.info("cert agent's Deployment replaced: its selector was outdated", deployment=name)
         else:
             await self._cluster.replace(deployment.updated(existing, wanted))
             log.info("cert agent's Deployment updated", deployment=name)
@@ -226,5 +227,5 @@ class OutdatedPods(Reconciler[str]):
         if pod is not None and is_outdated(pod, self._shape):
             with suppress(NotFoundError):
                 await self._cluster.remove_pod(pod)
-                log.info("pod of an older cert agent removed", pod=key)
+                log.info("outdated pod of the cert agent removed", pod=key)
         return None

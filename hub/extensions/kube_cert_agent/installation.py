@@ -8,9 +8,8 @@ import structlog
 
 from hub.composition.core import HubCore
 from hub.election.fence import FencedStore
-from hub.extensions.kube_cert_agent.authenticator import KubernetesAuthority
+from hub.extensions.kube_cert_agent.authority import KubernetesAuthority, KubernetesIssuer
 from hub.extensions.kube_cert_agent.deployment import AgentDeploymentShape
-from hub.extensions.kube_cert_agent.issuer import KubernetesIssuer
 from hub.extensions.settings import KubeCertAgentSettings
 from hub.settings.fields import IN_CLUSTER
 from machinery.errors import InvalidError
@@ -34,7 +33,7 @@ async def install(core: HubCore, environment: Mapping[str, str] = os.environ) ->
         issuer.listen(authority.take)
         core.authenticators.append(authority)
     else:
-        log.warning("logins that the Kubernetes CA signs do not open this hub: kubernetes_ca_groups names no group")
+        log.warning("certificates of the Kubernetes CA are not accepted here: kubernetes_ca_groups is empty")
     namespace = settings.kube_cert_agent_namespace or environment.get(POD_NAMESPACE)
     if not namespace:
         raise InvalidError(f"kube_cert_agent needs kube_cert_agent_namespace, or {POD_NAMESPACE} in the environment")

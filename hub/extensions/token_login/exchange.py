@@ -63,8 +63,6 @@ class LoginTerms:
 
 
 class Exchange:
-    """Handles TokenCredentialRequests."""
-
     def __init__(
         self, store: Store, authenticators: Authenticators, admit: Admit, terms: LoginTerms, *, clock: Clock, group_suffix: str
     ) -> None:

@@ -38,8 +38,8 @@ _STATUS = record(
     certificate=described(TEXT, "Its certificate in PEM."),
     crossSigned=described(FLAG, "Whether the previous CA has signed it too, for agents that trust only that one."),
     compromised=described(FLAG, "Whether an operator has reported it as compromised."),
-    wish=described(TEXT, "Requested action that is not completed: Rotate, Proceed or Compromised."),
-    wishedBy=described(TEXT, "User that requested it."),
+    order=described(TEXT, "Requested action that is not completed: Rotate, Proceed or Compromised."),
+    orderedBy=described(TEXT, "User that requested it."),
     endsAt=described(MOMENT, "Latest time of its retirement."),
     signed=described(
         {"type": "object", "additionalProperties": INT32}, "Number of its certificates that have not expired, by purpose."
@@ -112,8 +112,8 @@ def _status(one: AuthorityRecord, seen: RotationSnapshot, patience: timedelta) -
     facts = pki.parse_certificate(one.certificate)
     untold, holding = seen.without_trust(one), seen.holding(one)
     optional = {
-        "wish": one.wish.value if one.wish else None,
-        "wishedBy": one.wished_by,
+        "order": one.order.value if one.order else None,
+        "orderedBy": one.ordered_by,
         "endsAt": format_time(one.ends_at) if one.ends_at else None,
     }
     return {

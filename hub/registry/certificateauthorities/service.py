@@ -1,8 +1,8 @@
 """Use cases about the hub's CAs: operators' orders, the leader's steps, the state of a rotation, and the CAs that agents trust.
 
 No write adds a change-log row. Each step is one transaction that checks again whether it is due, so a leader that dies, or two
-replicas that take themselves for the leader, leave no half-done step. An agent that uses only the Kubernetes API, or has
-reported only to an earlier release, has no row of trusted CAs, only certificate records.
+replicas that take themselves for the leader, leave no half-done step. An agent that uses only the Kubernetes API has
+no row of trusted CAs, only certificate records.
 """
 
 from collections import defaultdict
@@ -92,7 +92,7 @@ def rotate(tx: Transaction, actor: str, *, cannot: str | None, dry_run: bool = F
         )
     if cannot is not None:
         raise ConflictError(cannot)
-    return old if dry_run or old.wish is not None else _wished(tx, old, AuthorityOrder.ROTATE, actor)
+    return old if dry_run or old.order is not None else _ordered(tx, old, AuthorityOrder.ROTATE, actor)
 
 
 def proceed(tx: Transaction, authority: AuthorityId, actor: str, *, dry_run: bool = False) -> AuthorityRecord:
@@ -100,7 +100,7 @@ def proceed(tx: Transaction, authority: AuthorityId, actor: str, *, dry_run: boo
     one = find(tx, authority)
     if one.phase not in (Phase.DISTRIBUTING, Phase.OUTGOING, Phase.RETIRING):
         raise ConflictError(f"the CA {one.id} is {one.phase.value}: it has no next step")
-    return one if dry_run or one.wish is not None else _wished(tx, one, AuthorityOrder.PROCEED, actor)
+    return one if dry_run or one.order is not None else _ordered(tx, one, AuthorityOrder.PROCEED, actor)
 
 
 def give_up(
@@ -120,16 +120,16 @@ def give_up(
     if dry_run:
         return one
     ends_at = tx.now + within if within else None
-    if one.wish is AuthorityOrder.COMPROMISED and ends_at is not None:
+    if one.order is AuthorityOrder.COMPROMISED and ends_at is not None:
         ends_at = min(ends_at, one.ends_at) if one.ends_at is not None else None
         within = min(within, one.within or within)
-    return _wished(tx, replace(one, ends_at=ends_at, within=within), AuthorityOrder.COMPROMISED, actor)
+    return _ordered(tx, replace(one, ends_at=ends_at, within=within), AuthorityOrder.COMPROMISED, actor)
 
 
-def _wished(tx: Transaction, authority: AuthorityRecord, wish: AuthorityOrder, actor: str) -> AuthorityRecord:
-    wished = replace(authority, wish=wish, wished_by=actor)
-    tx.authorities.put(wished)
-    return wished
+def _ordered(tx: Transaction, authority: AuthorityRecord, order: AuthorityOrder, actor: str) -> AuthorityRecord:
+    ordered = replace(authority, order=order, ordered_by=actor)
+    tx.authorities.put(ordered)
+    return ordered
 
 
 def propose(tx: Transaction, made: NewAuthority) -> AuthorityRecord:
@@ -142,8 +142,6 @@ def propose(tx: Transaction, made: NewAuthority) -> AuthorityRecord:
         raise InvalidError(f"the hub already had the CA {one}: provide another one")
     new = AuthorityRecord(one, made.certificate, Phase.DISTRIBUTING, tx.now, tx.now, cross_signed=made.cross_signed)
     tx.authorities.put(new)
-    if len(known) == 1:  # the only CA has signed all records without a signer; its revocation list keeps them
-        tx.authorities.name_signer(known[0].signer)
     if made.sealed is not None:
         tx.authorities.keep_key(new.id, made.sealed)
     return new
@@ -163,10 +161,9 @@ def take(tx: Transaction, step: RotationStep, recovery: timedelta) -> Sequence[A
             changed = [one.moved(Phase.RETIRING, tx.now, tx.now + recovery)]
         case Act.END, phase if phase not in (Phase.ISSUING, Phase.RETIRED):
             if one.is_given_up:
-                signers = _signers(one, tx.authorities.all())
-                tx.authorities.revoke_signed(signers, tx.now, COMPROMISED)
-                for cluster in tx.authorities.clusters_without_certificate(signers, COMPROMISED, tx.now):
-                    clusters.note_revoked(tx, cluster, one.wished_by or "hub")
+                tx.authorities.revoke_signed(one.signer, tx.now, COMPROMISED)
+                for cluster in tx.authorities.clusters_without_certificate(one.signer, COMPROMISED, tx.now):
+                    clusters.note_revoked(tx, cluster, one.ordered_by or "hub")
             tx.authorities.keep_key(one.id, None)
             changed = [replace(one.moved(Phase.RETIRED, tx.now), compromised=one.is_given_up)]
     for each in changed:
@@ -177,14 +174,8 @@ def take(tx: Transaction, step: RotationStep, recovery: timedelta) -> Sequence[A
 def left_behind(tx: Transaction, one: AuthorityRecord) -> tuple[ClusterName, ...]:
     """Accepted clusters whose agent had only certificates of this compromised CA and has no other one yet."""
     accepted = {stored.key.name for stored in tx.objects.find(MANAGED_CLUSTERS, Query(fields=_ACCEPTED)).items}
-    lost = tx.authorities.clusters_without_certificate(_signers(one, tx.authorities.all()), COMPROMISED, tx.now)
+    lost = tx.authorities.clusters_without_certificate(one.signer, COMPROMISED, tx.now)
     return tuple(cluster for cluster in lost if cluster in accepted)
-
-
-def _signers(one: AuthorityRecord, everyone: Sequence[AuthorityRecord]) -> list[str | None]:
-    """Its names in records. Records without a signer belong to the first CA."""
-    first = min(everyone, key=lambda each: each.created_at)
-    return [one.signer, *([None] if one.id == first.id else [])]
 
 
 def rotation_snapshot(tx: Transaction) -> RotationSnapshot:
@@ -193,7 +184,7 @@ def rotation_snapshot(tx: Transaction) -> RotationSnapshot:
     signed: dict[AuthorityId, dict[Purpose, int]] = defaultdict(dict)
     for (signed_by, purpose), count in tx.authorities.signed(tx.now).items():
         if (signer := signer_of(signed_by, everyone)) is not None:
-            signed[signer.id][purpose] = signed[signer.id].get(purpose, 0) + count
+            signed[signer.id][purpose] = count
     replicas = tx.replicas.all()
     # after an outage of the database all replicas count as living until they had time to update their rows
     can_judge = could_report(hearing.covered_since(tx), tx.now)

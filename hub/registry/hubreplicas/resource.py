@@ -71,14 +71,7 @@ def _replicas(tx: Transaction) -> Sequence[ComputedObject]:
 
 
 def _status(replica: Replica, leader: str, now: datetime) -> dict[str, Any]:
-    measured: dict[str, Any] = {}
-    if (load := replica.load) is not None:
-        measured = {
-            "watches": load.watches,
-            "cpu": f"{round(load.cpu * 1_000)}m",
-            "memory": f"{load.memory // 2**20}Mi",
-            "clockAheadSeconds": round(load.ahead.total_seconds(), 3),
-        }
+    load = replica.load
     return {
         "state": replica.state(now),
         "drained": replica.drained,
@@ -89,7 +82,10 @@ def _status(replica: Replica, leader: str, now: datetime) -> dict[str, Any]:
         "httpsAddress": replica.https,
         "startTime": format_time(replica.started),
         "lastSeenTime": format_time(replica.seen),
-        **measured,
+        "watches": load.watches,
+        "cpu": f"{round(load.cpu * 1_000)}m",
+        "memory": f"{load.memory // 2**20}Mi",
+        "clockAheadSeconds": round(load.ahead.total_seconds(), 3),
     }
 
 
@@ -105,7 +101,7 @@ DRAIN_SCHEMA = record(
         "The replica after the request.",
         drained=described(FLAG, "Whether it is drained."),
         sessions=described(INT32, "Connected agents at its last report."),
-        version=described(TEXT, "Version of its program; a version without drains ignores the request."),
+        version=described(TEXT, "Version of its program."),
     ),
 )
 

@@ -81,7 +81,7 @@ def beat(tx: Transaction, me: Replica) -> ReplicaUpdate:
         raise AlreadyExistsError(f'another process has taken the name of this replica, "{me.name}"')
     lost = before is None or tx.now - before.seen > LOST_AFTER
     drained = before.drained if before else me.drained
-    load = replace(me.load, ahead=me.seen - tx.now) if me.load else None
+    load = replace(me.load, ahead=me.seen - tx.now)
     tx.replicas.put(replace(me, started=before.started if before else tx.now, seen=tx.now, drained=drained, load=load))
     return ReplicaUpdate(not lost, drained)
 

@@ -166,7 +166,7 @@ def _renewal_status(order: RenewalOrder | None, newest: Sequence[CertificateReco
             "renewed": order is None or not order.asks(each.issued_at),
             "issuedTime": format_time(each.issued_at),
             "endTime": format_time(each.not_after),
-            **({"signedBy": each.signed_by} if each.signed_by else {}),
+            "signedBy": each.signed_by,
         }
         for each in newest
     ]

@@ -33,8 +33,6 @@ DAMAGED = "the backup is damaged"
 
 
 class TableEntry(msgspec.Struct, frozen=True):
-    """A table in the manifest."""
-
     name: str
     columns: tuple[str, ...]
     binary: tuple[str, ...]
@@ -45,8 +43,6 @@ class TableEntry(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """The manifest of a backup."""
-
     format: int
     program: str
     """Version of the program that made the backup."""
@@ -72,7 +68,7 @@ class ArchiveWriter:
     def __enter__(self) -> Self:
         """Raises AlreadyExistsError (a backup is never overwritten), UnavailableError."""
         if self._file.exists():
-            raise AlreadyExistsError(f"{self._file} is there already, and no backup is overwritten: name another file")
+            raise AlreadyExistsError(f"{self._file} exists already, and backups are never overwritten: choose another file")
         with _accessing(f"{self._file} cannot be written"):
             descriptor = os.open(self._staged, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE)
             self._stream = os.fdopen(descriptor, "w+b")
@@ -122,7 +118,9 @@ class ArchiveWriter:
                 os.close(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE))
                 self._staged.replace(self._file)
         except FileExistsError as error:
-            raise AlreadyExistsError(f"{self._file} is there by now, and no backup is overwritten: name another") from error
+            raise AlreadyExistsError(
+                f"{self._file} exists by now, and backups are never overwritten: choose another file"
+            ) from error
 
 
 class Archive:
@@ -139,9 +137,11 @@ class Archive:
                 encoded = self._zip.read(MANIFEST)
                 self.manifest = msgspec.json.decode(encoded, type=Manifest)
             except (zipfile.BadZipFile, KeyError, msgspec.DecodeError, EOFError):
-                raise InvalidError(f"{self._file} is no backup of a hub, or is cut off: it has no manifest") from None
+                raise InvalidError(f"{self._file} is not a backup of a hub, or is incomplete: it has no manifest") from None
         if self.manifest.format > FORMAT:
-            raise InvalidError(f"{self._file} was made by a newer release ({self.manifest.program}): restore it with that one")
+            raise InvalidError(
+                f"{self._file} was created by a newer release ({self.manifest.program}): restore it with that one"
+            )
         self.digest = sha256(encoded).digest()
         return self
 
@@ -170,9 +170,9 @@ class Archive:
                     while chunk := lines.read(CHUNK):
                         digest.update(chunk)
             except (KeyError, zipfile.BadZipFile, EOFError, OSError):
-                raise InvalidError(f"{DAMAGED}: its table {entry.name} cannot be read; take another one") from None
+                raise InvalidError(f"{DAMAGED}: its table {entry.name} cannot be read; use another backup") from None
             if digest.hexdigest() != entry.sha256:
-                raise InvalidError(f"{DAMAGED}: its table {entry.name} is not what was written; take another one")
+                raise InvalidError(f"{DAMAGED}: its table {entry.name} differs from its digest; use another backup")
 
     def rows(self, entry: TableEntry) -> Iterator[dict[str, Any]]:
         """The rows as mappings by column."""

@@ -135,7 +135,7 @@ def _within(archive: Archive, target: RestoreTarget, url: URL, change: Callable[
 def _check_replaced(target: RestoreTarget, what: str) -> None:
     if not target.replaces:
         raise AlreadyExistsError(
-            f"{what} has a hub already: name another (--data-dir, HUB_DATABASE_URL), or let it go with --replace"
+            f"{what} has a hub already: name another (--data-dir, HUB_DATABASE_URL), or replace it with --replace"
         )
 
 
@@ -208,8 +208,7 @@ def _go_on(connection: Connection, archive: Archive, above: int, now: datetime) 
     retention = ChangeLogRetention(connection, now + ALL)
     while retention.compact(now + ALL, limit=PORTION).more:
         pass
-    connection.execute(update(schema.revision).values(value=far, compacted=far))
-    connection.execute(update(schema.history).values(compacted=far))  # history from before the backup stays readable
+    retention.skip_to(far)  # history from before the backup stays readable
     term = schema.terms.c.term
     connection.execute(update(schema.terms).values(term=term + TERMS))
     connection.execute(update(schema.leaders).values(holder="", version=schema.leaders.c.version + 1))
@@ -222,7 +221,7 @@ def _known_of_file(file: Path) -> tuple[int, bool]:
         found: Any = connection.execute("SELECT value FROM revision").fetchone()
         hub = connection.execute("SELECT 1 FROM facts WHERE name = ?", (HUB_ID,)).fetchone()
         return (int(found[0]) if found else 0), hub is not None
-    log.warning("the database that was there cannot be read", file=str(file))
+    log.warning("the previous database cannot be read", file=str(file))
     return 0, True
 
 

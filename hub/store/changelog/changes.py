@@ -27,8 +27,6 @@ LEAP = 1_000_000
 
 
 class SqlChanges(ChangeLogPast, ChangeLog):
-    """The change log of a transaction."""
-
     def since(
         self,
         revision: int,

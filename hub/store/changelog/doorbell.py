@@ -55,7 +55,9 @@ class Doorbell:
             except (psycopg.Error, OSError, TimeoutError) as error:
                 # the driver's messages may contain the user name and the server address, but never the password
                 if self._heard:
-                    log.warning("other replicas are not heard at once any more", error=str(error).strip() or "no answer")
+                    log.warning(
+                        "notifications of other replicas do not arrive any more", error=str(error).strip() or "no answer"
+                    )
                 self._heard = self._proven = False
                 self._wake_all()  # callbacks that relied on the bell poll again
                 await asyncio.sleep(self._pauses.next().total_seconds())

@@ -84,7 +84,6 @@ class ChangeLogPast(ChangeLogRetention):
         return self._newest
 
     def list_at(self, kind: Kind, query: Query, at: int) -> Page:
-        """The objects as they were at revision `at`."""
         found = list(islice(self.each_at(kind, query, at), None if query.limit is None else query.limit + 1))
         items = tuple(found[: query.limit])
         return Page(items, at, items[-1].key if items and len(found) > len(items) else None)
@@ -180,14 +179,14 @@ class ChangeLogPast(ChangeLogRetention):
         if revision < floor:
             began = self._began(floor)
             since = f", {format_time(began)}" if began else ""
-            raise ExpiredError(f"the past is remembered from revision {floor}{since} on: ask for a later one")
+            raise ExpiredError(f"history is kept from revision {floor}{since} on: request a later one")
         _check_known(revision, self.newest())
 
     def _check_kept(self, revision: int) -> None:
         newest, oldest = KEPT.row(self._connection, {}) or (0, 0)
         if revision < oldest:
             raise ExpiredError(
-                f"The provided resource version is too old: changes up to {oldest} are forgotten; list again, watch from there"
+                f"The provided resource version is too old: changes up to {oldest} are compacted; list again, then watch"
             )
         _check_known(revision, newest)
 
@@ -210,14 +209,14 @@ def _check_known(revision: int, newest: int) -> None:
     if revision > newest:
         raise ExpiredError(
             f"The provided resource version {revision} is not of this database, whose newest is {newest}: "
-            "it was restored, or lost what was written last; list again, watch from there"
+            "it was restored, or lost its last writes; list again and watch from there"
         )
 
 
 def number_of(row: tuple[Any, ...] | None) -> int:
     """The counter from its row."""
     if row is None:
-        raise RuntimeError("the counter's row is missing: the database was changed by hand")
+        raise RuntimeError("the revision counter is missing: the database was changed by hand")
     return int(row[0])
 
 

@@ -10,11 +10,10 @@ transaction's cost depends on its portion, not on the length of the log.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delete, func, select, update
 
 from hub.api.history import BYTES_OF_A_ROW, UNREMEMBERED, Ledger, Trimmed
 from hub.ports import EVERYTHING
@@ -40,13 +39,9 @@ def written_by(times: Sequence[int], now: int, following: Callable[[], int | Non
     return found[::-1]
 
 
-_row, _counter, _kept = schema.changes.c, schema.revision.c, schema.history.c
+_row, _counter = schema.changes.c, schema.revision.c
 _later = schema.changes.alias()
-ONE = 1
-"""The id of the only row."""
-_LEDGER = select(_counter.compacted, _kept.floor, _kept.compacted, _kept.measured, _kept.bytes).select_from(
-    schema.revision.outerjoin(schema.history, _kept.id == ONE)
-)
+_LEDGER = select(_counter.compacted, _counter.floor, _counter.measured, _counter.bytes)
 _WEIGHT = func.coalesce(
     func.sum(func.length(_row.document) + func.length(_row.labels_before) + func.length(_row.fields_before) + BYTES_OF_A_ROW), 0
 )
@@ -86,10 +81,7 @@ class ChangeLogRetention:
         self._now = to_micros(now)
 
     def ledger(self) -> Ledger:
-        compacted, floor, seen, measured, counted = self._connection.execute(_LEDGER).one()
-        if seen != compacted:  # no row yet, or compacted by a release without history
-            return Ledger(compacted, compacted)
-        return Ledger(compacted, floor, measured, counted)
+        return Ledger(*self._connection.execute(_LEDGER).one())
 
     def compact(self, before: datetime, *, limit: int = EVERYTHING) -> Trimmed:
         """Advance `compacted` over at most `limit` rows older than `before`, and delete rows that only watches need."""
@@ -99,8 +91,7 @@ class ChangeLogRetention:
             return Trimmed()
         rows, freed = self._forget(ledger, ledger.compacted, point, UNREMEMBERED_ROWS)
         freed += self._strip(ledger, point)
-        self._connection.execute(update(schema.revision).values(compacted=point))
-        self._write(Ledger(point, ledger.floor, ledger.measured, ledger.bytes - freed))
+        self._write(compacted=point, bytes=ledger.bytes - freed)
         return Trimmed(rows, more)
 
     def forget(self, before: datetime | None, *, limit: int = EVERYTHING) -> Trimmed:
@@ -111,7 +102,7 @@ class ChangeLogRetention:
         if point == ledger.floor:
             return Trimmed()
         rows, freed = self._forget(ledger, ledger.floor, point, (*UNREMEMBERED_ROWS, *REMEMBERED_ROWS))
-        self._write(Ledger(ledger.compacted, point, ledger.measured, ledger.bytes - freed))
+        self._write(floor=point, bytes=ledger.bytes - freed)
         return Trimmed(rows, more)
 
     def measure(self, *, limit: int = EVERYTHING) -> bool:
@@ -123,14 +114,12 @@ class ChangeLogRetention:
             return False
         weight = select(_WEIGHT).where(_row.revision > ledger.measured, _row.revision <= last)
         counted = ledger.bytes + int(self._connection.execute(weight).scalar_one())
-        self._write(Ledger(ledger.compacted, ledger.floor, last, counted))
+        self._write(measured=last, bytes=counted)
         return int(count) == limit
 
     def skip_to(self, far: int) -> None:
         """Continue the log at revision `far`. The past below stays readable and is retained as before."""
-        ledger = self.ledger()
-        self._connection.execute(update(schema.revision).values(value=far, compacted=far))
-        self._write(replace(ledger, compacted=far))
+        self._write(value=far, compacted=far)
 
     def _passed(self, bound: int, before: int | None, limit: int) -> tuple[int, bool]:
         """The new bound after at most `limit` rows older than `before`, and whether there may be more."""
@@ -167,12 +156,5 @@ class ChangeLogRetention:
         freed = self._connection.execute(select(_WEIGHT).where(chosen, _row.revision <= measured)).scalar_one()
         return int(self._connection.execute(delete(schema.changes).where(chosen)).rowcount), int(freed)
 
-    def _write(self, ledger: Ledger) -> None:
-        values: dict[str, Any] = {
-            "floor": ledger.floor,
-            "compacted": ledger.compacted,
-            "measured": ledger.measured,
-            "bytes": ledger.bytes,
-        }
-        if not self._connection.execute(update(schema.history).values(values)).rowcount:
-            self._connection.execute(insert(schema.history).values(id=ONE, **values))
+    def _write(self, **values: int) -> None:
+        self._connection.execute(update(schema.revision).values(**values))

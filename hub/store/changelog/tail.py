@@ -18,7 +18,7 @@ import structlog
 from hub.api.meta.change import Change
 from machinery.errors import MusterError
 from machinery.observability.log_once import LogOnce
-from machinery.runtime.event_loop import until_tick
+from machinery.runtime.event_loop import until_tick, wait_at_most
 
 RARELY = 10
 """Factor of the poll interval while notifications arrive."""
@@ -89,11 +89,7 @@ class Tail:
     async def run(self) -> None:
         """Fetch changes of other replicas until cancelled."""
         while True:
-            try:
-                async with asyncio.timeout(until_tick(self._poll * RARELY if self._is_notified() else self._poll)):
-                    await self._behind.wait()
-            except TimeoutError:
-                pass
+            await wait_at_most(self._behind, until_tick(self._poll * RARELY if self._is_notified() else self._poll))
             self._behind.clear()
             await self._catch_up()
 
@@ -101,7 +97,7 @@ class Tail:
         try:
             while await self._look():
                 pass
-        except Exception as error:  # noqa: BLE001 - it is looked at again: nobody else would notice that this had ended
+        except Exception as error:  # noqa: BLE001 - the loop must not end: it retries
             if isinstance(error, MusterError):
                 self._failure.warning("change log cannot be read", error)
             else:
@@ -118,7 +114,7 @@ class Tail:
         if newest < place or (changes and changes[0].revision == place and not self._is_known(changes[0])):
             if not await self._mend(place, self._changes[-1] if self._changes else None):
                 return False  # a server that is behind answered, or another replica was faster: the next call shows
-            log.error("the database has lost changes that it had shown: everybody reads anew", newest=newest, seen=place)
+            log.error("the database has lost changes that were already read: all watches list again", newest=newest, seen=place)
             return True
         if changes is None:
             self._forget(newest)

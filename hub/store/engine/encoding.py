@@ -63,7 +63,7 @@ def decode(encoded: bytes) -> dict[str, Any]:
     return decoded
 
 
-NO_KEY = "this hub was started without a key for Secrets"
+NO_KEY = "this hub was started without the key for Secrets"
 
 
 class RowForm:

@@ -82,8 +82,6 @@ def reading_engine(url: URL, *, connections: int = READERS + 1) -> Engine:
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """The engines of a store."""
-
     writing: Engine
     reading: Engine
 
@@ -170,14 +168,14 @@ def follow_writer(reading: Engine, writing: Engine) -> None:
             raise DisconnectionError("the writer has another connection by now")  # the pool reconnects
 
 
-UNKNOWN = "the database did not say whether this was written: look at what is there before you try again"
+UNKNOWN = "the database did not confirm whether this was written: check the current state before you retry"
 BAD_DISK = (
-    "the disk under the database reports errors, so that nobody knows whether this was written: make room or mend it, "
-    "and look at what is there before you try again"
+    "the disk of the database reports errors, so it is unknown whether this was written: free space or repair it, "
+    "and check the current state before you retry"
 )
 ONE_SERVER_ONLY = (
-    "this was written on one database server, and its standby has not confirmed it in time: "
-    "look at what is there before you try again"
+    "this was written on one database server, and its standby did not confirm it in time: "
+    "check the current state before you retry"
 )
 _ENDED_BY_SERVER = frozenset(("57P01", "57P02", "57P03"))
 """The server ended the session; the error does not show whether this was before or after the commit."""
@@ -228,7 +226,6 @@ def transaction(engine: Engine) -> Iterator[Connection]:
 
 
 def is_in_doubt(error: DBAPIError, connection: Connection) -> bool:
-    """Whether a commit that failed with this error may have happened."""
     state = sqlstate(error)
     if connection.dialect.name == "sqlite":
         return "disk I/O error" in str(error.orig)

@@ -8,8 +8,8 @@ _SQLITE = {
     "locked": "the database is locked by another process: stop the other process that uses this file; nothing was written",
     "full": "the disk or the database is full: make room; nothing was written",
     "readonly": "the database file cannot be written: give the hub's user the right to write it and its directory",
-    "unable to open": "the database file cannot be opened: see that its directory exists and is the hub's to write",
-    "disk I/O error": "the disk under the database reports errors; nothing was written",
+    "unable to open": "the database file cannot be opened: check that its directory exists and the hub's user can write to it",
+    "disk I/O error": "the disk of the database reports errors; nothing was written",
     "malformed": "the database file is damaged: restore it from a backup",
     "not a database": "the database file is not a SQLite database: check the database URL",
 }
@@ -65,9 +65,9 @@ def is_no_text(error: Exception) -> bool:
 def translated(error: Exception) -> Exception:
     """The error as a domain error; unchanged when no translation is known."""
     if is_race(error):
-        return ConflictError("others changed the same objects meanwhile: read them again and try once more")
+        return ConflictError("the same objects were changed at the same time: read them again and retry")
     if is_no_text(error):
-        return InvalidError("a text holds characters that the database does not take: NUL, say")
+        return InvalidError("a text has characters that the database does not accept, such as NUL")
     if isinstance(error, PoolTimeoutError):
         return UnavailableError("the database is too busy: no connection became free in time")
     if isinstance(error, DBAPIError):

@@ -62,7 +62,6 @@ class WakeCallbacks:
 
     @contextmanager
     def registered(self, wake: Wake) -> Iterator[None]:
-        """Context manager in which `self.wake` calls `wake`."""
         self._wakes.add(wake)
         try:
             yield

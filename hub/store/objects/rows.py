@@ -1,4 +1,4 @@
-"""Statements that store objects: documents, labels and selectable fields."""
+"""Rows of objects: documents, labels and selectable fields. Writes store them; `reindex` rebuilds the fields."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,16 +6,21 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Table, bindparam, delete, insert, update
+from sqlalchemy import Connection, Engine, Table, bindparam, delete, insert, select, update
 
-from hub.api.meta.change import Change, Kind
+from hub.api.managedclustersets import LABEL as SET_LABEL
+from hub.api.meta.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Change, Kind
 from hub.api.query.parsing import order_of
+from hub.api.query.selection import fields_of
 from hub.store import schema
-from hub.store.engine.encoding import RowForm, to_micros
+from hub.store.engine.encoding import RowForm, decode, to_micros
 from hub.store.engine.engine import upsert
 from hub.store.engine.errors import RaceError
 from hub.store.engine.statements import Statement
+from hub.store.query.inventory import inventory
+from hub.store.tables.leaders import SqlFacts
 from machinery.meta.objects import ChangeType, Key, StoredObject
+from machinery.product import version
 
 _column = schema.objects.c
 _AS_READ = (
@@ -90,3 +95,68 @@ def _index(connection: Connection, written: Sequence[ObjectRow]) -> None:
     for table in _SIDES:
         _UNINDEX[table].run_many(connection, lost[table])
         _INDEX[table].run_many(connection, changed[table])
+
+
+FACT = "indexed-fields"
+RULES = 4
+"""Increase this when a kind of `KINDS` gets other selectable fields, or when rows may lack writes made during a migration."""
+KINDS = (MANAGED_CLUSTERS, ADDONS, REQUESTS)
+REINDEXED = 500
+_SET = (
+    select(schema.labels.c.value).where(schema.labels.c.uid == _column.uid, schema.labels.c.name == SET_LABEL).scalar_subquery()
+)
+_NARROW = ("uid", "namespace", "name", "created_at", "cluster_set")
+_NARROW_ROWS = select(_column.uid, _column.namespace, _column.name, _column.created_at, _SET)
+"""Triggers fill the other columns of a narrow row from `fields`."""
+_DROP_OTHERS = delete(inventory).where(inventory.c.uid.not_in(select(_column.uid).where(_column.kind == MANAGED_CLUSTERS)))
+
+
+def reindex(engine: Engine) -> None:
+    """Rebuild `fields` and the narrow rows of clusters from the documents, once, at the first start of another release.
+
+    A release that knows fewer fields leaves outdated rows behind, so a downgrade causes a rebuild too. It runs in portions, so
+    that other transactions can write in between. Two replicas may both do it, without harm.
+    """
+    current = f"{RULES} {version()}"
+    with engine.begin() as connection:
+        if SqlFacts(connection).get(FACT) == current:
+            return
+    for kind in KINDS:
+        last: str | None = ""
+        while last is not None:
+            with engine.begin() as connection:
+                last = _reindex_some(connection, kind, last)
+    with engine.begin() as connection:
+        _lock(connection)
+        connection.execute(_DROP_OTHERS)
+        SqlFacts(connection).set(FACT, current)
+
+
+def _reindex_some(connection: Connection, kind: Kind, last: str) -> str | None:
+    """Reindex the next batch of objects after a uid. Returns the last uid; None: there are no more."""
+    _lock(connection)
+    some = (
+        select(_column.uid, _column.document)
+        .where(_column.kind == kind, _column.uid > last)
+        .order_by(_column.uid)
+        .limit(REINDEXED)
+    )
+    found = {str(row.uid): bytes(row.document) for row in connection.execute(some)}
+    if not found:
+        return None
+    connection.execute(delete(schema.fields).where(schema.fields.c.uid.in_(found)))
+    if kind == MANAGED_CLUSTERS:
+        connection.execute(delete(inventory).where(inventory.c.uid.in_(found)))
+        connection.execute(insert(inventory).from_select(_NARROW, _NARROW_ROWS.where(_column.uid.in_(found))))
+    entries = [
+        {"uid": uid, "name": name, "value": value, "sort": order_of(kind, name, value)}
+        for uid, document in found.items()
+        for name, value in fields_of(kind, decode(document)).items()
+    ]
+    if entries:
+        connection.execute(insert(schema.fields), entries)
+    return max(found)
+
+
+def _lock(connection: Connection) -> None:
+    connection.execute(select(schema.revision.c.value).with_for_update())

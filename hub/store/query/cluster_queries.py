@@ -61,7 +61,6 @@ def page(query: Query, limit: int | None, dialect: str) -> Select[Any]:
 
 
 def number(query: Query, dialect: str) -> Select[Any]:
-    """The number of selected objects."""
     return _ClusterQuery(query, dialect).chosen(func.count())
 
 

@@ -50,7 +50,6 @@ def _required(where: Where, node: tree.Condition) -> list[ValueSource]:  # noqa:
 
 
 def source_of(where: Where, operand: tree.Field | tree.MapEntry) -> ValueSource:
-    """The source of a value."""
     source = where.sources[operand.name]
     key = source.key + operand.key if isinstance(operand, tree.MapEntry) else source.key
     return ValueSource(source.of, operand.type, key)

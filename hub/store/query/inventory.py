@@ -34,7 +34,7 @@ from hub.api.query.expressions import FieldSource, ValueSource
 from hub.api.query.selection import AGENT_VERSION, CAPACITY, CLUSTER_ALIASES, HUB_ACCEPTS, VERSION
 from hub.store import schema
 from hub.store.schema import Counter, KeyText, columns, metadata
-from hub.store.tables.transitions import FALLS_BY_CLUSTER
+from hub.store.tables.liveness import FALLS_BY_CLUSTER
 from machinery.expression import Type, parse_version
 from machinery.expression.types import sort_key
 
@@ -185,7 +185,6 @@ class Entries:
 
     @property
     def source(self) -> FromClause:
-        """The inventory with all joins."""
         found: FromClause = inventory
         for (_, key), entry in self._required.items():
             found = found.join(entry, and_(entry.c.uid == inventory.c.uid, entry.c.name == literal(key)))

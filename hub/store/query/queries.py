@@ -218,7 +218,6 @@ def _source(shape: _Shape) -> FromClause:
 
 
 def _selected(shape: _Shape) -> ColumnElement[bool]:
-    """The terms that are not joins."""
     terms: list[ColumnElement[bool]] = [_OF_KIND]
     if shape.namespaced:
         terms.append(objects.c.namespace == bindparam("namespace"))

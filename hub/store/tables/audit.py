@@ -23,8 +23,6 @@ _SIZE = func.length(_column.document) + BYTES_OF_A_ROW
 
 
 class SqlAuditLog(SqlTable, AuditLog):
-    """The table `audit`."""
-
     def add(self, entries: Sequence[AuditEntry]) -> None:
         _ADD.run_many(self._connection, [_ENTRY.values(entry, **_FIELDS.values(entry.fields)) for entry in entries])
 

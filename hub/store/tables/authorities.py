@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, bindparam, case, delete, func, insert, or_, select, update
+from sqlalchemy import and_, bindparam, case, delete, func, insert, select, update
 
 from hub.api.certificateauthorities.authority import AgentTrust, AuthorityId, AuthorityRecord, Follower, HeldCertificate
 from hub.api.certificates import Purpose
@@ -55,7 +55,7 @@ class SqlAuthorities(SqlTable, AuthorityRecords):
         if rows:
             self._connection.execute(insert(schema.authority_followers), rows)
 
-    def signed(self, now: datetime) -> Mapping[tuple[str | None, Purpose], int]:
+    def signed(self, now: datetime) -> Mapping[tuple[str, Purpose], int]:
         keys = (_signed.signed_by, _signed.purpose)
         rows = self._connection.execute(select(*keys, func.count()).where(*_open(now)).group_by(*keys))
         return {(signed_by, Purpose(purpose)): count for signed_by, purpose, count in rows}
@@ -72,29 +72,19 @@ class SqlAuthorities(SqlTable, AuthorityRecords):
                 newest[cluster, agent] = held
         return [newest[key] for key in sorted(newest)]
 
-    def clusters_without_certificate(
-        self, signed_by: Sequence[str | None], reason: str, now: datetime
-    ) -> Sequence[ClusterName]:
+    def clusters_without_certificate(self, signed_by: str, reason: str, now: datetime) -> Sequence[ClusterName]:
         of_agents = select(_signed.cluster).where(_signed.purpose == Purpose.AGENT.value, _signed.cluster.is_not(None))
-        lost = of_agents.where(_by(signed_by), _signed.revoked_reason == reason).distinct()
+        lost = of_agents.where(_signed.signed_by == signed_by, _signed.revoked_reason == reason).distinct()
         standing = of_agents.where(*_open(now))
         rows = self._connection.execute(lost.where(_signed.cluster.not_in(standing)).order_by(_signed.cluster))
         return [ClusterName(row.cluster) for row in rows]
 
-    def name_signer(self, signer: str) -> None:
-        self._connection.execute(update(schema.certificates).where(_signed.signed_by.is_(None)).values(signed_by=signer))
-
-    def revoke_signed(self, signed_by: Sequence[str | None], at: datetime, reason: str) -> int:
-        changed = update(schema.certificates).where(and_(*_open(at), _by(signed_by)))
+    def revoke_signed(self, signed_by: str, at: datetime, reason: str) -> int:
+        changed = update(schema.certificates).where(and_(*_open(at), _signed.signed_by == signed_by))
         count = self._connection.execute(changed.values(revoked_at=to_micros(at), revoked_reason=reason)).rowcount
         if count:
             ring_for_everybody(self._connection, REVOCATIONS)
         return count
-
-
-def _by(signed_by: Sequence[str | None]) -> ColumnElement[bool]:
-    named = _signed.signed_by.in_([name for name in signed_by if name is not None])
-    return or_(named, _signed.signed_by.is_(None)) if None in signed_by else named
 
 
 def _open(now: datetime) -> tuple[Any, ...]:

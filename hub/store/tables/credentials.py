@@ -45,7 +45,7 @@ _OLDEST_FIRST = (_column.created_at, _column.id)
 _VALID = Statement(
     select(schema.credentials)
     .where(_column.revoked_at.is_(None), _column.expires_at > bindparam("at"))
-    .where(or_(_column.cluster.is_(None), _column.cluster == bindparam("name"), _column.cluster == bindparam("starred")))
+    .where(or_(_column.cluster.is_(None), _column.cluster == bindparam("name")))
     .order_by(*_OLDEST_FIRST)
 )
 _REVOKED = Statement(select(_column.id).where(_column.revoked_at >= bindparam("moment")))
@@ -67,9 +67,6 @@ _TALLIES = (
     select(_use.credential, func.count(_use.issued_at), func.count()).group_by(_use.credential),
     select(_admission.credential, func.count()).where(_WITHOUT_USE).group_by(_admission.credential),
 )
-_STARRED = "*"
-"""The stored cluster of a credential with other bounds: no cluster has this name, so a release that does not know these bounds
-admits no cluster with it."""
 _OF_USE = RowMapper(CredentialUse, schema.credential_uses)
 _encoder = msgspec.json.Encoder()
 
@@ -85,10 +82,7 @@ class SqlCredentials(Credentials):
 
     def add(self, record: CredentialRecord) -> None:
         self._read.clear()
-        values = _ROW.values(record)
-        if values["bounds"] is not None:
-            values["cluster"] = record.cluster or _STARRED
-        self._connection.execute(insert(schema.credentials), values)
+        self._connection.execute(insert(schema.credentials), _ROW.values(record))
 
     def by_id(self, credential: CredentialId) -> CredentialRecord | None:
         """Read and locked once per transaction: many requests of one batch may use the same credential."""
@@ -164,7 +158,7 @@ class SqlCredentials(Credentials):
         return [_ROW.record(row) for row in self._connection.execute(statement)]
 
     def valid_for(self, cluster: ClusterName, at: datetime) -> Sequence[CredentialRecord]:
-        rows = _VALID.rows(self._connection, {"at": to_micros(at), "name": cluster, "starred": _STARRED})
+        rows = _VALID.rows(self._connection, {"at": to_micros(at), "name": cluster})
         return [record for record in map(_ROW.record, rows) if record.admits(cluster)]
 
     def forget_ended(self, before: datetime) -> int:
@@ -204,12 +198,7 @@ def _bounds(text: str) -> CredentialBounds:
     )
 
 
-_ROW = RowMapper(
-    CredentialRecord,
-    schema.credentials,
-    bounds=(_encoded, _bounds),
-    cluster=(None, lambda name: None if name == _STARRED else ClusterName(name)),
-)
+_ROW = RowMapper(CredentialRecord, schema.credentials, bounds=(_encoded, _bounds))
 _bound = schema.attestations.c
 _BINDING = RowMapper(Binding, schema.attestations)
 _OF = Statement(select(schema.attestations).where(_bound.cluster == bindparam("name")))

@@ -37,7 +37,7 @@ _LOCK = RowMapper(
     status=None,
 )
 OVER = "another replica leads now: the write of an earlier term was not committed"
-LOST = "the lock is held by another, or in another term"
+LOST = "another candidate holds the lock, or the term is another one"
 
 log = structlog.get_logger(__name__)
 
@@ -56,7 +56,7 @@ class SqlLeaders(Leaders):
     def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
         row = _FOR_UPDATE.row(self._connection, {})
         if (None if row is None else tuple(row)) != (None if seen is None else (seen.term, int(seen.version))):
-            raise ConflictError("another has taken the lock")
+            raise ConflictError("another candidate has taken the lock")
         now = self._now()
         taken = LockRecord(
             holder=candidate.identity,
@@ -118,7 +118,7 @@ def _untold(text: str | None) -> succession.UnreportedTerms:
     try:
         return succession.decoded(text)
     except msgspec.DecodeError as error:
-        log.warning("changes of leader that were to be told cannot be read, and are left out", error=str(error))
+        log.warning("unreported changes of leader cannot be decoded and are skipped", error=str(error))
         return succession.UnreportedTerms()
 
 

@@ -20,7 +20,6 @@ Conversion = tuple[Convert | None, Convert | None]
 
 
 def hex_serial(serial: SerialNumber) -> str:
-    """The serial number as it is stored."""
     return f"{serial:x}"
 
 

@@ -75,27 +75,17 @@ class SqlReplicas(Replicas):
         return None if row is None else _replica(row)
 
     def put(self, replica: Replica) -> None:
-        _PUT.run(self._connection, _REPLICA.values(replica, **_load_values(replica.load)))
+        load = replica.load
+        measured = {"watches": load.watches, "cpu_ms": round(load.cpu * 1_000), "memory": load.memory}
+        _PUT.run(self._connection, _REPLICA.values(replica, **measured, ahead_us=load.ahead // MICROSECOND))
 
     def remove(self, name: str) -> None:
         _REMOVE.run(self._connection, {"name": name})
 
 
 def _replica(row: Sequence[Any]) -> Replica:
-    return _REPLICA.record(row, load=_load(*row[-4:]))
-
-
-def _load_values(load: Load | None) -> dict[str, int | None]:
-    return {
-        "watches": load.watches if load else None,
-        "cpu_ms": round(load.cpu * 1_000) if load else None,
-        "memory": load.memory if load else None,
-        "ahead_us": load.ahead // MICROSECOND if load else None,
-    }
-
-
-def _load(watches: int, cpu_ms: int | None, memory: int, ahead_us: int) -> Load | None:
-    return None if cpu_ms is None else Load(watches, cpu_ms / 1_000, memory, ahead_us * MICROSECOND)
+    watches, cpu_ms, memory, ahead_us = row[-4:]
+    return _REPLICA.record(row, load=Load(watches, cpu_ms / 1_000, memory, ahead_us * MICROSECOND))
 
 
 class SqlAgentSessions(AgentSessions):

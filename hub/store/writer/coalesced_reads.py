@@ -46,7 +46,7 @@ class CoalescedReads:
     async def _ask(self, asked: Sequence[tuple[Query, asyncio.Future[Any]]]) -> None:
         try:
             outcomes = await self._read(lambda tx: [_outcome(query, tx) for query, _ in asked])
-        except Exception as error:  # noqa: BLE001 - whoever asked is told
+        except Exception as error:  # noqa: BLE001 - each caller gets it
             if len(asked) > 1 and not isinstance(error, UnavailableError):  # one query failed the shared read: run each alone
                 for one in asked:
                     await self._ask([one])

@@ -24,7 +24,7 @@ from machinery.runtime.clock import Clock
 
 T = TypeVar("T")
 
-CLOSED = "the connection for the election is closed"
+CLOSED = "the connection for the leader election is closed"
 
 
 class SqlLeaderLockConnection(LeaderLockConnection):

@@ -18,10 +18,9 @@ from hub.store.tables.audit import SqlAuditLog
 from hub.store.tables.authorities import SqlAuthorities, SqlTrusts
 from hub.store.tables.certificates import SqlCertificates
 from hub.store.tables.credentials import SqlBindings, SqlCredentials
-from hub.store.tables.heartbeats import SqlHeartbeats, SqlMarks
 from hub.store.tables.leaders import SqlFacts, SqlLeaders
+from hub.store.tables.liveness import SqlHeartbeats, SqlMarks, SqlTransitions
 from hub.store.tables.replicas import SqlAgentSessions, SqlReplicas
-from hub.store.tables.transitions import SqlTransitions
 
 _PAGES = text(
     "SELECT page_count * page_size, freelist_count * page_size, file "
@@ -69,7 +68,6 @@ class SqlTransaction(Transaction):
         self.leaders = SqlLeaders(connection, lambda: now)
 
     def reset_writes(self) -> None:
-        """Reset `has_written`."""
         self._connection.info.pop(WRITTEN, None)
 
     @property

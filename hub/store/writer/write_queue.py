@@ -172,7 +172,7 @@ class WriteQueue:
                     for job in batch:
                         job.run(view())
                 topics = take_notifications(connection)
-        except Exception as error:  # noqa: BLE001 - the thread outlives every failure; each caller is told
+        except Exception as error:  # noqa: BLE001 - the thread outlives every failure; each caller gets it
             self._note(error)
             if shared and begun and not isinstance(error, UnknownOutcomeError) and not is_lost(error):
                 for job in batch:

@@ -28,10 +28,10 @@ from pydantic import BaseModel
 from hollow.cluster import HollowCluster
 from hollow.objects import ClusterShape, manager_pod
 from hub.extensions.aggregation.management import keep_bundle
+from hub.extensions.kube_cert_agent.authority import KubernetesIssuer
 from hub.extensions.kube_cert_agent.cluster_client import DEPLOYMENTS, PODS as AGENT_PODS, ClusterClient, mirrors
 from hub.extensions.kube_cert_agent.controller import KEY, KubeCertAgent, OutdatedPods
 from hub.extensions.kube_cert_agent.deployment import AgentDeploymentShape as AgentShape
-from hub.extensions.kube_cert_agent.issuer import KubernetesIssuer
 from hub.extensions.settings import Settings
 from hub.replica.host_secrets import ClusterKeySecret
 from machinery import product

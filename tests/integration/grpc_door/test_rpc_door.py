@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from hub.grpc_door.server import TO_LEAVE, RpcDoor
-from hub.issuer import ServingNames
+from hub.issuer.local import ServingNames
 from machinery import pki
 from machinery.client.kubeconfig import Credential
 from machinery.errors import InvalidError, MusterError

@@ -436,7 +436,7 @@ async def test_name_bound_to_a_cluster_is_refused_to_others(
     assert said == {(grpc.StatusCode.PERMISSION_DENIED, FAILED)}
     reasons = [record.annotations.get("authorization.k8s.io/reason", "") for record in await attesting.audit()]
     whys = [reason for reason in reasons if reason.startswith("attestation failed: ")]
-    for word in ("none was brought", "is for ['urn:uuid:another-hub']", "is bound to", "and there is no attestation"):
+    for word in ("the request has none", "is for ['urn:uuid:another-hub']", "is bound to", "and there is no attestation"):
         assert any(word in why for why in whys), (word, whys)
     assert len(set(whys)) == len(tried) + 2
     assert all(secret not in str(reasons) for secret in (good, foreign, wrong_audience))
@@ -480,7 +480,7 @@ def test_invalid_list_of_issuers_is_refused_with_the_reason(tmp_path: Path) -> N
         ("issuers: [{}]", "an entry has an issuer"),
         ("issuers: [{issuer: https://a, keyFile: x}]", "besides it only"),
         ("issuers: [{issuer: https://a, keysFile: nowhere}]", "nowhere cannot be read: No such file"),
-        ("issuers: [{issuer: http://a}]", "issuer http://a: issuer: it is an https:// address"),
+        ("issuers: [{issuer: http://a}]", "issuer http://a: issuer: it must be an https:// address"),
         ("issuers: [{issuer: https://a, clusterNames: a}]", "clusterNames is a list"),
     )
     wrong = []

@@ -313,7 +313,7 @@ async def test_replica_that_cannot_read_revocations_accuses_no_certificate(stage
     credential = await stage.enrol("edge1")
     stream = await stage.welcomed(credential)
     async with waiting(stage, credential) as followed:
-        stage.parts.peers._tell(None)
+        stage.parts.peers._notify(None)
         assert await stream.status() is grpc.StatusCode.UNAVAILABLE
         assert await stream.trailing("cause") == ""
         # the follower asked again and was answered, as the database can be read

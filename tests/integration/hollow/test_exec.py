@@ -187,7 +187,8 @@ def made_pair() -> tuple[AuthorityId, KeyPair]:
 
 
 async def test_keys_are_kept_found_offered_and_forgotten_and_no_race_loses_one(client: KubeClient) -> None:
-    async with ClusterKeySecret(client, "default", "hub-ca") as secret:
+    async with client:
+        secret = ClusterKeySecret(client, "default", "hub-ca")
         place = SecretKeys(secret)
         (one, first), (two, second) = made_pair(), made_pair()
         assert await place.find(one) is None
@@ -233,7 +234,8 @@ async def owners_of(name: str, cluster: HollowCluster, links: Mapping[str, Link]
     """The owners of a Secret that is created in such a cluster."""
     client = await WithChain.from_document(cluster.kubeconfig())
     vars(client)["links"] = links
-    async with ClusterKeySecret(client, "default", name, pod="hub-0") as secret:
+    async with client:
+        secret = ClusterKeySecret(client, "default", name, pod="hub-0")
         await secret.write({"a": b"b"})
         found = await client.get(SECRETS.path(name, namespace="default"))
         return [(each["kind"], each["name"], each["uid"]) for each in found["metadata"].get("ownerReferences", ())]

@@ -90,7 +90,7 @@ async def test_past_is_read_below_the_watch_window_and_refused_where_it_cannot_b
     assert (code, "too old" in refused) == (1, True)
     await forget(hub)
     code, refused = await raw(hub, f"{CLUSTERS}/edge1?at={then}")
-    assert (code, "the past is remembered from revision" in refused) == (1, True)
+    assert (code, "history is kept from revision" in refused) == (1, True)
 
 
 async def test_history_lists_each_change_of_an_object_to_readers_with_that_right(hub: HubUnderTest) -> None:

@@ -262,10 +262,10 @@ async def test_before_a_ca_is_given_up_it_is_said_who_needs_a_new_bootstrap_cred
     await hub.accept("edge1")
     kept = await hub.hubctl("ca rotate --compromised")
     assert (kept.code, "1 agents will need a new bootstrap credential:\n  edge1\n" in kept.out) == (INTERRUPTED, True)
-    assert (await every(hub))[first].wish is None, "asking is not doing"
+    assert (await every(hub))[first].order is None, "asking is not doing"
     await hub.output("hubctl ca rotate --compromised --within 5s --yes")
     one = (await every(hub))[first]
-    assert (one.wish, one.ends_at is None, one.within) == (AuthorityOrder.COMPROMISED, False, timedelta(seconds=5))
+    assert (one.order, one.ends_at is None, one.within) == (AuthorityOrder.COMPROMISED, False, timedelta(seconds=5))
     await hub.output("hubctl ca rotate --compromised --within 1h --yes")
     again = (await every(hub))[first]
     assert (again.ends_at, again.within) == (one.ends_at, one.within), "it never gets more time"
@@ -275,15 +275,15 @@ async def test_ca_rotation_is_ordered_by_operators_and_never_by_agents(hub: HubU
     first = await begun(hub)
     orders = ("rotate", "proceed x", "rotate --compromised --yes")
     await hub.runs(*((f"hubctl ca {order}", FAILED, "cannot") for order in orders), path=await hub.agent("edge1"))
-    assert all(each.wish is None for each in (await every(hub)).values())
+    assert all(each.order is None for each in (await every(hub)).values())
 
     for _ in range(2):
         await hub.output("hubctl ca rotate")
         one = (await every(hub))[first]
-        assert (one.wish, one.wished_by, one.phase) == (AuthorityOrder.ROTATE, "admin", Phase.ISSUING)  # once or twice
+        assert (one.order, one.ordered_by, one.phase) == (AuthorityOrder.ROTATE, "admin", Phase.ISSUING)  # once or twice
     await hub.runs((f"hubctl ca proceed {first}", FAILED, "it has no next step"))
     made, _key = make_authority(Lifetimes(), (await hub.store.read(lambda tx: tx.now)))
     second = (await hub.store.run(authorities.propose, NewAuthority(made.certificate, None))).id
     await hub.output(f"hubctl ca proceed {second}")
-    assert (await every(hub))[second].wish is AuthorityOrder.PROCEED
+    assert (await every(hub))[second].order is AuthorityOrder.PROCEED
     await hub.runs(("hubctl ca rotate", FAILED, "is still Distributing"), ("hubctl ca proceed 0123456789abcdef", NOT_FOUND, ""))

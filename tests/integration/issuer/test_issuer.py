@@ -22,7 +22,7 @@ from pkilint.validation import ValidationFindingSeverity
 
 from hub.api.certificateauthorities.authority import AuthorityOrder, Phase
 from hub.api.certificates import Lifetimes, Profile, Purpose
-from hub.issuer import LocalIssuer, ServingNames
+from hub.issuer.local import LocalIssuer, ServingNames
 from hub.replica.serving_certificate import DoorsCertificate, own_certificate
 from machinery import identity, pki
 from machinery.client.kubeconfig import Credential
@@ -291,7 +291,7 @@ async def test_streams_outlive_every_exchange(tmp_path: Path) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")
         await begun.wait()
         before = at.certificate.serving.material.chain
-        at.generations.turn(0, Phase.RETIRED, wish=AuthorityOrder.COMPROMISED)
+        at.generations.turn(0, Phase.RETIRED, order=AuthorityOrder.COMPROMISED)
         at.generations.add(Phase.ISSUING)
         assert at.certificate.serving.material.chain != before
         writer.write(b"still here\n")

@@ -12,11 +12,22 @@ from click.testing import CliRunner
 
 from hub.__main__ import main
 from hub.api.certificates import Lifetimes
-from hub.issuer import LocalIssuer, exchange_token_keys, make_token_key, read_token_keys
+from hub.issuer.local import LocalIssuer
 from hub.ports.identities import KeySecret
 from hub.replica.admin_kubeconfig import ADMIN_FILE, AGAIN, KUBECONFIG, SECRET_EVERY, TRUST, AdminKubeconfig, AdminSecret
 from hub.replica.installation import SUFFIX, Addresses, entry, settle
-from hub.replica.keys import SEAL_FILE, KeyFolder, create_keys, find_seal, keep_authority, keep_seal, keep_token_keys
+from hub.replica.keys import (
+    SEAL_FILE,
+    KeyFolder,
+    create_keys,
+    exchange_token_keys,
+    find_seal,
+    keep_authority,
+    keep_seal,
+    keep_token_keys,
+    make_token_key,
+    read_token_keys,
+)
 from hub.settings.fields import Address
 from machinery.client.kubeconfig import ClusterEntry, parse_kubeconfig, read_kubeconfig
 from machinery.errors import AlreadyExistsError, ForbiddenError, InvalidError
@@ -331,7 +342,7 @@ class Overtaken(InlineStore):
 async def test_of_two_that_make_a_ca_for_one_database_the_second_is_refused(world: World, tmp_path: Path) -> None:
     store = Overtaken(world.clock, KeyFolder(world.directory, alone=False))
     with DataDirectory(tmp_path / "second", "hub") as second:
-        with pytest.raises(InvalidError, match="another replica began on this database at the same moment"):
+        with pytest.raises(InvalidError, match="another replica initialized this database at the same time"):
             await keep_authority(KeyFolder(second, alone=False), store, LIFETIMES, world.clock.now())
         assert not list(second.path.glob("ca.*"))
 

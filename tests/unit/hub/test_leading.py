@@ -26,10 +26,10 @@ from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFound
 from machinery.meta.conditions import HUB_ACCEPTED
 from machinery.meta.timestamps import format_time
 from machinery.observability.metrics import Registry
-from machinery.product import GROUP_SUFFIX
 from machinery.runtime.clock import ManualClock
 from machinery.runtime.tasks import GuardedTasks
 from tests.checks import check_each, check_refusal, present
+from tests.fakes.controllers import builder_of
 from tests.fakes.inline_store import InlineLifeline, InlineStore
 from tests.fakes.memory_lock import MemoryLock, Way
 from tests.fakes.virtual_time import LoopClock, ManualScheduler, VirtualLoop, in_the_loops_time, in_virtual_time
@@ -38,6 +38,17 @@ from tests.unit.machinery.election.candidates import SOON, World, played
 
 START = Hub().clock.now()
 FAST = Timings(*(timedelta(milliseconds=each) for each in (600, 500, 50, 10)))
+SETTINGS = load(
+    {
+        "database_url": "postgresql://hub@db/hub",
+        "leader_elect_lease_duration": FAST.lease,
+        "leader_elect_renew_deadline": FAST.renew_deadline,
+        "leader_elect_retry_period": FAST.retry,
+        "leader_elect_poll_period": FAST.poll,
+    },
+    None,
+    {},
+)
 STEP = 0.01
 PODS = "/api/v1/namespaces/muster/pods"
 SETS, DEPLOYMENTS = "/apis/apps/v1/namespaces/muster/replicasets", "/apis/apps/v1/namespaces/muster/deployments"
@@ -51,20 +62,17 @@ PHASES = [number / 8 * KUBERNETES.retry.total_seconds() for number in range(9)]
 
 @asynccontextmanager
 async def running(hub: Hub, scheduler: ManualScheduler, lock: Lock | None = None) -> AsyncIterator[Leading]:
-    settings = load({}, None, {})
-
     def controllers(store: Store) -> ControllerManager:
-        return ControllerManager(store, hub.issuer, settings, hub.lifetimes, clock=hub.clock, since=lambda _tx: START)
+        return ControllerManager(builder_of(store, hub.clock, lambda _tx: START))
 
     leading = Leading(
         hub.store,
         lock or RowLock(InlineLifeline(hub.store)),
         controllers,
-        replica="hub-0",
-        timings=FAST,
+        SETTINGS,
+        "hub-0",
         clock=LoopClock(asyncio.get_running_loop()),
         scheduler=scheduler,
-        group_suffix=GROUP_SUFFIX,
         on_end=lambda error: pytest.fail(str(error)),
     )
     async with GuardedTasks("election") as tasks:

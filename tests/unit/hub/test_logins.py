@@ -38,8 +38,8 @@ from hub.controllers.certificates.authenticators import (
 )
 from hub.extensions.token_login.authenticators import Authenticators
 from hub.extensions.token_login.exchange import PAUSE, Exchange, LoginTerms
-from hub.issuer import IssuerChain, LocalIssuer
-from hub.issuer.local import make_authority
+from hub.issuer.chain import IssuerChain
+from hub.issuer.local import LocalIssuer, make_authority
 from hub.ports import Transaction
 from hub.ports.identities import Issuer
 from hub.registry import authenticators as logins, core as accounts, revocations as revocation

@@ -19,7 +19,7 @@ from hub.registry import namespaces, owners
 from hub.registry.hubreplicas import service as draining
 from hub.registry.hubreplicas.service import Opened
 from hub.registry.managedclusters import service as clusters
-from hub.replica.heartbeat import ReplicaHeartbeat, take_place
+from hub.replica.heartbeat import ReplicaHeartbeat, register_replica
 from hub.store import schema
 from machinery.errors import AlreadyExistsError, ConflictError, MusterError, UnavailableError
 from machinery.identity import AgentId, ClusterName
@@ -184,9 +184,9 @@ def test_state_of_a_replica() -> None:
 async def test_replica_that_was_taken_for_dead_writes_its_sessions_again(store: InlineStore, clock: ManualClock) -> None:
     given_up: list[str] = []
     presence = ReplicaHeartbeat(
-        store, ONE, LifecycleSignals(clock), clock, sessions=lambda: 7, given_up=lambda: given_up.append("all")
+        store, ONE, LifecycleSignals(clock), clock, sessions=lambda: 7, declared_lost=lambda: given_up.append("all")
     )
-    await take_place(store, ONE, alone=False)
+    await register_replica(store, ONE, alone=False)
     clock.advance(BEAT)
     await presence.beat()
     assert (store.state.replicas["one"].sessions, store.state.replicas["one"].seen, len(given_up)) == (7, clock.now(), 0)
@@ -210,13 +210,12 @@ async def test_heartbeat_of_a_replica_reports_load_and_returns_a_drain(store: In
     presence = ReplicaHeartbeat(
         store, ONE, LifecycleSignals(clock), ahead, sessions=lambda: 1, watches=lambda: 4, drained=heard.append
     )
-    await take_place(store, ONE, alone=True)
+    await register_replica(store, ONE, alone=True)
     await presence.beat()
     await store.run(draining.order_drain, "one", "ann", force=True)
     await presence.beat()
     told = store.state.replicas["one"]
     assert (heard, told.drained, told.seen) == ([False, True], True, clock.now())
-    assert told.load is not None
     assert (told.load.watches, told.load.ahead, told.load.memory > 2**20) == (4, timedelta(seconds=3), True)
     store.execute(delete(schema.replicas))
     await presence.beat()
@@ -229,7 +228,7 @@ async def test_heartbeat_of_a_replica_reports_load_and_returns_a_drain(store: In
 async def test_a_replica_tells_at_once_that_it_is_ready_and_that_it_ends(store: InlineStore, clock: ManualClock) -> None:
     signals = LifecycleSignals(clock)
     presence = ReplicaHeartbeat(store, ONE, signals, clock)
-    await take_place(store, ONE, alone=False)
+    await register_replica(store, ONE, alone=False)
 
     async def state_is(state: str) -> None:
         async with asyncio.timeout(1):
@@ -261,9 +260,9 @@ async def test_name_of_a_living_replica_is_refused(
             store.transact(draining.beat, ONE)
 
     monkeypatch.setattr("hub.replica.heartbeat.asyncio.sleep", pass_time)
-    await check_refusal_of(AlreadyExistsError, take_place(store, rival, alone=False))
+    await check_refusal_of(AlreadyExistsError, register_replica(store, rival, alone=False))
     assert len(slept) == 2
-    await take_place(store, rival, alone=False)
+    await register_replica(store, rival, alone=False)
     assert timedelta(seconds=sum(slept[2:])) <= LOST_AFTER + BEAT
     assert store.state.replicas["one"].home == "another machine"
 

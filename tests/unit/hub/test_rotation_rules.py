@@ -49,14 +49,14 @@ class Row:
         )
 
 
-ISSUING, COMING = ca(OLD, Phase.ISSUING, wish=AuthorityOrder.ROTATE), ca(NEW, Phase.DISTRIBUTING)
+ISSUING, COMING = ca(OLD, Phase.ISSUING, order=AuthorityOrder.ROTATE), ca(NEW, Phase.DISTRIBUTING)
 OUTGOING, CURRENT = ca(OLD, Phase.OUTGOING), ca(NEW, Phase.ISSUING)
 LONG_AGO = NOW - PATIENCE - timedelta(seconds=1)
-LEAKED = ca(OLD, Phase.ISSUING, wish=AuthorityOrder.COMPROMISED, ends_at=NOW + timedelta(minutes=1))
+LEAKED = ca(OLD, Phase.ISSUING, order=AuthorityOrder.COMPROMISED, ends_at=NOW + timedelta(minutes=1))
 GONE = replace(LEAKED, phase=Phase.OUTGOING)
 JUST_COME = replace(COMING, since=NOW - timedelta(seconds=30))
-OVERDUE, ORDERED = replace(COMING, since=LONG_AGO), replace(COMING, wish=AuthorityOrder.PROCEED)
-OUTLIVED, PUSHED = replace(OUTGOING, since=LONG_AGO), replace(OUTGOING, wish=AuthorityOrder.PROCEED)
+OVERDUE, ORDERED = replace(COMING, since=LONG_AGO), replace(COMING, order=AuthorityOrder.PROCEED)
+OUTLIVED, PUSHED = replace(OUTGOING, since=LONG_AGO), replace(OUTGOING, order=AuthorityOrder.PROCEED)
 DISTRUSTING, AWAY = agent(trusted=ONLY_OLD), agent(trusted=ONLY_OLD, away=True, connected=False)
 OVER = replace(LEAKED, ends_at=NOW, within=timedelta(seconds=30))
 RETIRING = ca(OLD, Phase.RETIRING, ends_at=NOW + timedelta(days=1))
@@ -93,8 +93,8 @@ ROWS = (
     Row("not for longer than told, again", (replace(GONE, ends_at=NOW), CURRENT), Act.END, OLD, members=(agent(),)),
     Row("nobody else may", (GONE, CURRENT), Act.END, OLD, members=(agent(connected=False), agent(NEW))),
     Row("a replica does not follow a compromised one", (GONE, CURRENT), Act.END, OLD, lagging=True),
-    Row("the coming one is compromised", (ISSUING, replace(COMING, wish=AuthorityOrder.COMPROMISED)), Act.END),
-    Row("a retiring one is compromised", (replace(RETIRING, wish=AuthorityOrder.COMPROMISED), CURRENT), Act.END, OLD),
+    Row("the coming one is compromised", (ISSUING, replace(COMING, order=AuthorityOrder.COMPROMISED)), Act.END),
+    Row("a retiring one is compromised", (replace(RETIRING, order=AuthorityOrder.COMPROMISED), CURRENT), Act.END, OLD),
 )
 
 
@@ -117,7 +117,7 @@ def test_step_that_is_due_by_time_alone_is_distinguished_from_one_that_an_operat
         ("no agent loses anything when another CA comes", COMING, Act.ISSUE, (), False),
         ("all that an outgoing one signed has ended", OUTGOING, Act.RETIRE, (), True),
         ("all that a retiring one signed has ended", RETIRING, Act.END, (), True),
-        ("an operator wants it to go on", replace(RETIRING, wish=AuthorityOrder.PROCEED), Act.END, (), False),
+        ("an operator wants it to go on", replace(RETIRING, order=AuthorityOrder.PROCEED), Act.END, (), False),
         ("given up, and its agents have had their time", LATE, Act.END, (agent(),), True),
         ("given up, and its agents were given none", replace(GONE, ends_at=None), Act.END, (agent(),), False),
         ("given up, and the agents left are not connected", LATE, Act.END, unreachable, False),

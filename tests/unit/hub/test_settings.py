@@ -109,11 +109,11 @@ def test_values_that_cannot_be_used_are_refused() -> None:
         ({"leader_elect_retry_period": "9s"}, r"1\.2 times the retry period"),
         ({"kube_cert_agent": "true"}, "kube_cert_agent needs kube_cert_agent_image"),
         ({"kubernetes_ca_groups": ("dev",)}, "kubernetes_ca_groups needs kube_cert_agent"),
-        ({**KUBE_CERT, "kubernetes_ca_groups": ("dev", "system:masters")}, '"system:masters" cannot count'),
-        ({**KUBE_CERT, "kube_cert_agent_labels": ("one",)}, '"one" is no label: write KEY=VALUE'),
-        ({**KUBE_CERT, "kube_cert_agent_name": "Not_A_Name"}, '"Not_A_Name" names no Deployment'),
+        ({**KUBE_CERT, "kubernetes_ca_groups": ("dev", "system:masters")}, '"system:masters" is not allowed'),
+        ({**KUBE_CERT, "kube_cert_agent_labels": ("one",)}, '"one" is not a label: write KEY=VALUE'),
+        ({**KUBE_CERT, "kube_cert_agent_name": "Not_A_Name"}, '"Not_A_Name" is not the name of a Deployment'),
         *(({"attestation_allowed_issuers": (f"https://a.org,{url}",)}, "is not an https:// address") for url in not_https),
-        *(({"api_group_suffix": suffix}, "can end no API group") for suffix in suffixes),
+        *(({"api_group_suffix": suffix}, "is not a suffix for API groups") for suffix in suffixes),
         *(({"admin_kubeconfig_secret": name}, r"admin_kubeconfig_secret: .*NAMESPACE/NAME") for name in secrets),
     )
     check_refusals(InvalidError, with_flags, rows)
@@ -230,7 +230,9 @@ def test_name_of_a_replica_is_of_its_setting_pod_host_or_directory(tmp_path: Pat
     (tmp_path / "a" / "replica").write_text("of-an-earlier-release\n")
     assert named(tmp_path / "a", {}) == "of-an-earlier-release"
     wrong = ("Hub", "a b", "-a", "a" * 201, "a/b")
-    check_refusals(InvalidError, lambda name: named(tmp_path, SHARED, name), [(name, "can name no replica") for name in wrong])
+    check_refusals(
+        InvalidError, lambda name: named(tmp_path, SHARED, name), [(name, "is not a name for a replica") for name in wrong]
+    )
 
 
 def test_help_lists_every_setting_with_its_default_and_wrong_ones_have_their_own_exit_code() -> None:

@@ -85,7 +85,7 @@ class Case:
 
 def presence(store: InlineStore, clock: ManualClock) -> Case:
     me = Replica("one", "home", "first", "1", "grpc", "https", clock.now(), clock.now())
-    return Case(ReplicaHeartbeat(store, me, LifecycleSignals(clock), clock).run(), "this replica cannot say that it is there")
+    return Case(ReplicaHeartbeat(store, me, LifecycleSignals(clock), clock).run(), "this replica cannot update its row")
 
 
 def clocks(store: InlineStore, _clock: ManualClock) -> Case:
@@ -135,7 +135,7 @@ def admin_file(store: InlineStore, clock: ManualClock) -> Case:
 
     none: Any = None
     subject = Kept(none, store, none, none, lifetimes=none, clock=clock)
-    return Case(subject.run(), "admin kubeconfig cannot be kept right now", wanted=subject.look)
+    return Case(subject.run(), "admin kubeconfig cannot be updated now", wanted=subject.look)
 
 
 def accounts(store: InlineStore, clock: ManualClock) -> Case:
@@ -168,7 +168,7 @@ SILENCES = "silences are not counted: beats cannot be stored"
 EVERYBODY: tuple[Callable[[InlineStore, ManualClock], Case], ...] = (
     lambda store, clock: Case(Peers(store, clock).run(), "revocations cannot be read", "revocations are read again"),
     lambda store, _: Case(BootstrapTokens(store).run(), "revoked bootstrap credentials cannot be read"),
-    lambda store, clock: Case(RBACCache(store, clock).run(), "the age of the roles cannot be proven"),
+    lambda store, clock: Case(RBACCache(store, clock).run(), "the RBAC cache cannot be compared with the database"),
     lambda store, _: Case(Sessions(store, "one").follow_others(), *OTHERS),
     lambda store, clock: Case(HeartbeatCoverage(store, clock, "one", lambda: True).run(), SILENCES),
     lambda store, clock: followed(store, RBACCache(store, clock).run()),
@@ -227,7 +227,7 @@ class Asked(InlineStore):
 
 
 def put_trust(cluster: str, ends: timedelta, tx: Transaction) -> None:
-    tx.trusts.put(AgentTrust(ClusterName(cluster), AGENT, None, SerialNumber(7), tx.now, tx.now + ends, None, tx.now))
+    tx.trusts.put(AgentTrust(ClusterName(cluster), AGENT, None, SerialNumber(7), tx.now, tx.now + ends, "", tx.now))
 
 
 def test_versions_of_clusters_become_a_bounded_number_of_minor_versions() -> None:

@@ -76,9 +76,9 @@ def _change_log() -> None:
     op.create_table(
         "revision",
         sa.Column("id", sa.Integer(), primary_key=True, autoincrement=False),
-        *_columns(Counter, "value", "compacted", nullable=False),
+        *_columns(Counter, "value", "compacted", "floor", "measured", "bytes", nullable=False),
     )
-    op.execute("INSERT INTO revision (id, value, compacted) VALUES (1, 0, 0)")
+    op.execute("INSERT INTO revision (id, value, compacted, floor, measured, bytes) VALUES (1, 0, 0, 0, 0, 0)")
     op.create_table(
         "changes",
         sa.Column("revision", Counter, primary_key=True, autoincrement=False),
@@ -89,11 +89,6 @@ def _change_log() -> None:
         sa.Column("document", sa.LargeBinary(), nullable=False),
         *_columns(Text, "labels_before", "fields_before", nullable=False),
         sa.Index(None, "kind", "namespace", "name", "revision"),
-    )
-    op.create_table(
-        "history",
-        sa.Column("id", sa.Integer(), primary_key=True, autoincrement=False),
-        *_columns(Counter, "floor", "compacted", "measured", "bytes", nullable=False),
     )
 
 
@@ -161,7 +156,8 @@ def _certificates() -> None:
         sa.Column("credential", Text, index=True),
         sa.Column("request_uid", Text),
         sa.Column("revoked_at", Counter, index=True),
-        *_columns(Text, "revoked_reason", "signed_by"),
+        sa.Column("revoked_reason", Text),
+        sa.Column("signed_by", Text, nullable=False),
         sa.UniqueConstraint("request_uid", "purpose"),
         sa.Index(None, "purpose", "not_after"),
     )
@@ -171,7 +167,7 @@ def _certificates() -> None:
         sa.Column("trusted", Text),
         sa.Column("serial", Text, nullable=False),
         *_columns(Counter, "issued_at", "not_after", nullable=False),
-        sa.Column("signed_by", Text),
+        sa.Column("signed_by", Text, nullable=False),
         sa.Column("since", Counter, nullable=False),
     )
 
@@ -244,10 +240,9 @@ def _replicas() -> None:
         *_columns(Text, "home", "instance", "version", "grpc", "https", nullable=False),
         *_columns(Counter, "started_at", "seen_at", nullable=False),
         sa.Column("sessions", sa.Integer(), nullable=False),
-        *_columns(sa.Boolean(), "ready", "draining", nullable=False),
-        sa.Column("drained", sa.Boolean()),
-        *_columns(sa.Integer(), "watches", "cpu_ms"),
-        *_columns(Counter, "memory", "ahead_us"),
+        *_columns(sa.Boolean(), "ready", "draining", "drained", nullable=False),
+        *_columns(sa.Integer(), "watches", "cpu_ms", nullable=False),
+        *_columns(Counter, "memory", "ahead_us", nullable=False),
     )
     op.create_table("hearing", sa.Column("replica", Text, primary_key=True), *_columns(Counter, "since", "at", nullable=False))
     op.create_table(
@@ -268,7 +263,7 @@ def _authorities() -> None:
         *_columns(Counter, "created_at", "since", nullable=False),
         sa.Column("cross_signed", sa.LargeBinary()),
         sa.Column("ends_at", Counter),
-        *_columns(Text, "wish", "wished_by"),
+        *_columns(Text, "order", "ordered_by"),
         sa.Column("compromised", sa.Boolean(), nullable=False),
         sa.Column("sealed_key", sa.LargeBinary()),
         sa.Column("within_us", Counter),

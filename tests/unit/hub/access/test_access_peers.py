@@ -109,12 +109,6 @@ async def test_certificates_of_a_retiring_or_retired_ca_are_refused(stage: Stage
         refused = await refusal_of(UnauthorizedError, peers.identify(stage.certificate))
         assert (refused is None) == accepted, (phase, purpose)
         assert refused is None or (phase.value in str(refused) and refused.denial_cause is DenialCause.AUTHORITY_RETIRED)
-    recorded = replace(state.certificates[stage.serial], purpose=Purpose.AGENT, signed_by=None)
-    stage.store.transact(put_certificate, recorded)
-    later = replace(AUTHORITY, id=AuthorityId("b" * 16), created_at=AUTHORITY.created_at + timedelta(days=1))
-    peers = Peers(stage.store, stage.clock, signers=lambda: (later, replace(AUTHORITY, phase=Phase.RETIRED)))
-    with pytest.raises(UnauthorizedError, match=AUTHORITY.id):  # a record without a signer is the first CA's
-        await peers.identify(stage.certificate)
 
 
 async def test_a_revocation_is_seen_after_one_poll_and_reported_once(stage: Stage) -> None:
@@ -432,10 +426,10 @@ WRONG_CLAIMS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"aud": {AUDIENCE: 1}}, "and not for 'urn:uuid:"),
     ({"aud": LEFT_OUT}, "and not for 'urn:uuid:"),
     ({"exp": 1}, "the token has expired"),
-    ({"exp": LEFT_OUT}, "the token has no end"),
-    ({"exp": True}, '"exp" of the token is no time'),
-    ({"exp": "2030"}, '"exp" of the token is no time'),
-    ({"exp": 1e300}, '"exp" of the token is no time'),
+    ({"exp": LEFT_OUT}, "the token has no expiry"),
+    ({"exp": True}, '"exp" of the token is not a time'),
+    ({"exp": "2030"}, '"exp" of the token is not a time'),
+    ({"exp": 1e300}, '"exp" of the token is not a time'),
     ({"nbf": 4_000_000_000}, "the token is not valid yet"),
     ({"iat": 4_000_000_000}, "the token is not valid yet"),
     ({"sub": "system:node:a"}, "which does not fit"),
@@ -491,7 +485,7 @@ async def test_an_rsa_key_of_the_issuer_signs_by_rs256_alone(prover: Prover) -> 
         said.append(await prover.refused(f"{signed}.{encoded(key.sign(signed.encode(), how, hashes.SHA256()))}", record))
     assert said[0] is None
     assert said[1] is not None
-    assert "of an algorithm that is accepted" in said[1].why
+    assert "with an accepted algorithm" in said[1].why
 
 
 async def test_keys_of_discovery_are_kept_and_follow_a_rotation(prover: Prover) -> None:

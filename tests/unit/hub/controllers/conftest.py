@@ -9,8 +9,7 @@ from hub.api.certificates import CertificateRecord, Lifetimes
 from hub.api.certificatesigningrequests import RequestState
 from hub.api.managedclusters.cluster import JoinRequest
 from hub.api.meta.change import REQUESTS
-from hub.issuer import LocalIssuer
-from hub.issuer.local import make_authority
+from hub.issuer.local import LocalIssuer, make_authority
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.managedclusters import service as clusters
 from machinery.identity import AgentId, ClusterName

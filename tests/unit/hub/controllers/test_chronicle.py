@@ -157,11 +157,11 @@ async def test_requests_are_counted_once_by_outcome_and_their_end_is_an_event_of
     name = hub.submit("c1")
     await reader.start()
     chronicle = reader.chronicle
-    assert (dict(chronicle.phases), dict(chronicle.standing())) == ({}, {"Pending": 1}), "what is there is no news"
+    assert (dict(chronicle.phases), dict(chronicle.by_phase())) == ({}, {"Pending": 1}), "what is there is no news"
     hub.approve(name)
     await reader.read()
     await reader.read()
-    assert (dict(chronicle.phases), dict(chronicle.standing())) == ({"Approved": 1}, {"Approved": 1})
+    assert (dict(chronicle.phases), dict(chronicle.by_phase())) == ({"Approved": 1}, {"Approved": 1})
     reader.told.clear()
     hub.store.transact(issuance.issue, name, hub.issuer, hub.lifetimes, "issuance")
     await reader.read()
@@ -177,7 +177,7 @@ async def test_what_was_there_at_the_start_is_no_news_and_what_changed_or_went_m
     assert await reader.start() == []
     hub.accept("c1")
     (line,) = await reader.start()  # the log was compacted: everything is read again
-    assert (line["event"], reader.chronicle.standing()) == ("cluster accepted", {"Pending": 1})
+    assert (line["event"], reader.chronicle.by_phase()) == ("cluster accepted", {"Pending": 1})
 
     def go(tx: Transaction) -> None:
         for kind, name in ((MANAGED_CLUSTERS, "c1"), (REQUESTS, request)):
@@ -187,7 +187,7 @@ async def test_what_was_there_at_the_start_is_no_news_and_what_changed_or_went_m
     assert await reader.start() == []
     for name in ("c2", "c1"):
         hub.join(name)
-        assert (await reader.events(), reader.chronicle.standing()) == (["cluster registered"], {})
+        assert (await reader.events(), reader.chronicle.by_phase()) == (["cluster registered"], {})
 
 
 class Agents:
@@ -318,4 +318,4 @@ async def test_one_that_cannot_be_recorded_costs_no_other(hub: Hub, monkeypatch:
             steps += 1
     assert len(reasons(hub)) == AT_MOST + 4
     assert steps == 1 + AT_MOST + 1, "those of the portion alone, and the rest together again"
-    assert [(line["event"], line["reason"]) for line in lines] == [("an event cannot be recorded", "Reason3")]
+    assert [(line["event"], line["reason"]) for line in lines] == [("an Event cannot be recorded", "Reason3")]

@@ -63,7 +63,7 @@ async def test_the_past_is_kept_for_its_time_and_watches_for_theirs(hub: Hub) ->
     relabel(hub, 40, DAY)
     subject = compaction(hub)
     await settle(subject)
-    assert present(subject.standing).began == hub.clock.now() - 30 * DAY
+    assert present(subject.status).began == hub.clock.now() - 30 * DAY
     assert hub.store.transact(lambda tx: tx.changes.position(tx.now - 31 * DAY))
     check_refusal(ExpiredError, hub.store.transact, lambda tx: tx.changes.position(tx.now - 32 * DAY))
     check_refusal(ExpiredError, hub.store.transact, lambda tx: tx.changes.since(tx.changes.position(tx.now - 2 * DAY)))
@@ -80,10 +80,10 @@ async def test_a_log_that_is_too_large_loses_its_oldest_past_and_nothing_a_watch
     relabel(hub, 20, DAY)
     everything = compaction(hub)
     await settle(everything)
-    half = present(everything.standing).ledger.bytes // 2
+    half = present(everything.status).ledger.bytes // 2
     subject = compaction(hub, replace(KEEPING, history_bytes=half), told.append)
     await settle(subject)
-    assert present(subject.standing).ledger.bytes <= half
+    assert present(subject.status).ledger.bytes <= half
     assert reasons(told) == [rules.SHORTENED]
     relabel(hub, 1, timedelta())
     newest = hub.revision

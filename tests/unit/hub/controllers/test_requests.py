@@ -18,7 +18,7 @@ from hub.api.meta import document as doc
 from hub.api.meta.change import APPROVAL_RULES, CLUSTER_SETS, EVENTS, MANAGED_CLUSTERS, NAMESPACES, REQUESTS, Change, Kind
 from hub.api.namespaces import namespace
 from hub.audit.recording import DecisionAudit, record_of
-from hub.controllers.batch import TransactionReconciler
+from hub.controllers.builder import ControllerBuilder, TransactionReconciler
 from hub.controllers.certificates import approval
 from hub.controllers.certificates.approval import AcceptanceReconciler, ApprovalReconciler, RuleStatusReconciler
 from hub.controllers.clusters import deletion
@@ -167,10 +167,11 @@ async def test_a_name_that_fails_holds_up_no_other_and_waits_again(hub: Hub) -> 
     assert done[-1] == "bad"
 
 
-class Decided:
+class Decided(DecisionAudit):
     """Keeps decisions that are committed."""
 
     def __init__(self, told: list[RuleDecision]) -> None:
+        super().__init__(cast("Any", None))
         self.told = told
 
     def write(self, tx: Transaction, outcome: ApprovalOutcome) -> ApprovalOutcome:
@@ -186,8 +187,9 @@ async def working(hub: Hub, *globs: str, decided: list[RuleDecision] | None = No
     settings, scheduler = load({"auto_approve": globs}, None, {}), ManualScheduler()
     told = [] if decided is None else decided
     common = (hub.store, hub.issuer, settings, hub.lifetimes)
-    controllers = ControllerManager(*common, clock=hub.clock, since=lambda _now: START, decisions=Decided(told))
-    controllers.wake(scheduler)
+    builder = ControllerBuilder(*common, clock=hub.clock, since=lambda _now: START, decisions=Decided(told))
+    controllers = ControllerManager(builder)
+    controllers.start_periodic(scheduler)
     async with GuardedTasks("controllers") as tasks:
         await controllers.start(tasks)
         yield scheduler

@@ -1,4 +1,4 @@
-"""A change of CA from the wish to the end, made by a controller that may be killed between any two steps."""
+"""A change of CA from the order to the end, made by a controller that may be killed between any two steps."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -17,9 +17,9 @@ from hub.api.liveness import Beat
 from hub.api.managedclusters.cluster import AVAILABLE, availability
 from hub.controllers.certificates.rotation import Rotation
 from hub.controllers.clock_guard import SETTLED, ClockGuard
-from hub.issuer import RotatingIssuer
 from hub.issuer.key_storage import KeyFiles, SealedKeys
 from hub.issuer.local import LocalIssuer, make_authority
+from hub.issuer.rotating import RotatingIssuer
 from hub.ports import Transaction
 from hub.ports.identities import KeyPair, KeyPlace
 from hub.registry.certificateauthorities import service as authorities
@@ -73,7 +73,7 @@ class World:
             recovery=LIFETIMES.recovery,
             api_version="hub/v1alpha1",
             record_event=self.told.append,
-            steady=self.steady,
+            clock_guard=self.steady,
         )
 
     def alive(self, name: str = "one") -> None:
@@ -103,9 +103,9 @@ class World:
     def rotate(self, cannot: str | None = None) -> None:
         self.store.transact(authorities.rotate, "admin", cannot=cannot)
 
-    def holds(self, cluster: str, purpose: Purpose, serial: int, signer: AuthorityId | None) -> None:
+    def holds(self, cluster: str, purpose: Purpose, serial: int, signer: AuthorityId) -> None:
         now = self.clock.now()
-        ends, signed_by = now + timedelta(days=90), None if signer is None else f"hub/{signer}"
+        ends, signed_by = now + timedelta(days=90), f"hub/{signer}"
         names = ClusterName(cluster), AgentId("a")
         record = CertificateRecord(SerialNumber(serial), purpose, "u", (), now, ends, "k", now, *names, signed_by=signed_by)
         self.store.transact(lambda tx: tx.certificates.add(record))
@@ -140,7 +140,7 @@ def world(tmp_path: Path) -> World:
 async def retiring(world: World) -> World:
     """The first CA retires: a recovery certificate that it signed is good still."""
     await world.go_on()
-    world.holds("edge", Purpose.RECOVERY, 1, None)
+    world.holds("edge", Purpose.RECOVERY, 1, world.first)
     world.rotate()
     await world.go_on()
     assert world.phases[world.first] is Phase.RETIRING
@@ -300,7 +300,7 @@ async def test_what_a_retiring_ca_signed_is_counted_until_its_recovery_certifica
 async def test_a_database_clock_that_is_a_year_ahead_for_a_moment_ends_no_ca(world: World, phase: Phase) -> None:
     """By such a clock nobody holds a certificate of the old one any more."""
     await world.go_on()
-    world.holds("edge", Purpose.AGENT if phase is Phase.OUTGOING else Purpose.RECOVERY, 1, None)
+    world.holds("edge", Purpose.AGENT if phase is Phase.OUTGOING else Purpose.RECOVERY, 1, world.first)
     if phase is Phase.OUTGOING:
         world.store.transact(clusters.put, {"metadata": {"name": "edge"}, "spec": {"hubAcceptsClient": True}}, None, "admin")
     world.rotate()
@@ -350,7 +350,7 @@ async def test_a_ca_that_waits_for_its_time_holds_up_no_other_that_is_compromise
 async def test_a_ca_that_cannot_be_made_does_not_hold_up_the_end_of_another(tmp_path: Path) -> None:
     world = World(tmp_path, lambda world: KeyFiles(world.folder, read_only=True))
     await world.go_on()
-    world.holds("edge", Purpose.RECOVERY, 1, None)
+    world.holds("edge", Purpose.RECOVERY, 1, world.first)
     brought, key = make_authority(LIFETIMES, world.clock.now())
     (tmp_path / "ca-next.crt").write_bytes(brought.certificate)
     (tmp_path / "ca-next.key").write_bytes(key)
@@ -361,7 +361,7 @@ async def test_a_ca_that_cannot_be_made_does_not_hold_up_the_end_of_another(tmp_
     world.store.transact(authorities.proceed, world.first, "admin")
     await world.go_on()
     assert world.phases == {world.first: Phase.RETIRED, world.second: Phase.ISSUING}
-    assert world.store.state.authorities[world.second].wish is AuthorityOrder.ROTATE
+    assert world.store.state.authorities[world.second].order is AuthorityOrder.ROTATE
 
 
 @pytest.mark.parametrize("within", [timedelta(minutes=1), timedelta()])
@@ -384,7 +384,7 @@ async def test_agents_have_their_time_to_leave_a_compromised_ca_whatever_the_clo
 
 async def test_of_a_compromised_ca_nothing_is_left_and_nobody_vouches_for_the_next_by_it(world: World) -> None:
     await world.go_on()
-    for serial, signer in ((1, None), (2, world.first)):
+    for serial, signer in ((1, world.first), (2, world.first)):
         world.holds("edge", Purpose.AGENT, serial, signer)
     within = timedelta(seconds=30)
     world.store.transact(authorities.give_up, world.first, "admin", within, cannot=None)

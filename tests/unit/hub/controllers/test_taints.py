@@ -371,7 +371,7 @@ def aging(
         return None if heard_for is None else tx.now - heard_for
 
     steady = ClockGuard(hub.clock, settled)
-    reconciler = Staleness(hub.store, policy, BrakeLimits(), since=since, steady=steady)  # type: ignore[arg-type]
+    reconciler = Staleness(hub.store, policy, BrakeLimits(), since=since, clock_guard=steady)  # type: ignore[arg-type]
     return Controller("staleness", reconciler, clock=hub.clock)
 
 

@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hub.api.credentialissuers import Strategy
 from hub.extensions.kube_cert_agent import deployment as rules
 from hub.extensions.kube_cert_agent.__main__ import main
+from hub.extensions.kube_cert_agent.authority import KubernetesIssuer
 from hub.extensions.kube_cert_agent.controller import KEY, LOOK_AGAIN, RESYNC, KubeCertAgent, OutdatedPods
 from hub.extensions.kube_cert_agent.deployment import AgentDeploymentShape
-from hub.extensions.kube_cert_agent.issuer import KubernetesIssuer
 from machinery import pki
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, MusterError, NotFoundError, UnavailableError
 from machinery.runtime.clock import ManualClock
@@ -34,7 +34,7 @@ CERTIFICATE, PEM = self_signed(PRIVATE), pem_of(PRIVATE)
 SIGNER = f"kubernetes/{pki.parse_certificate(CERTIFICATE).key_hash[:16]}"
 GOOD = printed(CERTIFICATE, PEM)
 AWAY = UnavailableError("away")
-MANAGED = "and that is to be expected"
+MANAGED = "this is expected on a managed cluster"
 FETCH, INFO = "CouldNotFetchKey", "CouldNotGetClusterInfo"
 LOOKING, ENSURE = "could not look for a controller-manager pod", "could not ensure the agent's Deployment"
 NO_POD = "could not find a healthy agent pod"
@@ -309,12 +309,12 @@ async def test_a_credential_issuer_that_cannot_be_read_or_written_is_tried_again
     stage.status.failure = ConflictError("changed")
     untold = await stage.look()
     assert isinstance(untold, ConflictError)
-    assert untold.message == "could not tell it on the CredentialIssuer: changed"
+    assert untold.message == "could not update the CredentialIssuer: changed"
     stage.host.failures = {"printed": InvalidError("no")}
     stage.clock.advance(timedelta(minutes=16))
     both = await stage.look()
     assert isinstance(both, UnavailableError)
-    assert "agent pod muster/agent: no, could not tell it" in both.message
+    assert "agent pod muster/agent: no, could not update the CredentialIssuer" in both.message
 
 
 async def test_a_follower_loads_the_key_from_the_leaders_pod_and_writes_nothing() -> None:

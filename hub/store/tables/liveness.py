@@ -1,12 +1,16 @@
-"""The newest heartbeat of each cluster, and each replica's mark: since when and until when it could store beats."""
+"""The newest heartbeat of each cluster, each replica's mark (since when and until when it could store beats), and transitions.
 
-from collections.abc import Iterable, Mapping, Sequence
+A transition is a change of a cluster's availability; they are kept in the order in which they were written.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from sqlalchemy import (
     BindParameter,
+    ColumnClause,
     ColumnElement,
     Connection,
     and_,
@@ -14,6 +18,7 @@ from sqlalchemy import (
     case,
     delete,
     func,
+    insert,
     literal_column,
     or_,
     select,
@@ -21,13 +26,15 @@ from sqlalchemy import (
 )
 
 from hub.api.liveness import Beat, Checkpoint, LastBeat
-from hub.ports.liveness import Heartbeats, Marks
+from hub.api.managedclusters.availability import PARTED, Transition
+from hub.ports.liveness import Heartbeats, Marks, Transitions
 from hub.store import schema
-from hub.store.engine.encoding import to_micros
+from hub.store.engine.encoding import from_micros, to_micros
 from hub.store.engine.engine import insert_into, upsert
 from hub.store.engine.statements import Statement
 from hub.store.tables.records import RowMapper, SqlTable
 from machinery.identity import ClusterName
+from machinery.meta.conditions import FALSE, TRUE, UNKNOWN
 
 _column = schema.heartbeats.c
 _ROW = RowMapper(LastBeat, schema.heartbeats)
@@ -150,3 +157,73 @@ class SqlMarks(SqlTable, Marks):
 
     def forget(self, before: datetime) -> None:
         self._connection.execute(delete(_marks).where(_mark.at < to_micros(before)))
+
+
+_transitions = schema.transitions
+_transition = _transitions.c
+_newer = _transitions.alias()
+_TRANSITION = RowMapper(Transition, _transitions)
+_ADD_TRANSITION = Statement(
+    insert(_transitions).values(
+        {name: bindparam(name) for name in ("cluster", "uid", "at", "before", "status", "reason", "actor")}
+    )
+)
+_TRUE: ColumnClause[str] = literal_column(f"'{TRUE}'")
+_FALSE: ColumnClause[str] = literal_column(f"'{FALSE}'")
+_UNKNOWN: ColumnClause[str] = literal_column(f"'{UNKNOWN}'")
+_PARTED: list[ColumnClause[str]] = [literal_column(f"'{reason}'") for reason in sorted(PARTED)]
+_IS_FALL = and_(
+    _transition.before == _TRUE,
+    or_(_transition.status == _FALSE, _transition.status == _UNKNOWN),
+    *(_transition.reason != reason for reason in _PARTED),
+)
+_SINCE = _transition.at > bindparam("since")
+_OF_FALLS = select(_transition.cluster, _transition.at).where(_SINCE, _IS_FALL).order_by(_transition.at)
+_FALLS = Statement(_OF_FALLS)
+FALLS_BY_CLUSTER = (
+    select(_transition.cluster, func.count().label("falls")).where(_SINCE, _IS_FALL).group_by(_transition.cluster)
+)
+"""Parameter: since, in microseconds."""
+_FALLS_OF_ONE = Statement(_OF_FALLS.where(_transition.cluster == bindparam("cluster")))
+FEW = 8
+"""Up to this number, clusters are queried one by one."""
+_SILENT = Statement(
+    select(func.count()).where(
+        _SINCE,
+        _transition.status == _UNKNOWN,
+        _transition.before != _UNKNOWN,
+        _transition.reason == bindparam("reason"),
+        ~select(_newer.c.id).where(_newer.c.cluster == _transition.cluster, _newer.c.id > _transition.id).exists(),
+    )
+)
+
+
+class SqlTransitions(SqlTable, Transitions):
+    def add(self, transition: Transition) -> None:
+        _ADD_TRANSITION.run(self._connection, _TRANSITION.values(transition))
+
+    def of(self, cluster: ClusterName, *, limit: int, uid: str | None = None) -> Sequence[Transition]:
+        chosen = select(_transitions).where(_transition.cluster == cluster).order_by(_transition.id.desc()).limit(limit)
+        if uid is not None:
+            chosen = chosen.where(_transition.uid == uid)
+        return [_TRANSITION.record(row) for row in self._connection.execute(chosen)]
+
+    def falls(self, since: datetime, among: Collection[ClusterName] | None = None) -> Mapping[ClusterName, Sequence[datetime]]:
+        values = {"since": to_micros(since)}
+        if among is not None and len(among) <= FEW:
+            rows = [row for one in among for row in _FALLS_OF_ONE.rows(self._connection, {**values, "cluster": one})]
+        else:
+            rows = list(_FALLS.rows(self._connection, values))
+        found: dict[ClusterName, list[datetime]] = {}
+        for cluster, at in rows:
+            if among is None or cluster in among:
+                found.setdefault(ClusterName(cluster), []).append(from_micros(at))
+        return found
+
+    def silent(self, since: datetime, reason: str) -> int:
+        row = _SILENT.row(self._connection, {"since": to_micros(since), "reason": reason})
+        return row[0] if row else 0
+
+    def trim(self, before: datetime, limit: int) -> int:
+        oldest = select(_transition.id).where(_transition.at < to_micros(before)).order_by(_transition.at).limit(limit)
+        return self._connection.execute(delete(_transitions).where(_transition.id.in_(oldest))).rowcount

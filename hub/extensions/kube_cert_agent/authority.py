@@ -1,30 +1,37 @@
-"""Client certificates of the Kubernetes CA of the hub's own cluster, at the HTTPS door only: for operators, by named groups.
+"""Certificates of the CA of the hub's own Kubernetes cluster: the hub signs operators' logins with it, and accepts them.
 
-A certificate that the hub issued by that CA has a record, which must be of a login that has not ended or been revoked. A
-certificate without a record is accepted only with a group that the setting names; the user is its CN with a prefix that no user
-of the hub has. In both cases only named groups count. Records of other purposes are rejected, and the gRPC door does not trust
-this CA.
+Signed: the cluster's API server accepts such a certificate until it expires; there is no revocation. So the issuer signs only
+logins, which last for minutes, and no name with the prefix `system:`: a token for `system:masters` does not make its bearer an
+administrator of that cluster.
+
+Accepted, at the HTTPS door only: a certificate that the hub issued has a record, which must be of a login that has not ended or
+been revoked. A certificate without a record is accepted only with a group that the setting names; the user is its CN with a
+prefix that no user of the hub has. In both cases only named groups count. The gRPC door does not trust this CA.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
 from hashlib import sha256
 
 import structlog
 from aiohttp import web
 
-from hub.api.certificates import CertificateRecord, Purpose
+from hub.api.certificates import CertificateRecord, IssuedCertificate, Profile, Purpose
 from hub.https_door.callers.authentication import ExternalAuthenticator, Identify, mark_of_serial
+from hub.ports.identities import LoginIssuer
 from machinery import pki
 from machinery.apiserver.access import peer_certificate
 from machinery.apiserver.authn.authorities import RESERVED, TrustedAuthorities, mark_of_authority
 from machinery.apiserver.authn.chain import CREDENTIAL_ID, Identity, RequestAuthenticator
 from machinery.apiserver.authn.credential_end import Presence
 from machinery.apiserver.storage import Actor
-from machinery.errors import InvalidError, UnauthorizedError
+from machinery.errors import InvalidError, UnauthorizedError, UnavailableError
+from machinery.identity import SerialNumber
 from machinery.runtime.clock import Clock
 from machinery.runtime.tls import Serving
 
+NAME, KEY_HASH_LENGTH = "kubernetes", 16
 SOURCE = "kubernetes-ca"
 USER_PREFIX = "kubernetes:"
 """Prefix of the CN of users that the hub has no record of."""
@@ -33,6 +40,63 @@ FindRecord = Callable[[bytes], Awaitable[CertificateRecord]]
 """Returns the record of a certificate, even if it is revoked or expired. Raises UnauthorizedError if there is none."""
 
 log = structlog.get_logger(__name__)
+
+
+class KubernetesIssuer(LoginIssuer):
+    """Signs with the CA that was set last. Thread-safe: certificate and key always match."""
+
+    def __init__(self) -> None:
+        self._authority: pki.CertificateAuthority | None = None
+        self._listeners: list[Callable[[bytes], None]] = []
+
+    @property
+    def name(self) -> str:
+        return NAME
+
+    @property
+    def certificate(self) -> bytes:
+        """PEM; b"" if there is no CA yet."""
+        return self._authority.certificate if self._authority is not None else b""
+
+    @property
+    def signer(self) -> str:
+        """Name of the CA in records: `kubernetes/<beginning of the hex SHA-256 of its public key>`; "" if there is none."""
+        return _signer(self._authority) if self._authority is not None else ""
+
+    def set_authority(self, certificate: bytes, key: bytes) -> None:
+        """Set the CA from exactly one certificate and its key, and notify the listeners.
+
+        Raises InvalidError; then nothing changes.
+        """
+        if len(pki.split_bundle(certificate)) != 1:
+            raise InvalidError("there is more than one certificate: expected only the CA's")
+        self._authority = pki.CertificateAuthority(certificate, key)
+        for listener in self._listeners:
+            listener(self.certificate)
+
+    def listen(self, listener: Callable[[bytes], None]) -> None:
+        """Call `listener` with the certificate (PEM) of each CA that is set from now on."""
+        self._listeners.append(listener)
+
+    def issue_login(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
+        if profile.purpose is not Purpose.LOGIN:
+            raise InvalidError(f"it signs only operators' logins, and this is for: {profile.purpose}")
+        names = (profile.subject.common_name, *profile.subject.organizations)
+        if any(name.startswith(RESERVED) for name in names):
+            raise InvalidError(f'it signs no name that begins with "{RESERVED}": Kubernetes gives those itself')
+        authority = self._authority
+        if authority is None:
+            raise UnavailableError("the cluster's CA is not loaded yet")
+        facts = authority.facts
+        if not facts.not_before <= now < profile.not_after <= facts.not_after:
+            raise UnavailableError("the cluster's CA ends before this certificate would, or has not begun")
+        begin = max(profile.not_before, facts.not_before)
+        plan = pki.Plan(profile.subject, profile.public_key, serial, begin, profile.not_after)
+        return IssuedCertificate(serial, authority.sign(plan), signed_by=_signer(authority))
+
+
+def _signer(authority: pki.CertificateAuthority) -> str:
+    return f"{NAME}/{authority.facts.key_hash[:KEY_HASH_LENGTH]}"
 
 
 class KubernetesAuthority(ExternalAuthenticator, RequestAuthenticator):
@@ -63,7 +127,7 @@ class KubernetesAuthority(ExternalAuthenticator, RequestAuthenticator):
         """Trusts this CA (PEM) alone and ends watches by another one. The hub's own CA is refused with a log line."""
         own = {pki.parse_certificate(each).key_hash for each in pki.split_bundle(self._serving.material.trust)}
         if pki.parse_certificate(authority).key_hash in own:
-            why = "it is the hub's own CA, whose certificates are known by the hub's records alone"
+            why = "it is the hub's own CA, whose certificates need a record"
             log.error("the Kubernetes CA is not trusted at the HTTPS door", error=why)
             return
         try:
@@ -88,14 +152,14 @@ class KubernetesAuthority(ExternalAuthenticator, RequestAuthenticator):
                 raise
         else:
             if record.purpose is not Purpose.LOGIN:
-                raise UnauthorizedError("the Kubernetes CA signs operators' logins and nothing else")
+                raise UnauthorizedError("the Kubernetes CA signs only operators' logins")
             extra = {CREDENTIAL_ID: (f"X509SHA256={sha256(certificate).hexdigest()}",)}
             actor = Actor(record.user, self._counted(record.groups), extra=extra, holder=record)
             return Identity(actor, mark_of_serial(record.serial), record.not_after)
         facts = signed.facts
         groups = self._counted(facts.subject.organizations)
         if not groups or not facts.subject.common_name:
-            raise UnauthorizedError("this certificate of the Kubernetes CA names no group that counts here")
+            raise UnauthorizedError("this certificate of the Kubernetes CA has no group that is accepted here")
         if not facts.not_before <= self._clock.now() <= facts.not_after:
             raise UnauthorizedError("this certificate is not valid now")
         user = f"{USER_PREFIX}{facts.subject.common_name}"
