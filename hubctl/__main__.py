@@ -61,6 +61,7 @@ COMMANDS = {
     "api-resources": ("hubctl.commands.objects.info:api_resources", "Show the API resources of the hub."),
     "log-level": ("hubctl.commands.objects.info:log_level", "Show or change the hub's log level."),
     "completion": ("hubctl.commands.objects.info:completion", "Print the completion script for a shell."),
+    "console": ("hubctl.commands.access.console:console", "Open the hub's console in a browser."),
     "version": ("hubctl.commands.objects.info:version", "Show the versions of hubctl and of the hub."),
 }
 

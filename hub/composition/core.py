@@ -20,6 +20,7 @@ from hub.metrics.replica import add_audit, add_certificates
 from hub.replica.admin_kubeconfig import AdminKubeconfig, AdminSecret
 from hub.replica.installation import entry
 from hub.replica.serving_certificate import DoorsCertificate, doors_certificate
+from machinery.apiserver.http.filters import Filter
 from machinery.apiserver.http.loopback import Loopback, LoopbackClient
 from machinery.client.kubeconfig import ClusterEntry
 from machinery.runtime.health import LIVENESS, READINESS
@@ -82,9 +83,10 @@ class LoopbackAccess:
 class HubCore:
     """The sections below the doors. Extensions change the fields after them, before the doors are built.
 
-    `api_resources`: served by the HTTPS door beside the hub's own. `authenticators`: of the HTTPS door, tried before the hub's
-    own. `on_lead`: called with the fenced store of each term in which this replica leads. `attestation`: policy for the first
-    registration of clusters.
+    `api_resources`: served by the HTTPS door beside the hub's own. `public_filters`: of the HTTPS door, before authentication
+    and audit. `authenticators`: of the HTTPS door, tried before the hub's own. `on_lead`: called with the fenced store of each
+    term in which this replica leads. `attestation`: policy for the first registration
+    of clusters.
     """
 
     context: BuildContext
@@ -93,6 +95,7 @@ class HubCore:
     access: Access
     loopback: LoopbackAccess
     api_resources: list[MakeResource] = field(default_factory=list)
+    public_filters: list[Filter] = field(default_factory=list)
     authenticators: list[ExternalAuthenticator] = field(default_factory=list)
     on_lead: list[Callable[[FencedStore], None]] = field(default_factory=list)
     attestation: AttestationPolicy = field(default_factory=AttestationPolicy)

@@ -62,7 +62,7 @@ async def build_operators_door(core: HubCore) -> OperatorsDoor:
         checks=server.health.checks(),
         filters=Filters(
             gate=(draining.gate,),
-            in_flight=(draining.counted, RevocationLists(store, issuer, clock)),  # revocation lists are public
+            in_flight=(draining.counted, RevocationLists(store, issuer, clock), *core.public_filters),
             audit=(Auditing(access.auditor), RefusalLimit(limits.refusals, clock)),
             limits=(Limiting(limits.place, limits.rates, clock, REQUEST_LIMIT, limits.watches),),
         ),

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from hub.settings import ENVIRONMENT_PREFIX, HubSettings
 from hub.settings.fields import Count, SettingsGroup, Words
@@ -133,7 +133,23 @@ class TokenLoginSettings(SettingsGroup):
     """Whether audit records of logins, successful or not, contain the user and groups of the token."""
 
 
-class Settings(KubeCertAgentSettings, AggregationSettings, AttestationSettings, TokenLoginSettings, HubSettings):
+def _switch(value: object) -> object:
+    """YAML reads on and off as booleans."""
+    words = {"true": "on", "false": "off"}
+    return words.get(str(value).lower(), value) if isinstance(value, bool | str) else value
+
+
+class ConsoleSettings(SettingsGroup):
+    """The console in a browser."""
+
+    console: Annotated[Literal["off", "read-only", "on"], BeforeValidator(_switch)] = "off"
+    """Whether the HTTPS door serves the console at /console/: off; read-only: the hub refuses writes of the console; on.
+    Operators open it with `hubctl console`. See docs/how-to/console.md."""
+
+
+class Settings(
+    ConsoleSettings, KubeCertAgentSettings, AggregationSettings, AttestationSettings, TokenLoginSettings, HubSettings
+):
     """Settings of a hub with all extensions."""
 
 

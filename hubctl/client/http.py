@@ -8,7 +8,7 @@ import selectors
 import ssl
 import threading
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -88,6 +88,8 @@ PARTIAL = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,appl
 MERGE_PATCH = "application/merge-patch+json"
 REQUEST_TIMEOUT, WATCH_TIMEOUT = 30.0, 75.0
 """Seconds until an answer begins; seconds without any event of a watch, bookmarks included."""
+
+ERRORS = range(http.client.BAD_REQUEST, 600)
 
 APIS = "/apis/"
 WARNING = re.compile(r'299 [^ ]+ "((?:[^"\\]|\\.)*)".*')
@@ -183,6 +185,26 @@ class ApiClient:
                 if line.strip():
                     yield document_of(line)
 
+    @contextmanager
+    def forward(
+        self, method: str, target: str, headers: Mapping[str, str], content: bytes | None = None
+    ) -> Iterator[tuple[http.client.HTTPResponse, ssl.SSLSocket | None]]:
+        """A block with the hub's answer to another client's request, as the hub sent it, also for an error status.
+
+        The socket can be shut down by another thread, which ends a read. Raises CommandError if there is no answer or the hub
+        rejects the credential.
+        """
+        connection, response, _ = self._open(method, target, headers, content, refused=frozenset((http.client.UNAUTHORIZED,)))
+        try:
+            yield response, connection.sock
+        except BaseException:
+            connection.close()
+            raise
+        if response.isclosed():
+            self._release(connection)
+        else:
+            connection.close()
+
     def check_watch(self, path: str, query: Mapping[str, str]) -> None:
         """Open a watch without content and end it. Raises CommandError with the hub's reason if it refuses the query."""
         watch = {**query, "watch": "1", "timeoutSeconds": "1", "sendInitialEvents": "false"}
@@ -221,28 +243,40 @@ class ApiClient:
                 click.echo(f"warning: {text}", err=True)
 
     def _open(
-        self, method: str, target: str, headers: Mapping[str, str], content: bytes | None = None
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        content: bytes | None = None,
+        *,
+        refused: Container[int] = ERRORS,
     ) -> tuple[HubHTTPSConnection, http.client.HTTPResponse, RequestCredentials]:
-        """A successful answer with its connection and the credential used for it. Raises CommandError.
+        """An answer with its connection and the credential used for it. Raises CommandError, also for a status in `refused`.
 
         It retries once with another credential if the hub rejects the first one and the request cannot have had an effect.
         """
         with self._lock:
             presented = self._identity.current()
         try:
-            return *self._send(presented, method, target, headers, content), presented
+            return *self._send(presented, method, target, headers, content, refused), presented
         except RejectedCredentialError as error:
             safe = error.had_no_effect or method == "GET"
             with self._lock:
                 if not safe or not self._identity.renewed(presented):
                     raise
                 presented = self._identity.current()
-        return *self._send(presented, method, target, headers, content), presented
+        return *self._send(presented, method, target, headers, content, refused), presented
 
     def _send(
-        self, presented: RequestCredentials, method: str, target: str, headers: Mapping[str, str], content: bytes | None
+        self,
+        presented: RequestCredentials,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        content: bytes | None,
+        refused: Container[int],
     ) -> tuple[HubHTTPSConnection, http.client.HTTPResponse]:
-        """Raises CommandError, also for an error status."""
+        """Raises CommandError, also for a status in `refused`."""
         path = urlsplit(self._kubeconfig.cluster.server).path.rstrip("/")
         sent: list[tuple[str, str | bytes]] = [("User-Agent", "hubctl"), *headers.items(), *self._impersonation]
         if presented.token:
@@ -253,12 +287,12 @@ class ApiClient:
         with ExitStack() as unless_answered, self._translated(presented):
             unless_answered.callback(connection.close)
             # Not connection.request, because the header of groups may be repeated.
-            connection.putrequest(method, path + target)
+            connection.putrequest(method, path + target, skip_accept_encoding="Accept-Encoding" in headers)
             for name, value in sent:
                 connection.putheader(name, value)
             connection.endheaders(content)
             response = connection.getresponse()
-            if response.status >= http.client.BAD_REQUEST:
+            if response.status in refused:
                 error = self._errors.of_answer(response.status, response.read(), presented)
                 unless_answered.pop_all()
                 self._release(connection)
@@ -283,6 +317,7 @@ class ApiClient:
         if idle is None or connection.sock is None:
             connection.close()
         else:
+            connection.sock.settimeout(self._timeout)
             idle.append(connection)
 
     def _context(self, credential: Credential | None) -> ssl.SSLContext:

@@ -1,0 +1,86 @@
+"""hubctl console: the hub's console in a browser on this machine."""
+
+import json
+import os
+import secrets
+import sys
+import tempfile
+import webbrowser
+from contextlib import ExitStack
+from html import escape
+from pathlib import Path
+from threading import Thread
+
+import click
+
+from hubctl.client.connection import connected
+from hubctl.client.console_proxy import ADDRESS, CONSOLE, ConsoleProxy
+from hubctl.client.http import ApiClient
+from hubctl.errors import CommandError
+
+MODES = {"on": "", "read-only": ", read-only"}
+MAX_CONFIG = 64 * 1024
+
+
+@click.command("console")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help=f"Port to listen on, at {ADDRESS}."
+)
+@click.option("--open/--no-open", "opens", default=None, help="Open the browser. Default: on a terminal with a display.")
+@connected
+def console(client: ApiClient, port: int, *, opens: bool | None) -> None:
+    """Open the hub's console in a browser, with the credential of the kubeconfig, until Ctrl-C.
+
+    The command prints a URL of this machine and forwards the browser's requests to the hub, as `kubectl proxy` does. All that
+    is done in the console is done, allowed and audited as the user of the kubeconfig (`hubctl whoami`); --as applies.
+
+    The URL contains a secret of this start: who knows it can act as this user, from this machine, until the command ends.
+    Requests without the secret, under another host name, or from pages of another origin are refused. Credentials and cookies
+    of the browser are not forwarded.
+
+    The hub serves the console if its setting `console` is on or read-only. With read-only the hub refuses every write of
+    the console; `hubctl` and `kubectl` are not affected.
+
+    On a remote machine, forward a port under the same number: `ssh -L 9000:127.0.0.1:9000 HOST`.
+
+    \b
+    Examples:
+      hubctl console
+      hubctl console --port 9000 --no-open
+      hubctl --context paris console
+      hubctl console --as ann
+    """
+    mode = read_mode(client)
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(ConsoleProxy(client, port, secrets.token_urlsafe(24)))
+        except OSError as error:
+            raise CommandError(f"cannot listen on {ADDRESS}:{port} ({error.strerror}): choose another --port") from None
+        click.echo(server.url)
+        click.echo(f"The console{mode} is at this URL until Ctrl-C. Keep the URL secret.", err=True)
+        if sys.stdout.isatty() and has_display() if opens is None else opens:
+            open_browser(server.url, Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hubctl-"))))
+        server.serve_forever()
+
+
+def read_mode(client: ApiClient) -> str:
+    """The mode of the hub's console, for messages. Raises CommandError if the hub has no console."""
+    with client.forward("GET", f"{CONSOLE}config.json", {}) as (response, _):
+        try:
+            content = response.read(MAX_CONFIG) if response.status == 200 else b""  # noqa: PLR2004 - OK
+            return MODES[json.loads(content)["mode"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            raise CommandError("this hub has no console: start it with --console=on, or --console=read-only") from None
+
+
+def has_display() -> bool:
+    """Whether a browser with windows can be expected; without a display, `webbrowser` starts one in the terminal."""
+    return sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")))
+
+
+def open_browser(url: str, folder: Path) -> None:
+    """Open the URL by a file that only this user can read, because all users can read arguments of processes."""
+    page = folder / "console.html"
+    page.touch(mode=0o600)
+    page.write_text(f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(url)}"><title>Console</title>')
+    Thread(target=webbrowser.open, args=(page.as_uri(),), name="browser", daemon=True).start()
