@@ -110,6 +110,7 @@ def hub_command(hub: DemoHub) -> list[str]:
         f"--grpc-listen=127.0.0.1:{hub.grpc}",
         f"--https-listen=127.0.0.1:{hub.https}",
         "--auto-approve=*",
+        "--console=on",
         f"--default-lease-duration={LEASE}",
         "--beat-interval=500ms",
         "--flush-window=200ms",
@@ -159,6 +160,7 @@ Start it again, and every cluster stands by there; or look what the other hub kn
 """
     return f"""All clusters are Available. In another terminal, try:
 
+  {hubctl} console
   {hubctl} get clusters -w
   {hubctl} describe cluster {cluster}
   {hubctl} get csr

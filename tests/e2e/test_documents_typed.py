@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = {"hub": "hub", "spoke": "spoke", "hubctl": "hubctl", "hollow": "hollow"}
 BLOCK = re.compile(r"^```(sh|yaml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SERVES = re.compile(r"^(hub serve|hollow serve|spoke run)\b")
-STAYS = re.compile(rf"{SERVES.pattern}|\s(-w|--watch|--follow)(\s|$)")
+STAYS = re.compile(rf"{SERVES.pattern}|^hubctl console\b|\s(-w|--watch|--follow)(\s|$)")
 LOGIN = ("PATH", "LANG", "LC_ALL", "TMPDIR", "USER", "PYTHONPYCACHEPREFIX")  # variables that every terminal has, beside HOME
 MOST = 60.0  # seconds that a command may take
 TAKES_EFFECT = 20.0  # seconds in which a command may fail because what was typed before has not taken effect
@@ -223,6 +223,7 @@ PAGES: Mapping[str, Page] = {
         },
     ),
     "docs/how-to/aggregation.md": Page(elsewhere={"helm ": CLUSTER, "kubectl get apiservices": CLUSTER}),
+    "docs/how-to/console.md": Page(hub=("--console=on",)),
     "docs/how-to/diagnose-a-cluster.md": Page(joined=("edge1",)),
     "docs/how-to/look-at-a-hub.md": Page(spelled={"hub doctor": "hub doctor {listen}"}),
     "docs/how-to/work-with-hubctl.md": Page(
