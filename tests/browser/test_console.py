@@ -1,0 +1,136 @@
+"""The console in a browser: live, honest about what it does not know, harmless whatever agents report, and accessible."""
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import Desk, Visit
+from tests.integration.https_door.conftest import CLUSTERS, REQUESTS, admin_of
+
+expect: Any = pytest.importorskip("playwright.async_api").expect
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.timeout(120)]
+
+HOSTILE = '"\'><img src=x onerror="window.hit=1"><script>window.hit=1</script>{{constructor}}${window.hit=1}'
+ADDONS = "/apis/addon.open-cluster-management.io/v1beta1/namespaces/edge1/managedclusteraddons"
+VIEWS = ("fleet", "fleet?group=version", "inbox", "cluster/edge1", "cluster/edge1?tab=History", "time?to=2026-01-01T00:00Z&at=2026-01-02T00:00Z")
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 780}
+
+
+def row(visit: Visit, name: str) -> Any:
+    return visit.page.locator(f'[data-testid=row][data-name="{name}"]')
+
+
+async def test_console_shows_joins_live_accepts_from_the_inbox_and_says_when_the_hub_is_away(desk: Desk) -> None:
+    hub = desk.hub
+    async with desk.visit() as visit:
+        assert visit.secret not in visit.page.url  # it is out of the address before anything else
+        await hub.join("edge1", env="prod")
+        await expect(row(visit, "edge1")).to_contain_text("Waiting")
+        await hub.join("edge2")
+        await expect(row(visit, "edge2")).to_be_visible()
+
+        await hub.request("edge1", "edge1-first")
+        await visit.at("nav-inbox").click()
+        entry = visit.at("entry").filter(has_text="edge1")
+        await entry.filter(has_text="a credential for this cluster alone").get_by_test_id("accept").click()
+        await expect(visit.at("accept-item")).to_contain_text("edge1-first")
+        await visit.at("bulk-run").click()
+        await expect(entry).to_have_count(0)
+        admin = await admin_of(hub)
+        assert (await admin.get(f"{CLUSTERS}/edge1"))[1]["spec"]["hubAcceptsClient"] is True
+        document = (await admin.get(f"{REQUESTS}/edge1-first"))[1]
+        assert "Approved" in [each["type"] for each in document["status"]["conditions"]]
+
+        await visit.at("nav-fleet").click()
+        await hub.stop()
+        await expect(visit.at("stale")).to_contain_text("Not live since")
+        await expect(row(visit, "edge1")).to_be_visible()
+        await hub.start()
+        await expect(visit.at("stale")).to_have_count(0, timeout=30_000)
+        await hub.join("edge3")
+        await expect(row(visit, "edge3")).to_be_visible()
+
+
+async def test_a_viewer_sees_grey_buttons_with_the_reason_and_a_forced_request_is_refused(desk: Desk) -> None:
+    admin = await admin_of(desk.hub)
+    await desk.hub.join("edge1")
+    await desk.hub.request("edge1", "edge1-first")
+    await admin.bind("view", "ServiceAccount", "ann", namespace="default")
+    viewer = desk.hub.token_kubeconfig("ann", await admin.token("ann"))
+    async with desk.visit(viewer) as visit:
+        await visit.go("inbox")
+        button = visit.at("entry").filter(has_text="edge1").get_by_test_id("accept")
+        await expect(button).to_have_attribute("aria-disabled", "true")
+        await expect(button).to_have_attribute("title", re.compile("You may not"))
+        await button.click(force=True)
+        await expect(visit.at("accept-dialog")).to_have_count(0)
+        await visit.go("cluster/edge1")
+        await expect(visit.at("do-delete")).to_have_attribute("title", re.compile("You may not delete managedclusters"))
+        assert await visit.fetch("PATCH", f"{CLUSTERS}/edge1", {"spec": {"hubAcceptsClient": True}}) == 403
+        assert await visit.fetch("DELETE", f"{CLUSTERS}/edge1") == 403
+        visit.secret = "of another start"
+        assert await visit.fetch("GET", f"{CLUSTERS}/edge1") == 401
+
+
+async def test_no_script_runs_whatever_a_cluster_reports_or_a_link_says(desk: Desk) -> None:
+    hub, admin = desk.hub, await admin_of(desk.hub)
+    await hub.join("edge1")
+    await hub.request("edge1", "edge1-first")
+    condition = {"type": "ManagedClusterConditionAvailable", "status": "False", "reason": "Failed", "message": HOSTILE}
+    condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    claims = [{"name": name, "value": HOSTILE} for name in ("platform.open-cluster-management.io", "javascript.example")]
+    url = "https://edge1.example/" + "%22%3E%3Cimg%20src=x%20onerror=window.hit=1%3E"
+    for path, patch in (
+        ("", {"metadata": {"annotations": {"hub.open-cluster-management.io/agent-version": HOSTILE, "note": HOSTILE}}}),
+        ("", {"spec": {"managedClusterClientConfigs": [{"url": url}], "hubAcceptsClient": True}}),
+        ("/status", {"status": {"version": {"kubernetes": HOSTILE}, "clusterClaims": claims, "conditions": [condition]}}),
+    ):
+        status, answer = await admin.patch(f"{CLUSTERS}/edge1{path}", patch)
+        assert status == 200, answer
+    event = {"metadata": {"name": "e1", "namespace": "edge1"}, "reason": HOSTILE, "message": HOSTILE, "type": "Warning"}
+    event |= {"involvedObject": {"kind": "ManagedCluster", "name": "edge1"}, "source": {"component": HOSTILE}}
+    events = await admin.ask("POST", "/api/v1/namespaces/edge1/events", event)
+    assert events[0] == 201, events
+    addon = await admin.ask("POST", ADDONS, {"metadata": {"name": "x", "annotations": {"a": HOSTILE}}, "spec": {}})
+    assert addon[0] == 201, addon
+    denied = {"status": {"conditions": [{**condition, "type": "Available"}]}}
+    assert (await admin.patch(f"{ADDONS}/x/status", denied))[0] == 200
+    tabs = [f"cluster/edge1?tab={tab}" for tab in ("Overview", "History", "Events", "Audit", "YAML")]
+    poisoned = ["fleet?where={0}&sort={0}&group={0}&tile={0}", "fleet?secret=", "cluster/{0}", "cluster/edge1?at={0}&tab={0}"]
+    poisoned += ["inbox?select={0}&do={0}", "time?at={0}&to={0}&range={0}&cluster={0}", "{0}", "javascript:window.hit=1"]
+    async with desk.visit() as visit:
+        await expect(row(visit, "edge1")).to_contain_text("Unavailable")
+        quoted = await visit.page.evaluate("encodeURIComponent", HOSTILE)
+        for view in ("inbox", *tabs, "time", *(each.replace("{0}", quoted) for each in poisoned)):
+            await visit.go(view)
+            await visit.loaded()
+            assert await visit.page.evaluate("window.hit") is None, view
+            assert await visit.page.locator('img[src="x"], main script, [href^="javascript:" i]').count() == 0, view
+        await visit.go("fleet?where=version ~ 'x")
+        await expect(visit.at("question-problem")).to_be_visible()
+
+
+async def test_every_page_is_accessible_in_both_themes_and_on_a_telephone(desk: Desk, axe: str) -> None:
+    for name in ("edge1", "edge2", "edge3"):
+        await desk.hub.join(name, env="prod")
+    await desk.hub.accept("edge3")
+    await desk.hub.request("edge1", "edge1-first")
+    wrong = []
+    for theme, size in (("light", WIDE), ("dark", NARROW), ("dark", WIDE)):
+        # axe-core is evaluated in the page, which the policy of the page forbids
+        async with desk.visit(color_scheme=theme, viewport=size, bypass_csp=True, reduced_motion="reduce") as visit:
+            await visit.page.evaluate(axe)
+            for view in VIEWS:
+                await visit.go(view)
+                await visit.loaded()
+                found = await visit.page.evaluate("(rules) => axe.run(document, { runOnly: rules })", RULES)
+                wrong += [
+                    f"{view} {theme} {size['width']}: {each['id']}: {node['target']} {node['failureSummary']}"
+                    for each in found["violations"]
+                    for node in each["nodes"][:3]
+                ]
+                width = await visit.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+                wrong += [f"{view} is {width} pixels wider than {size['width']}"] if width > 0 else []
+    assert not wrong, "\n".join(wrong)
