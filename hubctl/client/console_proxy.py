@@ -67,7 +67,7 @@ class RequestGuard:
         is_file = path in REDIRECTED or path.startswith(CONSOLE)
         site, origins = headers.get("Sec-Fetch-Site", "none"), headers.get_all("Origin") or ()
         opens = is_file and headers.get("Sec-Fetch-Mode") == "navigate"  # a link of another page may open the console
-        if site not in ("same-origin", "none") and not opens or any(each != f"http://{named[0]}" for each in origins):
+        if (site not in ("same-origin", "none") and not opens) or any(each != f"http://{named[0]}" for each in origins):
             return HTTPStatus.FORBIDDEN, "pages of another origin may not use this server"
         if is_file and method not in READS:
             return HTTPStatus.METHOD_NOT_ALLOWED, "the files of the console are only read"
@@ -77,7 +77,7 @@ class RequestGuard:
         return None
 
 
-def body_length(headers: Any) -> int | None:
+def body_size(headers: Any) -> int | None:
     """The length of a request's body in bytes; None: it is not accepted. `headers`: as for `RequestGuard`."""
     lengths = headers.get_all("Content-Length") or ["0"]
     if headers.get_all("Transfer-Encoding") or len(lengths) > 1 or not re.fullmatch("[0-9]{1,7}", lengths[0]):
@@ -128,7 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: ConsoleProxy
 
     def do_GET(self) -> None:
-        length = body_length(self.headers)
+        length = body_size(self.headers)
         content = self.rfile.read(length) if length else None  # read in any case: the browser may not see an early answer
         refusal = self.server.guard.refusal(self.command, self.path, self.headers)
         if length is None or len(content or b"") < length:
@@ -155,7 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
         except (OSError, HTTPException, ValueError):
             self.close_connection = True  # so that the browser sees that the answer is not complete
 
-    do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
+    do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 - names of the base class
 
     def _answer(self, response: HTTPResponse, connection: socket.socket | None) -> None:
         """Pass on the answer. Raises OSError, HTTPException, ValueError when one side leaves."""

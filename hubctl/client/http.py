@@ -258,14 +258,14 @@ class ApiClient:
         with self._lock:
             presented = self._identity.current()
         try:
-            return *self._send(presented, method, target, headers, content, refused), presented
+            return *self._send(presented, method, target, headers, content, refused=refused), presented
         except RejectedCredentialError as error:
             safe = error.had_no_effect or method == "GET"
             with self._lock:
                 if not safe or not self._identity.renewed(presented):
                     raise
                 presented = self._identity.current()
-        return *self._send(presented, method, target, headers, content, refused), presented
+        return *self._send(presented, method, target, headers, content, refused=refused), presented
 
     def _send(
         self,
@@ -274,6 +274,7 @@ class ApiClient:
         target: str,
         headers: Mapping[str, str],
         content: bytes | None,
+        *,
         refused: Container[int],
     ) -> tuple[HubHTTPSConnection, http.client.HTTPResponse]:
         """Raises CommandError, also for a status in `refused`."""

@@ -39,7 +39,9 @@ class Visit:
 
     async def loaded(self) -> None:
         """Returns when the view has no request open but watches, and shows no placeholder."""
-        await self.page.wait_for_function("document.querySelector('main, [role=main]') && !document.querySelector('[aria-busy=true]')")
+        await self.page.wait_for_function(
+            "document.querySelector('main, [role=main]') && !document.querySelector('[aria-busy=true]')"
+        )
         await self.page.evaluate("document.fonts.ready.then(() => new Promise(requestAnimationFrame))")
 
     async def fetch(self, method: str, path: str, body: Any = None) -> int:
@@ -101,7 +103,9 @@ async def opened_browser() -> AsyncIterator[Any]:
 
     async with async_playwright() as driver:
         # without a sandbox, which root and containers cannot have: the only pages are ours
-        opened = await driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-dev-shm-usage"])
+        opened = await driver.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
         yield opened
         await opened.close()
 

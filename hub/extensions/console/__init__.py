@@ -1,7 +1,7 @@
 """The console: a browser application at /console/ that uses the HTTPS door as any other client does (ADR 0009).
 
-Its files are public, because they hold no data. Requests of a console carry the header `MARK`, which `hubctl console` adds; with
---console=read-only the hub refuses those that could write.
+Its files are public, because they hold no data. Requests of a console carry the header `MARK`, which `hubctl console` adds;
+with --console=read-only the hub refuses those that could write.
 """
 
 from http import HTTPStatus
@@ -31,20 +31,10 @@ REVIEWS = frozenset(
     )
 )
 """Groups and resources whose create changes nothing."""
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "worker-src 'self'",
-        "style-src 'self'",
-        "img-src 'self'",
-        "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",
-        "trusted-types muster-console",
-    )
+POLICY = (
+    "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types muster-console"
 )
 """The only Trusted Types policy, `muster-console`, makes the URL of the SharedWorker."""
 HEADERS = {

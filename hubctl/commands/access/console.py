@@ -58,7 +58,7 @@ def console(client: ApiClient, port: int, *, opens: bool | None) -> None:
             raise CommandError(f"cannot listen on {ADDRESS}:{port} ({error.strerror}): choose another --port") from None
         click.echo(server.url)
         click.echo(f"The console{mode} is at this URL until Ctrl-C. Keep the URL secret.", err=True)
-        if sys.stdout.isatty() and has_display() if opens is None else opens:
+        if sys.stdout.isatty() and can_open_browser() if opens is None else opens:
             open_browser(server.url, Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hubctl-"))))
         server.serve_forever()
 
@@ -73,7 +73,7 @@ def read_mode(client: ApiClient) -> str:
             raise CommandError("this hub has no console: start it with --console=on, or --console=read-only") from None
 
 
-def has_display() -> bool:
+def can_open_browser() -> bool:
     """Whether a browser with windows can be expected; without a display, `webbrowser` starts one in the terminal."""
     return sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")))
 

@@ -16,6 +16,7 @@ from hub.extensions.console import MARK
 from hub.extensions.console.files import read_files
 from hubctl.client.console_proxy import SECRET
 from hubctl.errors import FAILED
+from tests.e2e.processes import until
 from tests.integration.https_door.conftest import CLUSTERS, REQUESTS, HubUnderTest, Running, admin_of, hub_with, nobody
 
 REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -30,7 +31,9 @@ async def hub(tmp_path: Path) -> AsyncIterator[HubUnderTest]:
         yield running
 
 
-async def test_files_are_public_and_only_listed_ones_are_served_under_a_strict_policy(hub: HubUnderTest, tmp_path: Path) -> None:
+async def test_files_are_public_and_only_listed_ones_are_served_under_a_strict_policy(
+    hub: HubUnderTest, tmp_path: Path
+) -> None:
     async with nobody(hub).session() as session:
 
         async def get(path: str, method: str = "GET", **headers: str) -> aiohttp.ClientResponse:
@@ -39,7 +42,11 @@ async def test_files_are_public_and_only_listed_ones_are_served_under_a_strict_p
             return await session.request(method, url, headers=headers, allow_redirects=False)
 
         config = await get("/console/config.json")
-        assert await config.json() == {"mode": "on", "version": await _version(hub), "groupSuffix": "open-cluster-management.io"}
+        assert await config.json() == {
+            "mode": "on",
+            "version": await _version(hub),
+            "groupSuffix": "open-cluster-management.io",
+        }
         page, unzipped = await get("/console/"), await get("/console/index.html", **{"Accept-Encoding": "identity"})
         assert (page.status, page.headers["Content-Encoding"], "Content-Encoding" in unzipped.headers) == (200, "gzip", False)
         assert await page.text() == await unzipped.text()
@@ -60,7 +67,15 @@ async def test_files_are_public_and_only_listed_ones_are_served_under_a_strict_p
         media = {page.content_type, config.content_type}
         assert media == {"text/html", "application/json"}
         assert ((await get("/console/", "HEAD")).status, (await get("/console/", "POST")).status) == (200, 405)
-        for path in ("nothing", "../version", "%2e%2e/version", "..%2f__init__.py", "/etc/passwd", "files.py", "static/index.html"):
+        for path in (
+            "nothing",
+            "../version",
+            "%2e%2e/version",
+            "..%2f__init__.py",
+            "/etc/passwd",
+            "files.py",
+            "static/index.html",
+        ):
             assert (await get(f"/console/{path}")).status == 404, path
         for path, accept, status in (("/console", "", 302), ("/", "text/html,*/*", 302), ("/", "*/*", 403)):
             answer = await get(path, Accept=accept)
@@ -174,8 +189,7 @@ async def test_hubctl_console_passes_on_watches_at_once_and_either_side_ends_the
             await hub.join("edge2")
             assert await _event(stream) == ("ADDED", "edge2")
             assert len(watches) == 1
-        while len(watches):  # the browser has left
-            await asyncio.sleep(0)
+        await until(lambda: not len(watches), what="the watch of a browser that has left ends")
         async with browser.open(f"{CLUSTERS}?watch=1&timeoutSeconds=1") as stream:
             lines = (await stream.read()).splitlines()  # a stream that the hub ends is complete
             assert {json.loads(line)["object"]["metadata"]["name"] for line in lines} == {"edge1", "edge2"}
