@@ -56,8 +56,8 @@ def console(client: ApiClient, port: int, *, opens: bool | None) -> None:
             server = stack.enter_context(ConsoleProxy(client, port, secrets.token_urlsafe(24)))
         except OSError as error:
             raise CommandError(f"cannot listen on {ADDRESS}:{port} ({error.strerror}): choose another --port") from None
-        click.echo(server.url)
         click.echo(f"The console{mode} is at this URL until Ctrl-C. Keep the URL secret.", err=True)
+        click.echo(server.url)
         if sys.stdout.isatty() and can_open_browser() if opens is None else opens:
             open_browser(server.url, Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hubctl-"))))
         server.serve_forever()
