@@ -7,6 +7,7 @@ issuer's discovery document; discovered keys are cached and fetched again when t
 import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -127,18 +128,15 @@ class Attestor:
             if found is None:
                 raise AttestationError(f"its signature matches none of the keys of issuer {demand.issuer}")
             return found
+        place = demand.issuer, demand.authority
         try:
-            return await self._keys(demand).verified(token)
+            if place not in self._kept:
+                allow_keys = partial(self._policy.allowed.allow_keys, demand.issuer)
+                keys = IssuerKeys(demand.issuer, self._connect(demand.authority.encode()), self._clock, allow_keys)
+                _remember(self._kept, place, keys)
+            return await self._kept[place].verified(token)
         except MusterError as error:
             raise AttestationError(f"issuer {demand.issuer}: {error.message}") from error
-
-    def _keys(self, demand: AttestationRequirement) -> IssuerKeys:
-        place = demand.issuer, demand.authority
-        if place not in self._kept:
-            allow_keys = partial(self._policy.allowed.allow_keys, demand.issuer)
-            keys = IssuerKeys(demand.issuer, self._connect(demand.authority.encode()), self._clock, allow_keys)
-            _remember(self._kept, place, keys)
-        return self._kept[place]
 
 
 def _remember(kept: dict[K, V], key: K, value: V) -> None:
@@ -194,9 +192,7 @@ def _moment(claims: Mapping[str, Any], name: str) -> datetime | None:
     value = claims.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise AttestationError(f'"{name}" of the token is not a time')
-    try:
-        return datetime.fromtimestamp(value, UTC)
-    except (OverflowError, ValueError, OSError):
-        raise AttestationError(f'"{name}" of the token is not a time') from None
+    with suppress(OverflowError, ValueError, OSError):
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return datetime.fromtimestamp(value, UTC)
+    raise AttestationError(f'"{name}" of the token is not a time')

@@ -4,7 +4,6 @@ An entry is dropped when the cluster or one of its certificate requests changes,
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -24,12 +23,6 @@ MAX_AGE = timedelta(seconds=10)
 MAX_KEPT = 50_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    view: ClusterView
-    read_at: float
-
-
 class _Metadata(msgspec.Struct):
     labels: dict[str, Any] | None = None
 
@@ -43,20 +36,18 @@ _labelled = msgspec.json.Decoder(_Labelled).decode
 
 
 class ClusterAcceptanceCache:
-    """One per process. `heard` must be called with every change."""
+    """One per process. `apply` must be called with every change."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, tuple[ClusterView, float]] = {}
+        """By cluster, its view and when it was read."""
         self._reading: dict[str, object] = {}
         """By cluster, a token of the newest read in progress. A change removes it, so that the read's result is not cached."""
         self._granted: dict[str, set[str]] = {}
-        self._end: Callable[[str], None] = lambda _mark: None
-
-    def end_with(self, end: Callable[[str], None]) -> None:
-        """Sets the callback for the mark of each `granted` credential whose cluster is denied or deleted afterwards."""
-        self._end = end
+        self.on_end: Callable[[str], None] = lambda _mark: None
+        """Called with the mark of each `granted` credential whose cluster is denied or deleted afterwards."""
 
     def granted(self, cluster: ClusterName, mark: str) -> None:
         """Records that a credential was admitted because its cluster is accepted; its watches end with the acceptance."""
@@ -68,8 +59,8 @@ class ClusterAcceptanceCache:
         """Returns the view of a cluster, at most `MAX_AGE` old. Raises UnavailableError."""
         known = self._known.get(cluster)
         began = self._clock.monotonic()
-        if known is not None and began - known.read_at < MAX_AGE.total_seconds():
-            return known.view
+        if known is not None and began - known[1] < MAX_AGE.total_seconds():
+            return known[0]
         mark = self._reading[cluster] = object()
         try:
             view = await self._store.read(_view, cluster)
@@ -80,16 +71,16 @@ class ClusterAcceptanceCache:
         if undisturbed:  # a change during the read may have made its result out of date
             if len(self._known) >= MAX_KEPT:
                 self._known.clear()
-            self._known[cluster] = _Known(view, began)
+            self._known[cluster] = view, began
         return view
 
-    def heard(self, change: Change) -> None:
+    def apply(self, change: Change) -> None:
         """Drops the entries that a change may have made out of date."""
         if change.kind == MANAGED_CLUSTERS:
             cluster = change.key.name
             if change.type is ChangeType.DELETED or (cluster in self._granted and not clusters.is_accepted(change.document)):
                 for mark in self._granted.pop(cluster, ()):
-                    self._end(mark)
+                    self.on_end(mark)
         elif change.kind == REQUESTS:
             if not self._known and not self._reading:  # a burst of registrations, and no agent was authorized lately
                 return

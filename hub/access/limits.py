@@ -16,10 +16,10 @@ continue. Registrations, session starts and status reports begin only while the 
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from hub.settings import HubSettings
 from machinery.apiserver.access import OPEN_PATHS, Attributes
 from machinery.apiserver.http.limits import REQUEST_LIMIT, WAIT_DIVISOR, Openings, Pool, PriorityLevel, Rates, origin
 from machinery.apiserver.storage import Actor
@@ -32,7 +32,7 @@ REGISTRATIONS, READ_ONLY, MUTATING, LOGINS = "registrations", "read-only", "muta
 READS = frozenset(("get", "list", "watch", "head", "options"))
 TOKEN_EXCHANGE = "tokencredentialrequests"  # noqa: S105 - the name of a resource
 BOOTSTRAPPERS = "system:bootstrappers:"
-NEWCOMERS = (BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX)
+REGISTRATION_USERS = (BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX)
 LEASES = ("coordination.k8s.io", "leases")
 REQUESTS = ("certificates.k8s.io", "certificatesigningrequests")
 LONGEST_FLOW = 253
@@ -44,72 +44,51 @@ YIELDING = frozenset((REPORTS, SESSIONS, REGISTRATIONS))
 QUEUES = {LIFELINES: (10_000, 50), REPORTS: (10_000, 50), SESSIONS: (10_000, 50), REGISTRATIONS: (2_000, 2_000)}
 """Queue length of a level, and of one identity in it, for whole fleets that come at once. Clusters may share a credential."""
 OTHER_QUEUE = (1_000, 50)
-
-
-@dataclass(frozen=True, slots=True)
-class LimitConfig:
-    """The configured limits; 0 means no limit."""
-
-    read_only: int = 400
-    mutating: int = 200
-    lifelines: int = 100
-    registrations: int = 100
-    sessions: int = 100
-    reports: int = 100
-    logins: int = 100
-    sessions_per_cluster: int = 10
-    watches: int = 100_000
-    watches_each: int = 500
-    rate: float = 200
-    burst: int = 1_000
-
-    def levels(self) -> tuple[PriorityLevel, ...]:
-        seats = {
-            LIFELINES: self.lifelines,
-            REPORTS: self.reports,
-            SESSIONS: self.sessions,
-            REGISTRATIONS: self.registrations,
-            LOGINS: self.logins,
-            READ_ONLY: self.read_only,
-            MUTATING: self.mutating,
-        }
-        others = (
-            PriorityLevel(name, count, *QUEUES.get(name, OTHER_QUEUE), yields=name in YIELDING) for name, count in seats.items()
-        )
-        return (PriorityLevel(EXEMPT), *others)
+LOGIN_SEATS = 100
 
 
 class AccessLimits:
     """The request limits of this process. One instance serves both doors."""
 
-    def __init__(self, clock: Clock, capacity: LimitConfig | None = None) -> None:
-        capacity = capacity or LimitConfig()
+    def __init__(self, clock: Clock, settings: HubSettings) -> None:
+        seats = {
+            LIFELINES: settings.max_lifelines_inflight,
+            REPORTS: settings.max_status_reports_inflight,
+            SESSIONS: settings.max_session_starts_inflight,
+            REGISTRATIONS: settings.max_registrations_inflight,
+            LOGINS: LOGIN_SEATS,
+            READ_ONLY: settings.max_requests_inflight,
+            MUTATING: settings.max_mutating_requests_inflight,
+        }
         congestion = Congestion()
-        self.pools = {level.name: Pool(level, clock, congestion) for level in capacity.levels()}
-        most = capacity.sessions_per_cluster
-        self._sessions = Openings(most, 0, f"this cluster has {most} sessions open")
-        self.rates = Rates(capacity.rate, capacity.burst, clock)
+        self.pools = {EXEMPT: Pool(PriorityLevel(EXEMPT), clock, congestion)}
+        for name, count in seats.items():
+            level = PriorityLevel(name, count, *QUEUES.get(name, OTHER_QUEUE), yields=name in YIELDING)
+            self.pools[name] = Pool(level, clock, congestion)
+        limit = settings.max_sessions_per_cluster
+        self._sessions = Openings(limit, 0, f"this cluster has {limit} sessions open")
+        self.rates = Rates(settings.identity_rate, settings.identity_burst, clock)
         self.refusals = Rates(REFUSALS, REFUSALS_AT_ONCE, clock)
-        self.watches = Openings(capacity.watches_each, capacity.watches)
+        self.watches = Openings(settings.max_watches_per_identity, settings.max_watches)
 
-    def place(self, actor: Actor, asked: Attributes) -> tuple[Pool, str]:
+    def place(self, actor: Actor, attributes: Attributes) -> tuple[Pool, str]:
         """Returns the pool of a request and the identity that it counts for ("" if it is not limited)."""
-        level = level_of(actor, asked)
+        level = level_of(actor, attributes)
         return self.pools[level], "" if level == EXEMPT else actor.user
 
     @asynccontextmanager
     async def seat(
-        self, actor: Actor, asked: Attributes, *, flow: str = "", has: timedelta | None = None
+        self, actor: Actor, attributes: Attributes, *, flow: str = "", time_left: timedelta | None = None
     ) -> AsyncIterator[None]:
         """Holds a seat for one call. `flow` separates requests of one identity for different clusters.
 
-        It waits for at most a quarter of `has`, the time that is left to the call. Raises TooManyRequestsError.
+        It waits for at most a quarter of `time_left`, the time until the deadline of the call. Raises TooManyRequestsError.
         """
-        pool, user = self.place(actor, asked)
+        pool, user = self.place(actor, attributes)
         identity = f"{user} {flow[:LONGEST_FLOW]}" if flow else user
         if user:
             self.rates.check(identity)
-        async with pool.seat(identity, min(has or REQUEST_LIMIT, REQUEST_LIMIT) / WAIT_DIVISOR):
+        async with pool.seat(identity, min(time_left or REQUEST_LIMIT, REQUEST_LIMIT) / WAIT_DIVISOR):
             yield
 
     def refuse(self, address: str) -> None:
@@ -129,18 +108,20 @@ class AccessLimits:
         return {**levels, **sums, "sessions per cluster": sessions}
 
 
-def level_of(actor: Actor, asked: Attributes) -> str:
+def level_of(actor: Actor, attributes: Attributes) -> str:
     """Returns the priority level of a request by its user and attributes."""
-    is_health = not asked.resource and (asked.path in OPEN_PATHS or asked.path.startswith(("/livez/", "/readyz/", "/healthz/")))
+    is_health = not attributes.resource and (
+        attributes.path in OPEN_PATHS or attributes.path.startswith(("/livez/", "/readyz/", "/healthz/"))
+    )
     if OPERATOR_GROUP in actor.groups or is_health:
         return EXEMPT
     if ALL_CLUSTERS_GROUP in actor.groups:
-        if level := {"session": SESSIONS, "status": REPORTS}.get(asked.subresource):
+        if level := {"session": SESSIONS, "status": REPORTS}.get(attributes.subresource):
             return level
-        if (asked.group, asked.resource) in (LEASES, REQUESTS) or asked.resource == "managedclusters":
+        if (attributes.group, attributes.resource) in (LEASES, REQUESTS) or attributes.resource == "managedclusters":
             return LIFELINES
-    elif actor.user.startswith(NEWCOMERS) or any(f"{group}:".startswith(BOOTSTRAPPERS) for group in actor.groups):
+    elif actor.user.startswith(REGISTRATION_USERS) or any(f"{group}:".startswith(BOOTSTRAPPERS) for group in actor.groups):
         return REGISTRATIONS
-    elif asked.resource == TOKEN_EXCHANGE and asked.verb == "create":
+    elif attributes.resource == TOKEN_EXCHANGE and attributes.verb == "create":
         return LOGINS
-    return READ_ONLY if asked.verb in READS else MUTATING
+    return READ_ONLY if attributes.verb in READS else MUTATING

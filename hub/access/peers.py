@@ -102,9 +102,9 @@ class Peers:
     async def run(self) -> None:
         """Reads revocations until cancelled."""
         self._read_at = self._clock.monotonic()
-        await self._poller.run(self.poll, self._end_if_blind)
+        await self._poller.run(self.poll, self._notify_if_blind)
 
-    def _end_if_blind(self) -> None:
+    def _notify_if_blind(self) -> None:
         if self._clock.monotonic() - self._read_at > BLIND.total_seconds():
             self._notify(None)
 

@@ -69,43 +69,45 @@ class Rights:
     namespaced: tuple[PolicyRule, ...] = ()
     selects: tuple[PolicyRule, ...] = ()
     """Rules for requests that select one object by name; the name may be any."""
-    standing: CallerRecord | None = None
+    caller: CallerRecord | None = None
     """The caller whose certificate requests may be read; None: none may."""
-    foreseen: tuple[PolicyRule, ...] = ()
+    for_reviews: tuple[PolicyRule, ...] = ()
     """Rules for access reviews that name no object: allowed if some object would be. OCM's agent makes such reviews."""
 
-    def allow(self, asked: Attributes) -> bool:
+    def allow(self, attributes: Attributes) -> bool:
         """Whether these rights allow a request. `get` of a CertificateSigningRequest is decided by `own_request` instead."""
-        if not (asked.path or asked.name or asked.selected_name) and any(rule.allows(asked) for rule in self.foreseen):
+        if not (attributes.path or attributes.name or attributes.selected_name) and any(
+            rule.allows(attributes) for rule in self.for_reviews
+        ):
             return True
-        if asked.resource == REQUESTS and asked.group == CSRS and asked.verb in READ:
-            return asked.verb != "get" and self._selects_own(asked)
-        if any(rule.allows(asked) for rule in self.rules):
+        if attributes.resource == REQUESTS and attributes.group == CSRS and attributes.verb in READ:
+            return attributes.verb != "get" and self._selects_own(attributes)
+        if any(rule.allows(attributes) for rule in self.rules):
             return True
-        if asked.selected_name and not asked.name and any(rule.allows(asked) for rule in self.selects):
+        if attributes.selected_name and not attributes.name and any(rule.allows(attributes) for rule in self.selects):
             return True
-        at_home = bool(self.namespace) and asked.namespace == self.namespace
-        return at_home and any(rule.allows(asked) for rule in self.namespaced)
+        is_own_namespace = bool(self.namespace) and attributes.namespace == self.namespace
+        return is_own_namespace and any(rule.allows(attributes) for rule in self.namespaced)
 
-    def is_request_read(self, asked: Attributes) -> bool:
+    def is_request_read(self, attributes: Attributes) -> bool:
         """Whether the request is `get` of one CertificateSigningRequest, which `own_request` decides."""
-        one = asked.verb == "get" and bool(asked.name) and not asked.subresource
-        return one and (asked.group, asked.resource) == (CSRS, REQUESTS) and self.standing is not None
+        one = attributes.verb == "get" and bool(attributes.name) and not attributes.subresource
+        return one and (attributes.group, attributes.resource) == (CSRS, REQUESTS) and self.caller is not None
 
     def own_request(self, *, requester: str, cluster: str) -> bool:
         """Whether the caller may read a CertificateSigningRequest that `requester` made for `cluster`."""
-        who = self.standing
-        return who is not None and (requester == who.user or (who.cluster is not None and cluster == who.cluster))
+        caller = self.caller
+        return caller is not None and (requester == caller.user or (caller.cluster is not None and cluster == caller.cluster))
 
     def held(self, namespace: str) -> tuple[PolicyRule, ...]:
         """Returns all rules in a namespace, for SelfSubjectRulesReviews."""
         return (*self.rules, *(self.namespaced if namespace == self.namespace else ()))
 
-    def _selects_own(self, asked: Attributes) -> bool:
-        if asked.name or asked.subresource or self.standing is None:
+    def _selects_own(self, attributes: Attributes) -> bool:
+        if attributes.name or attributes.subresource or self.caller is None:
             return False
-        cluster = selected_cluster(asked.label_selector)
-        return cluster is not None and self.standing.cluster in (None, cluster)
+        cluster = selected_cluster(attributes.label_selector)
+        return cluster is not None and self.caller.cluster in (None, cluster)
 
 
 NOTHING = Rights()
@@ -129,7 +131,7 @@ def selected_cluster(selector: str) -> ClusterName | None:
 
 
 def caller_record_of(holder: object) -> CallerRecord | None:
-    """Returns the standing of a holder by its record; None: rights come from roles alone."""
+    """Returns the record of a caller by its record; None: rights come from roles alone."""
     if isinstance(holder, CallerRecord):
         return holder
     if isinstance(holder, CredentialRecord):
@@ -143,30 +145,30 @@ def caller_record_of(holder: object) -> CallerRecord | None:
 
 
 def caller_record_by_name(user: str, groups: tuple[str, ...]) -> CallerRecord | None:
-    """Returns the standing of an agent by its names, for access reviews, which give only names."""
+    """Returns the record of an agent by its names, for access reviews, which give only names."""
     agent = parse_agent_user(user)
     if agent is None or cluster_group(agent[0]) not in groups:
         return None
     return CallerRecord(Purpose.AGENT, agent[0], agent[1], user)
 
 
-def rights_of(standing: CallerRecord, view: ClusterView | None, groups: ApiGroups) -> Rights:
+def rights_of(caller: CallerRecord, view: ClusterView | None, groups: ApiGroups) -> Rights:
     """Returns the rights of a caller. `view`: of its cluster, needed for agents only."""
-    if standing.purpose is Purpose.BOOTSTRAP:
-        return _bootstrap_rights(standing, groups)
-    if standing.purpose is not Purpose.AGENT or view is None or standing.agent is None or view.agent != standing.agent:
+    if caller.purpose is Purpose.BOOTSTRAP:
+        return _bootstrap_rights(caller, groups)
+    if caller.purpose is not Purpose.AGENT or view is None or caller.agent is None or view.agent != caller.agent:
         return NOTHING
-    return _agent_rights(standing, groups) if view.accepted else _visitor_rights(standing, groups)
+    return _agent_rights(caller, groups) if view.accepted else _visitor_rights(caller, groups)
 
 
 @lru_cache(maxsize=4096)
-def _visitor_rights(standing: CallerRecord, groups: ApiGroups) -> Rights:
-    return Rights((PolicyRule(READ, (groups.clusters,), ("managedclusters",), (str(standing.cluster),)),))
+def _visitor_rights(caller: CallerRecord, groups: ApiGroups) -> Rights:
+    return Rights((PolicyRule(READ, (groups.clusters,), ("managedclusters",), (str(caller.cluster),)),))
 
 
 @lru_cache(maxsize=4096)
-def _agent_rights(standing: CallerRecord, groups: ApiGroups) -> Rights:
-    own = (str(standing.cluster),)
+def _agent_rights(caller: CallerRecord, groups: ApiGroups) -> Rights:
+    own = (str(caller.cluster),)
     return Rights(
         rules=(
             PolicyRule((*READ, "update"), (groups.clusters,), ("managedclusters",), own),
@@ -174,22 +176,22 @@ def _agent_rights(standing: CallerRecord, groups: ApiGroups) -> Rights:
             PolicyRule(("renew",), (groups.register,), ("managedclusters/clientcertificates",)),
             PolicyRule(("create", *READ), (CSRS,), (REQUESTS,)),
         ),
-        namespace=str(standing.cluster),
+        namespace=str(caller.cluster),
         namespaced=(
             PolicyRule((*READ, "update"), (LEASES,), ("leases",)),
             PolicyRule(READ, (groups.addons,), ("managedclusteraddons",)),
             PolicyRule(("patch", "update"), (groups.addons,), ("managedclusteraddons/status",)),
             PolicyRule(("create", "patch", "update"), (CORE, EVENTS), ("events",)),
         ),
-        standing=standing,
+        caller=caller,
     )
 
 
 @lru_cache(maxsize=4096)
-def _bootstrap_rights(standing: CallerRecord, groups: ApiGroups) -> Rights:
+def _bootstrap_rights(caller: CallerRecord, groups: ApiGroups) -> Rights:
     """A credential that is not bound to a name may read clusters only by name, one at a time."""
-    bound = standing.cluster is not None
-    names = (str(standing.cluster),) if bound else ()
+    bound = caller.cluster is not None
+    names = (str(caller.cluster),) if bound else ()
     return Rights(
         rules=(
             PolicyRule(("create",), (groups.clusters,), ("managedclusters",)),
@@ -197,6 +199,6 @@ def _bootstrap_rights(standing: CallerRecord, groups: ApiGroups) -> Rights:
             PolicyRule(("create", *READ), (CSRS,), (REQUESTS,)),
         ),
         selects=() if bound else (PolicyRule(("list", "watch"), (groups.clusters,), ("managedclusters",)),),
-        standing=standing,
-        foreseen=(PolicyRule(("get",), (groups.clusters,), ("managedclusters",)), PolicyRule(READ, (CSRS,), (REQUESTS,))),
+        caller=caller,
+        for_reviews=(PolicyRule(("get",), (groups.clusters,), ("managedclusters",)), PolicyRule(READ, (CSRS,), (REQUESTS,))),
     )

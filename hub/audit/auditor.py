@@ -51,8 +51,8 @@ class Auditor:
         """
         self.numbering = numbering
         self._policy = policy
-        self._ways = {False: tuple(trails), True: tuple(trails if strangers is None else strangers)}
-        self._trails = tuple(dict.fromkeys(trail for way in self._ways.values() for trail in way))
+        self._trails_by_origin = {False: tuple(trails), True: tuple(trails if strangers is None else strangers)}
+        self._trails = tuple(dict.fromkeys(trail for trails in self._trails_by_origin.values() for trail in trails))
         self._floods = Floods(clock)
         self.clock = clock
 
@@ -71,7 +71,7 @@ class Auditor:
                 self._summarize()
 
     def _summarize(self) -> None:
-        for stranger, trails in self._ways.items():
+        for stranger, trails in self._trails_by_origin.items():
             for record in self._floods.summaries(strangers=stranger):
                 for trail in trails:
                     trail.offer(record)
@@ -88,15 +88,15 @@ class Auditor:
             async with asyncio.timeout(FLUSHED_WITHIN.total_seconds()):
                 await asyncio.gather(*(trail.finish() for trail in self._trails))
 
-    def evaluate(self, actor: Actor, asked: Attributes) -> RequestAuditConfig:
+    def evaluate(self, actor: Actor, attributes: Attributes) -> RequestAuditConfig:
         """Returns the policy's configuration for a request of the authenticated, not the impersonated, actor."""
-        return self._policy.evaluate(actor, asked)
+        return self._policy.evaluate(actor, attributes)
 
     def offer(self, record: AuditRecord, *, stored: bool = False) -> None:
         """Takes a record, or counts a repetition. `stored`: it was written to the database with the change."""
         stranger, kept = (False, record) if stored else self._floods.take(record)
         if kept is not None:
-            for trail in self._ways[stranger]:
+            for trail in self._trails_by_origin[stranger]:
                 if not stored or trail.sink.numbering is not self.numbering:
                     trail.offer(kept)
 
@@ -109,7 +109,7 @@ class Auditor:
         if kept is None:
             return None
         numbering = None if stranger else self.numbering
-        for trail in self._ways[stranger]:
+        for trail in self._trails_by_origin[stranger]:
             if numbering is None or trail.sink.numbering is not numbering:
                 trail.offer(kept)
         return numbering.entry(kept) if numbering is not None else None
@@ -122,21 +122,21 @@ def user_of(actor: Actor) -> User:
     return User(actor.user, actor.uid, tuple(actor.groups), actor.extra)
 
 
-def reference_of(asked: Attributes, *, name: str = "", uid: str = "") -> ObjectReference | None:
+def reference_of(attributes: Attributes, *, name: str = "", uid: str = "") -> ObjectReference | None:
     """Returns the object of a request; None for a non-resource path. `name` and `uid`: if only the answer contains them.
 
     The client chooses the other fields, even without a credential, so they are shortened.
     """
-    if not asked.resource:
+    if not attributes.resource:
         return None
     return ObjectReference(
-        resource=short(asked.resource),
-        namespace=short(asked.namespace),
-        name=short(asked.name or asked.selected_name or name),
+        resource=short(attributes.resource),
+        namespace=short(attributes.namespace),
+        name=short(attributes.name or attributes.selected_name or name),
         uid=uid,
-        api_group=short(asked.group),
-        api_version=short(asked.version),
-        subresource=short(asked.subresource),
+        api_group=short(attributes.group),
+        api_version=short(attributes.version),
+        subresource=short(attributes.subresource),
     )
 
 

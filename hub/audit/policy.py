@@ -82,25 +82,27 @@ class GroupResources(_PolicyPart):
             raise ValueError("resourceNames need resources")
         return self
 
-    def match(self, asked: Attributes) -> bool:
-        if asked.group != self.group:
+    def match(self, attributes: Attributes) -> bool:
+        if attributes.group != self.group:
             return False
         if not self.resources:
             return True
-        return (not self.names or asked.name in self.names) and any(_is(resource, asked) for resource in self.resources)
+        return (not self.names or attributes.name in self.names) and any(
+            _is(resource, attributes) for resource in self.resources
+        )
 
 
-def _is(pattern: str, asked: Attributes) -> bool:
-    if pattern in ("*", _combined(asked)):
+def _is(pattern: str, attributes: Attributes) -> bool:
+    if pattern in ("*", _combined(attributes)):
         return True
     resource, slash, part = pattern.partition("/")
     if not slash:
         return False
-    return (resource == "*" and part == asked.subresource) or (part == "*" and resource == asked.resource)
+    return (resource == "*" and part == attributes.subresource) or (part == "*" and resource == attributes.resource)
 
 
-def _combined(asked: Attributes) -> str:
-    return f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
+def _combined(attributes: Attributes) -> str:
+    return f"{attributes.resource}/{attributes.subresource}" if attributes.subresource else attributes.resource
 
 
 class AuditRule(_PolicyPart):
@@ -123,25 +125,26 @@ class AuditRule(_PolicyPart):
             raise ValueError("nonResourceURLs cannot be combined with resources or namespaces")
         return self
 
-    def match(self, actor: Actor, asked: Attributes) -> bool:
+    def match(self, actor: Actor, attributes: Attributes) -> bool:
         if self.users and actor.user not in self.users:
             return False
         if self.groups and not any(group in self.groups for group in actor.groups):
             return False
-        if self.verbs and asked.verb not in self.verbs:
+        if self.verbs and attributes.verb not in self.verbs:
             return False
         if self.resources or self.namespaces:
-            return self._matches_resource(asked)
-        return not self.paths or self._matches_path(asked)
+            return self._matches_resource(attributes)
+        return not self.paths or self._matches_path(attributes)
 
-    def _matches_resource(self, asked: Attributes) -> bool:
-        if not asked.resource or (self.namespaces and asked.namespace not in self.namespaces):
+    def _matches_resource(self, attributes: Attributes) -> bool:
+        if not attributes.resource or (self.namespaces and attributes.namespace not in self.namespaces):
             return False
-        return not self.resources or any(resources.match(asked) for resources in self.resources)
+        return not self.resources or any(resources.match(attributes) for resources in self.resources)
 
-    def _matches_path(self, asked: Attributes) -> bool:
-        return not asked.resource and any(
-            path in ("*", asked.path) or (path.endswith("*") and asked.path.startswith(path[:-1])) for path in self.paths
+    def _matches_path(self, attributes: Attributes) -> bool:
+        return not attributes.resource and any(
+            path in ("*", attributes.path) or (path.endswith("*") and attributes.path.startswith(path[:-1]))
+            for path in self.paths
         )
 
 
@@ -175,12 +178,12 @@ class AuditPolicy(_PolicyPart):
     omit_stages: Stages = Field(default=frozenset(), alias="omitStages")
     omit_managed_fields: Any = Field(default=None, alias="omitManagedFields")
 
-    def evaluate(self, actor: Actor, asked: Attributes) -> RequestAuditConfig:
+    def evaluate(self, actor: Actor, attributes: Attributes) -> RequestAuditConfig:
         """Returns the configuration for a request of the authenticated, not the impersonated, actor; NOTHING without a rule."""
         for rule in self.rules:
-            if rule.match(actor, asked):
+            if rule.match(actor, attributes):
                 level = rule.level
-                if level in (AuditLevel.REQUEST, AuditLevel.REQUEST_RESPONSE) and _combined(asked) in NEVER_BODIES:
+                if level in (AuditLevel.REQUEST, AuditLevel.REQUEST_RESPONSE) and _combined(attributes) in NEVER_BODIES:
                     level = AuditLevel.METADATA
                 return RequestAuditConfig(level, self.omit_stages | rule.omit_stages)
         return NOTHING

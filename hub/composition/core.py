@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hub.access.attestations import AttestationPolicy
-from hub.access.limits import AccessLimits, LimitConfig
+from hub.access.limits import AccessLimits
 from hub.access.peers import Peers
 from hub.audit import Auditor, auditing
 from hub.composition.context import BuildContext
@@ -124,20 +124,7 @@ async def _open_access(context: BuildContext, resources: Resources) -> Access:
     peers = Peers(resources.store, clock, signers=lambda: issuer.snapshot.authorities)
     audit = auditing(settings, resources.store, resources.replica, clock, on_end=context.process.shutdown.failed)
     auditor = await context.stack.enter_async_context(audit)
-    config = LimitConfig(
-        read_only=settings.max_requests_inflight,
-        mutating=settings.max_mutating_requests_inflight,
-        lifelines=settings.max_lifelines_inflight,
-        registrations=settings.max_registrations_inflight,
-        sessions=settings.max_session_starts_inflight,
-        reports=settings.max_status_reports_inflight,
-        sessions_per_cluster=settings.max_sessions_per_cluster,
-        watches=settings.max_watches,
-        watches_each=settings.max_watches_per_identity,
-        rate=settings.identity_rate,
-        burst=settings.identity_burst,
-    )
-    limits = AccessLimits(clock, config)
+    limits = AccessLimits(clock, settings)
     context.server.flush.add("audit", auditor.flush)
     context.add_task("revocations", peers.run)
     context.inspection.add("audit", lambda: {str(trail["sink"]): trail for trail in auditor.snapshot()})

@@ -117,7 +117,7 @@ async def open_resources(context: BuildContext) -> Resources:
 
 
 async def follow_log_level(store: Store, verbosity: Verbosity) -> None:
-    """Apply an operator's order about the log level, for ever. Without a database the level stays."""
+    """Apply an operator's order about the log level until cancelled. Without a database the level stays."""
     while True:
         with suppress(UnavailableError):
             order = await store.look(current_log_level)

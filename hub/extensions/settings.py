@@ -64,7 +64,7 @@ class KubeCertAgentSettings(SettingsGroup):
 
     @field_validator("kubernetes_ca_groups")
     @classmethod
-    def _are_nobody_elses(cls, groups: tuple[str, ...]) -> tuple[str, ...]:
+    def _are_not_reserved(cls, groups: tuple[str, ...]) -> tuple[str, ...]:
         reserved = [group for group in groups if group.startswith(RESERVED)]
         if reserved:
             raise ValueError(f'"{reserved[0][:80]}" is not allowed: groups that begin with {RESERVED} are Kubernetes\' own')

@@ -152,7 +152,7 @@ def _registrations(addon: Mapping[str, Any], cluster: ClusterName, name: AddOnNa
         )
 
 
-def report_of(message: wire.StatusReport, agent_version: str = "") -> StatusReport:
+def decode_report(message: wire.StatusReport, agent_version: str = "") -> StatusReport:
     return StatusReport(
         agent_version=agent_version,
         conditions=conditions_of(message.conditions),

@@ -5,13 +5,14 @@ to the database in one statement, at most once per window. After a quiet window 
 because agents beat in step. No beat is acknowledged before its commit. While the database is unavailable, the newest beat of
 each cluster is kept.
 
-A beat that ends a silence is news: it wakes the loop and commits in its own transaction, with the change of availability. If
-that fails, the beat is stored with the others, and the cluster's next beat tries again, because one cluster must not block the
-beats of others. When a fleet returns at once, some silences end, then all other beats are stored, then the next silences end.
+A beat that ends a silence does not wait: it wakes the loop and commits in its own transaction, with the change of
+availability. If that fails, the beat is stored with the others, and the cluster's next beat tries again, because one cluster
+must not block the beats of others. When a fleet returns at once, some silences end, then all other beats are stored, then the
+next silences end.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
@@ -20,7 +21,7 @@ import structlog
 
 from hub.api.auditrecords import AuditEntry
 from hub.api.liveness import Beat
-from hub.ports import Store
+from hub.ports import Store, Transaction
 from hub.registry.liveness import heartbeats
 from machinery.errors import ConflictError, DeadlineError, MusterError, StaleEpochError, UnavailableError
 from machinery.identity import ClusterName
@@ -185,9 +186,15 @@ class BeatBuffer:
         began, counts = self._clock.monotonic(), self.counts
         beats = [beat.stored_at(began) for beat in taken.values()]
         entries = [entry for beat in taken.values() for entry in beat.entries]
+
+        def store_beats(tx: Transaction) -> Mapping[ClusterName, int]:
+            if entries:
+                tx.audit.add(entries)
+            return tx.heartbeats.store(beats)
+
         self._in_flight += len(taken)
         try:
-            refused = await self._store.run(heartbeats.flush, beats, entries)
+            refused = await self._store.run(store_beats)
         except MusterError as error:
             self._failure.warning("heartbeats cannot be stored and are not acknowledged", error.message, held=len(taken))
             self._put_back(taken.values())

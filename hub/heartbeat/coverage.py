@@ -74,7 +74,7 @@ class HeartbeatCoverage:
         was_away = asked - self._marked > FRESH.total_seconds()
         jumped = self._offset is not None and not was_away and offset.is_apart(self._offset)
         if jumped:
-            log.warning("silences are counted anew: the database's clock has jumped")
+            log.warning("silences are counted from now: the database's clock has jumped")
         heartbeats.mark_coverage(tx, self._replica, began=self._began or was_away, jumped=jumped)
         return offset
 

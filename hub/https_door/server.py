@@ -129,13 +129,13 @@ def build_door(
     flaws_of, api_version = partial(flaws, allowed=config.attestation.allowed), f"hub.{group_suffix}/v1alpha1"
     credentials = CredentialStorage(store, issuer, address, config.lifetimes, api_version, flaws=flaws_of)
     roles, standings, own = RBACCache(store, clock), ClusterAcceptanceCache(store, clock), ApiGroups(group_suffix)
-    roles.watch(standings.heard)
+    roles.watch(standings.apply)
     rbac = OwnRoles(roles)
     authorizer: Reviewer = HubAuthorizer(store, rbac, standings, own)
     for external in authentication.external:
         authorizer = external.authorizer(authorizer)
     entrance = AuthenticatorChain(store, objects, feed, address.hub_id, authentication, clock=clock)
-    standings.end_with(entrance.presence.end_under)
+    standings.on_end = entrance.presence.end_under
     admission = HubAdmission(rbac.decide, own, attests=config.attestation.required, join_labels=config.join_labels)
     escalation, seen = EscalationCheck(rbac), wait_until_seen(roles)
     groups = groups_of(
@@ -171,7 +171,7 @@ def build_door(
         namespaces=namespace_exists,
         metrics=metrics,
         pages=pages,
-        filters=replace(added, paths=(named, *added.paths), impersonation=(entrance.presence, impersonation)),
+        filters=replace(added, log_context=(named, *added.log_context), impersonation=(entrance.presence, impersonation)),
     )
     return HttpsServer(server, feed, entrance, roles, store, own)
 

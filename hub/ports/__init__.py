@@ -189,13 +189,13 @@ RECORDING: ContextVar[Recording | None] = ContextVar("recording", default=None)
 
 
 class Leaders(Protocol):
-    """The leader lock, for which all replicas of a hub compete. Writes are not news: they add no change-log row.
+    """The leader lock, for which all replicas of a hub compete. Writes add no change-log row.
 
     A renewal does not wait for the disk; taking and releasing the lock do.
     """
 
     def record(self) -> LockRecord | None:
-        """The current lock; None if nobody ever held it."""
+        """The current lock; None if it was never held."""
 
     def take(self, seen: LockRecord | None, candidate: Candidate, lease: timedelta) -> LockRecord:
         """Make `candidate` the holder in a new term. Raises ConflictError unless the record equals `seen`.

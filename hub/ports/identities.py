@@ -186,7 +186,7 @@ class AuthorityRecords(Protocol):
 
 
 class Trusts(Protocol):
-    """One row per cluster and agent. Writes are not news: they add no change-log row."""
+    """One row per cluster and agent. Writes add no change-log row."""
 
     def get(self, cluster: ClusterName, agent: AgentId) -> AgentTrust | None: ...
 

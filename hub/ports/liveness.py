@@ -1,4 +1,4 @@
-"""Access to heartbeats, sessions, replicas and transitions. Their writes are not news: they add no change-log row."""
+"""Access to heartbeats, sessions, replicas and transitions. Their writes add no change-log row."""
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -79,7 +79,7 @@ class Marks(Protocol):
 
 
 class Replicas(Protocol):
-    """The processes that serve this hub. Writes are not news."""
+    """The processes that serve this hub. Writes add no change-log row."""
 
     def all(self) -> Sequence[Replica]:
         """All replicas, ordered by name."""
@@ -92,7 +92,7 @@ class Replicas(Protocol):
 
 
 class AgentSessions(Protocol):
-    """The newest session of each agent and its replica; `Heartbeats` has one per cluster. Writes are not news."""
+    """The newest session of each agent and its replica; `Heartbeats` has one per cluster. Writes add no change-log row."""
 
     def open(self, session: AgentSession) -> bool:
         """Replace the agent's older session. Returns False, and changes nothing, if a newer one is recorded."""

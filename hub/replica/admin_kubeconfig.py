@@ -6,7 +6,7 @@ hub id has changed, when its certificate is not on record, or when that is about
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -38,26 +38,17 @@ KUBECONFIG, TRUST = "kubeconfig", "ca.crt"
 log = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False)
 class AdminKubeconfig:
     """Keeps the admin kubeconfig up to date while CAs and certificates change."""
 
-    def __init__(
-        self,
-        directory: DataDirectory,
-        store: Store,
-        issuer: Issuer,
-        cluster: ClusterEntry,
-        *,
-        lifetimes: Lifetimes,
-        clock: Clock,
-    ) -> None:
-        self._directory = directory
-        self._store = store
-        self._issuer = issuer
-        self._cluster = cluster
-        self._lifetimes = lifetimes
-        self._clock = clock
-        self._changed = asyncio.Event()
+    directory: DataDirectory
+    store: Store
+    issuer: Issuer
+    cluster: ClusterEntry
+    lifetimes: Lifetimes
+    clock: Clock
+    _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def look(self) -> None:
         """Trigger a check."""
@@ -65,14 +56,14 @@ class AdminKubeconfig:
 
     async def keep(self) -> Path:
         """Write the file if it is missing or invalid, and return its path. Raises UnavailableError."""
-        directory, cluster = self._directory, self._current
+        directory, cluster = self.directory, self._current
         if directory.read(BUNDLE) != self.trust:
             directory.write(BUNDLE, self.trust)
         path = directory.path / ADMIN_FILE
-        credential, written = _judged(directory.read(ADMIN_FILE), str(path), cluster, self._clock.now())
+        credential, written = _judged(directory.read(ADMIN_FILE), str(path), cluster, self.clock.now())
         if credential is not None:
             serial = pki.parse_certificate(credential.chain).serial
-            if await self._store.read(lambda tx: tx.certificates.by_serial(serial)) is None:
+            if await self.store.read(lambda tx: tx.certificates.by_serial(serial)) is None:
                 log.info("admin certificate is not in the database and is issued again: the hub was restored or replaced")
                 credential = None
         if credential is not None and written == cluster:
@@ -80,7 +71,7 @@ class AdminKubeconfig:
         if credential is None:
             key = pki.generate_key()
             public_key = pki.public_key_of(key)
-            issued = await self._store.run(certificates.admit_operator, ADMIN, public_key, self._issuer, self._lifetimes)
+            issued = await self.store.run(certificates.admit_operator, ADMIN, public_key, self.issuer, self.lifetimes)
             credential = Credential(chain=issued.chain, key=key)
         directory.write(ADMIN_FILE, kubeconfig.write_kubeconfig(cluster, credential, user=ADMIN))
         log.info("admin kubeconfig written", path=str(path), server=cluster.server)
@@ -88,19 +79,19 @@ class AdminKubeconfig:
 
     @property
     def _current(self) -> ClusterEntry:
-        return replace(self._cluster, certificate_authority=self.trust)
+        return replace(self.cluster, certificate_authority=self.trust)
 
     @property
     def trust(self) -> bytes:
-        return self._issuer.trust_bundle
+        return self.issuer.trust_bundle
 
     def is_right(self, content: bytes | None) -> bool:
         """Whether this content, of any replica, still gives access to this hub."""
-        credential, found = _judged(content, "the Secret", self._current, self._clock.now())
+        credential, found = _judged(content, "the Secret", self._current, self.clock.now())
         return credential is not None and found == self._current
 
     async def run(self) -> None:
-        """Check after `look` and periodically, for ever."""
+        """Check after `look` and periodically, until cancelled."""
         await _repeat(self.keep, self._changed, LOOK_EVERY, "admin kubeconfig cannot be updated now")
 
 
@@ -133,7 +124,7 @@ class AdminSecret:
         return True
 
     async def run(self) -> None:
-        """Check at the start, after `wake` and periodically, for ever."""
+        """Check at the start, after `wake` and periodically, until cancelled."""
         failure = "the Secret with the admin kubeconfig cannot be updated: check the hub's permissions"
         await _repeat(self.look, self._changed, SECRET_EVERY, failure)
 

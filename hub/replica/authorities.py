@@ -110,7 +110,7 @@ class AuthorityFollower:
         self._recorded: Sequence[Follower] | None = None
 
     async def run(self) -> None:
-        """Check soon after every change and periodically, for ever."""
+        """Check soon after every change and periodically, until cancelled."""
         await RevocationPoller(self._store, "the hub's CAs cannot be followed", poll=LOOK_EVERY).run(self.look)
 
     async def look(self, *, far: bool = False) -> None:

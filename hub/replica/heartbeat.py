@@ -9,7 +9,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
@@ -110,6 +110,7 @@ def _seen(tx: Transaction, name: str) -> datetime | None:
     return None if found is None else found.seen
 
 
+@dataclass(eq=False)
 class ReplicaHeartbeat:
     """Keeps the row of this replica up to date.
 
@@ -117,35 +118,26 @@ class ReplicaHeartbeat:
     `drained`: called with every heartbeat; whether an operator has ordered this replica to drain.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        me: Replica,
-        signals: LifecycleSignals,
-        clock: Clock,
-        *,
-        sessions: Callable[[], int] = lambda: 0,
-        watches: Callable[[], int] = lambda: 0,
-        declared_lost: Callable[[], None] = lambda: None,
-        drained: Callable[[bool], None] = lambda _drained: None,
-    ) -> None:
-        self._store = store
-        self._me = me
-        self._signals = signals
-        self._clock = clock
-        self._sessions = sessions
-        self._watches = watches
-        self._declared_lost = declared_lost
-        self._drained = drained
-        self._usage = ProcessUsage()
-        self._woken = asyncio.Event()
-        self._left = False
-        self._failure = LogOnce(log)
+    store: Store
+    me: Replica
+    signals: LifecycleSignals
+    clock: Clock
+    sessions: Callable[[], int] = lambda: 0
+    watches: Callable[[], int] = lambda: 0
+    declared_lost: Callable[[], None] = lambda: None
+    drained: Callable[[bool], None] = lambda _drained: None
+    _usage: ProcessUsage = field(default_factory=ProcessUsage, init=False)
+    _woken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _left: bool = field(default=False, init=False)
+    _failure: LogOnce = field(default_factory=lambda: LogOnce(log), init=False)
 
     async def run(self) -> None:
-        """Beat for ever, and at once when ready or stopping. Raises AlreadyExistsError if another process took the name."""
+        """Update the row until cancelled, and at once when ready or stopping.
+
+        Raises AlreadyExistsError if another process took the name.
+        """
         async with asyncio.TaskGroup() as tasks:
-            for signal in (self._signals.has_been_ready, self._signals.shutdown_initiated):
+            for signal in (self.signals.has_been_ready, self.signals.shutdown_initiated):
                 tasks.create_task(self._wake_on(signal), name=f"presence {signal.name}")
             while True:
                 self._woken.clear()
@@ -158,28 +150,28 @@ class ReplicaHeartbeat:
         self._woken.set()
 
     async def beat(self) -> None:
-        ending = self._signals.shutdown_initiated.is_set()
-        ready = self._signals.has_been_ready.is_set() and not ending
-        load = Load(self._watches(), self._usage.processor(), resident(), timedelta())
-        me = replace(self._me, sessions=self._sessions(), ready=ready, draining=ending, load=load, seen=self._clock.now())
+        ending = self.signals.shutdown_initiated.is_set()
+        ready = self.signals.has_been_ready.is_set() and not ending
+        load = Load(self.watches(), self._usage.processor(), resident(), timedelta())
+        me = replace(self.me, sessions=self.sessions(), ready=ready, draining=ending, load=load, seen=self.clock.now())
         try:
-            update = await self._store.run(replicas.beat, me)
+            update = await self.store.run(replicas.beat, me)
         except AlreadyExistsError:
             raise
         except MusterError as error:
             self._failure.warning("this replica cannot update its row", error)
             return
         self._failure.reset()
-        self._me = replace(self._me, drained=update.drained)
-        self._drained(update.drained)
+        self.me = replace(self.me, drained=update.drained)
+        self.drained(update.drained)
         if not update.known:
             log.warning("this replica counted as lost, and its sessions as ended")
-            self._declared_lost()
+            self.declared_lost()
 
     async def leave(self) -> None:
         """Remove the row, so that no process has to wait until it is stale. A failure is only logged."""
         self._left = True
         try:
-            await self._store.run(replicas.leave, self._me)
+            await self.store.run(replicas.leave, self.me)
         except MusterError as error:
             log.warning("this replica cannot remove its row", error=error.message)

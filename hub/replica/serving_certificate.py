@@ -170,7 +170,7 @@ class DoorsCertificate:
             raise UnavailableError("the serving certificate has expired")
 
     async def run(self) -> None:
-        """Poll for ever."""
+        """Poll until cancelled."""
         while True:
             await asyncio.sleep(until_tick(LOOK_EVERY))
             self.renew()

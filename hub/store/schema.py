@@ -1,4 +1,4 @@
-"""The tables as queries see them. Migrations create them; a test keeps both equal.
+"""The tables, as queries see them and as the first migration creates them.
 
 Instants are microseconds since 1970 in UTC. Keys compare by their bytes on every engine, as in Kubernetes.
 """

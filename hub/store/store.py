@@ -72,9 +72,9 @@ class SqlStore(Store):
         self._clock = clock
         self._poll = poll
         self._limits = session
-        self._ringer = uuid4().hex[:12]
+        self._sender = uuid4().hex[:12]
         self._doorbell = doorbell and not self._is_sqlite
-        self._hears: Callable[[], bool] = lambda: alone
+        self._notifications_work: Callable[[], bool] = lambda: alone
         made = engines or store_engines(self._url, self._limits)
         self._writing, self._reading = made.writing, made.reading
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
@@ -96,7 +96,7 @@ class SqlStore(Store):
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._checker, self._migrate)
         newest = await self._on(self._readers, self._query, _newest)
-        tail = Tail(self._fetch, self._mend, newest, self._poll, self._is_notified)
+        tail = Tail(self._fetch, self._repair, newest, self._poll, self._is_notified)
         at_most = SHARED_ON_SQLITE if self._is_sqlite else SHARED_ON_POSTGRES
         self._writer = WriteQueue(self._writing, self._begin, partial(self._committed, loop, tail), at_most=at_most)
         self._writer.start()
@@ -108,8 +108,8 @@ class SqlStore(Store):
             return await tail.run()
         from hub.store.changelog.doorbell import Doorbell  # noqa: PLC0415 - only on PostgreSQL
 
-        bell = Doorbell(self._url, self._limits, self._ringer)
-        self._hears = lambda: bell.proven
+        bell = Doorbell(self._url, self._limits, self._sender)
+        self._notifications_work = lambda: bell.is_proven
         with ExitStack() as stack:
             for topic, wake in ((CHANGES, tail.ring), (REVOCATIONS, self._revocations.wake), (SESSIONS, self._sessions.wake)):
                 stack.enter_context(bell.registered(topic, wake))
@@ -119,7 +119,7 @@ class SqlStore(Store):
         return None
 
     def _is_notified(self) -> bool:
-        return self._hears()
+        return self._notifications_work()
 
     def _migrate(self) -> None:
         migrate_database(self._url, self._limits)
@@ -149,7 +149,7 @@ class SqlStore(Store):
         else:
             locked: datetime = connection.execute(_LOCK).scalar_one()
             now = self._clock.now() if self._clock is not None else locked.astimezone(UTC)
-        return partial(SqlTransaction, connection, now, form=self._form, ringer=self._ringer, writable=True)
+        return partial(SqlTransaction, connection, now, form=self._form, sender=self._sender, writable=True)
 
     @property
     def newest(self) -> int:
@@ -180,12 +180,12 @@ class SqlStore(Store):
     def _query(self, work: Callable[[SqlTransaction], T]) -> T:
         with translated_errors(), self._reading.connect() as connection, connection.begin():
             now = database_time(connection, self._clock)
-            return work(SqlTransaction(connection, now, form=self._form, ringer=self._ringer, writable=False))
+            return work(SqlTransaction(connection, now, form=self._form, sender=self._sender, writable=False))
 
     async def _fetch(self, after: int) -> tuple[Sequence[Change] | None, int]:
         return await self.read(_changes_from, after)
 
-    async def _mend(self, seen: int, shown: Change | None) -> bool:
+    async def _repair(self, seen: int, shown: Change | None) -> bool:
         return await self.run(_leap, seen, shown)
 
     async def wait_for_change(self, after: int, within: timedelta) -> int:

@@ -104,7 +104,7 @@ class ApiServer:
             (
                 self.counts.counted,
                 self._errors_as_status,
-                *added.paths,
+                *added.log_context,
                 *added.gate,
                 *added.in_flight,
                 *added.audit,

@@ -133,7 +133,7 @@ class InlineStore(SqlStore):
         self._tail = self._followed_from(saved.newest)
 
     def _followed_from(self, newest: int) -> Tail:
-        return Tail(self._fetch, self._mend, newest, POLL, self._is_notified)
+        return Tail(self._fetch, self._repair, newest, POLL, self._is_notified)
 
 
 class InlineWriter(WriteQueue):

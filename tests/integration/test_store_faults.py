@@ -83,13 +83,13 @@ async def test_a_log_that_has_lost_nothing_is_not_begun_anew(store: SqlStore) ->
         await store.run(put, f"c{number}")
     log = await store.read(lambda tx: tx.changes.since(0))
     for seen, shown in ((5, log[-1]), (5, None), (3, log[2])):
-        assert not await store._mend(seen, shown)
+        assert not await store._repair(seen, shown)
     assert await store.read(bounds) == (5, 0)
-    assert await store._mend(5, replace(log[-1], encoded=b"{}")), "another change has this revision"
+    assert await store._repair(5, replace(log[-1], encoded=b"{}")), "another change has this revision"
     far = 5 + LEAP
     assert await store.read(bounds) == (far, far)
-    assert not await store._mend(5, replace(log[-1], encoded=b"{}")), "once is enough for all replicas"
-    assert await store._mend(far + 1, None), "the newest fell"
+    assert not await store._repair(5, replace(log[-1], encoded=b"{}")), "once is enough for all replicas"
+    assert await store._repair(far + 1, None), "the newest fell"
     assert await store.read(bounds) == (far + 1 + LEAP,) * 2
 
 

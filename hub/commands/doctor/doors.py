@@ -171,7 +171,7 @@ def _finding(door: DoorAt, dialled: Dialled, within: Dialled) -> DoctorFinding:
     between = f"check firewall, load balancer and Service between the two; or {setting} is wrong"
     if within.problem is not None:
         between = f"check that `hub serve` runs and listens on {door.listening}, and its log"
-    anew = "the hub issues its certificate again at its next start"
+    reissue = "the hub issues its certificate again at its next start"
     message, advice = {
         HandshakeProblem.NAME: (f"{host} cannot be resolved: {dialled.message}", f"check {setting} and the DNS"),
         HandshakeProblem.CONNECTION: (f"no server answers at {door.address}: {dialled.message}", between),
@@ -181,7 +181,7 @@ def _finding(door: DoorAt, dialled: Dialled, within: Dialled) -> DoctorFinding:
         ),
         HandshakeProblem.HOST: (
             f"the hub's certificate is not for {host}{shown}",
-            f"set {setting}, or name it with --serving-names; {anew}",
+            f"set {setting}, or name it with --serving-names; {reissue}",
         ),
         HandshakeProblem.DATES: (
             f"the hub's certificate is not valid now{shown}",

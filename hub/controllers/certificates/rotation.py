@@ -12,6 +12,7 @@ operator's orders are executed, and that to give up a CA waits while agents rema
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import structlog
@@ -47,36 +48,25 @@ Make = Callable[[RotationSnapshot, AuthorityRecord], Awaitable[NewAuthority]]
 """Makes and stores the CA that succeeds this one."""
 
 
+@dataclass(eq=False)
 class Rotation(Reconciler[str]):
     """`recovery`: how long certificates of a retiring CA are valid for `Recover`."""
 
-    def __init__(
-        self,
-        store: Store,
-        make: Make,
-        place: KeyPlace,
-        *,
-        patience: timedelta,
-        recovery: timedelta,
-        api_version: str,
-        record_event: Callable[[EventRecord], None],
-        clock_guard: ClockGuard,
-    ) -> None:
-        self._store = store
-        self._make = make
-        self._place = place
-        self._patience = patience
-        self._recovery = recovery
-        self._api_version = api_version
-        self._record_event = record_event
-        self._clock_guard = clock_guard
-        self._blocked: Mapping[RotationStep, str] = {}
-        self._removed: set[AuthorityId] = set()
-        self._removal_failure = ""
+    store: Store
+    make: Make
+    place: KeyPlace
+    patience: timedelta
+    recovery: timedelta
+    api_version: str
+    record_event: Callable[[EventRecord], None]
+    clock_guard: ClockGuard
+    _blocked: Mapping[RotationStep, str] = field(default_factory=dict, init=False)
+    _removed: set[AuthorityId] = field(default_factory=set, init=False)
+    _removal_failure: str = field(default="", init=False)
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
         """Take the first possible step, and run again at once if there was one."""
-        seen, is_believed, retired = await self._store.look(self._look)
+        seen, is_believed, retired = await self.store.look(self._look)
         if seen is not None and await self._take_first(seen, is_believed=is_believed):
             return timedelta()
         await self._remove_keys(retired)
@@ -84,7 +74,7 @@ class Rotation(Reconciler[str]):
 
     def _look(self, tx: Transaction) -> tuple[RotationSnapshot | None, bool, Sequence[AuthorityId]]:
         """The change under way (None: none), whether the clock is trusted (each call counts), and the retired CAs."""
-        is_believed = self._clock_guard.trusts_clock(tx.now)
+        is_believed = self.clock_guard.trusts_clock(tx.now)
         records = tx.authorities.all()
         is_under_way = any(each.order is not None or each.phase not in (Phase.ISSUING, Phase.RETIRED) for each in records)
         retired = [each.id for each in records if each.phase is Phase.RETIRED]
@@ -93,7 +83,7 @@ class Rotation(Reconciler[str]):
     async def _take_first(self, seen: RotationSnapshot, *, is_believed: bool) -> bool:
         """Take the first due step that is possible now; warn about others once. Returns whether there was one."""
         blocked: dict[RotationStep, str] = {}
-        for step in due_steps(seen, self._patience):
+        for step in due_steps(seen, self.patience):
             if not is_believed and goes_by_time(seen, step):
                 blocked[step] = CLOCK_NOT_TRUSTED
                 continue
@@ -115,10 +105,10 @@ class Rotation(Reconciler[str]):
     async def _take(self, step: RotationStep, seen: RotationSnapshot) -> Sequence[AuthorityRecord]:
         if step.act is Act.MAKE:
             old = next(each for each in seen.authorities if each.id == step.authority)
-            return [await self._store.run(authorities.propose, await self._make(seen, old))]
-        changed = await self._store.run(authorities.take, step, self._recovery)
+            return [await self.store.run(authorities.propose, await self.make(seen, old))]
+        changed = await self.store.run(authorities.take, step, self.recovery)
         for one in changed:
-            if one.compromised and (left := await self._store.read(authorities.left_behind, one)):
+            if one.compromised and (left := await self.store.read(authorities.left_behind, one)):
                 log.warning(
                     "agents did not leave a compromised CA and need a new bootstrap credential", ca=one.id, clusters=left
                 )
@@ -129,7 +119,7 @@ class Rotation(Reconciler[str]):
         try:
             for one in retired:
                 if one not in self._removed:
-                    await self._place.forget(one)
+                    await self.place.forget(one)
                     self._removed.add(one)
         except MusterError as error:
             if error.message != self._removal_failure:
@@ -140,9 +130,9 @@ class Rotation(Reconciler[str]):
 
     def _report(self, authority: AuthorityRecord) -> None:
         log.info("CA changed phase", ca=authority.id, phase=authority.phase.value)
-        about = {"apiVersion": self._api_version, "kind": KIND, "metadata": {"name": authority.id}}
+        about = {"apiVersion": self.api_version, "kind": KIND, "metadata": {"name": authority.id}}
         kind = WARNING if authority.compromised or authority.order is AuthorityOrder.COMPROMISED else NORMAL
-        self._record_event(
+        self.record_event(
             EventRecord("", about, authority.phase.value, f"The CA {authority.id} {PHASE_MESSAGES[authority.phase]}", kind)
         )
 

@@ -137,7 +137,7 @@ class Compaction(Reconciler[str]):
         return trimmed == FORGOTTEN_AT_ONCE
 
     async def _certificates(self) -> bool:
-        """Query without blocking writers: it skips the records that are kept for ever."""
+        """Query without blocking writers: it skips the records that are never removed."""
         guarded = self._clock_guard.guarded
         logins = await self._store.run(
             guarded(lambda tx: tx.certificates.forget_logins(tx.now - LOGINS_KEPT, FORGOTTEN_AT_ONCE))

@@ -7,6 +7,7 @@ well. A fetched key is kept, whatever fails later.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import structlog
@@ -89,48 +90,39 @@ def step(what: str, reason: str = COULD_NOT_FETCH_KEY) -> Iterator[None]:
         raise StepError(failed(what, error), reason) from error
 
 
+@dataclass(eq=False)
 class KubeCertAgent(Reconciler[str]):
     """It has only one key. `server` overrides the one in cluster-info."""
 
-    def __init__(
-        self,
-        cluster: ClusterClient,
-        shape: AgentDeploymentShape,
-        issuer: KubernetesIssuer,
-        status: StatusWriter,
-        *,
-        clock: Clock,
-        server: str = "",
-    ) -> None:
-        self._cluster = cluster
-        self._shape = shape
-        self._issuer = issuer
-        self._status = status
-        self._clock = clock
-        self._server = server
-        self._loaded = ("", "")
-        """The source of the loaded key: uid of the agent's pod, and instance of the controller-manager."""
-        self._fetch_at = 0.0
-        self._reason = ""
-        self._fetched = 0
+    cluster: ClusterClient
+    shape: AgentDeploymentShape
+    issuer: KubernetesIssuer
+    status: StatusWriter
+    clock: Clock
+    server: str = ""
+    _loaded: tuple[str, str] = field(default=("", ""), init=False)
+    """The source of the loaded key: uid of the agent's pod, and instance of the controller-manager."""
+    _fetch_at: float = field(default=0.0, init=False)
+    _reason: str = field(default="", init=False)
+    _fetched: int = field(default=0, init=False)
 
     async def reconcile(self, key: str) -> timedelta | None:
         """Raises errors of the fetch and of its report, so that they are retried."""
         del key
-        await self._status.check()
+        await self.status.check()
         failure: MusterError | None = None
         try:
             server, authority = await self._fetch()
             strategy = Strategy(
-                KUBE_CLUSTER_SIGNING, SUCCESS, FETCHED_KEY, FETCHED, self._server or server, authority, self._issuer.signer
+                KUBE_CLUSTER_SIGNING, SUCCESS, FETCHED_KEY, FETCHED, self.server or server, authority, self.issuer.signer
             )
         except StepError as error:
             failure = error.cause
             strategy = Strategy(KUBE_CLUSTER_SIGNING, ERROR, error.reason, failure.message)
         self._reason = strategy.reason
-        if self._status.leads():
+        if self.status.leads():
             try:
-                await self._status.write(strategy)
+                await self.status.write(strategy)
             except MusterError as error:
                 unreported = failed("could not update the CredentialIssuer", error)
                 raise (
@@ -144,15 +136,15 @@ class KubeCertAgent(Reconciler[str]):
 
     def snapshot(self) -> Mapping[str, object]:
         """State for the debug report, without secrets. It counts the keys that were read from a pod since the start."""
-        return {"reason": self._reason, "signer": self._issuer.signer, "keys fetched": self._fetched}
+        return {"reason": self._reason, "signer": self.issuer.signer, "keys fetched": self._fetched}
 
     async def _fetch(self) -> tuple[str, str]:
         """Fetch everything, and return URL and CA of the cluster. Raises StepError."""
         with step("could not look for a controller-manager pod"):
-            managers = await self._cluster.managers()
+            managers = await self.cluster.managers()
             running = pods.running(managers)
             # a single candidate needs no nodes
-            manager = pods.preferred(running, await self._cluster.nodes() if len(running) > 1 else ())
+            manager = pods.preferred(running, await self.cluster.nodes() if len(running) > 1 else ())
         if manager is None:
             hint = "" if managers else MANAGED
             found = f"could not find a healthy kube-controller-manager pod ({pods.candidates(managers)}){hint}"
@@ -166,7 +158,7 @@ class KubeCertAgent(Reconciler[str]):
         try:
             agent = await self._agent()
             with step("could not get the cluster's address", COULD_NOT_GET_CLUSTER_INFO):
-                info = parse_cluster_info(await self._cluster.cluster_info())
+                info = parse_cluster_info(await self.cluster.cluster_info())
             await self._load(agent, manager)
         except StepError as error:
             raise error if unwritten is None else StepError(unwritten.cause, error.reason) from error
@@ -176,41 +168,41 @@ class KubeCertAgent(Reconciler[str]):
 
     async def _write_deployment(self, manager: Document) -> None:
         """Write the Deployment if necessary. Raises MusterError."""
-        wanted = deployment.deployment(self._shape, manager, await self._cluster.owner())
-        existing = await self._cluster.deployment()
+        wanted = deployment.deployment(self.shape, manager, await self.cluster.owner())
+        existing = await self.cluster.deployment()
         if existing is not None and deployment.is_as_wanted(existing, wanted):
             return
-        if not self._status.leads():
+        if not self.status.leads():
             raise NotLeaderError("only the leader writes the agent's Deployment")
-        name = f"{self._shape.namespace}/{self._shape.name}"
+        name = f"{self.shape.namespace}/{self.shape.name}"
         if existing is None:
-            await self._cluster.create(wanted)
+            await self.cluster.create(wanted)
             log.info("cert agent's Deployment created", deployment=name)
         elif doc.mapping(existing, "spec", "selector") != doc.mapping(wanted, "spec", "selector"):
-            await self._cluster.remove(existing)
-            await self._cluster.create(wanted)
+            await self.cluster.remove(existing)
+            await self.cluster.create(wanted)
             log.info("cert agent's Deployment replaced: its selector was outdated", deployment=name)
         else:
-            await self._cluster.replace(deployment.updated(existing, wanted))
+            await self.cluster.replace(deployment.updated(existing, wanted))
             log.info("cert agent's Deployment updated", deployment=name)
 
     async def _agent(self) -> Document:
         with step("could not look for an agent pod"):
-            agents = await self._cluster.agents()
+            agents = await self.cluster.agents()
         if not (running := pods.running(agents)):
             raise StepError(NotFoundError(f"could not find a healthy agent pod ({pods.candidates(agents)})"))
         return running[0]
 
     async def _load(self, agent: Document, manager: Document) -> None:
-        name, now = doc.name(agent), self._clock.monotonic()
+        name, now = doc.name(agent), self.clock.monotonic()
         source = str(doc.mapping(agent, "metadata").get("uid") or ""), pods.instance(manager)
         if self._loaded == source and now < self._fetch_at:
             return
-        with step(f"could not load the key from agent pod {self._shape.namespace}/{name}"):
-            self._issuer.set_authority(*parse_printed(await self._cluster.printed(name), name))
+        with step(f"could not load the key from agent pod {self.shape.namespace}/{name}"):
+            self.issuer.set_authority(*parse_printed(await self.cluster.printed(name), name))
         self._loaded, self._fetch_at = source, now + REFETCH_INTERVAL.total_seconds()
         self._fetched += 1
-        log.info("CA of the Kubernetes cluster loaded", pod=name, signer=self._issuer.signer)
+        log.info("CA of the Kubernetes cluster loaded", pod=name, signer=self.issuer.signer)
 
 
 class OutdatedPods(Reconciler[str]):

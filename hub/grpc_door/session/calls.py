@@ -113,7 +113,7 @@ class RpcCall:
         """Holds a seat, after `identify`. `has`: the time of a call without a deadline. Raises TooManyRequestsError."""
         left = self.context.time_remaining()
         has = timedelta(seconds=max(left, 0)) if left is not None and left < NO_DEADLINE else has
-        return self.parts.limits.seat(self.actor, self.asked, flow=flow, has=has)
+        return self.parts.limits.seat(self.actor, self.asked, flow=flow, time_left=has)
 
     @property
     def method(self) -> str:

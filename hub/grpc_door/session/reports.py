@@ -18,7 +18,7 @@ import structlog
 
 from hub.api.events import NORMAL, WARNING
 from hub.api.managedclusters.availability import Departure
-from hub.grpc_door.messages import conditions_of, hubs_of, report_of
+from hub.grpc_door.messages import conditions_of, decode_report, hubs_of
 from hub.grpc_door.session.calls import RpcCall, SessionAudit
 from hub.heartbeat import BeatSink
 from hub.ports import Store, Transaction
@@ -176,7 +176,7 @@ class SessionReports:
         if self._stored_status is not None and self._stored_status[0] == digest and not self._audit.statuses:
             return self._stored_status[1]
         with self._audit.status():
-            revision = await self._write(clusters.report_status, report_of(message, self._agent_version))
+            revision = await self._write(clusters.report_status, decode_report(message, self._agent_version))
         self._stored_status = (digest, revision) if changes == self._changes else None
         return revision
 
@@ -219,7 +219,7 @@ class SessionReports:
         pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
         while True:
             try:
-                async with self._parts.limits.seat(self._caller, self._attributes, has=REPORT_TIMEOUT):
+                async with self._parts.limits.seat(self._caller, self._attributes, time_left=REPORT_TIMEOUT):
                     return await self._parts.store.run(use_case, *args)
             except (*TRANSIENT, TooManyRequestsError):
                 if pauses.failures >= RETRIES:

@@ -1,6 +1,6 @@
 """Use cases about heartbeats: storing them, the start and end of a silence, and coverage."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from hub.api import liveness
@@ -17,16 +17,6 @@ from machinery.errors import StaleEpochError
 from machinery.identity import ClusterName
 from machinery.meta import conditions
 from machinery.meta.objects import Key, StoredObject
-
-
-def flush(tx: Transaction, beats: Iterable[Beat], entries: Sequence[AuditEntry] = ()) -> Mapping[ClusterName, int]:
-    """Store the newest beats in one statement; return the known epoch of each cluster whose beat has an outdated one.
-
-    `entries`: audit records of the beats, if a policy requires them.
-    """
-    if entries:
-        tx.audit.add(entries)
-    return tx.heartbeats.store(beats)
 
 
 def stale_epoch_error(known: int) -> StaleEpochError:

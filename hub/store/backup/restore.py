@@ -167,7 +167,7 @@ def _fill(connection: Connection, archive: Archive, above: int, change: Callable
     now = database_time(connection)
     revision = _go_on(connection, archive, above, now)
     form = RowForm(None, archive.manifest.group_suffix)
-    transaction = SqlTransaction(connection, now, form=form, ringer="restore", writable=True)
+    transaction = SqlTransaction(connection, now, form=form, sender="restore", writable=True)
     made = change(transaction)
     transaction.flush()
     return revision, made

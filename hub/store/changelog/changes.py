@@ -10,7 +10,7 @@ from hub.ports import ChangeLog
 from hub.store import schema
 from hub.store.changelog.past import KEPT, ChangeLogPast, number_of
 from hub.store.engine.encoding import RowForm, encode_values, to_micros
-from hub.store.engine.notify import CHANGES, ring
+from hub.store.engine.notify import CHANGES, notify_expression
 from hub.store.engine.statements import Statement
 
 _row = schema.changes.c
@@ -18,7 +18,7 @@ _counter = schema.revision.c
 _VALUE = select(_counter.value)
 _TAKE = update(schema.revision).values(value=_counter.value + bindparam("by")).returning(_counter.value)
 _TAKEN = _TAKE.cte("taken")
-_ADVANCE = Statement(lambda dialect: _TAKE if dialect == "sqlite" else select(_TAKEN.c.value, ring(CHANGES)))
+_ADVANCE = Statement(lambda dialect: _TAKE if dialect == "sqlite" else select(_TAKEN.c.value, notify_expression(CHANGES)))
 """On PostgreSQL this also notifies the other replicas at commit."""
 _OLDEST = Statement(select(_counter.compacted))
 _LOG = Statement(insert(schema.changes))
@@ -51,7 +51,7 @@ class SqlChanges(ChangeLogPast, ChangeLog):
 
     def advance(self, by: int) -> int:
         """Take the next `by` revisions and return the last; locks the counter until the commit."""
-        return number_of(_ADVANCE.row(self._connection, {"by": by, "ringer": self._ringer}))
+        return number_of(_ADVANCE.row(self._connection, {"by": by, "sender": self._sender}))
 
     def skip_ahead(self, seen: int, shown: Change | None) -> bool:
         """Continue far above `seen`, where no watch resumes, if the database has lost what it showed. Returns whether it had.

@@ -70,11 +70,11 @@ _MOMENT_AFTER = select(_row.at).where(_row.revision > bindparam("revision")).ord
 class ChangeLogPast(ChangeLogRetention):
     """Reads the log of a transaction. Raises ExpiredError for revisions that are not retained, or never were."""
 
-    def __init__(self, connection: Connection, now: datetime, form: RowForm, ringer: str) -> None:
-        """`ringer`: this replica, which needs no notification of its own commits."""
+    def __init__(self, connection: Connection, now: datetime, form: RowForm, sender: str) -> None:
+        """`sender`: this replica, which needs no notification of its own commits."""
         super().__init__(connection, now)
         self._form = form
-        self._ringer = ringer
+        self._sender = sender
         self._newest: int | None = None
 
     def newest(self) -> int:

@@ -4,7 +4,7 @@ Commits of this replica arrive directly. Those of other replicas are read when t
 appended in revision order without a gap, so a follower never sees a revision lower than one it saw.
 
 A database may lose changes it has shown: after a restore, or after a fail-over to a server that never got the last commits.
-Then the newest change here is missing in the log, or its revision belongs to another change. `Mend` then moves the log
+Then the newest change here is missing in the log, or its revision belongs to another change. `Repair` then moves the log
 beyond all shown revisions, and followers list again.
 """
 
@@ -28,7 +28,7 @@ MAX_BYTES = 8 * 1024 * 1024
 log = structlog.get_logger(__name__)
 Fetch = Callable[[int], Awaitable[tuple[Sequence[Change] | None, int]]]
 """Returns changes from a revision on, one batch at most (None: compacted), and the newest visible revision."""
-Mend = Callable[[int, Change | None], Awaitable[bool]]
+Repair = Callable[[int, Change | None], Awaitable[bool]]
 """Moves the log far above a revision and compacts all below; returns False if the change there is not lost."""
 
 
@@ -36,10 +36,10 @@ class Tail:
     """Belongs to one event loop. `is_notified`: whether commits of others cause `ring`, or no other process writes."""
 
     def __init__(
-        self, fetch: Fetch, mend: Mend, newest: int, poll: timedelta, is_notified: Callable[[], bool] = lambda: False
+        self, fetch: Fetch, repair: Repair, newest: int, poll: timedelta, is_notified: Callable[[], bool] = lambda: False
     ) -> None:
         self._fetch = fetch
-        self._mend = mend
+        self._repair = repair
         self._poll = poll
         self._is_notified = is_notified
         self._newest = newest
@@ -112,7 +112,7 @@ class Tail:
         if place != self._newest:
             return True  # own commits arrived in the meantime: the result is outdated
         if newest < place or (changes and changes[0].revision == place and not self._is_known(changes[0])):
-            if not await self._mend(place, self._changes[-1] if self._changes else None):
+            if not await self._repair(place, self._changes[-1] if self._changes else None):
                 return False  # a server that is behind answered, or another replica was faster: the next call shows
             log.error("the database has lost changes that were already read: all watches list again", newest=newest, seen=place)
             return True

@@ -220,7 +220,7 @@ def transaction(engine: Engine) -> Iterator[Connection]:
                 if is_in_doubt(error, connection):
                     raise UnknownOutcomeError(BAD_DISK if connection.dialect.name == "sqlite" else UNKNOWN) from error
                 raise
-        if getattr(raw, "doubted", False):
+        if getattr(raw, "unconfirmed", False):
             connection.invalidate()  # the next transaction connects anew and finds the server that accepts writes
             raise UnknownOutcomeError(ONE_SERVER_ONLY)
 

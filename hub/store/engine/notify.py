@@ -19,35 +19,35 @@ REVOCATIONS = Topic("revocations")
 """Certificates or credentials were revoked."""
 SESSIONS = Topic("sessions")
 """Sessions have opened."""
-_RUNG = "rung"
-EVERYBODY = ""
-"""As a ringer: all replicas are notified, including the one that commits."""
+_NOTIFIED = "notified"
+NO_SENDER = ""
+"""In place of a sender: all replicas are notified, including the one that commits."""
 
 
-def ring(topic: Topic) -> ColumnElement[str]:
-    """SQL expression that notifies at commit, once per transaction. Its value `ringer` identifies the committing replica."""
-    ringer: ColumnElement[str] = bindparam("ringer")
-    payload = literal_column(f"'{topic} '").concat(ringer)
-    take_notifications: ColumnElement[str] = func.pg_notify(literal_column(f"'{CHANNEL}'"), payload)
-    return take_notifications
+def notify_expression(topic: Topic) -> ColumnElement[str]:
+    """SQL expression that notifies at commit, once per transaction. Its value `sender` identifies the committing replica."""
+    sender: ColumnElement[str] = bindparam("sender")
+    payload = literal_column(f"'{topic} '").concat(sender)
+    notification: ColumnElement[str] = func.pg_notify(literal_column(f"'{CHANNEL}'"), payload)
+    return notification
 
 
-def ring_for_everybody(connection: Connection, topic: Topic) -> None:
+def notify_all(connection: Connection, topic: Topic) -> None:
     """Notify all replicas at commit."""
     if connection.dialect.name == "sqlite":
-        connection.info.setdefault(_RUNG, set()).add(topic)
-    ring_for_others(connection, topic, EVERYBODY)
+        connection.info.setdefault(_NOTIFIED, set()).add(topic)
+    notify_others(connection, topic, NO_SENDER)
 
 
-def ring_for_others(connection: Connection, topic: Topic, ringer: str) -> None:
-    """Notify all replicas except `ringer` at commit. A no-op on SQLite."""
+def notify_others(connection: Connection, topic: Topic, sender: str) -> None:
+    """Notify all replicas except `sender` at commit. A no-op on SQLite."""
     if connection.dialect.name == "postgresql":
-        connection.execute(select(ring(topic)), {"ringer": ringer})
+        connection.execute(select(notify_expression(topic)), {"sender": sender})
 
 
 def take_notifications(connection: Connection) -> Collection[Topic]:
     """Take the topics to pass on in this process after the commit. Call it once, at the end of the transaction."""
-    topics: Collection[Topic] = connection.info.pop(_RUNG, ())
+    topics: Collection[Topic] = connection.info.pop(_NOTIFIED, ())
     return topics
 
 

@@ -2,7 +2,7 @@
 
 The server ends a session that takes too long, that holds locks while its hub is stopped, or whose hub is gone. TCP keepalives
 detect a lost server. A server that is connected but does not answer (a hung disk, a stopped process) is given up after
-`SessionLimits.patience`; otherwise a hub would wait for ever although another server has taken over.
+`SessionLimits.patience`; otherwise a hub would wait without end although another server has taken over.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class BoundConnection(psycopg.Connection[Any]):
     """Connection that gives up on a server that does not answer and records doubtful commits."""
 
     patience: float | None = None
-    doubted = False
+    unconfirmed = False
     """A commit succeeded without confirmation by the synchronous standby: see `noticed`."""
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
@@ -45,7 +45,7 @@ class BoundConnection(psycopg.Connection[Any]):
         The message is localized and the SQLSTATE is that of any warning, so the source file identifies it.
         """
         is_warning = notice.severity_nonlocalized == "WARNING"
-        self.doubted = self.doubted or (is_warning and (notice.source_file or "").endswith(WAITS_FOR_STANDBY))
+        self.unconfirmed = self.unconfirmed or (is_warning and (notice.source_file or "").endswith(WAITS_FOR_STANDBY))
 
 
 def postgres_engine(url: URL, isolation: Any, limits: SessionLimits, *, connections: int, patient: bool = False) -> Engine:

@@ -121,12 +121,8 @@ class SqlObjects(Objects):
         if query.labels or query.fields or query.where:
             return None
         order = order_in(query)
-        if order is None:
-            statement = queries.count_after(kind, query.namespace, last)
-        else:
-            rest = Query(namespace=query.namespace, after=last, order=replace(order, after=place))
-            statement = queries.count(kind, rest, self._connection.dialect.name)
-        return self._counted(*statement)
+        rest = Query(namespace=query.namespace, after=last, order=replace(order, after=place) if order is not None else None)
+        return self._counted(*queries.count(kind, rest, self._connection.dialect.name))
 
     def _find_with_buffer(self, kind: Kind, query: Query, revision: int) -> Page:
         whole = replace(query, limit=None, after=None, order=None)

@@ -88,17 +88,6 @@ WRITTEN_BEFORE = Statement(
 """Keys and revisions, from a scan over all objects of the kind. Parameters: kind, moment and limit."""
 
 
-def _count(*terms: ColumnElement[bool]) -> Any:
-    return select(func.count()).select_from(objects).where(_OF_KIND, *terms)
-
-
-# two ranges of the primary key: a comparison of pairs costs twice as much
-_HERE = _count(objects.c.namespace == bindparam("of"), objects.c.name > bindparam("name"))
-_BEYOND = _count(objects.c.namespace > bindparam("of"))
-_FOLLOWING_HERE: Select[Any] = _HERE
-_FOLLOWING: Select[Any] = select(_HERE.scalar_subquery() + _BEYOND.scalar_subquery())
-
-
 @dataclass(frozen=True, slots=True)
 class _Term:
     """A requirement without its values."""
@@ -151,12 +140,6 @@ def each(connection: Connection, kind: Kind, keys: Sequence[Key]) -> Rows:
         values = {"kind": kind, "namespace": namespace, "names": names}
         rows += [tuple(row) for row in connection.execute(_OF_NAMES, values)]
     return rows
-
-
-def count_after(kind: Kind, namespace: str | None, last: Key) -> tuple[Select[Any], dict[str, Any]]:
-    """Statement and values for the number of objects after `last` in `namespace`, or in all if None."""
-    values = {"kind": kind, "of": last.namespace, "name": last.name}
-    return (_FOLLOWING if namespace is None else _FOLLOWING_HERE), values
 
 
 @lru_cache(maxsize=256)

@@ -13,7 +13,7 @@ from hub.ports.identities import AuthorityRecords, Trusts
 from hub.store import schema
 from hub.store.engine.encoding import from_micros, optional_instant, to_micros
 from hub.store.engine.engine import insert_into, upsert
-from hub.store.engine.notify import REVOCATIONS, ring_for_everybody
+from hub.store.engine.notify import REVOCATIONS, notify_all
 from hub.store.engine.statements import Statement
 from hub.store.tables.records import RowMapper, SqlTable
 from machinery.identity import AgentId, ClusterName
@@ -34,7 +34,7 @@ class SqlAuthorities(SqlTable, AuthorityRecords):
         values = _ROW.values(authority)
         new = insert_into(schema.authorities, self._connection.dialect.name).values(values)
         self._connection.execute(new.on_conflict_do_update(index_elements=[_row.id], set_=values))
-        ring_for_everybody(self._connection, REVOCATIONS)
+        notify_all(self._connection, REVOCATIONS)
 
     def sealed_key(self, authority: AuthorityId) -> bytes | None:
         chosen = select(_row.sealed_key).where(_row.id == authority)
@@ -83,7 +83,7 @@ class SqlAuthorities(SqlTable, AuthorityRecords):
         changed = update(schema.certificates).where(and_(*_open(at), _signed.signed_by == signed_by))
         count = self._connection.execute(changed.values(revoked_at=to_micros(at), revoked_reason=reason)).rowcount
         if count:
-            ring_for_everybody(self._connection, REVOCATIONS)
+            notify_all(self._connection, REVOCATIONS)
         return count
 
 

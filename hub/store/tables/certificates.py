@@ -9,7 +9,7 @@ from hub.api.certificates import CertificateRecord, Purpose
 from hub.ports.identities import CertificateRecords
 from hub.store import schema
 from hub.store.engine.encoding import to_micros
-from hub.store.engine.notify import REVOCATIONS, ring_for_everybody
+from hub.store.engine.notify import REVOCATIONS, notify_all
 from hub.store.engine.statements import Statement
 from hub.store.tables.records import RowMapper, hex_serial, parse_serial
 from machinery.identity import ClusterName, CredentialId, SerialNumber
@@ -118,7 +118,7 @@ class SqlCertificates(CertificateRecords):
             chosen = (_column.serial.in_([hex_serial(serial) for serial in serials]), _column.revoked_at.is_(None))
             changed = update(schema.certificates).where(*chosen)
             self._connection.execute(changed.values(revoked_at=to_micros(at), revoked_reason=reason))
-            ring_for_everybody(self._connection, REVOCATIONS)
+            notify_all(self._connection, REVOCATIONS)
 
     def revoked_since(self, moment: datetime) -> Mapping[SerialNumber, str]:
         found = _REVOKED.rows(self._connection, {"moment": to_micros(moment)})

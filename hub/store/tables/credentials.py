@@ -23,7 +23,7 @@ from hub.ports.identities import Bindings, Credentials
 from hub.store import schema
 from hub.store.engine.encoding import to_micros
 from hub.store.engine.engine import upsert
-from hub.store.engine.notify import REVOCATIONS, ring_for_everybody
+from hub.store.engine.notify import REVOCATIONS, notify_all
 from hub.store.engine.statements import Statement
 from hub.store.tables.records import RowMapper, SqlTable
 from machinery.identity import AgentId, ClusterName, CredentialId
@@ -143,7 +143,7 @@ class SqlCredentials(Credentials):
         chosen = (_column.id == credential, _column.revoked_at.is_(None))
         values = {"revoked_at": to_micros(at), "revoked_by": by or None, "revoked_reason": reason or None}
         self._connection.execute(update(schema.credentials).where(*chosen).values(**values))
-        ring_for_everybody(self._connection, REVOCATIONS)
+        notify_all(self._connection, REVOCATIONS)
 
     def hide(self, credential: CredentialId) -> None:
         self._read.clear()

@@ -12,7 +12,7 @@ from hub.ports.liveness import AgentSessions, Replicas
 from hub.store import schema
 from hub.store.engine.encoding import MICROSECOND, to_micros
 from hub.store.engine.engine import insert_into, upsert
-from hub.store.engine.notify import SESSIONS, ring_for_others
+from hub.store.engine.notify import SESSIONS, notify_others
 from hub.store.engine.statements import Statement
 from hub.store.tables.records import RowMapper
 from machinery.identity import AgentId, ClusterName
@@ -89,16 +89,16 @@ def _replica(row: Sequence[Any]) -> Replica:
 
 
 class SqlAgentSessions(AgentSessions):
-    def __init__(self, connection: Connection, ringer: str) -> None:
-        """`ringer`: this replica. The others are notified once per transaction of the sessions it opens."""
+    def __init__(self, connection: Connection, sender: str) -> None:
+        """`sender`: this replica. The others are notified once per transaction of the sessions it opens."""
         self._connection = connection
-        self._ringer = ringer
-        self._rung = False
+        self._sender = sender
+        self._notified = False
 
     def open(self, session: AgentSession) -> bool:
-        if not self._rung:
-            self._rung = True
-            ring_for_others(self._connection, SESSIONS, self._ringer)
+        if not self._notified:
+            self._notified = True
+            notify_others(self._connection, SESSIONS, self._sender)
         return _OPEN.run(self._connection, _SESSION.values(session)) > 0
 
     def agents(self, cluster: ClusterName) -> Sequence[AgentId]:

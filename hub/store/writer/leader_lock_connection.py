@@ -1,7 +1,7 @@
 """The database connection for leader election, with its own thread and nothing else on it.
 
 A renewal therefore never waits for the store's pools and threads. A cancelled query is cut off at the socket; otherwise its
-thread would wait for ever on a network path that drops all packets, and so would the next query.
+thread would wait without end on a network path that drops all packets, and so would the next query.
 """
 
 import asyncio

@@ -48,10 +48,10 @@ def _free(file: str) -> int | None:
 class SqlTransaction(Transaction):
     """The tables of a transaction, all on the same connection. The caller begins and ends it."""
 
-    def __init__(self, connection: Connection, now: datetime, *, form: RowForm, ringer: str, writable: bool) -> None:
+    def __init__(self, connection: Connection, now: datetime, *, form: RowForm, sender: str, writable: bool) -> None:
         self._connection = connection
         self.now = now
-        self.changes: SqlChanges = SqlChanges(connection, now, form, ringer)
+        self.changes: SqlChanges = SqlChanges(connection, now, form, sender)
         self.objects: SqlObjects = SqlObjects(connection, self.changes, now, form=form, writable=writable)
         self.certificates = SqlCertificates(connection)
         self.authorities = SqlAuthorities(connection)
@@ -61,7 +61,7 @@ class SqlTransaction(Transaction):
         self.transitions = SqlTransitions(connection)
         self.marks = SqlMarks(connection)
         self.replicas = SqlReplicas(connection, writable=writable)
-        self.agent_sessions = SqlAgentSessions(connection, ringer)
+        self.agent_sessions = SqlAgentSessions(connection, sender)
         self.trusts = SqlTrusts(connection)
         self.facts = SqlFacts(connection)
         self.audit = SqlAuditLog(connection)

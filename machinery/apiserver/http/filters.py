@@ -2,7 +2,7 @@
 
 In Kubernetes' order, outermost first. The composition root fills the slots of `Filters`; the other filters are fixed:
 
-    audit id -> counting -> errors as Status -> `paths` -> `gate` -> `in_flight` -> `audit` -> readable -> deadline
+    audit id -> counting -> errors as Status -> `log_context` -> `gate` -> `in_flight` -> `audit` -> readable -> deadline
     -> authentication -> `impersonation` -> `limits` -> authorization -> the answer
 
 Requests that end before `audit` leave no audit record and cost no look-up. `audit` sees every outcome, including refused
@@ -64,7 +64,7 @@ Filter = Callable[[Incoming, Inner], Awaitable[web.StreamResponse]]
 class Filters:
     """Additional filters of a server by slot; within a slot the first is the outermost."""
 
-    paths: tuple[Filter, ...] = ()
+    log_context: tuple[Filter, ...] = ()
     gate: tuple[Filter, ...] = ()
     in_flight: tuple[Filter, ...] = ()
     audit: tuple[Filter, ...] = ()

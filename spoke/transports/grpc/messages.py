@@ -114,7 +114,7 @@ def standby_answer(answer: registration.StandByResponse) -> StandbyAnswer:
     )
 
 
-def report_of(report: ClusterReport, sequence: int) -> session.StatusReport:
+def encode_report(report: ClusterReport, sequence: int) -> session.StatusReport:
     return session.StatusReport(
         sequence=sequence,
         conditions=conditions_of(report.conditions),

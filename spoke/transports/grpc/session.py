@@ -22,7 +22,7 @@ from spoke.domain.schedule import MAX_ACK_TIMEOUT
 from spoke.ports.hub import Desired, Drain, HubLostError, SessionHello
 from spoke.transports import OpenSession
 from spoke.transports.grpc.errors import to_loss
-from spoke.transports.grpc.messages import VERDICTS, conditions_of, desired_of, drain_of, event_of, hubs_of, report_of
+from spoke.transports.grpc.messages import VERDICTS, conditions_of, desired_of, drain_of, encode_report, event_of, hubs_of
 
 T = TypeVar("T")
 Stream = aio.StreamStreamCall[wire.AgentMessage, wire.HubMessage]
@@ -114,7 +114,7 @@ class GrpcSession(OpenSession):
     @tracing.client_span("report status")
     async def report(self, report: ClusterReport) -> int:
         self._reports += 1
-        status = report_of(report, self._reports)
+        status = encode_report(report, self._reports)
         status.agent_time.FromDatetime(self._clock.now())
         status.traceparent = _traceparent()
         self._write(wire.AgentMessage(status=status))

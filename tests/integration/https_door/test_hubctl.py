@@ -17,7 +17,6 @@ from hub.api.meta.change import MANAGED_CLUSTERS
 from hub.ports import Transaction
 from hub.registry.hubreplicas import service as replicas
 from hub.registry.hubreplicas.service import Opened
-from hub.registry.liveness import heartbeats
 from hubctl.client.http import ApiClient
 from hubctl.client.resources import CLUSTER_LABEL
 from hubctl.commands.access.login import is_login
@@ -44,7 +43,7 @@ NAMED = "managedcluster.cluster.open-cluster-management.io"
 async def beat(hub: HubUnderTest, cluster: str, *, agent: str | None = "1.2.3") -> None:
     """A beat just now, and an open session unless `agent` is None."""
     name = ClusterName(cluster)
-    await hub.store.run(heartbeats.flush, [Beat(name, timedelta(), available=True)])
+    await hub.store.run(lambda tx: tx.heartbeats.store([Beat(name, timedelta(), available=True)]))
     if agent is not None:
         await hub.store.run(replicas.open_session, Opened(name, AGENT, "session-1", agent, "hub-0"))
 

@@ -30,7 +30,6 @@ from hub.api.liveness import Beat
 from hub.api.managedclusters.cluster import AGENT_ANNOTATIONS, ClientConfig, ClusterClaim, JoinRequest, StatusReport
 from hub.audit.floods import REPEATED
 from hub.registry.generic import objects as room
-from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
 from machinery.apiserver.http.filters import LEVEL_HEADER
 from machinery.apiserver.http.limits import OBJECT_LIMIT
@@ -255,7 +254,7 @@ async def test_beats_are_stored_during_a_large_patch_and_a_too_large_object_is_r
     async with asyncio.timeout(60):
         patch = asyncio.create_task(operator.ask("PATCH", status, changes, **apart))
         while not patch.done():
-            await hub.store.run(heartbeats.flush, [Beat(ClusterName("edge1"), timedelta(), available=True)])
+            await hub.store.run(lambda tx: tx.heartbeats.store([Beat(ClusterName("edge1"), timedelta(), available=True)]))
             beats += 1
     code, answer = await patch
     assert (code, answer["status"]["allocatable"]) == (200, {"cpu": "4"})

@@ -26,7 +26,6 @@ from hub.ports import HUB_ID, Transaction
 from hub.registry import owners
 from hub.registry.generic import objects
 from hub.registry.hubreplicas import service as orders
-from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
 from hubctl.errors import DONE, FAILED, MISUSED, NOT_FOUND, NOT_WELL, TIMED_OUT
 from machinery.election.lock import Candidate
@@ -176,7 +175,7 @@ async def test_a_cluster_is_diagnosed_from_unknown_to_available(hub: HubUnderTes
         ("hubctl accept edge1", DONE, ""),
         ("hubctl diagnose cluster edge1 -o json", NOT_WELL, '"reason": "NoSession"'),
     )
-    await hub.store.run(heartbeats.flush, [Beat(EDGE, cluster_rules.lease_duration({}) / 60, available=True)])
+    await hub.store.run(lambda tx: tx.heartbeats.store([Beat(EDGE, cluster_rules.lease_duration({}) / 60, available=True)]))
     await hub.store.run(clusters.set_condition, EDGE, cluster_rules.AVAILABLE, "agent")
     well = await hub.output("hubctl diagnose cluster edge1")
     assert ("broken" in well, "waits" in well) == (False, False), well

@@ -15,7 +15,6 @@ from hub.https_door.storage.events import PER_NAMESPACE, EventStorage
 from hub.https_door.storage.feed import ChangeFeed
 from hub.https_door.storage.leases import FIRST_BEAT, LeaseStorage
 from hub.https_door.storage.storage import ServiceStorage
-from hub.registry.liveness import heartbeats
 from hub.registry.managedclusters import service as clusters
 from hub.store import SqlStore
 from machinery.apiserver.kinds.events import EVENT
@@ -96,7 +95,7 @@ async def join(store: SqlStore, name: str) -> None:
 
 
 async def beat(store: SqlStore, name: str) -> None:
-    await store.run(heartbeats.flush, [Beat(ClusterName(name), timedelta(), available=True)])
+    await store.run(lambda tx: tx.heartbeats.store([Beat(ClusterName(name), timedelta(), available=True)]))
 
 
 async def test_a_heartbeat_is_shown_and_written_as_the_lease_of_its_cluster(leases: LeaseStorage, store: SqlStore) -> None:

@@ -13,7 +13,7 @@ from hub.api.managedclusters import availability as clocksync, cluster as rules
 from hub.api.managedclusters.cluster import ClientConfig, StatusReport
 from hub.api.meta import document as doc
 from hub.api.meta.change import ADDONS, EVENTS
-from hub.grpc_door.messages import read_view, report_of
+from hub.grpc_door.messages import decode_report, read_view
 from hub.grpc_door.registration.servicer import issue_addon_token
 from hub.grpc_door.session.report_writer import SKEW_TOLERANCE, Clocks
 from hub.grpc_door.session.reports import EVENT_BURST, AgentEvents
@@ -90,7 +90,7 @@ def test_report_of_namespaces_is_kept_for_those_of_its_sets_once(store: InlineSt
     for name in ("a", "unwanted"):
         entry = message.managed_namespaces.add(name=name, cluster_set="s")
         entry.conditions.add(type=APPLIED.type, status=APPLIED.status, reason=APPLIED.reason)
-    received = report_of(message)
+    received = decode_report(message)
     assert received.namespaces == {("s", "a"): (APPLIED,), ("s", "unwanted"): (APPLIED,)}
     report(store, edge, received)
     first, second = document_of(store, edge)["status"]["managedNamespaces"]

@@ -351,7 +351,7 @@ class World:
         self.store.transact(replicas.open_session, Opened(EDGE, AGENT, "s1", "v1", "hub-0"))
 
     def beat(self, *, available: bool = True) -> None:
-        self.store.transact(heartbeats.flush, [Beat(EDGE, timedelta(), available=available)])
+        self.store.transact(lambda tx: tx.heartbeats.store([Beat(EDGE, timedelta(), available=available)]))
         self.store.transact(clocksync.set_condition, EDGE, rules.AVAILABLE if available else rules.UNAVAILABLE, "agent")
 
     def live(self) -> None:
@@ -450,7 +450,7 @@ def test_sessions_of_an_agent(world: World) -> None:
     assert [each.reason for each in found.findings if each.state is FindingState.BROKEN] == ["NoSession", "NeverBeat"]
     assert all(each.state is FindingState.OK or each.advice for each in found.findings), "each says what to do"
     world.connect()
-    world.store.transact(heartbeats.flush, [Beat(EDGE, timedelta(), available=None)])
+    world.store.transact(lambda tx: tx.heartbeats.store([Beat(EDGE, timedelta(), available=None)]))
     assert world.cause()[0] == "NotReportedYet", "the agent has given no verdict"
     world.beat()
     world.store.transact(replicas.close_session, EDGE, AGENT, "s1")

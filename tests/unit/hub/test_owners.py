@@ -48,7 +48,7 @@ def living(accepted: InlineStore) -> InlineStore:
     """It has reported here, in epoch 5."""
     accepted.transact(owners.claim, EDGE, 5)
     accepted.transact(clusters.report_status, EDGE, StatusReport(conditions=(rules.AVAILABLE,)), "agent")
-    accepted.transact(heartbeats.flush, [Beat(EDGE, NONE, available=True, epoch=5)])
+    accepted.transact(lambda tx: tx.heartbeats.store([Beat(EDGE, NONE, available=True, epoch=5)]))
     return accepted
 
 
@@ -227,7 +227,7 @@ def test_first_of_two_agents_has_a_while_to_come_back(living: InlineStore, newco
     living.transact(owners.is_claimed, EDGE, 6, second)
     for held in (timedelta(seconds=30), timedelta()):
         living.transact(replicas.open_session, Opened(EDGE, AGENT, "s1", "v1", "one", epoch=5))
-        living.transact(heartbeats.flush, [Beat(EDGE, NONE, available=True, epoch=5)])
+        living.transact(lambda tx: tx.heartbeats.store([Beat(EDGE, NONE, available=True, epoch=5)]))
         check_refusal(owners.SecondAgentError, living.transact, owners.is_claimed, EDGE, 6, second)
         living.transact(owners.note_second, EDGE, AGENT, second, "hub")
         living.transact(replicas.close_session, EDGE, AGENT, "s1")

@@ -69,7 +69,7 @@ def test_lists_search_indexes_and_pages_come_in_their_order(database: sqlite3.Co
     many = [(queries.many(MANAGED_CLUSTERS, query, 101, "sqlite")) for query in pages]
     check_plans(database, [statement.params(values) for statement, values in many], "TEMP B-TREE")
     for namespace in (None, "a"):
-        statement, values = queries.count_after(MANAGED_CLUSTERS, namespace, Key("a", "b"))
+        statement, values = queries.count(MANAGED_CLUSTERS, Query(namespace=namespace, after=Key("a", "b")), "sqlite")
         steps = [step for step in plan(database, statement.params(values)) if "objects" in step]
         assert steps
         assert all("USING COVERING INDEX" in step for step in steps), steps

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, hmac
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from hub.access.attestations import AttestationPolicy, Attestor, KnownIssuer, flaws
-from hub.access.limits import AccessLimits, LimitConfig, level_of
+from hub.access.limits import AccessLimits, level_of
 from hub.access.peers import BLIND, KEPT_FOR, TIDY, Peers
 from hub.access.revocation_poller import AFRESH, NOTIFICATION_DELAY, POLL, RARELY, RevocationPoller
 from hub.access.tokens import BootstrapTokens
@@ -28,6 +28,7 @@ from hub.api.bootstrapcredentials import (
 )
 from hub.api.certificateauthorities.authority import AuthorityId, AuthorityRecord, Phase
 from hub.api.certificates import CertificateRecord, Lifetimes, Purpose
+from hub.extensions.settings import load
 from hub.https_door.callers.authentication import end_with_revocations
 from hub.issuer.local import make_authority
 from hub.registry import certificates
@@ -189,7 +190,7 @@ async def look(stage: Stage) -> None:
     try:
         await stage.peers.poll()
     except UnavailableError:
-        stage.peers._end_if_blind()
+        stage.peers._notify_if_blind()
 
 
 async def test_a_replica_that_cannot_read_revocations_for_a_minute_says_that_nobody_is_known(stage: Stage) -> None:
@@ -329,12 +330,12 @@ LEVELS = {
 
 def test_each_request_has_its_level() -> None:
     assert {(actor, what): level_of(actor, asked(*what.split())) for actor, what in LEVELS} == LEVELS
-    crowds = {name for name, pool in AccessLimits(ManualClock()).pools.items() if pool.level.yields}
+    crowds = {name for name, pool in AccessLimits(ManualClock(), load({}, None, {})).pools.items() if pool.level.yields}
     assert crowds == {"registrations", "sessions", "status-reports"}, "and no level of heartbeats or operators waits for these"
 
 
 async def test_rates_are_limited_per_flow_and_never_for_operators() -> None:
-    limits = AccessLimits(ManualClock(), LimitConfig(rate=1, burst=1))
+    limits = AccessLimits(ManualClock(), load({"identity_rate": 1, "identity_burst": 1}, None, {}))
     reading, joining = asked("get", "managedclusters.cluster"), asked("create", "managedclusters.cluster")
     for _ in range(5):
         async with limits.seat(ADMIN, reading):

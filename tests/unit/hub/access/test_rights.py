@@ -215,7 +215,7 @@ def certify(store: InlineStore, agent: str, serial: int, clock: ManualClock) -> 
 def tell(store: InlineStore, standings: ClusterAcceptanceCache, after: int) -> None:
     for change in store.state.log:
         if change.revision > after:
-            standings.heard(change)
+            standings.apply(change)
 
 
 def remove(store: InlineStore) -> None:
@@ -271,7 +271,7 @@ async def test_what_was_granted_ends_once_when_the_cluster_is_denied_or_deleted(
         store = InlineStore(clock)
         standings = ClusterAcceptanceCache(store, clock)
         ended: list[str] = []
-        standings.end_with(ended.append)
+        standings.on_end = ended.append
         put(store, accepted=True)
         standings.granted(EDGE1, "certificate/7")
         seen = store.state.revision

@@ -65,7 +65,7 @@ def accepted(hub: Hub, *names: str) -> None:
 
 
 def beat(hub: Hub, name: str = "c1") -> None:
-    hub.store.transact(heartbeats.flush, [Beat(ClusterName(name), timedelta(), available=True)])
+    hub.store.transact(lambda tx: tx.heartbeats.store([Beat(ClusterName(name), timedelta(), available=True)]))
 
 
 def status(hub: Hub, name: str = "c1") -> str | None:
@@ -257,7 +257,7 @@ def available(newcomer: Newcomer, store: InlineStore, clock: ManualClock) -> Inl
 
 
 def store_beat(store: InlineStore, *, available: bool | None) -> None:
-    store.transact(heartbeats.flush, [Beat(EDGE, NONE, available)])
+    store.transact(lambda tx: tx.heartbeats.store([Beat(EDGE, NONE, available)]))
 
 
 def expire(store: InlineStore, since: datetime = ManualClock().now()) -> Expiry:  # noqa: B008 - the same each time
@@ -401,12 +401,12 @@ async def test_after_a_jump_backwards_no_beat_is_of_the_future(world: World) -> 
     """Or the beats of the next hour would not count, and a silence would be told an hour late."""
     hearing = world.start()
     await world.pass_time(30)
-    await world.store.run(heartbeats.flush, [Beat(C1, timedelta(), available=True)])
+    await world.store.run(lambda tx: tx.heartbeats.store([Beat(C1, timedelta(), available=True)]))
     world.database.advance(-timedelta(hours=1))
     await hearing.mark()
     assert world.store.state.beats[C1].at == world.now
     await world.pass_time(5)
-    await world.store.run(heartbeats.flush, [Beat(C1, timedelta(), available=True)])
+    await world.store.run(lambda tx: tx.heartbeats.store([Beat(C1, timedelta(), available=True)]))
     assert world.store.state.beats[C1].at == world.now
 
 
@@ -490,7 +490,7 @@ def joined(tx: Transaction, name: ClusterName) -> None:
     spec = {"hubAcceptsClient": True, "leaseDurationSeconds": round(LEASE.total_seconds())}
     clusters.put(tx, {"metadata": {"name": name}, "spec": spec}, None, "admin")
     clusters.set_condition(tx, name, rules.ACCEPTED, "test")
-    heartbeats.flush(tx, [Beat(name, timedelta(), available=True)])
+    tx.heartbeats.store([Beat(name, timedelta(), available=True)])
 
 
 def is_unknown(tx: Transaction, name: ClusterName) -> bool:

@@ -416,7 +416,7 @@ async def test_silent_agent_takes_from_no_other_the_time_to_leave_a_compromised_
         authorities.note_trust(tx, [authorities.TrustReport(record, frozenset({mark})) for record in records[:2]])
 
     beats = (Beat(ClusterName(cluster), timedelta(), available=True) for cluster in ("moves", "stays"))
-    world.store.transact(hearing.flush, tuple(beats))
+    world.store.transact(lambda tx: tx.heartbeats.store(tuple(beats)))
     seen = world.store.transact(authorities.rotation_snapshot)
     old = seen.of(Phase.ISSUING)[0]
     assert [each.cluster for each in seen.silent(old)] == ["frozen"], "it has a session, and is named before the order"
