@@ -31,6 +31,8 @@ CLUSTER_UID = "hub.open-cluster-management.io/cluster-uid"
 ACCEPTED_ON = "open-cluster-management.io/automatically-accepted-on"
 ACCEPTED_BY = "hub.open-cluster-management.io/accepted-by-rule"
 """Annotation: the ApprovalRule that accepted the cluster."""
+BOUND_ONLY = "hub.open-cluster-management.io/bound-credentials-only"
+"""Annotation: with the value "true", only bootstrap credentials for this name alone can register agents of the cluster."""
 AGENT_ANNOTATIONS = "agent.open-cluster-management.io/"
 DUPLICATED = "ManagedClusterDuplicated"
 ATTESTED = "ManagedClusterAttested"
@@ -185,6 +187,11 @@ def acceptance(cluster: Document) -> Acceptance:
 
 def is_accepted(cluster: Document) -> bool:
     return doc.mapping(cluster, "spec").get("hubAcceptsClient") is True
+
+
+def is_bound_only(cluster: Document | None) -> bool:
+    """Whether only bootstrap credentials for its name alone can register its agents, as for a cluster that was imported."""
+    return cluster is not None and doc.annotations(cluster).get(BOUND_ONLY) == "true"
 
 
 def lease_duration(cluster: Document) -> timedelta:

@@ -81,7 +81,7 @@ def review(tx: Transaction, name: str, known: Sequence[ApprovalRule], actor: str
     message, by, decisions = csr_rules.AUTO_APPROVED_MESSAGE, actor, tuple[RuleDecision, ...]()
     if not asked.is_automatic:
         candidate = asked.candidate
-        if asked.purpose is not Purpose.AGENT or _is_denied(candidate.document):
+        if asked.purpose is not Purpose.AGENT or _is_denied(candidate.document) or _needs_bound(tx, candidate, stored):
             return None
         fitting = [rule for rule in known if rule.fits(RuleAction.APPROVE, candidate)]
         deciding = next((rule for rule in fitting if not rule.dry_run), None)
@@ -227,6 +227,15 @@ def _is_own(tx: Transaction, requester: CertificateRecord, name: ClusterName, cl
 def _is_denied(cluster: Document | None) -> bool:
     """Whether an operator has denied or deleted the cluster."""
     return cluster is not None and (doc.is_deleting(cluster) or clusters.is_denied(cluster))
+
+
+def _needs_bound(tx: Transaction, candidate: RuleInput, request: StoredObject) -> bool:
+    """Whether the cluster requires a bootstrap credential for its name alone, and the request came with none or another."""
+    if not clusters.is_bound_only(candidate.document):
+        return False
+    credential = csr_rules.bootstrap_credential(request.document)
+    record = tx.credentials.by_id(credential) if credential is not None else None
+    return record is None or record.cluster != candidate.cluster
 
 
 def _decision(rule: ApprovalRule, verdict: RuleAction, cluster: str, stored: StoredObject) -> RuleDecision:

@@ -79,6 +79,7 @@ def check(tx: Transaction, credential: CredentialId, cluster: ClusterName, agent
     credential_rules.check(record, cluster, tx.now)
     check_cluster_revocation(tx, cluster, record.created_at)
     _check_set(tx, record, cluster)
+    _check_bound(tx, record, cluster)
     _check_place(tx, record, cluster, agent)
     return record
 
@@ -198,6 +199,15 @@ def _check_set(tx: Transaction, record: CredentialRecord, cluster: ClusterName) 
         raise ForbiddenError(
             f'the bootstrap credential {record.id} is for clusters of the set "{record.bounds.cluster_set}", and cluster '
             f'"{cluster}" exists and is not in this set'
+        )
+
+
+def _check_bound(tx: Transaction, record: CredentialRecord, cluster: ClusterName) -> None:
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster)) if record.cluster != cluster else None
+    if stored is not None and clusters.is_bound_only(stored.document):
+        raise ForbiddenError(
+            f'cluster "{cluster}" requires a bootstrap credential for this name alone, and {record.id} is for {record.scope}: '
+            f"create one with `hubctl create bootstrap-kubeconfig --cluster {cluster}`"
         )
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from hub.api import approvalrules as rules
 from hub.api.approvalrules import ApprovalRule, RequesterKind, RequesterRecord, RuleAction, RuleInput, read_rule
+from hub.api.bootstrapcredentials import CredentialBounds
 from hub.api.certificatesigningrequests import Requester, RequestPhase
 from hub.api.managedclusters import cluster as clusters_rules
 from hub.api.meta import document as doc
@@ -17,7 +18,7 @@ from hub.registry.approvalrules.approval import ApprovalOutcome
 from hub.registry.certificatesigningrequests import service as requests
 from hub.registry.generic import objects as writing
 from hub.registry.managedclusters import service as clusters
-from machinery.errors import InvalidError
+from machinery.errors import ForbiddenError, InvalidError
 from machinery.identity import CLUSTER_LABEL, SUBJECT_PREFIX, CertificateSubject, ClusterName
 from machinery.meta import conditions
 from machinery.meta.objects import Key
@@ -247,6 +248,26 @@ def is_approved(
     document["spec"]["request"] = doc.base64_text(newcomer.request(subject))
     newcomer.store.transact(requests.put, document, None, Requester(user))
     return review(newcomer, "csr-1") is not None
+
+
+def test_a_bound_only_cluster_registers_with_a_credential_for_its_name_alone(newcomer: Newcomer, store: InlineStore) -> None:
+    """As for a cluster that was accepted on another hub: neither a wider credential nor a rule for users takes its name."""
+    put_rule(store, "any", requesters=[{"kind": "BootstrapCredential"}, {"kind": "User", "name": "robot"}])
+    notes = {"annotations": {clusters_rules.BOUND_ONLY: "true"}}
+    new = {"metadata": {"name": "edge", **notes}, "spec": {"hubAcceptsClient": True}}
+    earlier = newcomer.submit(newcomer.bootstrap())
+    store.transact(clusters.put, new, None, OPERATOR)
+    assert review(newcomer, earlier) is None, "the credential was wider when it was admitted, too"
+    for bounds in (CredentialBounds(), CredentialBounds(patterns=("edge",)), CredentialBounds(cluster_set="lab")):
+        requester = newcomer.bootstrap(bounds=bounds)
+        check_refusal(ForbiddenError, newcomer.join, requester, match="for this name alone")
+        check_refusal(ForbiddenError, newcomer.submit, requester, match="for this name alone")
+    store.transact(requests.put, posted(newcomer, {CLUSTER_LABEL: "edge"}), None, Requester("robot"))
+    assert review(newcomer, "csr-1") is None
+    own = newcomer.bootstrap(cluster=EDGE)
+    newcomer.join(own)
+    newcomer.key = Newcomer(store).key
+    assert review(newcomer, newcomer.submit(own)) is not None
 
 
 def test_only_strict_requests_of_a_rules_user_are_approved() -> None:

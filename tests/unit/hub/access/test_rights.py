@@ -18,7 +18,7 @@ from hub.api.bootstrapcredentials import CredentialRecord
 from hub.api.certificates import CertificateRecord, Purpose, own_agent
 from hub.api.clusterroles import ApiGroups
 from hub.api.managedclusters import cluster as clusters_rules
-from hub.api.managedclusters.cluster import CLUSTER_UID
+from hub.api.managedclusters.cluster import BOUND_ONLY, CLUSTER_UID
 from hub.api.managedclusters.duplicates import GIVEN_TO
 from hub.api.managedclustersets import LABEL
 from hub.api.meta import document as doc
@@ -422,6 +422,7 @@ def renamed(uid: str) -> dict[str, Any]:
 
 def test_accepting_denying_and_replacing_a_cluster_need_the_permission_to_accept() -> None:
     field, name = "update the HubAcceptsClient field", "give this name to another cluster"
+    bound = doc.with_annotations(cluster(), {BOUND_ONLY: "true"})
     for old, new, refused in (
         (None, cluster(), ""),
         (None, cluster(accepts=False), ""),
@@ -435,6 +436,8 @@ def test_accepting_denying_and_replacing_a_cluster_need_the_permission_to_accept
         (renamed("uid-1"), renamed("uid-1"), ""),
         (renamed("uid-1"), renamed(""), ""),
         (renamed("uid-1"), renamed("uid-2"), name),
+        (cluster(), bound, ""),
+        (bound, doc.with_annotations(bound, {BOUND_ONLY: "false"}), f"remove the annotation {BOUND_ONLY}"),
         (cluster(), doc.with_annotations(cluster(), {GIVEN_TO: "twin"}), "give this cluster to one of its agents"),
     ):
         admitted(CLUSTERS, new, old, may=(ACCEPT,))
