@@ -40,6 +40,8 @@ COMMANDS = {
     "annotate": ("hubctl.commands.objects.label:annotate", "Set or remove annotations."),
     "taint": ("hubctl.commands.objects.label:taint", "Add taints to clusters, or remove them."),
     "apply": ("hubctl.commands.objects.apply:apply", "Create or change objects from manifests (server-side apply)."),
+    "import": ("hubctl.commands.clusters.ocm_import:import_inventory", "Create the inventory of an OCM hub on this hub."),
+    "export": ("hubctl.commands.clusters.ocm_export:export", "Write the inventory as manifests for an OCM hub."),
     "ca": ("hubctl.commands.access.ca:ca", "Rotate the hub's CA and show the progress."),
     "rotate": ("hubctl.commands.clusters.actions:rotate", "Make agents renew their certificates early."),
     "certificate": ("hubctl.commands.access.approval:certificate", "Approve or deny certificate requests."),

@@ -101,6 +101,16 @@ DIAGNOSES = _known("diagnoses diagnosis", HUB, "clusterdiagnoses", "ClusterDiagn
 TRANSITIONS = _known(
     "transitions transition", HUB, "clustertransitions", "ClusterTransition", "transition", namespaced=True, watchable=False
 )
+SETS = _known("clustersets", f"cluster.{GROUP_SUFFIX}/v1beta2", "managedclustersets", "ManagedClusterSet", "cluster set")
+BINDINGS = _known(
+    "clustersetbindings",
+    f"cluster.{GROUP_SUFFIX}/v1beta2",
+    "managedclustersetbindings",
+    "ManagedClusterSetBinding",
+    "cluster set binding",
+    namespaced=True,
+)
+NAMESPACES = _known("namespaces", "v1", "namespaces", "Namespace", "namespace")
 ALL = (
     *(CLUSTERS, REQUESTS, CREDENTIALS, ADDONS, ADDON_DEFINITIONS, LEASES, AUDIT, AUTHORITIES, REPLICAS, FLEET, RULES),
     *(REVOCATIONS, LEADER, SESSIONS, DIAGNOSES, TRANSITIONS),

@@ -180,6 +180,7 @@ ISSUED = f"{ADMIN} get csr -o jsonpath='{{.items[0].status.certificate}}' | base
 SERIAL = f"$({ISSUED} | openssl x509 -noout -serial | cut -d= -f2)"
 REPLICA = "$(hubctl get replicas -o name | cut -d/ -f2)"
 AUTHORITY = "$(hubctl ca status | awk '$2 == \"Retiring\" {print $1}')"
+EDGE = "{apiVersion: cluster.open-cluster-management.io/v1, kind: ManagedCluster, metadata: {name: edge1}}"
 WAITING = "until [ $(hubctl get csr -o name | wc -l) = {} ]; do sleep 0.1; done; "
 """A reader sees in the list that the requests are there."""
 ON_THIS_MACHINE = {"create bootstrap-kubeconfig ": "create bootstrap-kubeconfig --allow-loopback "}
@@ -243,6 +244,17 @@ PAGES: Mapping[str, Page] = {
     ),
     "docs/how-to/on-kind.md": Page(elsewhere=dict.fromkeys(("kind ", "make ", "helm ", "kubectl ", "docker "), CLUSTER)),
     "docs/how-to/on-kubernetes.md": Page(elsewhere={"helm ": CLUSTER, "kubectl ": CLUSTER}),
+    "docs/how-to/from-ocm.md": Page(
+        before=(
+            "hub serve --data-dir ocm --grpc-listen 127.0.0.1:{port} --https-listen 127.0.0.1:{port}",
+            "hollow serve --name edge1 --kubeconfig-out edge1.kubeconfig",
+            "until [ -f ocm/admin.kubeconfig ] && [ -f edge1.kubeconfig ]; do sleep 0.1; done",
+            "cp ocm/admin.kubeconfig ocm.kubeconfig",
+            f"echo '{EDGE}' | hubctl --kubeconfig ocm.kubeconfig apply -f -",
+        ),
+        spelled={"hubctl join ": "hubctl join --allow-loopback ", "3m": "1s"},
+        elsewhere=dict.fromkeys(("hubctl accept", "hubctl wait", "kubectl --kubeconfig edge1.kubeconfig"), NO_PODS),
+    ),
     "docs/how-to/kubernetes-ca.md": Page(elsewhere={"helm ": CLUSTER, "kubectl --kubeconfig admin.kubeconfig": WITH_CLUSTER}),
     "docs/how-to/logging-in.md": Page(
         before=(f"{ADMIN} apply -f corp.yaml -f iam.yaml",),

@@ -345,6 +345,7 @@ async def test_a_kubeconfig_that_does_not_open_the_hub_is_named_with_the_reason(
 WITHOUT_A_HUB = {
     "completion": DONE,
     "apply": MISUSED,  # the file of its example is not there, and that is seen first
+    "import": MISUSED,  # the kubeconfig of the OCM hub is not there
     "login": MISUSED,  # the CA of its example is not there
     "logout": MISUSED,  # the administrator's context is no login
     "credential": MISUSED,  # kubectl has to call it

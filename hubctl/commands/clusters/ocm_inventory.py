@@ -1,0 +1,124 @@
+"""The inventory that this hub and an OCM hub have in common: how it is listed, copied to another hub, and compared."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hubctl.arguments.targets import Manifest
+from hubctl.client.http import ApiClient, items
+from hubctl.client.resources import ADDONS, BINDINGS, CLUSTER_LABEL, CLUSTERS, NAMESPACES, SETS, Catalogue, ResourceKind
+from hubctl.errors import MISUSED, CommandError
+from machinery.product import GROUP_SUFFIX
+
+ADDONS_BEFORE = replace(ADDONS, group_version=ADDONS.group_version.replace("v1beta1", "v1alpha1"))
+"""Add-ons as hubs before v1beta1 serve them."""
+NOT_COPIED = (
+    f"hub.{GROUP_SUFFIX}/",
+    f"feature.{GROUP_SUFFIX}/addon-",
+    "kubectl.kubernetes.io/last-applied-configuration",
+)
+"""Prefixes of labels and annotations that only one hub has a use for, or that each hub derives from its add-ons."""
+AVAILABILITY_TAINTS = (f"cluster.{GROUP_SUFFIX}/unreachable", f"cluster.{GROUP_SUFFIX}/unavailable")
+"""Keys of taints that each hub sets by itself."""
+PREDEFINED_SETS = ("default", "global")
+ACCEPTED, AVAILABLE = "HubAcceptedManagedCluster", "ManagedClusterConditionAvailable"
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryItem:
+    """One object; as text, it is named as in messages. `found`: as its hub listed it."""
+
+    kind: ResourceKind
+    found: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return f'{self.kind.noun} "{self.name}"' + (f' of namespace "{self.namespace}"' if self.namespace else "")
+
+    @property
+    def name(self) -> str:
+        return str(self.found["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        return str(self.found["metadata"].get("namespace") or "")
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What identifies it on both hubs."""
+        return self.kind.plural, self.namespace, self.name
+
+    @property
+    def is_accepted(self) -> bool:
+        """Of a cluster: whether it is accepted."""
+        return (self.found.get("spec") or {}).get("hubAcceptsClient") is True
+
+    def status_of(self, condition: str) -> str:
+        """The status of a condition; empty if it does not have it."""
+        known = (self.found.get("status") or {}).get("conditions") or ()
+        return next((str(each.get("status")) for each in known if each.get("type") == condition), "")
+
+    @property
+    def manifest(self) -> Manifest:
+        """A copy for another hub: name, labels, annotations and spec, without what a hub derives."""
+        before, metadata = self.found["metadata"], {"name": self.name}
+        metadata |= {"namespace": self.namespace} if self.namespace else {}
+        parts = {part: _copied(before.get(part) or {}) for part in ("labels", "annotations")}
+        spec = {name: value for name, value in (self.found.get("spec") or {}).items() if name != "taints"}
+        taints = [
+            {name: value for name, value in taint.items() if name != "timeAdded"}
+            for taint in (self.found.get("spec") or {}).get("taints") or ()
+            if taint.get("key") not in AVAILABILITY_TAINTS
+        ]
+        return {
+            "apiVersion": self.kind.group_version,
+            "kind": self.kind.kind,
+            "metadata": {**metadata, **{part: kept for part, kept in parts.items() if kept}},
+            **({} if self.kind == NAMESPACES else {"spec": {**spec, **({"taints": taints} if taints else {})}}),
+        }
+
+
+def _copied(texts: Mapping[str, str]) -> dict[str, str]:
+    return {key: text for key, text in texts.items() if not key.startswith(NOT_COPIED)}
+
+
+def read_inventory(client: ApiClient, names: Sequence[str], selector: str) -> list[InventoryItem]:
+    """Sets, clusters, bindings and add-ons of a hub, in order of creation. Reads only.
+
+    `names`, `selector`: the clusters; none: all. Sets and bindings are read in any case, without the predefined sets. Raises
+    CommandError.
+    """
+    served = {(each.resource.group_version, each.resource.plural) for each in Catalogue(client).served}
+    addons = ADDONS if (client.served_version(ADDONS.group_version), ADDONS.plural) in served else ADDONS_BEFORE
+    kinds = [kind for kind in (SETS, BINDINGS, addons) if (client.served_version(kind.group_version), kind.plural) in served]
+    if (client.served_version(CLUSTERS.group_version), CLUSTERS.plural) not in served:
+        raise CommandError("its server does not serve ManagedClusters: is it the kubeconfig of a hub?", code=MISUSED)
+    listed = [InventoryItem(CLUSTERS, each) for each in items(client, CLUSTERS.path, {"labelSelector": selector})]
+    clusters = [each for each in listed if not names or each.name in names]
+    chosen = {each.name for each in clusters}
+    if missing := sorted(set(names) - chosen):
+        raise CommandError(f'there is no cluster "{missing[0]}" on that hub', reason="NotFound")
+    found = [InventoryItem(kind, each) for kind in kinds for each in items(client, kind.path, {})]
+    sets = [each for each in found if each.kind == SETS and each.name not in PREDEFINED_SETS]
+    others = [each for each in found if each.kind == BINDINGS or (each.kind == addons and each.namespace in chosen)]
+    return [*sets, *clusters, *others]
+
+
+def with_namespaces(found: Sequence[InventoryItem], known: Collection[str] = ()) -> list[InventoryItem]:
+    """The inventory with the namespaces of its bindings and add-ons before these, except the `known` ones."""
+    labels = {each.namespace: {CLUSTER_LABEL: each.namespace} for each in found if each.kind.plural == ADDONS.plural}
+    names = dict.fromkeys(each.namespace for each in found if each.namespace and each.namespace not in known)
+    new = [InventoryItem(NAMESPACES, {"metadata": {"name": name, "labels": labels.get(name)}}) for name in names]
+    return [*(each for each in found if not each.namespace), *new, *(each for each in found if each.namespace)]
+
+
+def differences(wanted: Any, here: Any, path: str = "") -> Iterator[str]:
+    """Paths of values in `wanted` that `here` lacks or has otherwise; what only `here` has is no difference."""
+    if isinstance(wanted, Mapping) and isinstance(here, Mapping):
+        for name, value in wanted.items():
+            step = name if name.isidentifier() else f'["{name}"]'
+            yield from differences(value, here.get(name), f"{path}.{step}" if path and step == name else f"{path}{step}")
+    elif isinstance(wanted, list) and isinstance(here, list):
+        if any(all(next(differences(each, other), None) is not None for other in here) for each in wanted):
+            yield path
+    elif wanted != here and (wanted or here):
+        yield path
