@@ -106,10 +106,6 @@ bench: $(VENV)/.dev ## measure the core figures and compare them with the baseli
 soak: $(VENV)/.dev ## the tests that repeat a trial, with many trials each; writes bench/soak.md (ARGS="TEST": only prints)
 	$(BIN)/python -m bench.soak $(ARGS)
 
-.PHONY: fleet
-fleet: $(VENV)/.dev ## a small fleet for ten minutes, with a fault every few seconds (ARGS="--clusters 8 --minutes 60")
-	$(BIN)/python -m bench.fleet $(ARGS)
-
 .PHONY: fuzz
 fuzz: $(VENV)/.dev ## generated requests, bodies, tokens, messages and CSRs; writes bench/fuzz.md and bench/csrs.md (FUZZ=csrs ARGS="--cases 1000000")
 	@for what in $(FUZZ); do $(BIN)/python -m bench.$$what $(ARGS); done

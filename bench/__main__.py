@@ -19,9 +19,6 @@ COMMANDS = {
     "door": "bench.door",
     "queries": "bench.queries",
     "bodies": "bench.bodies",
-    "replicas": "bench.replicas",
-    "takeover": "bench.takeover",
-    "storm": "bench.storm",
     "failover": "bench.failover",
 }
 """The module of each command."""

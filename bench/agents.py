@@ -78,7 +78,6 @@ async def register(channel: aio.Channel, cluster: str, key: bytes, request: byte
 
 
 async def register_many(target: Target, credential: Credential, names: list[str]) -> list[Agent]:
-    """Register all over one connection."""
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def one(name: str) -> Agent:

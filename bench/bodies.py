@@ -91,7 +91,6 @@ def _varint(value: int) -> bytes:
 
 
 async def read(media: str, body: bytes) -> bool:
-    """Whether the body is an object."""
     try:
         await (request_bodies.decode_configuration(body) if media == APPLY else request_bodies.decode(body, media, "Thing"))
     except BadRequestError:

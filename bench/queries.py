@@ -68,7 +68,6 @@ class Question:
 
     @property
     def parameters(self) -> str:
-        """The query of the URL."""
         query: Mapping[str, str] = {
             "where": self.where,
             "labelSelector": self.labels,

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed448, ed25519, padding, rsa, x25519
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa, x25519
 
 from machinery.identity import CertificateSubject
 
@@ -132,11 +132,8 @@ class Pair:
             case rsa.RSAPrivateKey():
                 algorithm = seq(oid(f"1.2.840.113549.1.1.{RSA[digest]}"), Node(NULL))
                 return algorithm, self.private.sign(content, padding.PKCS1v15(), DIGESTS[digest]())
-            case ed25519.Ed25519PrivateKey() | ed448.Ed448PrivateKey():
-                is_25519 = isinstance(self.private, ed25519.Ed25519PrivateKey)
-                return seq(oid("1.3.101.112" if is_25519 else "1.3.101.113")), self.private.sign(content)
-            case dsa.DSAPrivateKey():
-                return seq(oid("2.16.840.1.101.3.4.3.2")), self.private.sign(content, hashes.SHA256())
+            case ed25519.Ed25519PrivateKey():
+                return seq(oid("1.3.101.112")), self.private.sign(content)
             case _:
                 return seq(oid("1.2.840.10045.4.3.2")), b""
 
@@ -149,10 +146,10 @@ class Keys:
         rsa_keys = [rsa.generate_private_key(exponent, 2048) for exponent in (65537, 3)]
         self.own = [*p256[:4], *map(Pair, (ec.generate_private_key(ec.SECP384R1()), *rsa_keys))]
         curves = (ec.SECP521R1(), ec.SECP224R1(), ec.SECP256K1(), ec.BrainpoolP256R1())
-        others = (ed25519.Ed25519PrivateKey, ed448.Ed448PrivateKey, x25519.X25519PrivateKey)
         weak = [rsa.generate_private_key(65537, size) for size in (1024, 2047)]
-        useless: list[Any] = [*map(ec.generate_private_key, curves), *weak, dsa.generate_private_key(1024)]  # noqa: S505 - as above
-        self.useless = [Pair(each) for each in (*useless, *(kind.generate() for kind in others))]
+        others = [kind.generate() for kind in (ed25519.Ed25519PrivateKey, x25519.X25519PrivateKey)]
+        useless: list[Any] = [*map(ec.generate_private_key, curves), *weak, *others]
+        self.useless = [Pair(each) for each in useless]
         self.victims, self.revoked, self.credentials = p256[4:]
         """Of another cluster's agent, whose request is known and not its private half; of a revoked certificate; of a bootstrap
         credential.
