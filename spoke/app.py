@@ -143,7 +143,7 @@ def options_of(settings: SpokeSettings) -> AgentOptions:
                 fail_back_after=settings.fail_back_after or None,
                 give_up_after=settings.hub_give_up_after,
             ),
-            patience=settings.hub_timeout,
+            timeout=settings.hub_timeout,
         ),
         detection=detection_of(settings),
         standby_registration=settings.standby_registration,

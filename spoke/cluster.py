@@ -16,7 +16,7 @@ from machinery.client.reflector import Reflector, mirrored
 from machinery.client.rest import KubeClient, Object, RestResource
 from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError
 from machinery.meta.timestamps import parse_time
-from machinery.observability.log_once import LogOnce
+from machinery.observability.logs import LogOnce
 from machinery.pki import unverified_claims
 from spoke.domain.report import WANTED, NodeResources, ReportedClaim
 from spoke.domain.status import PROBE_TIMEOUT, merged_claims

@@ -48,7 +48,7 @@ class Hubs:
     """Change between hubs; without effect if the agent has only one."""
 
     policy: HubSelectionPolicy = field(default_factory=HubSelectionPolicy)
-    patience: timedelta = timedelta(milliseconds=1200)
+    timeout: timedelta = timedelta(milliseconds=1200)
     """How long a lost owner is retried before the agent changes hub: a random time from a third of this to the whole."""
     steady: timedelta = timedelta(seconds=30)
     """A session that lasted this long resets earlier failures of its hub."""
@@ -60,8 +60,6 @@ class Hubs:
 
 @dataclass(frozen=True, slots=True)
 class AddOnOptions:
-    """Settings for all add-ons."""
-
     enabled: bool = True
     driver: str = ""
     """`csr` or `token`, which the agent records on the hub; empty: as recorded on the hub, else `csr`."""
@@ -91,8 +89,6 @@ class AgentOptions:
 
 @dataclass(frozen=True, slots=True)
 class AgentPorts:
-    """The ports and clocks of the agent."""
-
     bootstrap: Bootstraps
     dial: Dial
     managed_cluster: Cluster

@@ -27,8 +27,6 @@ _PODS = RestResource("", "v1", "pods")
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container in a pod."""
-
     namespace: str
     pod: str
     name: str

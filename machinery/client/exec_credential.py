@@ -47,8 +47,6 @@ class ExecUser:
 
 @dataclass(frozen=True, slots=True)
 class ExecCluster:
-    """The cluster for which a plugin is called."""
-
     server: str
     certificate_authority: bytes
     proxy_url: str | None = None

@@ -120,10 +120,7 @@ class Kubeconfig:
 
 
 def read_kubeconfig(path: Path, *, context: str | None = None) -> Kubeconfig:
-    """Read a file's current context, or the context `context`, with the files that it refers to.
-
-    Raises InvalidError that names the file and what is missing.
-    """
+    """As `parsed`, of a file. The error names the file and what is missing."""
     return parsed(read_document(path), source=str(path), folder=path.parent, context=context)
 
 
@@ -155,12 +152,12 @@ def parsed(
     )
 
 
+@dataclass(frozen=True, slots=True)
 class _Reader:
     """Reads the parts of one kubeconfig; every error names it."""
 
-    def __init__(self, source: str, folder: Path | Mapping[str, bytes] | None) -> None:
-        self._source = source
-        self._folder = folder
+    source: str
+    folder: Path | Mapping[str, bytes] | None
 
     def cluster(self, name: str, entry: Document) -> ClusterEntry:
         server = entry.get("server")
@@ -178,18 +175,14 @@ class _Reader:
             )
         if authority is None:
             raise self._wrong(f'lacks certificate-authority-data (the CA) of cluster "{name}"')
-        bound = extension_of(entry, KUBECONFIG_NAME_EXTENSION)
+        bound, where = extension_of(entry, KUBECONFIG_NAME_EXTENSION), f'for cluster "{name}"'
         cluster_name = bound.get("clusterName") if isinstance(bound, dict) else None
         if bound is not None and not isinstance(cluster_name, str):
             raise self._wrong(
                 f'has a clusterName in the extension "{KUBECONFIG_NAME_EXTENSION}" of cluster "{name}" that is no text'
             )
-        proxy_url, tls_server_name = (
-            self._text(entry, key, f'for cluster "{name}"') for key in ("proxy-url", "tls-server-name")
-        )
-        return ClusterEntry(
-            name, server, authority, self._endpoint(name, entry), proxy_url, tls_server_name, cluster_name=cluster_name
-        )
+        proxy_url, tls_server_name = (self._text(entry, key, where) for key in ("proxy-url", "tls-server-name"))
+        return ClusterEntry(name, server, authority, self._endpoint(name, entry), proxy_url, tls_server_name, cluster_name)
 
     def _text(self, entry: Document, key: str, where: str) -> str | None:
         text = entry.get(key)
@@ -200,10 +193,8 @@ class _Reader:
     def _endpoint(self, cluster: str, entry: Document) -> HubEndpoint | None:
         if not any(each.get("name") == KUBECONFIG_EXTENSION for each in entries_of(entry, "extensions")):
             return None
-        extension, what = (
-            extension_of(entry, KUBECONFIG_EXTENSION),
-            f'the extension "{KUBECONFIG_EXTENSION}" of cluster "{cluster}"',
-        )
+        extension = extension_of(entry, KUBECONFIG_EXTENSION)
+        what = f'the extension "{KUBECONFIG_EXTENSION}" of cluster "{cluster}"'
         if not isinstance(extension, dict) or extension.get("kind") != ENDPOINT_KIND:
             raise self._wrong(f"has another kind than {ENDPOINT_KIND} in {what}")
         missing = [key for key in ("grpcServer", "hubID") if not isinstance(extension.get(key), str) or not extension[key]]
@@ -212,10 +203,9 @@ class _Reader:
         _host, _, port = extension["grpcServer"].rpartition(":")
         if not port.isdigit() or not is_host(f"//{extension['grpcServer']}"):
             raise self._wrong(f'has a grpcServer in {what} that is not "host:port"')
-        inline = extension.get("certificateAuthorityData")
-        authority = (
-            None if inline is None else decoded(inline, f"kubeconfig {self._source}: certificateAuthorityData in {what}")
-        )
+        authority = extension.get("certificateAuthorityData")
+        if authority is not None:
+            authority = decoded(authority, f"kubeconfig {self.source}: certificateAuthorityData in {what}")
         group, _, _ = str(extension.get("apiVersion") or "").partition("/")
         suffix = group.removeprefix("hub.") if group.startswith("hub.") else GROUP_SUFFIX
         bound = self._text(extension, "clusterName", f"in {what}")
@@ -224,40 +214,36 @@ class _Reader:
     def credential(self, name: str, entry: Document) -> Credential | None:
         owner = f'user "{name}"'
         chain, key = self._bytes(entry, "client-certificate", owner), self._bytes(entry, "client-key", owner)
-        if chain is not None and key is not None:
-            return Credential(chain, key)
-        if chain is None and key is None:
-            return None
-        raise self._wrong(f"lacks {'client-certificate-data' if chain is None else 'client-key-data'} of {owner}")
+        if (chain is None) is not (key is None):
+            raise self._wrong(f"lacks {'client-certificate-data' if chain is None else 'client-key-data'} of {owner}")
+        return Credential(chain, key) if chain is not None and key is not None else None
 
     def token(self, entry: Document) -> BearerToken | None:
-        text, path = str(entry.get("token") or ""), entry.get("tokenFile")
-        file: Path | None = None
-        if isinstance(path, str) and path and isinstance(self._folder, Path):
-            file = self._folder / path
-        elif isinstance(path, str) and isinstance(self._folder, Mapping):
-            text = text or self._folder.get(path, b"").decode(errors="replace").strip()
+        text, path, folder = str(entry.get("token") or ""), entry.get("tokenFile"), self.folder
+        file = folder / path if isinstance(path, str) and path and isinstance(folder, Path) else None
+        if isinstance(path, str) and isinstance(folder, Mapping):
+            text = text or folder.get(path, b"").decode(errors="replace").strip()
         return BearerToken(text, file) if text or file else None
 
     def _bytes(self, entry: Document, name: str, owner: str) -> bytes | None:
         """Inline data, or the content of the named file; inline data wins, as in kubectl."""
         if entry.get(f"{name}-data"):
-            return decoded(entry[f"{name}-data"], f"kubeconfig {self._source}: {name}-data of {owner}")
+            return decoded(entry[f"{name}-data"], f"kubeconfig {self.source}: {name}-data of {owner}")
         path = entry.get(name)
         if not path:
             return None
-        if not isinstance(path, str) or self._folder is None:
+        if not isinstance(path, str) or self.folder is None:
             raise self._wrong(f"names a file for {name} of {owner} where only inline data can be used")
-        if not isinstance(self._folder, Path):
-            return self._folder.get(path)
+        if not isinstance(self.folder, Path):
+            return self.folder.get(path)
         try:
-            return (self._folder / path).read_bytes()
+            return (self.folder / path).read_bytes()
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else "no file has such a name"
             raise self._wrong(f"names {path} as {name} of {owner}, which cannot be read: {why}") from None
 
     def _wrong(self, what: str) -> InvalidError:
-        return InvalidError(f"kubeconfig {self._source} {what}")
+        return InvalidError(f"kubeconfig {self.source} {what}")
 
 
 def write_kubeconfig(cluster: ClusterEntry, identity: Credential | ExecUser | str, *, user: str) -> bytes:
@@ -265,14 +251,10 @@ def write_kubeconfig(cluster: ClusterEntry, identity: Credential | ExecUser | st
 
     Unless it has a plugin it contains a secret: write it with mode 0600.
     """
-    auth: Document
-    match identity:
-        case Credential(chain, key):
-            auth = {"client-certificate-data": _encode(chain), "client-key-data": _encode(key)}
-        case ExecUser():
-            auth = {"exec": written_exec(identity)}
-        case token:
-            auth = {"token": token}
+    if isinstance(identity, Credential):
+        auth: Document = {"client-certificate-data": encode(identity.chain), "client-key-data": encode(identity.key)}
+    else:
+        auth = {"exec": written_exec(identity)} if isinstance(identity, ExecUser) else {"token": identity}
     return _write(cluster, user, auth, cluster.name)
 
 
@@ -283,46 +265,12 @@ def write_hub_kubeconfig(cluster: ClusterEntry) -> bytes:
     return _write(cluster, HUB_USER, auth, "default-context", {"namespace": "configuration"})
 
 
-def by_token_file(kubeconfig: bytes) -> bytes:
-    """A kubeconfig of `write_hub_kubeconfig` whose user has the token file `token` beside it (OCM's token driver)."""
-    document = parse_document(kubeconfig, "that is to have a token")
-    document["users"] = [{"name": HUB_USER, "user": {"tokenFile": "token"}}]
-    return yaml.safe_dump(document, sort_keys=False).encode()
-
-
-def with_authority(kubeconfig: bytes, authority: bytes) -> bytes:
-    """The kubeconfig with these CAs (PEM) for the gRPC door, and for the HTTPS door too if both had the same CA.
-
-    Raises InvalidError.
-    """
-    source = "that is to know its hub by another CA"
-    document = parse_document(kubeconfig, source)
-    entry = parsed(document, source=source, folder={}).cluster
-    (cluster,) = (each["cluster"] for each in document["clusters"] if each["name"] == entry.name)
-    if entry.endpoint is not None and entry.endpoint.certificate_authority is not None:
-        for each in cluster["extensions"]:
-            if each["name"] == KUBECONFIG_EXTENSION:
-                each["extension"]["certificateAuthorityData"] = _encode(authority)
-    else:
-        cluster.pop("certificate-authority", None)
-        cluster["certificate-authority-data"] = _encode(authority)
-    return yaml.safe_dump(document, sort_keys=False).encode()
-
-
-def is_same_but_for_trust(one: bytes, other: bytes) -> bool:
-    """Whether two kubeconfigs differ only in the CAs that `with_authority` sets; False: one of them is unreadable."""
-    try:
-        return with_authority(one, b"") == with_authority(other, b"")
-    except InvalidError:
-        return False
-
-
 def _write(cluster: ClusterEntry, user: str, auth: Document, context: str, more: Mapping[str, str] | None = None) -> bytes:
     """`more`: further fields of the context."""
     named = {"proxy-url": cluster.proxy_url, "tls-server-name": cluster.tls_server_name}
     entry: Document = {
         "server": cluster.server,
-        "certificate-authority-data": _encode(cluster.certificate_authority),
+        "certificate-authority-data": encode(cluster.certificate_authority),
         **{name: value for name, value in named.items() if value},
     }
     if cluster.endpoint is not None:
@@ -332,7 +280,7 @@ def _write(cluster: ClusterEntry, user: str, auth: Document, context: str, more:
             "kind": ENDPOINT_KIND,
             "grpcServer": endpoint.grpc_server,
             "hubID": endpoint.hub_id,
-            **({"certificateAuthorityData": _encode(authority)} if authority is not None else {}),
+            **({"certificateAuthorityData": encode(authority)} if authority is not None else {}),
             **({"clusterName": endpoint.cluster_name} if endpoint.cluster_name is not None else {}),
         }
         entry["extensions"] = [{"name": KUBECONFIG_EXTENSION, "extension": extension}]
@@ -350,5 +298,6 @@ def _write(cluster: ClusterEntry, user: str, auth: Document, context: str, more:
     return yaml.safe_dump(document, sort_keys=False).encode()
 
 
-def _encode(pem: bytes) -> str:
+def encode(pem: bytes) -> str:
+    """The value of a key that ends in `-data`."""
     return base64.b64encode(pem).decode("ascii")

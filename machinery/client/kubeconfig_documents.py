@@ -1,7 +1,4 @@
-"""Kubeconfigs as documents: reading, merging of several files as by kubectl, and the choice of a context.
-
-Every reader of a kubeconfig uses this module. All errors are InvalidError, name the file and never quote its content.
-"""
+"""Kubeconfigs as documents: reading, merging of several files as by kubectl, and the choice of a context."""
 
 import base64
 import binascii
@@ -26,8 +23,6 @@ FILES = {"cluster": ("certificate-authority",), "user": ("client-certificate", "
 
 @dataclass(frozen=True, slots=True)
 class ChosenContext:
-    """A context with its cluster and user."""
-
     name: str
     namespace: str | None
     cluster_name: str

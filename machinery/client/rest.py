@@ -66,8 +66,6 @@ class RestResource:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response with any status."""
-
     status: int
     headers: Mapping[str, str]
     body: bytes

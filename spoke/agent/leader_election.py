@@ -127,8 +127,6 @@ def _born(proc: Path, number: int) -> str:
 
 
 class TermFence:
-    """The permissions of an agent in one term."""
-
     def __init__(self, leadership: Leadership, term: int, progress: AgentProgress) -> None:
         self._leadership = leadership
         self._term = term

@@ -68,7 +68,6 @@ class Observer:
         return self._cluster_uid
 
     async def _choose(self, seen: Observation) -> None:
-        """Choose the hub of this round."""
         hubs, listing, owner = self._agent.hubs, seen.listing, seen.owner
         hubs.update(listing, owner)
         if owner.hub_id is not None and not hubs.met(owner.hub_id):

@@ -12,7 +12,7 @@ import structlog
 from machinery.client.kubeconfig import parse_kubeconfig
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import HubId
-from machinery.observability.log_once import LogOnce
+from machinery.observability.logs import LogOnce
 from spoke.credentials.kubeconfigs import ANY_REACH, HubConnection, connection_of
 from spoke.domain.credential import KUBECONFIG
 from spoke.domain.route import Reach

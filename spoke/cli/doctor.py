@@ -249,7 +249,7 @@ class Doctor:
             said = f"{record.holder} works, and has no certificate yet"
             return failed("agent", said, "approve its request on the hub: hubctl get csr")
         if not record.status:
-            said = f"{record.holder} works and has not reported its state in its Lease: it has just started, or is older"
+            said = f"{record.holder} works and has not reported its state in its Lease: it has just started"
             return failed("agent", said, f"call this again, or ask it where it runs: {_RUN_THERE}")
         if record.status == READY:
             return passed("agent", f"{record.holder} works: the hub has acknowledged its last beat in time")

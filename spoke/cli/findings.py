@@ -17,8 +17,6 @@ DENIED = "see on the hub why (hubctl describe cluster {0}); if it may join: hubc
 
 @dataclass(frozen=True, slots=True)
 class DoctorStep:
-    """The result of one check."""
-
     name: str
     ok: bool
     said: str

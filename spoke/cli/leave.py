@@ -196,7 +196,7 @@ class Leave:
                     await asyncio.sleep(POLL.total_seconds())
         except TimeoutError:
             said = f"{holder} still holds the agent's Lease after {self.within.total_seconds():g} s"
-            advice = "look at its log; where it is an older version, stop it; then call `spoke leave` again"
+            advice = "look at its log, or stop it; then call `spoke leave` again"
             return failed("session", said, advice)
 
     async def _notify(self, hub: _Hub) -> DoctorStep:

@@ -34,8 +34,6 @@ class Network(Protocol):
 
 
 class SystemNetwork(Network):
-    """The network of this machine."""
-
     async def resolve(self, host: str) -> str:
         found = await asyncio.get_running_loop().getaddrinfo(host, None)
         return str(found[0][4][0])

@@ -110,11 +110,10 @@ async def _asked(source: StatusSource) -> tuple[Document | None, str]:
         document = json.loads(body) if code == HTTP_OK else None
     except (OSError, TimeoutError, ValueError) as error:
         return None, f"nobody answers at {place}: {error or 'no answer in time'}"
-    return (document, "") if isinstance(document, dict) else (None, f"what answers at {place} is no agent, or an older one")
+    return (document, "") if isinstance(document, dict) else (None, f"what answers at {place} is no agent")
 
 
 def render(document: Mapping[str, Any], now: datetime) -> str:
-    """Format the document as text."""
     rows = [(title, str(document.get(key) or "not known")) for key, title in _ABOUT]
     if "left" in document:
         rows.append(("left", document["left"] or "yes"))

@@ -14,12 +14,12 @@ from functools import lru_cache
 
 import structlog
 
-from machinery.client.kubeconfig import with_authority
 from machinery.errors import InvalidError, NotFoundError
 from machinery.identity import AddOnName
 from machinery.meta.conditions import CERTIFICATE_ROTATED, FALSE, Condition
 from machinery.runtime.clock import Clock
 from machinery.runtime.controller import Reconciler
+from spoke.credentials.kubeconfigs import with_authority
 from spoke.credentials.slot import Slot
 from spoke.domain.addon import CSR, CUSTOMIZED, GRACE, RESERVED, AddOn, AddOnRegistration, lease_condition, secret_name
 from spoke.domain.schedule import RequestedRenewal

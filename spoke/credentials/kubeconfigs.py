@@ -1,7 +1,4 @@
-"""Parses the agent's two kubeconfigs: the bootstrap file from the operator, and the hub kubeconfig secret that the agent keeps.
-
-It converts PEM and YAML to the values of `spoke.domain` and `spoke.ports`.
-"""
+"""Parses the agent's kubeconfigs: bootstrap kubeconfigs from the operator, and those in the secrets that the agent keeps."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -9,11 +6,23 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import NAMESPACE_URL, uuid5
 
-from machinery.client.kubeconfig import ClusterEntry, HubEndpoint, Kubeconfig, parse_kubeconfig, write_hub_kubeconfig
+import yaml
+
+from machinery.client.kubeconfig import (
+    HUB_USER,
+    ClusterEntry,
+    HubEndpoint,
+    Kubeconfig,
+    encode,
+    parse_kubeconfig,
+    parsed,
+    write_hub_kubeconfig,
+)
+from machinery.client.kubeconfig_documents import parse_document
 from machinery.errors import InvalidError
 from machinery.identity import HubId, recovery_subject
 from machinery.pki import CertificateFacts, parse_chain, public_key_of
-from machinery.product import GROUP_SUFFIX
+from machinery.product import GROUP_SUFFIX, KUBECONFIG_EXTENSION
 from spoke.domain.credential import (
     AGENT_NAME,
     CERTIFICATE,
@@ -215,3 +224,37 @@ def _hub_entry(cluster: ClusterEntry) -> HubEntry:
         grpc_ca=endpoint.certificate_authority or b"",
         proxy_url=cluster.proxy_url or "",
     )
+
+
+def by_token_file(kubeconfig: bytes) -> bytes:
+    """A kubeconfig of `write_hub_kubeconfig` whose user has the token file `token` beside it (OCM's token driver)."""
+    document = parse_document(kubeconfig, "that is to have a token")
+    document["users"] = [{"name": HUB_USER, "user": {"tokenFile": "token"}}]
+    return yaml.safe_dump(document, sort_keys=False).encode()
+
+
+def with_authority(kubeconfig: bytes, authority: bytes) -> bytes:
+    """The kubeconfig with these CAs (PEM) for the gRPC door, and for the HTTPS door too if both had the same CA.
+
+    Raises InvalidError.
+    """
+    source = "that is to know its hub by another CA"
+    document = parse_document(kubeconfig, source)
+    entry = parsed(document, source=source, folder={}).cluster
+    (cluster,) = (each["cluster"] for each in document["clusters"] if each["name"] == entry.name)
+    if entry.endpoint is not None and entry.endpoint.certificate_authority is not None:
+        for each in cluster["extensions"]:
+            if each["name"] == KUBECONFIG_EXTENSION:
+                each["extension"]["certificateAuthorityData"] = encode(authority)
+    else:
+        cluster.pop("certificate-authority", None)
+        cluster["certificate-authority-data"] = encode(authority)
+    return yaml.safe_dump(document, sort_keys=False).encode()
+
+
+def is_same_but_for_trust(one: bytes, other: bytes) -> bool:
+    """Whether two kubeconfigs differ only in the CAs that `with_authority` sets; False: one of them is unreadable."""
+    try:
+        return with_authority(one, b"") == with_authority(other, b"")
+    except InvalidError:
+        return False

@@ -4,8 +4,7 @@ Each change of owner is one write with the read version as precondition. It name
 epoch, before the hub is dialled. So no two hubs are dialled with one epoch, even after a crash; and of two copies of the agent
 one fails and finds the other owner.
 
-Earlier releases stored the credential only in the owner's secret, without the hub's id, and a slot only while a request was
-pending. Such a secret is adopted; the agent does not register again.
+A secret without the hub's id, such as that of OCM's agent, is adopted: the hub of its kubeconfig is the owner.
 """
 
 from collections.abc import Callable
@@ -39,8 +38,8 @@ def owner_of(contents: Contents) -> HubId | None:
 async def agreed(owner: Slot, slot: Slot, hub: HubId, *, held: Contents, kept: Contents) -> Contents:
     """The owner's secret with the newer credential of `held` (there) and `kept` (slot), unless another hub is the owner.
 
-    A missing or older copy is written: after a crash between the two writes, after an upgrade, and when the owner's secret was
-    deleted or restored from a backup.
+    A missing or older copy is written: after a crash between the two writes, for an adopted secret, and when the owner's secret
+    was deleted or restored from a backup.
     """
     if owner_of(held) not in (None, hub):
         return held

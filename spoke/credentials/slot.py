@@ -13,7 +13,7 @@ import structlog
 
 from machinery.errors import AlreadyExistsError, ConflictError, MusterError, NotLeaderError
 from machinery.identity import HubId
-from machinery.observability.log_once import LogOnce
+from machinery.observability.logs import LogOnce
 from spoke.domain.credential import (
     CERTIFICATE,
     EPOCH,

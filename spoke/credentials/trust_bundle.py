@@ -12,11 +12,10 @@ from datetime import datetime
 
 import structlog
 
-from machinery.client.kubeconfig import with_authority
 from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import HubId
 from machinery.pki import CertificateFacts, parse_chain
-from spoke.credentials.kubeconfigs import HubConnection, stored_hub, view_stored
+from spoke.credentials.kubeconfigs import HubConnection, stored_hub, view_stored, with_authority
 from spoke.credentials.slot import Contents, Slot
 from spoke.domain.credential import KUBECONFIG, ORIGIN, validity
 from spoke.ports.hub import Dial

@@ -52,8 +52,6 @@ class HubState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ListedHub:
-    """One hub of the list, as the agent reports it."""
-
     hub_id: HubId
     name: str
     """The name of its bootstrap kubeconfig's file or secret."""
@@ -71,8 +69,6 @@ class Unaccepted(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HubSelectionPolicy:
-    """Settings of the choice."""
-
     unaccepted: Unaccepted = Unaccepted.SKIP
     fail_back_after: timedelta | None = None
     """How long a preferred hub must have been ready before the agent returns to it; None: never."""
@@ -108,8 +104,6 @@ class ChoiceReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HubDecision:
-    """The hub for the session, and the reason."""
-
     hub_id: HubId
     why: ChoiceReason
     message: str

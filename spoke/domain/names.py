@@ -21,8 +21,6 @@ from machinery.identity import (
 
 @dataclass(frozen=True, slots=True)
 class AgentNames:
-    """The names of this agent at its hubs."""
-
     cluster: ClusterName
     agent: AgentId
 

@@ -1,7 +1,4 @@
-"""The next action of the agent, and the reasons for which sessions end: pure decisions, as tables.
-
-The agent repeats `observe -> decide -> act`. `decide` chooses the action after an observation.
-"""
+"""The next action of the agent, and the reasons for which sessions end: pure decisions, as tables."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -72,8 +69,6 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """The result of an action."""
-
     action: Action
     delay: timedelta = timedelta()
     """Pause before it; a changed list of hubs ends it."""
@@ -86,8 +81,6 @@ OBSERVE = NextStep(Action.OBSERVE)
 
 @dataclass(frozen=True, slots=True)
 class AgentState:
-    """The result of an observation."""
-
     hub: HubId | None
     """The chosen hub; None: there is none."""
     rests: bool = False

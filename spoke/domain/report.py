@@ -30,8 +30,6 @@ class ManagedNamespace:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceReport:
-    """The result for a managed namespace."""
-
     namespace: ManagedNamespace
     condition: Condition
 

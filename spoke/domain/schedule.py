@@ -100,8 +100,6 @@ ADDONS_WITHIN = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class RequestedRenewal:
-    """The hub's request."""
-
     within: timedelta | None = None
     """If present, the certificate of this session is to be renewed at a random moment within this time."""
     addons_before: datetime | None = None

@@ -35,30 +35,30 @@ log = structlog.get_logger(__name__)
 
 
 SHORTEST_TRY = 0.01
-"""Seconds; a shorter rest of the patience is not worth another attempt."""
+"""Seconds; no further attempt is made if less than this is left."""
 
 
-class ReconnectBudget:
-    """The patience with one hub, drawn at the first loss after a session that lasted.
+class ReconnectTimeout:
+    """How long a lost hub is retried before the agent changes hub; drawn at the first loss after a session that lasted.
 
-    `spent` returns whether it was already spent on the previous hub: of several unreachable hubs, only the first is waited for.
+    `is_lost` returns whether the previous hub is lost, too: of several unreachable hubs, only the first is waited for.
     """
 
-    def __init__(self, options: Hubs, spent: Callable[[], bool], clock: Clock, random: Random) -> None:
+    def __init__(self, options: Hubs, is_lost: Callable[[], bool], clock: Clock, random: Random) -> None:
         self._options = options
-        self._spent = spent
+        self._is_lost = is_lost
         self._clock = clock
         self._random = random
         self._opened_at: float | None = None
         self._lost_at: float | None = None
-        self._patience = 0.0
+        self._drawn = 0.0
 
     @property
     def left(self) -> float | None:
         """Seconds left; 0: it is over; None: nothing is lost."""
         if self._lost_at is None:
             return None
-        left = self._lost_at + self._patience - self._clock.monotonic()
+        left = self._lost_at + self._drawn - self._clock.monotonic()
         return left if left > SHORTEST_TRY else 0.0
 
     @property
@@ -66,7 +66,6 @@ class ReconnectBudget:
         return self.left == 0.0
 
     def opened(self) -> None:
-        """Record that a session is open."""
         self._opened_at = self._clock.monotonic()
 
     def moved(self) -> None:
@@ -79,8 +78,8 @@ class ReconnectBudget:
         steady = opened is not None and now - opened >= self._options.steady.total_seconds()
         if self._lost_at is None or steady:
             self._lost_at = now
-            drawn = (1 + 2 * self._random.random()) / 3
-            self._patience = 0.0 if opened is None and self._spent() else self._options.patience.total_seconds() * drawn
+            share = (1 + 2 * self._random.random()) / 3
+            self._drawn = 0.0 if opened is None and self._is_lost() else self._options.timeout.total_seconds() * share
         self._opened_at = None
         return steady
 
@@ -96,8 +95,6 @@ ROUNDING_MARGIN = timedelta(milliseconds=1)
 
 @dataclass(slots=True)
 class _Memory:
-    """Failures at a hub."""
-
     backoff: Backoff
     failed_at: float = 0.0
     """By the monotonic clock, as `until`, so that changes of the wall clock do not extend the rest."""
@@ -156,7 +153,6 @@ class HubList:
         return self._lost_since is not None
 
     def update(self, listing: BootstrapListing, owner: Owner) -> None:
-        """Set the present list and owner."""
         self._listing, self._owner = listing, owner
         self._show()
 
@@ -203,7 +199,6 @@ class HubList:
         self._opened_at = self._clock.monotonic()
 
     def reset_failures(self, hub: HubId) -> None:
-        """Forget the hub's failures."""
         if self._memories.pop(hub, None) is not None:
             self._show()
 

@@ -196,7 +196,6 @@ async def _request(reader: asyncio.StreamReader) -> tuple[str, str]:
 
 
 def is_loopback_address(peer: str) -> bool:
-    """Whether the address is a loopback address."""
     with suppress(ValueError):
         address = ip_address(peer.partition("%")[0])
         mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None

@@ -39,8 +39,6 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """The answer of a probe."""
-
     ok: bool
     text: str
 
@@ -59,8 +57,6 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A past decision."""
-
     at: datetime
     reason: str
     message: str
@@ -134,7 +130,6 @@ class AgentProgress:
 
     @property
     def last_beat(self) -> datetime | None:
-        """Time of the last acknowledged beat."""
         if self._beat_at is None:
             return None
         return self._clock.now() - timedelta(seconds=self._clock.monotonic() - self._beat_at)
@@ -164,7 +159,6 @@ class AgentProgress:
         return delay
 
     def beat(self) -> None:
-        """Record an acknowledged beat."""
         self.counts.beats += 1
         self._beat_at = self._clock.monotonic()
         self.failure = ""

@@ -169,8 +169,6 @@ class SessionHello:
 
 @dataclass(frozen=True, slots=True)
 class StandbyAnswer:
-    """A hub's answer to StandBy."""
-
     accepted: bool
     """Whether the hub would accept a session now."""
     epoch: int

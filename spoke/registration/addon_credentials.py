@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from machinery.client.kubeconfig import by_token_file, is_same_but_for_trust
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import HubId
 from machinery.meta.conditions import Condition
 from machinery.pki import CertificateFacts, parse_chain, public_key_of, unverified_claims
 from machinery.runtime.clock import Clock
+from spoke.credentials.kubeconfigs import by_token_file, is_same_but_for_trust
 from spoke.credentials.slot import Contents, Slot
 from spoke.domain.addon import TOKEN, AddOn, AddOnRegistration, token_due, token_failed_condition, token_refreshed_condition
 from spoke.domain.credential import CERTIFICATE, CLUSTER_NAME, HUB_ID, KEY, KUBECONFIG, RECOVERY, TOKEN_FILE, validity
@@ -93,7 +93,6 @@ class AddOnCredential(Protocol):
 
 
 def credential_for(addon: AddOn, entry: AddOnRegistration, secret: str, shared: AddOnContext) -> AddOnCredential:
-    """The credential that a registration asks for."""
     target, extra = Slot(shared.secrets(addon), secret), {CLUSTER_NAME: shared.agent.cluster.encode()}
     if entry.for_hub and entry.driver == TOKEN:
         return TokenCredential(addon, target, {**extra, KUBECONFIG: by_token_file(shared.kubeconfig)}, shared)
@@ -161,7 +160,7 @@ class CertificateCredential(AddOnCredential):
         if TOKEN_FILE in contents or any(contents.get(key) != value for key, value in self._extra.items() if key != HUB_ID):
             return timedelta()
         if contents.get(HUB_ID, self._extra.get(HUB_ID)) != self._extra.get(HUB_ID):
-            return timedelta()  # another hub's signer; earlier releases did not store the hub
+            return timedelta()  # another hub's signer
         try:
             chain = parse_chain(contents.get(CERTIFICATE, b""))
             key = public_key_of(contents.get(KEY, b""))

@@ -93,8 +93,6 @@ class RequestDeniedError(MusterError):
 
 @dataclass(frozen=True, slots=True)
 class WantedCertificate:
-    """The certificate to obtain."""
-
     agent: AgentIdentity
     subject: CertificateSubject
     duration: timedelta | None = None
@@ -283,7 +281,6 @@ async def _decision(states: AsyncGenerator[CSRState, None], name: str) -> CSRSta
 
 
 def rotated_condition(leaf: CertificateFacts) -> Condition:
-    """The condition of a stored certificate."""
     said = f"client certificate rotated starting from {format_time(leaf.not_before)} to {format_time(leaf.not_after)}"
     return Condition(CERTIFICATE_ROTATED, TRUE, "ClientCertificateUpdated", said)
 

@@ -40,8 +40,6 @@ log = structlog.get_logger(__name__)
 
 
 class Naming:
-    """Remembers the names of this run."""
-
     def __init__(self, options: AgentOptions, directory: CredentialDirectory | None) -> None:
         self._options = options
         self._directory = directory

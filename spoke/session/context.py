@@ -50,8 +50,6 @@ class AgentContext:
 
 @dataclass(slots=True)
 class ActiveSession:
-    """An open session and its connection."""
-
     connection: HubConnection
     client: HubClient
     session: HubSession

@@ -1,4 +1,4 @@
-"""The reports of one session: status, upkeep of the ManagedCluster, managed namespaces, and events."""
+"""The reports of one session: status, upkeep of the ManagedCluster, managed namespaces, add-ons, and events."""
 
 import asyncio
 from collections import deque
@@ -12,12 +12,15 @@ from machinery.errors import MusterError
 from machinery.identity import parse_agent_user
 from machinery.meta.conditions import FALSE, Condition
 from machinery.runtime.controller import Controller, Reconciler
+from spoke.controllers.addons import AddOnCertificates, AddOnLeaseController
 from spoke.controllers.managed_namespaces import KEY as NAMESPACES, ManagedNamespaceController
 from spoke.controllers.status import CHANGED, RESYNC, UPKEEP, ClusterReconciler, StatusReconciler
-from spoke.domain.names import AgentNames
+from spoke.credentials.slot import slot_at
+from spoke.domain.names import AgentIdentity, AgentNames
 from spoke.domain.report import AgentEvent, hub_label, news_of
 from spoke.observability.progress import AgentProgress
 from spoke.ports.hub import Desired, HubLostError, HubSession
+from spoke.registration.addon_credentials import AddOnContext
 from spoke.session.context import ActiveSession, AgentContext
 
 log = structlog.get_logger(__name__)
@@ -72,6 +75,9 @@ K = TypeVar("K")
 
 STEP_GRACE = timedelta(seconds=1)
 """How long a controller's step may continue after the session has ended."""
+REGISTRATION_RESYNC = timedelta(minutes=10)
+Resyncs = Mapping[str, tuple[timedelta, Callable[[], None]]]
+"""Period and function of each periodic resync, by name."""
 
 
 class ClusterReports:
@@ -102,11 +108,10 @@ class ClusterReports:
         self.controllers = (self._status_controller, self._namespaces_controller, self._upkeep_controller)
         self.send_event = self._events.add
         self.send_events = self._events.run
-        self.resyncs: Mapping[str, Callable[[], None]] = {
-            "status": lambda: self._status_controller.enqueue(RESYNC),
-            "managed-namespaces": lambda: self._namespaces_controller.enqueue(NAMESPACES),
+        self.resyncs: Resyncs = {
+            "status": (options.resync, lambda: self._status_controller.enqueue(RESYNC)),
+            "managed-namespaces": (options.resync, lambda: self._namespaces_controller.enqueue(NAMESPACES)),
         }
-        """Functions for periodic resyncs, by name."""
 
     def accept(self, desired: Desired) -> None:
         """Apply the state that the hub wants."""
@@ -133,6 +138,61 @@ class ClusterReports:
             if report.condition.status == FALSE:
                 self._events.add(news_of(report.condition))
         self.changed()
+
+
+class AddOnReports:
+    """The add-ons over one session: their health by their Leases, and their credentials."""
+
+    def __init__(self, active: ActiveSession, agent: AgentContext, identity: AgentIdentity) -> None:
+        ports, options, hub = agent.ports, agent.options, active.connection.hub_id
+        self._enabled = options.addons.enabled
+        self._leases = AddOnLeaseController(
+            active.session, ports.managed_cluster, ports.management, ports.clock, grace=options.addons.lease_grace
+        )
+        registered = AddOnContext(
+            agent=identity,
+            kubeconfig=active.connection.kubeconfig,
+            secrets=ports.addon_secrets,
+            pending=lambda secret: slot_at(ports.secrets, secret, hub),
+            duration=options.duration,
+            hub_id=hub,
+            options=options.addons,
+        )
+        self._certificates = AddOnCertificates(
+            active.client, active.session, registered, agent.addon_credentials, agent.hub_clock
+        )
+        self.trust_hub_by = self._certificates.trust_hub_by
+        self._lease_controller = watched("addon-lease", self._leases, agent.progress)
+        self._certificate_controller = watched("addon-registration", self._certificates, agent.progress, workers=4)
+        self.controllers = (self._lease_controller, self._certificate_controller)
+        self._known = False
+        self.resyncs: Resyncs = {
+            "addon-lease": (options.addons.lease_period, self._resync_leases),
+            "addon-registration": (REGISTRATION_RESYNC, self._resync_certificates),
+        }
+
+    def accept(self, desired: Desired) -> None:
+        """Apply the state that the hub wants."""
+        if not desired.addons_known or not self._enabled:
+            return
+        addons = desired.addons if desired.accepted else ()
+        names = {*self._leases.names, *self._certificates.names, *(addon.name for addon in addons)}
+        self._leases.set_addons(addons)
+        self._certificates.set_addons(desired.addons, desired.renewal)
+        self._known = True
+        if desired.accepted:
+            for name in names:
+                self._lease_controller.enqueue(name)
+                self._certificate_controller.enqueue(name)
+
+    def _resync_leases(self) -> None:
+        for name in self._leases.names:
+            self._lease_controller.enqueue(name)
+
+    def _resync_certificates(self) -> None:
+        if self._known:  # an add-on that cannot be read is not a deleted one
+            for name in self._certificates.names:
+                self._certificate_controller.enqueue(name)
 
 
 def watched(name: str, reconciler: Reconciler[K], progress: AgentProgress, *, workers: int = 1) -> Controller[K]:

@@ -18,23 +18,20 @@ from machinery.errors import MusterError
 from machinery.identity import HubId
 from machinery.runtime.backoff import Backoff
 from machinery.runtime.tasks import cancel_and_wait
-from spoke.controllers.addons import AddOnCertificates, AddOnLeaseController
 from spoke.controllers.certificate_rotation import KEY, CertificateRotation
 from spoke.controllers.lease import HeartbeatSender
 from spoke.credentials.kubeconfigs import HubConnection, stored_connection
-from spoke.credentials.slot import Contents, slot_at
+from spoke.credentials.slot import Contents
 from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import SessionEnd
 from spoke.domain.schedule import UNANSWERED, ack_timeout
 from spoke.observability.progress import REPORTING, WAITING_FOR_ACCEPTANCE
 from spoke.ports.hub import Capability, Desired, HubLostError
-from spoke.registration.addon_credentials import AddOnContext
 from spoke.registration.csr_flow import CSRFlow
 from spoke.session.context import ActiveSession, AgentContext
-from spoke.session.reports import ClusterReports, watched
+from spoke.session.reports import AddOnReports, ClusterReports, watched
 from spoke.session.trust_bundle_sync import TrustBundleSync
 
-REGISTRATION_RESYNC = timedelta(minutes=10)
 SOONEST_LEAVE = timedelta(milliseconds=500)
 """A hub of one replica asks the successor to leave as well; this delay bounds the rate of that loop."""
 
@@ -72,15 +69,13 @@ class HubEvents(Protocol):
 
 
 class SessionRun:
-    """Runs the controllers and streams of one session."""
-
     def __init__(
         self, active: ActiveSession, agent: AgentContext, identity: AgentIdentity, *, events: HubEvents, rotation: CSRFlow
     ) -> None:
         self._active = active
         self._agent = agent
         self._events = events
-        ports, options, hub = agent.ports, agent.options, active.connection.hub_id
+        options = agent.options
         agent.progress.hub, agent.progress.cluster = active.connection.address.target, identity.cluster
         # Only a hub that takes the beats of many agents at once acknowledges them; only then are beats in step.
         acknowledges = Capability.ACKNOWLEDGED_BEATS in active.client.capabilities
@@ -89,26 +84,12 @@ class SessionRun:
             verdict=lambda: agent.watch.verdict,
             acknowledged=agent.progress.beat,
             silence=ack_timeout(active.session.beat_interval, options.detection.silence) if acknowledges else UNANSWERED,
-            random=ports.random,
+            random=agent.ports.random,
             latency=agent.progress.counts.acknowledgement,
             hub_clock=agent.hub_clock if acknowledges else None,
         )
         self._reporting = ClusterReports(active, agent)
-        self._addon_lease = AddOnLeaseController(
-            active.session, ports.managed_cluster, ports.management, ports.clock, grace=options.addons.lease_grace
-        )
-        registered = AddOnContext(
-            agent=identity,
-            kubeconfig=active.connection.kubeconfig,
-            secrets=ports.addon_secrets,
-            pending=lambda secret: slot_at(ports.secrets, secret, hub),
-            duration=options.duration,
-            hub_id=hub,
-            options=options.addons,
-        )
-        self._registration = AddOnCertificates(
-            active.client, active.session, registered, agent.addon_credentials, agent.hub_clock
-        )
+        self._addons = AddOnReports(active, agent, identity)
         self._rotation = CertificateRotation(
             active.client,
             active.connection.certificate,
@@ -117,11 +98,8 @@ class SessionRun:
             renewed=self._renewed,
             report=self._reporting.add_condition,
         )
-        self.addon_lease = watched("addon-lease", self._addon_lease, agent.progress)
-        self.addon_registration = watched("addon-registration", self._registration, agent.progress, workers=4)
         self.rotation = watched("certificate-rotation", self._rotation, agent.progress)
         self._desired: Desired | None = None
-        self._addons_known = False
         self._handover: Handover | None = None
         self._next_handover: Handover | None = None
         self._handover_wanted = asyncio.Event()
@@ -179,14 +157,11 @@ class SessionRun:
         if Capability.DRAIN in capabilities:
             yield "drain", self._leave_when_asked()
         if Capability.TRUST in capabilities:
-            update_addons, send_event = self._registration.trust_hub_by, self._reporting.send_event
-            yield (
-                "trust",
-                TrustBundleSync(self._agent, self._active, self._events.trust_hub_by, update_addons, send_event).run(),
-            )
+            callbacks = (self._events.trust_hub_by, self._addons.trust_hub_by, self._reporting.send_event)
+            yield "trust", TrustBundleSync(self._agent, self._active, *callbacks).run()
         if Capability.SEVERAL_HUBS in capabilities:
             yield "hubs", self._send_hub_list()
-        for controller in (*self._reporting.controllers, self.addon_lease, self.addon_registration, self.rotation):
+        for controller in (*self._reporting.controllers, *self._addons.controllers, self.rotation):
             yield controller.name, controller.run()
 
     async def _run_guarded(self, work: Coroutine[Any, Any, None]) -> None:
@@ -220,16 +195,7 @@ class SessionRun:
             self.rotation.enqueue(KEY)
         self._lease.accept(accepted=desired.accepted)
         self._reporting.accept(desired)
-        if desired.addons_known and self._agent.options.addons.enabled:
-            addons = desired.addons if desired.accepted else ()
-            names = {*self._addon_lease.names, *self._registration.names, *(addon.name for addon in addons)}
-            self._addon_lease.set_addons(addons)
-            self._registration.set_addons(desired.addons, desired.renewal)
-            self._addons_known = True
-            if desired.accepted:
-                for name in names:
-                    self.addon_lease.enqueue(name)
-                    self.addon_registration.enqueue(name)
+        self._addons.accept(desired)
 
     async def _follow_cluster(self) -> None:
         changes = self._agent.ports.managed_cluster.changes()
@@ -308,22 +274,7 @@ class SessionRun:
 
     def _schedule(self) -> tuple[str, ...]:
         """Begin the periodic resyncs and wait for the renewal; return the names for the scheduler."""
-        ports, options = self._agent.ports, self._agent.options
-
-        def resync_addon_leases() -> None:
-            for name in self._addon_lease.names:
-                self.addon_lease.enqueue(name)
-
-        def resync_addon_registrations() -> None:
-            if self._addons_known:  # an add-on that cannot be read is not a deleted one
-                for name in self._registration.names:
-                    self.addon_registration.enqueue(name)
-
-        periods = {
-            **{name: (options.resync, resync) for name, resync in self._reporting.resyncs.items()},
-            "addon-lease": (options.addons.lease_period, resync_addon_leases),
-            "addon-registration": (REGISTRATION_RESYNC, resync_addon_registrations),
-        }
+        ports, periods = self._agent.ports, {**self._reporting.resyncs, **self._addons.resyncs}
         for name, (period, resync) in periods.items():
             ports.scheduler.every(period, resync, name=name)
         until_due = self._rotation.due - self._agent.hub_clock.now()

@@ -22,7 +22,7 @@ from spoke.credentials.trust_bundle import known_by
 from spoke.domain.hubs import ChoiceReason, HubDecision, HubState, epoch_too_high, is_credible
 from spoke.domain.names import AgentIdentity
 from spoke.domain.next_step import BRIEF, OBSERVE, Action, NextStep, SessionEnd
-from spoke.failover.candidates import ReconnectBudget
+from spoke.failover.candidates import ReconnectTimeout
 from spoke.ports.hub import HubLostError, SessionEpochError
 from spoke.registration.csr_flow import CSRFlow, pends_for
 from spoke.registration.register import renewal
@@ -30,7 +30,7 @@ from spoke.session.context import ActiveSession, AgentContext, OwnerSecret, open
 from spoke.session.runner import Handover, HubEvents, SessionRun
 
 SHORTEST_DIAL = 0.25
-"""Seconds that a dial may take even if less time of the budget is left."""
+"""Seconds that a dial may take even if less is left of the reconnect timeout."""
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +50,7 @@ class SessionSupervisor(HubEvents):
         self._active: ActiveSession | None = None
         self._run: SessionRun | None = None
         random, pauses = agent.ports.random, agent.options.pauses
-        self._budget = ReconnectBudget(agent.options.hubs, lambda: agent.hubs.is_lost, agent.ports.clock, random)
+        self._timeout = ReconnectTimeout(agent.options.hubs, lambda: agent.hubs.is_lost, agent.ports.clock, random)
         self._reconnect = pauses.retry.backoff(random)
         self._pauses = {
             SessionEnd.REFUSED: pauses.unwelcome.backoff(random),
@@ -80,7 +80,7 @@ class SessionSupervisor(HubEvents):
         if active is None:
             raise AssertionError
         beats = self._agent.progress.counts.beats
-        self._budget.opened()
+        self._timeout.opened()
         self._agent.hubs.be_open()
         if active.connection.certificate.serial != self._connection.certificate.serial:
             await self._adopt(active)
@@ -99,9 +99,9 @@ class SessionSupervisor(HubEvents):
             await active.close()
 
     async def _dial(self) -> ActiveSession:
-        """Open a session to the owner. While another hub is usable, it takes no longer than the rest of the budget."""
+        """Open a session to the owner. While another hub is usable, it takes no longer than what is left of the timeout."""
         await self._owner_secret.take_back(self.hub)
-        left = self._budget.left
+        left = self._timeout.left
         try:
             async with asyncio.timeout(max(left, SHORTEST_DIAL) if left is not None and self._agent.hubs.is_better() else None):
                 return await self.open(self._connection)
@@ -131,7 +131,7 @@ class SessionSupervisor(HubEvents):
         self._previous = None if moved else self._connection
         self._connection = active.connection
         if moved:
-            self._budget.moved()
+            self._timeout.moved()
             self._owner_secret.owner = active.owner
             self._owner_secret.attend(self.hub)
         self._rotation = await self._renewal({})
@@ -172,8 +172,8 @@ class SessionSupervisor(HubEvents):
         self._previous = self._previous and known_by(self._previous, authorities)
 
     def _leaves(self) -> bool:
-        """While dialling: whether this hub is off the list, or its budget is spent and another hub is the choice."""
-        return self._is_off() or (self._budget.is_over and self._elsewhere() is not None)
+        """While dialling: whether this hub is off the list, or its timeout is over and another hub is the choice."""
+        return self._is_off() or (self._timeout.is_over and self._elsewhere() is not None)
 
     def _reconsider(self) -> bool:
         """While a session is open: whether to end it now. Sends a changed list and begins a handover without ending it."""
@@ -259,7 +259,7 @@ class SessionSupervisor(HubEvents):
             log.warning("certificate.fallback", why=lost.message, next="the certificate before")
             self._connection, self._previous = self._previous, None
             return NextStep(Action.CONNECT)
-        if self._budget.lost():
+        if self._timeout.lost():
             hubs.reset_failures(self.hub)
             self._owner_secret.reset_failures()
             self._reconnect.reset()
@@ -274,14 +274,14 @@ class SessionSupervisor(HubEvents):
         return self._redial(lost)
 
     def _redial(self, lost: HubLostError) -> NextStep:
-        """Try the same hub after a pause, unless its budget is spent and another hub is the choice."""
+        """Try the same hub after a pause, unless its timeout is over and another hub is the choice."""
         hubs = self._agent.hubs
         delay = self._pauses.get(lost.loss, self._reconnect).next()
         delay = max(delay, lost.retry_after or delay)
         if lost.loss is SessionEnd.REFUSED:
             hubs.record_state(self.hub, HubState.DENIED)
         if hubs.several:
-            left = self._budget.left if lost.loss in BRIEF else 0.0
+            left = self._timeout.left if lost.loss in BRIEF else 0.0
             if not left:
                 hubs.fail(self.hub, lost.message)
                 if self._elsewhere() is not None:

@@ -325,7 +325,6 @@ def _with_driver(entry: Mapping[str, Any], driver: str, account: str) -> Object:
 
 
 def token_request(duration: timedelta) -> Object:
-    """The TokenRequest for a ServiceAccount."""
     spec = {"expirationSeconds": round(duration.total_seconds())}
     return {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
 

@@ -30,7 +30,7 @@ from spoke.domain.names import AgentNames
 from spoke.domain.next_step import Action, AgentState, decide
 from spoke.domain.report import NodeResources, ReportedClaim
 from spoke.domain.schedule import BACKDATE, EARLIEST, LATEST, rotate_at, threshold
-from spoke.failover.candidates import HubList, ReconnectBudget
+from spoke.failover.candidates import HubList, ReconnectTimeout
 from spoke.observability.progress import AgentProgress
 from spoke.options import Hubs, Pause
 from tests.checks import check_refusals, check_results, present
@@ -45,7 +45,7 @@ DAY = timedelta(days=1)
 BACK_AFTER = timedelta(minutes=10)
 RESTS = Pause(timedelta(seconds=30), timedelta(minutes=1), jitter=0)
 OPTIONS = Hubs()
-WHOLE = OPTIONS.patience.total_seconds()
+WHOLE = OPTIONS.timeout.total_seconds()
 AT_A = AgentState(A, owner=A)
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 READY, NOT_ACCEPTED, REGISTERING = HubState.READY, HubState.NOT_ACCEPTED, HubState.REGISTERING
@@ -382,35 +382,35 @@ async def test_whoever_goes_back_is_woken_for_it_though_the_machine_slept_or_ano
     assert clock.monotonic() < (BACK_AFTER + timedelta(seconds=61)).total_seconds()
 
 
-def trial(clock: ManualClock, *, seed: int = 1, spent: bool = False) -> ReconnectBudget:
-    return ReconnectBudget(OPTIONS, lambda: spent, clock, Random(seed))
+def trial(clock: ManualClock, *, seed: int = 1, spent: bool = False) -> ReconnectTimeout:
+    return ReconnectTimeout(OPTIONS, lambda: spent, clock, Random(seed))
 
 
-def test_between_a_third_of_the_patience_and_the_whole_is_waited_for_the_first_of_several_dead_hubs_alone() -> None:
+def test_between_a_third_of_the_timeout_and_the_whole_is_waited_for_the_first_of_several_dead_hubs_alone() -> None:
     for seed in range(20):
-        patience = trial(ManualClock(), seed=seed)
-        assert (patience.left, patience.is_over) == (None, False)
-        patience.opened()
-        patience.lost()
-        assert WHOLE / 3 <= (patience.left or 0) <= WHOLE
-    patience = trial(ManualClock(), spent=True)
-    patience.lost()
-    assert patience.is_over
+        timeout = trial(ManualClock(), seed=seed)
+        assert (timeout.left, timeout.is_over) == (None, False)
+        timeout.opened()
+        timeout.lost()
+        assert WHOLE / 3 <= (timeout.left or 0) <= WHOLE
+    timeout = trial(ManualClock(), spent=True)
+    timeout.lost()
+    assert timeout.is_over
 
 
-def test_patience_is_drawn_anew_when_a_session_did_its_work_and_not_while_the_hub_stays_lost() -> None:
+def test_timeout_is_drawn_anew_when_a_session_did_its_work_and_not_while_the_hub_stays_lost() -> None:
     clock = ManualClock()
-    patience = trial(clock)
-    patience.opened()
-    patience.lost()
+    timeout = trial(clock)
+    timeout.opened()
+    timeout.lost()
     for _ in range(3):
-        clock.advance(OPTIONS.patience / 2)
-        assert not patience.lost()
-    assert patience.is_over
-    patience.opened()
+        clock.advance(OPTIONS.timeout / 2)
+        assert not timeout.lost()
+    assert timeout.is_over
+    timeout.opened()
     clock.advance(OPTIONS.steady)
-    assert patience.lost()
-    assert not patience.is_over
+    assert timeout.lost()
+    assert not timeout.is_over
 
 
 def test_an_observation_has_one_next_action() -> None:

@@ -164,7 +164,7 @@ def test_choice_between_hubs_is_set_in_times_people_write_also_by_ocms_name() ->
     settings = read(fail_back_after="30m", hub_timeout="600", unaccepted_hub="wait", hub_keepalive="20s", hub_silence="8s")
     options = options_of(settings)
     assert options.hubs.policy == HubSelectionPolicy(Unaccepted.WAIT, timedelta(minutes=30))
-    assert options.hubs.patience == timedelta(minutes=10)
+    assert options.hubs.timeout == timedelta(minutes=10)
     assert options.detection == Detection(timedelta(seconds=20), timedelta(seconds=5), timedelta(seconds=8))
     assert (options_of(read()).hubs, options_of(read()).detection) == (Hubs(), Detection())
     assert load(NEEDED, {"SPOKE_HUB_CONNECTION_TIMEOUT_SECONDS": "600"}, None).hub_timeout == timedelta(minutes=10)

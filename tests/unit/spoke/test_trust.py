@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 from machinery import pki
-from machinery.client.kubeconfig import ClusterEntry, HubEndpoint, parse_kubeconfig, with_authority, write_hub_kubeconfig
+from machinery.client.kubeconfig import ClusterEntry, HubEndpoint, parse_kubeconfig, write_hub_kubeconfig
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, NotLeaderError, UnavailableError
 from machinery.identity import AddOnName, CertificateSubject, HubId
 from machinery.meta.conditions import CERTIFICATE_ROTATED, TRUE
 from machinery.runtime.clock import ManualClock
 from spoke.agent.unregistration import LeftMark
-from spoke.credentials.kubeconfigs import connection_of, recovery_obstacle, stored_connection, view_stored
+from spoke.credentials.kubeconfigs import connection_of, recovery_obstacle, stored_connection, view_stored, with_authority
 from spoke.credentials.owner import OwnerConflictError, OwnerRecord, owner_of
 from spoke.credentials.slot import ATTEMPTS, Contents, OwnedSlot, RestoringSecrets, Slot
 from spoke.credentials.trust_bundle import MAX_CERTIFICATES, TRIALS, checked, fingerprints, tried, with_trust_bundle
